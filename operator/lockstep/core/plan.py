@@ -1,0 +1,133 @@
+"""Decisions as data. The controller executes a Plan in the order of its fields and in no other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from lockstep.api.v1alpha1 import TrainingRunStatus
+from lockstep.core.snapshot import StartRecord
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureConfigMap:
+    """Create an immutable ConfigMap; one that exists under the name is the same by construction."""
+
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Create one gang pod."""
+
+    namespace: str
+    name: str
+    slot: int
+    incarnation: int
+    node: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete one pod, with its UID as precondition. ``grace`` in seconds; None leaves the pod's own."""
+
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    grace: int | None = None
+
+
+class DesiredPhase(StrEnum):
+    """What the workers of a run are to be doing. Never a one-shot command."""
+
+    PREPARE = "Prepare"  # end older processes and stand at the barrier for ``attempt``
+    RUN = "Run"
+    STOP = "Stop"  # end the child gracefully, keep the pod
+    COMPLETE = "Complete"  # leave, with the child's code
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """Read the bytes of a checkpoint and compare its checksums; files are shared out over the ranks."""
+
+    tier: str
+    path: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """SetDesired: what every worker of the run is answered until the next one."""
+
+    attempt: int
+    phase: DesiredPhase
+    incarnations: tuple[int, ...]  # by slot
+    slot_ranks: tuple[int, ...]  # by slot; -1: a spare
+    start: StartRecord | None = None  # with RUN
+    nodelist: tuple[str, ...] = ()  # addresses by rank, with RUN
+    verify: VerifyRequest | None = None  # with PREPARE
+    stop_grace: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An events.k8s.io event, emitted after the status write that it tells of."""
+
+    type: str  # Normal or Warning
+    reason: str
+    action: str
+    note: str
+    node: str = ""  # also said on this Node
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunPod:
+    """Ask the API server whether it would take this pod (dryRun=All, fieldValidation=Strict)."""
+
+    generation: int
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done for one run.
+
+    Nothing after ``status`` may be executed unless that write succeeded (or none was needed):
+    whatever must last is in status before it is acted on.
+    """
+
+    config_maps: tuple[EnsureConfigMap, ...] = ()
+    status: TrainingRunStatus | None = None  # None: unchanged
+    dry_run: DryRunPod | None = None
+    deletes: tuple[DeletePod, ...] = ()
+    creates: tuple[CreatePod, ...] = ()
+    directive: Directive | None = None
+    events: tuple[Event, ...] = ()
+    wake_at: float | None = None
+    admission_changed: bool = False  # the cluster key should be looked at again
+
+
+@dataclass(frozen=True, slots=True)
+class StatusWrite:
+    """One run's status as the admission pass wants it, with the nodes it books."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    status: TrainingRunStatus
+    nodes: frozenset[str]
+    config_maps: tuple[EnsureConfigMap, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """What one admission pass decided. Writes touch different runs and may go out together."""
+
+    writes: tuple[StatusWrite, ...] = ()
+    wake_at: float | None = None

@@ -1,0 +1,261 @@
+"""What the core may look at: frozen views of the cluster, parsed once from raw objects.
+
+Times are Unix seconds on the operator's clock. Resource amounts are integers: ``cpu`` in
+millicores, everything else in its base unit (bytes, devices).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from lockstep.api.v1alpha1 import TrainingQueueSpec, TrainingRunSpec, TrainingRunStatus
+
+Resources = Mapping[str, int]
+
+
+class PodPhase(StrEnum):
+    """``status.phase`` of a pod."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A gang pod. ``node`` is the node it is pinned to, ``bound`` says the scheduler agreed."""
+
+    namespace: str
+    name: str
+    uid: str
+    run: str
+    run_uid: str
+    owner_uid: str
+    slot: int
+    incarnation: int
+    node: str
+    bound: bool
+    phase: PodPhase
+    created_at: float
+    deleting: bool = False
+    started_at: float | None = None  # when the trainer container began to run
+    pod_ip: str = ""
+    exit_code: int | None = None
+    reason: str = ""  # of the pod, the failed container or the reason it waits (ImagePullBackOff, Unschedulable, …)
+    message: str = ""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Nothing of this pod runs any more."""
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node taint."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as placement and failure detection see it."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    allocatable: Resources
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    ready_changed_at: float = 0.0
+    internal_ip: str = ""
+    deleting: bool = False
+
+
+class WorkerPhase(StrEnum):
+    """What a worker says of itself."""
+
+    PREPARING = "Preparing"  # ending older processes, taking inventory
+    READY = "Ready"  # at the barrier for ``ready_for``
+    RUNNING = "Running"
+    STOPPING = "Stopping"
+    EXITED = "Exited"  # the child of ``attempt`` is gone; the pod stays
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReport:
+    """How a rank's process ended. Exactly one of ``code`` and ``signal`` is meaningful."""
+
+    code: int
+    signal: int = 0
+    at: float = 0.0  # on the operator's clock (worker time plus measured offset)
+    reason: str = ""  # Completed, Error, Signal, CommandNotFound, StoppedOnRequest, …
+    stderr_tail: str = ""
+
+    @property
+    def succeeded(self) -> bool:
+        """The process ended by itself, with code 0."""
+        return self.code == 0 and self.signal == 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReport:
+    """The newest line of the progress file: steps are those of the trainer."""
+
+    step: int
+    at: float
+    loss: str = ""
+    total_steps: int | None = None
+
+
+class Verdict(StrEnum):
+    """Three-valued on purpose: what could not be read is not thereby bad."""
+
+    VALID = "Valid"
+    INVALID = "Invalid"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReport:
+    """One checkpoint directory as one worker sees it."""
+
+    tier: str  # "local" or "shared"
+    step: int
+    path: str
+    verdict: Verdict
+    reason: str = ""
+    format: str = ""
+    attempt: int = 0
+    world: int = 0
+    run_uid: str = ""
+    bytes: int = 0
+    committed_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """The answer to a request to read the candidate's bytes: this worker's share of them."""
+
+    tier: str
+    path: str
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRecord:
+    """The write-ahead record of one collective start (see status.start)."""
+
+    attempt: int
+    assignment_hash: str
+    master_address: str
+    master_port: int
+    resume_tier: str = ""  # empty: fresh
+    resume_step: int = 0
+    resume_path: str = ""
+    members: tuple[tuple[str, int], ...] = ()  # (slot ranges such as "0-2,5", incarnation)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """The latest word of one worker. Soft state: rebuilt within a heartbeat."""
+
+    slot: int
+    incarnation: int
+    pod_uid: str
+    node: str
+    phase: WorkerPhase
+    received_at: float
+    polling: bool = False  # a long poll of it is open right now
+    address: str = ""
+    port: int = 0
+    attempt: int = 0  # of the child it runs or last ran; 0: none yet
+    ready_for: int = 0  # barrier attempt; 0: none
+    start: StartRecord | None = None  # the record it was last released with
+    exit: ExitReport | None = None
+    progress: ProgressReport | None = None
+    inventory: tuple[CheckpointReport, ...] = ()
+    verified: tuple[VerifyReport, ...] = ()
+    problem: str = ""  # the node check failed: reason in words
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A TrainingRun. ``spec`` is None when it does not parse; ``spec_error`` then says why."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    resource_version: str
+    created_at: float
+    spec: TrainingRunSpec | None
+    status: TrainingRunStatus
+    spec_error: str = ""
+    deleting: bool = False
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """A TrainingQueue."""
+
+    name: str
+    spec: TrainingQueueSpec
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunResult:
+    """What the API server said of the resolved pod of one generation."""
+
+    generation: int
+    accepted: bool
+    message: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Since when this process leads, and whether the breaker forbids replacing nodes."""
+
+    since: float
+    disruption: str = ""  # empty, or why no node is replaced now
+
+
+@dataclass(frozen=True, slots=True)
+class RunSnapshot:
+    """Everything ``decide`` may look at for one run."""
+
+    run: RunView
+    pods: tuple[PodView, ...]
+    reports: Mapping[int, WorkerReport]  # by slot, of the highest incarnation heard
+    nodes: Mapping[str, NodeView]
+    leadership: Leadership
+    dry_run: DryRunResult | None = None
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    unbound_creates: frozenset[str] = frozenset()  # pod names whose creation has an unknown result
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """Everything one admission pass may look at."""
+
+    runs: tuple[RunView, ...]
+    queues: Mapping[str, QueueView]
+    nodes: Mapping[str, NodeView]
+    gang_pods: tuple[PodView, ...]  # of every run, also of runs already deleted
+    foreign_requests: Mapping[str, Resources]  # by node: what all other pods there request in total
+    in_flight: Mapping[str, frozenset[str]]  # by run uid: nodes of writes whose result is not known yet
+    leadership: Leadership

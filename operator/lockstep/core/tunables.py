@@ -1,0 +1,80 @@
+"""What a platform team may tune. Loaded by the controller, passed to every decision as an argument."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from lockstep.core.gang import GangSettings
+
+
+class Mode(StrEnum):
+    """The operator's stop switch."""
+
+    ACTIVE = "Active"
+    NO_NEW_ADMISSIONS = "NoNewAdmissions"
+    REPORT_ONLY = "ReportOnly"
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds a launch phase may take before the missing ranks are named and replaced."""
+
+    scheduled: float = 60.0
+    started: float = 900.0  # a large image on a cold node
+    registered: float = 120.0
+    ready: float = 300.0  # older processes dead, inventory taken
+    start_acknowledged: float = 60.0
+    vacant: float = 600.0  # waiting for a replacement node before the gang gives its nodes back
+    probe: float = 60.0  # one bounded wait for checkpoints whose state is unknown
+    stop: float = 300.0  # from the request to stop until pods are deleted regardless
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """Losses that look like the cluster's trouble rather than the nodes'."""
+
+    window: float = 120.0
+    node_share: float = 0.10
+    min_nodes: int = 3
+    runs: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Tunables:
+    """All settings that decisions depend on. Times in seconds."""
+
+    mode: Mode = Mode.ACTIVE
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    breaker: Breaker = field(default_factory=Breaker)
+    gang: GangSettings = field(default_factory=GangSettings)
+    topology_levels: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "rack": "topology.kubernetes.io/rack",
+            "zone": "topology.kubernetes.io/zone",
+        }
+    )
+    gpu_types: Mapping[str, Mapping[str, str]] = field(
+        default_factory=lambda: {
+            "A100": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"},
+            "H100": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+            "H200": {"nvidia.com/gpu.product": "NVIDIA-H200"},
+        }
+    )
+    heartbeat_min: float = 2.0
+    heartbeat_max: float = 10.0
+    workers_per_second: float = 800.0
+    progress_write_interval: float = 30.0
+    steps_stopped_after: float = 30.0  # no step for this long, and longer than three usual steps
+    slot_retries_on_node: int = 2
+    backoff_base: float = 10.0
+    backoff_max: float = 300.0
+    stop_grace: int = 30
+    excluded_node_seconds: float = 86_400.0
+
+    def heartbeat_seconds(self, workers: int) -> float:
+        """So that all workers together send at most ``workers_per_second`` reports a second."""
+        return min(self.heartbeat_max, max(self.heartbeat_min, workers / self.workers_per_second))
+
+    def silent_after(self, workers: int) -> float:
+        """Seconds without a report after which a worker counts as silent: three beats and a margin."""
+        return 3 * self.heartbeat_seconds(workers) + 2.0
