@@ -1,0 +1,34 @@
+"""Kubernetes quantities (`180`, `1800Gi`, `500m`) as exact numbers."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
+QUANTITY_REMEDY = "write a quantity as 8, 500m, 200Gi or 2Ti"
+
+_SCALE = {
+    "": Fraction(1),
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    **{suffix: Fraction(1000 ** (power + 1)) for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"))},
+    **{f"{suffix}i": Fraction(1024 ** (power + 1)) for power, suffix in enumerate("KMGTPE")},
+}
+_QUANTITY = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:([eE][+-]?[0-9]{1,3})|([KMGTPE]i|[numkMGTPE])?)")
+
+
+def parse_quantity(text: str | int) -> Fraction:
+    """Return the exact value of any quantity the API server may show (suffix or exponent form).
+
+    Raises ValueError, with the right form, on anything else.
+    """
+    if isinstance(text, int):
+        return Fraction(text)
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a quantity: {QUANTITY_REMEDY}")
+    sign, number, exponent, suffix = match.groups()
+    value = Fraction(number + (exponent or "")) if exponent else Fraction(number) * _SCALE[suffix or ""]
+    return -value if sign == "-" else value

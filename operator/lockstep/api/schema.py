@@ -1,0 +1,144 @@
+"""What every model of the API is made of: base classes and the marks that only the CRD needs.
+
+Types, bounds and defaults are plain pydantic. The marks below, put into `Annotated[...]`, say what pydantic has no
+word for; `crdgen` turns both into the CRD's schema.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic.alias_generators import to_camel
+
+from lockstep.api import durations, quantities, times
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A CEL rule of the CRD. `message` names the remedy; `field` is the path below where the rule stands."""
+
+    cel: str
+    message: str
+    field: str = ""
+
+
+@dataclass(frozen=True)
+class MapList:
+    """A list whose items are named by `key`: merged item by item, no name twice."""
+
+    key: str = "name"
+
+
+@dataclass(frozen=True)
+class SetList:
+    """A list of distinct scalars."""
+
+
+@dataclass(frozen=True)
+class IntOrString:
+    """An integer or a string, as Kubernetes writes quantities and percentages."""
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """An object that is kept as written; the API server does not look inside."""
+
+
+class Changeable(enum.Enum):
+    """When a field of a run's spec may change. A field without this mark may always change."""
+
+    WHILE_SUSPENDED = "only while `suspend` is true"
+    NEVER = "never"
+
+
+class ApiModel(BaseModel):
+    """snake_case here, camelCase on the wire. Values are frozen: a change is a `model_copy(update=...)`."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+
+class SpecModel(ApiModel):
+    """What a user writes. Unknown fields are refused: a field that does nothing must not look accepted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    def dump(self) -> dict[str, Any]:
+        """Return the JSON form, with the defaults written out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+class StatusModel(ApiModel):
+    """What the operator writes. Unknown fields are ignored: an older operator reads a newer status."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    def dump(self) -> dict[str, Any]:
+        """Return the JSON form; what equals its default is left out, so that status stays small."""
+        return self.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+
+    @classmethod
+    def load(cls, raw: dict[str, Any] | None) -> Self:
+        """Read what `dump` wrote; nothing at all reads as the empty status."""
+        return cls.model_validate(raw or {})
+
+
+def _checked_duration(text: str) -> str:
+    durations.parse_duration(text)
+    return text
+
+
+def _checked_quantity(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError(f"{value!r} is not a quantity: {quantities.QUANTITY_REMEDY}")
+    if quantities.parse_quantity(value) < 0:
+        raise ValueError(f"{value!r} is negative: {quantities.QUANTITY_REMEDY}")
+    return str(value)
+
+
+Duration = Annotated[
+    str,
+    Field(max_length=durations.DURATION_MAX_LENGTH),
+    Rule(
+        f"size(self) >= {durations.DURATION_MIN_LENGTH} && self.matches('{durations.DURATION_PATTERN}')",
+        durations.DURATION_REMEDY,
+    ),
+    AfterValidator(_checked_duration),
+]
+"""A duration as people write it, e.g. 48h or 2d."""
+
+Size = Annotated[
+    str,
+    Field(max_length=32),
+    Rule(f"self.matches(r'{quantities.QUANTITY_PATTERN}')", "write a size as 512Mi, 200Gi or 2Ti"),
+    AfterValidator(_checked_quantity),
+]
+"""An amount of bytes, always with its unit."""
+
+Quantity = Annotated[
+    str,
+    IntOrString(),
+    Rule("type(self) == int ? self >= 0 : isQuantity(self)", quantities.QUANTITY_REMEDY),
+    BeforeValidator(_checked_quantity),
+]
+"""An amount of any resource; a number in YAML reads as the string of it."""
+
+Timestamp = Annotated[
+    float,
+    BeforeValidator(times.to_unix),
+    PlainSerializer(times.to_rfc3339, return_type=str, when_used="json"),
+]
+"""A moment: unix seconds in Python, RFC 3339 in JSON. Whole seconds, so that what is read equals what was written."""
+
+ObjectName = Annotated[str, Field(min_length=1, max_length=253)]
+"""The name of another Kubernetes object."""

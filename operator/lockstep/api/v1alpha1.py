@@ -1,0 +1,135 @@
+"""The two kinds of lockstep.dev/v1alpha1. Everything about them is defined in these models and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import ConfigDict
+
+from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
+from lockstep.api.run_spec import MAX_RUN_NAME, TrainingRunSpec
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.api.schema import ApiModel, Rule
+
+GROUP = "lockstep.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A printer column of `kubectl get`. `wide` columns need `-o wide`."""
+
+    name: str
+    path: str
+    type: Literal["string", "integer", "date"] = "string"
+    wide: bool = False
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a CRD says beside its schema."""
+
+    kind: str
+    plural: str
+    short_names: tuple[str, ...]
+    scope: Literal["Namespaced", "Cluster"]
+    columns: tuple[Column, ...]
+    selectable: tuple[str, ...]
+
+
+class ObjectMeta(ApiModel):
+    """The metadata that Lockstep reads. The rest stays in the raw object."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class TrainingRun(ApiModel):
+    """A training that runs as one gang: it starts together, stops together, and comes back from the newest valid
+    checkpoint."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    api_version: Literal["lockstep.dev/v1alpha1"] = "lockstep.dev/v1alpha1"
+    kind: Literal["TrainingRun"] = "TrainingRun"
+    metadata: ObjectMeta
+    spec: TrainingRunSpec
+    """What to run."""
+    status: TrainingRunStatus = TrainingRunStatus()
+    """What is the case."""
+
+    rules: ClassVar = (
+        Rule(
+            f"size(self.metadata.name) <= {MAX_RUN_NAME} && "
+            "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+            f"metadata.name must be at most {MAX_RUN_NAME} lower case letters, digits and '-', "
+            "as pods are named after it; shorten it",
+        ),
+    )
+    crd: ClassVar = Kind(
+        kind="TrainingRun",
+        plural="trainingruns",
+        short_names=("trun", "truns"),
+        scope="Namespaced",
+        columns=(
+            Column("State", ".status.state"),
+            Column("Reason", ".status.reason"),
+            Column("Nodes", ".status.nodesReady", description="Nodes ready, of all"),
+            Column("Step", ".status.progress.summary", description="Step, of all where known"),
+            Column(
+                "Progress", ".status.progress.time", "date", description="Time since the last reported step"
+            ),
+            Column("Attempt", ".status.attempt", "integer"),
+            Column("Queue", ".spec.queue"),
+            Column("Loss", ".status.progress.loss", wide=True),
+            Column("Saved", ".status.checkpoint.latest[0].step", "integer", wide=True),
+            Column("Start", ".status.start.resume.step", "integer", wide=True),
+            Column("Rank0", ".status.assignment.nodes[0]", wide=True),
+            Column("Age", ".metadata.creationTimestamp", "date"),
+        ),
+        selectable=(".spec.queue", ".status.state"),
+    )
+
+
+class TrainingQueue(ApiModel):
+    """A line that runs wait in, and the nodes it may use. The queue "default" exists without being created."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    api_version: Literal["lockstep.dev/v1alpha1"] = "lockstep.dev/v1alpha1"
+    kind: Literal["TrainingQueue"] = "TrainingQueue"
+    metadata: ObjectMeta
+    spec: TrainingQueueSpec = TrainingQueueSpec()
+    """What it may use."""
+    status: TrainingQueueStatus = TrainingQueueStatus()
+    """What is in it."""
+
+    crd: ClassVar = Kind(
+        kind="TrainingQueue",
+        plural="trainingqueues",
+        short_names=("tqueue", "tqueues"),
+        scope="Cluster",
+        columns=(
+            Column("Stop", ".spec.stopPolicy"),
+            Column("Pending", ".status.pending", "integer"),
+            Column("Running", ".status.running", "integer"),
+            Column("Nodes", ".status.nodesInUse", "integer"),
+            Column("Age", ".metadata.creationTimestamp", "date"),
+        ),
+        selectable=(".spec.stopPolicy",),
+    )
+
+
+KINDS: tuple[type[TrainingRun] | type[TrainingQueue], ...] = (TrainingRun, TrainingQueue)
