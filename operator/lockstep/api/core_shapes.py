@@ -56,8 +56,8 @@ class EnvSource(SpecModel):
 
     rules: ClassVar = (
         Rule(
-            "[has(self.fieldRef), has(self.resourceFieldRef), has(self.configMapKeyRef), has(self.secretKeyRef)]"
-            ".filter(set, set).size() == 1",
+            "[has(self.fieldRef), has(self.resourceFieldRef), has(self.configMapKeyRef), "
+            "has(self.secretKeyRef)].filter(set, set).size() == 1",
             "name exactly one source: fieldRef, resourceFieldRef, configMapKeyRef or secretKeyRef",
         ),
     )
@@ -75,7 +75,8 @@ class EnvVar(SpecModel):
         ),
         Rule(
             "!(self in ['MASTER_ADDR', 'MASTER_PORT', 'NNODES', 'NODE_RANK'])",
-            "MASTER_ADDR, MASTER_PORT, NNODES and NODE_RANK are set by Lockstep at every start; leave this one out",
+            "MASTER_ADDR, MASTER_PORT, NNODES and NODE_RANK are set by Lockstep at every start; "
+            "leave this one out",
         ),
     ]
     """Name. LOCKSTEP_* and the rendezvous variables are Lockstep's to set."""
@@ -234,9 +235,10 @@ class Volume(SpecModel):
 
     rules: ClassVar = (
         Rule(
-            "[has(self.emptyDir), has(self.hostPath), has(self.configMap), has(self.secret), has(self.projected), "
-            "has(self.persistentVolumeClaim)].filter(set, set).size() == 1",
-            "name exactly one source: emptyDir, hostPath, configMap, secret, projected or persistentVolumeClaim",
+            "[has(self.emptyDir), has(self.hostPath), has(self.configMap), has(self.secret), "
+            "has(self.projected), has(self.persistentVolumeClaim)].filter(set, set).size() == 1",
+            "name exactly one source: emptyDir, hostPath, configMap, secret, projected or "
+            "persistentVolumeClaim",
         ),
     )
 

@@ -25,7 +25,7 @@ class QueueLimits(SpecModel):
 class TrainingQueueSpec(SpecModel):
     """A line that runs wait in, in the order they came, and the nodes it may use."""
 
-    node_selector: Annotated[dict[str, LabelValue], Field(max_length=16)] = {}
+    node_selector: Annotated[dict[str, LabelValue], Field(max_length=16)] = Field(default_factory=dict)
     """Labels a node must carry to be used by this queue; every node when left out."""
     limits: QueueLimits = QueueLimits()
     """Bounds on what the queue may use."""

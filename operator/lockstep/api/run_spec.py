@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lockstep.api import names
 from lockstep.api.core_shapes import EnvFromList, EnvList, PullSecretList, VolumeList
 from lockstep.api.schema import (
     Changeable,
@@ -20,9 +21,7 @@ from lockstep.api.schema import (
     SpecModel,
 )
 
-GPU_RESOURCE = "nvidia.com/gpu"
 MAX_NODES = 16_384
-MAX_RUN_NAME = 40
 
 LauncherType = Literal["Plain", "Torchrun", "JAX"]
 TopologyPolicy = Literal["Any", "Pack", "Contiguous", "Spread"]
@@ -49,8 +48,9 @@ class LauncherSpec(SpecModel):
     """How the processes of one node are started."""
 
     type: Annotated[LauncherType, Never] = "Plain"
-    """Plain runs the command once per node, with the rendezvous in its environment. Torchrun puts torchrun in front of
-    the command. JAX runs the command once per node with the variables that jax.distributed.initialize() reads."""
+    """Plain runs the command once per node, with the rendezvous in its environment, so that
+    [torchrun, train.py] works as typed. Torchrun puts torchrun in front of the command. JAX runs the command
+    once per node with the variables that jax.distributed.initialize() reads."""
     torchrun: TorchrunSpec | None = None
     """Settings for Torchrun."""
 
@@ -94,7 +94,8 @@ class PlacementSpec(SpecModel):
         Field(max_length=8),
         WhileSuspended,
     ] = ()
-    """GPU types that will do; the whole gang gets one of them. The operator's configuration maps the names to labels."""
+    """GPU types that will do; the whole gang gets one of them. The operator's configuration maps the names to
+    node labels."""
     topology: Annotated[
         tuple[TopologyRule, ...],
         MapList("level"),
@@ -103,9 +104,9 @@ class PlacementSpec(SpecModel):
     ] = ()
     """Arrangement, one entry per level."""
     nodes: Annotated[tuple[NodeName, ...], SetList(), Field(max_length=1024), WhileSuspended] = ()
-    """Nodes the gang must include (Slurm's -w)."""
+    """The only nodes to choose from; any node when left out."""
     exclude_nodes: Annotated[tuple[NodeName, ...], SetList(), Field(max_length=1024)] = ()
-    """Nodes the gang must not use (Slurm's -x). May change at any time; a running gang moves at its next placement."""
+    """Nodes the gang must not use (Slurm's -x). May change at any time; counts from the next placement on."""
 
 
 class LocalTier(SpecModel):
@@ -125,7 +126,7 @@ class SharedTier(SpecModel):
             str,
             Field(min_length=1, max_length=512),
             Rule(
-                "!self.startsWith('/') && !self.split('/').exists(part, part == '..' || part == '.' || part == '')",
+                "!self.split('/').exists(part, part in ['', '.', '..'])",
                 "write a path relative to the claim, without '.' or '..', e.g. team/llama-70b",
             ),
         ]
@@ -173,7 +174,8 @@ class RecoverySpec(SpecModel):
             "write Adaptive, or a number of restarts without progress, e.g. 3",
         ),
     ] = "Adaptive"
-    """Restarts in a row without a step beyond the best one after which the run fails. Lost nodes don't count."""
+    """Restarts in a row without a step beyond the best one, after which the run fails. Lost nodes don't
+    count."""
     max_restarts: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     """Absolute cap on restarts of any cause; none when left out."""
 
@@ -191,10 +193,13 @@ class TrainingRunSpec(SpecModel):
     nodes: Annotated[int, Field(ge=1, le=MAX_NODES), WhileSuspended]
     """Whole nodes, one pod each."""
     gpus_per_node: Annotated[int, Field(ge=0, le=128), WhileSuspended] | None = None
-    """GPUs of every node, short for resourcesPerNode["nvidia.com/gpu"]; all of the node's when left out, 0 is legal."""
-    resources_per_node: Annotated[dict[str, Quantity], Field(max_length=16), WhileSuspended] = {}
-    """Resources of every node, request and limit alike. cpu and memory: what is free on the gang's smallest node when
-    left out, written to status first."""
+    """GPUs of every node, short for resourcesPerNode["nvidia.com/gpu"]; all of the node's when left out. 0 is
+    legal."""
+    resources_per_node: Annotated[dict[str, Quantity], Field(max_length=16), WhileSuspended] = Field(
+        default_factory=dict
+    )
+    """Resources of every node, request and limit alike. cpu and memory, when left out: what is free on the
+    gang's smallest node, written to status first."""
     shm_size: Annotated[Size, WhileSuspended] | None = None
     """Size of /dev/shm; half of the memory when left out."""
     queue: Annotated[str, Field(min_length=1, max_length=63), WhileSuspended] = "default"
@@ -255,19 +260,22 @@ class TrainingRunSpec(SpecModel):
 
     rules: ClassVar = (
         Rule(
-            "!(has(self.gpusPerNode) && has(self.resourcesPerNode) && 'nvidia.com/gpu' in self.resourcesPerNode)",
+            f"!(has(self.gpusPerNode) && has(self.resourcesPerNode) && '{names.GPU_RESOURCE}' in "
+            "self.resourcesPerNode)",
             'gpusPerNode and resourcesPerNode["nvidia.com/gpu"] say the same thing; keep one of them',
             field=".gpusPerNode",
         ),
         Rule(
-            "self.launcher.type != 'Torchrun' || !(self.command[0] == 'torchrun' || self.command[0].endsWith('/torchrun'))",
+            "self.launcher.type != 'Torchrun' || "
+            "!(self.command[0] == 'torchrun' || self.command[0].endsWith('/torchrun'))",
             "launcher.type Torchrun starts torchrun itself: write command: [train.py], "
             "or keep [torchrun, train.py] and leave launcher out",
             field=".command",
         ),
         Rule(
-            "!has(self.placement) || !has(self.placement.nodes) || size(self.placement.nodes) <= self.nodes",
-            "names more nodes than spec.nodes asks for; raise nodes or name fewer",
+            "!has(self.placement) || !has(self.placement.nodes) || size(self.placement.nodes) == 0 || "
+            "size(self.placement.nodes) >= self.nodes",
+            "names fewer nodes than spec.nodes asks for; name more of them or lower spec.nodes",
             field=".placement.nodes",
         ),
     )
@@ -277,5 +285,5 @@ class TrainingRunSpec(SpecModel):
         """GPUs of every node as the spec asks for them; None: all that the node has."""
         if self.gpus_per_node is not None:
             return self.gpus_per_node
-        asked = self.resources_per_node.get(GPU_RESOURCE)
+        asked = self.resources_per_node.get(names.GPU_RESOURCE)
         return None if asked is None else int(asked)

@@ -56,8 +56,14 @@ class ResolvedStatus(StatusModel):
     """CPU request of every pod."""
     memory: str = ""
     """Memory request of every pod."""
-    checkpoint_path: str = ""
-    """Directory of the run in the shared tier."""
+    resources: dict[str, str] = Field(default_factory=dict)
+    """Every other resource of every pod."""
+    nodes: int = 0
+    """Nodes of the gang."""
+    shared_path: str = ""
+    """Directory of the run inside the claim of the shared tier."""
+    template_hash: str = ""
+    """Hash of what the pods are made from."""
 
 
 class AssignmentStatus(StatusModel):
@@ -73,6 +79,8 @@ class AssignmentStatus(StatusModel):
     """Incarnation of each slot; left out when in the ConfigMap."""
     vacant: tuple[int, ...] = ()
     """Slots that wait for a node."""
+    vacant_since: Timestamp | None = None
+    """Since when the first of them waits."""
     rank_to_slot: tuple[int, ...] = ()
     """Slot of each rank; left out when every rank sits in the slot of its number."""
     config_map: str = ""
@@ -117,7 +125,7 @@ class StartMembers(StatusModel):
 
 
 class StartRecord(StatusModel):
-    """What every worker of an attempt is released with; in status before the first release, never changed after."""
+    """What every worker of an attempt is released with; in status before the first release."""
 
     attempt: int
     """The attempt."""
@@ -131,6 +139,8 @@ class StartRecord(StatusModel):
     """Checkpoint to resume from; none: from step 0."""
     members: tuple[StartMembers, ...] = ()
     """Who takes part."""
+    released_at: Timestamp | None = None
+    """When it was written, before the first worker was released."""
 
 
 class ProgressStatus(StatusModel):
@@ -176,12 +186,16 @@ class AttemptStatus(StatusModel):
     """The rank that failed first."""
     node: str = ""
     """Its node."""
+    exit_code: int | None = None
+    """Its exit code; 128 plus the signal when it was killed by one."""
     action: str = ""
     """What was done next."""
     resume_step: int | None = None
     """Step it resumed from; none: from step 0."""
     last_step: int | None = None
     """Highest step it reported."""
+    charged: bool = False
+    """Whether its end counted against the no-progress limit."""
 
 
 class Totals(StatusModel):
@@ -217,8 +231,22 @@ class ExcludedNode(StatusModel):
     """When it may be used again; none: not by itself."""
 
 
+class SlotLosses(StatusModel):
+    """Pods lost in one slot on one node; the node is given up when they repeat."""
+
+    slot: int
+    """The slot."""
+    node: str
+    """The node it was on."""
+    count: int
+    """Pods lost there."""
+
+
 class RecoveryStatus(StatusModel):
     """Budgets and back-off."""
+
+    slot_losses: Annotated[tuple[SlotLosses, ...], MapList("slot"), Field(max_length=16_384)] = ()
+    """Slots that lost pods on the node they are on."""
 
     consecutive_no_progress: int = 0
     """Restarts in a row without a step beyond the best one."""
@@ -230,6 +258,19 @@ class RecoveryStatus(StatusModel):
     """Nodes that recovery keeps the run off."""
     requeues: int = 0
     """Times the gang gave back its nodes and queued again."""
+
+
+class StopStatus(StatusModel):
+    """The write-ahead record of a stop under way: the ranks end first, then the nodes are given back."""
+
+    reason: str
+    """Suspended, Cancelled, Requeued, or why the run failed."""
+    message: str = ""
+    """What led to it, in a sentence."""
+    time: Timestamp
+    """When it was decided."""
+    deadline: Timestamp
+    """When pods are deleted even if ranks did not end by themselves."""
 
 
 class RequestStatus(StatusModel):
@@ -251,7 +292,7 @@ class TrainingRunStatus(StatusModel):
     observed_generation: int = 0
     """The generation of the spec this status is about."""
     conditions: Annotated[tuple[Condition, ...], MapList("type"), Field(max_length=16)] = ()
-    """Accepted, Admitted, GangReady, Progressing, Suspended, Finished (terminal, any outcome) and Succeeded."""
+    """Accepted, Admitted, GangReady, Progressing, Suspended, Finished (any outcome) and Succeeded."""
     state: str = ""
     """One word for people, made from the conditions; programs read the conditions."""
     reason: str = ""
@@ -282,5 +323,7 @@ class TrainingRunStatus(StatusModel):
     """Exits seen in the current attempt."""
     recovery: RecoveryStatus = RecoveryStatus()
     """Budgets and back-off."""
+    stop: StopStatus | None = None
+    """A stop under way."""
     requests: Annotated[tuple[RequestStatus, ...], MapList("name"), Field(max_length=8)] = ()
     """One-shot requests that were taken up."""

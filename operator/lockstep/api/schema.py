@@ -1,7 +1,7 @@
 """What every model of the API is made of: base classes and the marks that only the CRD needs.
 
-Types, bounds and defaults are plain pydantic. The marks below, put into `Annotated[...]`, say what pydantic has no
-word for; `crdgen` turns both into the CRD's schema.
+Types, bounds and defaults are plain pydantic. The marks below, put into `Annotated[...]`, say what pydantic
+has no word for; `crdgen` turns both into the CRD's schema.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ Timestamp = Annotated[
     BeforeValidator(times.to_unix),
     PlainSerializer(times.to_rfc3339, return_type=str, when_used="json"),
 ]
-"""A moment: unix seconds in Python, RFC 3339 in JSON. Whole seconds, so that what is read equals what was written."""
+"""A moment: unix seconds in Python, RFC 3339 in JSON. Whole seconds: what is read equals what was written."""
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253)]
 """The name of another Kubernetes object."""

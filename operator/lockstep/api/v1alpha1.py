@@ -1,20 +1,17 @@
-"""The two kinds of lockstep.dev/v1alpha1. Everything about them is defined in these models and nowhere else."""
+"""The two kinds of lockstep.dev/v1alpha1, defined by these models and nowhere else."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
+from lockstep.api.names import MAX_RUN_NAME
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
-from lockstep.api.run_spec import MAX_RUN_NAME, TrainingRunSpec
+from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.api.schema import ApiModel, Rule
-
-GROUP = "lockstep.dev"
-VERSION = "v1alpha1"
-API_VERSION = f"{GROUP}/{VERSION}"
 
 
 @dataclass(frozen=True)
@@ -52,12 +49,12 @@ class ObjectMeta(ApiModel):
     resource_version: str = ""
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
 
 
 class TrainingRun(ApiModel):
-    """A training that runs as one gang: it starts together, stops together, and comes back from the newest valid
+    """A training that runs as one gang: starts together, stops together, and comes back from the newest valid
     checkpoint."""
 
     model_config = ConfigDict(extra="ignore")
@@ -104,7 +101,7 @@ class TrainingRun(ApiModel):
 
 
 class TrainingQueue(ApiModel):
-    """A line that runs wait in, and the nodes it may use. The queue "default" exists without being created."""
+    """A line that runs wait in, and the nodes it may use. "default" exists without being created."""
 
     model_config = ConfigDict(extra="ignore")
 
