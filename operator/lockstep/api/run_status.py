@@ -203,6 +203,8 @@ class Totals(StatusModel):
 
     attempts: int = 0
     """Collective starts."""
+    restarts: int = 0
+    """Attempts that a failure ended and another followed."""
     restarts_in_place: int = 0
     """Restarts that kept every pod."""
     pods_replaced: int = 0

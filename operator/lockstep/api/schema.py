@@ -43,6 +43,11 @@ class IntOrString:
 
 
 @dataclass(frozen=True)
+class DateTime:
+    """A moment, RFC 3339 on the wire."""
+
+
+@dataclass(frozen=True)
 class Opaque:
     """An object that is kept as written; the API server does not look inside."""
 
@@ -135,6 +140,7 @@ Quantity = Annotated[
 
 Timestamp = Annotated[
     float,
+    DateTime(),
     BeforeValidator(times.to_unix),
     PlainSerializer(times.to_rfc3339, return_type=str, when_used="json"),
 ]

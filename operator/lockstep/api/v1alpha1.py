@@ -11,7 +11,7 @@ from lockstep.api.names import MAX_RUN_NAME
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.api.schema import ApiModel, Rule
+from lockstep.api.schema import ApiModel, Rule, SpecModel, StatusModel
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,11 @@ class Kind:
     """What a CRD says beside its schema."""
 
     kind: str
+    spec: type[SpecModel]
+    status: type[StatusModel]
     plural: str
     short_names: tuple[str, ...]
+    categories: tuple[str, ...]
     scope: Literal["Namespaced", "Cluster"]
     columns: tuple[Column, ...]
     selectable: tuple[str, ...]
@@ -77,8 +80,11 @@ class TrainingRun(ApiModel):
     )
     crd: ClassVar = Kind(
         kind="TrainingRun",
+        spec=TrainingRunSpec,
+        status=TrainingRunStatus,
         plural="trainingruns",
         short_names=("trun", "truns"),
+        categories=("all", "lockstep"),
         scope="Namespaced",
         columns=(
             Column("State", ".status.state"),
@@ -115,8 +121,11 @@ class TrainingQueue(ApiModel):
 
     crd: ClassVar = Kind(
         kind="TrainingQueue",
+        spec=TrainingQueueSpec,
+        status=TrainingQueueStatus,
         plural="trainingqueues",
         short_names=("tqueue", "tqueues"),
+        categories=("lockstep",),
         scope="Cluster",
         columns=(
             Column("Stop", ".spec.stopPolicy"),
