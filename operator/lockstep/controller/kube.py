@@ -1,0 +1,448 @@
+"""The few verbs of the Kubernetes API that the controller needs, and what can go wrong with each.
+
+Objects come back as the JSON text the server sent; ``parse`` makes views of it. No call retries what
+may have been carried out, so that whoever calls decides with the facts at hand.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+import orjson
+
+from lockstep.api import names
+from lockstep.controller.clock import Clock
+from lockstep.controller.credentials import Credentials
+from lockstep.controller.resources import PODS, Resource
+from lockstep.controller.window import AdaptiveWindow
+
+PAGE_SIZE = 500
+_READ_TIMEOUT = 60.0
+_WRITE_TIMEOUT = 15.0
+_SERVER_TIMEOUT = 10  # the server gives up on a write after this many seconds, before we do
+_SETTLE_MARGIN = 5.0
+_TOO_MANY_REQUESTS_TRIES = 4
+_RETRY_AFTER_MAX = 30.0
+_MERGE_PATCH = "application/merge-patch+json"
+_JSON = "application/json"
+
+
+class KubeError(Exception):
+    """Something the API server said, or its silence."""
+
+
+class ApiError(KubeError):
+    """The server refused: nothing was done. ``reason`` is the server's (NotFound, Conflict, Invalid, …)."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+
+class UnreachableError(KubeError):
+    """No answer, and nothing was done: a read, or a write that was never sent."""
+
+
+class UnknownOutcome(KubeError):  # noqa: N818 - not an error yet
+    """A write whose answer never came: it may have been done, or may be yet, until ``settles_at``.
+
+    Only a read begun after ``settles_at`` (Unix seconds) that does not show the write proves that it
+    did not happen.
+    """
+
+    def __init__(self, message: str, settles_at: float) -> None:
+        super().__init__(message)
+        self.settles_at = settles_at
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct):
+    """One page of a list. ``items`` are JSON texts."""
+
+    metadata: _ListMeta
+    items: list[msgspec.Raw] = []
+
+    @property
+    def resource_version(self) -> str:
+        """Version of the whole list, the same on every page."""
+        return self.metadata.resource_version
+
+
+class _StatusDetails(msgspec.Struct, rename="camel"):
+    retry_after_seconds: float | None = None
+
+
+class ErrorStatus(msgspec.Struct):
+    """A ``Status`` object, as errors come in replies and in watches."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: _StatusDetails | None = None
+
+
+_pages = msgspec.json.Decoder(Page)
+_errors = msgspec.json.Decoder(ErrorStatus)
+
+
+class KubeClient:
+    """One keep-alive session to the API server, with credentials that renew themselves.
+
+    ``write_guard`` is called right before a guarded write is sent and raises to forbid it: that is how
+    a leader that may have lost its lease stops writing. Writes of pods share one adaptive window.
+    """
+
+    def __init__(self, load: Callable[[], Awaitable[Credentials]], clock: Clock) -> None:
+        self._load = load
+        self._clock = clock
+        self._credentials: Credentials | None = None
+        self._loading = asyncio.Lock()
+        self._session: aiohttp.ClientSession | None = None
+        self.window = AdaptiveWindow(clock)
+        self.write_guard: Callable[[], None] = lambda: None
+        self.requests: Counter[tuple[str, str, int]] = Counter()
+        """Requests sent, by verb, resource and status code (0: no answer)."""
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=256, keepalive_timeout=60),
+            # Watches of busy clusters: with the default 64 KiB the server cuts slow readers off.
+            read_bufsize=2**20,
+            headers={"Accept": _JSON, "Accept-Encoding": "identity", "User-Agent": names.CONTROLLER},
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(
+        self, resource: Resource, name: str, namespace: str = "", *, within: float = _READ_TIMEOUT
+    ) -> bytes:
+        """Read one object from a quorum. Raises ApiError (404 when there is none) or UnreachableError."""
+        return await self._read("get", resource, resource.path(namespace, name), within=within)
+
+    async def list_pages(
+        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> AsyncIterator[Page]:
+        """Read a whole collection, consistently, in pages.
+
+        Raises ApiError, with status 410 when the list grew too old between two pages.
+        """
+        params = {"limit": str(PAGE_SIZE), **_selectors(labels, fields)}
+        while True:
+            page = _pages.decode(await self._read("list", resource, resource.path(namespace), params))
+            yield page
+            if not page.metadata.continue_:
+                return
+            params["continue"] = page.metadata.continue_
+
+    async def list_all(
+        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Read a whole collection as dicts, and its resourceVersion."""
+        items: list[dict[str, Any]] = []
+        version = ""
+        async for page in self.list_pages(resource, namespace, labels=labels, fields=fields):
+            items += [orjson.loads(item) for item in page.items]
+            version = page.resource_version
+        return items, version
+
+    async def create(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any] | bytes,
+        namespace: str = "",
+        *,
+        dry_run: bool = False,
+        guarded: bool = True,
+        within: float = _WRITE_TIMEOUT,
+    ) -> bytes:
+        """Create an object, or with ``dry_run`` have the server judge it strictly. Raises any KubeError."""
+        params = {"dryRun": "All", "fieldValidation": "Strict"} if dry_run else {}
+        return await self._write(
+            "create",
+            "POST",
+            resource,
+            resource.path(namespace),
+            body,
+            params=params,
+            guarded=guarded and not dry_run,
+            within=within,
+        )
+
+    async def replace(
+        self,
+        resource: Resource,
+        name: str,
+        body: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        guarded: bool = True,
+        within: float = _WRITE_TIMEOUT,
+    ) -> bytes:
+        """Put an object in place of the version that ``body`` names. Raises any KubeError."""
+        path = resource.path(namespace, name)
+        return await self._write("update", "PUT", resource, path, body, guarded=guarded, within=within)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Mapping[str, Any],
+        namespace: str = "",
+        subresource: str = "",
+    ) -> bytes:
+        """Merge ``body`` into an object. Raises any KubeError."""
+        path = resource.path(namespace, name, subresource)
+        return await self._write("patch", "PATCH", resource, path, body, content_type=_MERGE_PATCH)
+
+    async def patch_status(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str,
+        *,
+        uid: str,
+        resource_version: str,
+        patch: Mapping[str, Any],
+    ) -> bytes:
+        """Merge ``patch`` into ``status`` of exactly this object at exactly this version.
+
+        Raises ApiError with status 409 when the object has changed, and any other KubeError.
+        """
+        body = {"metadata": {"uid": uid, "resourceVersion": resource_version}, "status": patch}
+        return await self.patch(resource, name, body, namespace, "status")
+
+    async def delete(
+        self, resource: Resource, name: str, namespace: str = "", *, uid: str, grace: int | None = None
+    ) -> bytes | None:
+        """Delete the object with this UID; ``grace`` in seconds, None for the object's own.
+
+        Returns the server's last word on it, or None when it was gone already. Raises any KubeError.
+        """
+        options: dict[str, Any] = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        try:
+            return await self._write("delete", "DELETE", resource, resource.path(namespace, name), options)
+        except ApiError as error:
+            # A conflict here can only be the precondition: another object has the name now.
+            if error.status in (404, 409):
+                return None
+            raise
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask a question by POST (TokenReview and the like): nothing is stored, so nothing is guarded."""
+        group, _, plural = path.strip("/").rpartition("/")
+        resource = Resource(group, "", plural)
+        reply = await self._write("create", "POST", resource, path, body, guarded=False)
+        return dict(orjson.loads(reply))
+
+    async def watch(
+        self, resource: Resource, params: Mapping[str, str], *, idle_timeout: float
+    ) -> AsyncIterator[list[bytes]]:
+        """Yield the lines of a watch as they come, in batches, until the server ends it.
+
+        Raises ApiError when it is refused, UnreachableError when it breaks or is silent for ``idle_timeout``.
+        """
+        query = {"watch": "1", "allowWatchBookmarks": "true", **params}
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=idle_timeout)
+        request = _Request("watch", "GET", resource, resource.path(), query, limits)
+        try:
+            async with self._send(request) as response:
+                if response.status != 200:
+                    raise _api_error(response, await response.read())
+                parts: list[bytes] = []
+                async for chunk in response.content.iter_any():
+                    head, newline, rest = chunk.rpartition(b"\n")
+                    if not newline:
+                        parts.append(chunk)
+                        continue
+                    parts.append(head)
+                    yield b"".join(parts).split(b"\n")
+                    parts = [rest]
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnreachableError(f"watch of {resource.plural}: {_words(error)}") from error
+
+    async def _read(
+        self,
+        verb: str,
+        resource: Resource,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        within: float = _READ_TIMEOUT,
+    ) -> bytes:
+        limits = aiohttp.ClientTimeout(total=within, sock_connect=min(10.0, within))
+        request = _Request(verb, "GET", resource, path, params or {}, limits)
+        for tries_left in reversed(range(_TOO_MANY_REQUESTS_TRIES)):
+            try:
+                async with self._send(request) as response:
+                    body = await response.read()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise UnreachableError(f"{verb} {path}: {_words(error)}") from error
+            if response.status < 300:
+                return body
+            failure = _api_error(response, body)
+            if response.status != 429 or not tries_left:
+                raise failure
+            await self._clock.sleep(failure.retry_after)
+        raise AssertionError("the last try returns or raises")
+
+    async def _write(
+        self,
+        verb: str,
+        method: str,
+        resource: Resource,
+        path: str,
+        body: Mapping[str, Any] | bytes,
+        *,
+        params: Mapping[str, str] | None = None,
+        content_type: str = _JSON,
+        guarded: bool = True,
+        within: float = _WRITE_TIMEOUT,
+    ) -> bytes:
+        server_timeout = min(_SERVER_TIMEOUT, max(1, int(within)))
+        request = _Request(
+            verb,
+            method,
+            resource,
+            path,
+            {"timeout": f"{server_timeout}s", "fieldManager": names.FIELD_MANAGER, **(params or {})},
+            aiohttp.ClientTimeout(total=within, sock_connect=min(5.0, within)),
+            body if isinstance(body, bytes) else orjson.dumps(body),
+            content_type,
+            guarded,
+        )
+        for tries_left in reversed(range(_TOO_MANY_REQUESTS_TRIES)):
+            async with self.window.slot() if resource is PODS else nullcontext():
+                settles_at = self._clock.now() + server_timeout + _SETTLE_MARGIN
+                begun = self._clock.monotonic()
+                try:
+                    async with self._send(request) as response:
+                        reply = await response.read()
+                except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+                    raise UnreachableError(f"{verb} {path}: {_words(error)}") from error
+                except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                    if resource is PODS:
+                        self.window.pushed_back()
+                    raise UnknownOutcome(f"{verb} {path}: {_words(error)}", settles_at) from error
+                failure = None if response.status < 300 else _api_error(response, reply)
+                if resource is PODS:
+                    self._tell_window(failure, self._clock.monotonic() - begun)
+            if failure is None:
+                return reply
+            if failure.status >= 500:
+                # The request may have reached the store before whoever answered lost sight of it.
+                raise UnknownOutcome(f"{verb} {path}: {failure}", settles_at)
+            if failure.status != 429 or not tries_left:
+                raise failure
+            if resource is not PODS:  # for pods the window itself holds everybody back
+                await self._clock.sleep(failure.retry_after)
+        raise AssertionError("the last try returns or raises")
+
+    def _tell_window(self, failure: ApiError | None, latency: float) -> None:
+        if failure is not None and (failure.status == 429 or failure.status >= 500):
+            self.window.pushed_back(failure.retry_after)
+        else:
+            self.window.answered(latency)
+
+    @asynccontextmanager
+    async def _send(self, request: "_Request") -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send once, or twice when the first answer is 401 and the credentials can be read anew."""
+        if self._session is None:
+            raise RuntimeError("use the client as an async context manager")
+        credentials, authorization = await self._credentials_now(stale=None)
+        for renewed in (False, True):
+            headers = {"Content-Type": request.content_type} if request.content is not None else {}
+            if authorization:
+                headers["Authorization"] = authorization
+            if request.guarded:
+                self.write_guard()
+            counted = request.verb, request.resource.plural
+            try:
+                response = await self._session.request(
+                    request.method,
+                    credentials.server + request.path,
+                    params=request.params,
+                    data=request.content,
+                    headers=headers,
+                    timeout=request.limits,
+                    ssl=credentials.ssl,
+                    server_hostname=credentials.server_hostname,
+                    allow_redirects=False,
+                )
+            except (aiohttp.ClientError, TimeoutError, OSError):
+                self.requests[*counted, 0] += 1
+                raise
+            self.requests[*counted, response.status] += 1
+            async with response:
+                if response.status != 401 or renewed:
+                    yield response
+                    return
+            credentials, authorization = await self._credentials_now(stale=credentials)
+
+    async def _credentials_now(self, stale: Credentials | None) -> tuple[Credentials, str | None]:
+        """The credentials and their header, read anew when there are none or they are still ``stale``."""
+        try:
+            async with self._loading:
+                if self._credentials is None or self._credentials is stale:
+                    self._credentials = await self._load()
+                credentials = self._credentials
+            return credentials, await credentials.authorization()
+        except Exception as error:  # files, exec plugins and parsers: whatever it is, nothing was sent
+            raise UnreachableError(f"cannot read the credentials: {_words(error)}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    verb: str
+    method: str
+    resource: Resource
+    path: str
+    params: Mapping[str, str]
+    limits: aiohttp.ClientTimeout
+    content: bytes | None = None
+    content_type: str = _JSON
+    guarded: bool = False
+
+
+def _selectors(labels: str, fields: str) -> dict[str, str]:
+    return {key: text for key, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
+
+
+def _api_error(response: aiohttp.ClientResponse, body: bytes) -> ApiError:
+    try:
+        status = _errors.decode(body)
+    except msgspec.DecodeError:  # a proxy's page, not the API server's words
+        status = ErrorStatus(message=body[:200].decode(errors="replace"))
+    header = response.headers.get("Retry-After", "")
+    retry_after = float(header) if header.isdecimal() else 0.0
+    if not retry_after and response.status == 429:
+        retry_after = 1.0
+    return ApiError(
+        response.status,
+        status.reason or response.reason or "",
+        status.message,
+        min(retry_after, _RETRY_AFTER_MAX),
+    )
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__
