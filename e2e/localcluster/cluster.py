@@ -1,0 +1,341 @@
+"""One local cluster: starts and stops its components, adds simulated nodes, hands out credentials."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localcluster import build, certificates, kubeconfig, kwok, processes, state
+from localcluster.api import MERGE_PATCH, ApiClient, Request
+from localcluster.control_plane import COMPONENTS, Component, component_named
+from localcluster.errors import ApiError, KubectlFailed, LocalClusterError, StartFailed
+from localcluster.kwok import NodeBatch
+
+Report = Callable[[str], None]
+
+LOG_TAIL = 15  # lines shown of a component that failed
+POLL_INTERVAL = 0.05  # seconds
+NODES = "/api/v1/nodes"
+NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class ComponentStatus:
+    name: str
+    pid: int | None  # None when it does not run
+    port: int
+    is_healthy: bool
+
+
+class LocalCluster:
+    """A control plane whose state lies in one directory. The object holds nothing that the directory does not:
+    any number of them, in any process, may be attached to one cluster."""
+
+    def __init__(self, layout: state.Layout) -> None:
+        self.layout = layout
+        self.state_dir = layout.directory
+        self.url = layout.url
+        self.ca_file = layout.pki / "ca.crt"
+        self.kubeconfig = layout.kubeconfig("admin")
+        self.api = ApiClient(
+            self.url, self.ca_file, cert_file=layout.pki / "admin.crt", key_file=layout.pki / "admin.key"
+        )
+        self._tls = ssl.create_default_context(cafile=str(self.ca_file))
+
+    @classmethod
+    def start(
+        cls, state_dir: Path | str, *, bind: str | None = None, report: Report = _silent
+    ) -> LocalCluster:
+        """Starts a cluster in `state_dir`, or those components of the one there that do not run.
+
+        Programs are built first where needed. With `bind`, an address of this machine, the API server is
+        reachable there too (it then listens on every interface). Returns when every component is healthy.
+        Raises BuildFailed, StartFailed.
+        """
+        directory = Path(state_dir).absolute()
+        build.build_all(report)
+        with state.locked(directory):
+            if not state.exists(directory):
+                _create(directory, bind)
+            layout = state.load(directory).layout
+            if bind not in (None, layout.bind):
+                raise LocalClusterError(f"the cluster in {directory} has --bind {layout.bind}: stop it first")
+            cluster = cls(layout)
+            cluster._start_components(COMPONENTS.values(), report)
+            return cluster
+
+    @classmethod
+    def attach(cls, state_dir: Path | str) -> LocalCluster:
+        """The cluster in `state_dir`. Raises NotRunning when there is none."""
+        return cls(state.load(Path(state_dir).absolute()).layout)
+
+    def stop(self, *, keep_data: bool = False) -> None:
+        """Ends every component; unless `keep_data`, the cluster's objects, keys and ports are gone with it."""
+        with state.locked(self.state_dir):
+            if not state.exists(self.state_dir):
+                return
+            current = state.load(self.state_dir)
+            # Last started, first stopped, and in peace only if anything is to be kept.
+            for name in reversed(list(COMPONENTS)):
+                if name in current.processes:
+                    processes.end(
+                        [current.processes[name]], grace=COMPONENTS[name].stop_grace if keep_data else 0
+                    )
+                    current = current.without_process(name)
+                    state.save(current)
+            if not keep_data:
+                state.remove(self.layout)
+
+    # Components
+
+    def start_component(self, name: str) -> None:
+        """Starts one component with the data and the port it had; returns when it is healthy."""
+        with state.locked(self.state_dir):
+            self._start_components([_component(name)], _silent)
+
+    def stop_component(self, name: str, *, kill: bool = False) -> None:
+        """Ends one component (SIGKILL at once if `kill`); the others stay and must cope."""
+        component = _component(name)
+        with state.locked(self.state_dir):
+            current = state.load(self.state_dir)
+            record = current.processes.get(component.name)
+            if record is not None:
+                processes.end([record], grace=0 if kill else component.stop_grace)
+                state.save(current.without_process(component.name))
+
+    def pause_component(self, name: str) -> None:
+        """Freezes one component (SIGSTOP): its connections stay open and nothing answers."""
+        processes.send(self._record(name), signal.SIGSTOP)
+
+    def resume_component(self, name: str) -> None:
+        processes.send(self._record(name), signal.SIGCONT)
+
+    def status(self) -> list[ComponentStatus]:
+        """One entry for each component, in the order they are started."""
+        recorded = state.load(self.state_dir).processes
+        return [
+            ComponentStatus(
+                name=name,
+                pid=recorded[name].pid if name in recorded and processes.is_alive(recorded[name]) else None,
+                port=self.layout.ports[name],
+                is_healthy=self._is_healthy(component),
+            )
+            for name, component in COMPONENTS.items()
+        ]
+
+    # Credentials and kubectl
+
+    def kubectl(self, *args: str, input: str | None = None) -> str:  # noqa: A002 (as subprocess.run has it)
+        """Runs kubectl as the administrator; its standard output. Raises KubectlFailed with its stderr."""
+        result = subprocess.run(
+            [str(build.binary("kubectl")), f"--kubeconfig={self.kubeconfig}", *args],
+            input=input,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode != 0:
+            raise KubectlFailed(result.stderr.strip() or f"kubectl ended with {result.returncode}")
+        return result.stdout
+
+    def kubeconfig_for_service_account(
+        self, namespace: str, name: str, *, expires_in: int = 24 * 3600, audiences: Sequence[str] = ()
+    ) -> Path:
+        """Writes a kubeconfig that holds a new token of a service account, valid `expires_in` seconds (the API
+        server grants no less than 600). Raises ApiError, for one when the account does not exist."""
+        answer = self.api.send(
+            Request(
+                "POST",
+                f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
+                {
+                    "apiVersion": "authentication.k8s.io/v1",
+                    "kind": "TokenRequest",
+                    "spec": {"expirationSeconds": expires_in, "audiences": list(audiences)},
+                },
+            )
+        )
+        path = self.layout.kubeconfig(f"{namespace}-{name}")
+        kubeconfig.write(path, kubeconfig.with_token(self.url, self.ca_file, answer["status"]["token"]))
+        return path
+
+    # Simulated nodes
+
+    def kwok_nodes(self) -> list[dict[str, Any]]:
+        """The simulated nodes as API objects, ordered by name."""
+        items: list[dict[str, Any]] = self.api.get(f"{NODES}?labelSelector={kwok.SELECTOR}")["items"]
+        return items
+
+    def add_kwok_nodes(self, batch: NodeBatch, *, wait: float = 60.0) -> list[str]:
+        """Adds a batch of simulated nodes beside those there; returns their names when all are Ready.
+
+        `wait` bounds that in seconds, 0 does not wait. Raises StartFailed, ApiError, ValueError.
+        """
+        objects = kwok.node_objects(batch, kwok.next_numbering(self.kwok_nodes(), batch.prefix))
+        self.api.send_all([Request("POST", NODES, node) for node in objects])
+        names = [node["metadata"]["name"] for node in objects]
+        if wait:
+            self.wait_for_kwok_nodes(names, timeout=wait)
+        return names
+
+    def wait_for_kwok_nodes(self, names: Iterable[str], *, timeout: float = 60.0) -> None:
+        """Returns when the nodes are Ready and untainted by their health. Raises StartFailed."""
+        wanted = set(names)
+        deadline = time.monotonic() + timeout
+        while wanted:
+            wanted -= {node["metadata"]["name"] for node in self.kwok_nodes() if kwok.is_ready(node)}
+            if wanted and time.monotonic() > deadline:
+                tail = self._log_tail(COMPONENTS["kwok"])
+                raise StartFailed(f"{len(wanted)} nodes not Ready after {timeout:g} s, {tail}")
+            time.sleep(POLL_INTERVAL * 4 if wanted else 0)
+
+    def remove_kwok_nodes(self, names: Iterable[str] | None = None) -> list[str]:
+        """Deletes the Node objects (all simulated ones for None), as a cloud does with a machine it took back."""
+        doomed = [node["metadata"]["name"] for node in self.kwok_nodes()] if names is None else list(names)
+        self.api.send_all([Request("DELETE", f"{NODES}/{name}", absence_is_fine=True) for name in doomed])
+        return doomed
+
+    def silence_kwok_nodes(self, names: Iterable[str]) -> None:
+        """Makes nodes fall silent as if cut off or powered down: kwok plays neither them nor their pods any more,
+        Ready turns Unknown at once (and not only when the grace period of 50 s is over)."""
+        gone = [Request("PATCH", f"{NODES}/{n}", _labelled(None), MERGE_PATCH) for n in names]
+        self.api.send_all(gone)
+        for request, node in zip(
+            gone, self.api.send_all([Request("GET", r.path) for r in gone]), strict=True
+        ):
+            self.api.send(
+                Request("PATCH", f"{request.path}/status", {"status": _ready_unknown(node)}, MERGE_PATCH)
+            )
+
+    def restore_kwok_nodes(self, names: Iterable[str]) -> None:
+        """Gives silenced nodes back to kwok, which makes them Ready and catches up with their pods."""
+        self.api.send_all([Request("PATCH", f"{NODES}/{n}", _labelled("fake"), MERGE_PATCH) for n in names])
+
+    # Inside
+
+    def _start_components(self, components: Iterable[Component], report: Report) -> None:
+        current = state.load(self.state_dir)
+        waiting: list[Component] = []
+        for component in components:
+            record = current.processes.get(component.name)
+            if record is None or not processes.is_alive(record):
+                # The order of COMPONENTS: clients of the API server start when it is ready, and all at once.
+                if component.name in ("kube-apiserver", "kube-scheduler"):
+                    self._wait_until_healthy(waiting)
+                    waiting = []
+                report(f"starting {component.name}")
+                if component.name == "kwok":
+                    self._drop_node_leases()
+                record = processes.spawn(
+                    [str(build.binary(component.name)), *component.arguments(self.layout)],
+                    self.layout.log(component.name),
+                    state.component_environment(),
+                )
+                current = current.with_process(component.name, record)
+                state.save(current)
+            waiting.append(component)
+        self._wait_until_healthy(waiting)
+
+    def _wait_until_healthy(self, components: Iterable[Component]) -> None:
+        recorded = state.load(self.state_dir).processes
+        for component in components:
+            deadline = time.monotonic() + component.start_timeout
+            while not self._is_healthy(component):
+                if not processes.is_alive(recorded[component.name]):
+                    raise StartFailed(f"{component.name} ended, {self._log_tail(component)}")
+                if time.monotonic() > deadline:
+                    raise StartFailed(
+                        f"{component.name} is not healthy after {component.start_timeout:g} s, "
+                        f"{self._log_tail(component)}"
+                    )
+                time.sleep(POLL_INTERVAL)
+
+    def _is_healthy(self, component: Component) -> bool:
+        try:
+            with urllib.request.urlopen(
+                component.health(self.layout), timeout=2, context=self._tls
+            ) as response:
+                return bool(response.status == 200)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return False
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def _drop_node_leases(self) -> None:
+        """A new kwok would wait out its predecessor's node leases (40 s); without them it takes over at once."""
+        try:
+            self.api.send_all(
+                [
+                    Request("DELETE", f"{NODE_LEASES}/{node['metadata']['name']}", absence_is_fine=True)
+                    for node in self.kwok_nodes()
+                ]
+            )
+        except ApiError as error:
+            if error.status != 0:  # no API server to ask: kwok waits for it, and then for the leases
+                raise
+
+    def _record(self, name: str) -> processes.ProcessRecord:
+        component = _component(name)
+        record = state.load(self.state_dir).processes.get(component.name)
+        if record is None:
+            raise LocalClusterError(f"{component.name} does not run")
+        return record
+
+    def _log_tail(self, component: Component) -> str:
+        log = self.layout.log(component.name)
+        lines = log.read_text(errors="replace").splitlines()[-LOG_TAIL:] if log.exists() else []
+        return f"its log {log} ends with:\n" + "\n".join(lines)
+
+
+def _create(directory: Path, bind: str | None) -> None:
+    layout = state.new_layout(directory, bind)
+    certificates.write_all(layout.pki, [bind] if bind else [])
+    for identity in ("admin", "scheduler", "controller-manager", "kwok"):
+        content = kubeconfig.with_certificate(
+            layout.url,
+            layout.pki / "ca.crt",
+            cert_file=layout.pki / f"{identity}.crt",
+            key_file=layout.pki / f"{identity}.key",
+        )
+        kubeconfig.write(layout.kubeconfig(identity), content)
+    layout.etcd_data.mkdir(mode=0o700, exist_ok=True)
+    for log in (directory / "logs").glob("*.log"):
+        log.unlink()  # of the cluster that was here before
+    state.save(state.ClusterState(layout, {}))
+
+
+def _component(name: str) -> Component:
+    try:
+        return component_named(name)
+    except KeyError:
+        raise LocalClusterError(f"no component {name!r}: there are {', '.join(COMPONENTS)}") from None
+
+
+def _labelled(value: str | None) -> dict[str, Any]:
+    return {"metadata": {"labels": {kwok.KWOK_LABEL: value}}}
+
+
+def _ready_unknown(node: dict[str, Any]) -> dict[str, Any]:
+    """The node's conditions as the node lifecycle controller leaves them when a kubelet stops posting."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    silent = {
+        "status": "Unknown",
+        "reason": "NodeStatusUnknown",
+        "message": "Kubelet stopped posting node status.",
+        "lastTransitionTime": now,
+    }
+    conditions = node["status"].get("conditions", [])
+    return {"conditions": [c | silent if c["type"] == "Ready" else c for c in conditions]}
