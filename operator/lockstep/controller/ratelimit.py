@@ -1,0 +1,32 @@
+"""One token bucket per sender."""
+
+from lockstep.controller.clock import Clock
+
+
+class RateLimit:
+    """Each sender may make ``burst`` requests at once and ``per_second`` of them in the long run."""
+
+    def __init__(self, clock: Clock, *, per_second: float = 20.0, burst: float = 40.0) -> None:
+        self._clock = clock
+        self._per_second = per_second
+        self._burst = burst
+        self._buckets: dict[str, tuple[float, float]] = {}  # by sender: tokens left, and when
+        self._sweep_at = 1024
+
+    def take(self, sender: str) -> float:
+        """Take one token. Returns 0, or the seconds after which there will be one."""
+        now = self._clock.monotonic()
+        tokens, since = self._buckets.get(sender, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - since) * self._per_second)
+        if tokens < 1:
+            return (1 - tokens) / self._per_second
+        self._buckets[sender] = (tokens - 1, now)
+        if len(self._buckets) > self._sweep_at:
+            self._sweep(now)
+        return 0.0
+
+    def _sweep(self, now: float) -> None:
+        """Forget senders whose bucket is full again; next time only after as many again have come."""
+        full_after = self._burst / self._per_second
+        self._buckets = {s: b for s, b in self._buckets.items() if now - b[1] < full_after}
+        self._sweep_at = 1024 + 2 * len(self._buckets)

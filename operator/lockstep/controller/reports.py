@@ -1,0 +1,316 @@
+"""What workers last said and what they are to do: the soft state of every run, rebuilt within a heartbeat."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from lockstep.controller.clock import Clock
+from lockstep.controller.orders import Orders
+from lockstep.controller.protocol import MAX_PROBLEM, Exit, Registration, Report, State
+from lockstep.controller.trust import Claim
+from lockstep.core.plan import Directive
+from lockstep.core.snapshot import CheckpointReport, ExitReport, VerifyReport, WorkerPhase, WorkerReport
+
+ROWS_PER_TIER = 32
+MAX_VERIFIED = 16
+POLL_GRACE = 2.0
+"""Seconds an answered poll still counts as open: the worker reconnects within half a second. Without
+it a gang of hundreds, each between two polls for an instant, would never be at the barrier at once."""
+OFFSET_SECONDS = 60.0
+
+
+class UnregisteredError(Exception):
+    """This worker has not registered since the operator began to listen: 409."""
+
+
+class SupersededError(Exception):
+    """A newer incarnation of the slot has spoken: 403."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """The workers of a run in a few numbers."""
+
+    workers: int
+    highest_step: int | None
+    lowest_step: int | None  # of the workers that reported one
+    oldest_report_age: float  # seconds, of the workers whose child runs; 0 when there is none
+
+
+class _ClockOffset:
+    """Seconds to add to a worker's wall clock to get ours.
+
+    Every sample is too large by the time the report was under way, so the smallest of the last
+    minute is the best one; older ones are dropped, as clocks drift and get set.
+    """
+
+    __slots__ = ("_best", "_since")
+
+    def __init__(self) -> None:
+        self._best = float("inf")
+        self._since = 0.0
+
+    def update(self, wall: float, received_at: float) -> float:
+        sample = received_at - wall
+        if sample < self._best or received_at - self._since > OFFSET_SECONDS:
+            self._best, self._since = sample, received_at
+        return self._best
+
+
+@dataclass(slots=True)
+class _Worker:
+    report: WorkerReport
+    mono: float = 0.0
+    offset: _ClockOffset = field(default_factory=_ClockOffset)
+    exit_as_sent: tuple[int, Exit] | None = None  # with its attempt
+    open_polls: int = 0
+    poll_lapses_at: float | None = None  # an answered poll counts until then
+
+
+@dataclass(slots=True)
+class _Run:
+    workers: dict[int, _Worker] = field(default_factory=dict)
+    orders: Orders | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wake_pollers(self) -> None:
+        self.news.set()
+        self.news = asyncio.Event()
+
+
+class ReportBook:
+    """By run and slot the latest report of the highest incarnation, and by run the orders.
+
+    ``changed`` is called with the run's UID when a report says something that a decision may depend
+    on; a plain heartbeat is no such thing. Everything here happens on the event loop's thread.
+    """
+
+    def __init__(self, clock: Clock, changed: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._changed = changed
+        self._runs: dict[str, _Run] = {}
+
+    # For those who decide.
+
+    def reports(self, run_uid: str) -> Mapping[int, WorkerReport]:
+        """The latest report of every slot heard of. The mapping is the caller's own."""
+        run = self._runs.get(run_uid)
+        if run is None:
+            return {}
+        now = self._clock.now()
+        for worker in run.workers.values():
+            if worker.poll_lapses_at is not None and now >= worker.poll_lapses_at:
+                _set_polling(worker, False)
+        return {slot: worker.report for slot, worker in run.workers.items()}
+
+    def set_directive(self, run_uid: str, directive: Directive) -> None:
+        """From now on every worker of the run is told this. Those that poll are told at once."""
+        run = self._runs.setdefault(run_uid, _Run())
+        if run.orders is not None and run.orders.directive == directive:
+            return
+        run.orders = Orders(directive, run.orders.revision + 1 if run.orders else 1)
+        run.wake_pollers()
+
+    def forget(self, run_uid: str) -> None:
+        """The run is gone; its pollers are answered."""
+        run = self._runs.pop(run_uid, None)
+        if run is not None:
+            run.wake_pollers()
+
+    def retain(self, run_uids: Iterable[str]) -> None:
+        """Forget every other run."""
+        for gone in self._runs.keys() - set(run_uids):
+            self.forget(gone)
+
+    def worker_count(self) -> int:
+        """Workers heard of, of all runs."""
+        return sum(len(run.workers) for run in self._runs.values())
+
+    def summary(self, run_uid: str) -> RunSummary:
+        """What the metrics say of a run's workers."""
+        run = self._runs.get(run_uid)
+        reports = [worker.report for worker in run.workers.values()] if run else []
+        steps = [r.progress.step for r in reports if r.progress is not None]
+        heard = [r.received_at for r in reports if r.phase is WorkerPhase.RUNNING]
+        return RunSummary(
+            workers=len(reports),
+            highest_step=max(steps, default=None),
+            lowest_step=min(steps, default=None),
+            oldest_report_age=max(0.0, self._clock.now() - min(heard)) if heard else 0.0,
+        )
+
+    # For those who listen.
+
+    def register(self, claim: Claim, node: str, body: Registration) -> None:
+        """Take in a worker and its inventory. ``node`` is that of its pod. Raises SupersededError."""
+        run = self._runs.setdefault(claim.run_uid, _Run())
+        before = run.workers.get(claim.slot)
+        if before is not None and before.report.incarnation > claim.incarnation:
+            raise SupersededError(
+                f"incarnation {before.report.incarnation} of slot {claim.slot} has registered"
+            )
+        if before is not None and before.report.pod_uid == claim.pod_uid:
+            worker, known = before, before.report
+        else:
+            known = WorkerReport(
+                slot=claim.slot,
+                incarnation=claim.incarnation,
+                pod_uid=claim.pod_uid,
+                node=node,
+                phase=body.report.phase,
+                received_at=self._clock.now(),
+            )
+            worker = run.workers[claim.slot] = _Worker(known)
+        said = before.report if before is not None else None
+        worker.report = replace(
+            known,
+            address=body.address,
+            problem=body.problem[:MAX_PROBLEM],
+            inventory=_newest([row.report() for row in body.inventory]),
+            verified=(),  # a new barrier shares the files out anew
+        )
+        self._apply(worker, body.report)
+        if said is None or _says_more(said, worker.report):
+            self._changed(claim.run_uid)
+
+    def report(self, claim: Claim, body: Report) -> None:
+        """Take in a report. Raises UnregisteredError or SupersededError."""
+        worker = self._worker(claim)
+        if body.mono < worker.mono:
+            return  # overtaken on another connection by a newer one
+        before = worker.report
+        self._apply(worker, body)
+        if _says_more(before, worker.report):
+            self._changed(claim.run_uid)
+
+    def orders(self, run_uid: str) -> Orders | None:
+        """What the workers of the run are to do, if that is known yet."""
+        run = self._runs.get(run_uid)
+        return run.orders if run else None
+
+    @contextmanager
+    def poll(self, claim: Claim) -> Iterator[None]:
+        """Hold a worker's poll open. One that breaks off is closed at once, an answered one after a grace."""
+        worker = self._worker(claim)
+        worker.open_polls += 1
+        worker.poll_lapses_at = None
+        if not worker.report.polling:
+            _set_polling(worker, True)
+            if worker.report.phase is WorkerPhase.READY:
+                self._changed(claim.run_uid)
+        try:
+            yield
+        except BaseException:
+            worker.open_polls -= 1
+            if not worker.open_polls:
+                _set_polling(worker, False)
+            raise
+        worker.open_polls -= 1
+        if not worker.open_polls:
+            worker.poll_lapses_at = self._clock.now() + POLL_GRACE
+
+    async def news(self, run_uid: str, seen: int, seconds: float) -> None:
+        """Return when the run's orders have another revision than ``seen``, or after ``seconds``."""
+        run = self._runs.get(run_uid)
+        if run is None:
+            await self._clock.sleep(seconds)
+        elif (run.orders.revision if run.orders else 0) == seen:
+            await self._clock.wait(run.news, seconds)
+
+    def _worker(self, claim: Claim) -> _Worker:
+        run = self._runs.get(claim.run_uid)
+        worker = run.workers.get(claim.slot) if run else None
+        if worker is not None and worker.report.incarnation > claim.incarnation:
+            known = worker.report.incarnation
+            raise SupersededError(f"incarnation {known} of slot {claim.slot} has registered")
+        if worker is None or worker.report.pod_uid != claim.pod_uid:
+            raise UnregisteredError
+        return worker
+
+    def _apply(self, worker: _Worker, state: State) -> None:
+        now = self._clock.now()
+        offset = worker.offset.update(state.wall, now)
+        worker.mono = state.mono
+        report = worker.report
+        worker.report = replace(
+            report,
+            phase=state.phase,
+            received_at=now,
+            port=state.port,
+            attempt=state.attempt,
+            ready_for=state.ready_for,
+            start=state.start.record() if state.start else None,
+            exit=_exit(worker, state, offset),
+            progress=state.progress.report(offset) if state.progress else None,
+            inventory=_merged(report.inventory, [row.report() for row in state.new_checkpoints]),
+            verified=_answers(report.verified, [answer.report() for answer in state.verified]),
+            problem=report.problem if state.problem is None else state.problem[:MAX_PROBLEM],
+        )
+
+
+def _set_polling(worker: _Worker, polling: bool) -> None:
+    worker.report = replace(worker.report, polling=polling)
+    worker.poll_lapses_at = None
+
+
+def _exit(worker: _Worker, state: State, offset: float) -> ExitReport | None:
+    """An exit repeated in the next report is the same exit, at the same moment, whatever clocks do since."""
+    if state.exit is None:
+        worker.exit_as_sent = None
+        return None
+    if worker.exit_as_sent == (state.attempt, state.exit) and worker.report.exit is not None:
+        return worker.report.exit
+    worker.exit_as_sent = (state.attempt, state.exit)
+    return state.exit.report(offset)
+
+
+def _merged(
+    known: tuple[CheckpointReport, ...], seen: Sequence[CheckpointReport]
+) -> tuple[CheckpointReport, ...]:
+    if not seen:
+        return known
+    rows = {(row.tier, row.path): row for row in known}
+    rows.update(((row.tier, row.path), row) for row in seen)
+    return _newest(rows.values())
+
+
+def _newest(rows: Iterable[CheckpointReport]) -> tuple[CheckpointReport, ...]:
+    """The highest steps of each tier: what one sender may occupy in memory."""
+    kept: list[CheckpointReport] = []
+    room: dict[str, int] = {}
+    for row in sorted(rows, key=lambda row: (row.step, row.attempt), reverse=True):
+        if room.setdefault(row.tier, ROWS_PER_TIER) > 0:
+            room[row.tier] -= 1
+            kept.append(row)
+    return tuple(kept)
+
+
+def _answers(known: tuple[VerifyReport, ...], given: Sequence[VerifyReport]) -> tuple[VerifyReport, ...]:
+    if not given:
+        return known
+    answers = {(answer.tier, answer.path): answer for answer in known}
+    answers.update(((answer.tier, answer.path), answer) for answer in given)
+    return tuple(answers.values())[-MAX_VERIFIED:]
+
+
+def _says_more(before: WorkerReport, after: WorkerReport) -> bool:
+    """A decision may depend on what is new in ``after``: not so a later step or a later heartbeat."""
+    return _facts(before) != _facts(after) or (before.progress is None and after.progress is not None)
+
+
+def _facts(report: WorkerReport) -> tuple[object, ...]:
+    return (
+        report.pod_uid,
+        report.incarnation,
+        report.phase,
+        report.attempt,
+        report.ready_for,
+        report.exit,
+        report.problem,
+        report.verified,
+        report.inventory,
+        report.start,
+        report.address,
+        report.port,
+    )

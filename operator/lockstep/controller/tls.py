@@ -1,0 +1,218 @@
+"""The worker API's certificates: a CA of our own and a serving certificate, kept in one Secret.
+
+The CA never leaves the Secret; workers get its certificate in their ConfigMap and trust nothing else.
+"""
+
+import ipaddress
+import os
+import ssl
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+SECRET_NAME = "lockstep-worker-tls"
+CA_LIFETIME = timedelta(days=3650)
+SERVING_LIFETIME = timedelta(days=365)
+RENEW_BEFORE = timedelta(days=30)
+BACKDATED = timedelta(days=1)
+"""Nodes' clocks may be behind ours."""
+_KEYS = ("ca.crt", "ca.key", "tls.crt", "tls.key")
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """CA and serving certificate with their keys, PEM."""
+
+    ca_cert: bytes
+    ca_key: bytes
+    cert: bytes
+    key: bytes
+
+    @property
+    def ca_bundle(self) -> str:
+        """What workers trust."""
+        return self.ca_cert.decode()
+
+
+@dataclass(frozen=True, slots=True)
+class SecretStore:
+    """The Secret's three operations. Errors other than those named are raised."""
+
+    read: Callable[[], Awaitable[Mapping[str, Any] | None]]
+    """The Secret object, or None when there is none."""
+    create: Callable[[Mapping[str, Any]], Awaitable[bool]]
+    """False when one exists already (409)."""
+    replace: Callable[[Mapping[str, Any]], Awaitable[bool]]
+    """False when it changed since it was read (409)."""
+
+
+async def ensure_material(secrets: SecretStore, namespace: str, hosts: Sequence[str], now: float) -> Material:
+    """The material in the Secret: made if absent, its serving certificate made anew when due.
+
+    ``hosts`` are the names and IP addresses that workers reach the operator by. Replicas may do this
+    at the same time: whoever is second takes what the first one wrote.
+    """
+    for _ in range(5):
+        secret = await secrets.read()
+        if secret is None:
+            material = new_material(hosts, now)
+            if await secrets.create(_secret(namespace, material)):
+                return material
+            continue
+        material = _stored(secret)
+        if not serving_is_due(material, hosts, now):
+            return material
+        material = with_new_serving(material, hosts, now)
+        if await secrets.replace(_secret(namespace, material, secret)):
+            return material
+    raise RuntimeError(f"Secret {namespace}/{SECRET_NAME} changes faster than it can be written")
+
+
+def new_material(hosts: Sequence[str], now: float) -> Material:
+    """A new CA and a serving certificate by it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name("Lockstep worker CA")
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    certificate = (
+        _builder(name, name, key.public_key(), now, CA_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(certificates=True), critical=True)
+        .add_extension(identifier, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    ca = Material(_pem(certificate), _key_pem(key), b"", b"")
+    return with_new_serving(ca, hosts, now)
+
+
+def with_new_serving(material: Material, hosts: Sequence[str], now: float) -> Material:
+    """The same CA, another serving key and certificate."""
+    ca = x509.load_pem_x509_certificate(material.ca_cert)
+    ca_key = serialization.load_pem_private_key(material.ca_key, None)
+    assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        _builder(_name("lockstep-operator"), ca.subject, key.public_key(), now, SERVING_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
+        )
+        .sign(ca_key, hashes.SHA256())
+    )
+    return Material(material.ca_cert, material.ca_key, _pem(certificate), _key_pem(key))
+
+
+def serving_is_due(material: Material, hosts: Sequence[str], now: float) -> bool:
+    """The serving certificate runs out within 30 days, lacks a host, or is not by this CA."""
+    certificate = x509.load_pem_x509_certificate(material.cert)
+    moment = datetime.fromtimestamp(now, UTC)
+    if certificate.not_valid_after_utc - moment < RENEW_BEFORE:
+        return True
+    try:
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(material.ca_cert))
+    except (InvalidSignature, ValueError, TypeError):
+        return True
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return any(_general_name(host) not in names for host in hosts)
+
+
+def server_context(material: Material) -> ssl.SSLContext:
+    """TLS 1.2 or newer with the serving certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    load_serving(context, material)
+    return context
+
+
+def load_serving(context: ssl.SSLContext, material: Material) -> None:
+    """Put the serving certificate into a context, also one in use: new connections then get it."""
+    # OpenSSL reads files only; one in memory keeps the key off disks and works on a read-only root.
+    chain = os.memfd_create("lockstep-serving", os.MFD_CLOEXEC)
+    try:
+        with open(chain, "wb", closefd=False) as file:
+            file.write(material.cert + material.key)
+        context.load_cert_chain(f"/proc/self/fd/{chain}")
+    finally:
+        os.close(chain)
+
+
+def _secret(namespace: str, material: Material, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    values = (material.ca_cert, material.ca_key, material.cert, material.key)
+    data = {key: b64encode(value).decode() for key, value in zip(_KEYS, values, strict=True)}
+    metadata = dict(before["metadata"]) if before else {"name": SECRET_NAME, "namespace": namespace}
+    # The resourceVersion in it makes sure that nobody else's change is overwritten.
+    return {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
+
+
+def _stored(secret: Mapping[str, Any]) -> Material:
+    data = secret.get("data") or {}
+    missing = [key for key in _KEYS if not data.get(key)]
+    if missing:
+        # Not ours to repair: running workers trust the CA that may still be in there.
+        raise ValueError(f"Secret {SECRET_NAME} lacks {', '.join(missing)}; delete it to have it made anew")
+    return Material(*(b64decode(data[key]) for key in _KEYS))
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    now: float,
+    lifetime: timedelta,
+) -> x509.CertificateBuilder:
+    moment = datetime.fromtimestamp(int(now), UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(moment - BACKDATED)
+        .not_valid_after(moment + lifetime)
+    )
+
+
+def _key_usage(*, certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not certificates,
+        key_cert_sign=certificates,
+        crl_sign=certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

@@ -1,0 +1,294 @@
+"""Decoding what workers send, and encoding what they are answered."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lockstep.controller.orders import Orders, encode_reply
+from lockstep.controller.protocol import (
+    MalformedError,
+    UnspokenProtocolError,
+    decode_registration,
+    decode_report,
+)
+from lockstep.core.plan import DesiredPhase, Directive, VerifyRequest
+from lockstep.core.snapshot import StartRecord, WorkerPhase
+
+RUN_UID = "7f1c2a34-0000-4000-8000-000000000001"
+
+
+def sender(**changes: Any) -> dict[str, Any]:
+    return {
+        "protocol": 1,
+        "runUid": RUN_UID,
+        "slot": 0,
+        "incarnation": 1,
+        "podUid": "8a6b5c4d-0000-4000-8000-000000000002",
+        **changes,
+    }
+
+
+def state(**changes: Any) -> dict[str, Any]:
+    return {"phase": "Running", "attempt": 1, "wall": 1000.5, "mono": 10, **changes}
+
+
+def report(**changes: Any) -> bytes:
+    return json.dumps({**sender(), **state(), **changes}).encode()
+
+
+def registration(**changes: Any) -> bytes:
+    body = {
+        **sender(),
+        "namespace": "team",
+        "run": "llama",
+        "node": "gpu-1",
+        "hostname": "gpu-1",
+        "address": "10.0.0.1",
+        "workerVersion": "0.1.0",
+        "problem": "",
+        "inventory": [],
+        "report": state(),
+        **changes,
+    }
+    return json.dumps(body).encode()
+
+
+ROW = {"tier": "shared", "step": 300, "path": "/shared-checkpoints/x/a1/step-300", "verdict": "Valid"}
+START = {
+    "attempt": 2,
+    "assignmentHash": "abc",
+    "masterAddress": "10.0.0.1",
+    "masterPort": 40123,
+    "resume": {"tier": "shared", "step": 300, "path": "/c"},
+    "members": [{"slots": "0-2", "incarnation": 1}, {"slots": "3", "incarnation": 2}],
+}
+
+
+def test_a_full_report_is_understood() -> None:
+    decoded = decode_report(
+        report(
+            phase="Exited",
+            start=START,
+            exit={"code": None, "signal": 9, "at": 999.5, "reason": "Signal", "stderrTail": "boom"},
+            progress={"step": 7, "at": 999.0, "loss": "2.31", "totalSteps": None},
+            newCheckpoints=[ROW],
+            verified=[{"tier": "shared", "path": "/c", "verdict": "Invalid", "reason": "crc"}],
+            epoch=[1700000000, 3],
+            seen=4,
+            waitSeconds=15,
+        )
+    )
+    assert decoded.phase is WorkerPhase.EXITED
+    assert decoded.start is not None
+    assert decoded.start.record() == StartRecord(
+        2, "abc", "10.0.0.1", 40123, "shared", 300, "/c", (("0-2", 1), ("3", 2))
+    )
+    assert decoded.exit is not None
+    assert decoded.exit.report(0.5).at == 1000.0
+    assert (decoded.exit.report(0).code, decoded.exit.report(0).signal) == (0, 9)
+    assert decoded.progress is not None
+    assert decoded.progress.report(0).loss == "2.31"
+    assert decoded.epoch == (1700000000, 3)
+
+
+def test_a_loss_written_as_a_number_is_understood() -> None:
+    decoded = decode_report(report(progress={"step": 7, "at": 1, "loss": 2.5}))
+    assert decoded.progress is not None
+    assert decoded.progress.report(0).loss == "2.5"
+
+
+def test_a_field_of_a_newer_release_is_passed_over() -> None:
+    assert decode_report(report(gpuTemperature=[81, 82])).slot == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"slot": -1}, "$.slot"),
+        ({"slot": 65_536}, "$.slot"),
+        ({"slot": "0"}, "$.slot"),
+        ({"slot": 1.5}, "$.slot"),
+        ({"incarnation": -1}, "$.incarnation"),
+        ({"runUid": ""}, "$.runUid"),
+        ({"runUid": "../../etc"}, "$.runUid"),
+        ({"podUid": "x" * 65}, "$.podUid"),
+        ({"phase": "Dancing"}, "$.phase"),
+        ({"port": 65_536}, "$.port"),
+        ({"waitSeconds": 15.5}, "$.waitSeconds"),
+        ({"waitSeconds": -1}, "$.waitSeconds"),
+        ({"wall": "yesterday"}, "$.wall"),
+        ({"epoch": [1]}, "$.epoch"),
+        ({"seen": -1}, "$.seen"),
+        ({"attempt": 2**31}, "$.attempt"),
+        ({"exit": {"code": 2**40, "at": 0}}, "$.exit.code"),
+        ({"progress": {"step": -5, "at": 0}}, "$.progress.step"),
+        ({"newCheckpoints": [{**ROW, "tier": "moon"}]}, "$.newCheckpoints[...].tier"),
+        ({"newCheckpoints": [{**ROW, "verdict": "Maybe"}]}, "$.newCheckpoints[...].verdict"),
+        ({"newCheckpoints": [{**ROW, "path": "p" * 4097}]}, "$.newCheckpoints[...].path"),
+        ({"verified": [{}] * 65}, "$.verified"),
+        ({"start": {**START, "masterPort": 0x10000}}, "$.start.masterPort"),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused_by_name(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(MalformedError) as refusal:
+        decode_report(report(**changes))
+    assert f"`{field}`" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"protocol": 1',
+        report()[:-1],
+        report() + b"{}",
+        b"\xff\xfe",
+        report(problem="x").replace(b'"x"', b'"\\ud800"'),
+        report().replace(b'"Running"', b'"\xff"'),
+        b"[" * 60_000,
+        b'{"unknown": ' + b"[" * 30_000 + b"]" * 30_000 + b"}",
+        report(wall=1).replace(b'"wall": 1', b'"wall": NaN'),
+        report(wall=1).replace(b'"wall": 1', b'"wall": 1e999'),
+    ],
+)
+def test_a_malformed_body_is_refused(body: bytes) -> None:
+    with pytest.raises(MalformedError):
+        decode_report(body)
+    with pytest.raises(MalformedError):
+        decode_registration(body)
+
+
+def test_another_version_of_the_protocol_is_named_even_when_its_fields_differ() -> None:
+    with pytest.raises(UnspokenProtocolError, match="protocol 2 is not spoken"):
+        decode_report(report(protocol=2))
+    with pytest.raises(UnspokenProtocolError, match="protocol 2 is not spoken"):
+        decode_report(b'{"protocol": 2, "everything": "else"}')
+
+
+def test_a_registration_is_understood() -> None:
+    decoded = decode_registration(registration(inventory=[ROW] * 64, problem="no GPU"))
+    assert (decoded.namespace, decoded.run, decoded.address) == ("team", "llama", "10.0.0.1")
+    assert decoded.inventory[0].report().step == 300
+    assert decoded.report.attempt == 1
+
+
+def test_prose_is_cut_rather_than_refused() -> None:
+    decoded = decode_report(report(exit={"code": 1, "at": 1, "stderrTail": "a" * 5000 + "the end"}))
+    assert decoded.exit is not None
+    tail = decoded.exit.report(0).stderr_tail
+    assert len(tail) == 4096
+    assert tail.endswith("the end")
+
+
+RECORD = StartRecord(2, "abc", "10.0.0.1", 40123, "shared", 300, "/c", (("0-1", 1),))
+
+
+def directive(**changes: Any) -> Directive:
+    fields: dict[str, Any] = {
+        "attempt": 2,
+        "phase": DesiredPhase.RUN,
+        "incarnations": (1, 1),
+        "slot_ranks": (0, 1),
+        "start": RECORD,
+        "nodelist": ("10.0.0.1", "10.0.0.2"),
+        "stop_grace": 45,
+    }
+    return Directive(**{**fields, **changes})
+
+
+def reply(orders: Orders | None, *, slot: int = 1, incarnation: int = 1, attempt: int = 1) -> dict[str, Any]:
+    encoded = encode_reply(
+        orders,
+        slot=slot,
+        incarnation=incarnation,
+        attempt=attempt,
+        epoch=(1700000000, 3),
+        now=1000.5,
+        heartbeat_seconds=2.0,
+        fence_seconds=60.0,
+    )
+    decoded: dict[str, Any] = json.loads(encoded)
+    return decoded
+
+
+def test_a_release_carries_the_whole_start_record() -> None:
+    assert reply(Orders(directive(), 7)) == {
+        "protocol": 1,
+        "epoch": [1700000000, 3],
+        "revision": 7,
+        "serverTime": 1000.5,
+        "heartbeatSeconds": 2.0,
+        "fenceSeconds": 60.0,
+        "phase": "Run",
+        "attempt": 2,
+        "rank": 1,
+        "worldSize": 2,
+        "start": {
+            "attempt": 2,
+            "assignmentHash": "abc",
+            "masterAddress": "10.0.0.1",
+            "masterPort": 40123,
+            "resume": {"tier": "shared", "step": 300, "path": "/c"},
+            "members": [{"slots": "0-1", "incarnation": 1}],
+        },
+        "nodelist": ["10.0.0.1", "10.0.0.2"],
+        "verify": None,
+        "stopGraceSeconds": 45,
+    }
+
+
+def test_a_fresh_start_has_no_checkpoint_to_resume_from() -> None:
+    fresh = StartRecord(1, "abc", "10.0.0.1", 40123)
+    assert reply(Orders(directive(start=fresh, attempt=1), 1), attempt=0)["start"]["resume"] is None
+
+
+def test_a_worker_that_already_runs_the_attempt_is_not_sent_the_addresses_again() -> None:
+    running = reply(Orders(directive(), 7), attempt=2)
+    assert running["nodelist"] == []
+    assert running["start"]["attempt"] == 2
+
+
+@pytest.mark.parametrize(
+    ("orders", "slot", "incarnation"),
+    [
+        (None, 0, 1),
+        (Orders(directive(), 1), 2, 1),
+        (Orders(directive(incarnations=(1, 2)), 1), 1, 1),
+        (Orders(directive(incarnations=(1, 2)), 1), 1, 3),
+    ],
+    ids=["no directive yet", "no such slot", "older incarnation", "incarnation not yet decided on"],
+)
+def test_whoever_the_directive_does_not_address_is_told_to_hold(
+    orders: Orders | None, slot: int, incarnation: int
+) -> None:
+    answer = reply(orders, slot=slot, incarnation=incarnation)
+    assert (answer["phase"], answer["attempt"], answer["rank"]) == ("Hold", 0, -1)
+    assert answer["start"] is None
+    assert answer["nodelist"] == []
+
+
+def test_a_spare_stays_at_the_barrier_while_the_others_run() -> None:
+    answer = reply(Orders(directive(slot_ranks=(0, -1)), 1))
+    assert (answer["phase"], answer["rank"], answer["worldSize"]) == ("Prepare", -1, 1)
+    assert answer["start"] is None
+
+
+def test_the_files_to_verify_are_shared_out_by_rank() -> None:
+    wanted = directive(
+        phase=DesiredPhase.PREPARE,
+        start=None,
+        nodelist=(),
+        slot_ranks=(1, 0),
+        verify=VerifyRequest("shared", "/c", 300),
+    )
+    assert reply(Orders(wanted, 1), slot=0)["verify"] == {
+        "tier": "shared",
+        "path": "/c",
+        "step": 300,
+        "share": 1,
+        "of": 2,
+    }
