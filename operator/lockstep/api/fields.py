@@ -90,30 +90,40 @@ def change_rules(model: type[BaseModel]) -> list[Rule]:
     """One CEL rule for each field below `model` that may not change at any time."""
     return [
         Rule(
-            cel=f"oldSelf.suspend || self.suspend || {same}" if when is Changeable.WHILE_SUSPENDED else same,
-            message="changes only while the run is suspended; set suspend: true first"
-            if when is Changeable.WHILE_SUSPENDED
-            else "never changes after creation; create a new run instead",
-            field="." + ".".join(path),
+            cel=same if when is Changeable.NEVER else f"oldSelf.suspend || self.suspend || {same}",
+            message="never changes after creation; create a new run instead"
+            if when is Changeable.NEVER
+            else "changes only while the run is suspended; set suspend: true with the change",
+            field=f".{path}",
         )
-        for path, when in _change_marks(model)
-        for same in [f"self{_optional(path)} == oldSelf{_optional(path)}"]
+        for path, guards, when in _change_marks(model)
+        for same in [_same(path, guards)]
     ]
 
 
 def _change_marks(
-    model: type[BaseModel], above: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Changeable]]:
+    model: type[BaseModel], above: str = "", guards: tuple[str, ...] = ()
+) -> Iterator[tuple[str, tuple[str, ...], Changeable]]:
+    """Yield path, the parts of the path that may be absent, and when the field may change."""
     for field in fields_of(model):
-        path = (*above, field.name)
+        path = f"{above}{field.name}"
+        always_there = field.required or field.default is not None
+        maybe = guards if always_there else (*guards, path)
         if (when := field.type.one(Changeable)) is not None:
-            yield path, when
+            yield path, maybe, when
         elif field.type.model is not None:
-            yield from _change_marks(field.type.model, path)
+            yield from _change_marks(field.type.model, f"{path}.", maybe)
 
 
-def _optional(path: tuple[str, ...]) -> str:
-    return "".join(f".?{name}" for name in path)
+def _same(path: str, guards: tuple[str, ...]) -> str:
+    """CEL: the field is equal before and after, or absent both times. Optional types would cost too much."""
+    equal = f"self.{path} == oldSelf.{path}"
+    if not guards:
+        return equal
+    new, old = (" && ".join(f"has({side}.{part})" for part in guards) for side in ("self", "oldSelf"))
+    if len(guards) > 1:
+        new, old = f"({new})", f"({old})"
+    return f"({new} ? {old} && {equal} : !{old})"
 
 
 def _flat(said: list[Any]) -> Iterator[Any]:

@@ -51,7 +51,7 @@ class LauncherSpec(SpecModel):
     """Plain runs the command once per node, with the rendezvous in its environment, so that
     [torchrun, train.py] works as typed. Torchrun puts torchrun in front of the command. JAX runs the command
     once per node with the variables that jax.distributed.initialize() reads."""
-    torchrun: TorchrunSpec | None = None
+    torchrun: Annotated[TorchrunSpec, WhileSuspended] | None = None
     """Settings for Torchrun."""
 
     rules: ClassVar = (
@@ -195,7 +195,7 @@ class TrainingRunSpec(SpecModel):
     gpus_per_node: Annotated[int, Field(ge=0, le=128), WhileSuspended] | None = None
     """GPUs of every node, short for resourcesPerNode["nvidia.com/gpu"]; all of the node's when left out. 0 is
     legal."""
-    resources_per_node: Annotated[dict[str, Quantity], Field(max_length=16), WhileSuspended] = Field(
+    resources_per_node: Annotated[dict[str, Quantity], Field(max_length=12), WhileSuspended] = Field(
         default_factory=dict
     )
     """Resources of every node, request and limit alike. cpu and memory, when left out: what is free on the

@@ -1,0 +1,373 @@
+"""What users get wrong, and the words they get back: each names the field and says what to write instead."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from localcluster.api import Request
+from localcluster.cluster import LocalCluster
+from localcluster.errors import ApiError
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds_installed")]
+
+GOOD: dict[str, Any] = {"nodes": 2, "image": "pytorch/pytorch", "command": ["torchrun", "train.py"]}
+ABSENT = object()
+
+
+def spec(**changes: Any) -> dict[str, Any]:
+    """A good spec with some fields changed; ABSENT takes one away."""
+    return {name: value for name, value in (deepcopy(GOOD) | changes).items() if value is not ABSENT}
+
+
+def env(**variable: Any) -> dict[str, Any]:
+    return spec(env=[{"name": "A"} | variable])
+
+
+def volume(**changes: Any) -> dict[str, Any]:
+    return spec(volumes=[{"name": "data", "mountPath": "/data", "emptyDir": {}} | changes])
+
+
+def topology(**rule: Any) -> dict[str, Any]:
+    return spec(placement={"topology": [{"level": "rack"} | rule]})
+
+
+# what is wrong -> the spec, the field that the refusal names, and what it says about it
+BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no nodes": (spec(nodes=ABSENT), "spec.nodes", "Required value"),
+    "zero nodes": (spec(nodes=0), "spec.nodes", "greater than or equal to 1"),
+    "nodes as a word": (spec(nodes="two"), "spec.nodes", "must be of type integer"),
+    "more nodes than Lockstep runs": (spec(nodes=20_000), "spec.nodes", "less than or equal to 16384"),
+    "no image": (spec(image=ABSENT), "spec.image", "Required value"),
+    "an empty image": (spec(image=""), "spec.image", "at least 1 chars"),
+    "no command": (spec(command=ABSENT), "spec.command", "Required value"),
+    "an empty command": (spec(command=[]), "spec.command", "at least 1 items"),
+    "a command as one string": (spec(command="torchrun train.py"), "spec.command", "must be of type array"),
+    "a misspelt field": (spec(gpuPerNode=8), "spec.gpuPerNode", "unknown field"),
+    "a misspelt field deep inside": (
+        spec(checkpoint={"shared": {"claim": "lustre"}}),
+        "spec.checkpoint.shared.claim",
+        "unknown field",
+    ),
+    "GPUs said twice": (
+        spec(gpusPerNode=8, resourcesPerNode={"nvidia.com/gpu": 4}),
+        "spec.gpusPerNode",
+        "keep one of them",
+    ),
+    "negative GPUs": (spec(gpusPerNode=-1), "spec.gpusPerNode", "greater than or equal to 0"),
+    "memory in GB": (
+        spec(resourcesPerNode={"memory": "512GB"}),
+        "spec.resourcesPerNode[memory]",
+        "write a quantity as 8, 500m, 200Gi or 2Ti",
+    ),
+    "a negative resource": (
+        spec(resourcesPerNode={"rdma/hca": -8}),
+        "spec.resourcesPerNode[rdma/hca]",
+        "write a quantity",
+    ),
+    "a size without its unit's i": (
+        spec(shmSize="200GB"),
+        "spec.shmSize",
+        "write a size as 512Mi, 200Gi or 2Ti",
+    ),
+    "a size as a bare number": (spec(shmSize=200), "spec.shmSize", "must be of type string"),
+    "a launcher that does not exist": (
+        spec(launcher={"type": "torchrun"}),
+        "spec.launcher.type",
+        'supported values: "Plain", "Torchrun", "JAX"',
+    ),
+    "torchrun started by torchrun": (
+        spec(launcher={"type": "Torchrun"}),
+        "spec.command",
+        "write command: [train.py]",
+    ),
+    "torchrun by its path started by torchrun": (
+        spec(launcher={"type": "Torchrun"}, command=["/opt/venv/bin/torchrun", "train.py"]),
+        "spec.command",
+        "leave launcher out",
+    ),
+    "settings of another launcher": (
+        spec(launcher={"type": "JAX", "torchrun": {"nprocPerNode": 8}}),
+        "spec.launcher.torchrun",
+        "need launcher.type: Torchrun",
+    ),
+    "a class of Kubernetes itself": (
+        spec(priorityClassName="system-node-critical"),
+        "spec.priorityClassName",
+        "choose another class",
+    ),
+    "a variable that Lockstep sets": (
+        env(name="LOCKSTEP_ATTEMPT"),
+        "spec.env[0].name",
+        "choose another name",
+    ),
+    "a rendezvous variable": (env(name="MASTER_ADDR"), "spec.env[0].name", "leave this one out"),
+    "a variable twice": (spec(env=[{"name": "A"}, {"name": "A"}]), "spec.env[1]", "Duplicate value"),
+    "a variable's value as a number": (env(value=1), "spec.env[0].value", "must be of type string"),
+    "a variable with value and source": (
+        env(value="1", valueFrom={"fieldRef": {"fieldPath": "spec.nodeName"}}),
+        "spec.env[0]",
+        "either value or valueFrom",
+    ),
+    "a variable with two sources": (
+        env(
+            valueFrom={
+                "fieldRef": {"fieldPath": "spec.nodeName"},
+                "secretKeyRef": {"name": "s", "key": "k"},
+            }
+        ),
+        "spec.env[0].valueFrom",
+        "exactly one source",
+    ),
+    "envFrom without a source": (
+        spec(envFrom=[{"prefix": "P_"}]),
+        "spec.envFrom[0]",
+        "configMapRef or secretRef",
+    ),
+    "a volume without a source": (
+        spec(volumes=[{"name": "data", "mountPath": "/data"}]),
+        "spec.volumes[0]",
+        "exactly one source",
+    ),
+    "a volume with two sources": (
+        volume(persistentVolumeClaim={"claimName": "lustre"}),
+        "spec.volumes[0]",
+        "exactly one source",
+    ),
+    "a volume mounted nowhere": (
+        spec(volumes=[{"name": "data", "emptyDir": {}}]),
+        "spec.volumes[0].mountPath",
+        "Required value",
+    ),
+    "a volume on a relative path": (volume(mountPath="data"), "spec.volumes[0].mountPath", "absolute path"),
+    "a volume over the worker": (
+        volume(mountPath="/lockstep/x"),
+        "spec.volumes[0].mountPath",
+        "choose another path",
+    ),
+    "a volume over /dev/shm": (
+        volume(mountPath="/dev/shm"),
+        "spec.volumes[0].mountPath",
+        "shmSize sizes /dev/shm",
+    ),
+    "a volume with one of Lockstep's names": (
+        volume(name="lockstep-token"),
+        "spec.volumes[0].name",
+        "choose another",
+    ),
+    "a volume name in capitals": (volume(name="Data"), "spec.volumes[0].name", "lower case letters"),
+    "a topology policy that does not exist": (
+        topology(policy="Packed"),
+        "spec.placement.topology[0].policy",
+        'supported values: "Any", "Pack", "Contiguous", "Spread"',
+    ),
+    "Spread without a bound": (
+        topology(policy="Spread"),
+        "spec.placement.topology[0].maxNodes",
+        "write maxNodes: 1",
+    ),
+    "one topology level twice": (
+        spec(placement={"topology": [{"level": "rack"}, {"level": "rack"}]}),
+        "spec.placement.topology[1]",
+        "Duplicate value",
+    ),
+    "fewer nodes named than asked for": (
+        spec(placement={"nodes": ["gpu-0001"]}),
+        "spec.placement.nodes",
+        "name more of them or lower spec.nodes",
+    ),
+    "a checkpoint block without a tier": (
+        spec(checkpoint={"start": {"mode": "Require"}}),
+        "spec.checkpoint",
+        "name a tier",
+    ),
+    "a checkpoint path from the root": (
+        spec(checkpoint={"shared": {"claimName": "lustre", "path": "/ckpt"}}),
+        "spec.checkpoint.shared.path",
+        "relative to the claim",
+    ),
+    "a checkpoint path that climbs": (
+        spec(checkpoint={"shared": {"claimName": "lustre", "path": "a/../../b"}}),
+        "spec.checkpoint.shared.path",
+        "without '.' or '..'",
+    ),
+    "a checkpoint format that does not exist": (
+        spec(checkpoint={"format": "DCP", "shared": {"claimName": "lustre"}}),
+        "spec.checkpoint.format",
+        'supported values: "Auto", "Manifest", "TorchDCP"',
+    ),
+    "a limit switched Off": (
+        spec(recovery={"noProgressLimit": "Off"}),
+        "spec.recovery.noProgressLimit",
+        "write Adaptive, or a number of restarts",
+    ),
+    "a limit of zero": (
+        spec(recovery={"noProgressLimit": 0}),
+        "spec.recovery.noProgressLimit",
+        "write Adaptive, or a number of restarts",
+    ),
+    "a negative cap on restarts": (
+        spec(recovery={"maxRestarts": -1}),
+        "spec.recovery.maxRestarts",
+        "greater than or equal to 0",
+    ),
+    "a network that does not exist": (
+        spec(network="host"),
+        "spec.network",
+        'supported values: "Host", "Pod"',
+    ),
+    "suspend as a word": (spec(suspend="yes"), "spec.suspend", "must be of type boolean"),
+    "steps as a float": (
+        spec(progress={"totalSteps": 2.5}),
+        "spec.progress.totalSteps",
+        "must be of type integer",
+    ),
+}
+
+# what is wrong -> the field changed from, to; the refusal's field and words
+BAD_CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
+    "another launcher": (
+        spec(),
+        spec(launcher={"type": "JAX"}, suspend=True),
+        "spec.launcher.type",
+        "create a new run instead",
+    ),
+    "a tier added": (
+        spec(),
+        spec(checkpoint={"shared": {"claimName": "lustre"}}, suspend=True),
+        "spec.checkpoint.shared",
+        "create a new run instead",
+    ),
+    "a tier moved": (
+        spec(checkpoint={"shared": {"claimName": "lustre"}}),
+        spec(checkpoint={"shared": {"claimName": "gpfs"}}, suspend=True),
+        "spec.checkpoint.shared",
+        "create a new run instead",
+    ),
+    "another image while it runs": (spec(), spec(image="other"), "spec.image", "set suspend: true"),
+    "more nodes while it runs": (spec(), spec(nodes=3), "spec.nodes", "set suspend: true"),
+    "a variable while it runs": (
+        spec(env=[{"name": "A", "value": "1"}]),
+        spec(env=[{"name": "A", "value": "2"}]),
+        "spec.env",
+        "set suspend: true",
+    ),
+    "a pod template while it runs": (
+        spec(podTemplate={"spec": {"schedulerName": "a"}}),
+        spec(podTemplate={"spec": {"schedulerName": "b"}}),
+        "spec.podTemplate",
+        "set suspend: true",
+    ),
+    "a placement while it runs": (
+        spec(),
+        spec(placement={"gpuTypes": ["H100"]}),
+        "spec.placement.gpuTypes",
+        "set suspend: true",
+    ),
+    "a cancel taken back": (spec(cancel=True), spec(), "spec.cancel", "create a new one"),
+}
+
+GOOD_CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "suspending with another image": (spec(), spec(suspend=True, image="other")),
+    "resuming with another image": (spec(suspend=True), spec(image="other")),
+    "cancelling": (spec(), spec(cancel=True)),
+    "excluding a node": (spec(), spec(placement={"excludeNodes": ["gpu-0017"]})),
+    "giving up later": (spec(), spec(recovery={"noProgressLimit": 9, "maxRestarts": 20})),
+    "more steps": (spec(progress={"totalSteps": 10}), spec(progress={"totalSteps": 20})),
+}
+
+
+def refusal(cluster: LocalCluster, method: str, path: str, body: dict[str, Any]) -> str:
+    """The API server's words; empty when it takes the object."""
+    try:
+        cluster.api.send(Request(method, f"{path}?fieldValidation=Strict&dryRun=All", body))
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def run(wanted: dict[str, Any], namespace: str, name: str = "bad") -> dict[str, Any]:
+    return {
+        "apiVersion": "lockstep.dev/v1alpha1",
+        "kind": "TrainingRun",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": wanted,
+    }
+
+
+def runs(namespace: str) -> str:
+    return f"/apis/lockstep.dev/v1alpha1/namespaces/{namespace}/trainingruns"
+
+
+QUEUES = "/apis/lockstep.dev/v1alpha1/trainingqueues"
+
+
+@pytest.mark.parametrize("mistake", BAD_SPECS)
+def test_a_bad_spec_is_refused_with_field_and_remedy(
+    cluster: LocalCluster, namespace: str, mistake: str
+) -> None:
+    bad, field, remedy = BAD_SPECS[mistake]
+    words = refusal(cluster, "POST", runs(namespace), run(bad, namespace))
+    assert field in words
+    assert remedy in words
+
+
+@pytest.mark.parametrize("name", ["a" * 41, "has.dots"])
+def test_a_name_that_pods_cannot_carry_is_refused(cluster: LocalCluster, namespace: str, name: str) -> None:
+    words = refusal(cluster, "POST", runs(namespace), run(spec(), namespace, name))
+    assert "metadata.name must be at most 40 lower case letters, digits and '-'" in words
+
+
+@pytest.mark.parametrize(
+    ("queue", "field", "remedy"),
+    [
+        ({"stopPolicy": "Drain"}, "spec.stopPolicy", 'supported values: "None", "Hold"'),
+        ({"limits": {"maxNodesPerRun": 0}}, "spec.limits.maxNodesPerRun", "greater than or equal to 1"),
+        ({"nodeSelector": {"pool": True}}, "spec.nodeSelector.pool", "must be of type string"),
+        ({"limit": {}}, "spec.limit", "unknown field"),
+    ],
+)
+def test_a_bad_queue_is_refused_with_field_and_remedy(
+    cluster: LocalCluster, queue: dict[str, Any], field: str, remedy: str
+) -> None:
+    body = {
+        "apiVersion": "lockstep.dev/v1alpha1",
+        "kind": "TrainingQueue",
+        "metadata": {"name": "q"},
+        "spec": queue,
+    }
+    words = refusal(cluster, "POST", QUEUES, body)
+    assert field in words
+    assert remedy in words
+
+
+@pytest.mark.parametrize("change", BAD_CHANGES)
+def test_a_change_that_a_running_gang_cannot_take_is_refused(
+    cluster: LocalCluster, namespace: str, change: str
+) -> None:
+    before, after, field, remedy = BAD_CHANGES[change]
+    words = changed(cluster, namespace, before, after)
+    assert field in words
+    assert remedy in words
+
+
+@pytest.mark.parametrize("change", GOOD_CHANGES)
+def test_a_change_that_costs_the_gang_nothing_is_taken(
+    cluster: LocalCluster, namespace: str, change: str
+) -> None:
+    assert changed(cluster, namespace, *GOOD_CHANGES[change]) == ""
+
+
+def test_the_mistakes_are_many_enough_to_mean_something() -> None:
+    assert len(BAD_SPECS) + len(BAD_CHANGES) >= 30
+
+
+def changed(cluster: LocalCluster, namespace: str, before: dict[str, Any], after: dict[str, Any]) -> str:
+    """The API server's words on the change of a run that exists."""
+    made = cluster.api.send(Request("POST", runs(namespace), run(before, namespace)))
+    version = made["metadata"]["resourceVersion"]
+    body = run(after, namespace)
+    body["metadata"]["resourceVersion"] = version
+    return refusal(cluster, "PUT", f"{runs(namespace)}/bad", body)
