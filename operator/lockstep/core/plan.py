@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from lockstep.api.v1alpha1 import TrainingRunStatus
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.snapshot import StartRecord
 
 

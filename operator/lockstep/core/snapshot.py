@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lockstep.api.v1alpha1 import TrainingQueueSpec, TrainingRunSpec, TrainingRunStatus
+from lockstep.api.queue import TrainingQueueSpec
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_status import TrainingRunStatus
 
 Resources = Mapping[str, int]
 
@@ -172,6 +174,7 @@ class WorkerReport:
     node: str
     phase: WorkerPhase
     received_at: float
+    since: float = 0.0  # when phase, attempt or ready_for last changed
     polling: bool = False  # a long poll of it is open right now
     address: str = ""
     port: int = 0

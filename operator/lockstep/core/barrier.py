@@ -1,0 +1,119 @@
+"""The barrier: no rank runs user code before every rank is there, and all start from the same record."""
+
+from lockstep.api.run_status import Candidate, RejectedCandidate, StartRecord
+from lockstep.core import assignment as slots
+from lockstep.core.checkpoints import merge_checks
+from lockstep.core.draft import Draft
+from lockstep.core.inventory import candidates, rank_view
+from lockstep.core.launching import SlotStage, Stage
+from lockstep.core.plan import DesiredPhase, Directive
+from lockstep.core.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume
+from lockstep.core.start import to_record
+from lockstep.core.stopping import begin_stop
+
+
+def gather(draft: Draft, reached: list[SlotStage]) -> None:
+    """With everybody at the barrier, choose what to resume from and write START; before, do nothing."""
+    if any(at.stage is not Stage.READY for at in reached):
+        return
+    if any(not _is_present(draft, at.slot) for at in reached):
+        draft.wake(draft.now + 1.0)
+        return
+    not_before = draft.status.recovery.not_before
+    if not_before is not None and draft.now < not_before:
+        draft.wake(not_before)
+        return
+    decision = _choose_resume(draft)
+    rejected = tuple(
+        RejectedCandidate(tier=r.candidate.tier, step=r.candidate.step, path=r.candidate.path, reason=r.reason[:512])
+        for r in decision.rejected
+    )
+    if decision.kind in (ResumeKind.WAIT, ResumeKind.VERIFY):
+        draft.verify = decision.verify
+        if decision.wait_until is not None:
+            draft.wake(decision.wait_until)
+    elif decision.kind is ResumeKind.BLOCKED:
+        draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"rejected": rejected}))
+        _tell_of_rejected(draft, rejected)
+        begin_stop(draft, decision.reason, decision.message)
+    else:
+        _write_start(draft, decision, rejected)
+
+
+def release(draft: Draft) -> Directive | None:
+    """RUN with the START record of status, once the addresses of all its members are known."""
+    start = draft.status.start
+    assert start is not None
+    by_rank = [""] * len(draft.status.assignment.nodes)
+    for slot in draft.slot_range():
+        report = draft.report(slot)
+        if report is None or not report.address:
+            return None  # workers that are not answered go on with what they do
+        by_rank[draft.rank(slot)] = report.address
+    return draft.directed(DesiredPhase.RUN, start=to_record(start), nodelist=tuple(by_rank))
+
+
+def _is_present(draft: Draft, slot: int) -> bool:
+    """An arrival counts only while its poll is alive."""
+    report = draft.report(slot)
+    if report is None:
+        return False
+    beat = draft.tunables.heartbeat_seconds(len(draft.slot_range()))
+    return report.polling or draft.now - report.received_at <= beat
+
+
+def _choose_resume(draft: Draft) -> ResumeDecision:
+    if draft.spec.checkpoint is None:
+        return ResumeDecision(ResumeKind.FRESH, "NoCheckpoint", "the run names no checkpoint tier")
+    status = draft.status
+    reports = [report for slot in draft.slot_range() if (report := draft.report(slot)) is not None]
+    steps = [report.progress.step for report in reports if report.progress is not None]
+    context = ResumeContext(
+        attempt=status.attempt,
+        world=len(status.assignment.nodes),
+        run_uid=draft.run.uid,
+        since=max(report.since for report in reports),
+        highest_step=max([status.progress.step, *steps]),
+        saved_before=bool(status.checkpoint.latest),
+        mode=draft.spec.checkpoint.start.mode,
+        probe_grace=draft.tunables.deadlines.probe,
+    )
+    view = rank_view(draft.snapshot, status)
+    return choose_resume(candidates(draft.snapshot, status), merge_checks(view), context, draft.now)
+
+
+def _write_start(draft: Draft, decision: ResumeDecision, rejected: tuple[RejectedCandidate, ...]) -> None:
+    assignment = draft.status.assignment
+    first = draft.report(slots.slot_of_rank(assignment, 0))
+    assert first is not None
+    attempt = draft.status.attempt
+    choice = decision.choice
+    start = StartRecord(
+        attempt=attempt,
+        assignment_hash=assignment.hash,
+        master_address=first.address,
+        master_port=first.port,
+        resume=Candidate(tier=choice.tier, step=choice.step, path=choice.path) if choice else None,
+        members=slots.members(assignment),
+    )
+    totals = draft.status.totals
+    draft.update(
+        start=start,
+        checkpoint=draft.status.checkpoint.model_copy(update={"resume": start.resume, "rejected": rejected}),
+        totals=totals.model_copy(update={"attempts": totals.attempts + 1}),
+        recovery=draft.status.recovery.model_copy(update={"not_before": None}),
+    )
+    draft.amend_attempt(attempt, started_at=draft.stamp, resume_step=choice.step if choice else None)
+    nodes = len(assignment.nodes)
+    draft.event("Started", f"attempt {attempt} starts on {nodes} nodes: {decision.message}", action="Start")
+    _tell_of_rejected(draft, rejected)
+
+
+def _tell_of_rejected(draft: Draft, rejected: tuple[RejectedCandidate, ...]) -> None:
+    for candidate in rejected:
+        draft.event(
+            "CheckpointRejected",
+            f"step {candidate.step} ({candidate.tier}) was passed over: {candidate.reason}",
+            action="ChooseResume",
+            warning=True,
+        )

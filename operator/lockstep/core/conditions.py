@@ -1,0 +1,59 @@
+"""Conditions, and the words made of them. Polarity: True is what the type's name says."""
+
+from lockstep.api.run_status import Condition, TrainingRunStatus
+
+TYPES = (
+    "Accepted",
+    "Admitted",
+    "GangReady",
+    "Progressing",
+    "Suspended",
+    "Finished",
+    "Succeeded",
+)
+"""The conditions every run carries; ``StateRegression`` and ``ClusterDisruption`` appear when they matter."""
+
+
+def find(status: TrainingRunStatus, kind: str) -> Condition | None:
+    """The condition of type ``kind``, if it was ever set."""
+    return next((c for c in status.conditions if c.type == kind), None)
+
+
+def is_true(status: TrainingRunStatus, kind: str) -> bool:
+    """The condition exists and is True."""
+    found = find(status, kind)
+    return found is not None and found.status == "True"
+
+
+def with_condition(
+    status: TrainingRunStatus,
+    kind: str,
+    value: bool | None,
+    reason: str,
+    message: str,
+    *,
+    now: float,
+    generation: int,
+) -> TrainingRunStatus:
+    """``status`` with one condition set; ``value`` None is Unknown. The time moves only when the value flips."""
+    word = "Unknown" if value is None else str(value)
+    before = find(status, kind)
+    changed_at = before.last_transition_time if before is not None and before.status == word else float(int(now))
+    condition = Condition.model_construct(
+        type=kind,
+        status=word,
+        reason=reason,
+        message=message[:1024],
+        last_transition_time=changed_at,
+        observed_generation=generation,
+    )
+    if before is None:
+        conditions = (*status.conditions, condition)
+    else:
+        conditions = tuple(condition if c.type == kind else c for c in status.conditions)
+    return status.model_copy(update={"conditions": conditions})
+
+
+def without_condition(status: TrainingRunStatus, kind: str) -> TrainingRunStatus:
+    """``status`` without a condition that only appears when it matters."""
+    return status.model_copy(update={"conditions": tuple(c for c in status.conditions if c.type != kind)})

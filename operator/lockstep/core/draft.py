@@ -1,0 +1,162 @@
+"""A Plan in the making: the snapshot of one run, and what the steps of ``decide`` have changed so far."""
+
+from typing import Any
+
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_status import AttemptStatus, TrainingRunStatus
+from lockstep.core import assignment as slots
+from lockstep.core.conditions import with_condition
+from lockstep.core.lifecycle import Phase, phase_of
+from lockstep.core.plan import (
+    CreatePod,
+    DeletePod,
+    DesiredPhase,
+    Directive,
+    DryRunPod,
+    EnsureConfigMap,
+    Event,
+    Plan,
+    VerifyRequest,
+)
+from lockstep.core.snapshot import PodView, RunSnapshot, WorkerReport
+from lockstep.core.tunables import Tunables
+
+MAX_ATTEMPTS = 10
+
+
+class Draft:
+    """Collects changes. Reads are of the snapshot, except ``status``, which is as changed so far."""
+
+    def __init__(self, snapshot: RunSnapshot, tunables: Tunables, now: float) -> None:
+        self.snapshot = snapshot
+        self.run = snapshot.run
+        self.tunables = tunables
+        self.now = now
+        self.stamp = float(int(now))  # status keeps whole seconds
+        self.status: TrainingRunStatus = snapshot.run.status
+        self.config_maps: list[EnsureConfigMap] = []
+        self.deletes: list[DeletePod] = []
+        self.creates: list[CreatePod] = []
+        self.events: list[Event] = []
+        self.directive: Directive | None = None
+        self.dry_run: DryRunPod | None = None
+        self.verify: VerifyRequest | None = None
+        self.admission_changed = False
+        self._wake_at: float | None = None
+
+    @property
+    def spec(self) -> TrainingRunSpec:
+        """The parsed spec; steps after acceptance may rely on it."""
+        assert self.run.spec is not None
+        return self.run.spec
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the status as changed so far."""
+        return phase_of(self.status, self.run.spec is not None and self.run.spec.suspend)
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the status."""
+        self.status = self.status.model_copy(update=changes)
+
+    def condition(self, kind: str, value: bool | None, reason: str, message: str) -> None:
+        """Set one condition of the status."""
+        self.status = with_condition(
+            self.status, kind, value, reason, message, now=self.now, generation=self.run.generation
+        )
+
+    def wake(self, at: float) -> None:
+        """Look again no later than ``at``."""
+        self._wake_at = at if self._wake_at is None else min(self._wake_at, at)
+
+    def event(self, reason: str, note: str, *, action: str, warning: bool = False, node: str = "") -> None:
+        """Say something, once the status write that it tells of has succeeded."""
+        self.events.append(Event("Warning" if warning else "Normal", reason, action, note[:1024], node))
+
+    def delete(self, pod: PodView, reason: str) -> None:
+        """Delete a pod with its own grace, unless that is under way."""
+        if not pod.deleting and all(pod.uid != planned.uid for planned in self.deletes):
+            self.deletes.append(DeletePod(pod.namespace, pod.name, pod.uid, reason))
+
+    def delete_live_pods(self, reason: str) -> None:
+        """Delete every pod that still runs."""
+        for pod in self.snapshot.pods:
+            if not pod.is_terminal:
+                self.delete(pod, reason)
+
+    @property
+    def live_pods(self) -> tuple[PodView, ...]:
+        """Pods that still hold their node, Terminating included."""
+        return tuple(pod for pod in self.snapshot.pods if not pod.is_terminal)
+
+    def pod(self, slot: int) -> PodView | None:
+        """The pod of the slot's current incarnation."""
+        wanted = self.status.assignment.incarnations[slot]
+        return next((p for p in self._pods_by_slot().get(slot, ()) if p.incarnation == wanted), None)
+
+    def report(self, slot: int) -> WorkerReport | None:
+        """The latest word of the slot's current incarnation."""
+        report = self.snapshot.reports.get(slot)
+        if report is None or report.incarnation != self.status.assignment.incarnations[slot]:
+            return None
+        return report
+
+    def slot_range(self) -> range:
+        """All slots of the gang."""
+        return range(len(self.status.assignment.nodes))
+
+    def rank(self, slot: int) -> int:
+        """The rank in ``slot``."""
+        return slots.slot_ranks(self.status.assignment)[slot] if self.status.assignment.rank_to_slot else slot
+
+    def directed(self, phase: DesiredPhase, **more: Any) -> Directive:
+        """A directive for the gang as it is assigned."""
+        assignment = self.status.assignment
+        return Directive(
+            attempt=self.status.attempt,
+            phase=phase,
+            incarnations=assignment.incarnations[: len(assignment.nodes)],
+            slot_ranks=slots.slot_ranks(assignment),
+            verify=self.verify,
+            stop_grace=self.tunables.stop_grace,
+            **more,
+        )
+
+    def amend_attempt(self, number: int, **changes: Any) -> None:
+        """Change the history entry of one attempt; make it when it is not there."""
+        attempts = list(self.status.attempts)
+        for index, entry in enumerate(attempts):
+            if entry.number == number:
+                attempts[index] = entry.model_copy(update=changes)
+                break
+        else:
+            attempts.append(AttemptStatus(number=number).model_copy(update=changes))
+        self.update(attempts=tuple(attempts[-MAX_ATTEMPTS:]))
+
+    def attempt_entry(self, number: int) -> AttemptStatus | None:
+        """The history entry of one attempt."""
+        return next((entry for entry in self.status.attempts if entry.number == number), None)
+
+    def plan(self) -> Plan:
+        """What has been decided."""
+        changed = self.status is not self.run.status and self.status.dump() != self.run.status.dump()
+        return Plan(
+            config_maps=tuple(self.config_maps),
+            status=self.status if changed else None,
+            dry_run=self.dry_run,
+            deletes=tuple(self.deletes),
+            creates=tuple(self.creates),
+            directive=self.directive,
+            events=tuple(self.events),
+            wake_at=self._wake_at,
+            admission_changed=self.admission_changed,
+        )
+
+    def _pods_by_slot(self) -> dict[int, list[PodView]]:
+        cached: dict[int, list[PodView]] | None = getattr(self, "_by_slot", None)
+        if cached is None:
+            cached = {}
+            for pod in self.snapshot.pods:
+                cached.setdefault(pod.slot, []).append(pod)
+            self._by_slot = cached
+        return cached

@@ -1,0 +1,131 @@
+"""Status that is behind what lives: restored from a backup, wiped, edited by hand.
+
+Nothing is deleted and nothing is made until the status has been rebuilt from the pods and from what
+their workers say. Attempt and incarnations stay as they run. What is ambiguous waits for a person.
+"""
+
+from collections.abc import Sequence
+
+from lockstep.core import assignment as slots
+from lockstep.core.conditions import find, is_true, without_condition
+from lockstep.core.draft import Draft
+from lockstep.core.snapshot import PodView, StartRecord, WorkerReport
+from lockstep.core.start import to_status
+
+CONDITION = "StateRegression"
+
+
+def hold_or_rebuild(draft: Draft) -> bool:
+    """True when the status is behind; the other steps then have nothing to stand on."""
+    why = _regression(draft)
+    if why is None:
+        if is_true(draft.status, CONDITION):
+            draft.status = without_condition(draft.status, CONDITION)
+        return False
+    newest = _newest_pods(draft)
+    doubt = _ambiguity(draft, newest)
+    if doubt is None:
+        _rebuild(draft, newest)
+        draft.event(
+            "StatusRebuilt",
+            f"{why}; status was rebuilt from {len(newest)} pods and their workers, attempt {draft.status.attempt}",
+            action="RebuildStatus",
+            warning=True,
+        )
+        return True
+    if find(draft.status, CONDITION) is None:
+        draft.event(CONDITION, f"{why}; nothing is deleted ({doubt})", action="Hold", warning=True)
+    draft.condition(CONDITION, True, "StatusBehindPods", f"{why}; held, nothing is deleted: {doubt}")
+    draft.wake(draft.now + 5.0)
+    return True
+
+
+def _regression(draft: Draft) -> str | None:
+    """How the status is behind, in words; None when it is not."""
+    status = draft.status
+    assignment = status.assignment
+    for pod in draft.live_pods:
+        if pod.owner_uid != draft.run.uid:
+            continue
+        if not slots.is_held(assignment):
+            return f"pod {pod.name} runs, but status knows of no assignment"
+        if pod.slot >= len(assignment.nodes):
+            return f"pod {pod.name} runs in a slot that status does not know"
+        if pod.incarnation > assignment.incarnations[pod.slot]:
+            return f"pod {pod.name} is newer than incarnation {assignment.incarnations[pod.slot]} in status"
+        if pod.incarnation == assignment.incarnations[pod.slot] and pod.node != assignment.nodes[pod.slot]:
+            return f"pod {pod.name} is on {pod.node}, but status has slot {pod.slot} elsewhere"
+    known = status.start.attempt if status.start is not None else 0
+    for slot, report in draft.snapshot.reports.items():
+        if not any(pod.uid == report.pod_uid for pod in draft.live_pods):
+            continue
+        started = report.start.attempt if report.start is not None else 0
+        if started > known:
+            return f"the worker of slot {slot} was started with attempt {started}, but status knows {known}"
+        if _shown_attempt(report) > status.attempt:
+            return f"the worker of slot {slot} is at attempt {_shown_attempt(report)}, but status at {status.attempt}"
+    return None
+
+
+def _newest_pods(draft: Draft) -> dict[int, PodView]:
+    newest: dict[int, PodView] = {}
+    for pod in draft.live_pods:
+        if pod.slot not in newest or pod.incarnation > newest[pod.slot].incarnation:
+            newest[pod.slot] = pod
+    return newest
+
+
+def _ambiguity(draft: Draft, newest: dict[int, PodView]) -> str | None:
+    """Why the pods and reports do not say unambiguously what runs."""
+    if draft.run.spec is None:
+        return "the spec cannot be read"
+    missing = [slot for slot in range(draft.run.spec.nodes) if slot not in newest]
+    if missing:
+        return f"slots {missing[:5]} have no pod; delete the run, or restore its status"
+    if len(newest) > draft.run.spec.nodes:
+        return f"there are pods for {len(newest)} slots, but spec.nodes is {draft.run.spec.nodes}"
+    reports = _reports_of(draft, newest)
+    unheard = sorted(set(newest) - set(reports))
+    if unheard:
+        return f"waiting for the workers of slots {unheard[:5]}"
+    records = {report.start for report in reports.values() if report.start is not None}
+    newest_attempt = max((record.attempt for record in records), default=0)
+    if len([record for record in records if record.attempt == newest_attempt]) > 1:
+        return f"workers disagree on how attempt {newest_attempt} was started"
+    return None
+
+
+def _rebuild(draft: Draft, newest: dict[int, PodView]) -> None:
+    order = sorted(newest)
+    seen = draft.status.assignment
+    base = seen.model_copy(
+        update={
+            "nodes": (),
+            "incarnations": tuple(newest[slot].incarnation - 1 for slot in order),
+            "rank_to_slot": (),
+        }
+    )
+    assignment = slots.assigned(base, [newest[slot].node for slot in order])
+    reports = _reports_of(draft, newest)
+    attempt = max([draft.status.attempt, 1, *(_shown_attempt(report) for report in reports.values())])
+    record = _newest_record(list(reports.values()))
+    draft.update(assignment=assignment, attempt=attempt)
+    if record is not None and (draft.status.start is None or draft.status.start.attempt < record.attempt):
+        draft.update(start=to_status(record))
+        draft.amend_attempt(record.attempt, started_at=draft.stamp, resume_step=record.resume_step or None)
+    draft.status = without_condition(draft.status, CONDITION)
+
+
+def _reports_of(draft: Draft, newest: dict[int, PodView]) -> dict[int, WorkerReport]:
+    reports = draft.snapshot.reports
+    return {slot: reports[slot] for slot, pod in newest.items() if slot in reports and reports[slot].pod_uid == pod.uid}
+
+
+def _newest_record(reports: Sequence[WorkerReport]) -> StartRecord | None:
+    records = [report.start for report in reports if report.start is not None]
+    return max(records, key=lambda record: record.attempt, default=None)
+
+
+def _shown_attempt(report: WorkerReport) -> int:
+    record = report.start.attempt if report.start is not None else 0
+    return max(report.attempt, report.ready_for, record)
