@@ -1,0 +1,370 @@
+"""Choosing where to resume: reference vectors, refusals in words, bounded waits, and invariants."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.core.checkpoints import LOCAL, SHARED, Candidate, Check
+from lockstep.core.plan import VerifyRequest
+from lockstep.core.resume import (
+    ResumeContext,
+    ResumeDecision,
+    ResumeKind,
+    choose_resume,
+    resume_seconds,
+)
+from lockstep.core.snapshot import Verdict
+
+UID = "uid-of-run"
+# Loads take 3 s from the local tier and 20 s from the shared one, steps 10 s, and step 120 was reached.
+LOAD_BYTES = {LOCAL: 15_000_000_000, SHARED: 1_000_000_000_000}
+CONTEXT = ResumeContext(
+    attempt=2,
+    world=16,
+    run_uid=UID,
+    since=1_000.0,
+    highest_step=120,
+    step_seconds=10.0,
+    saved_before=True,
+)
+DURING_GRACE = 1_030.0
+AFTER_GRACE = 1_060.0
+
+
+def checkpoint(tier: str, step: int, verdict: Verdict = Verdict.VALID, **changes: object) -> Candidate:
+    candidate = Candidate(
+        tier=tier,
+        step=step,
+        path=f"/{tier}/a1/step-{step}",
+        verdict=verdict,
+        reason="" if verdict is Verdict.VALID else "manifest.json is missing",
+        format="Manifest",
+        attempt=1,
+        world=16,
+        run_uid=UID,
+        load_bytes=LOAD_BYTES[tier],
+        committed=verdict is Verdict.VALID,
+    )
+    return replace(candidate, **changes)  # type: ignore[arg-type]
+
+
+def all_read(*candidates: Candidate) -> dict[tuple[str, str], Check]:
+    return {(each.tier, each.path): Check(Verdict.VALID) for each in candidates}
+
+
+def decide(*candidates: Candidate, now: float = DURING_GRACE, **changes: object) -> ResumeDecision:
+    """The decision once every candidate's bytes were read and are right."""
+    context = replace(CONTEXT, **changes)  # type: ignore[arg-type]
+    return choose_resume(candidates, all_read(*candidates), context, now)
+
+
+def lost(step: int) -> Candidate:
+    return checkpoint(LOCAL, step, Verdict.INVALID, reason="rank 3's shard was on gpu-7, which is lost")
+
+
+@pytest.mark.parametrize(
+    ("candidates", "tier", "step", "seconds"),
+    [
+        ([checkpoint(LOCAL, 120)], LOCAL, 120, 3),
+        ([lost(120), checkpoint(SHARED, 100)], SHARED, 100, 220),
+        ([checkpoint(SHARED, 118), checkpoint(LOCAL, 110)], SHARED, 118, 40),
+        ([checkpoint(SHARED, 118), checkpoint(LOCAL, 118)], LOCAL, 118, 23),
+        ([checkpoint(SHARED, 100), checkpoint(LOCAL, 99)], LOCAL, 99, 213),
+    ],
+)
+def test_the_checkpoint_that_costs_the_fewest_seconds_is_chosen(
+    candidates: list[Candidate], tier: str, step: int, seconds: float
+) -> None:
+    decision = decide(*candidates)
+    assert decision.kind is ResumeKind.RESUME
+    assert decision.choice is not None
+    assert (decision.choice.tier, decision.choice.step) == (tier, step)
+    assert resume_seconds(decision.choice, CONTEXT) == seconds
+
+
+def test_at_equal_seconds_the_higher_step_wins_then_the_shared_tier_then_the_later_attempt() -> None:
+    level = {"load_bytes": 0}
+    cheap, older = checkpoint(SHARED, 100, load_bytes=500_000_000_000), checkpoint(SHARED, 99, **level)
+    assert decide(cheap, older).choice == cheap, "10 s to load against 10 s to repeat a step"
+    shared, local = checkpoint(SHARED, 100, **level), checkpoint(LOCAL, 100, **level)
+    assert decide(local, shared).choice == shared
+    again = checkpoint(SHARED, 100, attempt=2, path="/shared/a2/step-100", **level)
+    assert decide(shared, again).choice == again
+
+
+def test_a_quarantined_pair_and_an_unknown_one_are_passed_over_after_one_bounded_wait() -> None:
+    candidates = (
+        checkpoint(LOCAL, 120),
+        checkpoint(SHARED, 100, Verdict.UNKNOWN, reason="Stale file handle (rank 2 on gpu-2)"),
+        checkpoint(SHARED, 90),
+    )
+    quarantined = frozenset({(LOCAL, 120)})
+    waiting = decide(*candidates, quarantined=quarantined)
+    assert (waiting.kind, waiting.wait_until) == (ResumeKind.WAIT, AFTER_GRACE)
+    assert "Stale file handle (rank 2 on gpu-2)" in waiting.message
+    decision = decide(*candidates, quarantined=quarantined, now=AFTER_GRACE)
+    assert decision.kind is ResumeKind.RESUME
+    assert decision.choice == candidates[2]
+    assert resume_seconds(candidates[2], CONTEXT) == 320
+    assert [(each.candidate.step, each.reason) for each in decision.rejected] == [
+        (120, "is quarantined: training failed soon after it was loaded"),
+        (100, "could not be judged within 60 s: Stale file handle (rank 2 on gpu-2)"),
+    ]
+
+
+def test_an_unknown_checkpoint_that_would_not_be_chosen_is_not_waited_for() -> None:
+    decision = decide(checkpoint(SHARED, 100), checkpoint(SHARED, 90, Verdict.UNKNOWN))
+    assert (decision.kind, decision.rejected) == (ResumeKind.RESUME, ())
+
+
+def test_while_waiting_the_best_known_one_is_read_already() -> None:
+    best = checkpoint(SHARED, 90)
+    waiting = choose_resume([best, checkpoint(SHARED, 100, Verdict.UNKNOWN)], {}, CONTEXT, DURING_GRACE)
+    assert waiting.kind is ResumeKind.WAIT
+    assert waiting.verify == VerifyRequest(SHARED, best.path, 90)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "changes", "reason"),
+    [
+        (checkpoint(SHARED, 110, Verdict.INVALID), {}, "manifest.json is missing"),
+        (checkpoint(SHARED, 110, run_uid="other"), {}, "belongs to another run (UID other)"),
+        (checkpoint(SHARED, 110, world=8), {}, "was saved by 8 nodes and cannot be loaded by 16"),
+        (checkpoint(SHARED, 110), {"ceiling": 105}, "is newer than step 105, to which the run rolls back"),
+        (
+            checkpoint(SHARED, 110),
+            {"quarantined": frozenset({(SHARED, 110)})},
+            "is quarantined: training failed soon after it was loaded",
+        ),
+        (lost(110), {}, "rank 3's shard was on gpu-7, which is lost"),
+    ],
+)
+def test_what_cannot_be_resumed_is_rejected_in_words(
+    candidate: Candidate, changes: dict[str, object], reason: str
+) -> None:
+    older = checkpoint(SHARED, 100)
+    decision = decide(candidate, older, **changes)
+    assert decision.choice == older
+    assert [(each.candidate, each.reason) for each in decision.rejected] == [(candidate, reason)]
+
+
+def test_a_checkpoint_that_can_be_resharded_may_come_from_another_number_of_nodes() -> None:
+    sharded = checkpoint(SHARED, 110, world=8, format="TorchDCP")
+    assert decide(sharded).choice == sharded
+
+
+def test_a_format_that_does_not_name_run_and_world_is_taken_at_its_place() -> None:
+    silent = checkpoint(SHARED, 110, world=0, run_uid="", format="TorchDCP")
+    assert decide(silent).choice == silent
+
+
+def test_only_what_would_have_been_better_is_told_newest_first_and_at_most_eight() -> None:
+    torn = [checkpoint(SHARED, step, Verdict.INVALID) for step in range(80, 120)]
+    decision = decide(*torn, checkpoint(SHARED, 100))
+    assert [each.candidate.step for each in decision.rejected] == [119, 118, 117, 116, 115, 114, 113, 112]
+    assert decide(*torn, checkpoint(SHARED, 117)).rejected[-1].candidate.step == 118
+
+
+def test_with_nothing_ever_saved_the_run_starts_fresh() -> None:
+    decision = decide(saved_before=False)
+    assert (decision.kind, decision.reason) == (ResumeKind.FRESH, "NothingSaved")
+
+
+def test_a_torn_first_checkpoint_does_not_keep_the_run_from_starting_fresh_and_is_told() -> None:
+    torn = checkpoint(SHARED, 10, Verdict.INVALID)
+    decision = decide(torn, saved_before=False)
+    assert decision.kind is ResumeKind.FRESH
+    assert [each.candidate for each in decision.rejected] == [torn]
+    assert "step 10 of attempt 1 (shared): manifest.json is missing" in decision.message
+
+
+@pytest.mark.parametrize(
+    ("candidates", "saved_before"),
+    [
+        ([], True),
+        ([lost(110)], True),
+        ([checkpoint(SHARED, 110, Verdict.INVALID, committed=True)], False),
+        ([checkpoint(SHARED, 110, Verdict.UNKNOWN)], False),
+        ([checkpoint(SHARED, 110, world=8)], False),
+    ],
+)
+def test_what_was_once_saved_is_never_silently_given_up_for_step_0(
+    candidates: list[Candidate], saved_before: bool
+) -> None:
+    decision = decide(*candidates, saved_before=saved_before, now=AFTER_GRACE)
+    assert (decision.kind, decision.reason) == (ResumeKind.BLOCKED, "NoValidCheckpoint")
+    assert "start.mode: Fresh" in decision.message
+
+
+def test_with_everything_out_of_sight_the_ranks_get_time_to_see_it_again() -> None:
+    decision = decide()
+    assert (decision.kind, decision.wait_until) == (ResumeKind.WAIT, AFTER_GRACE)
+
+
+def test_start_mode_fresh_starts_the_first_attempt_at_step_0_and_later_ones_where_the_run_was() -> None:
+    saved = checkpoint(SHARED, 100)
+    assert decide(saved, mode="Fresh", attempt=1).kind is ResumeKind.FRESH
+    assert decide(saved, mode="Fresh", attempt=2).choice == saved
+
+
+def test_start_mode_fresh_is_the_consent_to_step_0_when_no_checkpoint_is_valid() -> None:
+    decision = decide(lost(110), mode="Fresh")
+    assert (decision.kind, decision.reason) == (ResumeKind.FRESH, "StartModeFresh")
+    assert "rank 3's shard was on gpu-7" in decision.message
+
+
+def test_start_mode_require_never_starts_at_step_0() -> None:
+    decision = decide(mode="Require", saved_before=False)
+    assert (decision.kind, decision.reason) == (ResumeKind.BLOCKED, "CheckpointRequired")
+    assert decide(checkpoint(SHARED, 100), mode="Require").kind is ResumeKind.RESUME
+
+
+def test_a_choice_is_read_before_it_is_resumed_and_large_ones_get_more_time() -> None:
+    best = checkpoint(SHARED, 110, load_bytes=16_000_000_000)
+    decision = choose_resume([best], {}, CONTEXT, DURING_GRACE)
+    assert decision.kind is ResumeKind.VERIFY
+    assert decision.verify == VerifyRequest(SHARED, best.path, 110)
+    assert decision.wait_until == 1_000 + 60 + (60 + 10), "10 s are what 1 GB per rank takes at 100 MB/s"
+
+
+def test_wrong_bytes_reject_the_choice_and_the_next_is_read() -> None:
+    newest, older = checkpoint(SHARED, 110), checkpoint(SHARED, 100)
+    checks = {(SHARED, newest.path): Check(Verdict.INVALID, "rank-1.bin: crc32 differs (rank 1 on gpu-1)")}
+    decision = choose_resume([newest, older], checks, CONTEXT, DURING_GRACE)
+    assert (decision.kind, decision.choice) == (ResumeKind.VERIFY, older)
+    assert [each.reason for each in decision.rejected] == ["rank-1.bin: crc32 differs (rank 1 on gpu-1)"]
+    checks |= all_read(older)
+    assert choose_resume([newest, older], checks, CONTEXT, DURING_GRACE).kind is ResumeKind.RESUME
+
+
+def test_bytes_that_cannot_be_read_in_time_reject_the_choice_for_this_attempt() -> None:
+    newest, older = checkpoint(SHARED, 110, load_bytes=0), checkpoint(SHARED, 100, load_bytes=0)
+    checks = {(SHARED, newest.path): Check(Verdict.UNKNOWN, "Input/output error (rank 1 on gpu-1)")}
+    first = choose_resume([newest, older], checks, CONTEXT, 1_119.9)
+    assert (first.choice, first.wait_until) == (newest, 1_120.0)
+    second = choose_resume([newest, older], checks, CONTEXT, 1_120.0)
+    assert (second.kind, second.choice, second.wait_until) == (ResumeKind.VERIFY, older, 1_180.0)
+    assert [each.reason for each in second.rejected] == [
+        "could not be read within 60 s: Input/output error (rank 1 on gpu-1)"
+    ]
+    assert choose_resume([newest, older], checks, CONTEXT, 1_180.0).kind is ResumeKind.BLOCKED
+
+
+def test_without_a_known_step_time_the_newer_step_wins_over_the_faster_tier() -> None:
+    assert decide(checkpoint(SHARED, 110), checkpoint(LOCAL, 100), step_seconds=0.0).choice == checkpoint(SHARED, 110)
+
+
+any_candidate = st.builds(
+    checkpoint,
+    tier=st.sampled_from([LOCAL, SHARED]),
+    step=st.integers(0, 200),
+    verdict=st.sampled_from(Verdict),
+    world=st.sampled_from([0, 8, 16]),
+    run_uid=st.sampled_from([UID, "", "other"]),
+    attempt=st.integers(1, 3),
+    load_bytes=st.integers(0, 10**13),
+)
+any_candidates = st.lists(any_candidate, max_size=6, unique_by=lambda each: (each.tier, each.path))
+any_context = st.builds(
+    ResumeContext,
+    attempt=st.integers(1, 5),
+    world=st.just(16),
+    run_uid=st.just(UID),
+    since=st.just(1_000.0),
+    highest_step=st.integers(0, 200),
+    step_seconds=st.floats(0, 100),
+    saved_before=st.booleans(),
+    mode=st.sampled_from(["Auto", "Fresh", "Require"]),
+    ceiling=st.none() | st.integers(0, 200),
+    quarantined=st.frozensets(st.tuples(st.sampled_from([LOCAL, SHARED]), st.integers(0, 200)), max_size=3),
+)
+any_now = st.floats(1_000, 1_000_000)
+
+
+@st.composite
+def situations(
+    draw: st.DrawFn,
+) -> tuple[list[Candidate], dict[tuple[str, str], Check], ResumeContext, float]:
+    candidates = draw(any_candidates)
+    checks = {
+        (each.tier, each.path): Check(draw(st.sampled_from(Verdict)), "said so")
+        for each in candidates
+        if draw(st.booleans())
+    }
+    return candidates, checks, draw(any_context), draw(any_now)
+
+
+@given(situations())
+def test_only_a_valid_checkpoint_read_to_the_end_is_ever_resumed(
+    situation: tuple[list[Candidate], dict[tuple[str, str], Check], ResumeContext, float],
+) -> None:
+    candidates, checks, context, now = situation
+    decision = choose_resume(candidates, checks, context, now)
+    if decision.kind is ResumeKind.RESUME:
+        choice = decision.choice
+        assert choice is not None
+        assert choice.verdict is Verdict.VALID
+        assert checks[choice.tier, choice.path].verdict is Verdict.VALID
+        assert (choice.tier, choice.step) not in context.quarantined
+        assert context.ceiling is None or choice.step <= context.ceiling
+        assert choice.run_uid in ("", UID)
+        assert choice.world in (0, context.world)
+        assert choice.step <= max(each.step for each in candidates if each.verdict is Verdict.VALID)
+
+
+@given(situations())
+def test_the_decision_does_not_depend_on_order_and_explains_itself(
+    situation: tuple[list[Candidate], dict[tuple[str, str], Check], ResumeContext, float],
+) -> None:
+    candidates, checks, context, now = situation
+    decision = choose_resume(candidates, checks, context, now)
+    assert decision == choose_resume(list(reversed(candidates)), checks, context, now)
+    assert decision.message
+    assert all(each.reason for each in decision.rejected)
+    assert decision.choice not in [each.candidate for each in decision.rejected]
+    waits = decision.kind in (ResumeKind.WAIT, ResumeKind.VERIFY)
+    assert (decision.wait_until is not None) == waits
+    assert decision.wait_until is None or decision.wait_until > now
+    assert decision.kind is not ResumeKind.VERIFY or decision.verify is not None
+
+
+@given(situations())
+def test_every_wait_ends(
+    situation: tuple[list[Candidate], dict[tuple[str, str], Check], ResumeContext, float],
+) -> None:
+    candidates, checks, context, now = situation
+    for _ in range(2 + len(candidates)):
+        decision = choose_resume(candidates, checks, context, now)
+        if decision.wait_until is None:
+            return
+        now = decision.wait_until
+    raise AssertionError("still waiting")
+
+
+@given(any_candidates, any_candidate, any_context)
+def test_another_valid_checkpoint_never_makes_the_resume_dearer(
+    candidates: list[Candidate], added: Candidate, context: ResumeContext
+) -> None:
+    added = replace(added, path="/another", verdict=Verdict.VALID)
+    late = 1e9
+
+    def seconds(choice: Candidate | None) -> float:
+        return float("inf") if choice is None else resume_seconds(choice, context)
+
+    checks = all_read(*candidates, added)
+    before = choose_resume(candidates, checks, context, late)
+    after = choose_resume([*candidates, added], checks, context, late)
+    assert seconds(after.choice) <= seconds(before.choice)
+
+
+@given(situations())
+def test_step_0_is_never_chosen_silently_over_something_saved(
+    situation: tuple[list[Candidate], dict[tuple[str, str], Check], ResumeContext, float],
+) -> None:
+    candidates, checks, context, now = situation
+    decision = choose_resume(candidates, checks, context, now)
+    if decision.kind is ResumeKind.FRESH and context.mode == "Auto":
+        assert not context.saved_before
+        assert all(each.verdict is Verdict.INVALID and not each.committed for each in candidates)
