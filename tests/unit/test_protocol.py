@@ -54,6 +54,7 @@ def registration(**changes: Any) -> bytes:
     return json.dumps(body).encode()
 
 
+ANSWER = {"tier": "shared", "path": "/c", "verdict": "Valid"}
 ROW = {"tier": "shared", "step": 300, "path": "/shared-checkpoints/x/a1/step-300", "verdict": "Valid"}
 START = {
     "attempt": 2,
@@ -123,10 +124,10 @@ def test_a_field_of_a_newer_release_is_passed_over() -> None:
         ({"attempt": 2**31}, "$.attempt"),
         ({"exit": {"code": 2**40, "at": 0}}, "$.exit.code"),
         ({"progress": {"step": -5, "at": 0}}, "$.progress.step"),
-        ({"newCheckpoints": [{**ROW, "tier": "moon"}]}, "$.newCheckpoints[...].tier"),
-        ({"newCheckpoints": [{**ROW, "verdict": "Maybe"}]}, "$.newCheckpoints[...].verdict"),
-        ({"newCheckpoints": [{**ROW, "path": "p" * 4097}]}, "$.newCheckpoints[...].path"),
-        ({"verified": [{}] * 65}, "$.verified"),
+        ({"newCheckpoints": [{**ROW, "tier": "moon"}]}, "$.newCheckpoints[0].tier"),
+        ({"newCheckpoints": [{**ROW, "verdict": "Maybe"}]}, "$.newCheckpoints[0].verdict"),
+        ({"newCheckpoints": [{**ROW, "path": "p" * 4097}]}, "$.newCheckpoints[0].path"),
+        ({"verified": [ANSWER] * 65}, "$.verified"),
         ({"start": {**START, "masterPort": 0x10000}}, "$.start.masterPort"),
     ],
 )

@@ -13,6 +13,10 @@ class RateLimit:
         self._buckets: dict[str, tuple[float, float]] = {}  # by sender: tokens left, and when
         self._sweep_at = 1024
 
+    def __len__(self) -> int:
+        """Senders remembered."""
+        return len(self._buckets)
+
     def take(self, sender: str) -> float:
         """Take one token. Returns 0, or the seconds after which there will be one."""
         now = self._clock.monotonic()

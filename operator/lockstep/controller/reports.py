@@ -160,6 +160,7 @@ class ReportBook:
                 node=node,
                 phase=body.report.phase,
                 received_at=self._clock.now(),
+                since=self._clock.now(),
             )
             worker = run.workers[claim.slot] = _Worker(known)
         said = before.report if before is not None else None
@@ -233,10 +234,12 @@ class ReportBook:
         offset = worker.offset.update(state.wall, now)
         worker.mono = state.mono
         report = worker.report
+        stands = (state.phase, state.attempt, state.ready_for)
         worker.report = replace(
             report,
             phase=state.phase,
             received_at=now,
+            since=report.since if stands == (report.phase, report.attempt, report.ready_for) else now,
             port=state.port,
             attempt=state.attempt,
             ready_for=state.ready_for,

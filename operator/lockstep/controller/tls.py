@@ -105,9 +105,7 @@ def with_new_serving(material: Material, hosts: Sequence[str], now: float) -> Ma
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
-        )
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
     return Material(material.ca_cert, material.ca_key, _pem(certificate), _key_pem(key))
@@ -151,8 +149,9 @@ def _secret(namespace: str, material: Material, before: Mapping[str, Any] | None
     values = (material.ca_cert, material.ca_key, material.cert, material.key)
     data = {key: b64encode(value).decode() for key, value in zip(_KEYS, values, strict=True)}
     metadata = dict(before["metadata"]) if before else {"name": SECRET_NAME, "namespace": namespace}
+    kind = before.get("type", "Opaque") if before else "Opaque"  # cannot be changed
     # The resourceVersion in it makes sure that nobody else's change is overwritten.
-    return {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
+    return {"apiVersion": "v1", "kind": "Secret", "type": kind, "metadata": metadata, "data": data}
 
 
 def _stored(secret: Mapping[str, Any]) -> Material:

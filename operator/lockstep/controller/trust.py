@@ -8,11 +8,12 @@ import asyncio
 import base64
 import binascii
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from lockstep.api import names
 from lockstep.controller.clock import Clock
@@ -80,6 +81,23 @@ class GangView(Protocol):
         ...
 
 
+class _PodClaim(msgspec.Struct):
+    uid: str
+
+
+class _KubernetesClaim(msgspec.Struct):
+    pod: _PodClaim
+
+
+class _TokenClaims(msgspec.Struct):
+    exp: float
+    aud: list[str]
+    kubernetes: _KubernetesClaim = msgspec.field(name="kubernetes.io")
+
+
+_claims = msgspec.json.Decoder(_TokenClaims)
+
+
 @dataclass(slots=True)
 class _Trusted:
     identity: PodIdentity
@@ -94,9 +112,7 @@ class TokenReviews:
     must not lose its operator because something else is down.
     """
 
-    def __init__(
-        self, post: Post, gangs: GangView, clock: Clock, *, audience: str = names.TOKEN_AUDIENCE
-    ) -> None:
+    def __init__(self, post: Post, gangs: GangView, clock: Clock, *, audience: str = names.TOKEN_AUDIENCE) -> None:
         self.outcomes: Counter[str] = Counter()
         """Reviews asked of the API server: Authenticated, Refused, Unavailable."""
         self._post = post
@@ -138,19 +154,16 @@ class TokenReviews:
         Strangers are turned away here, so that they cannot spend the API server's time.
         """
         try:
-            claims = json.loads(_base64url(token.split(".")[1]))
-            expires_at = float(claims["exp"])
-            audiences = claims["aud"]
-            pod_uid = str(claims["kubernetes.io"]["pod"]["uid"])
-        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+            claims = _claims.decode(_base64url(token.split(".")[1]))
+        except (ValueError, IndexError, RecursionError):
             raise UnauthenticatedError("not the service account token of a pod") from None
-        if self._audience not in ([audiences] if isinstance(audiences, str) else audiences or ()):
+        if self._audience not in claims.aud:
             raise UnauthenticatedError(f"the token is not for the audience {self._audience}")
-        if not now < expires_at:
+        if now >= claims.exp:
             raise UnauthenticatedError("the token has expired")
-        if self._gangs.pod_by_uid(pod_uid) is None:
+        if self._gangs.pod_by_uid(claims.kubernetes.pod.uid) is None:
             raise ForbiddenError("the token's pod is no pod of a gang")
-        return expires_at
+        return claims.exp
 
     async def _review(self, key: bytes, token: str, expires_at: float) -> PodIdentity:
         review = {

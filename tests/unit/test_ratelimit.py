@@ -1,0 +1,25 @@
+"""The token bucket of each sender."""
+
+from lockstep.controller.clock import ManualClock
+from lockstep.controller.ratelimit import RateLimit
+
+
+async def test_a_burst_is_taken_and_then_only_the_steady_rate() -> None:
+    clock = ManualClock()
+    limit = RateLimit(clock, per_second=20, burst=40)
+    assert [limit.take("a") for _ in range(40)] == [0.0] * 40
+    assert limit.take("a") > 0
+    assert limit.take("b") == 0.0
+    await clock.advance(0.5)
+    assert sum(limit.take("a") == 0.0 for _ in range(20)) == 10
+
+
+async def test_senders_gone_quiet_are_forgotten() -> None:
+    clock = ManualClock()
+    limit = RateLimit(clock)
+    for sender in range(1000):
+        limit.take(f"early-{sender}")
+    await clock.advance(60)
+    for sender in range(1000):
+        limit.take(f"late-{sender}")
+    assert len(limit) == 1000

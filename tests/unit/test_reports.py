@@ -1,0 +1,321 @@
+"""The book of reports: what is kept, what wakes a decision, how polls are counted."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from lockstep.controller.clock import ManualClock
+from lockstep.controller.protocol import Checkpoint, Registration, Report, State
+from lockstep.controller.reports import POLL_GRACE, ReportBook, SupersededError, UnregisteredError
+from lockstep.controller.trust import Claim
+from lockstep.core.plan import DesiredPhase, Directive
+from lockstep.core.snapshot import Verdict, WorkerPhase
+
+RUN = "run-1"
+CLAIM = Claim(RUN, 0, 1, "pod-0-1")
+NEWER = Claim(RUN, 0, 2, "pod-0-2")
+PREPARE = Directive(1, DesiredPhase.PREPARE, (1, 1), (0, 1))
+
+
+class Desk:
+    """A book with a clock to move and a list of what it woke."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(now=1000.0)
+        self.woken: list[str] = []
+        self.book = ReportBook(self.clock, self.woken.append)
+
+    def state(self, **fields: Any) -> dict[str, Any]:
+        return {
+            "phase": "Preparing",
+            "wall": self.clock.now(),
+            "mono": self.clock.monotonic() + 2_000_000,
+            **fields,
+        }
+
+    def register(self, claim: Claim = CLAIM, *, inventory: tuple[Checkpoint, ...] = (), **fields: Any) -> None:
+        body = Registration(
+            protocol=1,
+            run_uid=claim.run_uid,
+            slot=claim.slot,
+            incarnation=claim.incarnation,
+            pod_uid=claim.pod_uid,
+            namespace="team",
+            run="llama",
+            address="10.0.0.1",
+            report=msgspec.convert(self.state(**fields), State),
+            inventory=inventory,
+        )
+        self.book.register(claim, "gpu-1", body)
+
+    def report(self, claim: Claim = CLAIM, **fields: Any) -> None:
+        sender = {
+            "protocol": 1,
+            "runUid": claim.run_uid,
+            "slot": claim.slot,
+            "incarnation": claim.incarnation,
+            "podUid": claim.pod_uid,
+        }
+        self.book.report(claim, msgspec.convert({**sender, **self.state(**fields)}, Report))
+
+    def wakes(self) -> int:
+        """How often the run was woken since the last call."""
+        count = len(self.woken)
+        self.woken.clear()
+        return count
+
+
+def saved(step: int, tier: str = "shared", **fields: Any) -> Checkpoint:
+    row = {"tier": tier, "step": step, "path": f"/{tier}/step-{step}", "verdict": "Valid", **fields}
+    return msgspec.convert(row, Checkpoint)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+async def test_a_worker_must_register_before_it_reports(desk: Desk) -> None:
+    with pytest.raises(UnregisteredError):
+        desk.report()
+    desk.register()
+    desk.report(phase="Ready", readyFor=1, port=40000)
+    report = desk.book.reports(RUN)[0]
+    assert (report.phase, report.ready_for, report.port) == (WorkerPhase.READY, 1, 40000)
+    assert (report.node, report.address, report.received_at) == ("gpu-1", "10.0.0.1", 1000.0)
+
+
+async def test_an_older_incarnation_is_refused_once_a_newer_one_spoke(desk: Desk) -> None:
+    desk.register()
+    desk.register(NEWER)
+    with pytest.raises(SupersededError):
+        desk.register()
+    with pytest.raises(SupersededError):
+        desk.report()
+    assert desk.book.reports(RUN)[0].incarnation == 2
+
+
+async def test_a_newer_incarnation_starts_with_a_clean_sheet(desk: Desk) -> None:
+    desk.register(inventory=(saved(3),))
+    desk.report(phase="Exited", exit={"code": 1, "at": 999})
+    desk.register(NEWER)
+    report = desk.book.reports(RUN)[0]
+    assert (report.exit, report.inventory) == (None, ())
+
+
+async def test_a_plain_heartbeat_wakes_nobody(desk: Desk) -> None:
+    desk.register()
+    desk.report(phase="Running", attempt=1)
+    desk.wakes()
+    for _ in range(5):
+        await desk.clock.advance(2)
+        desk.report(phase="Running", attempt=1)
+    assert desk.wakes() == 0
+    assert desk.book.reports(RUN)[0].received_at == 1010.0
+
+
+async def test_only_the_first_step_wakes(desk: Desk) -> None:
+    desk.register(phase="Running", attempt=1)
+    desk.wakes()
+    desk.report(phase="Running", attempt=1, progress={"step": 1, "at": 1})
+    assert desk.wakes() == 1
+    desk.report(phase="Running", attempt=1, progress={"step": 2, "at": 2})
+    assert desk.wakes() == 0
+
+
+START = {"attempt": 1, "assignmentHash": "h", "masterAddress": "10.0.0.1", "masterPort": 1}
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        {"phase": "Ready"},
+        {"attempt": 1},
+        {"readyFor": 1},
+        {"exit": {"code": 1, "at": 1}},
+        {"problem": "SIGTERM"},
+        {"verified": [{"tier": "shared", "path": "/c", "verdict": "Valid"}]},
+        {"newCheckpoints": [{"tier": "shared", "step": 1, "path": "/c", "verdict": "Valid"}]},
+        {"start": START},
+        {"port": 40001},
+    ],
+)
+async def test_what_a_decision_may_depend_on_wakes_once(desk: Desk, news: dict[str, Any]) -> None:
+    desk.register()
+    desk.report()
+    desk.wakes()
+    desk.report(**news)
+    assert desk.wakes() == 1
+    desk.report(**news)
+    assert desk.wakes() == 0
+
+
+async def test_a_report_overtaken_by_a_newer_one_changes_nothing(desk: Desk) -> None:
+    desk.register()
+    desk.report(phase="Exited", attempt=1, exit={"code": 1, "at": 1}, mono=2_000_010)
+    desk.report(phase="Running", attempt=1, mono=2_000_009)
+    assert desk.book.reports(RUN)[0].phase is WorkerPhase.EXITED
+
+
+async def test_an_exit_is_told_in_the_operators_time_and_does_not_move(desk: Desk) -> None:
+    desk.register(wall=900.0)
+    # The worker's clock is 100 s behind; the report was 0.5 s under way.
+    desk.report(phase="Exited", attempt=1, exit={"code": 1, "at": 899.0}, wall=899.5)
+    first = desk.book.reports(RUN)[0].exit
+    assert first is not None
+    assert first.at == pytest.approx(999.0, abs=0.01)
+    await desk.clock.advance(2)
+    desk.wakes()
+    desk.report(phase="Exited", attempt=1, exit={"code": 1, "at": 899.0}, wall=902.0)
+    assert desk.book.reports(RUN)[0].exit == first
+    assert desk.wakes() == 0
+
+
+async def test_the_smallest_delay_of_the_last_minute_gives_the_offset(desk: Desk) -> None:
+    desk.register(wall=1000.0)
+    desk.report(wall=990.0)  # ten seconds under way
+    desk.report(progress={"step": 1, "at": 500.0}, wall=995.0)
+    progress = desk.book.reports(RUN)[0].progress
+    assert progress is not None
+    assert progress.at == 500.0
+    await desk.clock.advance(61)
+    desk.report(progress={"step": 2, "at": 500.0}, wall=1031.0)  # the clock was set back by 30 s
+    progress = desk.book.reports(RUN)[0].progress
+    assert progress is not None
+    assert progress.at == 530.0
+
+
+async def test_new_checkpoints_join_the_inventory(desk: Desk) -> None:
+    desk.register(inventory=(saved(100), saved(200, verdict="Unknown")))
+    newer = {"tier": "shared", "step": 200, "path": "/shared/step-200", "verdict": "Valid"}
+    desk.report(newCheckpoints=[newer])
+    rows = desk.book.reports(RUN)[0].inventory
+    assert [(row.step, row.verdict) for row in rows] == [(200, Verdict.VALID), (100, Verdict.VALID)]
+
+
+async def test_what_one_sender_occupies_is_bounded(desk: Desk) -> None:
+    desk.register(inventory=tuple(saved(step, tier) for step in range(500) for tier in ("local", "shared")))
+    rows = desk.book.reports(RUN)[0].inventory
+    assert len(rows) == 64
+    assert {row.step for row in rows} == set(range(468, 500))
+    for step in range(500, 600):
+        answer = {"tier": "shared", "path": f"/{step}", "verdict": "Valid"}
+        desk.report(verified=[answer], newCheckpoints=[{**answer, "step": step}])
+    report = desk.book.reports(RUN)[0]
+    assert len(report.inventory) == 64
+    assert len(report.verified) == 16
+
+
+async def test_registering_again_forgets_what_was_verified_for_an_earlier_barrier(desk: Desk) -> None:
+    desk.register()
+    desk.report(verified=[{"tier": "shared", "path": "/c", "verdict": "Valid"}])
+    desk.register()
+    assert desk.book.reports(RUN)[0].verified == ()
+
+
+async def test_a_poll_that_breaks_off_no_longer_counts_as_arrival(desk: Desk) -> None:
+    desk.register(phase="Ready", readyFor=1)
+    with suppress(ConnectionError), desk.book.poll(CLAIM):
+        assert desk.book.reports(RUN)[0].polling
+        raise ConnectionError
+    assert not desk.book.reports(RUN)[0].polling
+
+
+async def test_an_answered_poll_counts_until_the_worker_had_time_to_reconnect(desk: Desk) -> None:
+    desk.register(phase="Ready", readyFor=1)
+    with desk.book.poll(CLAIM):
+        pass
+    assert desk.book.reports(RUN)[0].polling
+    await desk.clock.advance(POLL_GRACE)
+    assert not desk.book.reports(RUN)[0].polling
+
+
+async def test_of_two_polls_the_one_that_breaks_off_does_not_end_the_other(desk: Desk) -> None:
+    desk.register(phase="Ready", readyFor=1)
+    with desk.book.poll(CLAIM):
+        with suppress(ConnectionError), desk.book.poll(CLAIM):
+            raise ConnectionError
+        assert desk.book.reports(RUN)[0].polling
+
+
+async def test_registering_again_keeps_count_of_the_polls_still_open(desk: Desk) -> None:
+    desk.register(phase="Ready", readyFor=1)
+    with suppress(ConnectionError), desk.book.poll(CLAIM):
+        desk.register(phase="Ready", readyFor=1)
+        raise ConnectionError
+    assert not desk.book.reports(RUN)[0].polling
+
+
+async def test_coming_back_to_the_barrier_wakes_a_decision(desk: Desk) -> None:
+    desk.register(phase="Ready", readyFor=1)
+    with suppress(ConnectionError), desk.book.poll(CLAIM):
+        raise ConnectionError
+    desk.wakes()
+    with desk.book.poll(CLAIM):
+        assert desk.wakes() == 1
+
+
+async def test_a_new_directive_wakes_every_poller_and_the_same_one_none(desk: Desk) -> None:
+    claims = [Claim(RUN, slot, 1, f"pod-{slot}") for slot in range(2)]
+    for claim in claims:
+        desk.register(claim)
+    desk.book.set_directive(RUN, PREPARE)
+
+    async def poll(claim: Claim) -> float:
+        with desk.book.poll(claim):
+            await desk.book.news(RUN, 1, 15)
+        return desk.clock.now()
+
+    polls = [asyncio.ensure_future(poll(claim)) for claim in claims]
+    await desk.clock.advance(5)
+    desk.book.set_directive(RUN, replace(PREPARE))
+    await desk.clock.advance(5)
+    assert not any(poll.done() for poll in polls)
+    desk.book.set_directive(RUN, replace(PREPARE, attempt=2))
+    assert await asyncio.gather(*polls) == [1010.0, 1010.0]
+    orders = desk.book.orders(RUN)
+    assert orders is not None
+    assert (orders.revision, orders.directive.attempt) == (2, 2)
+
+
+async def test_a_poll_without_news_ends_when_its_time_is_up(desk: Desk) -> None:
+    desk.register()
+    poll = asyncio.ensure_future(desk.book.news(RUN, 0, 15))
+    await desk.clock.advance(14.9)
+    assert not poll.done()
+    await desk.clock.advance(0.1)
+    assert poll.done()
+
+
+async def test_who_has_not_seen_the_current_revision_is_answered_at_once(desk: Desk) -> None:
+    desk.register()
+    desk.book.set_directive(RUN, PREPARE)
+    await asyncio.wait_for(desk.book.news(RUN, 0, 15), 5)
+
+
+async def test_forgetting_a_run_answers_its_pollers(desk: Desk) -> None:
+    desk.register()
+    poll = asyncio.ensure_future(desk.book.news(RUN, 0, 15))
+    await desk.clock.advance(1)
+    desk.book.retain(["another"])
+    await asyncio.wait_for(poll, 5)
+    assert desk.book.reports(RUN) == {}
+    with pytest.raises(UnregisteredError):
+        desk.report()
+
+
+async def test_the_summary_names_extremes_and_the_oldest_running_report(desk: Desk) -> None:
+    for slot, step in ((0, 10), (1, 12)):
+        claim = Claim(RUN, slot, 1, f"pod-{slot}")
+        desk.register(claim, phase="Running", attempt=1)
+        desk.report(claim, phase="Running", attempt=1, progress={"step": step, "at": 1})
+        await desk.clock.advance(3)
+    summary = desk.book.summary(RUN)
+    assert (summary.workers, summary.lowest_step, summary.highest_step) == (2, 10, 12)
+    assert summary.oldest_report_age == 6.0
+    assert desk.book.worker_count() == 2
+    assert desk.book.summary("unknown").workers == 0
