@@ -1,0 +1,49 @@
+"""What a refusal is made of, and the rules that spec and pod template share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from lockstep.api import names
+
+_RENDEZVOUS = frozenset(
+    {
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "NNODES",
+        "NODE_RANK",
+        "PET_NNODES",
+        "PET_NODE_RANK",
+        "PET_MASTER_ADDR",
+        "PET_MASTER_PORT",
+        "JAX_COORDINATOR_ADDRESS",
+        "JAX_NUM_PROCESSES",
+        "JAX_PROCESS_ID",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a spec: the field's path and words that name the remedy."""
+
+    field: str
+    message: str
+
+    @classmethod
+    def privilege(cls, field: str, what: str) -> Self:
+        """A power over the node that the namespace does not grant."""
+        label = f'{names.LABEL_ALLOW_PRIVILEGED}: "true"'
+        return cls(field, f"{what} needs a namespace labelled {label}; ask an administrator or leave it out")
+
+
+def allows_privileges(namespace_labels: Mapping[str, str]) -> bool:
+    """Whether an administrator has opened this namespace to pods that reach into their node."""
+    return namespace_labels.get(names.LABEL_ALLOW_PRIVILEGED) == "true"
+
+
+def reserved_variable(name: str) -> bool:
+    """Whether Lockstep sets this variable, at every start anew."""
+    return name.startswith(("LOCKSTEP_", "PET_RDZV_")) or name in _RENDEZVOUS
