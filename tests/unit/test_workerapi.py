@@ -1,0 +1,377 @@
+"""The worker API over real TLS connections; only the API server's TokenReview is a fake."""
+
+import asyncio
+import base64
+import io
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from lockstep.api import names
+from lockstep.controller.clock import SystemClock
+from lockstep.controller.listener import Listener
+from lockstep.controller.protocol import REGISTER_LIMIT, REPORT_LIMIT
+from lockstep.controller.reports import ReportBook
+from lockstep.controller.tls import Material, new_material, server_context
+from lockstep.controller.trust import TokenReviews
+from lockstep.controller.workerapi import WorkerApi
+from lockstep.core.plan import DesiredPhase, Directive
+from lockstep.core.snapshot import PodPhase, PodView, StartRecord
+
+RUN = "7f1c2a34-1"
+OTHER_RUN = "9e8d7c6b-2"
+ENDPOINTS = ("/v1/register", "/v1/report")
+PREPARE = Directive(1, DesiredPhase.PREPARE, (1, 1), (0, 1))
+RELEASE = replace(
+    PREPARE,
+    phase=DesiredPhase.RUN,
+    start=StartRecord(1, "hash", "10.0.0.1", 40123, members=(("0-1", 1),)),
+    nodelist=("10.0.0.1", "10.0.0.2"),
+)
+
+
+def pod(slot: int, incarnation: int = 1, run: str = RUN) -> PodView:
+    name = {RUN: "llama", OTHER_RUN: "gpt"}[run]
+    return PodView(
+        namespace="team",
+        name=names.pod_name(name, run, slot, incarnation),
+        uid=f"{run}-{slot}-{incarnation}",
+        run=name,
+        run_uid=run,
+        owner_uid=run,
+        slot=slot,
+        incarnation=incarnation,
+        node=f"gpu-{slot}",
+        bound=True,
+        phase=PodPhase.RUNNING,
+        created_at=0.0,
+    )
+
+
+class World:
+    """Pods and runs as the operator sees them, the API server's reviews, and the worker API over them."""
+
+    def __init__(self) -> None:
+        self.clock = SystemClock()
+        self.pods = {p.uid: p for p in (pod(0), pod(1), pod(0, run=OTHER_RUN))}
+        self.runs = {RUN, OTHER_RUN}
+        self.incarnations = {(RUN, 0): 1, (RUN, 1): 1, (OTHER_RUN, 0): 1}
+        self.epoch: tuple[int, int] | None = (1_700_000_000, 3)
+        self.woken: list[str] = []
+        self.down = False
+        self.expires_at = time.time() + 3600
+        self.book = ReportBook(self.clock, self.woken.append)
+        self.api = WorkerApi(
+            reviews=TokenReviews(self.post, self, self.clock),
+            gangs=self,
+            book=self.book,
+            clock=self.clock,
+            epoch=lambda: self.epoch,
+            heartbeat_seconds=lambda workers: 2.0 + workers,
+        )
+        self.session: aiohttp.ClientSession
+        self.url = ""
+
+    def pod_by_uid(self, uid: str) -> PodView | None:
+        return self.pods.get(uid)
+
+    def run_namespace(self, run_uid: str) -> str | None:
+        return "team" if run_uid in self.runs else None
+
+    def incarnation(self, run_uid: str, slot: int) -> int | None:
+        return self.incarnations.get((run_uid, slot))
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.down:
+            raise OSError("connection refused")
+        payload = body["spec"]["token"].split(".")[1]
+        uid = json.loads(base64.urlsafe_b64decode(payload + "=="))["kubernetes.io"]["pod"]["uid"]
+        extra = {
+            "authentication.kubernetes.io/pod-name": [self.pods[uid].name],
+            "authentication.kubernetes.io/pod-uid": [uid],
+        }
+        user = {"username": "system:serviceaccount:team:default", "extra": extra}
+        return {"status": {"authenticated": True, "audiences": ["lockstep"], "user": user}}
+
+    def token(self, uid: str, audience: str = "lockstep") -> str:
+        claims = {
+            "aud": [audience],
+            "exp": self.expires_at,
+            "kubernetes.io": {"pod": {"uid": uid}},
+        }
+        payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+        return f"e30.{payload}.c2ln"
+
+    def body(self, speaker: PodView, **changes: Any) -> dict[str, Any]:
+        sender = {
+            "protocol": 1,
+            "runUid": speaker.run_uid,
+            "slot": speaker.slot,
+            "incarnation": speaker.incarnation,
+            "podUid": speaker.uid,
+        }
+        state = {"phase": "Preparing", "wall": time.time(), "mono": time.monotonic()}
+        registration = {
+            "namespace": "team",
+            "run": speaker.run,
+            "node": speaker.node,
+            "hostname": speaker.node,
+            "address": f"10.0.0.{speaker.slot + 1}",
+            "inventory": [],
+            "report": state,
+        }
+        return {**sender, **registration, **state, **changes}
+
+    async def send(self, endpoint: str, body: Any, token: str | None) -> tuple[int, dict[str, Any], Mapping[str, str]]:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self.session.post(self.url + endpoint, data=data, headers=headers) as response:
+            return response.status, await response.json(), response.headers
+
+    async def say(self, endpoint: str, speaker: PodView, **changes: Any) -> tuple[int, dict[str, Any]]:
+        """What the worker in the pod ``speaker`` would send, with its own token."""
+        status, answer, _ = await self.send(endpoint, self.body(speaker, **changes), self.token(speaker.uid))
+        return status, answer
+
+
+@pytest.fixture(scope="module")
+def material() -> Material:
+    return new_material(["127.0.0.1"], time.time())
+
+
+@asynccontextmanager
+async def served(world: World, material: Material) -> AsyncIterator[World]:
+    listener = await Listener.open(world.api.application(), "127.0.0.1", 0, server_context(material))
+    world.url = f"https://127.0.0.1:{listener.port}"
+    trust = ssl.create_default_context(cadata=material.ca_bundle)
+    try:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as world.session:
+            yield world
+    finally:
+        await listener.close()
+
+
+@pytest.fixture
+async def world(material: Material) -> AsyncIterator[World]:
+    async with served(World(), material) as opened:
+        yield opened
+
+
+async def eventually(condition: Any) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came true")
+
+
+async def test_a_worker_registers_waits_at_the_barrier_and_is_released(world: World) -> None:
+    status, answer = await world.say("/v1/register", pod(0))
+    assert (status, answer["phase"], answer["revision"]) == (200, "Hold", 0)
+    assert answer["epoch"] == [1_700_000_000, 3]
+    assert answer["heartbeatSeconds"] == 3.0
+    world.book.set_directive(RUN, PREPARE)
+    status, answer = await world.say("/v1/report", pod(0))
+    assert (status, answer["phase"], answer["attempt"], answer["revision"]) == (200, "Prepare", 1, 1)
+
+    ready = {"phase": "Ready", "readyFor": 1, "port": 40000}
+    poll = asyncio.ensure_future(
+        world.say("/v1/report", pod(0), **ready, epoch=answer["epoch"], seen=1, waitSeconds=15)
+    )
+    await eventually(lambda: world.book.reports(RUN)[0].polling)
+    assert not poll.done()
+    world.book.set_directive(RUN, RELEASE)
+    status, answer = await asyncio.wait_for(poll, 5)
+    assert (answer["phase"], answer["rank"], answer["worldSize"], answer["revision"]) == ("Run", 0, 2, 2)
+    assert answer["start"]["masterPort"] == 40123
+    assert answer["nodelist"] == ["10.0.0.1", "10.0.0.2"]
+    report = world.book.reports(RUN)[0]
+    assert (report.node, report.address, report.port) == ("gpu-0", "10.0.0.1", 40000)
+    assert world.api.answered == {("/v1/register", 200): 1, ("/v1/report", 200): 2}
+
+
+async def test_a_report_before_registration_is_sent_to_register(world: World) -> None:
+    status, answer = await world.say("/v1/report", pod(0))
+    assert (status, answer["error"]) == (409, "unregistered")
+
+
+async def test_what_was_seen_of_another_leader_is_answered_at_once(world: World) -> None:
+    world.book.set_directive(RUN, PREPARE)
+    await world.say("/v1/register", pod(0))
+    async with asyncio.timeout(5):
+        status, answer = await world.say("/v1/report", pod(0), epoch=[1_600_000_000, 9], seen=1, waitSeconds=15)
+    assert (status, answer["revision"]) == (200, 1)
+
+
+async def test_a_worker_that_hangs_up_is_no_longer_at_the_barrier(world: World) -> None:
+    await world.say("/v1/register", pod(0))
+    poll = asyncio.ensure_future(
+        world.say("/v1/report", pod(0), phase="Ready", readyFor=1, epoch=[1_700_000_000, 3], waitSeconds=15)
+    )
+    await eventually(lambda: world.book.reports(RUN)[0].polling)
+    poll.cancel()
+    await eventually(lambda: not world.book.reports(RUN)[0].polling)
+
+
+async def test_a_run_not_known_is_told_to_hold_and_leaves_nothing_behind(world: World) -> None:
+    world.runs.clear()
+    for endpoint in ENDPOINTS:
+        status, answer = await world.say(endpoint, pod(0))
+        assert (status, answer["phase"]) == (200, "Hold")
+    assert world.book.worker_count() == 0
+
+
+async def test_a_standby_asks_workers_to_come_back(world: World) -> None:
+    world.epoch = None
+    for endpoint in ENDPOINTS:
+        status, answer, headers = await world.send(endpoint, world.body(pod(0)), world.token(pod(0).uid))
+        assert (status, answer["error"], headers["Retry-After"]) == (503, "not-leading", "2")
+
+
+async def test_a_leader_deposed_during_a_poll_gives_no_orders(world: World) -> None:
+    await world.say("/v1/register", pod(0))
+    poll = asyncio.ensure_future(world.say("/v1/report", pod(0), epoch=[1_700_000_000, 3], waitSeconds=15))
+    await eventually(lambda: world.book.reports(RUN)[0].polling)
+    world.epoch = None
+    world.book.set_directive(RUN, RELEASE)
+    assert (await asyncio.wait_for(poll, 5))[0] == 503
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ("no token", 401),
+        ("not a token", 401),
+        ("basic", 401),
+        ("wrong audience", 401),
+        ("token of another run", 403),
+        ("token of another slot's pod", 403),
+        ("older incarnation", 403),
+        ("claims a newer incarnation", 403),
+        ("pod has ended", 403),
+        ("pod is gone", 403),
+    ],
+)
+async def test_a_worker_that_is_not_who_it_says_is_refused_everywhere(
+    world: World, endpoint: str, wrong: str, expected: int
+) -> None:
+    await world.say("/v1/register", pod(0))
+    body, token = world.body(pod(0)), world.token(pod(0).uid)
+    match wrong:
+        case "no token":
+            token = None
+        case "not a token":
+            token = "hello"
+        case "basic":
+            token = ""
+        case "wrong audience":
+            token = world.token(pod(0).uid, audience="https://kubernetes.default.svc")
+        case "token of another run":
+            token = world.token(pod(0, run=OTHER_RUN).uid)
+        case "token of another slot's pod":
+            token = world.token(pod(1).uid)
+        case "older incarnation":
+            world.incarnations[RUN, 0] = 2
+        case "claims a newer incarnation":
+            body["incarnation"] = 2
+        case "pod has ended":
+            world.pods[pod(0).uid] = replace(pod(0), phase=PodPhase.FAILED)
+        case "pod is gone":
+            del world.pods[pod(0).uid]
+    before = world.book.reports(RUN)
+    status, answer, _ = await world.send(endpoint, body, token)
+    assert status == expected, answer
+    assert set(answer) == {"error", "message"}
+    assert world.book.reports(RUN) == before
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+async def test_a_body_too_large_is_refused_while_it_is_read(world: World, endpoint: str) -> None:
+    limit = {"/v1/register": REGISTER_LIMIT, "/v1/report": REPORT_LIMIT}[endpoint]
+    headers = {"Authorization": f"Bearer {world.token(pod(0).uid)}"}
+
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(limit // 4096 + 2):
+            yield b" " * 4096
+
+    for data in (io.BytesIO(b" " * (limit + 1)), endless()):
+        async with world.session.post(world.url + endpoint, data=data, headers=headers) as response:
+            assert response.status == 413
+            assert (await response.json())["error"] == "too-large"
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+async def test_a_body_that_just_fits_is_taken(world: World, endpoint: str) -> None:
+    limit = {"/v1/register": REGISTER_LIMIT, "/v1/report": REPORT_LIMIT}[endpoint]
+    await world.say("/v1/register", pod(0))
+    body = json.dumps(world.body(pod(0))).encode()
+    status, _, _ = await world.send(endpoint, body + b" " * (limit - len(body)), world.token(pod(0).uid))
+    assert status == 200
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+async def test_malformed_bodies_are_refused_in_words(world: World, endpoint: str) -> None:
+    token = world.token(pod(0).uid)
+    for body in (b"", b"{", b"[]", world.body(pod(0), slot="0"), b"[" * 50_000):
+        status, answer, _ = await world.send(endpoint, body, token)
+        assert (status, answer["error"]) == (400, "malformed")
+    status, answer, _ = await world.send(endpoint, world.body(pod(0), protocol=2), token)
+    assert (status, answer["error"]) == (426, "protocol")
+
+
+async def test_a_compressed_body_is_refused(world: World) -> None:
+    headers = {"Authorization": f"Bearer {world.token(pod(0).uid)}", "Content-Encoding": "gzip"}
+    async with world.session.post(world.url + "/v1/report", data=b"\x1f\x8b", headers=headers) as response:
+        assert response.status == 400
+
+
+async def test_a_registration_for_another_run_or_from_no_address_is_refused(world: World) -> None:
+    assert (await world.say("/v1/register", pod(0), run="gpt"))[0] == 403
+    assert (await world.say("/v1/register", pod(0), namespace="elsewhere"))[0] == 403
+    assert (await world.say("/v1/register", pod(0), address="gpu-0.local"))[0] == 400
+
+
+async def test_a_worker_that_sends_too_much_is_slowed_and_others_are_not(world: World) -> None:
+    await world.say("/v1/register", pod(1))
+    flood = await asyncio.gather(*(world.say("/v1/register", pod(0)) for _ in range(80)))
+    assert {status for status, _ in flood} == {200, 429}
+    assert (await world.say("/v1/report", pod(1)))[0] == 200
+
+
+async def test_known_workers_are_heard_while_the_api_server_is_down(world: World) -> None:
+    await world.say("/v1/register", pod(0))
+    world.down = True
+    assert (await world.say("/v1/report", pod(0)))[0] == 200
+    status, answer = await world.say("/v1/register", pod(1))
+    assert (status, answer["error"]) == (503, "unavailable")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [("GET", "/v1/report", 405), ("POST", "/v1/other", 404), ("GET", "/", 404)],
+)
+async def test_there_is_nothing_else(world: World, method: str, path: str, expected: int) -> None:
+    async with world.session.request(method, world.url + path) as response:
+        assert response.status == expected
+        assert set(await response.json()) == {"error", "message"}
+
+
+async def test_a_defect_is_logged_and_told_without_details(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(world.book, "register", broken)
+    status, answer = await world.say("/v1/register", pod(0))
+    assert status == 500
+    assert "secret" not in answer["message"]
+    assert "/v1/register failed" in caplog.text
