@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import BaseModel
+
+from lockstep.api.crdgen import MAX_JSON_BYTES, custom_resource_definition, generated_files, main
+from lockstep.api.openapi import structural_schema
+from lockstep.api.schema import Rule, SpecModel
+from lockstep.api.v1alpha1 import KINDS, TrainingRun
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.crd.kind)
+def crd(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return custom_resource_definition(request.param)
+
+
+def version(crd: dict[str, Any]) -> dict[str, Any]:
+    [only] = crd["spec"]["versions"]
+    return only
+
+
+def schemas(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema below and including this one, with its path."""
+    yield path, schema
+    for name, below in schema.get("properties", {}).items():
+        yield from schemas(below, f"{path}.{name}")
+    for word in ("items", "additionalProperties"):
+        if word in schema:
+            yield from schemas(schema[word], f"{path}[]")
+
+
+def test_the_committed_files_are_those_the_models_generate() -> None:
+    assert main(["--check", str(ROOT)]) == 0
+
+
+def test_generating_twice_gives_the_same_bytes() -> None:
+    assert generated_files() == generated_files()
+
+
+def test_a_stale_file_is_named_and_left_alone_by_a_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 0
+    stale = tmp_path / "docs/api.md"
+    stale.write_text("edited")
+    assert main(["--check", str(tmp_path)]) == 1
+    assert "docs/api.md is stale: run `make generate`" in capsys.readouterr().out
+    assert stale.read_text() == "edited"
+
+
+def test_a_plain_kubectl_apply_can_carry_the_crd(crd: dict[str, Any]) -> None:
+    assert len(json.dumps(crd)) < MAX_JSON_BYTES
+
+
+def test_every_field_is_described(crd: dict[str, Any]) -> None:
+    root = version(crd)["schema"]["openAPIV3Schema"]
+    bare = [
+        path
+        for part in ("spec", "status")
+        for path, schema in schemas(root["properties"][part], part)
+        if not path.endswith("[]") and not schema.get("description")
+    ]
+    assert bare == []
+
+
+def test_every_list_says_how_it_merges_and_everything_a_user_writes_is_bounded(crd: dict[str, Any]) -> None:
+    root = version(crd)["schema"]["openAPIV3Schema"]
+    for path, schema in schemas(root["properties"]["spec"], "spec"):
+        if schema.get("type") == "array":
+            assert "x-kubernetes-list-type" in schema, path
+            assert "maxItems" in schema, path
+        if schema.get("type") == "string" and "enum" not in schema:
+            assert "maxLength" in schema, path
+        if "additionalProperties" in schema:
+            assert "maxProperties" in schema, path
+
+
+def test_the_schema_uses_only_what_a_structural_schema_may_hold(crd: dict[str, Any]) -> None:
+    foreign = {"$ref", "$defs", "anyOf", "allOf", "oneOf", "nullable", "const", "title"}
+    for path, schema in schemas(version(crd)["schema"]["openAPIV3Schema"]):
+        assert not foreign & schema.keys(), path
+        assert schema.get("type") in {None, "object", "array", "string", "integer", "boolean"}, path
+        assert not {"properties", "additionalProperties"} <= schema.keys(), path
+
+
+def test_every_default_is_one_that_its_own_model_would_write() -> None:
+    spec = version(custom_resource_definition(TrainingRun))["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    defaults = {
+        path.removeprefix("spec."): schema["default"] for path, schema in schemas(spec, "spec") if "default" in schema
+    }
+    assert defaults == {
+        "queue": "default",
+        "volumes[].readOnly": False,
+        "launcher": {"type": "Plain"},
+        "launcher.type": "Plain",
+        "placement.topology[].policy": "Pack",
+        "placement.topology[].mode": "Preferred",
+        "checkpoint.format": "Auto",
+        "checkpoint.start": {"mode": "Auto"},
+        "checkpoint.start.mode": "Auto",
+        "recovery": {"noProgressLimit": "Adaptive"},
+        "recovery.noProgressLimit": "Adaptive",
+        "suspend": False,
+        "cancel": False,
+        "network": "Host",
+    }
+
+
+def test_a_type_that_has_no_place_in_a_crd_is_refused() -> None:
+    class Loss(BaseModel):
+        value: float
+
+    with pytest.raises(TypeError, match="no place in a CRD"):
+        structural_schema(Loss)
+
+
+def test_a_crd_that_outgrows_kubectl_apply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstep.api.crdgen.MAX_JSON_BYTES", 1000)
+    with pytest.raises(ValueError, match="bytes of JSON"):
+        custom_resource_definition(TrainingRun)
+
+
+def test_rules_of_a_model_and_of_its_fields_reach_the_schema_with_their_words() -> None:
+    class Pair(SpecModel):
+        """A pair."""
+
+        low: int = 0
+        """Low."""
+        rules: ClassVar = (Rule("self.low > 0", "write more", field=".low"),)
+
+    assert structural_schema(Pair)["x-kubernetes-validations"] == [
+        {"rule": "self.low > 0", "message": "write more", "fieldPath": ".low"}
+    ]
