@@ -6,7 +6,7 @@ may have been carried out, so that whoever calls decides with the facts at hand.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
@@ -131,15 +131,13 @@ class KubeClient:
         if self._session is not None:
             await self._session.close()
 
-    async def get(
-        self, resource: Resource, name: str, namespace: str = "", *, within: float = _READ_TIMEOUT
-    ) -> bytes:
+    async def get(self, resource: Resource, name: str, namespace: str = "", *, within: float = _READ_TIMEOUT) -> bytes:
         """Read one object from a quorum. Raises ApiError (404 when there is none) or UnreachableError."""
         return await self._read("get", resource, resource.path(namespace, name), within=within)
 
     async def list_pages(
         self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
-    ) -> AsyncIterator[Page]:
+    ) -> AsyncGenerator[Page, None]:
         """Read a whole collection, consistently, in pages.
 
         Raises ApiError, with status 410 when the list grew too old between two pages.
@@ -256,7 +254,7 @@ class KubeClient:
 
     async def watch(
         self, resource: Resource, params: Mapping[str, str], *, idle_timeout: float
-    ) -> AsyncIterator[list[bytes]]:
+    ) -> AsyncGenerator[list[bytes], None]:
         """Yield the lines of a watch as they come, in batches, until the server ends it.
 
         Raises ApiError when it is refused, UnreachableError when it breaks or is silent for ``idle_timeout``.

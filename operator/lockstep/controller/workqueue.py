@@ -59,6 +59,12 @@ class WorkQueue:
             return
         self._make_due(key, self._clock.now(), urgent)
 
+    def clear(self) -> None:
+        """Drop everything that waits: what a standby collected says nothing about when it was due."""
+        for waiting in (self._urgent, self._due, self._again, self._wakes, self._failures):
+            waiting.clear()
+        self._wake_heap.clear()
+
     def wake_at(self, key: str, at: float) -> None:
         """Have ``key`` looked at at ``at`` (Unix seconds). Of several moments the earliest counts.
 

@@ -1,0 +1,395 @@
+"""What the controller knows of the cluster, and who must look at what when it changes.
+
+Watches, lists and the answers to our own writes end here; every change becomes keys in the work
+queue. Snapshots are views into the live state: valid until the next await, which decisions, being
+plain functions, never reach.
+"""
+
+import logging
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from lockstep.api.v1alpha1 import AssignmentStatus
+from lockstep.controller.cache import ObjectCache
+from lockstep.controller.clock import Clock
+from lockstep.controller.parse import ForeignPod, Versioned, parse_pod, parse_queue, parse_run
+from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
+from lockstep.core.assignment import restored
+from lockstep.core.snapshot import (
+    ClusterSnapshot,
+    DryRunResult,
+    Leadership,
+    NodeView,
+    PodView,
+    QueueView,
+    RefusedCreate,
+    Resources,
+    RunSnapshot,
+    RunView,
+    WorkerReport,
+)
+
+_SOON = 0.05  # a gang's pods change by the hundred: one look at all of them is enough
+_FREED = 1.0  # other people's pods come and go all day; whether one made room can wait a moment
+
+_log = logging.getLogger(__name__)
+
+
+_FOREVER = sys.maxsize
+
+
+class MissingAssignmentError(Exception):
+    """The nodes of a run are in a ConfigMap that has not been read: nothing may be decided before it is."""
+
+    def __init__(self, run: RunView) -> None:
+        self.run_uid = run.uid
+        self.namespace = run.namespace
+        self.config_map = run.status.assignment.config_map
+        super().__init__(f"{run.key}: the assignment in ConfigMap {self.config_map} has not been read")
+
+
+class Store:
+    """All state that is rebuilt from the API server, indexed the way decisions need it.
+
+    ``gang_pods``, ``other_pods``, ``nodes`` and ``namespaces`` are fed by informers; runs and queues
+    by ``apply_run``, ``replace_runs`` and their like.
+    """
+
+    def __init__(self, queue: WorkQueue, clock: Clock) -> None:
+        self._queue = queue
+        self._clock = clock
+        self.runs: ObjectCache[RunView] = ObjectCache(self._run_changed)
+        self.queues: ObjectCache[QueueView] = ObjectCache(self._queue_changed)
+        self.gang_pods: ObjectCache[PodView | ForeignPod] = ObjectCache(self._pod_changed)
+        self.other_pods: ObjectCache[PodView | ForeignPod] = ObjectCache(self._pod_changed)
+        self.nodes: ObjectCache[NodeView] = ObjectCache(self._node_changed)
+        self.namespaces: ObjectCache[tuple[str, dict[str, str]]] = ObjectCache(self._namespace_changed)
+        self._run_uids: dict[str, str] = {}  # namespace/name -> UID
+        self._queues_by_name: dict[str, QueueView] = {}
+        self._nodes_by_name: dict[str, NodeView] = {}
+        self._labels_of: dict[str, Mapping[str, str]] = {}  # namespace -> labels
+        self._pods_of: dict[str, dict[str, PodView]] = {}  # run UID -> pod UID -> pod
+        self._runs_on: dict[str, dict[str, str]] = {}  # node -> pod UID -> key of the run
+        self._foreign: dict[str, dict[str, int]] = {}  # node -> resource -> sum of requests
+        self._first_seen: dict[str, float] = {}  # pod UID -> monotonic seconds
+        self._runs_listed_at = float("-inf")
+        self._runs_version = 0
+        self._dry_runs: dict[str, DryRunResult] = {}
+        self._refused: dict[str, dict[str, RefusedCreate]] = {}  # run UID -> pod name -> refusal
+        self._in_flight: dict[str, frozenset[str]] = {}  # run UID -> nodes
+        self._assignments: dict[str, AssignmentStatus] = {}  # run UID -> newest one known in full
+
+    # -- runs and queues ------------------------------------------------------------------------
+
+    def apply_run(self, raw: Mapping[str, Any], assignment: AssignmentStatus | None = None) -> RunView:
+        """Take in a TrainingRun from a watch or from the answer to a write; return the newest view of it.
+
+        ``assignment`` is what was written: status itself may only name the ConfigMap that holds it.
+        """
+        view = parse_run(raw)
+        if assignment is not None:
+            self._assignments[view.uid] = assignment
+        self.runs.upsert(Versioned(view.uid, int(view.resource_version), self._completed(view)))
+        known = self.runs.get(view.uid)
+        if known is None:
+            return view
+        completed = self._completed(known)
+        if completed is not known:  # the watch had the same version first, without the assignment
+            self.runs.amend(view.uid, completed)
+        return completed
+
+    def remove_run(self, namespace: str, name: str, uid: str) -> None:
+        """A TrainingRun is gone for good: no UID ever comes back."""
+        self.runs.remove(uid, _FOREVER)
+        self._queue.add(run_key(namespace, name))
+
+    def replace_runs(self, raws: Sequence[Mapping[str, Any]], version: str, begun_at: float) -> None:
+        """Take in a complete, consistent list that was asked for at ``begun_at`` (monotonic seconds)."""
+        views = [self._completed(parse_run(raw)) for raw in raws]
+        items = [Versioned(view.uid, int(view.resource_version), view) for view in views]
+        self.runs.replace(items, int(version), reset=int(version) < self._runs_version)
+        self._runs_version = int(version)
+        self._runs_listed_at = max(self._runs_listed_at, begun_at)
+
+    def apply_queue(self, raw: Mapping[str, Any]) -> None:
+        """Take in a TrainingQueue. One that does not parse is left as it was before."""
+        meta = raw["metadata"]
+        try:
+            view = parse_queue(raw)
+        except ValueError as error:
+            _log.error("TrainingQueue %s does not parse: %s", meta["name"], error)
+            return
+        self.queues.upsert(Versioned(meta["uid"], int(meta["resourceVersion"]), view))
+
+    def remove_queue(self, raw: Mapping[str, Any]) -> None:
+        """A TrainingQueue is gone."""
+        meta = raw["metadata"]
+        self.queues.remove(meta["uid"], int(meta["resourceVersion"]))
+
+    def replace_queues(self, raws: Sequence[Mapping[str, Any]], version: str) -> None:
+        """Take in a complete, consistent list."""
+        for raw in raws:
+            self.apply_queue(raw)
+        listed = {raw["metadata"]["uid"] for raw in raws}
+        for uid in [uid for uid in self.queues.uids() if uid not in listed]:
+            self.queues.remove(uid, int(version))
+        self.queues.synced = True
+
+    # -- what others found out ------------------------------------------------------------------
+
+    def set_dry_run(self, run_uid: str, result: DryRunResult) -> None:
+        """Keep what the API server said of a run's pod, and have the run looked at again."""
+        run = self.runs.get(run_uid)
+        if run is not None:
+            self._dry_runs[run_uid] = result
+            self._queue.add(run_key(run.namespace, run.name))
+
+    def apply_pod(self, text: bytes) -> None:
+        """Take in a gang pod from the answer to a write. Raises msgspec.DecodeError."""
+        self.gang_pods.upsert(parse_pod(text))
+
+    def note_refused_create(self, run_uid: str, pod: str, refused: RefusedCreate) -> bool:
+        """Keep why the API server did not take a pod; True when that is news."""
+        refusals = self._refused.setdefault(run_uid, {})
+        before = refusals.get(pod)
+        if before is not None:
+            refused = replace(refused, since=before.since)
+        refusals[pod] = refused
+        return before is None or before.message != refused.message
+
+    def book_in_flight(self, run_uid: str, nodes: Iterable[str]) -> None:
+        """Book the nodes of a write that is about to be sent."""
+        self._in_flight[run_uid] = frozenset(nodes)
+
+    def release_in_flight(self, run_uid: str) -> None:
+        """The result of the write has been taken in, or it was refused."""
+        if self._in_flight.pop(run_uid, None) is not None:
+            self._queue.add(CLUSTER_KEY)
+
+    def keep_assignment(self, run_uid: str, content: str) -> None:
+        """Take in the content of the ConfigMap that a run's status names.
+
+        Raises ValueError when it is not the assignment whose hash is in status.
+        """
+        run = self.runs.get(run_uid)
+        if run is None or not is_assignment_missing(run):
+            return
+        self._assignments[run_uid] = restored(run.status.assignment, content)
+        self.runs.amend(run_uid, self._completed(run))
+
+    # -- what decisions see ---------------------------------------------------------------------
+
+    @property
+    def synced(self) -> bool:
+        """Every kind was listed completely at least once."""
+        caches = (self.runs, self.queues, self.gang_pods, self.other_pods, self.nodes, self.namespaces)
+        return all(cache.synced for cache in caches)
+
+    def run(self, namespace: str, name: str) -> RunView | None:
+        """The run that has this name now."""
+        return self.runs.get(self._run_uids.get(f"{namespace}/{name}", ""))
+
+    def run_by_uid(self, uid: str) -> RunView | None:
+        """The run with this UID."""
+        return self.runs.get(uid)
+
+    def node(self, name: str) -> NodeView | None:
+        """The node that has this name now."""
+        return self._nodes_by_name.get(name)
+
+    def pods_of(self, run_uid: str) -> tuple[PodView, ...]:
+        """Every pod of a run that still exists."""
+        return tuple(self._pods_of.get(run_uid, {}).values())
+
+    def snapshot_run(
+        self, namespace: str, name: str, reports: Mapping[int, WorkerReport], leadership: Leadership
+    ) -> RunSnapshot | None:
+        """Everything known of one run, or None when no run of this name is known.
+
+        Raises MissingAssignmentError.
+        """
+        run = self.run(namespace, name)
+        if run is None:
+            return None
+        if is_assignment_missing(run):
+            raise MissingAssignmentError(run)
+        return RunSnapshot(
+            run=run,
+            pods=self.pods_of(run.uid),
+            reports=reports,
+            nodes=MappingProxyType(self._nodes_by_name),
+            leadership=leadership,
+            dry_run=self._dry_runs.get(run.uid),
+            namespace_labels=self._labels_of.get(namespace, {}),
+            refused_creates=MappingProxyType(self._refused.get(run.uid, {})),
+        )
+
+    def snapshot_cluster(self, leadership: Leadership) -> ClusterSnapshot:
+        """Everything known of the cluster. Raises MissingAssignmentError: unknown nodes cannot be kept free."""
+        for run in self.runs:
+            if is_assignment_missing(run):
+                raise MissingAssignmentError(run)
+        return ClusterSnapshot(
+            runs=tuple(self.runs),
+            queues=MappingProxyType(self._queues_by_name),
+            nodes=MappingProxyType(self._nodes_by_name),
+            gang_pods=tuple(pod for pods in self._pods_of.values() for pod in pods.values()),
+            foreign_requests=self.foreign_requests,
+            in_flight=MappingProxyType(self._in_flight),
+            leadership=leadership,
+        )
+
+    @property
+    def foreign_requests(self) -> Mapping[str, Resources]:
+        """By node: the sums of what everything but gangs requests there, with the pods themselves counted."""
+        return MappingProxyType(self._foreign)
+
+    def orphaned_pods(self) -> tuple[PodView, ...]:
+        """Gang pods whose run is known to be gone, to be deleted.
+
+        That a run is not known proves nothing: its pod may simply have been heard of first. It must
+        have been seen to go, or be absent from a list asked for after the pod was seen; and the pod
+        must be owned by it, so that a copied label alone never gets anybody's pod deleted.
+        """
+        orphans = []
+        for run_uid, pods in self._pods_of.items():
+            if self.runs.get(run_uid) is not None or not self.runs.synced:
+                continue
+            gone = self.runs.is_gone(run_uid)
+            orphans += [
+                pod
+                for uid, pod in pods.items()
+                if pod.owner_uid == run_uid and (gone or self._first_seen[uid] < self._runs_listed_at)
+            ]
+        return tuple(orphans)
+
+    def touch_all(self) -> None:
+        """Have everything looked at: after becoming leader, and as the regular resync."""
+        for run in self.runs:
+            self._queue.add(run_key(run.namespace, run.name))
+        self._queue.add(CLUSTER_KEY)
+
+    # -- changes --------------------------------------------------------------------------------
+
+    def _run_changed(self, old: RunView | None, new: RunView | None) -> None:
+        run = new or old
+        assert run is not None
+        if new is None:
+            self._dry_runs.pop(run.uid, None)
+            self._assignments.pop(run.uid, None)
+            self._refused.pop(run.uid, None)
+            if self._run_uids.get(run.key) == run.uid:
+                del self._run_uids[run.key]
+        else:
+            namesake = self._run_uids.get(run.key, run.uid)
+            if namesake != run.uid and self.runs.version(namesake) > self.runs.version(run.uid):
+                self.runs.remove(run.uid, self.runs.version(run.uid))  # late news of one deleted before
+                return
+            self._run_uids[run.key] = run.uid
+            if namesake != run.uid:
+                self.runs.remove(namesake, self.runs.version(run.uid))
+        self._queue.add(run_key(run.namespace, run.name))
+        if old is None or new is None or _admission_differs(old, new):
+            self._queue.add(CLUSTER_KEY)
+
+    def _queue_changed(self, old: QueueView | None, new: QueueView | None) -> None:
+        if new is not None:
+            self._queues_by_name[new.name] = new
+        elif old is not None and self._queues_by_name.get(old.name) == old:
+            del self._queues_by_name[old.name]
+        self._queue.add(CLUSTER_KEY)
+
+    def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
+        node = new or old
+        assert node is not None
+        if new is not None:
+            self._nodes_by_name[node.name] = new
+        elif (known := self._nodes_by_name.get(node.name)) is not None and known.uid == node.uid:
+            del self._nodes_by_name[node.name]
+        for key in set(self._runs_on.get(node.name, {}).values()):
+            self._queue.add(key)
+        self._queue.add(CLUSTER_KEY)
+
+    def _namespace_changed(
+        self, old: tuple[str, dict[str, str]] | None, new: tuple[str, dict[str, str]] | None
+    ) -> None:
+        if new is not None:
+            self._labels_of[new[0]] = new[1]
+        elif old is not None:
+            self._labels_of.pop(old[0], None)
+        namespace = (new or old or ("", {}))[0]
+        for run in self.runs:
+            if run.namespace == namespace:
+                self._queue.add(run_key(run.namespace, run.name))
+
+    def _pod_changed(self, old: PodView | ForeignPod | None, new: PodView | ForeignPod | None) -> None:
+        self._count_foreign(old, -1)
+        self._count_foreign(new, +1)
+        if isinstance(old, ForeignPod) and not isinstance(new, PodView) and old != new:
+            self._queue.wake_at(CLUSTER_KEY, self._clock.now() + _FREED)
+        if isinstance(old, PodView):
+            self._forget_pod(old)
+        if isinstance(new, PodView):
+            self._index_pod(new)
+        elif isinstance(old, PodView):
+            del self._first_seen[old.uid]
+        pod = new if isinstance(new, PodView) else old if isinstance(old, PodView) else None
+        if pod is None:
+            return
+        self._refused.get(pod.run_uid, {}).pop(pod.name, None)
+        key = run_key(pod.namespace, pod.run)
+        if isinstance(new, PodView) and not (new.is_terminal or new.deleting):
+            self._queue.wake_at(key, self._clock.now() + _SOON)
+            return
+        self._queue.add(key)
+        if not isinstance(new, PodView) or new.is_terminal:
+            self._queue.add(CLUSTER_KEY)
+
+    def _index_pod(self, pod: PodView) -> None:
+        self._pods_of.setdefault(pod.run_uid, {})[pod.uid] = pod
+        self._runs_on.setdefault(pod.node, {})[pod.uid] = run_key(pod.namespace, pod.run)
+        self._first_seen.setdefault(pod.uid, self._clock.monotonic())
+
+    def _forget_pod(self, pod: PodView) -> None:
+        pods = self._pods_of[pod.run_uid]
+        del pods[pod.uid]
+        if not pods:
+            del self._pods_of[pod.run_uid]
+        runs = self._runs_on[pod.node]
+        del runs[pod.uid]
+        if not runs:
+            del self._runs_on[pod.node]
+
+    def _count_foreign(self, pod: PodView | ForeignPod | None, sign: int) -> None:
+        if not isinstance(pod, ForeignPod) or pod.terminal or not pod.node:
+            return
+        sums = self._foreign.setdefault(pod.node, {})
+        for name, value in pod.requests.items():
+            if total := sums.get(name, 0) + sign * value:
+                sums[name] = total
+            else:
+                sums.pop(name, None)
+        if not sums:
+            del self._foreign[pod.node]
+
+    def _completed(self, run: RunView) -> RunView:
+        """The run with its whole assignment, where status only names it and it is known."""
+        known = self._assignments.get(run.uid)
+        named = run.status.assignment
+        if not is_assignment_missing(run) or known is None or known.hash != named.hash:
+            return run
+        whole = named.model_copy(update={"nodes": known.nodes, "incarnations": known.incarnations})
+        return replace(run, status=run.status.model_copy(update={"assignment": whole}))
+
+
+def is_assignment_missing(run: RunView) -> bool:
+    """The status names a ConfigMap for the nodes, and it has not been read."""
+    return bool(run.status.assignment.config_map) and not run.status.assignment.nodes
+
+
+def _admission_differs(old: RunView, new: RunView) -> bool:
+    """Something that the admission pass looks at and no reconcile of ours wrote."""
+    return (old.generation, old.deleting, old.annotations) != (new.generation, new.deleting, new.annotations)
