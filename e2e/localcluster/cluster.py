@@ -17,13 +17,14 @@ from typing import Any
 from localcluster import build, certificates, kubeconfig, kwok, processes, state
 from localcluster.api import MERGE_PATCH, ApiClient, Request
 from localcluster.control_plane import COMPONENTS, Component, component_named
-from localcluster.errors import ApiError, KubectlFailed, LocalClusterError, StartFailed
+from localcluster.errors import ApiError, KubectlError, LocalClusterError, StartError
 from localcluster.kwok import NodeBatch
 
 Report = Callable[[str], None]
 
 LOG_TAIL = 15  # lines shown of a component that failed
 POLL_INTERVAL = 0.05  # seconds
+NODE_POLL_INTERVAL = 0.3  # seconds; a list of hundreds of nodes is dear
 NODES = "/api/v1/nodes"
 NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
@@ -41,8 +42,11 @@ class ComponentStatus:
 
 
 class LocalCluster:
-    """A control plane whose state lies in one directory. The object holds nothing that the directory does not:
-    any number of them, in any process, may be attached to one cluster."""
+    """A control plane whose state lies in one directory.
+
+    The object holds nothing that the directory does not: any number of them, in any process, may be attached
+    to one cluster.
+    """
 
     def __init__(self, layout: state.Layout) -> None:
         self.layout = layout
@@ -56,14 +60,12 @@ class LocalCluster:
         self._tls = ssl.create_default_context(cafile=str(self.ca_file))
 
     @classmethod
-    def start(
-        cls, state_dir: Path | str, *, bind: str | None = None, report: Report = _silent
-    ) -> LocalCluster:
+    def start(cls, state_dir: Path | str, *, bind: str | None = None, report: Report = _silent) -> LocalCluster:
         """Starts a cluster in `state_dir`, or those components of the one there that do not run.
 
         Programs are built first where needed. With `bind`, an address of this machine, the API server is
         reachable there too (it then listens on every interface). Returns when every component is healthy.
-        Raises BuildFailed, StartFailed.
+        Raises BuildError, StartError.
         """
         directory = Path(state_dir).absolute()
         build.build_all(report)
@@ -79,11 +81,11 @@ class LocalCluster:
 
     @classmethod
     def attach(cls, state_dir: Path | str) -> LocalCluster:
-        """The cluster in `state_dir`. Raises NotRunning when there is none."""
+        """The cluster in `state_dir`. Raises NotRunningError when there is none."""
         return cls(state.load(Path(state_dir).absolute()).layout)
 
     def stop(self, *, keep_data: bool = False) -> None:
-        """Ends every component; unless `keep_data`, the cluster's objects, keys and ports are gone with it."""
+        """Ends every component; unless `keep_data`, its objects, keys and ports are gone with it."""
         with state.locked(self.state_dir):
             if not state.exists(self.state_dir):
                 return
@@ -91,9 +93,7 @@ class LocalCluster:
             # Last started, first stopped, and in peace only if anything is to be kept.
             for name in reversed(list(COMPONENTS)):
                 if name in current.processes:
-                    processes.end(
-                        [current.processes[name]], grace=COMPONENTS[name].stop_grace if keep_data else 0
-                    )
+                    processes.end([current.processes[name]], grace=COMPONENTS[name].stop_grace if keep_data else 0)
                     current = current.without_process(name)
                     state.save(current)
             if not keep_data:
@@ -139,7 +139,7 @@ class LocalCluster:
     # Credentials and kubectl
 
     def kubectl(self, *args: str, input: str | None = None) -> str:  # noqa: A002 (as subprocess.run has it)
-        """Runs kubectl as the administrator; its standard output. Raises KubectlFailed with its stderr."""
+        """Runs kubectl as the administrator; its standard output. Raises KubectlError with its stderr."""
         result = subprocess.run(
             [str(build.binary("kubectl")), f"--kubeconfig={self.kubeconfig}", *args],
             input=input,
@@ -148,14 +148,17 @@ class LocalCluster:
             check=False,
         )
         if result.returncode != 0:
-            raise KubectlFailed(result.stderr.strip() or f"kubectl ended with {result.returncode}")
+            raise KubectlError(result.stderr.strip() or f"kubectl ended with {result.returncode}")
         return result.stdout
 
     def kubeconfig_for_service_account(
         self, namespace: str, name: str, *, expires_in: int = 24 * 3600, audiences: Sequence[str] = ()
     ) -> Path:
-        """Writes a kubeconfig that holds a new token of a service account, valid `expires_in` seconds (the API
-        server grants no less than 600). Raises ApiError, for one when the account does not exist."""
+        """Writes a kubeconfig that holds a new token of a service account.
+
+        The token is valid for `expires_in` seconds (the API server grants no less than 600). Raises ApiError,
+        for one when the account does not exist.
+        """
         answer = self.api.send(
             Request(
                 "POST",
@@ -167,7 +170,7 @@ class LocalCluster:
                 },
             )
         )
-        path = self.layout.kubeconfig(f"{namespace}-{name}")
+        path = self.layout.kubeconfig(f"{namespace}.{name}")  # no identity of ours has a dot
         kubeconfig.write(path, kubeconfig.with_token(self.url, self.ca_file, answer["status"]["token"]))
         return path
 
@@ -181,9 +184,10 @@ class LocalCluster:
     def add_kwok_nodes(self, batch: NodeBatch, *, wait: float = 60.0) -> list[str]:
         """Adds a batch of simulated nodes beside those there; returns their names when all are Ready.
 
-        `wait` bounds that in seconds, 0 does not wait. Raises StartFailed, ApiError, ValueError.
+        `wait` bounds that in seconds, 0 does not wait. Raises StartError, ApiError, ValueError.
         """
-        objects = kwok.node_objects(batch, kwok.next_numbering(self.kwok_nodes(), batch.prefix))
+        start = kwok.next_numbering(self.kwok_nodes(), batch.prefix)
+        objects = kwok.node_objects(batch, start, _now())
         self.api.send_all([Request("POST", NODES, node) for node in objects])
         names = [node["metadata"]["name"] for node in objects]
         if wait:
@@ -191,37 +195,49 @@ class LocalCluster:
         return names
 
     def wait_for_kwok_nodes(self, names: Iterable[str], *, timeout: float = 60.0) -> None:
-        """Returns when the nodes are Ready and untainted by their health. Raises StartFailed."""
+        """Returns when the nodes are Ready and untainted by their health. Raises StartError."""
         wanted = set(names)
         deadline = time.monotonic() + timeout
         while wanted:
             wanted -= {node["metadata"]["name"] for node in self.kwok_nodes() if kwok.is_ready(node)}
             if wanted and time.monotonic() > deadline:
                 tail = self._log_tail(COMPONENTS["kwok"])
-                raise StartFailed(f"{len(wanted)} nodes not Ready after {timeout:g} s, {tail}")
-            time.sleep(POLL_INTERVAL * 4 if wanted else 0)
+                raise StartError(f"{len(wanted)} nodes not Ready after {timeout:g} s, {tail}")
+            time.sleep(NODE_POLL_INTERVAL if wanted else 0)
 
     def remove_kwok_nodes(self, names: Iterable[str] | None = None) -> list[str]:
-        """Deletes the Node objects (all simulated ones for None), as a cloud does with a machine it took back."""
+        """Deletes Node objects (None: all simulated ones), as a cloud does with a machine it took back."""
         doomed = [node["metadata"]["name"] for node in self.kwok_nodes()] if names is None else list(names)
         self.api.send_all([Request("DELETE", f"{NODES}/{name}", absence_is_fine=True) for name in doomed])
         return doomed
 
     def silence_kwok_nodes(self, names: Iterable[str]) -> None:
-        """Makes nodes fall silent as if cut off or powered down: kwok plays neither them nor their pods any more,
-        Ready turns Unknown at once (and not only when the grace period of 50 s is over)."""
-        gone = [Request("PATCH", f"{NODES}/{n}", _labelled(None), MERGE_PATCH) for n in names]
-        self.api.send_all(gone)
-        for request, node in zip(
-            gone, self.api.send_all([Request("GET", r.path) for r in gone]), strict=True
-        ):
-            self.api.send(
-                Request("PATCH", f"{request.path}/status", {"status": _ready_unknown(node)}, MERGE_PATCH)
-            )
+        """Makes nodes fall silent as if cut off or powered down.
+
+        kwok plays neither them nor their pods any more, and Ready turns Unknown at once (and not only when
+        the grace period of 50 s is over).
+        """
+        released = self._label_kwok_nodes(names, None)
+        self.api.send_all(
+            [
+                Request(
+                    "PATCH",
+                    f"{NODES}/{node['metadata']['name']}/status",
+                    {"status": kwok.silent_status(node, _now())},
+                    MERGE_PATCH,
+                )
+                for node in released
+            ]
+        )
 
     def restore_kwok_nodes(self, names: Iterable[str]) -> None:
         """Gives silenced nodes back to kwok, which makes them Ready and catches up with their pods."""
-        self.api.send_all([Request("PATCH", f"{NODES}/{n}", _labelled("fake"), MERGE_PATCH) for n in names])
+        self._label_kwok_nodes(names, "fake")
+
+    def _label_kwok_nodes(self, names: Iterable[str], value: str | None) -> list[dict[str, Any]]:
+        """Sets the label by which kwok knows its nodes, or takes it away; the nodes as they are then."""
+        patch = {"metadata": {"labels": {kwok.KWOK_LABEL: value}}}
+        return self.api.send_all([Request("PATCH", f"{NODES}/{name}", patch, MERGE_PATCH) for name in names])
 
     # Inside
 
@@ -254,9 +270,9 @@ class LocalCluster:
             deadline = time.monotonic() + component.start_timeout
             while not self._is_healthy(component):
                 if not processes.is_alive(recorded[component.name]):
-                    raise StartFailed(f"{component.name} ended, {self._log_tail(component)}")
+                    raise StartError(f"{component.name} ended, {self._log_tail(component)}")
                 if time.monotonic() > deadline:
-                    raise StartFailed(
+                    raise StartError(
                         f"{component.name} is not healthy after {component.start_timeout:g} s, "
                         f"{self._log_tail(component)}"
                     )
@@ -264,9 +280,7 @@ class LocalCluster:
 
     def _is_healthy(self, component: Component) -> bool:
         try:
-            with urllib.request.urlopen(
-                component.health(self.layout), timeout=2, context=self._tls
-            ) as response:
+            with urllib.request.urlopen(component.health(self.layout), timeout=2, context=self._tls) as response:
                 return bool(response.status == 200)
         except urllib.error.HTTPError as error:
             error.close()
@@ -275,7 +289,7 @@ class LocalCluster:
             return False
 
     def _drop_node_leases(self) -> None:
-        """A new kwok would wait out its predecessor's node leases (40 s); without them it takes over at once."""
+        """Lets a new kwok take over at once: it would wait out its predecessor's node leases (40 s)."""
         try:
             self.api.send_all(
                 [
@@ -324,18 +338,5 @@ def _component(name: str) -> Component:
         raise LocalClusterError(f"no component {name!r}: there are {', '.join(COMPONENTS)}") from None
 
 
-def _labelled(value: str | None) -> dict[str, Any]:
-    return {"metadata": {"labels": {kwok.KWOK_LABEL: value}}}
-
-
-def _ready_unknown(node: dict[str, Any]) -> dict[str, Any]:
-    """The node's conditions as the node lifecycle controller leaves them when a kubelet stops posting."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    silent = {
-        "status": "Unknown",
-        "reason": "NodeStatusUnknown",
-        "message": "Kubelet stopped posting node status.",
-        "lastTransitionTime": now,
-    }
-    conditions = node["status"].get("conditions", [])
-    return {"conditions": [c | silent if c["type"] == "Ready" else c for c in conditions]}
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

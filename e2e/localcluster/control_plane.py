@@ -102,8 +102,8 @@ def _controller_manager(layout: Layout) -> list[str]:
             "--use-service-account-credentials": "true",
             "--service-account-private-key-file": layout.pki / "service-account.key",
             "--root-ca-file": layout.pki / "ca.crt",
-            # Nodes bring their own pod address ranges, there is no cloud, and no kubelet reads the cache times
-            # that the ttl controller writes to every node.
+            # Nodes bring their own pod address ranges, there is no cloud, and no kubelet reads the cache
+            # times that the ttl controller writes to every node.
             "--controllers": "*,-node-ipam-controller,-cloud-node-lifecycle-controller,-ttl-controller",
         }
     )
@@ -150,11 +150,10 @@ COMPONENTS = {
     component.name: component
     for component in (
         Component("etcd", _etcd, _http("etcd-metrics", "/health")),
-        Component("kube-apiserver", _apiserver, _https("kube-apiserver", "/readyz")),
+        # Asked to stop it drains for minutes while clients hold watches, as those of a control plane always do.
+        Component("kube-apiserver", _apiserver, _https("kube-apiserver", "/readyz"), stop_grace=2.0),
         Component("kube-scheduler", _scheduler, _https("kube-scheduler", "/healthz")),
-        Component(
-            "kube-controller-manager", _controller_manager, _https("kube-controller-manager", "/healthz")
-        ),
+        Component("kube-controller-manager", _controller_manager, _https("kube-controller-manager", "/healthz")),
         Component("kwok", _kwok, _http("kwok", "/healthz")),
     )
 }

@@ -5,15 +5,15 @@ class LocalClusterError(Exception):
     """Something the local cluster was asked to do did not happen; the message says what and why."""
 
 
-class BuildFailed(LocalClusterError):
+class BuildError(LocalClusterError):
     """A component could not be built; the message ends with the compiler's last lines."""
 
 
-class StartFailed(LocalClusterError):
+class StartError(LocalClusterError):
     """A component did not become healthy; the message ends with its last log lines."""
 
 
-class NotRunning(LocalClusterError):
+class NotRunningError(LocalClusterError):
     """There is no cluster in the given state directory."""
 
 
@@ -28,5 +28,5 @@ class ApiError(LocalClusterError):
         self.status = status
 
 
-class KubectlFailed(LocalClusterError):
+class KubectlError(LocalClusterError):
     """kubectl ended with a non-zero exit code; the message is what it wrote to stderr."""

@@ -34,9 +34,7 @@ def _kubeconfig(url: str, ca_file: Path, user: Mapping[str, str]) -> dict[str, A
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [
-            {"name": name, "cluster": {"server": url, "certificate-authority-data": _base64(ca_file)}}
-        ],
+        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority-data": _base64(ca_file)}}],
         "users": [{"name": name, "user": dict(user)}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,

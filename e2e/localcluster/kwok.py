@@ -1,4 +1,7 @@
-"""Simulated GPU nodes: what their Node objects hold. Pure; `kwok.yaml` beside this file says how kwok plays them."""
+"""Simulated GPU nodes: what their Node objects hold. Pure.
+
+`kwok.yaml` beside this file says how kwok plays them.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +44,7 @@ class Taint:
         """From kubectl's notation, `key=value:Effect` or `key:Effect`. Raises ValueError."""
         found = re.fullmatch(r"(?P<key>[^=:\s]+)(=(?P<value>[^:\s]*))?:(?P<effect>\w+)", text)
         if found is None or found["effect"] not in EFFECTS:
-            raise ValueError(
-                f"{text!r} is no taint: write key=value:Effect, with Effect one of {', '.join(EFFECTS)}"
-            )
+            raise ValueError(f"{text!r} is no taint: write key=value:Effect, with Effect one of {', '.join(EFFECTS)}")
         return cls(found["key"], found["value"] or "", found["effect"])
 
     def as_json(self) -> dict[str, str]:
@@ -54,8 +55,8 @@ class Taint:
 class NodeBatch:
     """Nodes that are alike, spread evenly and in order over racks, and racks over zones.
 
-    `memory`, `cpu`, `hugepages` are Kubernetes quantities; `gpus` and `rdma` are devices per node, 0 for none.
-    A `gpu_type` that GPU_PRODUCTS does not know is taken as the product label's value itself.
+    `memory`, `cpu`, `hugepages` are Kubernetes quantities; `gpus` and `rdma` are devices per node, 0 for
+    none. A `gpu_type` that GPU_PRODUCTS does not know is taken as the product label's value itself.
     """
 
     count: int
@@ -103,14 +104,14 @@ def next_numbering(nodes: Iterable[Mapping[str, Any]], prefix: str) -> Numbering
     return Numbering(node + 1, rack + 1, address + 1)
 
 
-def node_objects(batch: NodeBatch, start: Numbering = Numbering()) -> list[dict[str, Any]]:
-    """The Node objects of a batch. They are born Ready: kwok steps in only where one is not."""
+def node_objects(batch: NodeBatch, start: Numbering, now: str) -> list[dict[str, Any]]:
+    """The Node objects of a batch, `now` being RFC 3339. They are born Ready: kwok acts where one is not."""
     if start.address + batch.count > NODES_AT_MOST:
         raise ValueError(f"a local cluster has at most {NODES_AT_MOST} simulated nodes")
-    return [_node(batch, start, index) for index in range(batch.count)]
+    return [_node(batch, start, index, now) for index in range(batch.count)]
 
 
-def _node(batch: NodeBatch, start: Numbering, index: int) -> dict[str, Any]:
+def _node(batch: NodeBatch, start: Numbering, index: int, now: str) -> dict[str, Any]:
     name = f"{batch.prefix}-{start.node + index:04d}"
     rack = index * batch.racks // batch.count
     zone = rack * batch.zones // batch.racks
@@ -151,7 +152,14 @@ def _node(batch: NodeBatch, start: Numbering, index: int) -> dict[str, Any]:
             "capacity": resources,
             "allocatable": resources,
             "conditions": [
-                {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "simulated by kwok"}
+                {
+                    "type": "Ready",
+                    "status": "True",
+                    "reason": "KubeletReady",
+                    "message": "simulated by kwok",
+                    "lastHeartbeatTime": now,
+                    "lastTransitionTime": now,
+                }
             ],
             "nodeInfo": {
                 "architecture": "amd64",
@@ -204,6 +212,18 @@ def is_ready(node: Mapping[str, Any]) -> bool:
     return ready and not any(
         taint["key"] in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable") for taint in taints
     )
+
+
+def silent_status(node: Mapping[str, Any], now: str) -> dict[str, Any]:
+    """The node's status as the node lifecycle controller leaves it when a kubelet stops posting."""
+    silent = {
+        "status": "Unknown",
+        "reason": "NodeStatusUnknown",
+        "message": "Kubelet stopped posting node status.",
+        "lastTransitionTime": now,
+    }
+    conditions = node["status"].get("conditions", ())
+    return {"conditions": [{**c, **silent} if c["type"] == "Ready" else c for c in conditions]}
 
 
 def _number_after(prefix: str, name: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -16,8 +17,8 @@ POLL_INTERVAL = 0.02  # seconds
 class ProcessRecord:
     """A process as written to the state file.
 
-    `start_ticks` is the start time in /proc/PID/stat, in clock ticks since boot: a pid comes again, the pair of
-    pid and start time does not before the next boot, hence `boot_id`.
+    `start_ticks` is the start time in /proc/PID/stat, in clock ticks since boot: a pid comes again, the pair
+    of pid and start time does not before the next boot, hence `boot_id`.
     """
 
     pid: int
@@ -26,7 +27,7 @@ class ProcessRecord:
 
 
 def spawn(argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> ProcessRecord:
-    """Starts `argv` in a session of its own, so that it outlives the caller, with its output appended to `log`.
+    """Starts `argv` in a session of its own, to outlive the caller; its output is appended to `log`.
 
     Not subprocess.Popen: that wants its object kept and waited for by whoever started the process.
     """
@@ -51,26 +52,28 @@ def spawn(argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> Pro
     return ProcessRecord(pid, start_ticks, _boot_id())
 
 
+def this_process() -> ProcessRecord:
+    start_ticks = _start_ticks(os.getpid())
+    assert start_ticks is not None
+    return ProcessRecord(os.getpid(), start_ticks, _boot_id())
+
+
 def is_alive(record: ProcessRecord) -> bool:
     """Whether this very process still runs. A zombie does not; if it is our child it is reaped here."""
     if record.boot_id != _boot_id() or _start_ticks(record.pid) != record.start_ticks:
         return False
     if _state(record.pid) != "Z":
         return True
-    try:
+    with contextlib.suppress(ChildProcessError):  # another's child: its parent, or init, reaps it
         os.waitpid(record.pid, os.WNOHANG)
-    except ChildProcessError:
-        pass  # another process's child: its parent, or init, reaps it
     return False
 
 
 def send(record: ProcessRecord, signal_number: int) -> None:
     """Signals the process if it still is the one recorded."""
     if is_alive(record):
-        try:
+        with contextlib.suppress(ProcessLookupError):  # ended between the look and the signal
             os.kill(record.pid, signal_number)
-        except ProcessLookupError:
-            pass  # ended between the look and the signal
 
 
 def end(records: Sequence[ProcessRecord], *, grace: float) -> None:
@@ -89,7 +92,7 @@ def end(records: Sequence[ProcessRecord], *, grace: float) -> None:
 def wait_until_ended(records: Sequence[ProcessRecord], *, timeout: float) -> bool:
     """Whether all of them ended within `timeout` seconds."""
     deadline = time.monotonic() + timeout
-    while any([is_alive(record) for record in records]):  # a list, so that every zombie is reaped
+    while any(is_alive(record) for record in records):
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_INTERVAL)

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from localcluster.errors import LocalClusterError, NotRunning
+from localcluster.errors import LocalClusterError, NotRunningError
 from localcluster.processes import ProcessRecord
 
 LOOPBACK = "127.0.0.1"
-# Below the ports that the kernel gives to outgoing connections and Kubernetes to NodePorts: a component that is
-# stopped for a while must find its port free when it comes back.
+# Below the ports that the kernel gives to outgoing connections and Kubernetes to NodePorts: a component that
+# is stopped for a while must find its port free when it comes back.
 PORT_RANGE = range(18000, 30000)
 PORT_NAMES = (
     "etcd",
@@ -86,11 +86,11 @@ def exists(directory: Path) -> bool:
 
 
 def load(directory: Path) -> ClusterState:
-    """Reads DIR/state.json. Raises NotRunning when there is none."""
+    """Reads DIR/state.json. Raises NotRunningError when there is none."""
     try:
         return decode(json.loads(state_file(directory).read_text()), directory)
     except FileNotFoundError:
-        raise NotRunning(f"no local cluster in {directory}: start one with `make cluster-up`") from None
+        raise NotRunningError(f"no local cluster in {directory}: start one with `make cluster-up`") from None
 
 
 def save(state: ClusterState) -> None:

@@ -1,0 +1,81 @@
+"""A real control plane for the tests that need one.
+
+One is started for the whole session, or with LOCKSTEP_TEST_STATE=DIR the one that runs in DIR is used and
+left running. A session that is killed leaves its control plane; the next one stops it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localcluster import LocalCluster, build, processes
+from localcluster.errors import ApiError, NotRunningError
+
+CRDS = Path(__file__).resolve().parents[2] / "crds"
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    if given := os.environ.get("LOCKSTEP_TEST_STATE"):
+        yield LocalCluster.attach(given)
+        return
+    clusters = build.build_dir() / "test-clusters"
+    _stop_abandoned(clusters)
+    me = processes.this_process()
+    started = LocalCluster.start(clusters / f"{me.pid}-{me.start_ticks}", report=print)
+    try:
+        yield started
+    finally:
+        started.stop()
+        if request.session.testsfailed == 0:  # otherwise the logs are worth keeping
+            shutil.rmtree(started.state_dir)
+
+
+@pytest.fixture(scope="session")
+def crds_installed(cluster: LocalCluster) -> None:
+    """The CustomResourceDefinitions of the repository are served by `cluster`."""
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+
+
+@pytest.fixture
+def namespace(cluster: LocalCluster) -> Iterator[str]:
+    """A new namespace, ready for pods; deleted after the test without waiting for it."""
+    name = f"test-{secrets.token_hex(4)}"
+    cluster.kubectl("create", "namespace", name)
+    _wait_for_default_service_account(cluster, name)
+    yield name
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def _wait_for_default_service_account(cluster: LocalCluster, namespace: str) -> None:
+    """Until it is there no pod can be created in the namespace."""
+    deadline = time.monotonic() + 15
+    while True:
+        try:
+            cluster.api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+            return
+        except ApiError as error:
+            if error.status != 404 or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
+
+
+def _stop_abandoned(clusters: Path) -> None:
+    """Stops what test sessions left that ended without a chance to do so."""
+    for directory in clusters.glob("*-*"):
+        pid, _, start_ticks = directory.name.partition("-")
+        owner = processes.ProcessRecord(int(pid), int(start_ticks), processes.this_process().boot_id)
+        if processes.is_alive(owner):
+            continue
+        with contextlib.suppress(NotRunningError):  # it was stopped, only its logs are left
+            LocalCluster.attach(directory).stop()
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,174 @@
+"""State on disk, processes by pid and start time, certificates, and the calls of the components."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from localcluster import certificates, control_plane, kubeconfig, processes, state
+from localcluster.errors import LocalClusterError, NotRunningError
+from localcluster.processes import ProcessRecord
+
+PORTS = {name: 20000 + index for index, name in enumerate(state.PORT_NAMES)}
+
+
+def layout(directory: Path, bind: str | None = None) -> state.Layout:
+    return state.Layout(directory, bind, PORTS)
+
+
+def test_state_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    written = state.ClusterState(layout(tmp_path, "10.0.0.1"), {"etcd": ProcessRecord(12, 345, "boot")})
+    state.save(written)
+    assert state.load(tmp_path) == written
+    assert json.loads((tmp_path / "state.json").read_text())["kubeconfig"].endswith("kubeconfigs/admin.yaml")
+
+
+def test_a_directory_without_state_says_how_to_start_a_cluster(tmp_path: Path) -> None:
+    with pytest.raises(NotRunningError, match="make cluster-up"):
+        state.load(tmp_path)
+
+
+def test_removal_keeps_logs_and_whatever_is_not_ours(tmp_path: Path) -> None:
+    here = layout(tmp_path)
+    state.save(state.ClusterState(here, {}))
+    for folder in (here.etcd_data, here.pki, here.kubeconfigs, tmp_path / "logs", tmp_path / "mine"):
+        folder.mkdir()
+    state.remove(here)
+    assert {path.name for path in tmp_path.iterdir()} == {"logs", "mine"}
+
+
+def test_nothing_is_removed_from_a_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(LocalClusterError, match="refusing"):
+        state.remove(layout(tmp_path))
+
+
+def test_ports_are_distinct_and_out_of_the_way_of_the_kernel_and_of_node_ports() -> None:
+    ports = state.free_ports(state.PORT_NAMES)
+    assert ports.keys() == set(state.PORT_NAMES)
+    assert len(set(ports.values())) == len(state.PORT_NAMES)
+    assert all(port in range(18000, 30000) for port in ports.values())
+
+
+@pytest.mark.parametrize("program", ["python3", "a (b) c)", "x) S 1 2"])
+def test_a_stat_line_is_read_whatever_the_program_is_called(program: str) -> None:
+    before_start_time = " ".join(str(field) for field in range(4, 22))
+    assert processes.parse_stat(f"17 ({program}) S {before_start_time} 98765 0 0") == ("S", 98765)
+
+
+def test_a_process_is_known_by_pid_and_start_time_and_boot() -> None:
+    me = processes.this_process()
+    assert processes.is_alive(me)
+    for other in (
+        ProcessRecord(me.pid, me.start_ticks + 1, me.boot_id),
+        ProcessRecord(me.pid, me.start_ticks, "another boot"),
+    ):
+        assert not processes.is_alive(other)
+        processes.send(other, 9)  # must not reach us
+
+
+def test_a_spawned_process_has_its_own_session_and_ends_when_told(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "spawned.log"
+    program = "import os, time; print(os.getsid(0) == os.getpid(), flush=True); time.sleep(60)"
+    record = processes.spawn([sys.executable, "-c", program], log, os.environ)
+    try:
+        while not log.read_text():
+            assert processes.is_alive(record)
+        assert log.read_text() == "True\n"
+    finally:
+        processes.end([record], grace=5)
+    assert not processes.is_alive(record)
+
+
+def test_a_process_deaf_to_sigterm_is_killed_after_its_grace(tmp_path: Path) -> None:
+    log = tmp_path / "deaf.log"
+    program = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    )
+    record = processes.spawn([sys.executable, "-c", program], log, os.environ)
+    while not log.read_text():
+        assert processes.is_alive(record)
+    processes.end([record], grace=0.1)
+    assert not processes.is_alive(record)
+
+
+def test_components_do_not_inherit_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    monkeypatch.setenv("no_proxy", "localhost")
+    assert not [name for name in state.component_environment() if name.lower().endswith("_proxy")]
+
+
+def test_certificates_name_the_server_and_the_clients_roles_and_keys_are_private(tmp_path: Path) -> None:
+    certificates.write_all(tmp_path, ["10.1.2.3"])
+    server = x509.load_pem_x509_certificate((tmp_path / "server.crt").read_bytes())
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {"localhost", "kubernetes.default.svc"} <= set(names.get_values_for_type(x509.DNSName))
+    assert {ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("10.1.2.3")} <= set(
+        names.get_values_for_type(x509.IPAddress)
+    )
+    admin = x509.load_pem_x509_certificate((tmp_path / "admin.crt").read_bytes())
+    [group] = admin.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    assert group.value == "system:masters"
+    assert not [key.name for key in tmp_path.glob("*.key") if key.stat().st_mode & 0o077]
+
+
+def test_a_kubernetes_client_certificate_opens_no_door_to_etcd(tmp_path: Path) -> None:
+    certificates.write_all(tmp_path)
+    etcd_authority = x509.load_pem_x509_certificate((tmp_path / "etcd-ca.crt").read_bytes())
+    admin = x509.load_pem_x509_certificate((tmp_path / "admin.crt").read_bytes())
+    client = x509.load_pem_x509_certificate((tmp_path / "etcd-client.crt").read_bytes())
+    client.verify_directly_issued_by(etcd_authority)
+    with pytest.raises(ValueError, match="does not match"):
+        admin.verify_directly_issued_by(etcd_authority)
+
+
+def test_a_kubeconfig_is_for_its_owner_only(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("authority")
+    path = tmp_path / "kubeconfigs" / "reader.yaml"
+    kubeconfig.write(path, kubeconfig.with_token("https://127.0.0.1:1", tmp_path / "ca.crt", "secret"))
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert yaml.safe_load(path.read_text())["users"][0]["user"] == {"token": "secret"}
+
+
+@pytest.mark.parametrize("component", control_plane.COMPONENTS.values(), ids=lambda c: c.name)
+def test_every_component_listens_on_loopback_only(component: control_plane.Component, tmp_path: Path) -> None:
+    arguments = component.arguments(layout(tmp_path))
+    assert not [argument for argument in arguments if "0.0.0.0" in argument]
+    assert [argument for argument in arguments if "127.0.0.1" in argument]
+
+
+def test_only_the_api_server_is_reachable_from_elsewhere_and_only_when_asked(tmp_path: Path) -> None:
+    opened = {
+        name
+        for name, component in control_plane.COMPONENTS.items()
+        if "--bind-address=0.0.0.0" in component.arguments(layout(tmp_path, "10.1.2.3"))
+    }
+    assert opened == {"kube-apiserver"}
+
+
+@pytest.mark.parametrize("name", ["kube-scheduler", "kube-controller-manager"])
+def test_request_limits_are_those_that_are_stated(name: str, tmp_path: Path) -> None:
+    arguments = control_plane.component_named(name).arguments(layout(tmp_path))
+    assert f"--kube-api-qps={control_plane.CLIENT_QPS}" in arguments
+    assert any(str(control_plane.CLIENT_QPS) in setting for setting in control_plane.SETTINGS)
+
+
+def test_a_component_may_be_named_without_kube() -> None:
+    assert control_plane.component_named("apiserver").name == "kube-apiserver"
+    assert control_plane.component_named("etcd").name == "etcd"
+
+
+def test_kwok_plays_no_end_of_a_pod_and_looks_at_pods_bound_in_its_absence() -> None:
+    documents = list(yaml.safe_load_all(control_plane.stages_file().read_text()))
+    stages = {document["metadata"]["name"] for document in documents if document["kind"] == "Stage"}
+    [configuration] = [document for document in documents if document["kind"] == "KwokConfiguration"]
+    assert stages == {"node-ready", "pod-running", "pod-deleted"}
+    assert configuration["options"]["podsOnNodeSyncParallelism"] > 0
