@@ -45,6 +45,7 @@ SHARED_CHECKPOINTS_MOUNT = "/shared-checkpoints"
 
 TAINT_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 TAINT_NOT_READY = "node.kubernetes.io/not-ready"
+TAINT_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 TAINT_UNREACHABLE = "node.kubernetes.io/unreachable"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
 

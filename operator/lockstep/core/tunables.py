@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lockstep.core.gang import GangSettings
+from lockstep.core.gang_settings import GangSettings
 
 
 class Mode(StrEnum):
@@ -47,7 +47,7 @@ class Tunables:
     deadlines: Deadlines = field(default_factory=Deadlines)
     breaker: Breaker = field(default_factory=Breaker)
     gang: GangSettings = field(default_factory=GangSettings)
-    topology_levels: Mapping[str, str] = field(
+    topology_levels: Mapping[str, str] = field(  # level -> node label, narrowest first
         default_factory=lambda: {
             "rack": "topology.kubernetes.io/rack",
             "zone": "topology.kubernetes.io/zone",

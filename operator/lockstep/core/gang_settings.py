@@ -1,0 +1,35 @@
+"""What the operator's installation says about every gang pod."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+
+from lockstep.api import names
+
+
+@dataclass(frozen=True)
+class GangSettings:
+    """The same for every run; loaded by the controller."""
+
+    operator_url: str = "https://lockstep-operator.lockstep-system.svc:8443"
+    """Where workers find the operator."""
+    worker_source: str = ""
+    """The text of the worker program."""
+    ca_certificate: str = ""
+    """PEM of the authority that signed the operator's certificate."""
+    local_storages: Mapping[str, str] = field(default_factory=dict)
+    """Storages for local checkpoints by name: a directory of every node."""
+    gpu_taints: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu")
+    """Taints of GPU nodes that gang pods tolerate."""
+    check_gpus: bool = True
+    """Whether a worker that sees no GPU device at all says that its node cannot train; off for simulated GPUs."""
+    priority_class: str = names.GANG_PRIORITY_CLASS
+    termination_grace: int = 60
+    """Seconds between SIGTERM to a pod and SIGKILL, unless the pod template says otherwise."""
+
+    @cached_property
+    def worker_config_map(self) -> str:
+        """Name of the immutable ConfigMap with the worker: by content, so that an upgrade touches no pod."""
+        digest = sha256(f"{len(self.worker_source)}\0{self.worker_source}{self.ca_certificate}".encode())
+        return f"lockstep-worker-{digest.hexdigest()[:12]}"

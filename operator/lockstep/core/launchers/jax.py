@@ -1,0 +1,25 @@
+"""JAX: the command, once per node, with what ``jax.distributed.initialize()`` reads."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.core.problems import Problem
+
+
+def options(spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:
+    """Nothing: coordinator, number and id of the process are those of the attempt."""
+    return {}
+
+
+def deciding_ranks(world_size: int) -> range:
+    """All: every process takes part in the last step."""
+    return range(world_size)
+
+
+def problems(spec: TrainingRunSpec) -> list[Problem]:
+    """A second launcher inside this one would start the processes twice."""
+    program = spec.command[0].rpartition("/")[2]
+    if program in ("torchrun", "mpirun", "srun"):
+        return [Problem("spec.command", f"{program} starts processes itself; leave it out, or leave launcher out")]
+    return []

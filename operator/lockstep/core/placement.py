@@ -1,0 +1,215 @@
+"""Nodes -> the gang's nodes in rank order, or in words why there are none."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lockstep.api import names
+from lockstep.api.run_spec import PlacementSpec
+from lockstep.core.node_fit import Obstacle, Refusal, Requirement, node_refusal, summary
+from lockstep.core.snapshot import NodeView, Resources
+from lockstep.core.topology import Labels, arrange, fullest_domains
+
+_NOTHING: Resources = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What placement looks at beside the run."""
+
+    nodes: Mapping[str, NodeView]
+    foreign: Mapping[str, Resources]
+    """By node: what pods of others request there."""
+    booked: Collection[str]
+    """Nodes that any run has."""
+    levels: Mapping[str, str]
+    """Topology levels to node labels, narrowest first."""
+    gpu_types: Mapping[str, Mapping[str, str]]
+    """GPU type names to node labels."""
+
+    def free(self, node: str, resource: str) -> int:
+        """What pods of others leave of ``resource`` on ``node``."""
+        return self.nodes[node].allocatable.get(resource, 0) - self.foreign.get(node, _NOTHING).get(resource, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The gang's nodes in rank order, and the GPU type they share when the run asked for one."""
+
+    nodes: tuple[str, ...]
+    gpu_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaceable:
+    """What lacks. ``hopeless``: it would lack on an idle and healthy cluster too."""
+
+    message: str
+    hopeless: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Nodes alike enough for one gang: of one GPU type, with one number of GPUs."""
+
+    gpu_type: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    gpus: int | None = None
+
+    def admits(self, node: NodeView) -> bool:
+        if self.gpus is not None and node.allocatable.get(names.GPU_RESOURCE, 0) != self.gpus:
+            return False
+        return all(node.labels.get(key) == value for key, value in self.labels.items())
+
+
+@dataclass(slots=True)
+class _Survey:
+    """Every node but the kept ones, judged."""
+
+    fits: list[NodeView] = field(default_factory=list)
+    waiting: list[NodeView] = field(default_factory=list)  # would fit, were they idle and healthy
+    refused: dict[str, Refusal] = field(default_factory=dict)
+
+
+def place(
+    cluster: Cluster,
+    requirement: Requirement,
+    count: int,
+    placement: PlacementSpec,
+    kept: Collection[str] = (),
+) -> Placed | Unplaceable:
+    """Choose ``count`` nodes; ``kept`` (the gang's already) and ``placement.nodes`` are among them."""
+    unknown = _unknown_word(cluster, placement)
+    if unknown:
+        return Unplaceable(unknown, hopeless=True)
+    survey = _survey(cluster, requirement, placement, frozenset(kept))
+    obliged: dict[str, Labels] = {name: _labels(cluster, name) for name in kept}
+    for name in placement.nodes:
+        refusal = survey.refused.get(name)
+        if refusal is not None:
+            return Unplaceable(f"placement.nodes names {name}, which is {refusal}", refusal.lasting)
+        if name not in cluster.nodes and name not in obliged:
+            return Unplaceable(f"placement.nodes names {name}, which does not exist", hopeless=True)
+        obliged[name] = _labels(cluster, name)
+    kinds = list(_kinds(cluster, requirement, placement, survey, count))
+    for kind in kinds:
+        nodes = _arrange(cluster, survey.fits, survey.waiting, obliged, count, placement, kind)
+        if nodes is not None:
+            return Placed(nodes, kind.gpu_type)
+    hopeless = all(
+        _arrange(cluster, survey.fits + survey.waiting, (), obliged, count, placement, kind) is None for kind in kinds
+    )
+    return Unplaceable(_shortage(cluster, survey, count, placement, obliged, len(kept)), hopeless)
+
+
+def _unknown_word(cluster: Cluster, placement: PlacementSpec) -> str:
+    for word in placement.gpu_types:
+        if word not in cluster.gpu_types:
+            known = ", ".join(sorted(cluster.gpu_types)) or "none"
+            return f"GPU type {word} is not in the operator's configuration; known: {known}"
+    for rule in placement.topology:
+        if rule.level not in cluster.levels:
+            known = ", ".join(cluster.levels) or "none"
+            return f"topology level {rule.level} is not in the operator's configuration; known: {known}"
+    return ""
+
+
+def _labels(cluster: Cluster, name: str) -> Labels:
+    return cluster.nodes[name].labels if name in cluster.nodes else {}
+
+
+def _survey(cluster: Cluster, requirement: Requirement, placement: PlacementSpec, kept: frozenset[str]) -> _Survey:
+    survey = _Survey()
+    types = [_Kind(labels=cluster.gpu_types[word]) for word in placement.gpu_types]
+    for name, node in cluster.nodes.items():
+        if name in kept:
+            continue
+        refusal = node_refusal(node, cluster.foreign.get(name, _NOTHING), requirement)
+        if types and (refusal is None or not refusal.lasting) and not any(kind.admits(node) for kind in types):
+            refusal = Refusal(Obstacle.OTHER_GPU, f"without {' or '.join(placement.gpu_types)} GPUs")
+        elif refusal is None and name in cluster.booked:
+            refusal = Refusal(Obstacle.BOOKED, "booked by runs", lasting=False)
+        if refusal is None:
+            survey.fits.append(node)
+        else:
+            survey.refused[name] = refusal
+            if not refusal.lasting:
+                survey.waiting.append(node)
+    if requirement.open_gpus:
+        _leave_out_nodes_without_gpus(survey)
+    return survey
+
+
+def _leave_out_nodes_without_gpus(survey: _Survey) -> None:
+    """Who leaves the number of GPUs open means the cluster's GPU nodes, where there are any."""
+    bare = [node for node in survey.fits + survey.waiting if not node.allocatable.get(names.GPU_RESOURCE)]
+    if len(bare) == len(survey.fits) + len(survey.waiting):
+        return
+    for node in bare:
+        survey.refused[node.name] = Refusal(Obstacle.OTHER_GPU, "without GPUs")
+    survey.fits = [node for node in survey.fits if node.allocatable.get(names.GPU_RESOURCE)]
+    survey.waiting = [node for node in survey.waiting if node.allocatable.get(names.GPU_RESOURCE)]
+
+
+def _kinds(
+    cluster: Cluster, requirement: Requirement, placement: PlacementSpec, survey: _Survey, count: int
+) -> Iterator[_Kind]:
+    """Kinds of nodes that will do, the most wanted first."""
+    for gpu_type in placement.gpu_types or ("",):
+        labels = cluster.gpu_types[gpu_type] if gpu_type else {}
+        kind = _Kind(gpu_type, labels)
+        if not requirement.open_gpus:
+            yield kind
+            continue
+        numbers: dict[int, int] = {}
+        for node in survey.fits + survey.waiting:
+            if kind.admits(node):
+                gpus = node.allocatable.get(names.GPU_RESOURCE, 0)
+                numbers[gpus] = numbers.get(gpus, 0) + 1
+        for gpus in sorted(numbers, reverse=True):
+            yield _Kind(gpu_type, labels, gpus)
+        if all(nodes < count for nodes in numbers.values()):
+            yield kind  # unequal nodes, of which the smallest sets the number
+
+
+def _arrange(
+    cluster: Cluster,
+    fits: Sequence[NodeView],
+    waiting: Sequence[NodeView],
+    obliged: Mapping[str, Labels],
+    count: int,
+    placement: PlacementSpec,
+    kind: _Kind,
+) -> tuple[str, ...] | None:
+    if not all(kind.admits(cluster.nodes[name]) for name in obliged if name in cluster.nodes):
+        return None
+    usable = {node.name: node.labels for node in fits if node.name not in obliged and kind.admits(node)}
+    idle = {node.name: node.labels for node in waiting if node.name not in obliged and kind.admits(node)}
+    return arrange(usable, idle, obliged, count, placement.topology, cluster.levels)
+
+
+def _shortage(
+    cluster: Cluster,
+    survey: _Survey,
+    count: int,
+    placement: PlacementSpec,
+    obliged: Mapping[str, Labels],
+    kept: int,
+) -> str:
+    needed = count - kept
+    more = "more " if kept else ""
+    head = f"needs {needed} {more}node{'' if needed == 1 else 's'}, {len(survey.fits)} fit"
+    why = summary(survey.refused.items())
+    if len(survey.fits) < needed:
+        return f"{head}: {why}" if why else f"{head}: the cluster has {len(cluster.nodes)}"
+    obstacles = []
+    if len(placement.gpu_types) > 1:
+        obstacles.append("of one GPU type")
+    for rule in placement.topology:
+        if rule.mode == "Required":
+            limit = f", at most {rule.max_nodes} in each" if rule.max_nodes else ""
+            nodes = {node.name: node.labels for node in survey.fits} | dict(obliged)
+            roomiest = fullest_domains(nodes, cluster.levels[rule.level])
+            found = f" (free: {roomiest})" if roomiest else ""
+            obstacles.append(f"{rule.policy} by {rule.level}{limit}{found}")
+    wanted = " and ".join(obstacles) or "of equal size"
+    return f"{head}, but not as required: {wanted}" + (f"; {why}" if why else "")
