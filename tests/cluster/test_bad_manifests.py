@@ -280,7 +280,7 @@ GOOD_CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def refusal(cluster: LocalCluster, method: str, path: str, body: dict[str, Any]) -> str:
-    """The API server's words; empty when it takes the object."""
+    """The API server's words; empty when it would take the object."""
     try:
         cluster.api.send(Request(method, f"{path}?fieldValidation=Strict&dryRun=All", body))
     except ApiError as error:
@@ -305,18 +305,16 @@ QUEUES = "/apis/lockstep.dev/v1alpha1/trainingqueues"
 
 
 @pytest.mark.parametrize("mistake", BAD_SPECS)
-def test_a_bad_spec_is_refused_with_field_and_remedy(
-    cluster: LocalCluster, namespace: str, mistake: str
-) -> None:
+def test_a_bad_spec_is_refused_with_field_and_remedy(cluster: LocalCluster, mistake: str) -> None:
     bad, field, remedy = BAD_SPECS[mistake]
-    words = refusal(cluster, "POST", runs(namespace), run(bad, namespace))
+    words = refusal(cluster, "POST", runs("default"), run(bad, "default"))
     assert field in words
     assert remedy in words
 
 
 @pytest.mark.parametrize("name", ["a" * 41, "has.dots"])
-def test_a_name_that_pods_cannot_carry_is_refused(cluster: LocalCluster, namespace: str, name: str) -> None:
-    words = refusal(cluster, "POST", runs(namespace), run(spec(), namespace, name))
+def test_a_name_that_pods_cannot_carry_is_refused(cluster: LocalCluster, name: str) -> None:
+    words = refusal(cluster, "POST", runs("default"), run(spec(), "default", name))
     assert "metadata.name must be at most 40 lower case letters, digits and '-'" in words
 
 
@@ -354,9 +352,7 @@ def test_a_change_that_a_running_gang_cannot_take_is_refused(
 
 
 @pytest.mark.parametrize("change", GOOD_CHANGES)
-def test_a_change_that_costs_the_gang_nothing_is_taken(
-    cluster: LocalCluster, namespace: str, change: str
-) -> None:
+def test_a_change_that_costs_the_gang_nothing_is_taken(cluster: LocalCluster, namespace: str, change: str) -> None:
     assert changed(cluster, namespace, *GOOD_CHANGES[change]) == ""
 
 

@@ -75,8 +75,7 @@ class EnvVar(SpecModel):
         ),
         Rule(
             "!(self in ['MASTER_ADDR', 'MASTER_PORT', 'NNODES', 'NODE_RANK'])",
-            "MASTER_ADDR, MASTER_PORT, NNODES and NODE_RANK are set by Lockstep at every start; "
-            "leave this one out",
+            "MASTER_ADDR, MASTER_PORT, NNODES and NODE_RANK are set by Lockstep at every start; leave this one out",
         ),
     ]
     """Name. LOCKSTEP_* and the rendezvous variables are Lockstep's to set."""
@@ -85,9 +84,7 @@ class EnvVar(SpecModel):
     value_from: EnvSource | None = None
     """Source of the value, instead of `value`."""
 
-    rules: ClassVar = (
-        Rule("!(has(self.value) && has(self.valueFrom))", "set either value or valueFrom, not both"),
-    )
+    rules: ClassVar = (Rule("!(has(self.value) && has(self.valueFrom))", "set either value or valueFrom, not both"),)
 
 
 class EnvFromRef(SpecModel):
@@ -237,8 +234,7 @@ class Volume(SpecModel):
         Rule(
             "[has(self.emptyDir), has(self.hostPath), has(self.configMap), has(self.secret), "
             "has(self.projected), has(self.persistentVolumeClaim)].filter(set, set).size() == 1",
-            "name exactly one source: emptyDir, hostPath, configMap, secret, projected or "
-            "persistentVolumeClaim",
+            "name exactly one source: emptyDir, hostPath, configMap, secret, projected or persistentVolumeClaim",
         ),
     )
 

@@ -87,9 +87,7 @@ def generated_files() -> dict[str, str]:
 def main(argv: list[str] | None = None) -> int:
     """Write or check the files; the exit code is 1 when a checked file differs."""
     parser = argparse.ArgumentParser(prog="crdgen", description=__doc__)
-    parser.add_argument(
-        "root", nargs="?", type=Path, default=Path(), metavar="ROOT", help="of the repository"
-    )
+    parser.add_argument("root", nargs="?", type=Path, default=Path(), metavar="ROOT", help="of the repository")
     parser.add_argument("--check", action="store_true", help="write nothing, fail when a file differs")
     options = parser.parse_args(argv)
     stale = []

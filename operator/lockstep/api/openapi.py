@@ -45,9 +45,7 @@ def _field_schema(field: ApiField, model: type[BaseModel]) -> Schema:
     # Status has no defaults: what is absent there is not known, and nobody but the operator writes it.
     if issubclass(model, SpecModel) and field.default is not None:
         schema["default"] = field.default
-    return {"description": field.description} | {
-        key: value for key, value in schema.items() if key != "description"
-    }
+    return {"description": field.description} | {key: value for key, value in schema.items() if key != "description"}
 
 
 def _type_schema(of: ApiType) -> Schema:

@@ -315,9 +315,7 @@ class TrainingRunStatus(StatusModel):
     """The last reported step."""
     checkpoint: CheckpointStatus = CheckpointStatus()
     """What could be resumed from."""
-    attempts: Annotated[
-        tuple[AttemptStatus, ...], MapList("number"), Field(max_length=MAX_ATTEMPTS_KEPT)
-    ] = ()
+    attempts: Annotated[tuple[AttemptStatus, ...], MapList("number"), Field(max_length=MAX_ATTEMPTS_KEPT)] = ()
     """The last ten attempts, oldest first."""
     totals: Totals = Totals()
     """Counts over the whole life of the run."""

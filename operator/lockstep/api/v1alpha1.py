@@ -91,16 +91,20 @@ class TrainingRun(ApiModel):
             Column("Reason", ".status.reason"),
             Column("Nodes", ".status.nodesReady", description="Nodes ready, of all"),
             Column("Step", ".status.progress.summary", description="Step, of all where known"),
-            Column(
-                "Progress", ".status.progress.time", "date", description="Time since the last reported step"
-            ),
+            Column("Progress", ".status.progress.time", "date", description="Time since the last reported step"),
             Column("Attempt", ".status.attempt", "integer"),
             Column("Queue", ".spec.queue"),
-            Column("Loss", ".status.progress.loss", wide=True),
-            Column("Saved", ".status.checkpoint.latest[0].step", "integer", wide=True),
-            Column("Start", ".status.start.resume.step", "integer", wide=True),
-            Column("Rank0", ".status.assignment.nodes[0]", wide=True),
             Column("Age", ".metadata.creationTimestamp", "date"),
+            Column("Loss", ".status.progress.loss", wide=True),
+            Column(
+                "Saved",
+                ".status.checkpoint.latest[0].step",
+                "integer",
+                wide=True,
+                description="Newest valid checkpoint",
+            ),
+            Column("Resumed", ".status.start.resume.step", "integer", wide=True, description="Step resumed from"),
+            Column("Rank0", ".status.assignment.nodes[0]", wide=True, description="Node of rank 0"),
         ),
         selectable=(".spec.queue", ".status.state"),
     )
