@@ -11,7 +11,7 @@ from pathlib import Path
 
 from localcluster import build, control_plane
 from localcluster.cluster import LocalCluster
-from localcluster.errors import LocalClusterError
+from localcluster.errors import LocalClusterError, NotRunningError
 from localcluster.kwok import NodeBatch, Taint, is_ready
 
 NODES_PER_RACK = 16  # of `up --kwok`, which asks for nothing but a number
@@ -47,7 +47,12 @@ def _up(arguments: argparse.Namespace) -> None:
 
 
 def _down(arguments: argparse.Namespace) -> None:
-    LocalCluster.attach(arguments.state).stop(keep_data=arguments.keep_data)
+    try:
+        cluster = LocalCluster.attach(arguments.state)
+    except NotRunningError:
+        _say(f"nothing to stop in {arguments.state.absolute()}")
+        return
+    cluster.stop(keep_data=arguments.keep_data)
     _say("stopped, data kept" if arguments.keep_data else "stopped, data removed, logs kept")
 
 

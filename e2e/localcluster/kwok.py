@@ -29,8 +29,9 @@ GPU_PRODUCTS = {
 
 # Loopback addresses, so that a test can bind real ports "on" a simulated node. 127.64.0.1 is the first.
 FIRST_ADDRESS = ipaddress.IPv4Address("127.64.0.1")
-POD_RANGE = ipaddress.IPv4Network("10.128.0.0/9")
-NODES_AT_MOST = 1 << 15  # as many /24 pod ranges as POD_RANGE holds
+# Of carriers' address space, so that no pod is said to have an address that something real on this machine has.
+POD_RANGE = ipaddress.IPv4Network("100.64.0.0/10")
+NODES_AT_MOST = 1 << 14  # as many /24 pod ranges as POD_RANGE holds
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def test_batch_after_batch_no_name_rack_address_or_pod_range_is_used_twice(count
 
 def test_the_last_possible_node_has_a_whole_pod_range() -> None:
     [node] = made(NodeBatch(count=1), Numbering(address=NODES_AT_MOST - 1))
-    assert ipaddress.IPv4Network(node["spec"]["podCIDR"]) == ipaddress.IPv4Network("10.255.255.0/24")
+    assert ipaddress.IPv4Network(node["spec"]["podCIDR"]) == ipaddress.IPv4Network("100.127.255.0/24")
     with pytest.raises(ValueError, match="at most"):
         made(NodeBatch(count=1), Numbering(address=NODES_AT_MOST))
 
