@@ -15,8 +15,10 @@ import msgspec
 from pydantic import ValidationError
 
 from lockstep.api import names
+from lockstep.api.queue import TrainingQueueSpec
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.api.times import to_unix
-from lockstep.api.v1alpha1 import TrainingQueueSpec, TrainingRunSpec, TrainingRunStatus
 from lockstep.controller import wire
 from lockstep.core.quantities import amount
 from lockstep.core.snapshot import NodeView, PodPhase, PodView, QueueView, Resources, RunView, Taint

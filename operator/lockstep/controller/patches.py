@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.api.v1alpha1 import TrainingRunStatus
+from lockstep.api.run_status import TrainingRunStatus
 
 
 def dump_status(status: TrainingRunStatus) -> dict[str, Any]:

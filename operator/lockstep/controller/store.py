@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from lockstep.api.v1alpha1 import AssignmentStatus
+from lockstep.api.run_status import AssignmentStatus
 from lockstep.controller.cache import ObjectCache
 from lockstep.controller.clock import Clock
 from lockstep.controller.parse import ForeignPod, Versioned, parse_pod, parse_queue, parse_run

@@ -230,6 +230,14 @@ class DryRunResult:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedCreate:
+    """A pod that the API server would not take, since when, in its words."""
+
+    since: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Leadership:
     """Since when this process leads, and whether the breaker forbids replacing nodes."""
 
@@ -248,7 +256,7 @@ class RunSnapshot:
     leadership: Leadership
     dry_run: DryRunResult | None = None
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    unbound_creates: frozenset[str] = frozenset()  # pod names whose creation has an unknown result
+    refused_creates: Mapping[str, RefusedCreate] = field(default_factory=dict)  # by pod name
 
 
 @dataclass(frozen=True, slots=True)

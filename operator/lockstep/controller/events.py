@@ -1,0 +1,139 @@
+"""Tells people what was done, through events.k8s.io/v1. Best effort: no decision ever waits for one."""
+
+import asyncio
+import itertools
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lockstep.api import names
+from lockstep.controller.clock import Clock
+from lockstep.controller.kube import ApiError, KubeClient, KubeError
+from lockstep.controller.resources import EVENTS
+from lockstep.core.plan import Event
+from lockstep.core.snapshot import RunView
+
+_QUEUE_LENGTH = 1000
+_SERIES_SECONDS = 300.0  # a repeat within this time counts up the event there is
+_SERIES_KEPT = 2000
+_NOTE_MAX = 1024
+_NODE_EVENTS_NAMESPACE = "default"  # where Kubernetes itself puts events of cluster-scoped objects
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    namespace: str
+    regarding: tuple[tuple[str, str], ...]  # of an ObjectReference
+    related: tuple[tuple[str, str], ...]
+    type: str
+    reason: str
+    action: str
+    note: str
+
+
+@dataclass(slots=True)
+class _Series:
+    name: str
+    last: float
+    count: int = 1
+
+
+class EventRecorder:
+    """Posts events in the order they came, one at a time; drops the newest when too many wait.
+
+    ``instance`` names this process among the operator's replicas.
+    """
+
+    def __init__(self, kube: KubeClient, clock: Clock, instance: str) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._instance = instance
+        self._queue: asyncio.Queue[tuple[float, _Message]] = asyncio.Queue(_QUEUE_LENGTH)
+        self._series: dict[_Message, _Series] = {}
+        self._numbers = itertools.count()
+        self.dropped = 0
+
+    def run_event(self, run: RunView, event: Event) -> None:
+        """Say ``event`` of a run, and of the node it names too."""
+        regarding = _reference(names.API_VERSION, names.RUN_KIND, run.name, run.uid, run.namespace)
+        # The kubelet's convention, by which `kubectl describe node` finds events: a node's UID is its name.
+        node = _reference("v1", "Node", event.node, event.node) if event.node else ()
+        self._put(run.namespace, regarding, node, event)
+        if node:
+            self._put(_NODE_EVENTS_NAMESPACE, node, regarding, event)
+
+    def warn(self, run: RunView, reason: str, action: str, note: str) -> None:
+        """Say a Warning of a run."""
+        self.run_event(run, Event("Warning", reason, action, note))
+
+    async def post_all(self) -> None:
+        """Post what comes until cancelled."""
+        while True:
+            at, message = await self._queue.get()
+            try:
+                await self._post(at, message)
+            except KubeError as error:
+                _log.info("an event was not posted: %s (%s)", error, message.note)
+
+    def _put(
+        self,
+        namespace: str,
+        regarding: tuple[tuple[str, str], ...],
+        related: tuple[tuple[str, str], ...],
+        event: Event,
+    ) -> None:
+        note = event.note if len(event.note) <= _NOTE_MAX else f"{event.note[: _NOTE_MAX - 1]}…"
+        message = _Message(namespace, regarding, related, event.type, event.reason, event.action, note)
+        try:
+            self._queue.put_nowait((self._clock.now(), message))
+        except asyncio.QueueFull:
+            self.dropped += 1
+
+    async def _post(self, at: float, message: _Message) -> None:
+        series = self._series.get(message)
+        if series is not None and at - series.last < _SERIES_SECONDS:
+            series.count += 1
+            series.last = at
+            update = {"series": {"count": series.count, "lastObservedTime": _micro_time(at)}}
+            try:
+                await self._kube.patch(EVENTS, series.name, update, message.namespace)
+                return
+            except ApiError as error:
+                if error.status != 404:  # it expired on the server: begin anew
+                    raise
+        name = f"{dict(message.regarding)['name']}.{int(at * 1e6):x}{next(self._numbers):x}"
+        self._series.pop(message, None)
+        self._series[message] = _Series(name, at)
+        while len(self._series) > _SERIES_KEPT:
+            del self._series[next(iter(self._series))]
+        await self._kube.create(EVENTS, self._body(name, at, message), message.namespace)
+
+    def _body(self, name: str, at: float, message: _Message) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": message.namespace},
+            "eventTime": _micro_time(at),
+            "reportingController": names.CONTROLLER,
+            "reportingInstance": self._instance,
+            "regarding": dict(message.regarding),
+            "type": message.type,
+            "reason": message.reason,
+            "action": message.action,
+            "note": message.note,
+        }
+        if message.related:
+            body["related"] = dict(message.related)
+        return body
+
+
+def _reference(api_version: str, kind: str, name: str, uid: str, namespace: str = "") -> tuple[tuple[str, str], ...]:
+    reference = {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "namespace": namespace}
+    return tuple((key, value) for key, value in reference.items() if value)
+
+
+def _micro_time(at: float) -> str:
+    return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
