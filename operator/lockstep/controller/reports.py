@@ -10,7 +10,7 @@ from lockstep.controller.orders import Orders
 from lockstep.controller.protocol import MAX_PROBLEM, Exit, Registration, Report, State
 from lockstep.controller.trust import Claim
 from lockstep.core.plan import Directive
-from lockstep.core.snapshot import CheckpointReport, ExitReport, VerifyReport, WorkerPhase, WorkerReport
+from lockstep.core.snapshot import CheckpointReport, ExitReport, WorkerPhase, WorkerReport
 
 ROWS_PER_TIER = 32
 MAX_VERIFIED = 16
@@ -147,9 +147,7 @@ class ReportBook:
         run = self._runs.setdefault(claim.run_uid, _Run())
         before = run.workers.get(claim.slot)
         if before is not None and before.report.incarnation > claim.incarnation:
-            raise SupersededError(
-                f"incarnation {before.report.incarnation} of slot {claim.slot} has registered"
-            )
+            raise SupersededError(f"incarnation {before.report.incarnation} of slot {claim.slot} has registered")
         if before is not None and before.report.pod_uid == claim.pod_uid:
             worker, known = before, before.report
         else:
@@ -169,7 +167,6 @@ class ReportBook:
             address=body.address,
             problem=body.problem[:MAX_PROBLEM],
             inventory=_newest([row.report() for row in body.inventory]),
-            verified=(),  # a new barrier shares the files out anew
         )
         self._apply(worker, body.report)
         if said is None or _says_more(said, worker.report):
@@ -247,7 +244,7 @@ class ReportBook:
             exit=_exit(worker, state, offset),
             progress=state.progress.report(offset) if state.progress else None,
             inventory=_merged(report.inventory, [row.report() for row in state.new_checkpoints]),
-            verified=_answers(report.verified, [answer.report() for answer in state.verified]),
+            verified=tuple(answer.report() for answer in state.verified[-MAX_VERIFIED:]),
             problem=report.problem if state.problem is None else state.problem[:MAX_PROBLEM],
         )
 
@@ -268,9 +265,7 @@ def _exit(worker: _Worker, state: State, offset: float) -> ExitReport | None:
     return state.exit.report(offset)
 
 
-def _merged(
-    known: tuple[CheckpointReport, ...], seen: Sequence[CheckpointReport]
-) -> tuple[CheckpointReport, ...]:
+def _merged(known: tuple[CheckpointReport, ...], seen: Sequence[CheckpointReport]) -> tuple[CheckpointReport, ...]:
     if not seen:
         return known
     rows = {(row.tier, row.path): row for row in known}
@@ -287,14 +282,6 @@ def _newest(rows: Iterable[CheckpointReport]) -> tuple[CheckpointReport, ...]:
             room[row.tier] -= 1
             kept.append(row)
     return tuple(kept)
-
-
-def _answers(known: tuple[VerifyReport, ...], given: Sequence[VerifyReport]) -> tuple[VerifyReport, ...]:
-    if not given:
-        return known
-    answers = {(answer.tier, answer.path): answer for answer in known}
-    answers.update(((answer.tier, answer.path), answer) for answer in given)
-    return tuple(answers.values())[-MAX_VERIFIED:]
 
 
 def _says_more(before: WorkerReport, after: WorkerReport) -> bool:
