@@ -19,7 +19,7 @@ import pytest
 from localcluster import LocalCluster, build, processes
 from localcluster.errors import ApiError, NotRunningError
 
-CRDS = Path(__file__).resolve().parents[2] / "crds"
+CRDS = Path(__file__).resolve().parents[1] / "crds"
 
 
 @pytest.fixture(scope="session")
