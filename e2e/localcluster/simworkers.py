@@ -1,4 +1,5 @@
 """Simulated workers: one process that speaks the worker protocol for every gang pod on KWOK nodes.
+A worker on a node that is silenced or deleted falls silent too.
 
 Each pod gets a real token bound to it, as a kubelet would project it. Ends on SIGTERM or SIGINT, or with
 --once when every worker has been told that its run is complete; the last line printed is JSON:
@@ -107,14 +108,13 @@ class Stats:
 class SimWorkers:
     """Keeps one worker for every running gang pod on the simulated nodes."""
 
-    def __init__(self, api: KubeApi, operator: Operator, training: Training, *, silent_nodes: bool) -> None:
+    def __init__(self, api: KubeApi, operator: Operator, training: Training) -> None:
         self.stats = Stats()
         self._api = api
         self._operator = operator
         self._training = training
-        self._silent_nodes = silent_nodes
         self._tokens_at_once = asyncio.Semaphore(TOKENS_AT_ONCE)
-        self._ready: dict[str, bool] = {}  # of the simulated nodes, by name
+        self._nodes: set[str] = set()  # those that KWOK plays
         self._pods: dict[str, Json] = {}  # by UID
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by pod UID
         self._ports = random.Random(0)
@@ -128,13 +128,13 @@ class SimWorkers:
     async def _follow_nodes(self) -> None:
         async for kind, found in self._api.follow("/api/v1/nodes", {"labelSelector": f"{KWOK_LABEL}=fake"}):
             if kind == "LIST":
-                self._ready = {node["metadata"]["name"]: _is_ready(node) for node in found}
-            elif kind == "DELETED":
-                self._ready.pop(found["metadata"]["name"], None)
-            elif self._ready.get(found["metadata"]["name"]) == _is_ready(found):
+                self._nodes = {node["metadata"]["name"] for node in found}
+            elif kind == "DELETED":  # or silenced: it has lost the label
+                self._nodes.discard(found["metadata"]["name"])
+            elif found["metadata"]["name"] in self._nodes:
                 continue
             else:
-                self._ready[found["metadata"]["name"]] = _is_ready(found)
+                self._nodes.add(found["metadata"]["name"])
             self._reconcile(self._pods)
 
     async def _follow_pods(self) -> None:
@@ -166,8 +166,7 @@ class SimWorkers:
             return False
         if "deletionTimestamp" in pod["metadata"]:
             return False
-        ready = self._ready.get(pod["spec"].get("nodeName", ""))
-        return ready is not None and (ready or not self._silent_nodes)
+        return pod["spec"].get("nodeName", "") in self._nodes
 
     async def _work(self, pod: Json) -> None:
         """One worker, from its first registration to the end of its pod."""
@@ -286,11 +285,6 @@ def _node_facts(pod: Json) -> Json:
     }
 
 
-def _is_ready(node: Json) -> bool:
-    conditions = node.get("status", {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-
-
 async def simulate(options: argparse.Namespace) -> Json:
     """Run until told to end; the statistics."""
     training = Training(
@@ -310,7 +304,7 @@ async def simulate(options: argparse.Namespace) -> Json:
         aiohttp.ClientSession(connector=connector) as session,
     ):
         operator = Operator(session, options.operator_url)
-        workers = SimWorkers(api, operator, training, silent_nodes=options.silent_when_not_ready)
+        workers = SimWorkers(api, operator, training)
         running = asyncio.create_task(workers.run())
         while not (stop.is_set() or running.done() or (options.once and workers.stats.all_complete)):
             with contextlib.suppress(TimeoutError):
@@ -331,11 +325,6 @@ def main() -> int:
     parser.add_argument("--exit-rank", type=int, help="this rank fails with code 1 …")
     parser.add_argument("--at-step", type=int, default=0, help="… after this step …")
     parser.add_argument("--exit-attempt", type=int, default=1, help="… of this attempt")
-    parser.add_argument(
-        "--silent-when-not-ready",
-        action="store_true",
-        help="workers on a node that is not Ready fall silent, as on a machine that is gone",
-    )
     parser.add_argument("--once", action="store_true", help="end when all runs are complete")
     options = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -78,9 +78,9 @@ class KubeApi:
         *,
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
-        timeout: float = 15.0,
+        seconds: float = 15.0,
     ) -> Json:
-        """One call; the decoded answer. Raises ApiError, or one of UNREACHABLE."""
+        """One call of at most ``seconds``; the decoded answer. Raises ApiError, or one of UNREACHABLE."""
         assert self._session is not None
         async with self._session.request(
             method,
@@ -88,7 +88,7 @@ class KubeApi:
             params=params,
             data=None if body is None else json.dumps(body),
             headers={"Content-Type": content_type},
-            timeout=aiohttp.ClientTimeout(total=timeout),
+            timeout=aiohttp.ClientTimeout(total=seconds),
         ) as response:
             text = await response.text()
             if response.status >= 400:
@@ -160,7 +160,7 @@ def _pem(kubeconfig: Path, section: Json, key: str) -> str:
     """The text of a PEM entry given inline (``<key>-data``) or as a file beside the kubeconfig."""
     if f"{key}-data" in section:
         return base64.b64decode(section[f"{key}-data"]).decode()
-    return (kubeconfig.parent / section[key]).read_text()
+    return (kubeconfig.parent / str(section[key])).read_text()
 
 
 def _error(status: int, text: str) -> ApiError:

@@ -37,11 +37,8 @@ async def serve_logs(node: Node, logs: Path, tls: ssl.SSLContext) -> web.AppRunn
 
 async def _container_logs(request: web.Request, node: Node, logs: Path) -> web.StreamResponse:
     place, query = request.match_info, request.query
-    # The newest pod of that name: an older one of the same name has gone before it.
-    folders = sorted(logs.glob(f"{place['namespace']}_{place['pod']}_*"), key=lambda path: path.stat().st_mtime)
-    suffix = ".previous.log" if query.get("previous") == "true" else ".log"
-    file = folders[-1] / f"{place['container']}{suffix}" if folders else None
-    if file is None or not file.exists():
+    file = _log_file(logs, place, previous=query.get("previous") == "true")
+    if file is None:
         raise web.HTTPNotFound(text=f"no log of container {place['container']} on node {node.name}")
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await response.prepare(request)
@@ -57,6 +54,13 @@ async def _container_logs(request: web.Request, node: Node, logs: Path) -> web.S
             if is_over or query.get("follow") != "true":
                 return response
             await asyncio.sleep(_POLL_SECONDS)
+
+
+def _log_file(logs: Path, place: Mapping[str, str], *, previous: bool) -> Path | None:
+    """The log of the newest pod of that name: an older one has gone before it."""
+    folders = sorted(logs.glob(f"{place['namespace']}_{place['pod']}_*"), key=lambda path: path.stat().st_mtime)
+    file = folders[-1] / f"{place['container']}{'.previous' if previous else ''}.log" if folders else None
+    return file if file is not None and file.exists() else None
 
 
 def _start_of_tail(file: Path, query: Mapping[str, str]) -> int:

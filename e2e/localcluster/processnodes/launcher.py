@@ -26,6 +26,7 @@ import os
 import signal
 import socket
 import sys
+from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
@@ -87,11 +88,11 @@ class RootFileSystem:
         self.root = f"{scratch}/root"
         self._scratch = scratch
         self._options = ",userxattr" if userxattr else ""
-        self._covered = []
+        self._covered: list[str] = []
         os.mkdir(self.root)
         mount("tmpfs", self.root, "tmpfs", 0, "mode=755")
 
-    def build(self, below: list) -> None:
+    def build(self, below: list[str]) -> None:
         """Take over all of /, and the mounts ``below`` it (which overlays don't show)."""
         for name in sorted(os.listdir("/")):
             path = f"/{name}"
@@ -168,7 +169,7 @@ class RootFileSystem:
         os.chdir("/")
 
 
-def mounted() -> list:
+def mounted() -> list[tuple[str, str]]:
     """``(mount point, file system type)`` of every mount of this namespace, in mount order."""
     found = []
     with open("/proc/self/mountinfo") as table:
@@ -178,7 +179,7 @@ def mounted() -> list:
     return found
 
 
-def mounts_below_root() -> list:
+def mounts_below_root() -> list[str]:
     special = ("/proc", "/sys", "/dev")
     return [
         path
@@ -187,7 +188,7 @@ def mounts_below_root() -> list:
     ]
 
 
-def tell(descriptor: int, message: dict) -> None:
+def tell(descriptor: int, message: dict[str, Any]) -> None:
     os.write(descriptor, json.dumps(message).encode() + b"\n")
 
 
@@ -219,7 +220,7 @@ def run() -> int:
     return code if code >= 0 else 128 - code
 
 
-def become_container(spec: dict, log: int) -> None:
+def become_container(spec: dict[str, Any], log: int) -> None:
     """Build the root, give up what a container does not have, and become its command."""
     os.setsid()
     outside = 0  # how a parent outside the PID namespace reads

@@ -17,7 +17,7 @@ from localcluster.processnodes.errors import ProcessNodesError
 from localcluster.processnodes.launcher import enter_network
 
 _NOWHERE = "02:00:00:00:de:ad"
-_CANDIDATES = ipaddress.ip_network("10.128.0.0/9")
+_CANDIDATES = ipaddress.IPv4Network("10.128.0.0/9")
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Machine:
 
 def free_subnet(taken: Iterable[str]) -> ipaddress.IPv4Network:
     """The first /24 of 10.128.0.0/9 that overlaps no destination in ``taken``."""
-    used = [ipaddress.ip_network(destination, strict=False) for destination in taken]
+    used = [ipaddress.IPv4Network(destination, strict=False) for destination in taken]
     for subnet in _CANDIDATES.subnets(new_prefix=24):
-        if not any(subnet.overlaps(other) for other in used if other.version == 4):
+        if not any(subnet.overlaps(other) for other in used):
             return subnet
     raise ProcessNodesError(f"no free /24 network in {_CANDIDATES}: every one overlaps a route of this machine")
 

@@ -177,7 +177,7 @@ class Node:
             send_all(processes_in_network(self._holder.pid), signal.SIGKILL)
         await asyncio.gather(*(run.abandon() for run in self.runs.values()))
         with contextlib.suppress(ApiError, *UNREACHABLE):
-            await self._api.request("DELETE", f"/api/v1/nodes/{self.name}", timeout=3)
+            await self._api.request("DELETE", f"/api/v1/nodes/{self.name}", seconds=3)
         if self._holder is not None:
             self._holder.kill()
             await self._holder.wait()

@@ -100,11 +100,11 @@ class PodVolumes:
         shutil.rmtree(self._memory, ignore_errors=True)
 
     async def _make(self, volume: Json) -> Path:
-        folder = self.folder / "volumes" / volume["name"]
+        folder = self.folder / "volumes" / str(volume["name"])
         if "hostPath" in volume:
             return self._host_path(volume["hostPath"])
         if "persistentVolumeClaim" in volume:
-            folder = self.disks.claims / self._namespace / volume["persistentVolumeClaim"]["claimName"]
+            folder = self.disks.claims / self._namespace / str(volume["persistentVolumeClaim"]["claimName"])
         elif (volume.get("emptyDir") or {}).get("medium") == "Memory":
             folder = self._memory / volume["name"]
         folder.mkdir(parents=True, exist_ok=True)
