@@ -207,30 +207,27 @@ def scan_tier(
     run_uid: str,
     *,
     form: str = "Auto",
-    rank: Optional[int] = None,
     share: int = 0,
     of: int = 1,
     skew: float = LOCAL_SKEW,
 ) -> List[Dict[str, Any]]:
     """The newest checkpoints under ``<root>/<run_uid>/a<N>/``, newest first, as rows of the inventory.
 
-    In the tier ``local`` only the shard of ``rank`` counts (None: every shard found). Of a checkpoint with very
-    many files only every ``of``-th is looked at, from ``share`` on: the ranks together see all of them.
+    In the tier ``local`` each rank's shard is a row of its own. Of a checkpoint with very many files only every
+    ``of``-th is looked at, from ``share`` on: the ranks together see all of them.
     Raises OSError when a directory that exists cannot be listed: then nothing is known, not even that there is none.
     """
     rows: List[Dict[str, Any]] = []
     valid = 0
     for step, attempt, path in sorted(step_directories(os.path.join(root, run_uid)), reverse=True)[:NEWEST]:
-        finding = examine(
-            path, form=form, run_uid=run_uid, step=step, tier=tier, rank=rank, share=share, of=of, skew=skew
-        )
-        if finding is None:
-            continue
-        rows.append(inventory_row(tier, step, attempt, path, finding))
-        valid += finding.verdict == VALID
-        if valid == ENOUGH_VALID:
+        for shard in shards(path, tier):
+            finding = examine(shard, form=form, run_uid=run_uid, step=step, share=share, of=of, skew=skew)
+            if finding is not None:
+                rows.append(inventory_row(tier, step, attempt, shard, finding))
+                valid += finding.verdict == VALID
+        if valid >= ENOUGH_VALID:
             break
-    return rows
+    return rows[:NEWEST]
 
 
 def inventory_row(tier: str, step: int, attempt: int, path: str, finding: Finding) -> Dict[str, Any]:
@@ -266,67 +263,50 @@ def _subdirectories(directory: str) -> List[str]:
         return []
 
 
+def shards(directory: str, tier: str) -> List[str]:
+    """The directories with a commit of their own: one per rank in the local tier, else the checkpoint itself."""
+    if tier != "local":
+        return [directory]
+    held = [name for name in _subdirectories(directory) if name.startswith("rank-")]
+    return [os.path.join(directory, name) for name in held] or [directory]
+
+
 def examine(
     directory: str,
     *,
     form: str = "Auto",
     run_uid: str = "",
     step: Optional[int] = None,
-    tier: str = "shared",
-    rank: Optional[int] = None,
     share: int = 0,
     of: int = 1,
     skew: float = LOCAL_SKEW,
 ) -> Optional[Finding]:
-    """Presence, sizes and commit order of one checkpoint; no data is read. None: this is no checkpoint at all."""
+    """Presence, sizes and commit order of one directory; no data is read. None: this is no checkpoint at all.
+
+    ``run_uid`` and ``step``: what it must say of itself, unless empty or None. ``skew``: seconds by which a file may
+    be younger than the commit.
+    """
+    finding = Finding(INVALID, format=form)
     try:
-        findings = [
-            _examine_shard(shard, form, run_uid, step, share, of, skew) for shard in shards(directory, tier, rank)
-        ]
-    except OSError as error:
-        return Finding(UNKNOWN, _trouble(error))
-    present = [finding for finding in findings if finding is not None]
-    if not present:
-        return None
-    worst = min(present, key=lambda finding: (INVALID, UNKNOWN, VALID).index(finding.verdict))
-    return worst._replace(bytes=sum(finding.bytes for finding in present))
-
-
-def shards(directory: str, tier: str, rank: Optional[int]) -> List[str]:
-    """The directories with a commit marker of their own: one per rank in the local tier, else the checkpoint itself."""
-    if tier != "local":
-        return [directory]
-    held = [name for name in _subdirectories(directory) if name.startswith("rank-")]
-    if rank is not None and (held or not _looks_like_dcp(os.listdir(directory))):
-        return [os.path.join(directory, "rank-{}".format(rank))]
-    return [os.path.join(directory, name) for name in held] or [directory]
-
-
-def _examine_shard(
-    directory: str, form: str, run_uid: str, step: Optional[int], share: int, of: int, skew: float
-) -> Optional[Finding]:
-    kind, finding = form, Finding(INVALID)
-    try:
-        try:
-            names = os.listdir(directory)
-        except FileNotFoundError:
-            raise InvalidError("{} is not on this node".format(os.path.basename(directory))) from None
-        if kind not in (MANIFEST, TORCH_DCP):
-            kind = TORCH_DCP if _looks_like_dcp(names) and MANIFEST_NAME not in names else MANIFEST
-            ours = os.path.basename(directory).startswith(("step-", "rank-"))
-            if kind == MANIFEST and MANIFEST_NAME not in names and not ours:
+        names = os.listdir(directory)
+        if form not in (MANIFEST, TORCH_DCP):
+            ours = MANIFEST_NAME in names or os.path.basename(directory).startswith(("step-", "rank-"))
+            if not ours and not _looks_like_dcp(names):
                 return None
-        finding = finding._replace(format=kind)
-        if kind == MANIFEST:
-            finding, files, marker = _read_manifest(directory, run_uid, step)
+            dcp = _looks_like_dcp(names) and MANIFEST_NAME not in names
+            finding = finding._replace(format=TORCH_DCP if dcp else MANIFEST)
+        if finding.format == MANIFEST:
+            finding, files = _read_manifest(directory, run_uid, step)
         else:
-            finding, files, marker = _read_dcp(directory, names)
-        _check_files(directory, files, marker, share, of, skew)
+            finding, files = _read_dcp(directory, names)
+        _check_files(directory, files, finding.committed_at, share, of, skew)
         return finding
     except InvalidError as error:
-        return finding._replace(verdict=INVALID, reason=str(error), format=kind)
+        return finding._replace(verdict=INVALID, reason=str(error))
+    except FileNotFoundError as error:
+        return finding._replace(verdict=INVALID, reason="vanished: {}".format(_trouble(error)))
     except OSError as error:
-        return finding._replace(verdict=UNKNOWN, reason=_trouble(error), format=kind)
+        return finding._replace(verdict=UNKNOWN, reason=_trouble(error))
 
 
 def _check_files(
@@ -347,7 +327,7 @@ def _check_files(
             raise InvalidError("{} changed after its commit".format(listed.name))
 
 
-def _read_manifest(directory: str, run_uid: str, step: Optional[int]) -> Tuple[Finding, List[ListedFile], float]:
+def _read_manifest(directory: str, run_uid: str, step: Optional[int]) -> Tuple[Finding, List[ListedFile]]:
     """Raises InvalidError, OSError."""
     path = os.path.join(directory, MANIFEST_NAME)
     try:
@@ -384,7 +364,7 @@ def _read_manifest(directory: str, run_uid: str, step: Optional[int]) -> Tuple[F
         raise InvalidError("{} says step {}".format(MANIFEST_NAME, committed_step))
     if not files:
         raise InvalidError("{} lists no file".format(MANIFEST_NAME))
-    return finding, sorted(files), committed_at
+    return finding, sorted(files)
 
 
 def _inside(name: Any) -> str:
@@ -403,7 +383,7 @@ def _looks_like_dcp(names: Sequence[str]) -> bool:
     return any(name.endswith(".distcp") or name in (".metadata", ".metadata.tmp") for name in names)
 
 
-def _read_dcp(directory: str, names: Sequence[str]) -> Tuple[Finding, List[ListedFile], float]:
+def _read_dcp(directory: str, names: Sequence[str]) -> Tuple[Finding, List[ListedFile]]:
     """Raises InvalidError, OSError.
 
     What .metadata refers to is compared where its structure is understood; otherwise the files that are there
@@ -435,7 +415,7 @@ def _read_dcp(directory: str, names: Sequence[str]) -> Tuple[Finding, List[Liste
             raise InvalidError(".metadata names a {}".format(error)) from None
     total = sum(listed.bytes for listed in files.values())
     finding = Finding(VALID, reason, TORCH_DCP, bytes=total, committed_at=committed_at)
-    return finding, sorted(files.values()), committed_at
+    return finding, sorted(files.values())
 
 
 _STRING_OPCODES = frozenset(("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"))
@@ -727,9 +707,7 @@ def prepare(settings: Settings, attempt: int, rank: int, world: int) -> Prepared
             return Prepared(attempt, problem, [], None)
         share, of = (rank, world) if 0 <= rank < world else (0, 1)
         if settings.local_root:
-            inventory += scan_tier(
-                "local", settings.local_root, settings.run_uid, form=settings.checkpoint_format, rank=max(rank, 0)
-            )
+            inventory += scan_tier("local", settings.local_root, settings.run_uid, form=settings.checkpoint_format)
         if settings.shared_root:
             inventory += scan_tier(
                 "shared", settings.shared_root, settings.run_uid, form=settings.checkpoint_format,
@@ -1004,20 +982,21 @@ class CheckpointWatch(threading.Thread):
 
     def _news(self, tier: str, root: str) -> List[Dict[str, Any]]:
         settings, launch = self._settings, self._launch
-        rank = launch.rank if tier == "local" else None
+        skew = settings.shared_skew if tier == "shared" else LOCAL_SKEW
         rows = []
         directory = os.path.join(root, settings.run_uid, "a{}".format(launch.attempt))
         for step, attempt, path in sorted(attempt_steps(directory, launch.attempt), reverse=True)[:NEWEST]:
-            mark = commit_mark(shards(path, tier, rank)[0])
-            if mark is None or self._told.get(path) == mark:
-                continue
-            finding = examine(
-                path, form=settings.checkpoint_format, run_uid=settings.run_uid, step=step, tier=tier, rank=rank,
-                share=launch.rank, of=launch.world, skew=settings.shared_skew if tier == "shared" else LOCAL_SKEW,
-            )  # fmt: skip
-            self._told[path] = mark
-            if finding is not None:
-                rows.append(inventory_row(tier, step, attempt, path, finding))
+            for shard in shards(path, tier):
+                mark = commit_mark(shard)
+                if mark is None or self._told.get(shard) == mark:
+                    continue
+                finding = examine(
+                    shard, form=settings.checkpoint_format, run_uid=settings.run_uid, step=step,
+                    share=launch.rank, of=launch.world, skew=skew,
+                )  # fmt: skip
+                self._told[shard] = mark
+                if finding is not None:
+                    rows.append(inventory_row(tier, step, attempt, shard, finding))
         return rows
 
 
@@ -1224,6 +1203,8 @@ class Link:
             with self._changed:
                 version, report = self._version, dict(self._report)
                 registering = pushing and not self._registered
+                if not pushing and not self._registered:
+                    return None, 0.0  # "ready" must not get there before the inventory that goes with it
                 inventory = self._inventory
             report.update(epoch=self.epoch, seen=self.seen, waitSeconds=wait, wall=time.time(), mono=time.monotonic())
             told = report["newCheckpoints"]
@@ -1242,8 +1223,7 @@ class Link:
             with self._changed:
                 if registering and self._inventory is inventory:
                     self._registered = True
-                if registering or not pushing or self._registered:
-                    self._delivered = max(self._delivered, version)
+                self._delivered = max(self._delivered, version)
                 self._changed.notify_all()
             self._inbox.post(reply)
             return reply, 0.0
@@ -1441,7 +1421,7 @@ class Worker:
             if self.child.attempt < attempt:
                 self._stop_child(RESTART_GRACE_SECONDS, "StoppedForRestart")
         elif attempt <= self.spent:
-            if self.attempt != attempt:
+            if self.attempt < attempt:  # it was in an earlier life of this worker
                 self.problem = "attempt {} has already run here".format(attempt)
         elif self.ready_for == attempt:
             self._verify(desired)
@@ -1464,8 +1444,9 @@ class Worker:
         share, of = (0, 1) if local else (wanted["share"], max(1, wanted["of"]))
 
         def read() -> Optional[Verified]:
+            own = os.path.join(wanted["path"], "rank-{}".format(desired["rank"]))
+            directory = own if local and os.path.isdir(own) else wanted["path"]
             try:
-                directory = shards(wanted["path"], wanted["tier"], desired["rank"])[0]
                 verdict, reason = verify_checkpoint(
                     directory, share, of, form=self.settings.checkpoint_format, run_uid=self.settings.run_uid,
                     skew=LOCAL_SKEW if local else self.settings.shared_skew,
@@ -1473,8 +1454,6 @@ class Worker:
                 )  # fmt: skip
             except InterruptedCheckError:
                 return None
-            except OSError as error:
-                verdict, reason = UNKNOWN, _trouble(error)
             return Verified(request, verdict, reason)
 
         self._in_thread(read)

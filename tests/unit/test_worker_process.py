@@ -1,0 +1,484 @@
+"""The worker as a real process, with real children, against a fake operator."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.fake_operator import DEADLINE, FakeOperator
+
+WORKER = Path(__file__).parents[2] / "operator/lockstep/worker/worker.py"
+RUN_UID = "0d8f5f6e-1111-2222-3333-444455556666"
+# The interpreter of the user's image, which may be an old one.
+PYTHON = os.environ.get("LOCKSTEP_WORKER_PYTHON", sys.executable)
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """The condition's value once it is true."""
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError("the condition did not come true in time")
+
+
+class RunningWorker:
+    """A worker process with its own scratch and checkpoint tiers. ``wrapper``: what to start it in."""
+
+    def __init__(
+        self, directory: Path, operator: FakeOperator, command: list[str], wrapper: Sequence[str] = (), **environ: str
+    ) -> None:
+        self.directory = directory
+        self.operator = operator
+        self.scratch = directory / "scratch"
+        self.shared = directory / "shared"
+        self.local = directory / "local"
+        for path in (self.scratch, self.shared, self.local):
+            path.mkdir(exist_ok=True)
+        self.token = directory / "token"
+        self.token.write_text("first\n")
+        checkpoint = {"format": "Auto", "shared": str(self.shared), "local": str(self.local), "runUid": RUN_UID}
+        environment = {
+            "PATH": os.environ["PATH"], "LOCKSTEP_OPERATOR_URL": operator.url, "LOCKSTEP_NAMESPACE": "team",
+            "LOCKSTEP_RUN": "hello", "LOCKSTEP_RUN_UID": RUN_UID, "LOCKSTEP_SLOT": "0", "LOCKSTEP_INCARNATION": "1",
+            "LOCKSTEP_POD_UID": "pod-1", "LOCKSTEP_NODE_NAME": "node-a", "LOCKSTEP_HOST_IP": "127.0.0.1",
+            "LOCKSTEP_CHECKPOINT_CONFIG": json.dumps(checkpoint), "LOCKSTEP_SCRATCH": str(self.scratch),
+            "LOCKSTEP_TOKEN_FILE": str(self.token), "LOCKSTEP_CA_FILE": str(operator.ca_file), **environ,
+        }  # fmt: skip
+        self.out, self.err = directory / "stdout", directory / "stderr"
+        with self.out.open("ab") as out, self.err.open("ab") as err:
+            self.process = subprocess.Popen(
+                [*wrapper, PYTHON, "-I", "-B", str(WORKER), "--", *command], env=environment, stdout=out, stderr=err
+            )
+
+    def wait(self) -> int:
+        return self.process.wait(DEADLINE)
+
+    def stderr(self) -> str:
+        return self.err.read_text()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[FakeOperator]:
+    fake = FakeOperator(tmp_path)
+    yield fake
+    fake.close()
+
+
+Launch = Callable[..., RunningWorker]
+
+
+@pytest.fixture
+def launch(tmp_path: Path, operator: FakeOperator) -> Iterator[Launch]:
+    workers: list[RunningWorker] = []
+
+    def start(*command: str, wrapper: Sequence[str] = (), **environ: str) -> RunningWorker:
+        workers.append(RunningWorker(tmp_path, operator, list(command), wrapper, **environ))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.kill()
+
+
+def ready(operator: FakeOperator, attempt: int, **where: Any) -> dict[str, Any]:
+    operator.desire("Prepare", attempt, **where)
+    return operator.wait_for(lambda state: state["readyFor"] == attempt)
+
+
+def exited(operator: FakeOperator, attempt: int) -> dict[str, Any]:
+    return operator.wait_for(lambda state: state["phase"] == "Exited" and state["attempt"] == attempt)
+
+
+def pid_in(path: Path) -> int:
+    return int(until(lambda: path.exists() and path.read_text().strip()))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def commit_shared(worker: RunningWorker, attempt: int, step: int, data: bytes, crc: int | None = None) -> Path:
+    directory = worker.shared / RUN_UID / f"a{attempt}" / f"step-{step}"
+    directory.mkdir(parents=True)
+    (directory / "weights.bin").write_bytes(data)
+    crc = zlib.crc32(data) if crc is None else crc
+    manifest = {
+        "format": "lockstep/1", "runUID": RUN_UID, "attempt": attempt, "step": step, "world": 1,
+        "files": [{"name": "weights.bin", "bytes": len(data), "crc32": f"{crc:08x}"}],
+    }  # fmt: skip
+    (directory / "manifest.tmp").write_text(json.dumps(manifest))
+    (directory / "manifest.tmp").rename(directory / "manifest.json")
+    return directory
+
+
+def test_from_the_barrier_to_the_end_of_the_run(operator: FakeOperator, launch: Launch) -> None:
+    worker = launch("sh", "-c", "printf 'out\\377'; printf 'err\\376' >&2; exit 3")
+    registered = operator.wait_for(lambda state: state["phase"] == "Preparing")
+    assert (registered["run"], registered["node"], registered["address"]) == ("hello", "node-a", "127.0.0.1")
+    at_barrier = ready(operator, 1)
+    assert 20000 <= at_barrier["port"] < 30000
+    assert at_barrier["inventory"] == []
+    operator.run(1)
+    report = exited(operator, 1)
+    assert report["exit"]["code"] == 3
+    assert report["exit"]["reason"] == "Error"
+    assert report["exit"]["signal"] is None
+    assert report["exit"]["stderrTail"] == "err\ufffd"
+    assert report["start"]["masterPort"] == 40123
+    operator.desire("Complete", 1)
+    assert worker.wait() == 3
+    assert worker.out.read_bytes() == b"out\xff"
+    marks = worker.err.read_bytes()
+    assert b"lockstep: attempt=1 rank=0 node=node-a resume=none world=1 master=10.1.0.1:40123 start\nerr\xfe\n" in marks
+    assert b"lockstep: attempt=1 node=node-a end code=3 reason=Error" in marks
+
+
+def test_the_child_gets_the_contract_and_nothing_that_steers_the_worker(
+    operator: FakeOperator, launch: Launch, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    script = "import os, sys, json; json.dump([dict(os.environ), sys.argv[1:], open(os.environ['LOCKSTEP_NODELIST_FILE']).read()], open(sys.argv[1], 'w'))"  # noqa: E501
+    worker = launch(sys.executable, "-c", script, str(seen), "$(LOCKSTEP_RESUME_PATH)", "$$(LOCKSTEP_RUN)", "$(NOPE)")
+    ready(operator, 2, rank=1, world=2)
+    operator.run(2, rank=1, world=2, resume={"tier": "shared", "step": 300, "path": "/shared/step-300"})
+    assert exited(operator, 2)["exit"]["reason"] == "Completed"
+    environment, arguments, nodelist = json.loads(seen.read_text())
+    assert arguments[1:] == ["/shared/step-300", "$(LOCKSTEP_RUN)", "$(NOPE)"]
+    assert nodelist == "10.1.0.1\n10.1.0.2\n"
+    expected = {
+        "LOCKSTEP_CONTRACT": "1", "LOCKSTEP_ATTEMPT": "2", "LOCKSTEP_NODE_RANK": "1", "LOCKSTEP_NNODES": "2",
+        "LOCKSTEP_MASTER_ADDR": "10.1.0.1", "LOCKSTEP_MASTER_PORT": "40123", "LOCKSTEP_RESUME_STEP": "300",
+        "LOCKSTEP_CHECKPOINT_DIR": str(worker.shared / RUN_UID / "a2"),
+        "LOCKSTEP_LOCAL_CHECKPOINT_DIR": str(worker.local / RUN_UID / "a2"),
+        "MASTER_ADDR": "10.1.0.1", "NODE_RANK": "1", "PET_NNODES": "2", "PET_MASTER_PORT": "40123",
+    }  # fmt: skip
+    assert {key: environment.get(key) for key in expected} == expected
+    assert Path(expected["LOCKSTEP_CHECKPOINT_DIR"]).is_dir()
+    assert "LOCKSTEP_OPERATOR_URL" not in environment
+    assert "LOCKSTEP_POD_UID" not in environment
+
+
+def test_a_restart_in_place_ends_every_process_of_the_older_attempt_first(
+    operator: FakeOperator, launch: Launch, tmp_path: Path
+) -> None:
+    # The grandchild leaves the session and shrugs off SIGTERM; the child does not react to it either.
+    script = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ > \"$0\"; while :; do sleep 1; done' {} & wait; wait"
+    launch("sh", "-c", script.format(tmp_path / "pid"))
+    ready(operator, 1)
+    operator.run(1)
+    stray = pid_in(tmp_path / "pid")
+    operator.wait_for(lambda state: state["phase"] == "Running")
+    asked = time.monotonic()
+    report = ready(operator, 2)
+    assert not is_alive(stray)
+    assert 1.5 < time.monotonic() - asked < 10
+    assert report["attempt"] == 1
+    assert report["exit"]["reason"] == "StoppedForRestart"
+    assert report["exit"]["signal"] == signal.SIGKILL
+
+
+def test_what_a_child_leaves_behind_ends_with_it(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
+    launch(
+        "sh", "-c", f"setsid sh -c 'echo $$ > {tmp_path}/pid; sleep 100' & while [ ! -s {tmp_path}/pid ]; do :; done"
+    )
+    ready(operator, 1)
+    operator.run(1)
+    exited(operator, 1)
+    stray = pid_in(tmp_path / "pid")
+    until(lambda: not is_alive(stray))
+
+
+def test_an_attempt_is_never_run_twice(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
+    worker = launch("sh", "-c", f"echo once >> {tmp_path}/ran")
+    ready(operator, 1)
+    operator.run(1)
+    exited(operator, 1)
+    for _ in range(3):
+        operator.desire("Prepare", 1)
+        operator.run(1)
+        count = len(operator.requests)
+        operator.wait_for(lambda state: state["seen"] == operator._revision, since=count)
+    worker.kill()
+    before = len(operator.requests)
+    launch("sh", "-c", f"echo twice >> {tmp_path}/ran")  # the worker restarted in the same pod
+    operator.desire("Prepare", 1)
+    report = operator.wait_for(lambda state: state["problem"], since=before)
+    assert report["problem"] == "attempt 1 has already run here"
+    assert (tmp_path / "ran").read_text() == "once\n"
+
+
+def test_run_without_a_barrier_is_waited_out(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
+    operator.run(4)
+    launch("touch", str(tmp_path / "ran"))
+    count = len(operator.requests)
+    operator.wait_for(lambda state: state["seen"] == 1 and state["waitSeconds"] > 0, since=count)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_spare_stays_at_the_barrier(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
+    launch("touch", str(tmp_path / "ran"))
+    ready(operator, 1, rank=-1)
+    operator.run(1, rank=-1)
+    operator.wait_for(lambda state: state["seen"] == 2 and state["waitSeconds"] > 0)
+    assert operator.states()[-1]["readyFor"] == 1
+    assert not (tmp_path / "ran").exists()
+
+
+def test_stop_gives_the_child_its_grace_and_keeps_the_worker(
+    operator: FakeOperator, launch: Launch, tmp_path: Path
+) -> None:
+    worker = launch(
+        "sh",
+        "-c",
+        f"trap 'echo saved > {tmp_path}/saved; exit 0' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.05; done",
+    )
+    ready(operator, 1)
+    operator.run(1)
+    pid_in(tmp_path / "pid")
+    operator.desire("Stop", 1, stopGraceSeconds=10)
+    assert exited(operator, 1)["exit"]["reason"] == "StoppedOnRequest"
+    assert (tmp_path / "saved").exists()
+    operator.desire("Complete", 1)
+    assert worker.wait() == 0
+
+
+def test_stop_kills_when_the_grace_is_over(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
+    launch("sh", "-c", f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.05; done")
+    ready(operator, 1)
+    operator.run(1)
+    pid_in(tmp_path / "pid")
+    operator.desire("Stop", 1, stopGraceSeconds=1)
+    assert exited(operator, 1)["exit"]["signal"] == signal.SIGKILL
+
+
+def test_sigterm_of_the_worker_is_reported_before_the_child_ends(
+    operator: FakeOperator, launch: Launch, tmp_path: Path
+) -> None:
+    worker = launch(
+        "sh", "-c", f"trap 'sleep 0.5; exit 7' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.05; done"
+    )
+    ready(operator, 1)
+    operator.run(1)
+    pid_in(tmp_path / "pid")
+    worker.process.terminate()
+    operator.wait_for(lambda state: state["phase"] == "Stopping" and state["problem"] == "SIGTERM")
+    assert exited(operator, 1)["exit"]["reason"] == "WorkerTerminated"
+    assert worker.wait() == 143
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "reason"),
+    [
+        (["/no/such/program"], 127, "CommandNotFound"),
+        (["no-such-program"], 127, "CommandNotFound"),
+        (["/etc/hostname"], 126, "CommandNotExecutable"),
+    ],
+)
+def test_a_command_that_cannot_start_says_why(
+    operator: FakeOperator, launch: Launch, command: list[str], code: int, reason: str
+) -> None:
+    worker = launch(*command)
+    ready(operator, 1)
+    operator.run(1)
+    report = exited(operator, 1)
+    assert (report["exit"]["code"], report["exit"]["reason"]) == (code, reason)
+    assert command[0] in report["exit"]["stderrTail"]
+    operator.desire("Complete", 1)
+    assert worker.wait() == code
+
+
+def test_progress_and_new_checkpoints_are_told_while_training(
+    operator: FakeOperator, launch: Launch, tmp_path: Path
+) -> None:
+    line = '{"step": 5, "loss": 2.310, "total_steps": 9, "time": 1700000000}'
+    script = f"echo '{line}' >> $LOCKSTEP_PROGRESS_FILE; exec sleep 100"
+    worker = launch("sh", "-c", script)
+    ready(operator, 1)
+    operator.run(1)
+    report = operator.wait_for(lambda state: state["progress"])
+    assert report["progress"] == {"step": 5, "at": 1700000000.0, "loss": "2.310", "totalSteps": 9}
+    (worker.shared / RUN_UID / "a1" / "step-4").mkdir()  # a save in progress is nobody's news
+    commit = commit_shared(worker, 1, 5, b"weights")
+    rows = operator.wait_for(lambda state: state["newCheckpoints"])["newCheckpoints"]
+    assert [(row["path"], row["step"], row["verdict"]) for row in rows] == [(str(commit), 5, "Valid")]
+    count = len(operator.requests)
+    operator.wait_for(lambda state: not state["newCheckpoints"], since=count)
+
+
+def test_the_barrier_brings_the_inventory_and_the_checksums_asked_for(operator: FakeOperator, launch: Launch) -> None:
+    worker = launch("true")
+    good = commit_shared(worker, 1, 10, b"x" * 100_000)
+    torn = commit_shared(worker, 1, 20, b"y" * 100_000, crc=1)
+    (worker.shared / RUN_UID / "a1" / "step-30").mkdir()
+    report = ready(operator, 2)
+    rows = {row["step"]: (row["verdict"], row["reason"]) for row in report["inventory"]}
+    assert rows[10] == rows[20] == ("Valid", "")
+    assert rows[30] == ("Invalid", "no manifest.json: it was never committed")
+    for path, step, verdict in ((torn, 20, "Invalid"), (good, 10, "Valid")):
+        wanted = {"tier": "shared", "path": str(path), "step": step, "share": 0, "of": 1}
+        operator.desire("Prepare", 2, verify=wanted)
+        answer = operator.wait_for(lambda state, path=path: [v for v in state["verified"] if v["path"] == str(path)])
+        assert [v["verdict"] for v in answer["verified"] if v["path"] == str(path)] == [verdict]
+
+
+def test_an_unregistered_worker_registers_again_with_what_it_is_doing(operator: FakeOperator, launch: Launch) -> None:
+    launch("sleep", "100")
+    ready(operator, 1)
+    operator.run(1)
+    operator.wait_for(lambda state: state["phase"] == "Running")
+    count = len(operator.requests)
+    operator.refusals.append((409, "unregistered"))
+    state = operator.wait_for(lambda state: "inventory" in state, since=count)
+    assert (state["phase"], state["attempt"]) == ("Running", 1)
+
+
+def test_the_token_is_read_anew_for_each_request(operator: FakeOperator, launch: Launch) -> None:
+    worker = launch("true")
+    operator.wait_for(lambda state: True)
+    worker.token.write_text("second")
+    until(lambda: operator.requests[-1][1] == "second")
+    assert operator.requests[0][1] == "first"
+
+
+def test_training_goes_on_without_the_operator_and_is_told_of_afterwards(
+    operator: FakeOperator, launch: Launch, tmp_path: Path
+) -> None:
+    worker = launch("sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 5")
+    ready(operator, 1)
+    operator.run(1)
+    operator.wait_for(lambda state: state["phase"] == "Running")
+    operator.close()
+    until(lambda: "not reachable" in worker.stderr())
+    (tmp_path / "go").touch()
+    until(lambda: "end code=5" in worker.stderr())
+    operator.open()
+    assert exited(operator, 1)["exit"]["code"] == 5
+    until(lambda: "reachable again" in worker.stderr())
+
+
+def test_a_worker_without_operator_after_the_end_leaves_with_the_childs_code(
+    operator: FakeOperator, launch: Launch
+) -> None:
+    worker = launch("sh", "-c", "exit 5", LOCKSTEP_ORPHAN_SECONDS="0.5")
+    ready(operator, 1)
+    operator.run(1)
+    exited(operator, 1)
+    operator.close()
+    assert worker.wait() == 5
+
+
+def test_a_replaced_leader_is_not_obeyed(operator: FakeOperator, launch: Launch) -> None:
+    operator.epoch = [100, 7]
+    launch("sleep", "100")
+    ready(operator, 1)
+    operator.run(1)
+    operator.wait_for(lambda state: state["phase"] == "Running")
+    operator.epoch = [100, 6]
+    operator.desire("Complete", 1)
+    count = len(operator.requests)
+    operator.wait_for(lambda state: state["waitSeconds"] > 0, since=count + 3)
+    assert operator.states()[-1]["phase"] == "Running"
+    assert operator.states()[-1]["epoch"] == [100, 7]
+    operator.epoch = [101, 0]
+    operator.wait_for(lambda state: state["phase"] == "Stopping")
+
+
+def test_hold_changes_nothing(operator: FakeOperator, launch: Launch) -> None:
+    launch("sleep", "100")
+    ready(operator, 1)
+    operator.desire("Hold", 0, rank=-1, world=0)
+    count = len(operator.requests)
+    operator.wait_for(lambda state: state["seen"] == 2 and state["waitSeconds"] > 0, since=count)
+    assert operator.states()[-1]["readyFor"] == 1
+
+
+def test_a_fenced_worker_kills_its_child_only_without_contact_and_without_steps(
+    operator: FakeOperator, launch: Launch, tmp_path: Path
+) -> None:
+    script = f"""
+        while [ ! -e {tmp_path}/halt ]; do echo '{{"step": 1}}' >> $LOCKSTEP_PROGRESS_FILE; sleep 0.1; done
+        exec sleep 100"""
+    worker = launch("sh", "-c", script)
+    ready(operator, 1)
+    operator.run(1, fenceSeconds=1.5)
+    operator.wait_for(lambda state: state["progress"])
+    operator.close()
+    until(lambda: "not reachable" in worker.stderr())
+    time.sleep(2.0)  # longer than the fence: what must not happen has no event to wait for
+    assert "Fenced" not in worker.stderr()
+    (tmp_path / "halt").touch()
+    until(lambda: "reason=Fenced" in worker.stderr())
+
+
+def test_an_unspoken_protocol_ends_a_worker_that_trains_nothing(operator: FakeOperator, launch: Launch) -> None:
+    operator.refusals.append((426, "this operator speaks 2"))
+    worker = launch("true")
+    assert worker.wait() == 125
+    assert "does not speak protocol 1: this operator speaks 2" in worker.stderr()
+
+
+def test_an_unspoken_protocol_never_ends_training(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
+    worker = launch("sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 5")
+    ready(operator, 1)
+    operator.run(1)
+    operator.wait_for(lambda state: state["phase"] == "Running")
+    operator.refusals.extend([(426, "upgraded")] * 3)
+    until(lambda: not operator.refusals)
+    assert worker.process.poll() is None
+    (tmp_path / "go").touch()
+    assert worker.wait() == 5
+
+
+def test_a_worker_that_cannot_write_says_so_instead_of_standing_at_the_barrier(
+    operator: FakeOperator, launch: Launch
+) -> None:
+    launch("true", LOCKSTEP_SCRATCH="/proc/nowhere")
+    operator.desire("Prepare", 1)
+    report = operator.wait_for(lambda state: state["problem"])
+    assert report["problem"].startswith("the scratch volume is not writable")
+    assert report["readyFor"] == 0
+
+
+def test_as_pid_1_it_reaps_orphans_and_ends_even_processes_it_never_started(
+    operator: FakeOperator, launch: Launch, tmp_path: Path
+) -> None:
+    # As in a container: a PID namespace of its own, a read-only root, no user of that id in /etc/passwd.
+    inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if os.geteuid():
+        inside = [*inside, "--user", "--map-root-user"]
+    script = f"(sleep 0.2 &) ; echo $$ > {tmp_path}/pid; exec sleep 100"
+    worker = launch("sh", "-c", script, wrapper=inside)
+    ready(operator, 1)
+    operator.run(1)
+    pid_in(tmp_path / "pid")
+    (first,) = children(worker.process.pid)
+    assert Path(f"/proc/{first}/status").read_text().partition("NSpid:")[2].split()[1] == "1"
+    until(lambda: len(children(first)) == 1)  # the orphan was adopted and reaped
+    intruder = subprocess.Popen(["nsenter", "-t", str(first), "-p", "sleep", "100"])
+    until(lambda: len(entered := children(intruder.pid)) == 1 and is_alive(entered[0]))
+    ready(operator, 2)
+    assert intruder.wait(DEADLINE) != 0
+    os.kill(first, signal.SIGTERM)
+    assert worker.wait() == 143
