@@ -95,6 +95,44 @@ BAD_SPECS: dict[str, tuple[TrainingRunSpec, str, str]] = {
         "spec.podTemplate.metadata.labels[lockstep.dev/slot]",
         "choose another key",
     ),
+    "containers by name instead of in a list": (
+        pod(containers={"trainer": {}}),
+        "spec.podTemplate.spec.containers",
+        "is a list of objects",
+    ),
+    "variables by name instead of in a list": (
+        trainer(env={"A": "1"}),
+        "spec.podTemplate.spec.containers[0].env",
+        "is a list of objects",
+    ),
+    "tolerations as words": (
+        pod(tolerations=["gpu"]),
+        "spec.podTemplate.spec.tolerations",
+        "is a list of objects",
+    ),
+    "an annotation that Lockstep sets": (
+        spec(podTemplate={"metadata": {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}}}),
+        "spec.podTemplate.metadata.annotations[cluster-autoscaler.kubernetes.io/safe-to-evict]",
+        "choose another key",
+    ),
+    "name resolution on the node's network": (
+        pod(dnsPolicy="Default"),
+        "spec.podTemplate.spec.dnsPolicy",
+        "use dnsConfig",
+    ),
+    "torchrun as a module, started by torchrun": (
+        spec(launcher={"type": "Torchrun"}, command=["python3", "-m", "torch.distributed.run", "train.py"]),
+        "spec.command",
+        "leave launcher out",
+    ),
+    "a template mount over a checkpoint tier": (
+        trainer(
+            volumeMounts=[{"name": "a", "mountPath": "/shared-checkpoints/"}],
+            beside={"checkpoint": {"shared": {"claimName": "c"}}},
+        ),
+        "spec.podTemplate.spec.containers[0].volumeMounts[0].mountPath",
+        "choose another path",
+    ),
     "a restart policy": (pod(restartPolicy="Always"), "spec.podTemplate.spec.restartPolicy", "leave it out"),
     "a node by its name": (pod(nodeName="a"), "spec.podTemplate.spec.nodeName", "use spec.placement.nodes"),
     "the host's network": (pod(hostNetwork=True), "spec.podTemplate.spec.hostNetwork", "use spec.network"),

@@ -84,31 +84,35 @@ def _type_words(of: ApiType) -> str:
         return "object"
     if of.item is not None:
         plural = "list" if of.bare.__origin__ is tuple else "map"
-        return f"{plural} of {_type_words(of.item)}{_bounds(of, 'entries')}"
+        return f"{plural} of {_item_words(of.item)}{_length(of)}"
     if of.bare is str:
-        return f"string{_bounds(of, 'characters')}"
-    return {bool: "boolean", int: "integer"}[of.bare] + _bounds(of, "")
+        return f"string{_length(of, ' characters')}"
+    return {bool: "boolean", int: "integer"}[of.bare] + _range(of)
 
 
-def _bounds(of: ApiType, unit: str) -> str:
-    least = of.one(annotated_types.Ge) or of.one(annotated_types.MinLen)
-    most = of.one(annotated_types.Le) or of.one(annotated_types.MaxLen)
-    low: Any = getattr(least, "ge", None) if hasattr(least, "ge") else getattr(least, "min_length", None)
-    high: Any = getattr(most, "le", None) if hasattr(most, "le") else getattr(most, "max_length", None)
-    suffix = f" {unit}" if unit else ""
-    if low is not None and high is not None and not (unit and low <= 1):
-        return f", {low} to {high}{suffix}"
-    if high is not None:
-        return f", at most {high}{suffix}"
-    return f", at least {low}{suffix}" if low is not None else ""
+def _item_words(item: ApiType) -> str:
+    if item.bare is str and not item.one(IntOrString):
+        return "strings"
+    return {"object": "objects", "integer or string": "integers or strings"}.get(_type_words(item), _type_words(item))
+
+
+def _length(of: ApiType, unit: str = "") -> str:
+    most = of.one(annotated_types.MaxLen)
+    return f", at most {most.max_length}{unit}" if most else ""
+
+
+def _range(of: ApiType) -> str:
+    least, most = of.one(annotated_types.Ge), of.one(annotated_types.Le)
+    if least and most:
+        return f", {least.ge} to {most.le}"
+    return f", at least {least.ge}" if least else ""
 
 
 def _default_words(default: Any) -> str:
     if default is None:
         return ""
-    if isinstance(default, (bool, dict)):
-        return f"`{yaml.safe_dump(default, default_flow_style=True, width=1000).removesuffix('...').strip()}`"
-    return f"`{default}`" if default != "" else ""
+    flow = yaml.safe_dump([default], default_flow_style=True, width=1000).strip()
+    return f"`{flow[1:-1]}`" if default != "" else ""
 
 
 def _refusals(model: type[ApiModel]) -> str:

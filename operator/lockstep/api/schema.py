@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
 
-from lockstep.api import durations, quantities, times
+from lockstep.api import quantities, times
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,6 @@ class StatusModel(ApiModel):
         return cls.model_validate(raw or {})
 
 
-def _checked_duration(text: str) -> str:
-    durations.parse_duration(text)
-    return text
-
-
 def _checked_quantity(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError(f"{value!r} is not a quantity: {quantities.QUANTITY_REMEDY}")
@@ -110,17 +105,6 @@ def _checked_quantity(value: Any) -> Any:
         raise ValueError(f"{value!r} is negative: {quantities.QUANTITY_REMEDY}")
     return str(value)
 
-
-Duration = Annotated[
-    str,
-    Field(max_length=durations.DURATION_MAX_LENGTH),
-    Rule(
-        f"size(self) >= {durations.DURATION_MIN_LENGTH} && self.matches('{durations.DURATION_PATTERN}')",
-        durations.DURATION_REMEDY,
-    ),
-    AfterValidator(_checked_duration),
-]
-"""A duration as people write it, e.g. 48h or 2d."""
 
 Size = Annotated[
     str,

@@ -30,7 +30,7 @@ from lockstep.core.stopping import (
     finish,
 )
 from lockstep.core.tunables import Mode, Tunables
-from lockstep.core.validation import validate
+from lockstep.core.validation import KnownNames, validate
 
 DRY_RUN_AGAIN_AFTER = 60.0
 """Seconds after which a refusal by the API server is put to it again: quotas and accounts get mended."""
@@ -86,7 +86,7 @@ def _4_refuse_what_cannot_run(draft: Draft) -> bool:
     if draft.phase not in (Phase.PENDING, Phase.SUSPENDED):
         draft.condition("Accepted", True, "Accepted", "the spec is valid")
         return False
-    problems = validate(draft.spec, draft.snapshot.namespace_labels)
+    problems = validate(draft.spec, draft.snapshot.namespace_labels, KnownNames.of(draft.tunables))
     if problems:
         words = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
         draft.condition("Accepted", False, "InvalidSpec", words)

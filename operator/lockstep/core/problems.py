@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from lockstep.api import names
+from lockstep.api.run_spec import TrainingRunSpec
 
 _RENDEZVOUS = frozenset(
     {
@@ -42,6 +43,16 @@ class Problem:
 def allows_privileges(namespace_labels: Mapping[str, str]) -> bool:
     """Whether an administrator has opened this namespace to pods that reach into their node."""
     return namespace_labels.get(names.LABEL_ALLOW_PRIVILEGED) == "true"
+
+
+def lockstep_mounts(spec: TrainingRunSpec) -> frozenset[str]:
+    """Where Lockstep mounts volumes of its own into the training container."""
+    paths = {names.WORKER_MOUNT, names.WORKER_SCRATCH, names.TOKEN_MOUNT, "/dev/shm"}
+    if spec.checkpoint is not None and spec.checkpoint.shared is not None:
+        paths.add(names.SHARED_CHECKPOINTS_MOUNT)
+    if spec.checkpoint is not None and spec.checkpoint.local is not None:
+        paths.add(names.LOCAL_CHECKPOINTS_MOUNT)
+    return frozenset(paths)
 
 
 def reserved_variable(name: str) -> bool:

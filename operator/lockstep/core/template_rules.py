@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.api import names
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.core.problems import Problem, reserved_variable
+from lockstep.core.problems import Problem, lockstep_mounts, reserved_variable
 
 _TEMPLATE = "spec.podTemplate"
 _POD = f"{_TEMPLATE}.spec"
@@ -35,6 +35,11 @@ _NEVER_IN_TRAINER = {
     "restartPolicy": "Lockstep restarts ranks itself; leave it out",
 }
 _CONTAINER_LISTS = ("containers", "initContainers")
+_LISTS_IN_POD = (*_CONTAINER_LISTS, "volumes", "tolerations", "imagePullSecrets")
+_LISTS_IN_CONTAINER = ("env", "envFrom", "volumeMounts", "ports")
+_OWN_ANNOTATIONS = frozenset(
+    {"cluster-autoscaler.kubernetes.io/safe-to-evict", "kubectl.kubernetes.io/default-container"}
+)
 
 
 def template_problems(spec: TrainingRunSpec, privileges_allowed: bool) -> Iterator[Problem]:
@@ -47,6 +52,7 @@ def template_problems(spec: TrainingRunSpec, privileges_allowed: bool) -> Iterat
         yield Problem(_TEMPLATE, "metadata and spec are objects; write spec: {nodeSelector: {...}}, for example")
         return
     yield from _metadata(metadata)
+    yield from _no_lists(pod, _LISTS_IN_POD, _POD)
     yield from _said_elsewhere(spec, pod)
     yield from _volumes(spec, pod, privileges_allowed)
     if pod.get("hostIPC") and not privileges_allowed:
@@ -54,6 +60,7 @@ def template_problems(spec: TrainingRunSpec, privileges_allowed: bool) -> Iterat
     for kind in _CONTAINER_LISTS:
         for index, container in enumerate(_objects(pod.get(kind))):
             path = f"{_POD}.{kind}[{index}]"
+            yield from _no_lists(container, _LISTS_IN_CONTAINER, path)
             if kind == "containers" and not container.get("name"):
                 yield Problem(f"{path}.name", f"is missing; {names.CONTAINER_NAME} is the training container")
             if kind == "containers" and container.get("name") == names.CONTAINER_NAME:
@@ -67,14 +74,24 @@ def _metadata(metadata: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(f"{_TEMPLATE}.metadata.{name}", "Lockstep names its pods; only labels and annotations go here")
     for kind in ("labels", "annotations"):
         for key in _object(metadata.get(kind)) or {}:
-            if key.startswith(f"{names.GROUP}/") or key == names.MANAGED_BY_LABEL:
+            if key.startswith(f"{names.GROUP}/") or key == names.MANAGED_BY_LABEL or key in _OWN_ANNOTATIONS:
                 yield Problem(f"{_TEMPLATE}.metadata.{kind}[{key}]", "is Lockstep's own; choose another key")
+
+
+def _no_lists(owner: Mapping[str, Any], lists: tuple[str, ...], path: str) -> Iterator[Problem]:
+    """Yield what should be a list of objects and is not: it would be lost in the merge, and no dry run see it."""
+    for name in lists:
+        value = owner.get(name)
+        if value is not None and len(_objects(value)) != (len(value) if isinstance(value, list) else -1):
+            yield Problem(f"{path}.{name}", "is a list of objects; write - in front of each")
 
 
 def _said_elsewhere(spec: TrainingRunSpec, pod: Mapping[str, Any]) -> Iterator[Problem]:
     for name, why in _NEVER_IN_POD.items():
         if name in pod:
             yield Problem(f"{_POD}.{name}", why)
+    if "dnsPolicy" in pod and spec.network == "Host":
+        yield Problem(f"{_POD}.dnsPolicy", "is ClusterFirstWithHostNet on the node's network; use dnsConfig")
     if "serviceAccountName" in pod and spec.service_account_name is not None:
         yield Problem(f"{_POD}.serviceAccountName", "is set in spec.serviceAccountName too; keep that one")
     pull_secrets = {secret.name for secret in spec.image_pull_secrets}
@@ -106,8 +123,7 @@ def _trainer(spec: TrainingRunSpec, trainer: Mapping[str, Any], path: str) -> It
     for index, variable in enumerate(_objects(trainer.get("env"))):
         if reserved_variable(str(variable.get("name", ""))):
             yield Problem(f"{path}.env[{index}]", f"{variable['name']} is set by Lockstep at every start; leave it out")
-    mounts = {volume.mount_path.rstrip("/") for volume in spec.volumes}
-    mounts |= {names.WORKER_MOUNT, names.WORKER_SCRATCH, names.TOKEN_MOUNT, "/dev/shm"}
+    mounts = lockstep_mounts(spec) | {volume.mount_path.rstrip("/") for volume in spec.volumes}
     for index, mount in enumerate(_objects(trainer.get("volumeMounts"))):
         if str(mount.get("mountPath", "")).rstrip("/") in mounts:
             yield Problem(f"{path}.volumeMounts[{index}].mountPath", "is mounted already; choose another path")

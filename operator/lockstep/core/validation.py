@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from lockstep.api import names
 from lockstep.api.quantities import parse_quantity
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.core.problems import Problem, allows_privileges, reserved_variable
+from lockstep.core.launchers import launcher_of
+from lockstep.core.problems import Problem, allows_privileges, lockstep_mounts, reserved_variable
 from lockstep.core.template_rules import template_problems
+from lockstep.core.tunables import Tunables
 
 _PLAIN_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
-_OWN_MOUNTS = (names.WORKER_MOUNT, names.WORKER_SCRATCH, names.TOKEN_MOUNT, "/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,11 @@ class KnownNames:
     levels: Collection[str] | None = None
     gpu_types: Collection[str] | None = None
     storages: Collection[str] | None = None
+
+    @classmethod
+    def of(cls, tunables: Tunables) -> Self:
+        """The names that the operator was configured with."""
+        return cls(tunables.topology_levels, tunables.gpu_types, tunables.gang.local_storages)
 
 
 def validate(
@@ -39,6 +46,7 @@ def validate(
         *_volumes(spec, allowed),
         *_placement(spec),
         *_unknown_names(spec, known or KnownNames()),
+        *launcher_of(spec).problems(spec),
         *template_problems(spec, allowed),
     ]
 
@@ -63,11 +71,7 @@ def _environment(spec: TrainingRunSpec) -> Iterator[Problem]:
 
 def _volumes(spec: TrainingRunSpec, privileges_allowed: bool) -> Iterator[Problem]:
     mounts = Counter(volume.mount_path.rstrip("/") for volume in spec.volumes)
-    taken = set(_OWN_MOUNTS)
-    if spec.checkpoint is not None and spec.checkpoint.shared is not None:
-        taken.add(names.SHARED_CHECKPOINTS_MOUNT)
-    if spec.checkpoint is not None and spec.checkpoint.local is not None:
-        taken.add(names.LOCAL_CHECKPOINTS_MOUNT)
+    taken = lockstep_mounts(spec)
     for index, volume in enumerate(spec.volumes):
         path = volume.mount_path.rstrip("/")
         if path in taken:
