@@ -13,6 +13,7 @@ from lockstep.api.run_status import AssignmentStatus, StartMembers
 from lockstep.core.plan import EnsureConfigMap
 from lockstep.core.ranges import format_ranges
 
+ASSIGNMENT_KEY = "assignment.json"
 INLINE_LIMIT = 16 * 1024
 """Bytes of node names and incarnations that status itself may hold."""
 
@@ -121,7 +122,7 @@ def spilled(
             "ownerReferences": [{"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "name": run, "uid": run_uid}],
         },
         "immutable": True,
-        "data": {"assignment.json": content},
+        "data": {ASSIGNMENT_KEY: content},
     }
     return assignment.model_copy(update={"config_map": name}), EnsureConfigMap(namespace, name, body)
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from lockstep.api.names import pod_name
 from lockstep.core.draft import Draft
 from lockstep.core.evidence import Loss, LossKind
-from lockstep.core.gang import pod_body
+from lockstep.core.gang import template_for, worker_config_map
 from lockstep.core.plan import CreatePod
 from lockstep.core.recovery import replace
 from lockstep.core.snapshot import WorkerPhase
@@ -47,12 +47,15 @@ def desire_pods(draft: Draft) -> None:
             draft.delete(pod, "superseded")
     if draft.status.start is not None and draft.status.start.attempt == draft.status.attempt:
         return  # past the barrier a missing pod is a loss, and comes back as the next incarnation
-    for slot in draft.slot_range():
+    missing = [slot for slot in draft.slot_range() if assignment.nodes[slot] and draft.pod(slot) is None]
+    if not missing:
+        return
+    template = template_for(draft.run, draft.status, draft.tunables)
+    draft.config_maps.append(worker_config_map(draft.run.namespace, draft.tunables.gang))
+    for slot in missing:
         node, incarnation = assignment.nodes[slot], assignment.incarnations[slot]
         name = pod_name(draft.run.name, draft.run.uid, slot, incarnation)
-        if not node or draft.pod(slot) is not None or name in draft.snapshot.unbound_creates:
-            continue
-        body = pod_body(draft.run, draft.status, draft.tunables, slot, incarnation, node)
+        body = template.pod_body(slot, incarnation, node)
         draft.creates.append(CreatePod(draft.run.namespace, name, slot, incarnation, node, body))
 
 
@@ -72,13 +75,13 @@ def enforce_deadlines(draft: Draft, reached: list[SlotStage]) -> None:
             late.append((at, "NotScheduled" if at.stage is Stage.SCHEDULING else "LaunchDeadline", ""))
         elif at.deadline is not None:
             draft.wake(at.deadline)
-    if any(at.stage is Stage.VACANT for at, _, _ in late):
-        missing = [draft.rank(at.slot) for at, _, _ in late if at.stage is Stage.VACANT]
+    hopeless = next((at for at, _, _ in late if at.stage in (Stage.VACANT, Stage.CREATING)), None)
+    if hopeless is not None:
+        why = hopeless.detail if hopeless.stage is Stage.CREATING else draft.status.queue.message
         begin_stop(
             draft,
             REQUEUED,
-            f"no node was found for rank {', '.join(map(str, missing))} "
-            f"within {draft.tunables.deadlines.vacant:.0f} s ({draft.status.queue.message or 'none is free'})",
+            f"rank {draft.rank(hopeless.slot)}: {hopeless.stage.value}, too long by now ({why or 'no node is free'})",
         )
         return
     found = []
@@ -99,7 +102,11 @@ def _stage(draft: Draft, slot: int) -> SlotStage:
         return SlotStage(slot, Stage.VACANT, since + limits.vacant)
     pod = draft.pod(slot)
     if pod is None:
-        return SlotStage(slot, Stage.CREATING, None)
+        name = pod_name(draft.run.name, draft.run.uid, slot, assignment.incarnations[slot])
+        refused = draft.snapshot.refused_creates.get(name)
+        if refused is None:
+            return SlotStage(slot, Stage.CREATING, None)
+        return SlotStage(slot, Stage.CREATING, refused.since + limits.scheduled, refused.message)
     detail = ": ".join(filter(None, (pod.reason, pod.message)))
     if not pod.bound:
         return SlotStage(slot, Stage.SCHEDULING, pod.created_at + limits.scheduled, detail)

@@ -1,0 +1,199 @@
+"""Carries out plans: the status first, then what rests on it.
+
+If the process dies between any two lines here, the next leader decides again from what was written
+and arrives at the rest of the plan.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import orjson
+
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.controller.clock import Clock
+from lockstep.controller.events import EventRecorder
+from lockstep.controller.kube import ApiError, KubeClient, KubeError, UnknownOutcome
+from lockstep.controller.patches import dump_status, merge_patch
+from lockstep.controller.reports import ReportBook
+from lockstep.controller.resources import CONFIG_MAPS, PODS, RUNS
+from lockstep.controller.store import Store
+from lockstep.core.plan import ClusterPlan, CreatePod, DeletePod, EnsureConfigMap, Plan, StatusWrite
+from lockstep.core.snapshot import DryRunResult, RefusedCreate, RunView
+
+log = logging.getLogger("lockstep.execute")
+_CONCURRENT_ADMISSIONS = 64
+_REFRESH_PAUSE = 1.0
+
+
+class StaleError(Exception):
+    """The object has changed since the plan was made: decide again on what is there now."""
+
+
+class Executor:
+    """Does what plans say, and nothing else."""
+
+    def __init__(self, kube: KubeClient, store: Store, book: ReportBook, events: EventRecorder, clock: Clock) -> None:
+        self._kube = kube
+        self._store = store
+        self._book = book
+        self._events = events
+        self._tallies = tallies
+        self._clock = clock
+        self._settling: set[asyncio.Task[None]] = set()
+
+    async def run_plan(self, run: RunView, plan: Plan) -> None:
+        """Carry out a run's plan. Raises StaleError, or a KubeError that is worth another try."""
+        for config_map in plan.config_maps:
+            await self._ensure_config_map(config_map)
+        if plan.status is not None:
+            await self._write_status(run, plan.status)
+        if plan.directive is not None:
+            self._book.set_directive(run.uid, plan.directive)
+        for event in plan.events:
+            self._events.run_event(run, event)
+            _log_decision(run, (plan.status or run.status).attempt, event.reason, event.note)
+        if plan.dry_run is not None:
+            answer = await self._dry_run(run.namespace, plan.dry_run.generation, plan.dry_run.body)
+            self._store.set_dry_run(run.uid, answer)
+        await _all_of(
+            [
+                *(self._delete(pod) for pod in plan.deletes),
+                *(self._create(run, pod) for pod in plan.creates),
+            ]
+        )
+
+    async def cluster_plan(self, plan: ClusterPlan) -> None:
+        """Carry out an admission pass: all nodes are booked before the first write is on its way."""
+        for write in plan.writes:
+            self._store.book_in_flight(write.uid, write.nodes)
+        gate = asyncio.Semaphore(_CONCURRENT_ADMISSIONS)
+
+        async def admitted(write: StatusWrite) -> None:
+            async with gate:
+                await self._admit(write)
+
+        await _all_of([admitted(write) for write in plan.writes])
+
+    async def delete_pods(self, pods: list[DeletePod]) -> None:
+        """Delete pods whose run is gone."""
+        await _all_of([self._delete(pod) for pod in pods])
+
+    async def _admit(self, write: StatusWrite) -> None:
+        run = self._store.run_by_uid(write.uid)
+        settled = True
+        try:
+            if run is None or run.resource_version != write.resource_version:
+                return  # it has changed since: another pass will see
+            for config_map in write.config_maps:
+                await self._ensure_config_map(config_map)
+            await self._write_status(run, write.status)
+            for event in write.events:
+                self._events.run_event(run, event)
+                _log_decision(run, write.status.attempt, event.reason, event.note)
+        except UnknownOutcome as unknown:
+            settled = False
+            assert run is not None
+            task = asyncio.create_task(self._book_until_known(run, unknown.settles_at))
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
+        except StaleError:
+            pass
+        finally:
+            if settled:
+                self._store.release_in_flight(write.uid)
+
+    async def _book_until_known(self, run: RunView, settles_at: float) -> None:
+        """The nodes stay booked until a quorum read, begun late enough, shows what became of the write."""
+        await self._clock.sleep(settles_at - self._clock.now())
+        while True:
+            try:
+                await self._refresh(run)
+                break
+            except KubeError as error:
+                log.warning("the result of an admission is not known yet: %s", error)
+                await self._clock.sleep(_REFRESH_PAUSE)
+        self._store.release_in_flight(run.uid)
+
+    async def _write_status(self, run: RunView, status: TrainingRunStatus) -> None:
+        patch = merge_patch(dump_status(run.status), dump_status(status))
+        try:
+            reply = await self._kube.patch_status(
+                RUNS, run.name, run.namespace, uid=run.uid, resource_version=run.resource_version, patch=patch
+            )
+        except ApiError as error:
+            if error.status in (404, 409):
+                await self._refresh(run)
+                raise StaleError from error
+            raise
+        self._store.apply_run(orjson.loads(reply), status.assignment)
+        self._tallies.status_written(run.status, status)
+
+    async def _refresh(self, run: RunView) -> None:
+        """Read the run from a quorum; that it is gone is for the watch and the list-diff to establish."""
+        try:
+            self._store.apply_run(orjson.loads(await self._kube.get(RUNS, run.name, run.namespace)))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    async def _ensure_config_map(self, wanted: EnsureConfigMap) -> None:
+        try:
+            await self._kube.create(CONFIG_MAPS, wanted.body, wanted.namespace)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+
+    async def _dry_run(self, namespace: str, generation: int, body: Any) -> DryRunResult:
+        try:
+            await self._kube.create(PODS, body, namespace, dry_run=True)
+        except ApiError as error:
+            if error.status == 429 or error.status >= 500:
+                raise
+            return DryRunResult(generation, False, error.message, self._clock.now())
+        return DryRunResult(generation, True, "", self._clock.now())
+
+    async def _create(self, run: RunView, pod: CreatePod) -> None:
+        try:
+            reply = await self._kube.create(PODS, pod.body, pod.namespace)
+        except ApiError as error:
+            if error.reason == "AlreadyExists":
+                await self._recognise(run, pod)
+                return
+            refused = RefusedCreate(self._clock.now(), error.message)
+            if self._store.note_refused_create(run.uid, pod.name, refused):
+                self._events.warn(run, "PodRefused", "CreatePod", f"pod {pod.name}: {error.message}")
+            raise
+        self._store.apply_pod(reply)
+
+    async def _recognise(self, run: RunView, pod: CreatePod) -> None:
+        """A pod of this name exists: ours from a creation whose answer was lost, or somebody else's."""
+        reply = await self._kube.get(PODS, pod.name, pod.namespace)
+        owners = orjson.loads(reply)["metadata"].get("ownerReferences", [])
+        if any(owner.get("uid") == run.uid for owner in owners):
+            self._store.apply_pod(reply)
+            return
+        message = f"a pod {pod.name} that is not of this run is in the way; delete or rename it"
+        refused = RefusedCreate(self._clock.now(), message)
+        if self._store.note_refused_create(run.uid, pod.name, refused):
+            self._events.warn(run, "PodNameConflict", "CreatePod", message)
+        raise ApiError(409, "AlreadyExists", message)
+
+    async def _delete(self, pod: DeletePod) -> None:
+        reply = await self._kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, grace=pod.grace)
+        if reply is not None:
+            self._store.apply_pod(reply)
+        log.info("deleted pod", extra={"pod": f"{pod.namespace}/{pod.name}", "cause": pod.reason})
+
+
+async def _all_of(work: list[Coroutine[Any, Any, None]]) -> None:
+    """Run everything to its end, then raise the first error: one bad pod must not hold up the others."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+def _log_decision(run: RunView, attempt: int, action: str, note: str) -> None:
+    log.info(note, extra={"run": run.key, "uid": run.uid, "attempt": attempt, "action": action})

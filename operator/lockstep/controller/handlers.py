@@ -1,0 +1,103 @@
+"""Our own kinds, watched by kopf: event -> store -> queue, and no more.
+
+Only ``on.event`` is used: no finalizer, no annotation, no state of kopf's on anybody's object. An
+object deleted while a watch was down is never reported by kopf, so both kinds are listed and compared
+with the store after every reconnect and each minute.
+"""
+
+import asyncio
+import logging
+import os
+from typing import Any
+
+import kopf
+
+from lockstep.api import names
+from lockstep.controller.clock import Clock
+from lockstep.controller.kube import KubeClient, KubeError
+from lockstep.controller.resources import QUEUES, RUNS
+from lockstep.controller.store import Store
+
+log = logging.getLogger("lockstep.handlers")
+_LIST_EVERY = 60.0
+_RETRY_AFTER = 2.0
+
+
+class OwnKinds:
+    """Keeps the store's runs and queues equal to the cluster's."""
+
+    def __init__(self, store: Store, kube: KubeClient, clock: Clock) -> None:
+        self._store = store
+        self._kube = kube
+        self._clock = clock
+        self._relisted = asyncio.Event()
+        self.last_heard = clock.monotonic()
+
+    async def watch(self) -> None:
+        """Run kopf until cancelled."""
+        await kopf.operator(registry=self._registry(), settings=_settings(), standalone=True, clusterwide=True)
+
+    async def compare(self) -> None:
+        """List both kinds each minute, and soon after kopf's watch has begun anew."""
+        while True:
+            await self._clock.wait(self._relisted, _LIST_EVERY)
+            self._relisted.clear()
+            try:
+                await self.list_now()
+            except KubeError as error:
+                log.warning("cannot list our own kinds: %s", error)
+                await self._clock.sleep(_RETRY_AFTER)
+                self._relisted.set()
+
+    async def list_now(self) -> None:
+        """Make the store equal to a quorum list. Raises KubeError."""
+        begun = self._clock.monotonic()
+        runs, version = await self._kube.list_all(RUNS)
+        queues, queue_version = await self._kube.list_all(QUEUES)
+        self._store.replace_runs(runs, version, begun)
+        self._store.replace_queues(queues, queue_version)
+        self.last_heard = self._clock.monotonic()
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+
+        @kopf.on.login(registry=registry)
+        def _(**kwargs: Any) -> kopf.ConnectionInfo | None:
+            if os.environ.get("KUBECONFIG"):
+                return kopf.login_with_kubeconfig(**kwargs)
+            return kopf.login_with_service_account(**kwargs)
+
+        @kopf.on.event(names.GROUP, names.VERSION, names.RUNS, registry=registry)
+        async def _(type: str | None, event: Any, **_: Any) -> None:  # noqa: A002 - kopf's name
+            self._heard(type)
+            if type == "DELETED":
+                meta = event["object"]["metadata"]
+                self._store.remove_run(meta["namespace"], meta["name"], meta["uid"])
+            else:
+                self._store.apply_run(event["object"])
+
+        @kopf.on.event(names.GROUP, names.VERSION, names.QUEUES, registry=registry)
+        async def _(type: str | None, event: Any, **_: Any) -> None:  # noqa: A002 - kopf's name
+            self._heard(type)
+            if type == "DELETED":
+                self._store.remove_queue(event["object"])
+            else:
+                self._store.apply_queue(event["object"])
+
+        return registry
+
+    def _heard(self, kind: str | None) -> None:
+        self.last_heard = self._clock.monotonic()
+        if kind is None:  # part of a list: the watch has just begun, or begun again
+            self._relisted.set()
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.peering.standalone = True
+    settings.watching.inactivity_timeout = 70
+    settings.queueing.error_delays = (1, 2, 5, 10)
+    settings.networking.enforce_retry_after = True
+    return settings

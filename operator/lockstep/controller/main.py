@@ -1,0 +1,291 @@
+"""The operator process: wires the parts together, leads when it holds the lease, ends when it loses it.
+
+Newcomers: events come in through ``handlers`` and ``informer``, end in ``store`` and become keys in
+``workqueue``; ``reconcile`` takes a key, asks the pure ``core.decide`` and gives the Plan to ``execute``.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+import uvloop
+
+from lockstep.api import names
+from lockstep.controller.clock import SystemClock
+from lockstep.controller.config import ConfigError, OperatorConfig, load
+from lockstep.controller.credentials import load_credentials
+from lockstep.controller.election import Election, LostLeadershipError
+from lockstep.controller.events import EventRecorder
+from lockstep.controller.execute import Executor
+from lockstep.controller.gangs import StoredGangs
+from lockstep.controller.handlers import OwnKinds
+from lockstep.controller.health import Health, application
+from lockstep.controller.informer import Informer
+from lockstep.controller.kube import ApiError, KubeClient
+from lockstep.controller.listener import Listener
+from lockstep.controller.logs import configure_logging
+from lockstep.controller.metrics import Metrics, Sources
+from lockstep.controller.parse import parse_namespace, parse_node, parse_pod
+from lockstep.controller.reconcile import Reconciler
+from lockstep.controller.reports import ReportBook
+from lockstep.controller.resources import NAMESPACES, NODES, PODS, SECRETS
+from lockstep.controller.store import Store
+from lockstep.controller.tallies import Tallies
+from lockstep.controller.tls import SECRET_NAME, Material, SecretStore, ensure_material, server_context
+from lockstep.controller.trust import TokenReviews
+from lockstep.controller.workerapi import WorkerApi
+from lockstep.controller.workqueue import WorkQueue, run_key
+from lockstep.core.gang_settings import GangSettings
+from lockstep.core.tunables import Tunables
+
+log = logging.getLogger("lockstep.main")
+_RESYNC_EVERY = 300.0
+_SYNC_POLL = 0.05
+
+
+class Operator:
+    """One operator process."""
+
+    def __init__(self, config: OperatorConfig, kubeconfig: str | None) -> None:
+        self.config = config
+        self.clock = SystemClock()
+        self.kube = KubeClient(lambda: load_credentials(kubeconfig), self.clock)
+        self.queue = WorkQueue(self.clock)
+        self.store = Store(self.queue, self.clock)
+        self.book = ReportBook(self.clock, self._report_changed)
+        self.instance = f"{config.identity or socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        self.election = Election(
+            self.kube,
+            self.clock,
+            namespace=config.namespace,
+            name=config.lease_name,
+            identity=self.instance,
+        )
+        self.kube.write_guard = self.election.check
+        self.events = EventRecorder(self.kube, self.clock, self.instance)
+        self.tallies = Tallies()
+        self.tunables = Tunables()
+        self.reconciler = Reconciler(
+            kube=self.kube,
+            store=self.store,
+            book=self.book,
+            queue=self.queue,
+            executor=Executor(self.kube, self.store, self.book, self.events, self.tallies, self.clock),
+            clock=self.clock,
+            tunables=lambda: self.tunables,
+        )
+        self.own_kinds = OwnKinds(self.store, self.kube, self.clock)
+        self.informers: tuple[Informer[Any], ...] = (
+            Informer(
+                "gang-pods", self.kube, self.clock, PODS, parse_pod, self.store.gang_pods, labels=names.LABEL_RUN_UID
+            ),
+            Informer(
+                "other-pods",
+                self.kube,
+                self.clock,
+                PODS,
+                parse_pod,
+                self.store.other_pods,
+                labels=f"!{names.LABEL_RUN_UID}",
+                fields="spec.nodeName!=",
+            ),
+            Informer("nodes", self.kube, self.clock, NODES, parse_node, self.store.nodes),
+            Informer("namespaces", self.kube, self.clock, NAMESPACES, parse_namespace, self.store.namespaces),
+        )
+        self.acts = False  # leads, and has listed everything since
+
+    async def run(self) -> None:
+        """Serve until cancelled or until leadership is lost. Raises what made it impossible to go on."""
+        async with self.kube:
+            material = await self._worker_tls()
+            self.tunables = self.config.tunables(
+                GangSettings(
+                    operator_url=self.config.worker_url,
+                    worker_source=resources.files("lockstep.worker").joinpath("worker.py").read_text(),
+                    ca_certificate=material.ca_bundle,
+                    local_storages=self.config.local_storage,
+                    priority_class=self.config.priority_class or names.GANG_PRIORITY_CLASS,
+                )
+            )
+            gangs = StoredGangs(self.store)
+            reviews = TokenReviews(self.kube.post, gangs, self.clock)
+            workers = WorkerApi(
+                reviews=reviews,
+                gangs=gangs,
+                book=self.book,
+                clock=self.clock,
+                epoch=lambda: self.election.epoch if self.acts and self.election.is_leading() else None,
+                heartbeat_seconds=self.tunables.heartbeat_seconds,
+            )
+            metrics = Metrics(self._sources(workers, reviews), self.tallies)
+            health = Health(
+                leading=self.election.is_leading,
+                oldest_due_age=self.queue.oldest_due_age,
+                informer_ages=self._informer_ages,
+            )
+            async with contextlib.AsyncExitStack() as stack:
+                listener = await Listener.open(
+                    workers.application(),
+                    self.config.worker_listen,
+                    self.config.worker_port,
+                    server_context(material),
+                )
+                stack.push_async_callback(listener.close)
+                probes = await Listener.open(
+                    application(health, metrics), self.config.metrics_listen, self.config.metrics_port
+                )
+                stack.push_async_callback(probes.close)
+                log.info("listening", extra={"workers": listener.port, "metrics": probes.port})
+                await self._serve()
+
+    async def _serve(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self.informers:
+                tasks.create_task(informer.run(), name=informer.name)
+            tasks.create_task(self.own_kinds.watch(), name="kopf")
+            tasks.create_task(self.own_kinds.compare(), name="list-diff")
+            tasks.create_task(self.events.post_all(), name="events")
+            tasks.create_task(self._lead(), name="lead")
+
+    async def _lead(self) -> None:
+        await self.election.acquire()
+        log.info("leading", extra={"identity": self.instance, "epoch": list(self.election.epoch)})
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.election.hold(), name="lease")
+            tasks.create_task(self._act(), name="act")
+
+    async def _act(self) -> None:
+        """Runs are listed after the pods: a run's status is then never older than the pods it is held against."""
+        for informer in self.informers:
+            await informer.synced.wait()
+        await self.own_kinds.list_now()
+        while not self.store.synced:
+            await self.clock.sleep(_SYNC_POLL)
+        self.reconciler.lead()
+        self.acts = True
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.queue.run(self.reconciler.reconcile, self.config.reconcile_workers))
+            tasks.create_task(self._resync())
+
+    async def _resync(self) -> None:
+        while True:
+            await self.clock.sleep(_RESYNC_EVERY)
+            self.store.touch_all()
+            self.book.retain(self.store.runs.uids())
+
+    def _report_changed(self, run_uid: str) -> None:
+        run = self.store.run_by_uid(run_uid)
+        if run is not None:
+            self.queue.add(run_key(run.namespace, run.name), urgent=True)
+
+    def _informer_ages(self) -> Mapping[str, float]:
+        now = self.clock.monotonic()
+        ages = {
+            informer.name: now - informer.last_heard if informer.synced.is_set() else float("inf")
+            for informer in self.informers
+        }
+        return {**ages, "own-kinds": now - self.own_kinds.last_heard}
+
+    def _sources(self, workers: WorkerApi, reviews: TokenReviews) -> Sources:
+        return Sources(
+            runs=lambda: self.store.runs,
+            summary=self.book.summary,
+            workers=self.book.worker_count,
+            leading=self.election.is_leading,
+            queue_depth=lambda: len(self.queue),
+            queue_failing=lambda: self.queue.failing,
+            oldest_due_age=self.queue.oldest_due_age,
+            informer_ages=self._informer_ages,
+            api_requests=self.kube.requests,
+            worker_requests=workers.answered,
+            token_reviews=reviews.outcomes,
+        )
+
+    async def _worker_tls(self) -> Material:
+        namespace = self.config.namespace
+
+        async def read() -> Mapping[str, Any] | None:
+            try:
+                return dict(orjson.loads(await self.kube.get(SECRETS, SECRET_NAME, namespace)))
+            except ApiError as error:
+                if error.status == 404:
+                    return None
+                raise
+
+        async def create(body: Mapping[str, Any]) -> bool:
+            return await _unless_conflict(self.kube.create(SECRETS, body, namespace, guarded=False))
+
+        async def replace(body: Mapping[str, Any]) -> bool:
+            return await _unless_conflict(self.kube.replace(SECRETS, SECRET_NAME, body, namespace, guarded=False))
+
+        host = urlsplit(self.config.worker_url).hostname
+        hosts = [host] if host else []
+        return await ensure_material(
+            SecretStore(read, create, replace),
+            namespace,
+            [*hosts, *(h for h in self.config.worker_hosts if h not in hosts)],
+            self.clock.now(),
+        )
+
+
+async def _unless_conflict(write: Any) -> bool:
+    try:
+        await write
+    except ApiError as error:
+        if error.status == 409:
+            return False
+        raise
+    return True
+
+
+async def _run_until_signalled(operator: Operator) -> int:
+    loop = asyncio.get_running_loop()
+    main = asyncio.ensure_future(operator.run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, main.cancel)
+    try:
+        await main
+    except asyncio.CancelledError:
+        await operator.election.release()
+        return 0
+    except BaseExceptionGroup as group:
+        lost, rest = group.split(LostLeadershipError)
+        if lost is not None:
+            # Whatever this process still has in hand must not reach the API server.
+            log.error("leadership is lost: this process ends")
+            os._exit(3)
+        raise rest if rest is not None else group from None
+    return 1
+
+
+def main() -> None:
+    """Entry point of ``lockstep-operator``."""
+    parser = argparse.ArgumentParser(prog="lockstep-operator", description=__doc__.partition("\n")[0])
+    parser.add_argument("--config", help="YAML file; see docs/configuration.md")
+    parser.add_argument("--kubeconfig", help="kubeconfig file; the pod's service account when left out")
+    parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    arguments = parser.parse_args()
+    configure_logging(arguments.log_level)
+    try:
+        config = load(arguments.config)
+    except ConfigError as error:
+        sys.exit(f"lockstep-operator: {error}")
+    if arguments.kubeconfig:
+        os.environ["KUBECONFIG"] = arguments.kubeconfig  # kopf reads it too
+    kubeconfig = arguments.kubeconfig or os.environ.get("KUBECONFIG") or None
+    sys.exit(uvloop.run(_run_until_signalled(Operator(config, kubeconfig))))
+
+
+if __name__ == "__main__":
+    main()
