@@ -72,6 +72,12 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.shmSize",
         "write a size as 512Mi, 200Gi or 2Ti",
     ),
+    "a negative resource as a string": (
+        spec(resourcesPerNode={"memory": "-1Gi"}),
+        "spec.resourcesPerNode[memory]",
+        "write a quantity",
+    ),
+    "a size without a unit": (spec(shmSize="200"), "spec.shmSize", "write a size as 512Mi, 200Gi or 2Ti"),
     "a size as a bare number": (spec(shmSize=200), "spec.shmSize", "must be of type string"),
     "a launcher that does not exist": (
         spec(launcher={"type": "torchrun"}),

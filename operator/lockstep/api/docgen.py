@@ -68,7 +68,8 @@ def _row(field: ApiField, changes: bool) -> list[str]:
     if changes:
         when = field.type.one(Changeable)
         cells.append(when.value if when else "")
-    return [cell.replace("|", "\\|") for cell in (*cells, field.description)]
+    meaning = field.description.replace("<", "&lt;")
+    return [cell.replace("|", "\\|") for cell in (*cells, meaning)]
 
 
 def _type_words(of: ApiType) -> str:

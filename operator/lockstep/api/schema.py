@@ -109,7 +109,7 @@ def _checked_quantity(value: Any) -> Any:
 Size = Annotated[
     str,
     Field(max_length=32),
-    Rule(f"self.matches(r'{quantities.QUANTITY_PATTERN}')", "write a size as 512Mi, 200Gi or 2Ti"),
+    Rule(f"self.matches(r'{quantities.SIZE_PATTERN}')", "write a size as 512Mi, 200Gi or 2Ti"),
     AfterValidator(_checked_quantity),
 ]
 """An amount of bytes, always with its unit."""
@@ -117,7 +117,7 @@ Size = Annotated[
 Quantity = Annotated[
     str,
     IntOrString(),
-    Rule("type(self) == int ? self >= 0 : isQuantity(self)", quantities.QUANTITY_REMEDY),
+    Rule("type(self) == int ? self >= 0 : isQuantity(self) && !self.startsWith('-')", quantities.QUANTITY_REMEDY),
     BeforeValidator(_checked_quantity),
 ]
 """An amount of any resource; a number in YAML reads as the string of it."""
