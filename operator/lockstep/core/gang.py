@@ -13,9 +13,8 @@ from typing import Any
 from lockstep.api import names
 from lockstep.api.core_shapes import Volume
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import ResolvedStatus
+from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
 from lockstep.api.schema import SpecModel
-from lockstep.api.v1alpha1 import TrainingRunStatus
 from lockstep.core import pod_template
 from lockstep.core.gang_settings import GangSettings
 from lockstep.core.launchers import launcher_of
@@ -38,7 +37,6 @@ class GangTemplate:
     run: str
     run_uid: str
     body: dict[str, Any]
-    trainer: int  # index of the training container
     terms: tuple[dict[str, Any], ...]  # required node affinity of the user, of which one must hold
 
     @property
@@ -58,15 +56,13 @@ class GangTemplate:
             },
         }
         spec = dict(self.body["spec"])
-        containers = list(spec["containers"])
-        trainer = dict(containers[self.trainer])
-        trainer["env"] = [
+        trainer, *sidecars = spec["containers"]  # merging keeps ours first
+        env = [
             {"name": "LOCKSTEP_SLOT", "value": str(slot)},
             {"name": "LOCKSTEP_INCARNATION", "value": str(incarnation)},
             *trainer["env"],
         ]
-        containers[self.trainer] = trainer
-        spec["containers"] = containers
+        spec["containers"] = [{**trainer, "env": env}, *sidecars]
         if node:
             spec["affinity"] = self._pinned(spec.get("affinity", {}), node)
         return {**self.body, "metadata": metadata, "spec": spec}
@@ -86,12 +82,10 @@ def template_for(run: RunView, status: TrainingRunStatus, tunables: Tunables) ->
     theirs = spec.pod_template or {}
     metadata = pod_template.merged(_metadata(run, settings), pod_template.section(theirs, "metadata"))
     pod_spec = _pod_spec(run, spec, resolved, settings, pod_template.section(theirs, "spec"))
-    index = next(i for i, c in enumerate(pod_spec["containers"]) if c["name"] == names.CONTAINER_NAME)
     return GangTemplate(
         run=run.name,
         run_uid=run.uid,
         body={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec},
-        trainer=index,
         terms=tuple(dict(term) for term in pod_template.affinity_terms(pod_spec)),
     )
 
@@ -305,7 +299,7 @@ def _volumes(
     mount("lockstep-shm", "/dev/shm", {"emptyDir": {"medium": "Memory", "sizeLimit": size}})
     checkpoint = spec.checkpoint
     if checkpoint is not None and checkpoint.local is not None:
-        directory = settings.local_storages[checkpoint.local.storage]
+        directory = settings.local_storages.get(checkpoint.local.storage, "")  # unknown ones are not accepted
         source = {"hostPath": {"path": directory, "type": "DirectoryOrCreate"}}
         mount("lockstep-local", names.LOCAL_CHECKPOINTS_MOUNT, source)
     if checkpoint is not None and checkpoint.shared is not None:

@@ -45,6 +45,8 @@ class Unplaceable:
 
     message: str
     hopeless: bool
+    fits: int = 0
+    """Nodes that fit by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ def place(
     hopeless = all(
         _arrange(cluster, survey.fits + survey.waiting, (), obliged, count, placement, kind) is None for kind in kinds
     )
-    return Unplaceable(_shortage(cluster, survey, count, placement, obliged, len(kept)), hopeless)
+    message = _shortage(cluster, survey, count, placement, obliged, len(kept))
+    return Unplaceable(message, hopeless, len(survey.fits))
 
 
 def _unknown_word(cluster: Cluster, placement: PlacementSpec) -> str:

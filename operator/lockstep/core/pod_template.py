@@ -1,7 +1,7 @@
 """The user's podTemplate: what it asks of nodes, and merging it by name over what Lockstep makes.
 
-What it may not say is refused before a run is accepted (template_rules); here the operator's own value
-wins. A value of the wrong shape is left as it is: the API server's dry run names it better than we could.
+What it may not say is refused before a run is accepted (template_rules); here Lockstep's own value wins,
+and what makes no sense is passed on, for the API server's dry run to name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,9 +32,10 @@ def merged(ours: Object, theirs: Object) -> dict[str, Any]:
             result[key] = value
         elif isinstance(mine, Mapping) and isinstance(value, Mapping):
             result[key] = merged(mine, value)
-        elif isinstance(mine, list) and isinstance(value, list):
+        elif isinstance(mine, list):
+            more = value if isinstance(value, list) else [value]
             name = _MERGE_KEYS.get(key)
-            result[key] = _merged_items(mine, value, name) if name else [*mine, *value]
+            result[key] = _merged_items(mine, more, name) if name else [*mine, *more]
     return result
 
 

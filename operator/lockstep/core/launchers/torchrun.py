@@ -1,6 +1,7 @@
 """Torchrun: ``torchrun`` with its rendezvous options, put in front of the command by the worker."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from lockstep.api.run_spec import TrainingRunSpec
@@ -32,7 +33,7 @@ def _starts_torchrun(command: Sequence[str]) -> bool:
         return True
     return _is_python(command[0]) and any(
         flag == "-m" and module.startswith(("torch.distributed.run", "torch.distributed.launch"))
-        for flag, module in zip(command, command[1:], strict=False)
+        for flag, module in pairwise(command)
     )
 
 

@@ -1,0 +1,1 @@
+"""Who gets nodes, and when."""

@@ -1,0 +1,48 @@
+"""Which nodes are taken, and by whom. Two runs never share a node.
+
+A node is taken when a run's assignment names it, when a write whose result is not known books it, or
+when any pod of any run is on it that has not ended: Terminating pods and those of deleted runs too.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+from lockstep.core.conditions import is_true
+from lockstep.core.snapshot import ClusterSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Bookings of one moment. ``by_node``: node to the UIDs of its holders; ``keys``: UID to namespace/name."""
+
+    by_node: Mapping[str, frozenset[str]]
+    keys: Mapping[str, str]
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot) -> "Ledger":
+        """Read off everything that can hold a node."""
+        booked: dict[str, set[str]] = {}
+        keys = {pod.run_uid: f"{pod.namespace}/{pod.run}" for pod in snapshot.gang_pods}
+        for run in snapshot.runs:
+            keys[run.uid] = run.key
+            if is_true(run.status, "Finished"):
+                continue  # it holds nodes by its pods only
+            for node in run.status.assignment.nodes:
+                booked.setdefault(node, set()).add(run.uid)
+        for uid, nodes in snapshot.in_flight.items():
+            for node in nodes:
+                booked.setdefault(node, set()).add(uid)
+        for pod in snapshot.gang_pods:
+            if not pod.is_terminal:
+                booked.setdefault(pod.node, set()).add(pod.run_uid)
+        booked.pop("", None)  # vacant slots
+        return cls({node: frozenset(uids) for node, uids in booked.items()}, keys)
+
+    @property
+    def booked_nodes(self) -> Set[str]:
+        """Nodes that nobody else may have."""
+        return self.by_node.keys()
+
+    def holders(self, node: str) -> tuple[str, ...]:
+        """Who has ``node``, as namespace/name; nobody: empty."""
+        return tuple(sorted(self.keys.get(uid, uid) for uid in self.by_node.get(node, ())))
