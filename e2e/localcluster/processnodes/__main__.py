@@ -10,7 +10,7 @@ from localcluster.cluster import LocalCluster
 from localcluster.errors import LocalClusterError
 from localcluster.processnodes.client import ProcessNodes
 from localcluster.processnodes.daemon import Settings, serve
-from localcluster.processnodes.namespace import enter
+from localcluster.processnodes.namespace import enter, leave
 from localcluster.processnodes.node import Cut, NodeShape
 
 
@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     status = commands.add_parser("status", help="nodes, addresses, faults")
     status.set_defaults(run=lambda options: show(ProcessNodes.attach(options.state)))
     down = commands.add_parser("down", help="stop all nodes and remove every trace of them")
-    down.set_defaults(run=lambda options: ProcessNodes.attach(options.state).stop())
+    down.set_defaults(run=lambda options: ProcessNodes(options.state).stop())
 
     def fault(name: str, words: str) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=words)
@@ -109,6 +109,8 @@ def parser() -> argparse.ArgumentParser:
     inside = commands.add_parser("enter", help="without root: run a command where process nodes can be made")
     inside.add_argument("command", nargs=argparse.REMAINDER)
     inside.set_defaults(run=lambda options: enter(options.state, options.command))
+    out = commands.add_parser("leave", help="without root: give up what `enter` made")
+    out.set_defaults(run=lambda options: leave(options.state))
     daemon = commands.add_parser("serve", help="the daemon itself, in the foreground")
     daemon.set_defaults(run=lambda options: asyncio.run(serve(Settings.load(options.state))))
     return top

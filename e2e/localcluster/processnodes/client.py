@@ -1,10 +1,9 @@
 """The Python interface to process nodes: start them, attach to them, break them, mend them."""
 
-import contextlib
 import http.client
 import json
 import os
-import signal
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,9 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+from localcluster import processes
 from localcluster.processnodes.daemon import SOCKET, Settings, check_rights, folder
 from localcluster.processnodes.errors import ProcessNodesError
 from localcluster.processnodes.node import NodeShape
+from localcluster.state import component_environment
 
 Json = dict[str, Any]
 _START_SECONDS = 15.0
@@ -75,19 +76,15 @@ class ProcessNodes:
             raise ProcessNodesError(f"process nodes are running already in {state}")
         settings.save()
         log = settings.root / "daemon.log"
-        with log.open("wb") as output:
-            daemon = subprocess.Popen(
-                [sys.executable, "-m", "localcluster.processnodes", "--state", settings.state, "serve"],
-                env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        log.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "localcluster.processnodes", "--state", settings.state, "serve"]
+        environment = component_environment() | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        daemon = processes.spawn(command, log, environment)
+        found._record.write_text(json.dumps(asdict(daemon)))
         deadline = time.monotonic() + _START_SECONDS
         while not found.is_running():
-            if daemon.poll() is not None or time.monotonic() > deadline:
-                daemon.kill()
+            if not processes.is_alive(daemon) or time.monotonic() > deadline:
+                found.stop()
                 words = log.read_text(errors="replace").strip().splitlines()[-5:]
                 raise ProcessNodesError("process nodes did not start:\n" + "\n".join(words))
             time.sleep(0.05)
@@ -146,22 +143,23 @@ class ProcessNodes:
         self._order("return", node=name)
 
     def stop(self) -> None:
-        """End the daemon with all processes, namespaces, links and mounts; Node objects are deleted."""
-        pid = int(self.state()["pid"])
-        # Before asking: a descriptor of the process can't come to mean another one.
-        descriptor = os.pidfd_open(pid)
+        """End the daemon with all processes, namespaces, links and mounts; Node objects are deleted.
+
+        Also clears up after a daemon that was killed. None there is fine.
+        """
         try:
-            self._order("stop")
-            deadline = time.monotonic() + _STOP_SECONDS
-            while self.is_running() and time.monotonic() < deadline:
-                time.sleep(0.05)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)  # when it was this process that started it
-            if self.is_running():
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                raise ProcessNodesError(f"process nodes took more than {_STOP_SECONDS:.0f} s to stop; killed")
-        finally:
-            os.close(descriptor)
+            daemon = processes.ProcessRecord(**json.loads(self._record.read_text()))
+            settings = Settings.load(self._root.parent)
+        except FileNotFoundError:
+            return
+        processes.end([daemon], grace=_STOP_SECONDS)
+        subprocess.run(["ip", "link", "del", settings.bridge], stderr=subprocess.DEVNULL, check=False)
+        shutil.rmtree(settings.memory, ignore_errors=True)
+        self._record.unlink()
+
+    @property
+    def _record(self) -> Path:
+        return self._root / "daemon.json"
 
     def _order(self, order: str, **details: Any) -> Json:
         return self._call("POST", f"/{order}", details)

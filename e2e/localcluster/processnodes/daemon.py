@@ -51,6 +51,10 @@ class Settings:
         return hashlib.sha256(self.state.encode()).hexdigest()[:6]
 
     @property
+    def bridge(self) -> str:
+        return f"pn{self.token}"
+
+    @property
     def memory(self) -> Path:
         return Path("/dev/shm") / f"process-nodes-{self.token}"
 
@@ -105,21 +109,17 @@ class Daemon:
         await self._network.delete()
         shutil.rmtree(self._settings.memory, ignore_errors=True)
 
-    def routes(self, stop: asyncio.Event) -> list[web.RouteDef]:
+    def routes(self) -> list[web.RouteDef]:
         """Orders and their answers, JSON both ways."""
 
         async def add(order: Json) -> None:
             await self.add([NodeShape(**shape) for shape in order["nodes"]])
-
-        async def shut(_: Json) -> None:
-            stop.set()
 
         async def cut(order: Json) -> None:
             await self._named(order).cut([Cut(target) for target in order["targets"]])
 
         orders: dict[str, Callable[[Json], Awaitable[None]]] = {
             "add": add,
-            "stop": shut,
             "cut": cut,
             "kill": lambda order: self._named(order).kill(wipe=order["wipe"]),
             "freeze": lambda order: self._named(order).freeze(),
@@ -214,18 +214,18 @@ def check_rights() -> None:
 
 
 async def serve(settings: Settings) -> None:
-    """Run until told to stop by SIGTERM, SIGINT or the control socket."""
+    """Run until told to stop by SIGTERM or SIGINT."""
     check_rights()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    network = await Network.create(f"pn{settings.token}")
+    network = await Network.create(settings.bridge)
     async with KubeApi.from_kubeconfig(Path(settings.kubeconfig)) as api:
         to_api = await relay(api.server, network.gateway)
         daemon = Daemon(settings, api, network, to_api.sockets[0].getsockname()[1])
         provisioner = asyncio.create_task(provision(api, Path(settings.state) / "pvc"))
         application = web.Application()
-        application.add_routes(daemon.routes(stop))
+        application.add_routes(daemon.routes())
         control = web.AppRunner(application, access_log=None, shutdown_timeout=1)
         await control.setup()
         await web.SockSite(control, bind_control_socket(settings.root)).start()

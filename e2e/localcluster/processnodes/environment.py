@@ -1,6 +1,7 @@
 """A container's environment and command line, as the kubelet computes them. Pure."""
 
 import base64
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,7 +87,7 @@ def field_value(pod: Json, path: str, address: str) -> str:
         return str((metadata.get(subscript.group(1)) or {}).get(subscript.group(2), ""))
     if path in ("metadata.labels", "metadata.annotations"):
         entries = metadata.get(path.partition(".")[2]) or {}
-        return "".join(f'{key}="{value}"\n' for key, value in sorted(entries.items()))
+        return "\n".join(f"{key}={json.dumps(value)}" for key, value in sorted(entries.items()))
     simple = {
         "metadata.name": metadata["name"],
         "metadata.namespace": metadata["namespace"],

@@ -1,0 +1,33 @@
+"""Process nodes for the tests that need real processes on separate machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localcluster import LocalCluster
+from localcluster.processnodes import ProcessNodes
+from localcluster.processnodes.node import NodeShape
+from support.pods import Pods, wait_until
+
+VENV_BIN = Path(__file__).resolve().parents[2] / ".venv" / "bin"
+
+
+@pytest.fixture(scope="session")
+def process_nodes(cluster: LocalCluster) -> Iterator[ProcessNodes]:
+    """Four process nodes in two racks. Tests put every node they break back in order."""
+    shapes = [NodeShape(f"proc-{index}", rack=f"rack-{index // 2:03d}") for index in range(4)]
+    started = ProcessNodes.start(
+        cluster.state_dir, cluster.kubeconfig, shapes, path_prepend=[VENV_BIN], heartbeat_seconds=1
+    )
+    names = [shape.name for shape in shapes]
+    wait_until(lambda: all(not cluster.api.get(f"/api/v1/nodes/{name}")["spec"].get("taints") for name in names))
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def pods(process_nodes: ProcessNodes, cluster: LocalCluster, namespace: str) -> Pods:
+    return Pods(cluster, namespace)
