@@ -1,0 +1,233 @@
+"""Pod-bound tokens of a real API server at the worker API: who is let in, and everyone who is not."""
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+import pytest
+
+from localcluster import LocalCluster
+from localcluster.api import MERGE_PATCH, Request
+from lockstep.api import names
+from lockstep.controller.clock import SystemClock
+from lockstep.controller.credentials import load_credentials
+from lockstep.controller.gangs import StoredGangs
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.listener import Listener
+from lockstep.controller.parse import parse_pod
+from lockstep.controller.reports import ReportBook
+from lockstep.controller.resources import PODS, RUNS
+from lockstep.controller.store import Store
+from lockstep.controller.tls import new_material, server_context
+from lockstep.controller.trust import TokenReviews
+from lockstep.controller.workerapi import WorkerApi
+from lockstep.controller.workqueue import WorkQueue
+
+pytestmark = pytest.mark.cluster
+
+ENDPOINTS = ("/v1/register", "/v1/report")
+
+
+class Gang:
+    """Runs and pods as the operator would make them, and a worker API that knows them."""
+
+    def __init__(self, cluster: LocalCluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        clock = SystemClock()
+        self.kube = KubeClient(lambda: load_credentials(str(cluster.kubeconfig)), clock)
+        self.store = Store(WorkQueue(clock), clock)
+        gangs = StoredGangs(self.store)
+        self.book = ReportBook(clock, lambda run_uid: None)
+        self.api = WorkerApi(
+            reviews=TokenReviews(self.kube.post, gangs, clock),
+            gangs=gangs,
+            book=self.book,
+            clock=clock,
+            epoch=lambda: (1, 0),
+            heartbeat_seconds=lambda workers: 2.0,
+        )
+        self.url = ""
+        self.session: aiohttp.ClientSession
+
+    def run(self, name: str, incarnations: tuple[int, ...]) -> str:
+        """Create a run that holds nodes; its UID."""
+        path = f"/apis/{names.API_VERSION}/namespaces/{self.namespace}/{names.RUNS}"
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.RUN_KIND,
+            "metadata": {"name": name},
+            "spec": {"nodes": len(incarnations), "image": "trainer", "command": ["true"]},
+        }
+        uid: str = self.cluster.api.send(Request("POST", path, body))["metadata"]["uid"]
+        self.assign(name, incarnations)
+        return uid
+
+    def assign(self, name: str, incarnations: tuple[int, ...]) -> None:
+        path = RUNS.path(self.namespace, name, "status")
+        nodes = [f"gpu-{slot}" for slot in range(len(incarnations))]
+        assignment = {"nodes": nodes, "incarnations": list(incarnations)}
+        patch = Request("PATCH", path, {"status": {"assignment": assignment}}, MERGE_PATCH)
+        self.store.apply_run(self.cluster.api.send(patch))
+
+    def pod(self, run: str, run_uid: str, slot: int, incarnation: int, name: str = "") -> dict[str, Any]:
+        """Create a pod of the run; it needs no node to have a token."""
+        owner = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.RUN_KIND,
+            "name": run,
+            "uid": run_uid,
+            "controller": True,
+        }
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name or names.pod_name(run, run_uid, slot, incarnation),
+                "labels": {
+                    names.LABEL_RUN: run,
+                    names.LABEL_RUN_UID: run_uid,
+                    names.LABEL_SLOT: str(slot),
+                    names.LABEL_INCARNATION: str(incarnation),
+                },
+                "ownerReferences": [owner],
+            },
+            "spec": {"containers": [{"name": names.CONTAINER_NAME, "image": "trainer"}]},
+        }
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        return self.see(self.cluster.api.send(Request("POST", path, body)))
+
+    def see(self, pod: dict[str, Any]) -> dict[str, Any]:
+        """What the informer would do."""
+        self.store.gang_pods.upsert(parse_pod(json.dumps(pod).encode()))
+        return pod
+
+    def token(self, pod: Mapping[str, Any] | None, audience: str = names.TOKEN_AUDIENCE) -> str:
+        """What the kubelet would project into the pod; for None a token bound to no pod."""
+        spec: dict[str, Any] = {"audiences": [audience], "expirationSeconds": 3600}
+        if pod is not None:
+            meta = pod["metadata"]
+            spec["boundObjectRef"] = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": meta["name"],
+                "uid": meta["uid"],
+            }
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default/token"
+        token: str = self.cluster.api.send(Request("POST", path, request))["status"]["token"]
+        return token
+
+    async def say(self, endpoint: str, pod: Mapping[str, Any], token: str, **changes: Any) -> int:
+        """The status that a worker claiming to be in ``pod`` is answered."""
+        labels = pod["metadata"]["labels"]
+        state = {"phase": "Preparing", "wall": time.time(), "mono": time.monotonic()}
+        body = {
+            "protocol": 1,
+            "runUid": labels[names.LABEL_RUN_UID],
+            "slot": int(labels[names.LABEL_SLOT]),
+            "incarnation": int(labels[names.LABEL_INCARNATION]),
+            "podUid": pod["metadata"]["uid"],
+            "namespace": self.namespace,
+            "run": labels[names.LABEL_RUN],
+            "address": "10.0.0.1",
+            "report": state,
+            **state,
+            **changes,
+        }
+        headers = {"Authorization": f"Bearer {token}"}
+        async with self.session.post(self.url + endpoint, json=body, headers=headers) as response:
+            await response.json()
+            return response.status
+
+
+@pytest.fixture
+async def gang(cluster: LocalCluster, crds_installed: None, namespace: str) -> AsyncIterator[Gang]:
+    gang = Gang(cluster, namespace)
+    material = new_material(["127.0.0.1"], time.time())
+    trust = ssl.create_default_context(cadata=material.ca_bundle)
+    async with gang.kube, aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as gang.session:
+        listener = await Listener.open(gang.api.application(), "127.0.0.1", 0, server_context(material))
+        gang.url = f"https://127.0.0.1:{listener.port}"
+        yield gang
+        await listener.close()
+
+
+async def test_the_pod_that_owns_the_slot_is_let_in_and_nobody_else(gang: Gang) -> None:
+    run = gang.run("llama", (1, 2))
+    mine, neighbour, older = (
+        gang.pod("llama", run, 0, 1),
+        gang.pod("llama", run, 1, 2),
+        gang.pod("llama", run, 1, 1),
+    )
+    other_run = gang.run("gpt", (1,))
+    stranger = gang.pod("gpt", other_run, 0, 1)
+    forged = gang.pod("llama", run, 0, 1, name="forged")
+    good = gang.token(mine)
+    head, payload, signature = good.split(".")
+    tampered = f"{head}.{payload}.{'A' * len(signature)}"
+    for endpoint in ENDPOINTS:
+        assert await gang.say(endpoint, mine, good) == 200
+        assert await gang.say(endpoint, mine, gang.token(stranger)) == 403
+        assert await gang.say(endpoint, mine, gang.token(neighbour)) == 403
+        assert await gang.say(endpoint, older, gang.token(older)) == 403
+        assert await gang.say(endpoint, forged, gang.token(forged)) == 403
+        assert await gang.say(endpoint, mine, good, slot=1) == 403
+        assert await gang.say(endpoint, mine, good, runUid=other_run) == 403
+        assert await gang.say(endpoint, mine, "") == 401
+        assert await gang.say(endpoint, mine, tampered) == 401
+        assert await gang.say(endpoint, mine, gang.token(None)) == 401
+        assert await gang.say(endpoint, mine, gang.token(mine, "https://kubernetes.default.svc")) == 401
+    assert set(gang.book.reports(run)) == {0}
+    assert gang.book.reports(other_run) == {}
+
+
+async def test_an_incarnation_is_over_the_moment_status_says_so(gang: Gang) -> None:
+    run = gang.run("llama", (1,))
+    pod = gang.pod("llama", run, 0, 1)
+    token = gang.token(pod)
+    assert await gang.say("/v1/register", pod, token) == 200
+    gang.assign("llama", (2,))
+    for endpoint in ENDPOINTS:
+        assert await gang.say(endpoint, pod, token) == 403
+
+
+async def test_a_pod_that_has_ended_is_refused(gang: Gang) -> None:
+    run = gang.run("llama", (1,))
+    pod = gang.pod("llama", run, 0, 1)
+    token = gang.token(pod)
+    assert await gang.say("/v1/register", pod, token) == 200
+    path = PODS.path(gang.namespace, pod["metadata"]["name"], "status")
+    gang.see(gang.cluster.api.send(Request("PATCH", path, {"status": {"phase": "Failed"}}, MERGE_PATCH)))
+    for endpoint in ENDPOINTS:
+        assert await gang.say(endpoint, pod, token) == 403
+
+
+async def test_a_pod_that_is_gone_is_refused_by_us_or_by_the_api_server(gang: Gang) -> None:
+    run = gang.run("llama", (1, 1))
+    seen, unseen = gang.pod("llama", run, 0, 1), gang.pod("llama", run, 1, 1)
+    tokens = [gang.token(pod) for pod in (seen, unseen)]
+    assert await gang.say("/v1/register", seen, tokens[0]) == 200
+    for pod in (seen, unseen):
+        path = PODS.path(gang.namespace, pod["metadata"]["name"])
+        gang.cluster.api.send(Request("DELETE", path, {"gracePeriodSeconds": 0}))
+    gang.store.gang_pods.remove(seen["metadata"]["uid"], 2**62)
+    for endpoint in ENDPOINTS:
+        assert await gang.say(endpoint, seen, tokens[0]) == 403
+        assert await gang.say(endpoint, unseen, tokens[1]) == 401
+
+
+async def test_a_gang_registers_with_one_review_each(gang: Gang) -> None:
+    run = gang.run("llama", (1,) * 32)
+    pods = [gang.pod("llama", run, slot, 1) for slot in range(32)]
+    tokens = [gang.token(pod) for pod in pods]
+    for endpoint in (*ENDPOINTS, "/v1/report"):
+        answers = await asyncio.gather(
+            *(gang.say(endpoint, pod, token) for pod, token in zip(pods, tokens, strict=True))
+        )
+        assert answers == [200] * 32
+    assert gang.kube.requests["create", "tokenreviews", 201] == 32
