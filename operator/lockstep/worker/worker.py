@@ -816,13 +816,14 @@ def launcher_command(settings: Settings, launch: Launch) -> List[str]:
         "--master-port={}".format(launch.master_port),
     ]  # fmt: skip
     directory, program = os.path.split(command[0])
-    if not re.match(r"python[0-9.]*$", program):
-        return [*head, *torchrun, "--no-python", *command]
-    torchrun[0] = os.path.join(directory, "torchrun")  # that of the interpreter which the user named
-    arguments = command[1:]
-    while arguments and arguments[0] in ("-u", "-B"):  # torchrun starts its processes unbuffered anyway
-        arguments.pop(0)
-    return [*head, *torchrun, *arguments]
+    if re.match(r"python[0-9.]*$", program):
+        torchrun[0] = os.path.join(directory, "torchrun")  # that of the interpreter which the user named
+        command = command[1:]
+        while command and command[0] in ("-u", "-B"):  # torchrun starts its processes unbuffered anyway
+            command = command[1:]
+    elif not program.endswith(".py") and program != "-m":
+        torchrun.append("--no-python")
+    return [*head, *torchrun, *command]
 
 
 def expand(argument: str, variables: Dict[str, str]) -> str:

@@ -1,0 +1,260 @@
+"""What the worker says of checkpoint directories: table tests over real files."""
+
+import json
+import os
+import pickle
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.worker import worker
+
+RUN_UID = "run-1"
+
+
+def manifest(files: dict[str, bytes], **changed: Any) -> dict[str, Any]:
+    listed = [{"name": n, "bytes": len(data), "crc32": f"{zlib.crc32(data):08x}"} for n, data in files.items()]
+    return {
+        "format": "lockstep/1", "runUID": RUN_UID, "attempt": 1, "step": 100, "world": 2, "files": listed, **changed
+    }  # fmt: skip
+
+
+def commit(directory: Path, files: dict[str, bytes] | None = None, **changed: Any) -> Path:
+    files = {"a.bin": b"aaaa", "sub/b.bin": b"bb"} if files is None else files
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).write_bytes(data)
+    (directory / "manifest.json").write_text(json.dumps(manifest(files, **changed)))
+    return directory
+
+
+def step_of(root: Path, attempt: int, name: str) -> Path:
+    return root / RUN_UID / f"a{attempt}" / name
+
+
+def look(directory: Path, **how: Any) -> tuple[str, str]:
+    finding = worker.examine(str(directory), run_uid=RUN_UID, step=100, **how)
+    assert finding is not None
+    return finding.verdict, finding.reason
+
+
+def test_a_complete_manifest_checkpoint_is_valid(tmp_path: Path) -> None:
+    finding = worker.examine(str(commit(tmp_path / "step-100")), run_uid=RUN_UID, step=100)
+    assert finding is not None
+    assert (finding.verdict, finding.world, finding.bytes, finding.format) == ("Valid", 2, 6, "Manifest")
+    assert finding.committed_at > 0
+
+
+def overwrite(directory: Path, text: str) -> None:
+    (directory / "manifest.json").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda d: (d / "manifest.json").unlink(), "no manifest.json: it was never committed"),
+        (lambda d: (d / "a.bin").unlink(), "a.bin is missing"),
+        (lambda d: (d / "a.bin").write_bytes(b"aaa"), "a.bin has 3 bytes, its commit says 4"),
+        (lambda d: (d / "a.bin").write_bytes(b"aaaaa"), "a.bin has 5 bytes, its commit says 4"),
+        (lambda d: os.utime(d / "sub/b.bin", (4e9, 4e9)), "sub/b.bin changed after its commit"),
+        (lambda d: overwrite(d, json.dumps(manifest({"a.bin": b"aaaa"}, step=90))), "manifest.json says step 90"),
+        (lambda d: overwrite(d, json.dumps(manifest({"a.bin": b""}, runUID="x"))), "belongs to another run (x)"),
+        (lambda d: overwrite(d, json.dumps(manifest({}))), "manifest.json lists no file"),
+        (lambda d: overwrite(d, json.dumps(manifest({}, format="v9"))), "manifest.json is of format 'v9'"),
+        (lambda d: overwrite(d, '{"format": "lockstep/1", "ste'), "manifest.json is not readable"),
+        (lambda d: overwrite(d, "[1]"), "manifest.json is not readable"),
+        (lambda d: overwrite(d, "[" * 100_000), "manifest.json is not readable"),
+        (lambda d: overwrite(d, json.dumps(manifest({"../a": b""}))), "manifest.json is not readable"),
+        (lambda d: overwrite(d, json.dumps(manifest({"/etc/passwd": b""}))), "manifest.json is not readable"),
+        (lambda d: overwrite(d, json.dumps(manifest({"a": b""}, world="2"))), "manifest.json is not readable"),
+        (lambda d: overwrite(d, json.dumps(manifest({"a": b""}, attempt=-1))), "manifest.json is not readable"),
+    ],
+)
+def test_a_torn_manifest_checkpoint_is_invalid_with_the_reason(tmp_path: Path, damage: Any, reason: str) -> None:
+    directory = commit(tmp_path / "step-100")
+    damage(directory)
+    verdict, said = look(directory)
+    assert verdict == "Invalid"
+    assert said.startswith(reason)
+
+
+def test_the_allowance_for_clocks_bounds_how_much_younger_a_file_may_be(tmp_path: Path) -> None:
+    directory = commit(tmp_path / "step-100")
+    committed = (directory / "manifest.json").stat().st_mtime
+    os.utime(directory / "a.bin", (committed + 1.5, committed + 1.5))
+    assert look(directory, skew=2.0) == ("Valid", "")
+    assert look(directory, skew=1.0) == ("Invalid", "a.bin changed after its commit")
+
+
+def test_what_cannot_be_read_is_unknown_not_invalid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = commit(tmp_path / "step-100")
+    real = os.stat
+
+    def stale(path: Any, *rest: Any, **more: Any) -> Any:
+        if str(path).endswith("a.bin"):
+            raise OSError(116, "Stale file handle", str(path))
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(os, "stat", stale)
+    verdict, reason = look(directory)
+    assert verdict == "Unknown"
+    assert "Stale file handle" in reason
+
+
+def test_of_very_many_files_each_rank_looks_at_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = commit(tmp_path / "step-100", {f"f{i}": b"x" for i in range(6)})
+    (directory / "f4").unlink()
+    assert look(directory, share=0, of=3) == ("Invalid", "f4 is missing")  # few files: all ranks see all
+    monkeypatch.setattr(worker, "ALL_FILES", 5)
+    assert [look(directory, share=share, of=3)[0] for share in range(3)] == ["Valid", "Invalid", "Valid"]
+
+
+def test_the_scan_is_newest_first_over_all_attempts_and_knows_other_names(tmp_path: Path) -> None:
+    commit(step_of(tmp_path, 1, "step-100"))
+    commit(step_of(tmp_path, 2, "iter_0000100"), attempt=2)
+    commit(step_of(tmp_path, 2, "200"), step=200)
+    step_of(tmp_path, 3, "step-300").mkdir(parents=True)
+    step_of(tmp_path, 3, "logs-7").mkdir()  # no checkpoint of ours, nor of torch
+    (tmp_path / RUN_UID / "other").mkdir()
+    rows = worker.scan_tier("shared", str(tmp_path), RUN_UID)
+    assert [(row["step"], row["attempt"], row["verdict"]) for row in rows] == [
+        (300, 3, "Invalid"), (200, 2, "Valid"), (100, 2, "Valid"), (100, 1, "Valid"),
+    ]  # fmt: skip
+
+
+def test_the_scan_ends_when_enough_valid_ones_were_found(tmp_path: Path) -> None:
+    for step in range(40):
+        commit(step_of(tmp_path, 1, f"step-{step}"), step=step)
+    rows = worker.scan_tier("shared", str(tmp_path), RUN_UID)
+    assert [row["step"] for row in rows] == list(range(39, 39 - worker.ENOUGH_VALID, -1))
+
+
+def test_no_directory_means_no_checkpoint_but_an_unreadable_one_means_not_knowing(tmp_path: Path) -> None:
+    assert worker.scan_tier("shared", str(tmp_path / "none"), RUN_UID) == []
+    (tmp_path / RUN_UID).write_text("not a directory")
+    with pytest.raises(NotADirectoryError):
+        worker.scan_tier("shared", str(tmp_path), RUN_UID)
+
+
+def test_in_the_local_tier_each_shard_is_a_row(tmp_path: Path) -> None:
+    step = step_of(tmp_path, 1, "step-100")
+    commit(step / "rank-0", rank=0)
+    commit(step / "rank-3", rank=3)
+    (step / "rank-3/a.bin").unlink()
+    rows = worker.scan_tier("local", str(tmp_path), RUN_UID)
+    assert [(Path(row["path"]).name, row["verdict"]) for row in rows] == [("rank-0", "Valid"), ("rank-3", "Invalid")]
+
+
+def test_checksums_are_compared_over_the_share_asked_for(tmp_path: Path) -> None:
+    directory = commit(tmp_path / "step-100", {"a": b"aaaa", "b": b"bbbb"})
+    committed = (directory / "manifest.json").stat().st_mtime
+    (directory / "b").write_bytes(b"bbbB")
+    os.utime(directory / "b", (committed, committed))
+    assert worker.verify_checkpoint(str(directory), 0, 2) == ("Valid", "")
+    verdict, reason = worker.verify_checkpoint(str(directory), 1, 2)
+    assert verdict == "Invalid"
+    assert reason == f"b has crc32 {zlib.crc32(b'bbbB'):08x}, its manifest says {zlib.crc32(b'bbbb'):08x}"
+
+
+def test_reading_stops_when_the_answer_is_no_longer_wanted(tmp_path: Path) -> None:
+    directory = commit(tmp_path / "step-100")
+    with pytest.raises(worker.InterruptedCheckError):
+        worker.verify_checkpoint(str(directory), interrupted=lambda: True)
+
+
+# torch's own classes, as far as their pickles go.
+
+
+@dataclass
+class _StorageInfo:
+    relative_path: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class MetadataIndex:
+    fqn: str
+    offset: tuple[int, ...] | None = None
+    index: int | None = None
+
+
+@dataclass
+class Metadata:
+    state_dict_metadata: dict[str, Any]
+    planner_data: Any = None
+    storage_data: Any = None
+
+
+def dcp_metadata(protocol: int = 4, **sizes: int) -> bytes:
+    """Of files `__<name>.distcp`, each with two entries that together need so many bytes."""
+    storage = {}
+    for name, size in sizes.items():
+        path = f"__{name}.distcp"
+        storage[MetadataIndex(f"{name}.w", (0,), 0)] = _StorageInfo(path, 0, size // 2)
+        storage[MetadataIndex(f"{name}.v", (5,), 1)] = _StorageInfo("".join(path), size // 2, size - size // 2)
+    return pickle.dumps(Metadata({"model": "tensors"}, storage_data=storage), protocol)
+
+
+def save_dcp(directory: Path, metadata: bytes, **sizes: int) -> Path:
+    directory.mkdir(parents=True)
+    for name, size in sizes.items():
+        (directory / f"__{name}.distcp").write_bytes(b"x" * size)
+    (directory / ".metadata").write_bytes(metadata)
+    return directory
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_extents_are_read_off_the_metadata_without_unpickling(protocol: int) -> None:
+    big = 5 << 32
+    metadata = dcp_metadata(protocol, r0=1000, r1=big, r2=0)
+    assert worker.dcp_extents(metadata) == {"__r0.distcp": 1000, "__r1.distcp": big, "__r2.distcp": 0}
+
+
+def test_metadata_that_would_run_code_is_never_unpickled(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(tmp_path / "boom"),)
+
+    directory = save_dcp(tmp_path / "step-100", pickle.dumps(Bomb()), r0=10)
+    look(directory)
+    assert not (tmp_path / "boom").exists()
+
+
+def test_a_complete_dcp_checkpoint_is_valid(tmp_path: Path) -> None:
+    directory = save_dcp(tmp_path / "iter_0000100", dcp_metadata(r0=1000, r1=0), r0=1000, r1=0)
+    finding = worker.examine(str(directory), run_uid=RUN_UID, step=100)
+    assert finding is not None
+    assert (finding.verdict, finding.reason, finding.format, finding.bytes) == ("Valid", "", "TorchDCP", 1000)
+
+
+def test_dcp_metadata_of_an_unknown_structure_leaves_the_cheap_test(tmp_path: Path) -> None:
+    directory = save_dcp(tmp_path / "step-100", pickle.dumps({"new": "layout"}), r0=1000)
+    verdict, reason = look(directory)
+    assert verdict == "Valid"
+    assert "sizes were not compared" in reason
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda d: (d / ".metadata").unlink(), "no .metadata: it was never committed"),
+        (lambda d: (d / ".metadata.tmp").touch(), ".metadata.tmp is left over"),
+        (lambda d: (d / "__r0.distcp").unlink(), "__r0.distcp is missing"),
+        (lambda d: (d / "__r0.distcp").write_bytes(b"x"), "__r0.distcp has 1 bytes, its commit says at least 1000"),
+        (lambda d: os.utime(d / "__r1.distcp", (4e9, 4e9)), "__r1.distcp changed after its commit"),
+        (lambda d: (d / ".metadata").write_bytes(b"\0" * 100), ".metadata is not a whole pickle"),
+        (lambda d: (d / ".metadata").write_bytes((d / ".metadata").read_bytes()[:-20]), ".metadata is not a whole"),
+        (lambda d: [(d / f"__r{n}.distcp").unlink() for n in (0, 1)], "there is no .distcp file"),
+    ],
+)
+def test_a_torn_dcp_checkpoint_is_invalid_with_the_reason(tmp_path: Path, damage: Any, reason: str) -> None:
+    directory = save_dcp(tmp_path / "step-100", dcp_metadata(r0=1000, r1=8), r0=1000, r1=8)
+    damage(directory)
+    verdict, said = look(directory)
+    assert verdict == "Invalid"
+    assert said.startswith(reason)
