@@ -8,14 +8,14 @@ from msgspec import Struct
 Requests = dict[str, str | int]
 
 
-class Owner(Struct):
+class Owner(Struct, frozen=True):
     """An owner reference."""
 
     uid: str = ""
     controller: bool = False
 
 
-class ObjectMeta(Struct, rename="camel"):
+class ObjectMeta(Struct, frozen=True, rename="camel"):
     """What is read of any object's metadata."""
 
     name: str = ""
@@ -29,26 +29,26 @@ class ObjectMeta(Struct, rename="camel"):
     owner_references: list[Owner] = []
 
 
-class AnyObject(Struct):
+class AnyObject(Struct, frozen=True):
     """An object of which only the metadata matters."""
 
     metadata: ObjectMeta
 
 
-class ResourceRequirements(Struct):
+class ResourceRequirements(Struct, frozen=True):
     """What a container or a whole pod requests."""
 
     requests: Requests = {}
 
 
-class Container(Struct, rename="camel"):
+class Container(Struct, frozen=True, rename="camel"):
     """A container of a pod spec."""
 
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str = ""
 
 
-class NodeRequirement(Struct):
+class NodeRequirement(Struct, frozen=True):
     """One match on a field of a node."""
 
     key: str = ""
@@ -56,19 +56,19 @@ class NodeRequirement(Struct):
     values: list[str] = []
 
 
-class NodeTerm(Struct, rename="camel"):
+class NodeTerm(Struct, frozen=True, rename="camel"):
     """A node selector term; labels are not read."""
 
     match_fields: list[NodeRequirement] = []
 
 
-class NodeTerms(Struct, rename="camel"):
+class NodeTerms(Struct, frozen=True, rename="camel"):
     """Terms of which one must match."""
 
     node_selector_terms: list[NodeTerm] = []
 
 
-class NodeAffinity(Struct):
+class NodeAffinity(Struct, frozen=True):
     """Node affinity of a pod; only what is required."""
 
     required: NodeTerms | None = msgspec.field(
@@ -76,13 +76,13 @@ class NodeAffinity(Struct):
     )
 
 
-class Affinity(Struct, rename="camel"):
+class Affinity(Struct, frozen=True, rename="camel"):
     """Affinity of a pod."""
 
     node_affinity: NodeAffinity | None = None
 
 
-class PodSpec(Struct, rename="camel"):
+class PodSpec(Struct, frozen=True, rename="camel"):
     """What is read of a pod spec."""
 
     node_name: str = ""
@@ -93,20 +93,20 @@ class PodSpec(Struct, rename="camel"):
     affinity: Affinity | None = None
 
 
-class Waiting(Struct):
+class Waiting(Struct, frozen=True):
     """Why a container does not run yet."""
 
     reason: str = ""
     message: str = ""
 
 
-class Running(Struct, rename="camel"):
+class Running(Struct, frozen=True, rename="camel"):
     """Since when a container runs."""
 
     started_at: datetime | None = None
 
 
-class Terminated(Struct, rename="camel"):
+class Terminated(Struct, frozen=True, rename="camel"):
     """How a container ended."""
 
     exit_code: int = 0
@@ -115,7 +115,7 @@ class Terminated(Struct, rename="camel"):
     started_at: datetime | None = None
 
 
-class ContainerState(Struct):
+class ContainerState(Struct, frozen=True):
     """Exactly one of the three is set, or none before the kubelet spoke."""
 
     waiting: Waiting | None = None
@@ -123,14 +123,14 @@ class ContainerState(Struct):
     terminated: Terminated | None = None
 
 
-class ContainerStatus(Struct):
+class ContainerStatus(Struct, frozen=True):
     """State of one container."""
 
     name: str = ""
     state: ContainerState = ContainerState()
 
 
-class Condition(Struct, rename="camel"):
+class Condition(Struct, frozen=True, rename="camel"):
     """A condition of a pod or node."""
 
     type: str = ""
@@ -140,7 +140,7 @@ class Condition(Struct, rename="camel"):
     last_transition_time: datetime | None = None
 
 
-class PodStatus(Struct, rename="camel"):
+class PodStatus(Struct, frozen=True, rename="camel"):
     """What is read of a pod status."""
 
     phase: str = "Pending"
@@ -152,7 +152,7 @@ class PodStatus(Struct, rename="camel"):
     init_container_statuses: list[ContainerStatus] = []
 
 
-class Pod(Struct):
+class Pod(Struct, frozen=True):
     """A pod."""
 
     metadata: ObjectMeta
@@ -160,7 +160,7 @@ class Pod(Struct):
     status: PodStatus = PodStatus()
 
 
-class Taint(Struct):
+class Taint(Struct, frozen=True):
     """A taint."""
 
     key: str = ""
@@ -168,21 +168,21 @@ class Taint(Struct):
     value: str = ""
 
 
-class NodeSpec(Struct):
+class NodeSpec(Struct, frozen=True):
     """What is read of a node spec."""
 
     taints: list[Taint] = []
     unschedulable: bool = False
 
 
-class Address(Struct):
+class Address(Struct, frozen=True):
     """An address of a node."""
 
     type: str = ""
     address: str = ""
 
 
-class NodeStatus(Struct):
+class NodeStatus(Struct, frozen=True):
     """What is read of a node status."""
 
     allocatable: Requests = {}
@@ -190,7 +190,7 @@ class NodeStatus(Struct):
     addresses: list[Address] = []
 
 
-class Node(Struct):
+class Node(Struct, frozen=True):
     """A node."""
 
     metadata: ObjectMeta

@@ -1,0 +1,121 @@
+"""One cache fed from lists, watches and answers that overtake one another."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.controller.cache import ObjectCache
+from lockstep.controller.parse import Versioned
+
+
+def recording() -> tuple[ObjectCache[str], list[tuple[str | None, str | None]]]:
+    changes: list[tuple[str | None, str | None]] = []
+    return ObjectCache(lambda old, new: changes.append((old, new))), changes
+
+
+def test_an_older_event_never_regresses_a_newer_answer() -> None:
+    cache, changes = recording()
+    cache.upsert(Versioned("u", 5, "written"))
+    cache.upsert(Versioned("u", 4, "older"))
+    cache.upsert(Versioned("u", 5, "written"))
+    assert cache.get("u") == "written"
+    assert changes == [(None, "written")]
+
+
+def test_a_view_that_did_not_change_is_no_change() -> None:
+    cache, changes = recording()
+    cache.upsert(Versioned("u", 5, "same"))
+    cache.upsert(Versioned("u", 6, "same"))
+    assert cache.version("u") == 6
+    assert changes == [(None, "same")]
+
+
+def test_late_news_of_a_deleted_object_revives_nothing() -> None:
+    cache, changes = recording()
+    cache.remove("u", 9)
+    cache.upsert(Versioned("u", 7, "answer to the create, read late"))
+    assert cache.get("u") is None
+    assert changes == []
+    assert cache.is_gone("u")
+
+
+def test_an_object_that_left_a_filtered_watch_may_come_back() -> None:
+    cache, _ = recording()
+    cache.upsert(Versioned("u", 5, "a"))
+    cache.remove("u", 6)
+    cache.upsert(Versioned("u", 7, "b"))
+    assert cache.get("u") == "b"
+    assert not cache.is_gone("u")
+
+
+def test_a_list_removes_the_ghosts_of_a_watch_gap() -> None:
+    cache, changes = recording()
+    cache.upsert(Versioned("ghost", 5, "g"))
+    cache.upsert(Versioned("kept", 6, "k"))
+    cache.replace([Versioned("kept", 6, "k")], 10)
+    assert list(cache) == ["k"]
+    assert changes[-1] == ("g", None)
+    assert cache.synced
+
+
+def test_a_list_does_not_remove_what_was_written_after_it() -> None:
+    cache, _ = recording()
+    cache.upsert(Versioned("new", 12, "n"))
+    cache.replace([], 10)
+    assert list(cache) == ["n"]
+
+
+def test_a_late_deletion_does_not_remove_what_is_newer() -> None:
+    cache, _ = recording()
+    cache.upsert(Versioned("u", 12, "n"))
+    cache.remove("u", 10)
+    assert cache.get("u") == "n"
+
+
+def test_a_restored_backup_replaces_everything_although_its_versions_are_older() -> None:
+    cache, _ = recording()
+    cache.upsert(Versioned("changed", 100, "later"))
+    cache.upsert(Versioned("created-since", 101, "x"))
+    cache.remove("deleted-since", 102)
+    cache.replace([Versioned("changed", 50, "as of then"), Versioned("deleted-since", 40, "back")], 60, reset=True)
+    assert sorted(cache) == ["as of then", "back"]
+
+
+UIDS = st.sampled_from(["a", "b", "c"])
+
+
+@given(st.data())
+def test_whatever_overtakes_what_the_end_is_the_newest_state_of_the_cluster(data: st.DataObject) -> None:
+    """Play a history of a cluster; deliver its events in any order, with lists of any age between."""
+    state: dict[str, tuple[int, str]] = {}
+    events: list[tuple[str, str, int]] = []
+    lists: list[tuple[int, dict[str, tuple[int, str]]]] = []
+    used: set[str] = set()
+    for version in range(1, data.draw(st.integers(1, 12)) + 1):
+        uid = data.draw(UIDS)
+        if uid in state and data.draw(st.booleans()):
+            del state[uid]
+            used.add(uid)
+            events.append(("delete", uid, version))
+        elif uid not in used:  # a UID never comes back
+            state[uid] = (version, f"{uid}{version}")
+            events.append(("upsert", uid, version))
+        lists.append((version, dict(state)))
+    cache, changes = recording()
+    shuffled = data.draw(st.permutations(events))
+    for kind, uid, version in shuffled:
+        if kind == "upsert":
+            cache.upsert(Versioned(uid, version, f"{uid}{version}"))
+        else:
+            cache.remove(uid, version)
+        if data.draw(st.booleans()):
+            version, items = data.draw(st.sampled_from(lists))
+            cache.replace([Versioned(u, v, view) for u, (v, view) in items.items()], version)
+    assert sorted(cache) == sorted(view for _, view in state.values())
+    told: dict[str, str] = {}
+    for old, new in changes:
+        assert told.get((old or new or "")[0]) == old
+        if new is None:
+            del told[(old or "")[0]]
+        else:
+            told[new[0]] = new
+    assert sorted(told.values()) == sorted(cache)

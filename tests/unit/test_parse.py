@@ -1,0 +1,343 @@
+"""From the API server's JSON to the views of the core."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
+from lockstep.controller.parse import (
+    ForeignPod,
+    parse_namespace,
+    parse_node,
+    parse_pod,
+    parse_queue,
+    parse_run,
+    pod_requests,
+)
+from lockstep.controller.patches import dump_status, merge_patch
+from lockstep.core.snapshot import NodeView, PodPhase, PodView
+
+GIB = 2**30
+
+
+def gang_pod(**status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": "llama-abcde-3-2",
+            "namespace": "team",
+            "uid": "pod-1",
+            "resourceVersion": "17",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {
+                "lockstep.dev/run": "llama",
+                "lockstep.dev/run-uid": "abcdefgh",
+                "lockstep.dev/slot": "3",
+                "lockstep.dev/incarnation": "2",
+            },
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Other", "name": "x", "uid": "other"},
+                {
+                    "apiVersion": "lockstep.dev/v1alpha1",
+                    "kind": "TrainingRun",
+                    "name": "llama",
+                    "uid": "abcdefgh",
+                    "controller": True,
+                },
+            ],
+            "managedFields": [{"manager": "x", "fieldsV1": {"f:metadata": {}}}],
+        },
+        "spec": {
+            "containers": [{"name": "trainer", "resources": {"requests": {"cpu": "180"}}}],
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-7"]}]}
+                        ]
+                    }
+                }
+            },
+        },
+        "status": {"phase": "Pending", **status},
+    }
+
+
+def parsed(pod: dict[str, Any]) -> PodView:
+    view = parse_pod(orjson.dumps(pod)).view
+    assert isinstance(view, PodView)
+    return view
+
+
+def test_a_gang_pod_is_known_by_its_labels_and_its_pinned_node_before_it_is_bound() -> None:
+    item = parse_pod(orjson.dumps(gang_pod()))
+    assert (item.uid, item.version) == ("pod-1", 17)
+    assert item.view == PodView(
+        namespace="team",
+        name="llama-abcde-3-2",
+        uid="pod-1",
+        run="llama",
+        run_uid="abcdefgh",
+        owner_uid="abcdefgh",
+        slot=3,
+        incarnation=2,
+        node="gpu-7",
+        bound=False,
+        phase=PodPhase.PENDING,
+        created_at=1767225600.0,
+    )
+
+
+def test_a_bound_deleting_running_pod_says_so() -> None:
+    raw = gang_pod(
+        phase="Running",
+        podIP="10.0.0.7",
+        containerStatuses=[{"name": "trainer", "state": {"running": {"startedAt": "2026-01-01T00:00:05Z"}}}],
+    )
+    raw["spec"]["nodeName"] = "gpu-7"
+    raw["metadata"]["deletionTimestamp"] = "2026-01-01T01:00:00Z"
+    view = parsed(raw)
+    assert (view.bound, view.deleting, view.phase) == (True, True, PodPhase.RUNNING)
+    assert (view.started_at, view.pod_ip) == (1767225605.0, "10.0.0.7")
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message", "exit_code"),
+    [
+        pytest.param(
+            {"phase": "Failed", "reason": "Evicted", "message": "disk pressure"},
+            "Evicted",
+            "disk pressure",
+            None,
+            id="the pod's own reason comes first",
+        ),
+        pytest.param(
+            {
+                "phase": "Failed",
+                "containerStatuses": [
+                    {"name": "trainer", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+                ],
+            },
+            "OOMKilled",
+            "",
+            137,
+            id="else a failed container's",
+        ),
+        pytest.param(
+            {
+                "containerStatuses": [
+                    {"name": "trainer", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}}
+                ]
+            },
+            "ImagePullBackOff",
+            "no",
+            None,
+            id="else why a container waits",
+        ),
+        pytest.param(
+            {
+                "initContainerStatuses": [
+                    {"name": "prepare", "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}
+                ],
+                "containerStatuses": [{"name": "trainer", "state": {"waiting": {"reason": "PodInitializing"}}}],
+            },
+            "ErrImagePull",
+            "no",
+            None,
+            id="an init container's reason rather than the wait for it",
+        ),
+        pytest.param(
+            {
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "0/4 nodes",
+                    }
+                ]
+            },
+            "Unschedulable",
+            "0/4 nodes",
+            None,
+            id="else why it is not scheduled",
+        ),
+    ],
+)
+def test_why_a_pod_does_not_run(status: dict[str, Any], reason: str, message: str, exit_code: int | None) -> None:
+    view = parsed(gang_pod(**status))
+    assert (view.reason, view.message, view.exit_code) == (reason, message, exit_code)
+
+
+def test_a_pod_whose_labels_make_no_sense_counts_as_foreign() -> None:
+    raw = gang_pod()
+    raw["metadata"]["labels"]["lockstep.dev/slot"] = "three"
+    raw["spec"]["nodeName"] = "gpu-7"
+    assert parse_pod(orjson.dumps(raw)).view == ForeignPod("gpu-7", {"cpu": 180_000, "pods": 1})
+
+
+def test_a_foreign_pod_is_what_it_requests() -> None:
+    raw = {
+        "metadata": {"name": "web", "namespace": "x", "uid": "u", "resourceVersion": "1"},
+        "spec": {
+            "nodeName": "gpu-1",
+            "containers": [
+                {"resources": {"requests": {"cpu": "100m", "memory": "1Gi"}}},
+                {"resources": {"limits": {"cpu": "1"}}},
+            ],
+            "overhead": {"cpu": "50m"},
+        },
+        "status": {"phase": "Succeeded"},
+    }
+    view = parse_pod(orjson.dumps(raw)).view
+    assert view == ForeignPod("gpu-1", {"cpu": 150, "memory": GIB, "pods": 1}, terminal=True)
+
+
+@pytest.mark.parametrize(
+    ("containers", "init", "overhead", "pod_level", "expected"),
+    [
+        pytest.param([{"cpu": 1}, {"cpu": 2}], [], {}, {}, {"cpu": 3}, id="containers add up"),
+        pytest.param(
+            [{"cpu": 3}],
+            [({"cpu": 5}, False), ({"cpu": 4}, False)],
+            {},
+            {},
+            {"cpu": 5},
+            id="init containers run alone",
+        ),
+        pytest.param([{"cpu": 3}], [({"cpu": 2}, True)], {}, {}, {"cpu": 5}, id="sidecars run beside containers"),
+        pytest.param(
+            [{"cpu": 1}],
+            [({"cpu": 2}, True), ({"cpu": 4}, False)],
+            {},
+            {},
+            {"cpu": 6},
+            id="an init container runs beside the sidecars before it",
+        ),
+        pytest.param(
+            [{"cpu": 1}],
+            [({"cpu": 4}, False), ({"cpu": 2}, True)],
+            {},
+            {},
+            {"cpu": 4},
+            id="but not beside those after it",
+        ),
+        pytest.param([{"cpu": 3}], [], {"cpu": 1}, {}, {"cpu": 4}, id="overhead comes on top"),
+        pytest.param(
+            [{"cpu": 3, "memory": 1}],
+            [],
+            {"cpu": 1},
+            {"cpu": 8},
+            {"cpu": 9, "memory": 1},
+            id="requests of the whole pod replace the sums",
+        ),
+    ],
+)
+def test_pod_requests_follow_the_scheduler(
+    containers: Any, init: Any, overhead: Any, pod_level: Any, expected: dict[str, int]
+) -> None:
+    assert pod_requests(containers, init, overhead, pod_level) == expected
+
+
+def test_a_node_is_its_labels_resources_taints_and_readiness() -> None:
+    raw = {
+        "metadata": {"name": "gpu-1", "uid": "n1", "resourceVersion": "9", "labels": {"rack": "r1"}},
+        "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}], "unschedulable": True},
+        "status": {
+            "allocatable": {"cpu": "191800m", "memory": "2Ti", "nvidia.com/gpu": "8"},
+            "conditions": [
+                {"type": "MemoryPressure", "status": "False"},
+                {"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+            ],
+            "addresses": [
+                {"type": "Hostname", "address": "gpu-1"},
+                {"type": "InternalIP", "address": "10.1.0.1"},
+            ],
+            "images": [{"names": ["x"], "sizeBytes": 1}],
+        },
+    }
+    node = parse_node(orjson.dumps(raw)).view
+    assert isinstance(node, NodeView)
+    assert node.allocatable == {"cpu": 191_800, "memory": 2 * 2**40, "nvidia.com/gpu": 8}
+    assert (node.ready, node.unschedulable, node.internal_ip) == (False, True, "10.1.0.1")
+    assert node.ready_changed_at == 1767225600.0
+    assert node.taints[0].key == "k"
+
+
+def test_a_node_that_never_reported_is_not_ready() -> None:
+    raw = {"metadata": {"name": "gpu-1", "uid": "n1", "resourceVersion": "9"}}
+    assert not parse_node(orjson.dumps(raw)).view.ready
+
+
+def test_a_namespace_is_its_name_and_labels() -> None:
+    raw = {"metadata": {"name": "team", "uid": "u", "resourceVersion": "3", "labels": {"a": "b"}}}
+    assert parse_namespace(orjson.dumps(raw)).view == ("team", {"a": "b"})
+
+
+def raw_run(**changes: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "namespace": "team",
+            "name": "llama",
+            "uid": "u1",
+            "resourceVersion": "12",
+            "generation": 3,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"lockstep.dev/paused": "true", "kubectl.kubernetes.io/x": "long"},
+        },
+        "spec": {"nodes": 2, "image": "i", "command": ["train"]},
+        **changes,
+    }
+
+
+def test_a_run_keeps_only_our_annotations() -> None:
+    run = parse_run(raw_run())
+    assert run.spec is not None
+    assert run.spec.nodes == 2
+    assert run.annotations == {"lockstep.dev/paused": "true"}
+    assert (run.key, run.generation, run.created_at) == ("team/llama", 3, 1767225600.0)
+    assert run.status == TrainingRunStatus()
+
+
+def test_a_spec_that_does_not_parse_is_told_field_by_field() -> None:
+    run = parse_run(raw_run(spec={"nodes": 0, "image": "i", "command": ["x"], "gpuPerNode": 8}))
+    assert run.spec is None
+    assert "spec.nodes:" in run.spec_error
+    assert "spec.gpuPerNode:" in run.spec_error
+
+
+def test_a_broken_status_reads_as_a_lost_one() -> None:
+    assert parse_run(raw_run(status={"attempt": "seven"})).status == TrainingRunStatus()
+
+
+def test_a_queue_that_does_not_parse_names_the_field() -> None:
+    raw = {
+        "metadata": {"name": "research", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"stopPolicy": "Drain"},
+    }
+    with pytest.raises(ValueError, match=r"spec\.stopPolicy"):
+        parse_queue(raw)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "patch"),
+    [
+        ({}, {"a": 1}, {"a": 1}),
+        ({"a": 1}, {"a": 1}, {}),
+        ({"a": 1}, {}, {"a": None}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}, {"a": {"c": 3}}),
+        ({"a": {"b": 1}}, {"a": {}}, {"a": {"b": None}}),
+        ({"a": [1, 2]}, {"a": [1]}, {"a": [1]}),
+        ({"a": 1}, {"a": {"b": 1}}, {"a": {"b": 1}}),
+    ],
+)
+def test_a_merge_patch_says_only_what_changes(old: dict[str, Any], new: dict[str, Any], patch: dict[str, Any]) -> None:
+    assert merge_patch(old, new) == patch
+
+
+def test_an_assignment_in_a_config_map_is_only_named_in_status() -> None:
+    assignment = AssignmentStatus(revision=1, hash="h", nodes=("a", "b"), incarnations=(1, 1))
+    inline = TrainingRunStatus(assignment=assignment)
+    assert dump_status(inline)["assignment"]["nodes"] == ["a", "b"]
+    named = TrainingRunStatus(assignment=assignment.model_copy(update={"config_map": "big"}))
+    assert dump_status(named)["assignment"] == {"revision": 1, "hash": "h", "configMap": "big"}
