@@ -14,7 +14,7 @@ _NOTHING: Resources = {}
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What placement looks at beside the run."""
+    """What placement looks at beside the run. ``booked`` may grow while it is in use, the rest may not change."""
 
     nodes: Mapping[str, NodeView]
     foreign: Mapping[str, Resources]
@@ -25,6 +25,20 @@ class Cluster:
     """Topology levels to node labels, narrowest first."""
     gpu_types: Mapping[str, Mapping[str, str]]
     """GPU type names to node labels."""
+    _judged: list[tuple[Requirement, Mapping[str, Refusal]]] = field(default_factory=list)
+
+    def refusals(self, requirement: Requirement) -> Mapping[str, Refusal]:
+        """Nodes that cannot hold a pod, bookings aside. Runs that ask for the same are judged once."""
+        for known, refusals in self._judged:
+            if known == requirement:
+                return refusals
+        refusals = {}
+        for name, node in self.nodes.items():
+            refusal = node_refusal(node, self.foreign.get(name, _NOTHING), requirement)
+            if refusal is not None:
+                refusals[name] = refusal
+        self._judged.append((requirement, refusals))
+        return refusals
 
     def free(self, node: str, resource: str) -> int:
         """What pods of others leave of ``resource`` on ``node``."""
@@ -123,10 +137,11 @@ def _labels(cluster: Cluster, name: str) -> Labels:
 def _survey(cluster: Cluster, requirement: Requirement, placement: PlacementSpec, kept: frozenset[str]) -> _Survey:
     survey = _Survey()
     types = [_Kind(labels=cluster.gpu_types[word]) for word in placement.gpu_types]
+    refusals = cluster.refusals(requirement)
     for name, node in cluster.nodes.items():
         if name in kept:
             continue
-        refusal = node_refusal(node, cluster.foreign.get(name, _NOTHING), requirement)
+        refusal = refusals.get(name)
         if types and (refusal is None or not refusal.lasting) and not any(kind.admits(node) for kind in types):
             refusal = Refusal(Obstacle.OTHER_GPU, f"without {' or '.join(placement.gpu_types)} GPUs")
         elif refusal is None and name in cluster.booked:
@@ -186,7 +201,9 @@ def _arrange(
     if not all(kind.admits(cluster.nodes[name]) for name in obliged if name in cluster.nodes):
         return None
     usable = {node.name: node.labels for node in fits if node.name not in obliged and kind.admits(node)}
-    idle = {node.name: node.labels for node in waiting if node.name not in obliged and kind.admits(node)}
+    idle: dict[str, Labels] = {}
+    if any(rule.policy == "Pack" and rule.mode == "Required" for rule in placement.topology):  # needs the ideal
+        idle = {node.name: node.labels for node in waiting if node.name not in obliged and kind.admits(node)}
     return arrange(usable, idle, obliged, count, placement.topology, cluster.levels)
 
 

@@ -69,9 +69,8 @@ def arrange(
         _measure(root, wishes)
         taken = _solve(root, wishes, count)
         if taken is not None:
-            chosen = {name for leaf, take in taken for name in _pick(leaf, take)}
-            labels = {**usable, **obliged}
-            return tuple(sorted(chosen, key=lambda name: _rank_key(name, labels[name], levels)))
+            chosen = [name for leaf, take in taken for name in _pick(leaf, take)]
+            return _in_rank_order(chosen, {**usable, **obliged}, levels)
     return None
 
 
@@ -157,9 +156,14 @@ def _part(name: str, values: tuple[str | None, ...]) -> Part:
     return (0, tuple(item for value in values for item in natural_key(value or "")))
 
 
-def _rank_key(name: str, labels: Labels, levels: Mapping[str, str]) -> tuple[Path, NaturalKey]:
-    values = [labels.get(label) for label in list(levels.values())[::-1]]
-    return tuple((value is None, natural_key(value or "")) for value in values), natural_key(name)
+def _in_rank_order(chosen: Sequence[str], labels: Mapping[str, Labels], levels: Mapping[str, str]) -> tuple[str, ...]:
+    """Zone by zone, rack by rack, all in natural order; nodes without a label come last."""
+    widest_first = list(levels.values())[::-1]
+    by_place: dict[tuple[str | None, ...], list[str]] = {}
+    for name in chosen:
+        by_place.setdefault(tuple(labels[name].get(label) for label in widest_first), []).append(name)
+    places = sorted(by_place, key=lambda place: [(part is None, natural_key(part or "")) for part in place])
+    return tuple(name for place in places for name in sorted(by_place[place], key=natural_key))
 
 
 def _pick(leaf: Domain, take: int) -> list[str]:

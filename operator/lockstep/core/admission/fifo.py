@@ -21,12 +21,18 @@ from lockstep.core.snapshot import ClusterSnapshot, PodView, RunView
 from lockstep.core.topology import fullest_domains
 from lockstep.core.tunables import Mode, Tunables
 
+ADMISSIONS_PER_PASS = 16
+"""Most runs that one pass admits. The rest is looked at right after, so that no pass takes long."""
+
 _LONGEST_MESSAGE = 1024
 _NODES_NAMED = 8
 
 
 def admit(snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> ClusterPlan:
-    """Decide who gets nodes at ``now``. Deterministic; deciding again after the writes changes nothing."""
+    """Decide who gets nodes at ``now``. Deterministic; deciding again after the writes changes nothing.
+
+    The plan's ``wake_at`` is ``now`` when more runs are to be looked at than one pass takes.
+    """
     admission = _Pass(snapshot, tunables, now)
     in_order = sorted(snapshot.runs, key=lambda run: (run.created_at, run.key))
     entries = [_Entry(run, run.status) for run in in_order if not snapshot.in_flight.get(run.uid)]
@@ -61,6 +67,7 @@ class _Entry:
     nodes: frozenset[str] = frozenset()
     events: list[Event] = field(default_factory=list)
     wait: _Wait | None = None
+    considered: bool = True
 
     @property
     def view(self) -> RunView:
@@ -144,7 +151,12 @@ class _Pass:
         running = self._running_by_queue()
         waiting: dict[str, int] = {}
         heads: dict[str, str] = {}
+        admitted = 0
         for entry in entries:
+            if admitted == ADMISSIONS_PER_PASS:
+                entry.considered = False
+                self._wake(self._now)
+                continue
             queue = entry.spec.queue
             entry.wait = self._hold(entry)
             if entry.wait is None and queue in heads:
@@ -153,6 +165,7 @@ class _Pass:
                 entry.wait = self._try(entry, running.get(queue, 0))
                 if entry.wait is None:
                     running[queue] = running.get(queue, 0) + 1
+                    admitted += 1
                     continue
                 if entry.wait.reason != "Placement":
                     heads[queue] = entry.run.key
@@ -160,7 +173,7 @@ class _Pass:
 
     def give_reason(self, entry: _Entry) -> None:
         """Say in status why the run waits; who waits for nothing gives no reason."""
-        if entry.run.deleting or is_true(entry.run.status, "Finished"):
+        if entry.run.deleting or is_true(entry.run.status, "Finished") or not entry.considered:
             return
         queue = QueueStatus()
         if entry.wait is not None:
