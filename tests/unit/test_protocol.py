@@ -1,9 +1,13 @@
 """Decoding what workers send, and encoding what they are answered."""
 
 import json
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lockstep.controller.orders import Orders, encode_reply
 from lockstep.controller.protocol import (
@@ -293,3 +297,46 @@ def test_the_files_to_verify_are_shared_out_by_rank() -> None:
         "share": 1,
         "of": 2,
     }
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(
+    st.binary()
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | st.tuples(st.sampled_from(sorted(json.loads(report(exit=None, start=START)))), JSON).map(
+        lambda change: report(**{change[0]: change[1]})
+    )
+)
+def test_whatever_is_sent_is_understood_or_refused(body: bytes) -> None:
+    with suppress(MalformedError, UnspokenProtocolError):
+        decode_report(body)
+
+
+words = st.text(alphabet="abc0123", min_size=1, max_size=10)
+
+
+@given(
+    st.builds(
+        StartRecord,
+        attempt=st.integers(0, 1000),
+        assignment_hash=words,
+        master_address=words,
+        master_port=st.integers(0, 65_535),
+        members=st.lists(st.tuples(words, st.integers(0, 9)), max_size=4).map(tuple),
+    ),
+    st.none() | st.tuples(st.sampled_from(["local", "shared"]), st.integers(0, 10**9), words),
+)
+def test_the_start_record_a_worker_sends_back_is_the_one_it_was_given(
+    record: StartRecord, resume: tuple[str, int, str] | None
+) -> None:
+    if resume is not None:
+        record = replace(record, resume_tier=resume[0], resume_step=resume[1], resume_path=resume[2])
+    sent = reply(Orders(directive(start=record), 1))["start"]
+    returned = decode_report(report(start=sent)).start
+    assert returned is not None
+    assert returned.record() == record

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from lockstep.controller.clock import ManualClock
 from lockstep.controller.tls import (
+    RENEWAL_CHECK_SECONDS,
     Material,
     SecretStore,
     ensure_material,
+    keep_renewed,
     load_serving,
     new_material,
     server_context,
@@ -177,3 +180,27 @@ async def test_a_renewed_certificate_is_taken_up_by_a_context_in_use(material: M
         await handshake(server, client, "10.96.0.7")
     load_serving(server, with_new_serving(material, [*HOSTS, "10.96.0.7"], time.time()))
     assert await handshake(server, client, "10.96.0.7")
+
+
+async def test_an_operator_that_runs_for_a_year_renews_its_certificate_and_survives_an_outage() -> None:
+    secret, clock = Secret(), ManualClock(now=time.time())
+    first = await ensured(secret, now=clock.now())
+    server = server_context(first)
+    failing = False
+
+    async def read() -> Mapping[str, Any] | None:
+        if failing:
+            raise OSError("connection refused")
+        return await secret.read()
+
+    store = SecretStore(read, secret.create, secret.replace)
+    renewing = asyncio.ensure_future(keep_renewed(server, store, "lockstep-system", HOSTS, clock))
+    await clock.advance(334 * DAY)
+    assert secret.writes == 1
+    failing = True
+    await clock.advance(2 * DAY)
+    assert not renewing.done()
+    failing = False
+    await clock.advance(RENEWAL_CHECK_SECONDS)
+    assert secret.writes == 2
+    renewing.cancel()

@@ -202,6 +202,21 @@ async def test_a_known_token_outlives_an_outage_of_the_api_server(clock: ManualC
         await desk.identity(held)
 
 
+async def test_an_outage_is_logged_once_and_not_once_per_worker(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = ApiServer()
+    desk = reviews(api, clock)
+    for outage in (1, 2):
+        api.failure = RuntimeError("403 Forbidden: tokenreviews")
+        for worker in range(5):
+            with pytest.raises(ReviewUnavailableError):
+                await desk.identity(token(clock, jti=f"{outage}-{worker}"))
+        assert caplog.text.count("403 Forbidden: tokenreviews") == outage
+        api.failure = None
+        await desk.identity(token(clock, jti=f"{outage}"))
+
+
 async def test_an_unknown_token_has_to_wait_for_the_api_server(clock: ManualClock) -> None:
     api = ApiServer()
     api.failure = OSError("connection refused")

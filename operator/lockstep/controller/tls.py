@@ -4,6 +4,7 @@ The CA never leaves the Secret; workers get its certificate in their ConfigMap a
 """
 
 import ipaddress
+import logging
 import os
 import ssl
 from base64 import b64decode, b64encode
@@ -18,12 +19,17 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from lockstep.controller.clock import Clock
+
+log = logging.getLogger("lockstep.tls")
+
 SECRET_NAME = "lockstep-worker-tls"
 CA_LIFETIME = timedelta(days=3650)
 SERVING_LIFETIME = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=30)
 BACKDATED = timedelta(days=1)
 """Nodes' clocks may be behind ours."""
+RENEWAL_CHECK_SECONDS = 6 * 3600.0
 _KEYS = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 
 
@@ -74,6 +80,21 @@ async def ensure_material(secrets: SecretStore, namespace: str, hosts: Sequence[
         if await secrets.replace(_secret(namespace, material, secret)):
             return material
     raise RuntimeError(f"Secret {namespace}/{SECRET_NAME} changes faster than it can be written")
+
+
+async def keep_renewed(
+    context: ssl.SSLContext, secrets: SecretStore, namespace: str, hosts: Sequence[str], clock: Clock
+) -> None:
+    """For ever: renew the serving certificate when it is due, or take up the one another replica wrote."""
+    while True:
+        await clock.sleep(RENEWAL_CHECK_SECONDS)
+        try:
+            material = await ensure_material(secrets, namespace, hosts, clock.now())
+        except Exception:
+            # A month is left when renewal is first due: there will be many more tries.
+            log.warning("the worker API's certificate could not be checked", exc_info=True)
+        else:
+            load_serving(context, material)
 
 
 def new_material(hosts: Sequence[str], now: float) -> Material:

@@ -8,6 +8,7 @@ import asyncio
 import base64
 import binascii
 import hashlib
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ import msgspec
 from lockstep.api import names
 from lockstep.controller.clock import Clock
 from lockstep.core.snapshot import PodView
+
+log = logging.getLogger("lockstep.trust")
 
 REVIEW_PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 TRUSTED_SECONDS = 600.0
@@ -123,6 +126,7 @@ class TokenReviews:
         self._trusted: dict[bytes, _Trusted] = {}
         self._refused: dict[bytes, tuple[float, str]] = {}
         self._reviewing: dict[bytes, asyncio.Task[PodIdentity]] = {}
+        self._outage = False
 
     async def identity(self, token: str) -> PodIdentity:
         """The pod this token is bound to.
@@ -176,6 +180,7 @@ class TokenReviews:
                 answer = await self._post(REVIEW_PATH, review)
         except Exception as error:
             return self._during_outage(key, error)
+        self._outage = False
         now = self._clock.now()
         try:
             identity = _reviewed_identity(answer, self._audience)
@@ -191,6 +196,9 @@ class TokenReviews:
 
     def _during_outage(self, key: bytes, error: Exception) -> PodIdentity:
         self.outcomes["Unavailable"] += 1
+        if not self._outage:  # once per outage, not once per worker
+            self._outage = True
+            log.warning("workers' tokens cannot be reviewed, known ones are trusted until they expire: %r", error)
         now = self._clock.now()
         known = self._trusted.get(key)
         if known is None or now >= known.expires_at:
