@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+import traceback
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -80,11 +81,11 @@ def commit(directory: Path, step: int, files: list[dict[str, Any]], rank: int | 
 
 def initial_parameters(args: argparse.Namespace) -> dict[str, Any]:
     """Parameters by name; those of the layers are stacked along the first axis."""
-    keys = iter(jax.random.split(jax.random.key(args.seed), 8))
+    random = np.random.default_rng(args.seed)
     width, layers = args.width, args.layers
 
-    def normal(*shape: int, fan_in: int) -> jax.Array:
-        return jax.random.normal(next(keys), shape, jnp.float32) * fan_in**-0.5
+    def normal(*shape: int, fan_in: int) -> np.ndarray:
+        return random.standard_normal(shape, np.float32) * np.float32(fan_in**-0.5)
 
     return {
         "embedding": normal(VOCABULARY, width, fan_in=width),
@@ -311,8 +312,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main() -> None:
     """Joins the gang, trains, and leaves together with the others."""
     args = parse(sys.argv[1:])
-    join_gang(os.environ)
-    train(args, os.environ)
+    try:
+        join_gang(os.environ)
+        train(args, os.environ)
+    except Exception:
+        # An ordinary exit would wait for all to leave together, and one of them may be dead.
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
     if jax.process_count() > 1:
         jax.distributed.shutdown()
 
