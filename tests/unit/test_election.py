@@ -1,0 +1,283 @@
+"""Leader election against a fake Lease API, on clocks that are moved by hand."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep.controller.clock import ManualClock
+from lockstep.controller.election import Election, Epoch, LostLeadershipError
+from lockstep.controller.kube import ApiError, UnknownOutcome, UnreachableError
+from lockstep.controller.resources import Resource
+
+
+class FakeLeases:
+    """One Lease with the API server's rules on versions, and the ways in which a request can go wrong."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.lease: dict[str, Any] | None = None
+        self.versions = itertools.count(1)
+        self.mishaps: Iterator[str] = itertools.repeat("")  # "", "unreachable", "lost answer"
+
+    def _stored(self, body: dict[str, Any], created: str) -> bytes:
+        version = str(next(self.versions))
+        metadata = {**body["metadata"], "uid": created, "resourceVersion": version, "creationTimestamp": created}
+        self.lease = {**body, "metadata": metadata}
+        return orjson.dumps(self.lease)
+
+    def _begin(self) -> str:
+        mishap = next(self.mishaps)
+        if mishap == "unreachable":
+            raise UnreachableError("nobody there")
+        return mishap
+
+    async def get(self, resource: Resource, name: str, namespace: str = "", *, within: float = 0) -> bytes:
+        self._begin()
+        if self.lease is None:
+            raise ApiError(404, "NotFound", name)
+        return orjson.dumps(self.lease)
+
+    async def create(
+        self,
+        resource: Resource,
+        body: dict[str, Any],
+        namespace: str = "",
+        *,
+        guarded: bool = True,
+        within: float = 0,
+    ) -> bytes:
+        mishap = self._begin()
+        if self.lease is not None:
+            raise ApiError(409, "AlreadyExists", "there is one")
+        reply = self._stored(body, "2026-01-01T00:00:00Z")
+        if mishap:
+            raise UnknownOutcome("no answer", 0)
+        return reply
+
+    async def replace(
+        self,
+        resource: Resource,
+        name: str,
+        body: dict[str, Any],
+        namespace: str = "",
+        *,
+        guarded: bool = True,
+        within: float = 0,
+    ) -> bytes:
+        mishap = self._begin()
+        if self.lease is None:
+            raise ApiError(404, "NotFound", name)
+        if body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+            raise ApiError(409, "Conflict", "the object has been modified")
+        reply = self._stored(body, self.lease["metadata"]["creationTimestamp"])
+        if mishap:
+            raise UnknownOutcome("no answer", 0)
+        return reply
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def leases(clock: ManualClock) -> FakeLeases:
+    return FakeLeases(clock)
+
+
+def candidate(leases: FakeLeases, identity: str) -> Election:
+    return Election(leases, leases.clock, namespace="system", name="operator", identity=identity)
+
+
+async def test_the_first_candidate_creates_the_lease_and_leads(leases: FakeLeases) -> None:
+    first = candidate(leases, "a")
+    assert not first.is_leading()
+    with pytest.raises(LostLeadershipError):
+        first.check()
+    assert await first.try_acquire()
+    assert first.is_leading()
+    assert first.epoch == (1767225600, 0)
+    first.check()
+
+
+async def test_a_second_candidate_waits_until_the_lease_has_stood_still_for_its_whole_duration(
+    leases: FakeLeases, clock: ManualClock
+) -> None:
+    first, second = candidate(leases, "a"), candidate(leases, "b")
+    await first.try_acquire()
+    assert not await second.try_acquire()
+    await clock.advance(9.9)
+    assert not await second.try_acquire()
+    await clock.advance(0.2)
+    assert await second.try_acquire()
+    assert not first.is_leading()
+    assert second.epoch > first.epoch
+
+
+async def test_a_renewal_seen_starts_the_wait_anew(leases: FakeLeases, clock: ManualClock) -> None:
+    first, second = candidate(leases, "a"), candidate(leases, "b")
+    await first.try_acquire()
+    await second.try_acquire()
+    await clock.advance(7)
+    assert await first.try_renew()
+    assert not await second.try_acquire()
+    await clock.advance(7)
+    assert not await second.try_acquire()
+    assert first.epoch == (1767225600, 0)
+
+
+async def test_a_leader_that_cannot_renew_stops_before_anybody_else_may_start(
+    leases: FakeLeases, clock: ManualClock
+) -> None:
+    leader = candidate(leases, "a")
+    await leader.try_acquire()
+    leases.mishaps = itertools.repeat("unreachable")
+    holding = asyncio.ensure_future(leader.hold())
+    await clock.advance(7.9)
+    assert leader.is_leading()
+    await clock.advance(0.7)
+    with pytest.raises(LostLeadershipError, match="in time"):
+        await holding
+    assert not leader.is_leading()
+
+
+async def test_a_leader_rides_out_a_short_outage(leases: FakeLeases, clock: ManualClock) -> None:
+    leader = candidate(leases, "a")
+    await leader.try_acquire()
+    holding = asyncio.ensure_future(leader.hold())
+    await clock.advance(2.9)
+    leases.mishaps = itertools.repeat("unreachable")
+    await clock.advance(4)
+    leases.mishaps = itertools.repeat("")
+    await clock.advance(60)
+    assert leader.is_leading()
+    holding.cancel()
+
+
+async def test_a_leader_whose_renewal_was_answered_to_nobody_goes_on(leases: FakeLeases, clock: ManualClock) -> None:
+    leader = candidate(leases, "a")
+    await leader.try_acquire()
+    await clock.advance(3)
+    leases.mishaps = itertools.chain(["lost answer"], itertools.repeat(""))
+    assert not await leader.try_renew()
+    assert await leader.try_renew()
+    assert leader.epoch == (1767225600, 0)
+
+
+async def test_a_leader_learns_that_another_took_the_lease(leases: FakeLeases, clock: ManualClock) -> None:
+    first, second = candidate(leases, "a"), candidate(leases, "b")
+    await first.try_acquire()
+    await second.try_acquire()
+    await clock.advance(11)
+    await second.try_acquire()
+    with pytest.raises(LostLeadershipError, match="b holds"):
+        await first.try_renew()
+    assert not first.is_leading()
+
+
+async def test_a_leader_whose_lease_was_deleted_stops_at_once(leases: FakeLeases) -> None:
+    leader = candidate(leases, "a")
+    await leader.try_acquire()
+    leases.lease = None
+    with pytest.raises(LostLeadershipError, match="deleted"):
+        await leader.try_renew()
+    assert not leader.is_leading()
+
+
+async def test_a_candidate_that_saw_a_holder_does_not_trust_a_deleted_lease(
+    leases: FakeLeases, clock: ManualClock
+) -> None:
+    first, second = candidate(leases, "a"), candidate(leases, "b")
+    await first.try_acquire()
+    await second.try_acquire()
+    leases.lease = None
+    await clock.advance(5)
+    assert not await second.try_acquire()
+    await clock.advance(5.1)
+    assert await second.try_acquire()
+    assert not first.is_leading()
+
+
+async def test_a_released_lease_is_taken_at_once_at_a_higher_epoch(leases: FakeLeases) -> None:
+    first, second = candidate(leases, "a"), candidate(leases, "b")
+    await first.try_acquire()
+    await second.try_acquire()
+    await first.release()
+    assert not first.is_leading()
+    assert await second.try_acquire()
+    assert second.epoch > first.epoch
+
+
+async def test_a_lease_taken_without_hearing_the_answer_is_ours(leases: FakeLeases) -> None:
+    leader = candidate(leases, "a")
+    leases.mishaps = itertools.chain(["", "lost answer"], itertools.repeat(""))
+    assert not await leader.try_acquire()
+    assert not leader.is_leading()
+    assert await leader.try_acquire()
+    assert leader.epoch == (1767225600, 0)
+
+
+async def test_acquire_returns_once_the_lease_is_ours(leases: FakeLeases, clock: ManualClock) -> None:
+    first, second = candidate(leases, "a"), candidate(leases, "b")
+    await first.try_acquire()
+    acquiring = asyncio.ensure_future(second.acquire())
+    await clock.advance(9)
+    assert not acquiring.done()
+    await clock.advance(5)
+    await acquiring
+    assert second.is_leading()
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["act", "act", "act", "time", "time", "release", "restart"]),
+        st.integers(0, 2),
+        st.sampled_from(["", "", "", "unreachable", "lost answer"]),
+        st.sampled_from([0.5, 1.0, 2.0, 3.0, 7.0, 10.0]),
+    ),
+    min_size=10,
+    max_size=80,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(STEPS)
+def test_two_never_lead_at_the_same_time_and_epochs_only_grow(
+    steps: list[tuple[str, int, str, float]],
+) -> None:
+    async def play() -> None:
+        clock = ManualClock()
+        leases = FakeLeases(clock)
+        names = itertools.count()
+        candidates = [candidate(leases, str(next(names))) for _ in range(3)]
+        last: tuple[Epoch, str] = ((0, -1), "")
+        for step, number, mishap, seconds in steps:
+            who = candidates[number]
+            leases.mishaps = itertools.chain([mishap], itertools.repeat(""))
+            if step == "time":
+                await clock.advance(seconds)
+            elif step == "restart":  # a new process: nothing is remembered, and nothing was released
+                candidates[number] = candidate(leases, str(next(names)))
+            elif step == "release":
+                await who.release()
+            elif who.is_leading():
+                try:
+                    await who.try_renew()
+                except LostLeadershipError:
+                    candidates[number] = candidate(leases, str(next(names)))
+            else:
+                await who.try_acquire()
+            leaders = [one for one in candidates if one.is_leading()]
+            assert len(leaders) <= 1
+            for leader in leaders:
+                current = leader.epoch, leader.identity
+                assert current == last or current[0] > last[0]
+                last = current
+
+    asyncio.run(play())

@@ -1,0 +1,351 @@
+"""The store: what it knows, who it wakes, and what it keeps booked."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
+from lockstep.controller.clock import ManualClock
+from lockstep.controller.parse import ForeignPod, Versioned, parse_node
+from lockstep.controller.patches import dump_status
+from lockstep.controller.store import MissingAssignmentError, Store
+from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue
+from lockstep.core.assignment import assigned, spilled
+from lockstep.core.snapshot import DryRunResult, Leadership, PodPhase, PodView, RefusedCreate
+
+LEADER = Leadership(since=0.0)
+KEY = "run/team/llama"
+
+
+class World:
+    """A store with its queue and clock, and shorthand for what the API server would say."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.queue = WorkQueue(self.clock)
+        self.store = Store(self.queue, self.clock)
+
+    async def due(self) -> set[str]:
+        """Keys that are due within the next two seconds, taken off the queue."""
+        self.queue.wake_at("last", self.clock.now() + 2)
+        await self.clock.advance(2)
+        keys = set()
+        while (key := await self.queue.get()) != "last":
+            keys.add(key)
+            self.queue.done(key)
+        self.queue.done("last")
+        return keys
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def run(version: int = 10, uid: str = "u1", generation: int = 1, **changes: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "namespace": "team",
+            "name": "llama",
+            "uid": uid,
+            "resourceVersion": str(version),
+            "generation": generation,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {"nodes": 2, "image": "i", "command": ["train"]},
+        **changes,
+    }
+
+
+def pod(
+    uid: str = "p1", *, run_uid: str = "u1", node: str = "gpu-1", version: int = 20, **changes: Any
+) -> Versioned[PodView | ForeignPod]:
+    fields: dict[str, Any] = {
+        "namespace": "team",
+        "name": f"llama-{uid}",
+        "uid": uid,
+        "run": "llama",
+        "run_uid": run_uid,
+        "owner_uid": run_uid,
+        "slot": 0,
+        "incarnation": 1,
+        "node": node,
+        "bound": True,
+        "phase": PodPhase.RUNNING,
+        "created_at": 0.0,
+    }
+    return Versioned(uid, version, PodView(**{**fields, **changes}))
+
+
+def foreign(uid: str, node: str = "gpu-1", version: int = 5, terminal: bool = False, **requests: int) -> Any:
+    return Versioned(uid, version, ForeignPod(node, {**requests, "pods": 1}, terminal))
+
+
+def node(name: str, uid: str = "n1", version: int = 3, *, ready: str = "True") -> Any:
+    raw = {
+        "metadata": {"name": name, "uid": uid, "resourceVersion": str(version)},
+        "status": {"allocatable": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": ready}]},
+    }
+    return parse_node(orjson.dumps(raw))
+
+
+async def test_a_new_run_wakes_itself_and_the_admission_pass(world: World) -> None:
+    world.store.apply_run(run())
+    assert await world.due() == {KEY, CLUSTER_KEY}
+
+
+async def test_a_status_write_wakes_only_the_run(world: World) -> None:
+    world.store.apply_run(run())
+    await world.due()
+    world.store.apply_run(run(11, status={"attempt": 1}))
+    assert await world.due() == {KEY}
+
+
+async def test_a_spec_change_wakes_the_admission_pass_too(world: World) -> None:
+    world.store.apply_run(run())
+    await world.due()
+    world.store.apply_run(run(11, generation=2))
+    assert await world.due() == {KEY, CLUSTER_KEY}
+
+
+async def test_an_older_event_after_a_write_changes_nothing(world: World) -> None:
+    world.store.apply_run(run(12, status={"attempt": 2}))
+    await world.due()
+    view = world.store.apply_run(run(11, status={"attempt": 1}))
+    assert view.status.attempt == 2
+    assert await world.due() == set()
+
+
+async def test_a_run_deleted_in_a_watch_gap_goes_with_the_next_list_and_frees_its_nodes(world: World) -> None:
+    world.store.apply_run(run())
+    await world.due()
+    world.store.replace_runs([], "30", begun_at=world.clock.monotonic())
+    assert world.store.run("team", "llama") is None
+    assert world.store.snapshot_cluster(LEADER).runs == ()
+    assert await world.due() == {KEY, CLUSTER_KEY}
+
+
+async def test_a_run_applied_again_under_the_same_name_is_another_run(world: World) -> None:
+    world.store.apply_run(run(10, "old"))
+    world.store.gang_pods.upsert(pod("p1", run_uid="old", deleting=True))
+    world.store.apply_run(run(30, "new"))
+    current = world.store.run("team", "llama")
+    assert current is not None
+    assert current.uid == "new"
+    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
+    assert snapshot is not None
+    assert snapshot.pods == ()
+    cluster = world.store.snapshot_cluster(LEADER)
+    assert [r.uid for r in cluster.runs] == ["new"]
+    assert [(p.run_uid, p.node) for p in cluster.gang_pods] == [("old", "gpu-1")]
+
+
+async def test_late_news_of_the_old_run_does_not_displace_the_new_one(world: World) -> None:
+    world.store.apply_run(run(30, "new"))
+    world.store.apply_run(run(10, "old"))
+    world.store.remove_run("team", "llama", "old")
+    current = world.store.run("team", "llama")
+    assert current is not None
+    assert current.uid == "new"
+    assert [r.uid for r in world.store.runs] == ["new"]
+
+
+async def test_a_removed_run_never_comes_back(world: World) -> None:
+    world.store.apply_run(run(10))
+    world.store.remove_run("team", "llama", "u1")
+    world.store.apply_run(run(11))
+    assert world.store.run("team", "llama") is None
+
+
+async def test_pods_of_a_deleted_run_are_orphans(world: World) -> None:
+    world.store.replace_runs([run()], "10", begun_at=0.0)
+    world.store.gang_pods.upsert(pod())
+    assert world.store.orphaned_pods() == ()
+    world.store.remove_run("team", "llama", "u1")
+    assert [p.uid for p in world.store.orphaned_pods()] == ["p1"]
+
+
+async def test_a_pod_heard_of_before_its_run_is_no_orphan(world: World) -> None:
+    begun = world.clock.monotonic()
+    await world.clock.advance(1)
+    world.store.gang_pods.upsert(pod())
+    world.store.replace_runs([], "10", begun_at=begun)
+    assert world.store.orphaned_pods() == ()
+    await world.clock.advance(1)
+    world.store.replace_runs([], "11", begun_at=world.clock.monotonic())
+    assert [p.uid for p in world.store.orphaned_pods()] == ["p1"]
+
+
+async def test_a_copied_label_makes_no_orphan(world: World) -> None:
+    world.store.gang_pods.upsert(pod(owner_uid="somebody else"))
+    await world.clock.advance(1)
+    world.store.replace_runs([], "30", begun_at=world.clock.monotonic())
+    assert world.store.orphaned_pods() == ()
+
+
+async def test_an_ordinary_pod_change_wakes_the_run_a_moment_later(world: World) -> None:
+    world.store.apply_run(run())
+    await world.due()
+    world.store.gang_pods.upsert(pod())
+    assert len(world.queue) == 0
+    assert await world.due() == {KEY}
+
+
+@pytest.mark.parametrize("phase", [PodPhase.FAILED, PodPhase.SUCCEEDED])
+async def test_a_pod_that_ended_wakes_its_run_at_once_and_the_admission_pass(world: World, phase: PodPhase) -> None:
+    world.store.gang_pods.upsert(pod())
+    await world.due()
+    world.store.gang_pods.upsert(pod(version=21, phase=phase))
+    assert len(world.queue) == 2
+    assert await world.due() == {KEY, CLUSTER_KEY}
+
+
+async def test_a_pod_that_is_gone_frees_its_node(world: World) -> None:
+    world.store.gang_pods.upsert(pod())
+    world.store.gang_pods.remove("p1", 22)
+    assert world.store.snapshot_cluster(LEADER).gang_pods == ()
+    assert await world.due() == {KEY, CLUSTER_KEY}
+
+
+async def test_foreign_requests_are_sums_of_what_is_not_terminal(world: World) -> None:
+    others = world.store.other_pods
+    others.upsert(foreign("a", cpu=100))
+    others.upsert(foreign("b", cpu=50, memory=7))
+    others.upsert(foreign("c", node="", cpu=999))
+    others.upsert(foreign("d", cpu=999, terminal=True))
+    assert world.store.foreign_requests == {"gpu-1": {"cpu": 150, "memory": 7, "pods": 2}}
+    others.upsert(foreign("b", version=6, cpu=70))
+    assert world.store.foreign_requests == {"gpu-1": {"cpu": 170, "pods": 2}}
+    others.remove("a", 7)
+    others.remove("b", 8)
+    assert world.store.foreign_requests == {}
+    assert await world.due() == {CLUSTER_KEY}
+
+
+async def test_a_pod_with_senseless_gang_labels_is_counted_as_foreign(world: World) -> None:
+    world.store.gang_pods.upsert(foreign("odd", cpu=100))
+    assert world.store.foreign_requests == {"gpu-1": {"cpu": 100, "pods": 1}}
+    world.store.gang_pods.upsert(pod("odd", version=6))
+    assert world.store.foreign_requests == {}
+    assert len(world.store.pods_of("u1")) == 1
+
+
+async def test_a_node_change_wakes_the_runs_on_it_and_the_admission_pass(world: World) -> None:
+    world.store.gang_pods.upsert(pod(node="gpu-1"))
+    world.store.nodes.upsert(node("gpu-1"))
+    await world.due()
+    world.store.nodes.upsert(node("gpu-1", version=4, ready="False"))
+    assert await world.due() == {KEY, CLUSTER_KEY}
+    world.store.nodes.upsert(node("gpu-1", version=5, ready="False"))
+    assert await world.due() == set()
+
+
+async def test_a_node_made_anew_under_the_same_name_survives_the_end_of_the_old_one(world: World) -> None:
+    world.store.nodes.upsert(node("gpu-1", "n1", 3))
+    world.store.nodes.upsert(node("gpu-1", "n2", 5))
+    world.store.nodes.remove("n1", 6)
+    found = world.store.node("gpu-1")
+    assert found is not None
+    assert found.uid == "n2"
+    world.store.nodes.remove("n2", 7)
+    assert world.store.node("gpu-1") is None
+
+
+async def test_namespace_labels_reach_the_snapshot(world: World) -> None:
+    world.store.apply_run(run())
+    world.store.namespaces.upsert(Versioned("ns", 1, ("team", {"lockstep.dev/allow-privileged": "true"})))
+    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
+    assert snapshot is not None
+    assert snapshot.namespace_labels == {"lockstep.dev/allow-privileged": "true"}
+
+
+async def test_nodes_in_flight_stay_booked_until_released(world: World) -> None:
+    world.store.book_in_flight("u1", ["a", "b"])
+    assert world.store.snapshot_cluster(LEADER).in_flight == {"u1": frozenset({"a", "b"})}
+    world.store.release_in_flight("u1")
+    assert world.store.snapshot_cluster(LEADER).in_flight == {}
+    assert await world.due() == {CLUSTER_KEY}
+
+
+async def test_a_refused_pod_is_news_once_and_keeps_its_first_moment(world: World) -> None:
+    world.store.apply_run(run())
+    assert world.store.note_refused_create("u1", "llama-p1", RefusedCreate(1.0, "quota"))
+    assert not world.store.note_refused_create("u1", "llama-p1", RefusedCreate(2.0, "quota"))
+    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
+    assert snapshot is not None
+    assert snapshot.refused_creates == {"llama-p1": RefusedCreate(1.0, "quota")}
+    world.store.gang_pods.upsert(pod())
+    after = world.store.snapshot_run("team", "llama", {}, LEADER)
+    assert after is not None
+    assert after.refused_creates == {}
+
+
+async def test_a_dry_run_is_kept_with_its_run(world: World) -> None:
+    world.store.set_dry_run("u1", DryRunResult(1, True))
+    world.store.apply_run(run())
+    world.store.set_dry_run("u1", DryRunResult(1, False, "no"))
+    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
+    assert snapshot is not None
+    assert snapshot.dry_run == DryRunResult(1, False, "no")
+
+
+def large_assignment() -> AssignmentStatus:
+    names = [f"gke-large-cluster-a3-mega-pool-{number:05d}" for number in range(2000)]
+    named, config_map = spilled(assigned(AssignmentStatus(), names), "team", "llama", "u1")
+    assert config_map is not None
+    return named
+
+
+async def test_a_written_assignment_is_known_in_full_although_status_only_names_its_config_map(
+    world: World,
+) -> None:
+    whole = large_assignment()
+    raw = run(11, status=dump_status(TrainingRunStatus(assignment=whole)))
+    world.store.apply_run(raw)  # the watch may be first
+    with pytest.raises(MissingAssignmentError):
+        world.store.snapshot_run("team", "llama", {}, LEADER)
+    view = world.store.apply_run(raw, whole)
+    assert view.status.assignment == whole
+    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
+    assert snapshot is not None
+    assert snapshot.run.status.assignment.nodes == whole.nodes
+
+
+async def test_nothing_is_decided_before_a_named_assignment_has_been_read(world: World) -> None:
+    whole = large_assignment()
+    world.store.apply_run(run(11, status=dump_status(TrainingRunStatus(assignment=whole))))
+    with pytest.raises(MissingAssignmentError) as missing:
+        world.store.snapshot_cluster(LEADER)
+    assert (missing.value.namespace, missing.value.config_map) == ("team", whole.config_map)
+    _, config_map = spilled(whole, "team", "llama", "u1")
+    assert config_map is not None
+    world.store.keep_assignment("u1", config_map.body["data"]["assignment.json"])
+    assert world.store.snapshot_cluster(LEADER).runs[0].status.assignment.nodes == whole.nodes
+
+
+async def test_the_store_is_synced_once_every_kind_was_listed(world: World) -> None:
+    store = world.store
+    store.replace_runs([], "1", begun_at=0.0)
+    store.replace_queues([], "1")
+    for cache in (store.gang_pods, store.other_pods, store.nodes):
+        cache.replace([], 1)
+    assert not store.synced
+    store.namespaces.replace([], 1)
+    assert store.synced
+
+
+async def test_a_queue_lives_as_long_as_it_is_listed(world: World) -> None:
+    raw = {
+        "metadata": {
+            "name": "research",
+            "uid": "q",
+            "resourceVersion": "3",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {},
+    }
+    world.store.replace_queues([raw], "5")
+    assert set(world.store.snapshot_cluster(LEADER).queues) == {"research"}
+    world.store.replace_queues([], "6")
+    assert set(world.store.snapshot_cluster(LEADER).queues) == set()
