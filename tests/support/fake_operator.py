@@ -5,7 +5,6 @@ which the real one would refuse fails here too.
 """
 
 import json
-import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -65,7 +64,7 @@ class FakeOperator:
 
         self._server = Server(("127.0.0.1", self._port), Handler)
         self._port = self._server.server_port
-        self._connections: list[ssl.SSLSocket] = []
+        self.connections: set[Any] = set()
         plain = self._server.socket
         self._server.socket = self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -77,7 +76,7 @@ class FakeOperator:
         server, self._server = self._server, None
         server.shutdown()
         server.server_close()
-        for connection in self._connections:
+        for connection in list(self.connections):
             try:
                 connection.shutdown(2)
             except OSError:
@@ -124,7 +123,7 @@ class FakeOperator:
                     raise AssertionError(f"no such report within {DEADLINE:g} s; the last was {last}")
 
     def _answer(self, request: BaseHTTPRequestHandler) -> None:
-        self._connections.append(request.connection)  # type: ignore[arg-type]
+        self.connections.add(request.connection)
         raw = request.rfile.read(int(request.headers["Content-Length"]))
         token = request.headers["Authorization"].removeprefix("Bearer ")
         with self._changed:

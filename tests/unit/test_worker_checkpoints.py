@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lockstep.worker import worker
 
@@ -258,3 +260,24 @@ def test_a_torn_dcp_checkpoint_is_invalid_with_the_reason(tmp_path: Path, damage
     verdict, said = look(directory)
     assert verdict == "Invalid"
     assert said.startswith(reason)
+
+
+@given(cut=st.integers(min_value=0, max_value=10_000))
+def test_no_part_of_a_metadata_file_passes_for_the_whole(cut: int) -> None:
+    whole = dcp_metadata(r0=1000, r1=2000)
+    with pytest.raises(ValueError):  # noqa: PT011
+        worker.dcp_extents(whole[: cut % len(whole)])
+
+
+@settings(deadline=None)
+@given(marker=st.binary(max_size=300), name=st.sampled_from(["manifest.json", ".metadata"]))
+def test_no_bytes_in_a_commit_marker_make_a_verdict_impossible(
+    tmp_path_factory: pytest.TempPathFactory, marker: bytes, name: str
+) -> None:
+    directory = tmp_path_factory.getbasetemp() / "step-100"
+    directory.mkdir(exist_ok=True)
+    for other in directory.iterdir():
+        other.unlink()
+    (directory / "__0_0.distcp").touch()
+    (directory / name).write_bytes(marker)
+    assert look(directory)[0] in ("Valid", "Invalid")

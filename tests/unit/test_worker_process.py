@@ -362,6 +362,16 @@ def test_the_token_is_read_anew_for_each_request(operator: FakeOperator, launch:
     assert operator.requests[0][1] == "first"
 
 
+def test_two_connections_carry_everything(operator: FakeOperator, launch: Launch) -> None:
+    launch("true")
+    ready(operator, 1)
+    operator.run(1)
+    exited(operator, 1)
+    ready(operator, 2)
+    until(lambda: len(operator.requests) > 8)
+    assert len(operator.connections) == 2
+
+
 def test_training_goes_on_without_the_operator_and_is_told_of_afterwards(
     operator: FakeOperator, launch: Launch, tmp_path: Path
 ) -> None:

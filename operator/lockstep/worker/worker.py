@@ -20,6 +20,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
+import functools
 import http.client
 import json
 import os
@@ -396,15 +397,10 @@ def _read_dcp(directory: str, names: Sequence[str]) -> Tuple[Finding, List[Liste
     data = sorted(name for name in names if name.endswith(".distcp"))
     if not data:
         raise InvalidError("there is no .distcp file")
-    with open(os.path.join(directory, ".metadata"), "rb") as stream:
-        committed_at = os.fstat(stream.fileno()).st_mtime
-        metadata = stream.read(MAX_MANIFEST_BYTES + 1)
-    reason, extents = "", {}  # type: Tuple[str, Dict[str, int]]
-    if len(metadata) <= MAX_MANIFEST_BYTES:
-        try:
-            extents = dcp_extents(metadata)
-        except Exception as error:  # pickletools raises whatever a broken stream leads to
-            raise InvalidError(".metadata is not a whole pickle: {}".format(error)) from None
+    marker = os.path.join(directory, ".metadata")
+    found = os.stat(marker)
+    extents = _dcp_extents_of(marker, found.st_mtime_ns, found.st_size)
+    reason = ""
     if not extents:
         reason = "the structure of .metadata was not understood: sizes were not compared"
     files = {name: ListedFile(name, 0, exact=False) for name in data}
@@ -414,8 +410,23 @@ def _read_dcp(directory: str, names: Sequence[str]) -> Tuple[Finding, List[Liste
         except ValueError as error:
             raise InvalidError(".metadata names a {}".format(error)) from None
     total = sum(listed.bytes for listed in files.values())
-    finding = Finding(VALID, reason, TORCH_DCP, bytes=total, committed_at=committed_at)
+    finding = Finding(VALID, reason, TORCH_DCP, bytes=total, committed_at=found.st_mtime)
     return finding, sorted(files.values())
+
+
+@functools.lru_cache(maxsize=64)
+def _dcp_extents_of(path: str, mtime_ns: int, size: int) -> Dict[str, int]:
+    """``dcp_extents`` of a file, remembered while it stays the same: a large one takes seconds at every barrier."""
+    if size > MAX_MANIFEST_BYTES:
+        return {}
+    with open(path, "rb") as stream:
+        metadata = stream.read(size)
+    try:
+        return dcp_extents(metadata)
+    except MemoryError:
+        raise
+    except Exception as error:  # pickletools raises whatever a broken stream leads to
+        raise InvalidError(".metadata is not a whole pickle: {}".format(error)) from None
 
 
 _STRING_OPCODES = frozenset(("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"))
@@ -713,9 +724,15 @@ def prepare(settings: Settings, attempt: int, rank: int, world: int) -> Prepared
                 "shared", settings.shared_root, settings.run_uid, form=settings.checkpoint_format,
                 share=share, of=of, skew=settings.shared_skew,
             )  # fmt: skip
+        # Made here, not at the start: a tier that takes no writes is found out before anybody is released.
+        for root in (settings.local_root, settings.shared_root):
+            if root:
+                os.makedirs(attempt_directory(settings, root, attempt), exist_ok=True)
         return Prepared(attempt, "", inventory, hold_port())
     except OSError as error:
         return Prepared(attempt, "preparing failed: {}".format(_trouble(error)), [], None)
+    except Exception as error:  # the thread's end: the main thread waits for an answer, whatever happens
+        return Prepared(attempt, "preparing failed: {!r}".format(error), [], None)
 
 
 # ----------------------------------------------------------------------------
@@ -754,12 +771,14 @@ class Launch(NamedTuple):
         )  # fmt: skip
 
 
+def attempt_directory(settings: Settings, root: str, attempt: int) -> str:
+    """Where an attempt saves in the tier ``root``; empty without such a tier."""
+    return os.path.join(root, settings.run_uid, "a{}".format(attempt)) if root else ""
+
+
 def contract_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
     """The LOCKSTEP_ variables of one attempt (docs/worker.md)."""
     scratch = os.path.join(settings.scratch, "a{}".format(launch.attempt))
-
-    def attempt_directory(root: str) -> str:
-        return os.path.join(root, settings.run_uid, "a{}".format(launch.attempt)) if root else ""
 
     return {
         "LOCKSTEP_CONTRACT": CONTRACT,
@@ -773,8 +792,8 @@ def contract_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
         "LOCKSTEP_MASTER_PORT": str(launch.master_port),
         "LOCKSTEP_RESUME_PATH": launch.resume_path,
         "LOCKSTEP_RESUME_STEP": launch.resume_step,
-        "LOCKSTEP_CHECKPOINT_DIR": attempt_directory(settings.shared_root),
-        "LOCKSTEP_LOCAL_CHECKPOINT_DIR": attempt_directory(settings.local_root),
+        "LOCKSTEP_CHECKPOINT_DIR": attempt_directory(settings, settings.shared_root, launch.attempt),
+        "LOCKSTEP_LOCAL_CHECKPOINT_DIR": attempt_directory(settings, settings.local_root, launch.attempt),
         "LOCKSTEP_PROGRESS_FILE": os.path.join(scratch, "progress.jsonl"),
     }
 
@@ -985,7 +1004,7 @@ class CheckpointWatch(threading.Thread):
         settings, launch = self._settings, self._launch
         skew = settings.shared_skew if tier == "shared" else LOCAL_SKEW
         rows = []
-        directory = os.path.join(root, settings.run_uid, "a{}".format(launch.attempt))
+        directory = attempt_directory(settings, root, launch.attempt)
         for step, attempt, path in sorted(attempt_steps(directory, launch.attempt), reverse=True)[:NEWEST]:
             for shard in shards(path, tier):
                 mark = commit_mark(shard)
@@ -1356,6 +1375,7 @@ class Worker:
                 self.link.seen = int(desired["revision"])
                 self.link.heartbeat = min(60.0, max(0.1, float(desired["heartbeatSeconds"])))
                 self.contact = time.monotonic()
+                self.refusal = ""
                 if desired["phase"] != "Hold":
                     self.desired = desired
             self.fresh = [row for row in self.fresh if row not in reply.told]
@@ -1455,6 +1475,8 @@ class Worker:
                 )  # fmt: skip
             except InterruptedCheckError:
                 return None
+            except Exception as error:  # the thread's end, as above
+                verdict, reason = UNKNOWN, repr(error)
             return Verified(request, verdict, reason)
 
         self._in_thread(read)
@@ -1527,7 +1549,7 @@ class Worker:
         )  # fmt: skip
         self._release_port()
         try:
-            self._make_directories(launch, contract)
+            self._make_scratch(launch, contract)
             environment = {key: value for key, value in os.environ.items() if key not in PRIVATE_ENVIRONMENT}
             environment.update(contract, **launcher_environment(self.settings, launch))
             command = [expand(argument, contract) for argument in launcher_command(self.settings, launch)]
@@ -1544,7 +1566,7 @@ class Worker:
         )
         self.watch.start()
 
-    def _make_directories(self, launch: Launch, contract: Dict[str, str]) -> None:
+    def _make_scratch(self, launch: Launch, contract: Dict[str, str]) -> None:
         """Scratch of the attempt, new by necessity: its presence means that the attempt has run."""
         scratch = os.path.dirname(contract["LOCKSTEP_PROGRESS_FILE"])
         try:
@@ -1553,9 +1575,6 @@ class Worker:
                 stream.writelines(address + "\n" for address in launch.nodelist)
             with open(contract["LOCKSTEP_PROGRESS_FILE"], "w"):
                 pass
-            for name in ("LOCKSTEP_CHECKPOINT_DIR", "LOCKSTEP_LOCAL_CHECKPOINT_DIR"):
-                if contract[name]:
-                    os.makedirs(contract[name], exist_ok=True)
             for name in os.listdir(self.settings.scratch):
                 matched = _ATTEMPT_NAME.match(name)
                 if matched and int(matched.group(1)) < launch.attempt:
