@@ -157,7 +157,7 @@ class KubeClient:
         items: list[dict[str, Any]] = []
         version = ""
         async for page in self.list_pages(resource, namespace, labels=labels, fields=fields):
-            items += [orjson.loads(item) for item in page.items]
+            items += [msgspec.json.decode(item) for item in page.items]
             version = page.resource_version
         return items, version
 

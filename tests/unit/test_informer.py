@@ -1,0 +1,233 @@
+"""The informer against a fake client whose streams are written out in each test."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+
+from lockstep.controller.cache import ObjectCache
+from lockstep.controller.clock import ManualClock
+from lockstep.controller.informer import Informer
+from lockstep.controller.kube import ApiError, KubeError, Page, UnreachableError
+from lockstep.controller.parse import Versioned, parse_namespace
+from lockstep.controller.resources import NAMESPACES, Resource
+
+Named = tuple[str, dict[str, str]]
+
+
+def event(kind: str, name: str, version: int) -> bytes:
+    return orjson.dumps({"type": kind, "object": thing(name, version)})
+
+
+def thing(name: str, version: int) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": str(version), "labels": {"v": str(version)}}}
+
+
+def bookmark(version: int, *, end: bool = False) -> bytes:
+    annotations = {"k8s.io/initial-events-end": "true"} if end else {}
+    meta = {"resourceVersion": str(version), "annotations": annotations}
+    return orjson.dumps({"type": "BOOKMARK", "object": {"metadata": meta}})
+
+
+def error(code: int, message: str = "too old") -> bytes:
+    return orjson.dumps({"type": "ERROR", "object": {"code": code, "reason": "Expired", "message": message}})
+
+
+class FakeKube:
+    """Plays one script per watch; a watch without a script hangs."""
+
+    def __init__(self) -> None:
+        self.watches: list[list[bytes] | KubeError] = []
+        self.lists: list[tuple[int, list[dict[str, Any]]]] = []
+        self.asked: list[Mapping[str, str]] = []
+
+    async def watch(
+        self, resource: Resource, params: Mapping[str, str], *, idle_timeout: float
+    ) -> AsyncGenerator[list[bytes], None]:
+        self.asked.append(params)
+        if not self.watches:
+            await asyncio.Event().wait()
+        script = self.watches.pop(0)
+        if isinstance(script, KubeError):
+            raise script
+        for line in script:
+            yield [line, b""]
+
+    async def list_pages(
+        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> AsyncGenerator[Page, None]:
+        version, items = self.lists.pop(0)
+        for item in items:
+            page = {"metadata": {"resourceVersion": str(version)}, "items": [item]}
+            yield msgspec.json.decode(orjson.dumps(page), type=Page)
+
+
+class World:
+    """An informer between a fake client and a real cache."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.kube = FakeKube()
+        self.cache: ObjectCache[Named] = ObjectCache(lambda old, new: None)
+        self.informer: Informer[Named] = Informer(
+            "namespaces",
+            self.kube,  # type: ignore[arg-type]
+            self.clock,
+            NAMESPACES,
+            parse_namespace,
+            self.cache,
+            labels="a=b",
+        )
+
+    async def play(self, *watches: list[bytes] | KubeError) -> dict[str, str]:
+        """Run until the scripts are used up; return what the cache then holds: name -> version."""
+        self.kube.watches += watches
+        running = asyncio.ensure_future(self.informer.run())
+        for _ in range(60):
+            await self.clock.advance(1)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        assert not self.kube.watches
+        return {name: labels["v"] for name, labels in self.cache}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_a_list_that_comes_as_events_is_complete_at_its_bookmark(world: World) -> None:
+    held = await world.play(
+        [
+            event("ADDED", "a", 3),
+            event("ADDED", "b", 4),
+            bookmark(10, end=True),
+            event("MODIFIED", "a", 11),
+            event("DELETED", "b", 12),
+            event("ADDED", "c", 13),
+        ]
+    )
+    assert held == {"a": "11", "c": "13"}
+    assert world.informer.synced.is_set()
+    assert world.cache.synced
+    assert world.kube.asked[0]["sendInitialEvents"] == "true"
+    assert world.kube.asked[0]["labelSelector"] == "a=b"
+    assert "resourceVersion" not in world.kube.asked[0]
+    assert world.kube.asked[1]["resourceVersion"] == "13"
+
+
+async def test_half_a_list_is_no_list(world: World) -> None:
+    await world.play([event("ADDED", "a", 3), bookmark(5)])
+    assert not world.informer.synced.is_set()
+    assert len(world.cache) == 0
+
+
+async def test_a_server_that_does_not_stream_lists_is_asked_for_pages(world: World) -> None:
+    world.kube.lists = [(10, [thing("a", 3), thing("b", 4)])]
+    held = await world.play(ApiError(422, "Invalid", "sendInitialEvents is forbidden"), [event("ADDED", "c", 11)])
+    assert held == {"a": "3", "b": "4", "c": "11"}
+    assert world.kube.asked[1]["resourceVersion"] == "10"
+
+
+async def test_a_broken_stream_goes_on_where_it_broke(world: World) -> None:
+    held = await world.play(
+        [event("ADDED", "a", 3), bookmark(10, end=True), event("MODIFIED", "a", 12), bookmark(20)],
+        UnreachableError("reset"),
+        [event("MODIFIED", "a", 21)],
+    )
+    assert held == {"a": "21"}
+    assert [asked.get("resourceVersion") for asked in world.kube.asked[1:3]] == ["20", "20"]
+    assert world.informer.relists == 1
+
+
+@pytest.mark.parametrize("gone", [ApiError(410, "Gone", "too old"), [error(410)]])
+async def test_a_watch_that_fell_behind_is_listed_anew_and_deletions_are_found(
+    world: World, gone: list[bytes] | KubeError
+) -> None:
+    held = await world.play(
+        [event("ADDED", "a", 3), event("ADDED", "ghost", 4), bookmark(10, end=True)],
+        gone,
+        [event("ADDED", "a", 30), bookmark(40, end=True)],
+    )
+    assert held == {"a": "30"}
+    assert world.informer.relists == 2
+
+
+@pytest.mark.parametrize(
+    "refusal", [ApiError(504, "Timeout", "Too large resource version: 1000, current: 60"), [error(410)]]
+)
+async def test_a_cluster_restored_from_a_backup_is_believed(world: World, refusal: list[bytes] | KubeError) -> None:
+    held = await world.play(
+        [event("ADDED", "a", 3), bookmark(10, end=True), event("MODIFIED", "a", 900), event("ADDED", "b", 1000)],
+        refusal,
+        [event("ADDED", "a", 50), bookmark(60, end=True)],
+    )
+    assert held == {"a": "50"}
+
+
+async def test_an_object_that_does_not_parse_stops_nothing(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    broken = orjson.dumps({"type": "ADDED", "object": {"metadata": {"name": 7}}})
+    held = await world.play([bookmark(10, end=True), broken, event("ADDED", "a", 12)])
+    assert held == {"a": "12"}
+    assert "does not parse" in caplog.text
+
+
+async def test_bookmarks_count_as_having_heard(world: World) -> None:
+    await world.play([bookmark(10, end=True)])
+    begun = world.clock.monotonic()
+    world.kube.watches = [[bookmark(11)]]
+    await world.play()
+    assert world.informer.last_heard >= begun
+
+
+async def test_failures_back_off_up_to_ten_seconds(world: World) -> None:
+    tries: list[float] = []
+
+    class Failing(FakeKube):
+        async def watch(
+            self, resource: Resource, params: Mapping[str, str], *, idle_timeout: float
+        ) -> AsyncGenerator[list[bytes], None]:
+            tries.append(world.clock.monotonic())
+            raise UnreachableError("down")
+            yield []
+
+    world.informer._kube = Failing()  # type: ignore[assignment]
+    running = asyncio.ensure_future(world.informer.run())
+    await world.clock.advance(120)
+    running.cancel()
+    gaps = [later - earlier for earlier, later in itertools.pairwise(tries)]
+    assert gaps[0] <= 0.5
+    assert all(gap <= 10 for gap in gaps)
+    assert all(gap >= 5 for gap in gaps[8:])
+    assert not world.informer.synced.is_set()
+
+
+async def test_an_informer_feeds_any_sink() -> None:
+    """The protocol is small: what a sink must do is take in, drop and replace."""
+
+    class Sink:
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+
+        def upsert(self, item: Versioned[Named]) -> None:
+            self.calls.append(f"upsert {item.uid}")
+
+        def remove(self, uid: str, version: int) -> None:
+            self.calls.append(f"remove {uid}")
+
+        def replace(self, items: Iterable[Versioned[Named]], version: int, *, reset: bool = False) -> None:
+            self.calls.append(f"replace {len(list(items))}")
+
+    kube, clock, sink = FakeKube(), ManualClock(), Sink()
+    kube.watches = [[event("ADDED", "a", 1), bookmark(2, end=True), event("DELETED", "a", 3), event("ADDED", "b", 4)]]
+    informer: Informer[Named] = Informer("x", kube, clock, NAMESPACES, parse_namespace, sink)  # type: ignore[arg-type]
+    running = asyncio.ensure_future(informer.run())
+    await clock.advance(1)
+    running.cancel()
+    assert sink.calls == ["replace 1", "remove a", "upsert b"]

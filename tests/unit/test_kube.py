@@ -1,0 +1,317 @@
+"""The Kubernetes client against a small HTTP server that misbehaves on demand (a fake API server)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from lockstep.controller.clock import ManualClock, SystemClock
+from lockstep.controller.credentials import Credentials
+from lockstep.controller.kube import ApiError, KubeClient, UnknownOutcome, UnreachableError
+from lockstep.controller.resources import CONFIG_MAPS, LEASES, NODES, PODS, RUNS
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class FakeServer:
+    """Answers with whatever the test puts in line, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: list[Handler] = []
+        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.tokens: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        self.asked.append((request.method, request.path, dict(request.query), body))
+        self.tokens.append(request.headers.get("Authorization", ""))
+        return await self.answers.pop(0)(request)
+
+
+def says(status: int, body: Any, **headers: str) -> Handler:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response(body, status=status, headers=headers)
+
+    return answer
+
+
+def refuses(status: int, reason: str, message: str = "no", **headers: str) -> Handler:
+    return says(
+        status,
+        {"kind": "Status", "code": status, "reason": reason, "message": message},
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    )
+
+
+async def hangs_up(request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.close()
+    return web.Response()
+
+
+@pytest.fixture
+async def fake() -> FakeServer:
+    return FakeServer()
+
+
+@pytest.fixture
+async def server(fake: FakeServer) -> AsyncIterator[TestServer]:
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", fake.answer)
+    async with TestServer(application) as running:
+        yield running
+
+
+def credentials(server: TestServer, token: str = "Bearer t") -> Credentials:
+    async def authorization() -> str | None:
+        return token
+
+    return Credentials(str(server.make_url("")).rstrip("/"), False, None, authorization)
+
+
+@pytest.fixture
+async def kube(server: TestServer) -> AsyncIterator[KubeClient]:
+    async def load() -> Credentials:
+        return credentials(server)
+
+    async with KubeClient(load, SystemClock()) as client:
+        yield client
+
+
+async def test_an_object_is_read_by_its_path_with_our_token(kube: KubeClient, fake: FakeServer) -> None:
+    fake.answers = [says(200, {"metadata": {"name": "x"}})]
+    assert orjson.loads(await kube.get(LEASES, "x", "team")) == {"metadata": {"name": "x"}}
+    assert fake.asked[0][:2] == ("GET", "/apis/coordination.k8s.io/v1/namespaces/team/leases/x")
+    assert fake.tokens == ["Bearer t"]
+    assert kube.requests == {("get", "leases", 200): 1}
+
+
+async def test_a_refusal_carries_the_servers_reason_and_words(kube: KubeClient, fake: FakeServer) -> None:
+    fake.answers = [refuses(404, "NotFound", "pods x not found")]
+    with pytest.raises(ApiError) as refusal:
+        await kube.get(PODS, "x", "team")
+    assert (refusal.value.status, refusal.value.reason) == (404, "NotFound")
+    assert refusal.value.message == "pods x not found"
+
+
+async def test_a_list_comes_in_pages(kube: KubeClient, fake: FakeServer) -> None:
+    fake.answers = [
+        says(200, {"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [{"n": 1}]}),
+        says(200, {"metadata": {"resourceVersion": "7"}, "items": [{"n": 2}]}),
+    ]
+    items, version = await kube.list_all(NODES, labels="a=b")
+    assert (items, version) == ([{"n": 1}, {"n": 2}], "7")
+    assert fake.asked[0][2] == {"limit": "500", "labelSelector": "a=b"}
+    assert fake.asked[1][2]["continue"] == "more"
+
+
+async def test_a_status_write_names_uid_and_version(kube: KubeClient, fake: FakeServer) -> None:
+    fake.answers = [says(200, {})]
+    await kube.patch_status(RUNS, "llama", "team", uid="u", resource_version="5", patch={"attempt": 2})
+    method, path, query, body = fake.asked[0]
+    assert (method, path) == (
+        "PATCH",
+        "/apis/lockstep.dev/v1alpha1/namespaces/team/trainingruns/llama/status",
+    )
+    assert query == {"timeout": "10s", "fieldManager": "lockstep"}
+    assert orjson.loads(body) == {
+        "metadata": {"uid": "u", "resourceVersion": "5"},
+        "status": {"attempt": 2},
+    }
+
+
+async def test_a_dry_run_is_strict_and_needs_no_leadership(kube: KubeClient, fake: FakeServer) -> None:
+    def forbid() -> None:
+        raise RuntimeError("not the leader")
+
+    kube.write_guard = forbid
+    fake.answers = [says(201, {})]
+    await kube.create(PODS, {}, "team", dry_run=True)
+    assert fake.asked[0][2]["dryRun"] == "All"
+    assert fake.asked[0][2]["fieldValidation"] == "Strict"
+
+
+async def test_no_guarded_write_leaves_a_process_that_does_not_lead(kube: KubeClient, fake: FakeServer) -> None:
+    def forbid() -> None:
+        raise RuntimeError("not the leader")
+
+    kube.write_guard = forbid
+    with pytest.raises(RuntimeError):
+        await kube.create(PODS, {}, "team")
+    with pytest.raises(RuntimeError):
+        await kube.delete(PODS, "x", "team", uid="u")
+    with pytest.raises(RuntimeError):
+        await kube.patch(RUNS, "x", {}, "team")
+    assert fake.asked == []
+    assert kube.window.in_flight == 0
+    fake.answers = [says(200, {})]
+    await kube.replace(LEASES, "x", {}, "team", guarded=False)
+
+
+async def test_deleting_what_is_gone_or_replaced_is_no_error(kube: KubeClient, fake: FakeServer) -> None:
+    fake.answers = [refuses(404, "NotFound"), refuses(409, "Conflict"), says(200, {"kind": "Pod"})]
+    assert await kube.delete(PODS, "x", "team", uid="u") is None
+    assert await kube.delete(PODS, "x", "team", uid="u") is None
+    assert await kube.delete(PODS, "x", "team", uid="u", grace=0) == b'{"kind": "Pod"}'
+    assert orjson.loads(fake.asked[2][3]) == {
+        "preconditions": {"uid": "u"},
+        "propagationPolicy": "Background",
+        "gracePeriodSeconds": 0,
+    }
+
+
+async def test_a_write_whose_answer_is_lost_has_an_unknown_outcome(kube: KubeClient, fake: FakeServer) -> None:
+    fake.answers = [hangs_up]
+    begun = SystemClock().now()
+    with pytest.raises(UnknownOutcome) as unknown:
+        await kube.create(CONFIG_MAPS, {}, "team")
+    assert 14 < unknown.value.settles_at - begun < 20
+    assert kube.requests == {("create", "configmaps", 0): 1}
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+async def test_a_write_answered_by_a_broken_server_has_an_unknown_outcome(
+    kube: KubeClient, fake: FakeServer, status: int
+) -> None:
+    fake.answers = [refuses(status, "InternalError")]
+    with pytest.raises(UnknownOutcome):
+        await kube.create(CONFIG_MAPS, {}, "team")
+
+
+async def test_a_write_that_takes_too_long_has_an_unknown_outcome(kube: KubeClient, fake: FakeServer) -> None:
+    async def dawdles(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(5)
+        return web.Response()
+
+    fake.answers = [dawdles]
+    with pytest.raises(UnknownOutcome):
+        await kube.replace(LEASES, "x", {}, "team", within=0.05)
+
+
+async def test_a_read_that_fails_is_merely_unreachable(kube: KubeClient, fake: FakeServer) -> None:
+    fake.answers = [hangs_up, hangs_up]
+    with pytest.raises(UnreachableError):
+        await kube.get(PODS, "x", "team")
+
+
+async def test_a_write_that_found_nobody_was_never_sent() -> None:
+    async def load() -> Credentials:
+        async def authorization() -> str | None:
+            return None
+
+        return Credentials("http://127.0.0.1:1", False, None, authorization)
+
+    async with KubeClient(load, SystemClock()) as kube:
+        with pytest.raises(UnreachableError):
+            await kube.create(PODS, {}, "team")
+
+
+async def test_credentials_that_cannot_be_read_are_unreachable_not_a_crash() -> None:
+    async def load() -> Credentials:
+        raise FileNotFoundError("token")
+
+    async with KubeClient(load, SystemClock()) as kube:
+        with pytest.raises(UnreachableError, match="token"):
+            await kube.get(PODS, "x", "team")
+
+
+async def test_an_expired_token_is_read_anew_once(server: TestServer, fake: FakeServer) -> None:
+    tokens = iter(["Bearer old", "Bearer new"])
+
+    async def load() -> Credentials:
+        return credentials(server, next(tokens))
+
+    async with KubeClient(load, SystemClock()) as kube:
+        fake.answers = [refuses(401, "Unauthorized"), says(201, {"done": True})]
+        assert orjson.loads(await kube.create(PODS, {}, "team")) == {"done": True}
+        assert fake.tokens == ["Bearer old", "Bearer new"]
+
+
+async def test_too_many_requests_are_retried_when_the_server_says(server: TestServer, fake: FakeServer) -> None:
+    clock = ManualClock()
+
+    async def load() -> Credentials:
+        return credentials(server)
+
+    async with KubeClient(load, clock) as kube:
+        fake.answers = [refuses(429, "TooManyRequests", Retry_After="3"), says(201, {})]
+        creating = asyncio.ensure_future(kube.create(PODS, {}, "team"))
+        async with asyncio.timeout(5):
+            while kube.window.limit == 32:  # noqa: ASYNC110 - there is nothing to wait on but the answer's effect
+                await asyncio.sleep(0.01)
+        assert kube.window.limit == 16
+        await clock.advance(2.9)
+        assert len(fake.asked) == 1
+        await clock.advance(0.2)
+        await creating
+        assert len(fake.asked) == 2
+
+
+async def test_a_server_that_never_has_time_is_told_to_the_caller(server: TestServer, fake: FakeServer) -> None:
+    clock = ManualClock()
+
+    async def load() -> Credentials:
+        return credentials(server)
+
+    async with KubeClient(load, clock) as kube:
+        fake.answers = [refuses(429, "TooManyRequests")] * 4
+        reading = asyncio.ensure_future(kube.get(PODS, "x", "team"))
+        while not reading.done():
+            await clock.advance(1)
+            await asyncio.sleep(0.01)
+        with pytest.raises(ApiError, match="429"):
+            await reading
+
+
+async def test_watch_lines_come_whole_however_they_are_cut(kube: KubeClient, fake: FakeServer) -> None:
+    lines = [orjson.dumps({"n": number, "filler": "x" * number * 1000}) for number in range(30)]
+    text = b"\n".join(lines) + b"\n"
+
+    async def streams(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for start in range(0, len(text), 7919):
+            await response.write(text[start : start + 7919])
+        await response.write_eof()
+        return response
+
+    fake.answers = [streams]
+    got: list[bytes] = []
+    async for batch in kube.watch(PODS, {"resourceVersion": "1"}, idle_timeout=5):
+        got += [line for line in batch if line]
+    assert got == lines
+
+
+async def test_a_silent_watch_is_given_up(kube: KubeClient, fake: FakeServer) -> None:
+    async def falls_silent(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"n": 1}\n')
+        await asyncio.sleep(5)
+        return response
+
+    fake.answers = [falls_silent]
+    got: list[bytes] = []
+
+    async def follow() -> None:
+        async for batch in kube.watch(PODS, {}, idle_timeout=0.1):
+            got.extend(batch)
+
+    with pytest.raises(UnreachableError):
+        await follow()
+    assert got == [b'{"n": 1}']
+
+
+async def test_questions_by_post_need_no_leadership(kube: KubeClient, fake: FakeServer) -> None:
+    def forbid() -> None:
+        raise RuntimeError("not the leader")
+
+    kube.write_guard = forbid
+    fake.answers = [says(201, {"status": {"authenticated": True}})]
+    reply = await kube.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "t"}})
+    assert reply == {"status": {"authenticated": True}}
+    assert kube.requests == {("create", "tokenreviews", 201): 1}
