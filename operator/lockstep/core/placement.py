@@ -202,7 +202,7 @@ def _arrange(
         return None
     usable = {node.name: node.labels for node in fits if node.name not in obliged and kind.admits(node)}
     idle: dict[str, Labels] = {}
-    if any(rule.policy == "Pack" and rule.mode == "Required" for rule in placement.topology):  # needs the ideal
+    if any(rule.policy in ("Pack", "Contiguous") for rule in placement.topology):  # others never look at it
         idle = {node.name: node.labels for node in waiting if node.name not in obliged and kind.admits(node)}
     return arrange(usable, idle, obliged, count, placement.topology, cluster.levels)
 

@@ -27,7 +27,7 @@ class Domain:
     obliged: list[str] = field(default_factory=list)  # of a leaf: nodes that must be, not in ``usable``
     must: int = 0  # nodes below that must be taken
     room: int = 0  # nodes below that can be taken under the rules
-    ideal: int = 0  # the same, were every node idle
+    ideal: int = 0  # the same, were every node idle, under the required rules alone
     idle: int = 0  # of a leaf: usable, obliged, and those that only wait for something to pass
 
     def ordered(self) -> list["Domain"]:
@@ -42,7 +42,12 @@ class Wish:
     label: str
     policy: str
     most: int | None  # nodes in one domain
-    fewest_possible: bool  # as few domains as on an idle cluster, or nothing
+    required: bool
+
+    @property
+    def fewest_possible(self) -> bool:
+        """As few domains as on an idle cluster, or nothing."""
+        return self.required and self.policy == "Pack"
 
 
 Taken = list[tuple[Domain, int]]
@@ -89,13 +94,7 @@ def _attempts(rules: Sequence[TopologyRule], levels: Mapping[str, str]) -> Itera
     """The rules as wished for, then with one preferred rule after the other relaxed, the last listed first."""
     narrowness = {level: index for index, level in enumerate(levels)}
     strict = {
-        rule.level: Wish(
-            levels[rule.level],
-            rule.policy,
-            rule.max_nodes,
-            rule.policy == "Pack" and rule.mode == "Required",
-        )
-        for rule in rules
+        rule.level: Wish(levels[rule.level], rule.policy, rule.max_nodes, rule.mode == "Required") for rule in rules
     }
     if not strict and levels:
         narrowest = next(iter(levels))
@@ -184,15 +183,16 @@ def _measure(domain: Domain, wishes: Sequence[Wish]) -> None:
         _measure(child, wishes[1:])
         if wish.most is not None:
             child.room = min(child.room, wish.most)
-            child.ideal = min(child.ideal, wish.most)
+            child.ideal = min(child.ideal, wish.most) if wish.required else child.ideal
     children = domain.ordered() if wish.policy == "Contiguous" else list(domain.children.values())
     domain.must = sum(child.must for child in children)
-    domain.room = _reach([child.room for child in children], wish)
-    domain.ideal = _reach([child.ideal for child in children], wish)
+    neighbouring = wish.policy == "Contiguous"
+    domain.room = _reach([child.room for child in children], neighbouring)
+    domain.ideal = _reach([child.ideal for child in children], neighbouring and wish.required)
 
 
-def _reach(rooms: Iterable[int], wish: Wish) -> int:
-    if wish.policy != "Contiguous":
+def _reach(rooms: Iterable[int], neighbouring: bool) -> int:
+    if not neighbouring:
         return sum(rooms)
     longest = run = 0
     for room in rooms:

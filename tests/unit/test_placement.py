@@ -1,0 +1,377 @@
+"""Which nodes a gang gets, and what is said when it gets none."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.api.run_spec import PlacementSpec
+from lockstep.core.node_fit import Expression, Requirement, Toleration, node_refusal
+from lockstep.core.placement import Cluster, Placed, Unplaceable, place
+from lockstep.core.snapshot import NodeView, Taint
+
+RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
+GPU = "nvidia.com/gpu"
+H100, H200 = {"gpu": "h100"}, {"gpu": "h200"}
+EIGHT_GPUS = Requirement(resources={GPU: 8})
+
+
+def node(name: str, rack: str = "", zone: str = "", labels: dict[str, str] | None = None, **changes: Any) -> NodeView:
+    marks = {RACK: rack, ZONE: zone}
+    return NodeView(
+        name=name,
+        uid=name,
+        labels={key: value for key, value in marks.items() if value} | (labels or {}),
+        allocatable=changes.pop("allocatable", {"cpu": 192_000, "memory": 2**41, GPU: 8}),
+        **changes,
+    )
+
+
+def cluster(nodes: Sequence[NodeView], booked: Sequence[str] = (), foreign: dict[str, Any] | None = None) -> Cluster:
+    return Cluster(
+        nodes={view.name: view for view in nodes},
+        foreign=foreign or {},
+        booked=set(booked),
+        levels={"rack": RACK, "zone": ZONE},
+        gpu_types={"H100": H100, "H200": H200},
+    )
+
+
+def racks(**sizes: int) -> list[NodeView]:
+    """Nodes r1-0, r1-1, … of racks with so many nodes each."""
+    return [node(f"{rack}-{index}", rack) for rack, size in sizes.items() for index in range(size)]
+
+
+def topology(policy: str, mode: str = "Required", level: str = "rack", most: int | None = None) -> dict[str, Any]:
+    return {"level": level, "policy": policy, "mode": mode} | ({"maxNodes": most} if most else {})
+
+
+def placement(*rules: dict[str, Any], **fields: Any) -> PlacementSpec:
+    return PlacementSpec.model_validate({"topology": list(rules), **fields})
+
+
+def placed(result: Placed | Unplaceable) -> tuple[str, ...]:
+    assert isinstance(result, Placed), result
+    return result.nodes
+
+
+def refused(result: Placed | Unplaceable) -> Unplaceable:
+    assert isinstance(result, Unplaceable), result
+    return result
+
+
+def racks_of(names: Sequence[str]) -> list[str]:
+    return [name.partition("-")[0] for name in names]
+
+
+def test_ranks_follow_the_natural_order_of_racks_and_nodes() -> None:
+    nodes = [node(name, rack) for name, rack in (("n10", "r2"), ("n9", "r2"), ("n3", "r10"), ("n20", "r1"))]
+    assert placed(place(cluster(nodes), EIGHT_GPUS, 4, placement())) == ("n20", "n9", "n10", "n3")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count", "rule", "expected"),
+    [
+        ({"r1": 8, "r2": 4}, 4, topology("Pack"), ["r2"] * 4),
+        ({"r1": 8, "r2": 6, "r3": 4}, 10, topology("Pack"), ["r2"] * 6 + ["r3"] * 4),
+        ({"r1": 4, "r2": 4}, 4, topology("Pack", most=2), ["r1", "r1", "r2", "r2"]),
+        ({"r1": 2, "r2": 2, "r3": 3, "r4": 3}, 5, topology("Contiguous"), ["r2"] * 2 + ["r3"] * 3),
+        ({"r1": 3, "r2": 3, "r3": 3}, 3, topology("Spread", most=1), ["r1", "r2", "r3"]),
+        ({"r1": 1, "r2": 3, "r3": 3}, 5, topology("Spread", most=2), ["r1", "r2", "r2", "r3", "r3"]),
+        ({"r1": 1, "r2": 4}, 3, topology("Spread", "Preferred", most=1), ["r1", "r2", "r2"]),
+        ({"r1": 3, "r2": 3}, 4, topology("Any", most=2), ["r1", "r1", "r2", "r2"]),
+    ],
+    ids=lambda value: value["policy"] if isinstance(value, dict) and "policy" in value else None,
+)
+def test_racks_are_chosen_by_policy(
+    sizes: dict[str, int], count: int, rule: dict[str, Any], expected: list[str]
+) -> None:
+    nodes = placed(place(cluster(racks(**sizes)), EIGHT_GPUS, count, placement(rule)))
+    assert racks_of(nodes) == expected
+
+
+def test_without_a_rule_the_gang_is_packed_all_the_same() -> None:
+    assert racks_of(placed(place(cluster(racks(r1=3, r2=4)), EIGHT_GPUS, 4, placement()))) == ["r2"] * 4
+
+
+def test_a_full_rack_between_two_others_makes_them_no_neighbours() -> None:
+    world = cluster(racks(r1=2, r2=2, r3=2), booked=["r2-0", "r2-1"])
+    result = refused(place(world, EIGHT_GPUS, 4, placement(topology("Contiguous"))))
+    assert not result.hopeless
+    assert "Contiguous by rack" in result.message
+
+
+def test_a_preferred_wish_gives_way_where_a_required_one_waits() -> None:
+    world = cluster(racks(r1=2, r2=2, r3=2), booked=["r2-0", "r2-1"])
+    nodes = placed(place(world, EIGHT_GPUS, 4, placement(topology("Contiguous", "Preferred"))))
+    assert racks_of(nodes) == ["r1", "r1", "r3", "r3"]
+
+
+def test_required_pack_waits_for_as_few_racks_as_an_idle_cluster_would_give() -> None:
+    world = cluster(racks(r1=4, r2=4), booked=["r1-0", "r2-0"])
+    result = refused(place(world, EIGHT_GPUS, 4, placement(topology("Pack"))))
+    assert not result.hopeless
+    assert racks_of(placed(place(world, EIGHT_GPUS, 4, placement(topology("Pack", "Preferred"))))) == [
+        "r1",
+        "r1",
+        "r1",
+        "r2",
+    ]
+
+
+def test_the_last_listed_wish_gives_way_first() -> None:
+    nodes = [node(f"r{r}-{i}", f"r{r}", zone) for r, zone in ((1, "a"), (2, "a"), (3, "b")) for i in range(2)]
+    zone_first = placement(topology("Pack", level="zone"), topology("Spread", "Preferred", most=1))
+    assert racks_of(placed(place(cluster(nodes), EIGHT_GPUS, 3, zone_first))) == ["r1", "r1", "r2"]
+
+
+def test_the_same_rack_name_in_two_zones_is_two_racks() -> None:
+    nodes = [node(f"{zone}-{i}", "r1", zone) for zone in ("a", "b") for i in range(2)]
+    spread = placement(topology("Spread", most=1))
+    assert placed(place(cluster(nodes), EIGHT_GPUS, 2, spread)) == ("a-0", "b-0")
+
+
+def test_a_required_rule_refuses_nodes_without_its_label() -> None:
+    labelled = Requirement(resources={}, levels=(RACK,))
+    result = refused(place(cluster([node("n1", "r1"), node("n2")]), labelled, 2, placement(topology("Pack"))))
+    assert result.hopeless
+    assert f"1 without the label {RACK} (n2)" in result.message
+
+
+def test_the_whole_gang_gets_one_gpu_type_the_first_that_will_do() -> None:
+    nodes = [node(f"a{i}", labels=H100) for i in range(2)] + [node(f"b{i}", labels=H200) for i in range(3)]
+    types = placement(gpuTypes=["H100", "H200"])
+    assert place(cluster(nodes), EIGHT_GPUS, 2, types) == Placed(("a0", "a1"), "H100")
+    assert place(cluster(nodes), EIGHT_GPUS, 3, types) == Placed(("b0", "b1", "b2"), "H200")
+    result = refused(place(cluster(nodes), EIGHT_GPUS, 4, types))
+    assert result.hopeless
+    assert "of one GPU type" in result.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"gpuTypes": ["H900"]}, "GPU type H900 is not in the operator's configuration; known: H100, H200"),
+        ({"topology": [topology("Pack", level="row")]}, "topology level row is not in the operator's configuration"),
+        ({"nodes": ["n7"]}, "placement.nodes names n7, which does not exist"),
+        ({"nodes": ["n1"], "excludeNodes": ["n1"]}, "placement.nodes names n1, which is excluded"),
+    ],
+)
+def test_what_can_never_be_is_hopeless(fields: dict[str, Any], words: str) -> None:
+    wishes = PlacementSpec.model_validate(fields)
+    requirement = Requirement(resources={}, excluded=frozenset(wishes.exclude_nodes))
+    result = refused(place(cluster([node("n1"), node("n2")]), requirement, 1, wishes))
+    assert result.hopeless
+    assert words in result.message
+
+
+def test_named_nodes_are_in_the_gang_and_others_join_them() -> None:
+    nodes = placed(place(cluster(racks(r1=3, r2=3)), EIGHT_GPUS, 2, placement(nodes=["r2-2"])))
+    assert nodes == ("r2-0", "r2-2")
+
+
+def test_a_named_node_that_is_booked_is_waited_for() -> None:
+    result = refused(place(cluster(racks(r1=3), booked=["r1-1"]), EIGHT_GPUS, 2, placement(nodes=["r1-1"])))
+    assert (result.message, result.hopeless) == ("placement.nodes names r1-1, which is booked by runs", False)
+
+
+def test_a_replacement_joins_the_racks_of_the_survivors() -> None:
+    kept = ["r2-0", "r2-1", "gone"]
+    world = cluster(racks(r1=3, r2=3), booked=kept)
+    nodes = placed(place(world, EIGHT_GPUS, 4, placement(), kept=kept))
+    assert set(nodes) - set(kept) == {"r2-2"}
+
+
+def test_gpus_left_open_mean_equal_gpu_nodes() -> None:
+    open_gpus = Requirement(resources={}, open_gpus=True)
+    four = {"cpu": 192_000, "memory": 2**41, GPU: 4}
+    none = {"cpu": 192_000, "memory": 2**41}
+    nodes = [node("a"), node("b"), *(node(f"c{i}", allocatable=four) for i in range(3)), node("d", allocatable=none)]
+    assert placed(place(cluster(nodes), open_gpus, 2, placement())) == ("a", "b")
+    assert placed(place(cluster(nodes), open_gpus, 3, placement())) == ("c0", "c1", "c2")
+    assert placed(place(cluster(nodes), open_gpus, 5, placement())) == ("a", "b", "c0", "c1", "c2")
+    assert "1 without GPUs (d)" in refused(place(cluster(nodes), open_gpus, 6, placement())).message
+    assert placed(place(cluster([nodes[-1]]), open_gpus, 1, placement())) == ("d",)
+
+
+def test_the_message_counts_what_lacks_and_names_the_few() -> None:
+    four = {"cpu": 192_000, "memory": 2**41, GPU: 4}
+    nodes = [
+        *racks(r1=7),
+        node("gpu-3", unschedulable=True),
+        node("x1", allocatable=four),
+        node("x2", allocatable=four),
+    ]
+    result = refused(place(cluster(nodes, booked=[f"r1-{i}" for i in range(5)]), EIGHT_GPUS, 4, placement()))
+    assert result.message == (
+        "needs 4 nodes, 2 fit: 5 booked by runs, 1 cordoned (gpu-3), "
+        "2 short of nvidia.com/gpu (x1, x2: it has 4, 8 asked)"
+    )
+    assert not result.hopeless
+
+
+CPU_192 = Requirement(resources={"cpu": 192_000})
+
+
+@pytest.mark.parametrize(
+    ("view", "requirement", "foreign", "words"),
+    [
+        (node("n"), EIGHT_GPUS, {}, None),
+        (node("n"), CPU_192, {"cpu": 200}, "short of cpu (DaemonSets and other pods leave 191.8 of 192, 192 asked)"),
+        (node("n"), Requirement(resources={"rdma/hca": 8}), {}, "short of rdma/hca (it has 0, 8 asked)"),
+        (
+            node("n"),
+            Requirement(resources={"memory": 2**41}),
+            {"memory": 2**40},
+            "short of memory (DaemonSets and other pods leave 1Ti of 2Ti, 2Ti asked)",
+        ),
+        (node("n"), Requirement(resources={}, open=("cpu",)), {"cpu": 96_000}, None),
+        (
+            node("n"),
+            Requirement(resources={}, open=("cpu",)),
+            {"cpu": 150_000},
+            "short of cpu (DaemonSets and other pods leave 42 of 192)",
+        ),
+        (
+            node("n"),
+            Requirement(resources={}, open_gpus=True),
+            {GPU: 1},
+            "short of nvidia.com/gpu (DaemonSets and other pods leave 7 of 8)",
+        ),
+        (node("n", unschedulable=True), EIGHT_GPUS, {}, "cordoned"),
+        (node("n", ready=False), EIGHT_GPUS, {}, "not Ready"),
+        (node("n", deleting=True), EIGHT_GPUS, {}, "being deleted"),
+        (
+            node("n", taints=(Taint("gpu", "NoSchedule", "broken"),)),
+            EIGHT_GPUS,
+            {},
+            "tainted gpu=broken:NoSchedule",
+        ),
+        (node("n", taints=(Taint("gpu", "PreferNoSchedule"),)), EIGHT_GPUS, {}, None),
+        (
+            node("n", taints=(Taint("node.kubernetes.io/unschedulable", "NoSchedule"),), unschedulable=True),
+            EIGHT_GPUS,
+            {},
+            "cordoned",
+        ),
+        (
+            node("n", taints=(Taint("node.kubernetes.io/disk-pressure", "NoSchedule"),)),
+            EIGHT_GPUS,
+            {},
+            "tainted node.kubernetes.io/disk-pressure:NoSchedule",
+        ),
+        (
+            node("n", taints=(Taint(GPU, "NoSchedule", "present"),)),
+            Requirement(resources={}, tolerations=(Toleration(GPU, "Exists"),)),
+            {},
+            None,
+        ),
+        (node("n"), Requirement(resources={}, labels=(("pool", "a"),)), {}, "outside the node selector (needs pool=a)"),
+        (
+            node("n"),
+            Requirement(resources={}, avoided={"n": "failed twice"}),
+            {},
+            "avoided after failures (failed twice)",
+        ),
+        (
+            node("n"),
+            Requirement(resources={}, terms=((Expression("pool", "In", ("a",)),),)),
+            {},
+            "outside the pod template's node affinity",
+        ),
+    ],
+)
+def test_a_refused_node_says_why(
+    view: NodeView, requirement: Requirement, foreign: dict[str, int], words: str | None
+) -> None:
+    refusal = node_refusal(view, foreign, requirement)
+    assert (None if refusal is None else str(refusal)) == words
+
+
+@pytest.mark.parametrize(
+    ("expression", "accepted"),
+    [
+        (Expression("pool", "In", ("a", "b")), True),
+        (Expression("pool", "NotIn", ("a",)), False),
+        (Expression("other", "NotIn", ("a",)), True),
+        (Expression("pool", "Exists"), True),
+        (Expression("pool", "DoesNotExist"), False),
+        (Expression("generation", "Gt", ("3",)), True),
+        (Expression("generation", "Lt", ("4",)), False),
+        (Expression("pool", "Gt", ("4",)), False),
+        (Expression("metadata.name", "In", ("n",)), True),
+        (Expression("pool", "Near", ("a",)), False),
+    ],
+)
+def test_node_affinity_is_read_as_kubernetes_reads_it(expression: Expression, accepted: bool) -> None:
+    assert expression.accepts(node("n", labels={"pool": "a", "generation": "4"})) is accepted
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerated"),
+    [
+        (Toleration("gpu", "Equal", "yes"), True),
+        (Toleration("gpu", "Equal", "no"), False),
+        (Toleration("gpu", "Exists"), True),
+        (Toleration("", "Exists"), True),
+        (Toleration("gpu", "Exists", effect="NoExecute"), False),
+        (Toleration("other", "Exists"), False),
+    ],
+)
+def test_taints_are_tolerated_as_kubernetes_does(toleration: Toleration, tolerated: bool) -> None:
+    assert toleration.tolerates(Taint("gpu", "NoSchedule", "yes")) is tolerated
+
+
+@st.composite
+def small_worlds(draw: st.DrawFn) -> tuple[list[NodeView], list[str], int, dict[str, Any]]:
+    sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
+    nodes = racks(**{f"r{number}": size for number, size in enumerate(sizes)})
+    booked = draw(st.lists(st.sampled_from([view.name for view in nodes]), unique=True))
+    count = draw(st.integers(1, len(nodes)))
+    policy = draw(st.sampled_from(["Any", "Pack", "Contiguous", "Spread"]))
+    most = draw(st.integers(1, 3)) if policy == "Spread" else draw(st.none() | st.integers(1, 3))
+    return nodes, booked, count, topology(policy, most=most)
+
+
+def _satisfies(names: Sequence[str], rule: dict[str, Any]) -> bool:
+    used = sorted({int(rack[1:]) for rack in racks_of(names)})
+    if any(racks_of(names).count(f"r{rack}") > rule.get("maxNodes", 99) for rack in used):
+        return False
+    return rule["policy"] != "Contiguous" or used == list(range(used[0], used[-1] + 1))
+
+
+@given(small_worlds())
+def test_a_gang_is_placed_exactly_when_some_set_of_free_nodes_satisfies_the_rule(
+    world: tuple[list[NodeView], list[str], int, dict[str, Any]],
+) -> None:
+    nodes, booked, count, rule = world
+    result = place(cluster(nodes, booked), EIGHT_GPUS, count, placement(rule))
+    free = [view.name for view in nodes if view.name not in booked]
+    possible = [chosen for chosen in combinations(free, count) if _satisfies(chosen, rule)]
+    everything = [chosen for chosen in combinations([v.name for v in nodes], count) if _satisfies(chosen, rule)]
+    fewest_ever = min((len(set(racks_of(chosen))) for chosen in everything), default=0)
+    if rule["policy"] == "Pack":
+        possible = [chosen for chosen in possible if len(set(racks_of(chosen))) == fewest_ever]
+    if isinstance(result, Placed):
+        assert tuple(sorted(result.nodes)) in {tuple(sorted(chosen)) for chosen in possible}
+        in_racks = racks_of(result.nodes)
+        assert in_racks == sorted(in_racks)
+    else:
+        assert not possible
+        assert result.hopeless == (not everything)
+
+
+@given(small_worlds(), st.randoms())
+def test_placement_does_not_depend_on_the_order_nodes_are_listed_in(
+    world: tuple[list[NodeView], list[str], int, dict[str, Any]], random: Any
+) -> None:
+    nodes, booked, count, rule = world
+    shuffled = list(nodes)
+    random.shuffle(shuffled)
+    wishes = placement(rule)
+    assert place(cluster(nodes, booked), EIGHT_GPUS, count, wishes) == place(
+        cluster(shuffled, booked), EIGHT_GPUS, count, wishes
+    )
