@@ -424,13 +424,16 @@ def test_hold_changes_nothing(operator: FakeOperator, launch: Launch) -> None:
     assert operator.states()[-1]["readyFor"] == 1
 
 
-def test_a_fenced_worker_kills_its_child_only_without_contact_and_without_steps(
+TRAIN_UNTIL_HALT = """
+    while [ ! -e {0}/halt ]; do echo '{{"step": 1}}' >> $LOCKSTEP_PROGRESS_FILE; sleep 0.1; done
+    exec sleep 100"""
+
+
+def test_with_one_fixed_directory_a_worker_without_contact_and_steps_kills_its_child(
     operator: FakeOperator, launch: Launch, tmp_path: Path
 ) -> None:
-    script = f"""
-        while [ ! -e {tmp_path}/halt ]; do echo '{{"step": 1}}' >> $LOCKSTEP_PROGRESS_FILE; sleep 0.1; done
-        exec sleep 100"""
-    worker = launch("sh", "-c", script)
+    config = json.dumps({"shared": str(tmp_path / "shared"), "layout": "Shared"})
+    worker = launch("sh", "-c", TRAIN_UNTIL_HALT.format(tmp_path), LOCKSTEP_CHECKPOINT_CONFIG=config)
     ready(operator, 1)
     operator.run(1, fenceSeconds=1.5)
     operator.wait_for(lambda state: state["progress"])
@@ -440,6 +443,17 @@ def test_a_fenced_worker_kills_its_child_only_without_contact_and_without_steps(
     assert "Fenced" not in worker.stderr()
     (tmp_path / "halt").touch()
     until(lambda: "reason=Fenced" in worker.stderr())
+
+
+def test_elsewhere_silence_never_kills_the_child(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
+    worker = launch("sh", "-c", "exec sleep 100")
+    ready(operator, 1)
+    operator.run(1, fenceSeconds=0.2)
+    operator.wait_for(lambda state: state["phase"] == "Running")
+    operator.close()
+    until(lambda: "not reachable" in worker.stderr())
+    time.sleep(1.5)  # many times the fence
+    assert " end " not in worker.stderr()
 
 
 def test_an_unspoken_protocol_ends_a_worker_that_trains_nothing(operator: FakeOperator, launch: Launch) -> None:

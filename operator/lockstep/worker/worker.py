@@ -113,6 +113,7 @@ class Settings:
     shared_root: str = ""  # of the run in that tier; empty: the run has no such tier
     local_root: str = ""
     shared_skew: float = 2.0
+    fenced: bool = False  # the run insists on one fixed directory, which two attempts could write to
     scratch: str = "/run/lockstep"
     token_file: str = "/var/run/secrets/lockstep.dev/token"
     ca_file: str = ""
@@ -143,6 +144,7 @@ class Settings:
             checkpoint_format=checkpoint.get("format") or "Auto",
             shared_root=checkpoint.get("shared") or "",
             local_root=checkpoint.get("local") or "",
+            fenced=checkpoint.get("layout") == "Shared",
             shared_skew=float(checkpoint.get("sharedClockSkewSeconds", 2.0)),
             scratch=environ.get("LOCKSTEP_SCRATCH") or "/run/lockstep",
             token_file=environ.get("LOCKSTEP_TOKEN_FILE") or "/var/run/secrets/lockstep.dev/token",
@@ -1592,8 +1594,8 @@ class Worker:
         newest = self.tail.newest(time.time()) if self.tail else None
         if newest is not None:
             self.progress, self.advanced = newest, now
-        # Set only for runs that insist on one fixed directory; elsewhere silence never kills training.
-        fence = float(self.desired.get("fenceSeconds") or 0)
+        # Where each attempt saves in a directory of its own, that is the fence: silence never kills training.
+        fence = float(self.desired.get("fenceSeconds") or 0) if self.settings.fenced else 0.0
         if fence and now - max(self.contact, self.advanced) > fence and self.child:
             self._stop_child(0.0, "Fenced")
 
