@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 
+from lockstep.worker.worker import scan_tier, verify_checkpoint
+
 TRAINER = Path(__file__).parents[2] / "e2e" / "demo" / "train_lm.py"
+UID = "uid-of-run"
 WORLD = 3  # does not divide the number of parameters, so the shards differ in size
 TINY = ["--steps=12", "--save-every=4", "--batch=2", "--context=16", "--width=16", "--layers=1"]
 DEADLINE = 120.0
@@ -33,7 +36,7 @@ class Gang:
 
     @property
     def directory(self) -> Path:
-        return self.run / "shared" / f"a{self.attempt}"
+        return self.run / "shared" / UID / f"a{self.attempt}"
 
     def start(self) -> "Gang":
         with socket.socket() as probe:
@@ -41,14 +44,14 @@ class Gang:
             port = probe.getsockname()[1]
         self.directory.mkdir(parents=True)
         for rank in range(WORLD):
-            local = self.run / f"node-{rank}" / f"a{self.attempt}"
+            local = self.run / f"node-{rank}" / UID / f"a{self.attempt}"
             local.mkdir(parents=True)
             environment = {
                 "PATH": os.environ["PATH"],
                 "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
                 "JAX_NUM_PROCESSES": str(WORLD),
                 "JAX_PROCESS_ID": str(rank),
-                "LOCKSTEP_RUN_UID": "uid-of-run",
+                "LOCKSTEP_RUN_UID": UID,
                 "LOCKSTEP_ATTEMPT": str(self.attempt),
                 "LOCKSTEP_NNODES": str(WORLD),
                 "LOCKSTEP_CHECKPOINT_DIR": str(self.directory),
@@ -145,7 +148,7 @@ def test_progress_tells_step_total_and_loss(undisturbed: Gang) -> None:
 def test_a_run_that_lost_a_rank_goes_on_bit_for_bit_from_either_tier(
     undisturbed: Gang, broken_off: Gang, gangs: Callable[..., Gang], tier: str, attempt: int
 ) -> None:
-    resumed = gangs(broken_off.run, attempt, resume=broken_off.run / tier / "a1" / "step-4").finish()
+    resumed = gangs(broken_off.run, attempt, resume=broken_off.run / tier / UID / "a1" / "step-4").finish()
     for rank in range(WORLD):
         assert resumed.lines(rank) == undisturbed.lines(rank)[4:]
         shard = f"step-12/shard-{rank}.f32"
@@ -161,7 +164,7 @@ def test_the_shared_manifest_lists_every_ranks_file(undisturbed: Gang) -> None:
     checkpoint = undisturbed.directory / "step-8"
     assert json.loads((checkpoint / "manifest.json").read_text()) == {
         "format": "lockstep/1",
-        "runUID": "uid-of-run",
+        "runUID": UID,
         "attempt": 1,
         "step": 8,
         "world": WORLD,
@@ -170,7 +173,7 @@ def test_the_shared_manifest_lists_every_ranks_file(undisturbed: Gang) -> None:
 
 
 def test_a_local_manifest_lists_its_ranks_file_and_names_the_rank(undisturbed: Gang) -> None:
-    shard = undisturbed.run / "node-2" / "a1" / "step-8" / "rank-2"
+    shard = undisturbed.run / "node-2" / UID / "a1" / "step-8" / "rank-2"
     manifest = json.loads((shard / "manifest.json").read_text())
     assert manifest["rank"] == 2
     assert manifest["files"] == [entry_of(shard / "shard-2.f32")]
@@ -178,3 +181,12 @@ def test_a_local_manifest_lists_its_ranks_file_and_names_the_rank(undisturbed: G
 
 def test_nothing_of_a_save_is_left_half_written(undisturbed: Gang) -> None:
     assert not list(undisturbed.run.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(("tier", "root"), [("shared", "shared"), ("local", "node-1")])
+def test_every_checkpoint_is_valid_as_the_worker_judges(undisturbed: Gang, tier: str, root: str) -> None:
+    rows = scan_tier(tier, str(undisturbed.run / root), UID)
+    assert [(row["step"], row["verdict"], row["world"]) for row in rows] == [
+        (step, "Valid", WORLD) for step in (12, 8, 4)
+    ]
+    assert {verify_checkpoint(row["path"], run_uid=UID) for row in rows} == {("Valid", "")}
