@@ -13,6 +13,7 @@ from localcluster import build, control_plane
 from localcluster.cluster import LocalCluster
 from localcluster.errors import LocalClusterError, NotRunningError
 from localcluster.kwok import NodeBatch, Taint, is_ready
+from localcluster.processnodes import ProcessNodes
 
 NODES_PER_RACK = 16  # of `up --kwok`, which asks for nothing but a number
 
@@ -47,6 +48,7 @@ def _up(arguments: argparse.Namespace) -> None:
 
 
 def _down(arguments: argparse.Namespace) -> None:
+    ProcessNodes(arguments.state).stop()
     try:
         cluster = LocalCluster.attach(arguments.state)
     except NotRunningError:
@@ -100,6 +102,10 @@ def _kubectl(arguments: argparse.Namespace) -> None:
 
 
 def _nodes_add(arguments: argparse.Namespace) -> None:
+    if arguments.process:
+        sizes = [f"--{name}={getattr(arguments, name)}" for name in ("gpus", "rdma", "cpu", "memory", "racks")]
+        module = [sys.executable, "-m", "localcluster.processnodes", f"--state={arguments.state}"]
+        os.execv(sys.executable, [*module, "add", f"--nodes={arguments.process}", *sizes])
     batch = NodeBatch(
         count=arguments.count,
         gpu_type=arguments.gpu_type,
@@ -197,7 +203,9 @@ def _add_node_verbs(nodes: argparse.ArgumentParser, state: argparse.ArgumentPars
     verbs = nodes.add_subparsers(required=True, metavar="VERB")
     default = NodeBatch(count=1)
     verb = verbs.add_parser("add", parents=[state], help="add nodes that are alike, spread over racks")
-    verb.add_argument("--count", type=int, required=True)
+    kind = verb.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--count", type=int, metavar="N", help="N nodes played by kwok")
+    kind.add_argument("--process", type=int, metavar="N", help="N nodes whose pods are real processes")
     verb.add_argument("--gpu-type", default=default.gpu_type)
     verb.add_argument("--gpus", type=int, default=default.gpus, help="0 makes CPU nodes")
     verb.add_argument("--rdma", type=int, default=default.rdma)

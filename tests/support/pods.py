@@ -77,5 +77,5 @@ class Pods:
         self.create(name, script, **spec)
         pod = self.wait_for_phase(name, "Succeeded", "Failed")
         lines = self.logs(name).splitlines()
-        assert pod["status"]["phase"] == "Succeeded", lines
+        assert pod["status"]["phase"] == "Succeeded", (pod["status"]["containerStatuses"], lines)
         return lines

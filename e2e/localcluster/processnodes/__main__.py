@@ -11,38 +11,30 @@ from localcluster.errors import LocalClusterError
 from localcluster.processnodes.client import ProcessNodes
 from localcluster.processnodes.daemon import Settings, serve
 from localcluster.processnodes.namespace import enter, leave
-from localcluster.processnodes.node import Cut, NodeShape
-
-
-def node_shapes(options: argparse.Namespace, taken: int) -> list[NodeShape]:
-    """Shapes numbered after the ``taken`` ones, filling racks one after the other."""
-    per_rack = -(-options.nodes // options.racks)
-    return [
-        NodeShape(
-            name=f"{options.prefix}-{taken + index}",
-            gpus=options.gpus,
-            gpu_product=options.gpu_product,
-            rdma=options.rdma,
-            cpu=options.cpu,
-            memory=options.memory,
-            zone=options.zone,
-            rack=f"rack-{index // per_rack:03d}",
-        )
-        for index in range(options.nodes)
-    ]
+from localcluster.processnodes.node import Cut, NodeShape, numbered
 
 
 def add_nodes(options: argparse.Namespace) -> None:
     """Start the daemon where none runs, then add nodes."""
     nodes = ProcessNodes(options.state)
+    taken = len(nodes.state()["nodes"]) if nodes.is_running() else 0
+    like = NodeShape(
+        name="",
+        gpus=options.gpus,
+        gpu_product=options.gpu_product,
+        rdma=options.rdma,
+        cpu=options.cpu,
+        memory=options.memory,
+        zone=options.zone,
+    )
+    shapes = numbered(options.prefix, taken, options.nodes, options.racks, like)
     if nodes.is_running():
-        nodes.add(node_shapes(options, len(nodes.state()["nodes"])))
+        nodes.add(shapes)
     else:
-        kubeconfig = options.kubeconfig or LocalCluster.attach(options.state).kubeconfig
-        nodes = ProcessNodes.start(
+        ProcessNodes.start(
             options.state,
-            kubeconfig,
-            node_shapes(options, 0),
+            options.kubeconfig or LocalCluster.attach(options.state).kubeconfig,
+            shapes,
             path_prepend=options.path_prepend,
             shared_roots=options.shared_root,
             heartbeat_seconds=options.heartbeat_seconds,
@@ -64,30 +56,33 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m localcluster.processnodes", description=__doc__)
     top.add_argument("--state", type=Path, default=Path(".cluster"), help="the local cluster's state directory")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
+    # Accepted after the command as well, where people write it; SUPPRESS keeps what stood before it.
+    state = argparse.ArgumentParser(add_help=False)
+    state.add_argument("--state", type=Path, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
-    up = commands.add_parser("add", aliases=["up"], help="add nodes; starts the daemon where none runs")
-    up.add_argument("--nodes", type=int, default=4)
-    up.add_argument("--prefix", default="proc")
-    up.add_argument("--gpus", type=int, default=8)
-    up.add_argument("--gpu-product", default=NodeShape.gpu_product)
-    up.add_argument("--rdma", type=int, default=8)
-    up.add_argument("--cpu", default=NodeShape.cpu)
-    up.add_argument("--memory", default=NodeShape.memory)
-    up.add_argument("--racks", type=int, default=1)
-    up.add_argument("--zone", default=NodeShape.zone)
-    up.add_argument("--kubeconfig", type=Path, help="default: the one in the state directory")
-    up.add_argument("--path-prepend", type=Path, action="append", default=[], metavar="DIR")
-    up.add_argument("--shared-root", type=Path, action="append", default=[], metavar="DIR")
-    up.add_argument("--heartbeat-seconds", type=float, default=4.0)
-    up.set_defaults(run=add_nodes)
+    add = commands.add_parser("add", parents=[state], help="add nodes; starts the daemon where none runs")
+    add.add_argument("--nodes", type=int, default=4)
+    add.add_argument("--prefix", default="proc")
+    add.add_argument("--gpus", type=int, default=8)
+    add.add_argument("--gpu-product", default=NodeShape.gpu_product)
+    add.add_argument("--rdma", type=int, default=8)
+    add.add_argument("--cpu", default=NodeShape.cpu)
+    add.add_argument("--memory", default=NodeShape.memory)
+    add.add_argument("--racks", type=int, default=1)
+    add.add_argument("--zone", default=NodeShape.zone)
+    add.add_argument("--kubeconfig", type=Path, help="default: the one in the state directory")
+    add.add_argument("--path-prepend", type=Path, action="append", default=[], metavar="DIR")
+    add.add_argument("--shared-root", type=Path, action="append", default=[], metavar="DIR")
+    add.add_argument("--heartbeat-seconds", type=float, default=4.0)
+    add.set_defaults(run=add_nodes)
 
-    status = commands.add_parser("status", help="nodes, addresses, faults")
+    status = commands.add_parser("status", parents=[state], help="nodes, addresses, faults")
     status.set_defaults(run=lambda options: show(ProcessNodes.attach(options.state)))
-    down = commands.add_parser("down", help="stop all nodes and remove every trace of them")
+    down = commands.add_parser("down", parents=[state], help="stop all nodes and remove every trace of them")
     down.set_defaults(run=lambda options: ProcessNodes(options.state).stop())
 
     def fault(name: str, words: str) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=words)
+        command = commands.add_parser(name, parents=[state], help=words)
         command.add_argument("node")
         return command
 
@@ -109,9 +104,9 @@ def parser() -> argparse.ArgumentParser:
     inside = commands.add_parser("enter", help="without root: run a command where process nodes can be made")
     inside.add_argument("command", nargs=argparse.REMAINDER)
     inside.set_defaults(run=lambda options: enter(options.state, options.command))
-    out = commands.add_parser("leave", help="without root: give up what `enter` made")
+    out = commands.add_parser("leave", parents=[state], help="without root: give up what `enter` made")
     out.set_defaults(run=lambda options: leave(options.state))
-    daemon = commands.add_parser("serve", help="the daemon itself, in the foreground")
+    daemon = commands.add_parser("serve", parents=[state], help="the daemon itself, in the foreground")
     daemon.set_defaults(run=lambda options: asyncio.run(serve(Settings.load(options.state))))
     return top
 

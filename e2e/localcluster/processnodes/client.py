@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import Any, Self
 from localcluster import processes
 from localcluster.processnodes.daemon import SOCKET, Settings, check_rights, folder
 from localcluster.processnodes.errors import ProcessNodesError
+from localcluster.processnodes.network import remove_links
 from localcluster.processnodes.node import NodeShape
 from localcluster.state import component_environment
 
@@ -88,8 +88,11 @@ class ProcessNodes:
                 words = log.read_text(errors="replace").strip().splitlines()[-5:]
                 raise ProcessNodesError("process nodes did not start:\n" + "\n".join(words))
             time.sleep(0.05)
-        if nodes:
+        try:
             found.add(nodes)
+        except ProcessNodesError:
+            found.stop()
+            raise
         return found
 
     @classmethod
@@ -153,7 +156,7 @@ class ProcessNodes:
         except FileNotFoundError:
             return
         processes.end([daemon], grace=_STOP_SECONDS)
-        subprocess.run(["ip", "link", "del", settings.bridge], stderr=subprocess.DEVNULL, check=False)
+        remove_links(settings.bridge)
         shutil.rmtree(settings.memory, ignore_errors=True)
         self._record.unlink()
 

@@ -83,6 +83,9 @@ class Daemon:
         self._api_port = api_port
         self._nodes: dict[str, Node] = {}
         self._hosts = settings.root / "hosts"
+        self._resolver = settings.root / "resolv.conf"
+        # There is no DNS on this network; nobody listens here, so a lookup fails at once.
+        self._resolver.write_text("nameserver 127.0.0.1\n")
         self._tls = self_signed()
         self._log_servers: list[web.AppRunner] = []
         self._write_hosts()
@@ -170,6 +173,7 @@ class Daemon:
             pods_folder=root / "pods",
             logs_folder=root / "logs",
             hosts_file=self._hosts,
+            resolver_file=self._resolver,
             path_prepend=settings.path_prepend,
             environment=(
                 ("KUBERNETES_SERVICE_HOST", API_HOST),

@@ -9,6 +9,7 @@ import ipaddress
 import json
 import shutil
 import socket
+import subprocess
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ class Network:
         for tool in ("ip", "nsenter"):
             if shutil.which(tool) is None:
                 raise ProcessNodesError(f"process nodes need `{tool}` (packages iproute2 and util-linux)")
-        await delete_bridge(bridge)
+        await asyncio.to_thread(remove_links, bridge)
         network = cls(bridge, free_subnet(await _routes()))
         await _ip(
             [
@@ -118,11 +119,6 @@ class Network:
         machine = Machine(name, pid, address, link)
         self._machines[name] = machine
         return machine
-
-    async def detach(self, machine: Machine) -> None:
-        self._machines.pop(machine.name, None)
-        self._isolated.discard(machine.name)
-        await _ip([f"link del {machine.link}"])
 
     async def set_link(self, machine: Machine, up: bool) -> None:
         """Pull or plug the cable."""
@@ -163,15 +159,19 @@ class Network:
         return f"neigh replace {address} lladdr {_NOWHERE} dev {device} nud failed"
 
     async def delete(self) -> None:
-        await delete_bridge(self.bridge)
+        await asyncio.to_thread(remove_links, self.bridge)
 
 
-async def delete_bridge(bridge: str) -> None:
-    """Remove a bridge if it is there; links of dead nodes have gone with their namespaces."""
-    process = await asyncio.create_subprocess_exec(
-        "ip", "link", "del", bridge, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-    )
-    await process.wait()
+def remove_links(bridge: str) -> None:
+    """Remove a bridge and its veth pairs, whatever is there of them.
+
+    A pair can outlive the processes of its node: TCP connections that were cut keep the namespace.
+    """
+    shown = subprocess.run(["ip", "-j", "link", "show"], capture_output=True, check=True).stdout
+    for link in json.loads(shown):
+        if link["ifname"].startswith(bridge):
+            # Its other end may have taken it along meanwhile.
+            subprocess.run(["ip", "link", "del", link["ifname"]], stderr=subprocess.DEVNULL, check=False)
 
 
 def listen_inside(pid: int, address: str, port: int) -> socket.socket:

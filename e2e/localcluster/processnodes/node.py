@@ -8,7 +8,7 @@ import signal
 import time
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -47,6 +47,14 @@ class NodeShape:
     zone: str = "zone-0"
     rack: str = "rack-000"
     labels: dict[str, str] = field(default_factory=dict)
+
+
+def numbered(prefix: str, first: int, count: int, racks: int, like: NodeShape) -> list[NodeShape]:
+    """``count`` nodes ``like`` one, numbered from ``first``, filling ``racks`` racks one after the other."""
+    per_rack = -(-count // racks)
+    return [
+        replace(like, name=f"{prefix}-{first + index}", rack=f"rack-{index // per_rack:03d}") for index in range(count)
+    ]
 
 
 class Node:

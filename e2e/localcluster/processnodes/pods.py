@@ -46,6 +46,7 @@ class Host:
     pods_folder: Path
     logs_folder: Path
     hosts_file: Path
+    resolver_file: Path
     path_prepend: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]  # of every container, like a cluster's service variables
     userxattr: bool
@@ -218,6 +219,7 @@ class PodRun:
         message_path = container.get("terminationMessagePath", "/dev/termination-log")
         own = [
             {"source": str(self._host.hosts_file), "target": "/etc/hosts", "readOnly": False},
+            {"source": str(self._host.resolver_file), "target": "/etc/resolv.conf", "readOnly": False},
             {"source": str(message), "target": message_path, "readOnly": False},
         ]
         security = (self.pod["spec"].get("securityContext") or {}) | (container.get("securityContext") or {})

@@ -1,0 +1,169 @@
+"""What process nodes compute as a kubelet does: environments, pod phases, conditions, addresses."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from localcluster.processnodes.environment import ConfigObjects, command_line, environment_of, expand
+from localcluster.processnodes.errors import ContainerConfigError, ProcessNodesError
+from localcluster.processnodes.network import free_subnet
+from localcluster.processnodes.node import NodeShape, numbered
+from localcluster.processnodes.podstatus import (
+    ContainerState,
+    Stage,
+    lost_status,
+    phase_of,
+    pod_status,
+    restarts_after,
+)
+from localcluster.processnodes.volumes import write_whole
+
+POD = {
+    "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"b": "2", "a": '1"'}},
+    "spec": {"nodeName": "proc-0", "containers": [{"name": "c"}], "restartPolicy": "Never"},
+}
+
+
+def state(stage: Stage, code: int = 0, **more) -> ContainerState:
+    return ContainerState("c", "image", stage=stage, exit_code=code, started_at=10.0, finished_at=20.0, **more)
+
+
+WAITING, RUNNING = state(Stage.WAITING), state(Stage.RUNNING)
+DONE, FAILED = state(Stage.TERMINATED), state(Stage.TERMINATED, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("$(A)-$(B)", "1-$(B)"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$A ${A} $( A)", "$A ${A} $( A)"),
+        ("cost: 5$", "cost: 5$"),
+    ],
+)
+def test_references_expand_as_in_a_kubelet(text, expanded):
+    assert expand(text, {"A": "1"}) == expanded
+
+
+def test_a_variable_may_refer_to_those_before_it_only():
+    env = [{"name": "A", "value": "$(B)"}, {"name": "B", "value": "b"}, {"name": "C", "value": "$(B)"}]
+    values = environment_of(POD, {"env": env}, ConfigObjects(), "10.0.0.1")
+    assert (values["A"], values["C"]) == ("$(B)", "b")
+
+
+def test_labels_come_sorted_and_quoted():
+    env = [{"name": "L", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels"}}}]
+    assert environment_of(POD, {"env": env}, ConfigObjects(), "")["L"] == 'a="1\\""\nb="2"'
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"configMapKeyRef": {"name": "x", "key": "k"}}, 'configmap "x" not found'),
+        ({"secretKeyRef": {"name": "x", "key": "k"}}, 'secret "x" not found'),
+        ({"configMapKeyRef": {"name": "there", "key": "k"}}, "couldn't find key k in configMap n/there"),
+        ({"fieldRef": {"fieldPath": "status.phase"}}, "fieldRef status.phase is not known"),
+        ({"resourceFieldRef": {"resource": "limits.cpu"}}, "resourceFieldRef is not known"),
+    ],
+)
+def test_what_a_variable_lacks_is_named(entry, words):
+    config = ConfigObjects({"there": {"data": {}}}, {})
+    with pytest.raises(ContainerConfigError, match=words):
+        environment_of(POD, {"env": [{"name": "V", "valueFrom": entry}]}, config, "")
+
+
+def test_a_container_without_a_command_is_told_that_there_is_no_image():
+    with pytest.raises(ContainerConfigError, match="give the container a command"):
+        command_line({"args": ["x"]}, {})
+
+
+@pytest.mark.parametrize(
+    ("init", "containers", "policy", "phase"),
+    [
+        ([], [WAITING], "Never", "Pending"),
+        ([], [RUNNING], "Never", "Running"),
+        ([], [DONE], "Never", "Succeeded"),
+        ([], [DONE, FAILED], "Never", "Failed"),
+        ([], [RUNNING, FAILED], "Never", "Running"),
+        ([], [FAILED], "OnFailure", "Running"),
+        ([], [state(Stage.WAITING, last=FAILED)], "OnFailure", "Running"),
+        ([], [DONE], "OnFailure", "Succeeded"),
+        ([], [DONE], "Always", "Running"),
+        ([RUNNING], [WAITING], "Never", "Pending"),
+        ([DONE], [WAITING], "Never", "Pending"),
+        ([FAILED], [WAITING], "Never", "Failed"),
+        ([FAILED], [WAITING], "OnFailure", "Pending"),
+    ],
+)
+def test_the_phase_follows_from_the_containers(init, containers, policy, phase):
+    assert phase_of(init, containers, policy, stopping=False) == phase
+
+
+def test_a_pod_that_is_being_stopped_is_over_whatever_its_policy():
+    assert phase_of([], [FAILED], "Always", stopping=True) == "Failed"
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "again"),
+    [("Never", 1, False), ("OnFailure", 0, False), ("OnFailure", 1, True), ("Always", 0, True)],
+)
+def test_restarts_follow_the_policy(policy, code, again):
+    assert restarts_after(policy, code) is again
+
+
+def test_a_condition_keeps_its_transition_time_until_it_changes():
+    arguments = {"address": "10.0.0.1", "started_at": 0.0}
+    first = pod_status(POD, [], [RUNNING], now=100.0, **arguments)
+    seen = {c["type"]: (c["status"], c["lastTransitionTime"]) for c in first["conditions"]}
+    later = {c["type"]: c for c in pod_status(POD, [], [DONE], now=200.0, previous=seen, **arguments)["conditions"]}
+    assert later["Initialized"]["lastTransitionTime"] == "1970-01-01T00:01:40Z"
+    assert later["Ready"]["lastTransitionTime"] == "1970-01-01T00:03:20Z"
+    assert later["Ready"]["reason"] == "PodCompleted"
+
+
+def test_the_schedulers_condition_is_kept():
+    scheduled = {"type": "PodScheduled", "status": "True"}
+    pod = POD | {"status": {"conditions": [scheduled]}}
+    assert scheduled in pod_status(pod, [], [RUNNING], address="", started_at=0.0, now=0.0)["conditions"]
+
+
+def test_a_lost_pod_is_failed_without_touching_what_had_ended():
+    ended = {"name": "i", "state": {"terminated": {"exitCode": 0}}}
+    running = {"name": "c", "state": {"running": {"startedAt": "1970-01-01T00:00:01Z"}}, "ready": True}
+    pod = POD | {"status": {"initContainerStatuses": [ended], "containerStatuses": [running]}}
+    status = lost_status(pod, 9.0)
+    assert status["phase"] == "Failed"
+    assert status["initContainerStatuses"] == [ended]
+    [lost] = status["containerStatuses"]
+    assert lost["state"]["terminated"]["exitCode"] == 137
+    assert lost["ready"] is False
+
+
+def test_a_network_that_overlaps_no_route_is_taken():
+    assert free_subnet([]) == ipaddress.ip_network("10.128.0.0/24")
+    assert free_subnet(["10.128.0.0/16", "10.129.0.7"]) == ipaddress.ip_network("10.129.1.0/24")
+
+
+def test_a_machine_whose_routes_take_everything_is_told_so():
+    with pytest.raises(ProcessNodesError, match="no free /24"):
+        free_subnet(["10.0.0.0/8"])
+
+
+def test_nodes_fill_one_rack_after_the_other():
+    shapes = numbered("proc", 2, 3, 2, NodeShape("", gpus=4))
+    assert [(s.name, s.rack, s.gpus) for s in shapes] == [
+        ("proc-2", "rack-000", 4),
+        ("proc-3", "rack-000", 4),
+        ("proc-4", "rack-001", 4),
+    ]
+
+
+def test_a_file_is_replaced_whole_with_its_mode(tmp_path):
+    write_whole(tmp_path / "deep" / "token", b"old", 0o400)
+    write_whole(tmp_path / "deep" / "token", b"new", 0o640)
+    assert (tmp_path / "deep" / "token").read_bytes() == b"new"
+    assert (tmp_path / "deep" / "token").stat().st_mode & 0o777 == 0o640
+    assert len(list((tmp_path / "deep").iterdir())) == 1
