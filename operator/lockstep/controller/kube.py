@@ -216,15 +216,15 @@ class KubeClient:
         name: str,
         namespace: str,
         *,
-        uid: str,
         resource_version: str,
         patch: Mapping[str, Any],
     ) -> bytes:
-        """Merge ``patch`` into ``status`` of exactly this object at exactly this version.
+        """Merge ``patch`` into ``status`` of exactly this version of the object.
 
-        Raises ApiError with status 409 when the object has changed, and any other KubeError.
+        No two objects ever have the same version, so this can't hit a namesake either. Raises ApiError
+        with status 409 when the object has changed or is another one, and any other KubeError.
         """
-        body = {"metadata": {"uid": uid, "resourceVersion": resource_version}, "status": patch}
+        body = {"metadata": {"resourceVersion": resource_version}, "status": patch}
         return await self.patch(resource, name, body, namespace, "status")
 
     async def delete(

@@ -1,0 +1,231 @@
+"""Client, informers and store against a real API server, through its restarts and pauses."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import orjson
+import pytest
+
+from localcluster import LocalCluster
+from lockstep.api import names
+from lockstep.controller.clock import SystemClock
+from lockstep.controller.credentials import load_credentials
+from lockstep.controller.informer import Informer
+from lockstep.controller.kube import ApiError, KubeClient, KubeError, UnknownOutcome
+from lockstep.controller.parse import ForeignPod, parse_namespace, parse_node, parse_pod
+from lockstep.controller.patches import merge_patch
+from lockstep.controller.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, RUNS
+from lockstep.controller.store import Store
+from lockstep.controller.workqueue import WorkQueue
+from lockstep.core.snapshot import PodView
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+async def kube(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
+    async with KubeClient(lambda: load_credentials(str(cluster.kubeconfig)), SystemClock()) as client:
+        yield client
+
+
+class Following:
+    """A store kept up to date by real informers."""
+
+    def __init__(self, kube: KubeClient) -> None:
+        clock = SystemClock()
+        self.store = Store(WorkQueue(clock), clock)
+        store = self.store
+        has_run, ours = f"{names.LABEL_RUN_UID}", f"!{names.LABEL_RUN_UID}"
+        live = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+        self.pods: Informer[PodView | ForeignPod] = Informer(
+            "gang pods", kube, clock, PODS, parse_pod, store.gang_pods, labels=has_run
+        )
+        self.others: Informer[PodView | ForeignPod] = Informer(
+            "other pods", kube, clock, PODS, parse_pod, store.other_pods, labels=ours, fields=live
+        )
+        self.nodes = Informer("nodes", kube, clock, NODES, parse_node, store.nodes)
+        self.namespaces = Informer("namespaces", kube, clock, NAMESPACES, parse_namespace, store.namespaces)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> "Following":
+        informers: tuple[Informer[Any], ...] = (self.pods, self.others, self.nodes, self.namespaces)
+        self.tasks = [asyncio.create_task(informer.run()) for informer in informers]
+        async with asyncio.timeout(20):
+            for informer in informers:
+                await informer.synced.wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.02)
+
+
+def pod(name: str, run_uid: str, slot: int = 0) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": {
+                names.LABEL_RUN: "llama",
+                names.LABEL_RUN_UID: run_uid,
+                names.LABEL_SLOT: str(slot),
+                names.LABEL_INCARNATION: "1",
+            },
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": names.CONTAINER_NAME, "image": "none"}],
+            "nodeSelector": {"nowhere": "at-all"},
+        },
+    }
+
+
+def run(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.RUN_KIND,
+        "metadata": {"name": name},
+        "spec": {"nodes": 1, "image": "none", "command": ["true"]},
+    }
+
+
+async def delete_now(kube: KubeClient, name: str, namespace: str) -> None:
+    uid = orjson.loads(await kube.get(PODS, name, namespace))["metadata"]["uid"]
+    await kube.delete(PODS, name, namespace, uid=uid, grace=0)
+
+
+async def test_the_store_follows_pods_from_creation_to_deletion(kube: KubeClient, namespace: str) -> None:
+    async with Following(kube) as following:
+        store = following.store
+        await asyncio.gather(*(kube.create(PODS, pod(f"p{n}", namespace, n), namespace) for n in range(40)))
+        await until(lambda: len(store.pods_of(namespace)) == 40)
+        await until(lambda: all(p.reason == "Unschedulable" for p in store.pods_of(namespace)))
+        await asyncio.gather(*(delete_now(kube, f"p{n}", namespace) for n in range(40)))
+        await until(lambda: not store.pods_of(namespace))
+
+
+async def test_the_answer_to_a_create_and_the_watch_agree(kube: KubeClient, namespace: str) -> None:
+    async with Following(kube) as following:
+        answer = await kube.create(PODS, pod("p0", namespace), namespace)
+        following.store.apply_pod(answer)
+        assert [p.name for p in following.store.pods_of(namespace)] == ["p0"]
+        await until(lambda: following.store.pods_of(namespace)[0].reason == "Unschedulable")
+        following.store.apply_pod(answer)  # read late: it must not undo what the watch said since
+        assert following.store.pods_of(namespace)[0].reason == "Unschedulable"
+
+
+async def test_pages_and_streamed_lists_agree(kube: KubeClient, namespace: str) -> None:
+    await asyncio.gather(*(kube.create(PODS, pod(f"p{n}", namespace, n), namespace) for n in range(7)))
+    async with Following(kube) as streamed:
+        pages = Following(kube)
+        for informer in (pages.pods, pages.others, pages.nodes, pages.namespaces):
+            informer._streams_lists = False  # type: ignore[attr-defined]
+        async with pages:
+            assert set(pages.store.pods_of(namespace)) == set(streamed.store.pods_of(namespace))
+
+
+async def test_informers_survive_a_restart_of_the_api_server_and_miss_no_deletion(
+    cluster: LocalCluster, kube: KubeClient, namespace: str
+) -> None:
+    for number in range(3):
+        await kube.create(PODS, pod(f"p{number}", namespace, number), namespace)
+    async with Following(kube) as following:
+        store = following.store
+        await until(lambda: len(store.pods_of(namespace)) == 3)
+        await asyncio.to_thread(cluster.stop_component, "apiserver")
+        with pytest.raises(KubeError):
+            await kube.get(PODS, "p0", namespace)
+        await asyncio.to_thread(cluster.start_component, "apiserver")
+        await delete_now(kube, "p0", namespace)
+        await kube.create(PODS, pod("p9", namespace, 9), namespace)
+        await until(lambda: {p.name for p in store.pods_of(namespace)} == {"p1", "p2", "p9"}, 40)
+
+
+async def test_a_deletion_nobody_watched_is_found_by_the_next_list(kube: KubeClient, namespace: str) -> None:
+    for number in range(2):
+        await kube.create(PODS, pod(f"p{number}", namespace, number), namespace)
+    async with Following(kube) as first:
+        store = first.store
+        await until(lambda: len(store.pods_of(namespace)) == 2)
+    await delete_now(kube, "p0", namespace)
+    again: Informer[PodView | ForeignPod] = Informer(
+        "gang pods", kube, SystemClock(), PODS, parse_pod, store.gang_pods, labels=names.LABEL_RUN_UID
+    )
+    task = asyncio.create_task(again.run())
+    await until(lambda: [p.name for p in store.pods_of(namespace)] == ["p1"])
+    task.cancel()
+
+
+async def test_a_write_into_a_frozen_api_server_has_an_unknown_outcome_that_a_later_read_settles(
+    cluster: LocalCluster, kube: KubeClient, namespace: str
+) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "immutable": True, "data": {}}
+    await asyncio.to_thread(cluster.pause_component, "apiserver")
+    try:
+        with pytest.raises(UnknownOutcome):
+            await kube.create(CONFIG_MAPS, body, namespace, within=1)
+    finally:
+        await asyncio.to_thread(cluster.resume_component, "apiserver")
+    with suppress(ApiError):  # it exists already if the frozen server carried the first write out
+        await kube.create(CONFIG_MAPS, body, namespace)
+    assert orjson.loads(await kube.get(CONFIG_MAPS, "c", namespace))["immutable"]
+
+
+@pytest.mark.usefixtures("crds_installed")
+async def test_a_status_is_written_only_over_the_version_it_was_decided_on(kube: KubeClient, namespace: str) -> None:
+    async def write(version: str, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+        patch = merge_patch(old, new)
+        reply = await kube.patch_status(RUNS, "llama", namespace, resource_version=version, patch=patch)
+        return dict(orjson.loads(reply))
+
+    made = orjson.loads(await kube.create(RUNS, run("llama"), namespace))
+    version = made["metadata"]["resourceVersion"]
+    first = {"attempt": 1, "state": "Running", "queue": {"position": 1, "reason": "Resources"}}
+    after = await write(version, {}, first)
+    assert after["status"] == first
+    with pytest.raises(ApiError) as stale:
+        await write(version, {}, {"attempt": 9})
+    assert stale.value.status == 409
+    second = {"attempt": 2, "queue": {"position": 1}}
+    version = after["metadata"]["resourceVersion"]
+    after = await write(version, first, second)
+    assert after["status"] == second
+
+    version = after["metadata"]["resourceVersion"]
+    await kube.delete(RUNS, "llama", namespace, uid=made["metadata"]["uid"])
+    await kube.create(RUNS, run("llama"), namespace)
+    with pytest.raises(ApiError) as namesake:
+        await write(version, {}, {"attempt": 9})
+    assert namesake.value.status == 409
+
+
+async def test_a_strict_dry_run_stores_nothing_and_says_what_is_wrong(kube: KubeClient, namespace: str) -> None:
+    await kube.create(PODS, pod("fine", "u"), namespace, dry_run=True)
+    with pytest.raises(ApiError) as absent:
+        await kube.get(PODS, "fine", namespace)
+    assert absent.value.status == 404
+    typo = pod("typo", "u")
+    typo["spec"]["containers"][0]["imagePolicy"] = "Always"
+    with pytest.raises(ApiError, match="imagePolicy"):
+        await kube.create(PODS, typo, namespace, dry_run=True)
+
+
+async def test_a_delete_never_hits_another_object_of_the_same_name(kube: KubeClient, namespace: str) -> None:
+    await kube.create(PODS, pod("p0", "u"), namespace)
+    wrong = "00000000-0000-0000-0000-000000000000"
+    assert await kube.delete(PODS, "p0", namespace, uid=wrong, grace=0) is None
+    assert orjson.loads(await kube.get(PODS, "p0", namespace))["metadata"]["name"] == "p0"
+    with pytest.raises(ApiError, match="AlreadyExists"):
+        await kube.create(PODS, pod("p0", "u"), namespace)
