@@ -488,7 +488,7 @@ def test_a_worker_that_cannot_write_says_so_instead_of_standing_at_the_barrier(
 def test_as_pid_1_it_reaps_orphans_and_ends_even_processes_it_never_started(
     operator: FakeOperator, launch: Launch, tmp_path: Path
 ) -> None:
-    # As in a container: a PID namespace of its own, a read-only root, no user of that id in /etc/passwd.
+    # As in a container: a PID namespace of its own.
     inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if os.geteuid():
         inside = [*inside, "--user", "--map-root-user"]
@@ -500,7 +500,8 @@ def test_as_pid_1_it_reaps_orphans_and_ends_even_processes_it_never_started(
     (first,) = children(worker.process.pid)
     assert Path(f"/proc/{first}/status").read_text().partition("NSpid:")[2].split()[1] == "1"
     until(lambda: len(children(first)) == 1)  # the orphan was adopted and reaped
-    intruder = subprocess.Popen(["nsenter", "-t", str(first), "-p", "sleep", "100"])
+    enter = ["nsenter", "-t", str(first), "-p", *(["-U", "--preserve-credentials"] if os.geteuid() else [])]
+    intruder = subprocess.Popen([*enter, "sleep", "100"])
     until(lambda: len(entered := children(intruder.pid)) == 1 and is_alive(entered[0]))
     ready(operator, 2)
     assert intruder.wait(DEADLINE) != 0
