@@ -60,7 +60,7 @@ class Unplaceable:
     message: str
     hopeless: bool
     fits: int = 0
-    """Nodes that fit by themselves."""
+    """Free nodes that one gang could have, were fewer enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ def place(
     hopeless = all(
         _arrange(cluster, survey.fits + survey.waiting, (), obliged, count, placement, kind) is None for kind in kinds
     )
-    message = _shortage(cluster, survey, count, placement, obliged, len(kept))
-    return Unplaceable(message, hopeless, len(survey.fits))
+    fits = max((len(_usable(cluster, survey.fits, obliged, kind) or ()) for kind in kinds), default=0)
+    return Unplaceable(_shortage(cluster, survey, count, placement, obliged, len(kept)), hopeless, fits)
 
 
 def _unknown_word(cluster: Cluster, placement: PlacementSpec) -> str:
@@ -189,6 +189,15 @@ def _kinds(
             yield kind  # unequal nodes, of which the smallest sets the number
 
 
+def _usable(
+    cluster: Cluster, nodes: Sequence[NodeView], obliged: Mapping[str, Labels], kind: _Kind
+) -> dict[str, Labels] | None:
+    """Those of ``nodes`` that are of ``kind``; None when a node that must be in the gang is not."""
+    if not all(kind.admits(cluster.nodes[name]) for name in obliged if name in cluster.nodes):
+        return None
+    return {node.name: node.labels for node in nodes if node.name not in obliged and kind.admits(node)}
+
+
 def _arrange(
     cluster: Cluster,
     fits: Sequence[NodeView],
@@ -198,12 +207,12 @@ def _arrange(
     placement: PlacementSpec,
     kind: _Kind,
 ) -> tuple[str, ...] | None:
-    if not all(kind.admits(cluster.nodes[name]) for name in obliged if name in cluster.nodes):
+    usable = _usable(cluster, fits, obliged, kind)
+    if usable is None:
         return None
-    usable = {node.name: node.labels for node in fits if node.name not in obliged and kind.admits(node)}
     idle: dict[str, Labels] = {}
     if any(rule.policy in ("Pack", "Contiguous") for rule in placement.topology):  # others never look at it
-        idle = {node.name: node.labels for node in waiting if node.name not in obliged and kind.admits(node)}
+        idle = _usable(cluster, waiting, obliged, kind) or {}
     return arrange(usable, idle, obliged, count, placement.topology, cluster.levels)
 
 
@@ -220,7 +229,7 @@ def _shortage(
     head = f"needs {needed} {more}node{'' if needed == 1 else 's'}, {len(survey.fits)} fit"
     why = summary(survey.refused.items())
     if len(survey.fits) < needed:
-        return f"{head}: {why}" if why else f"{head}: the cluster has {len(cluster.nodes)}"
+        return f"{head}: {why or 'the cluster has no more'}"
     obstacles = []
     if len(placement.gpu_types) > 1:
         obstacles.append("of one GPU type")

@@ -134,9 +134,13 @@ class _Pass:
         placed = self._place(entry, len(vacant))
         if isinstance(placed, Unplaceable):
             entry.wait = _Wait("Resources", placed.message, booked=len(self._booked))
-            # It gets what there is, so that nobody who came later does.
+            # It gets what there is, so that nobody who came later does; but a rule that must hold for
+            # the whole gang is not tied down by a part of it.
+            wishes = entry.spec.placement
             some = min(placed.fits, len(vacant) - 1)
-            placed = self._place(entry, some) if some else placed
+            if not some or wishes.nodes or any(rule.mode == "Required" for rule in wishes.topology):
+                return
+            placed = self._place(entry, some)
             if isinstance(placed, Unplaceable):
                 return
         found = self._by_slot(entry.status.assignment.nodes, vacant, placed.nodes)
