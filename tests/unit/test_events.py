@@ -59,7 +59,7 @@ class World:
     async def post(self) -> None:
         """Let the recorder post everything that waits."""
         posting = asyncio.ensure_future(self.recorder.post_all())
-        while not self.recorder._queue.empty():
+        while not self.recorder._queue.empty():  # noqa: ASYNC110 - a turn of the loop is all it takes
             await asyncio.sleep(0)
         for _ in range(5):
             await asyncio.sleep(0)
