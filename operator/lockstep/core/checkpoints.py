@@ -80,9 +80,7 @@ class Check:
     reason: str = ""
 
 
-def merge_inventories(
-    ranks: RankView, run_uid: str, known: Sequence[SavedCheckpoint] = ()
-) -> tuple[Candidate, ...]:
+def merge_inventories(ranks: RankView, run_uid: str, known: Sequence[SavedCheckpoint] = ()) -> tuple[Candidate, ...]:
     """One candidate per checkpoint that any rank sees or that is ``known`` from before, newest first.
 
     Cost grows with ranks times rows; call it when an inventory changed, not with every heartbeat.
@@ -127,9 +125,7 @@ def newest_valid(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     return tuple(newest[tier] for tier in sorted(newest))
 
 
-def _shared_candidate(
-    ranks: RankView, run_uid: str, path: str, rows: Mapping[int, CheckpointReport]
-) -> Candidate:
+def _shared_candidate(ranks: RankView, run_uid: str, path: str, rows: Mapping[int, CheckpointReport]) -> Candidate:
     """Every rank sees the same directory, so all have to agree."""
     verdict, reason = _first_fault(ranks, rows)
     if verdict is Verdict.VALID:

@@ -161,9 +161,7 @@ def _without_checkpoint(
     rejected = _passed_over(refused, None, context)
     newest = f"; the newest, {_named(rejected[0].candidate)}: {rejected[0].reason}" if rejected else ""
     # One that cannot be judged may be good, so it speaks against step 0 as well.
-    ever_saved = context.saved_before or any(
-        each.committed or each.verdict is Verdict.UNKNOWN for each in candidates
-    )
+    ever_saved = context.saved_before or any(each.committed or each.verdict is Verdict.UNKNOWN for each in candidates)
     if context.mode == "Require":
         remedy = "Fresh" if ever_saved else "Auto"
         kind, reason = ResumeKind.BLOCKED, "CheckpointRequired"
@@ -176,9 +174,7 @@ def _without_checkpoint(
         message = f"starts at step 0, as start.mode allows: no checkpoint is valid{newest}"
     else:
         kind, reason = ResumeKind.BLOCKED, "NoValidCheckpoint"
-        message = (
-            f"steps were saved, and no checkpoint is valid{newest}; start.mode: Fresh would start at step 0"
-        )
+        message = f"steps were saved, and no checkpoint is valid{newest}; start.mode: Fresh would start at step 0"
     return ResumeDecision(kind, reason, message, rejected=rejected)
 
 
