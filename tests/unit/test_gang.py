@@ -1,0 +1,208 @@
+"""The pods of a run. Goldens: run with LOCKSTEP_UPDATE_GOLDEN=1 to write them anew, then read the difference."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import pytest
+
+from lockstep.api import names
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
+from lockstep.core.gang import dry_run_body, pod_body, template_for, worker_config_map
+from lockstep.core.gang_settings import GangSettings
+from lockstep.core.snapshot import RunView
+from lockstep.core.tunables import Tunables
+
+GOLDEN = Path(__file__).parent / "golden"
+TUNABLES = Tunables(
+    gang=GangSettings(worker_source="print()", ca_certificate="PEM", local_storages={"nvme": "/mnt/nvme"})
+)
+RESOLVED = ResolvedStatus(generation=1, gpus_per_node=8, cpu="191", memory="2046Gi", nodes=2)
+
+
+def run(resolved: ResolvedStatus = RESOLVED, **spec: Any) -> RunView:
+    fields = {"nodes": 2, "image": "pytorch/pytorch", "command": ["torchrun", "train.py"], **spec}
+    return RunView(
+        namespace="team",
+        name="hello",
+        uid="0f3a9c1e-0000-4000-8000-000000000000",
+        generation=1,
+        resource_version="7",
+        created_at=0.0,
+        spec=TrainingRunSpec.model_validate(fields),
+        status=TrainingRunStatus(attempt=3, resolved=resolved),
+    )
+
+
+def body(view: RunView, slot: int = 1, incarnation: int = 2, node: str = "gpu-7") -> dict[str, Any]:
+    return pod_body(view, view.status, TUNABLES, slot, incarnation, node)
+
+
+def trainer(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    (found,) = [c for c in pod["spec"]["containers"] if c["name"] == names.CONTAINER_NAME]
+    return found
+
+
+def environment(pod: Mapping[str, Any]) -> dict[str, str]:
+    return {item["name"]: item.get("value", "") for item in trainer(pod)["env"]}
+
+
+SIDECAR = {"name": "logs", "image": "fluent/fluent-bit"}
+RUNS: Mapping[str, dict[str, Any]] = {
+    "hello": {},
+    "full": {
+        "command": ["python", "train.py", "--resume", "$(LOCKSTEP_RESUME_PATH)"],
+        "entrypoint": ["/opt/nvidia/nvidia_entrypoint.sh"],
+        "launcher": {"type": "Torchrun", "torchrun": {"nprocPerNode": 4}},
+        "shmSize": "200Gi",
+        "workingDir": "/src",
+        "serviceAccountName": "trainer",
+        "imagePullSecrets": [{"name": "registry"}],
+        "env": [
+            {"name": "NCCL_DEBUG", "value": "INFO"},
+            {"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "key"}}},
+        ],
+        "envFrom": [{"configMapRef": {"name": "settings"}}],
+        "volumes": [
+            {"name": "data", "mountPath": "/data", "readOnly": True, "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "config", "mountPath": "/config", "configMap": {"name": "config"}},
+            {"name": "tmp", "mountPath": "/tmp", "subPath": "x", "emptyDir": {}},
+        ],
+        "checkpoint": {"local": {"storage": "nvme"}, "shared": {"claimName": "lustre"}},
+        "podTemplate": {
+            "metadata": {"labels": {"team": "a"}},
+            "spec": {
+                "nodeSelector": {"pool": "gpu"},
+                "terminationGracePeriodSeconds": 300,
+                "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]
+                        }
+                    }
+                },
+                "containers": [
+                    {"name": "trainer", "env": [{"name": "A", "value": "1"}], "securityContext": {"runAsUser": 1000}},
+                    SIDECAR,
+                ],
+            },
+        },
+    },
+    "pod-network": {"network": "Pod", "gpusPerNode": 0, "launcher": {"type": "JAX"}, "command": ["python", "t.py"]},
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_pod_is_as_on_record(name: str) -> None:
+    resolved = RESOLVED if name != "pod-network" else RESOLVED.model_copy(update={"gpus_per_node": 0})
+    text = json.dumps(body(run(resolved, **RUNS[name])), indent=2) + "\n"
+    golden = GOLDEN / f"pod-{name}.json"
+    if os.environ.get("LOCKSTEP_UPDATE_GOLDEN"):
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+def test_a_pod_is_pinned_by_affinity_and_holds_the_node_mutex() -> None:
+    pod = body(run())
+    terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    pin = {"key": "metadata.name", "operator": "In", "values": ["gpu-7"]}
+    assert terms == {"nodeSelectorTerms": [{"matchFields": [pin]}]}
+    assert "nodeName" not in pod["spec"]
+    assert trainer(pod)["ports"][0]["hostPort"] == names.NODE_MUTEX_PORT
+
+
+def test_on_the_pod_network_required_anti_affinity_is_the_node_mutex() -> None:
+    pod = body(run(network="Pod"))
+    (term,) = pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert (term["topologyKey"], term["namespaceSelector"]) == ("kubernetes.io/hostname", {})
+    assert "ports" not in trainer(pod)
+    assert "hostNetwork" not in pod["spec"]
+    assert "LOCKSTEP_POD_IP" in environment(pod)
+
+
+def test_nothing_that_changes_from_attempt_to_attempt_is_in_a_pod() -> None:
+    before = run()
+    later = RunView(**{**_fields(before), "status": before.status.model_copy(update={"attempt": 9, "start": None})})
+    assert body(before) == body(later)
+    variables = environment(body(before)).keys()
+    assert not variables & {"LOCKSTEP_ATTEMPT", "LOCKSTEP_NODE_RANK", "LOCKSTEP_NNODES", "MASTER_ADDR", "MASTER_PORT"}
+
+
+def _fields(view: RunView) -> dict[str, Any]:
+    return {name: getattr(view, name) for name in view.__slots__}
+
+
+def test_two_slots_differ_in_name_labels_pin_and_two_variables_only() -> None:
+    template = template_for(run(), run().status, TUNABLES)
+    one, two = (json.dumps(template.pod_body(slot, 1, f"gpu-{slot}")) for slot in (3, 4))
+    assert one.replace("0f3a9-3-1", "0f3a9-4-1").replace('"3"', '"4"').replace("gpu-3", "gpu-4") == two
+
+
+def test_requests_equal_limits() -> None:
+    resources = trainer(body(run()))["resources"]
+    assert resources["requests"] == resources["limits"]
+    assert resources["limits"] == {"cpu": "191", "memory": "2046Gi", "nvidia.com/gpu": "8"}
+
+
+def test_shared_memory_is_half_of_the_memory_unless_said() -> None:
+    def size(view: RunView) -> str:
+        (shm,) = [volume for volume in body(view)["spec"]["volumes"] if volume["name"] == "lockstep-shm"]
+        return str(shm["emptyDir"]["sizeLimit"])
+
+    assert size(run()) == "1023Gi"
+    assert size(run(shmSize="200Gi")) == "200Gi"
+
+
+def test_a_template_cannot_displace_what_lockstep_sets() -> None:
+    theirs = {"restartPolicy": "Always", "containers": [{"name": "trainer", "image": "other", "command": ["sh"]}]}
+    pod = body(run(podTemplate={"spec": theirs, "metadata": {"labels": {names.LABEL_SLOT: "9"}}}))
+    assert pod["spec"]["restartPolicy"] == "Never"
+    assert trainer(pod)["image"] == "pytorch/pytorch"
+    assert pod["metadata"]["labels"][names.LABEL_SLOT] == "1"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"spec": {"containers": "trainer"}},
+        {"spec": {"containers": ["trainer", None, {"name": None}]}},
+        {"spec": "x", "metadata": ["y"]},
+        {"spec": {"tolerations": 7, "affinity": [], "volumes": {"a": 1}, "nodeSelector": "gpu"}},
+    ],
+)
+def test_a_template_that_makes_no_sense_is_left_to_the_api_server(template: dict[str, Any]) -> None:
+    assert dry_run_body(run(podTemplate=template), TUNABLES)["kind"] == "Pod"
+
+
+def test_a_dry_run_is_pinned_nowhere_and_asks_for_something() -> None:
+    pod = dry_run_body(run(resolved=ResolvedStatus(), resourcesPerNode={"memory": "64Gi"}), TUNABLES)
+    assert "affinity" not in pod["spec"]
+    assert trainer(pod)["resources"]["limits"] == {"cpu": "1", "memory": "64Gi"}
+
+
+def test_the_worker_config_map_is_named_by_its_content() -> None:
+    first = worker_config_map("team", TUNABLES.gang)
+    other = worker_config_map("team", GangSettings(worker_source="print(1)", ca_certificate="PEM"))
+    assert first.name == worker_config_map("team", TUNABLES.gang).name != other.name
+    assert first.body["immutable"] is True
+    assert first.body["data"] == {"worker.py": "print()", "ca.crt": "PEM"}
+
+
+def test_the_hash_of_a_template_tells_specs_apart() -> None:
+    first, second = run(), run(command=["torchrun", "other.py"])
+    assert template_for(first, first.status, TUNABLES).hash == template_for(first, first.status, TUNABLES).hash
+    assert template_for(first, first.status, TUNABLES).hash != template_for(second, second.status, TUNABLES).hash
+
+
+def test_512_pods_cost_next_to_nothing() -> None:
+    view = run(**RUNS["full"])
+    started = process_time()
+    template = template_for(view, view.status, TUNABLES)
+    for slot in range(512):
+        template.pod_body(slot, 1, f"gpu-{slot}")
+    assert process_time() - started < 0.05

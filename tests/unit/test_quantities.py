@@ -1,0 +1,50 @@
+"""Amounts of resources, and names in natural order."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.core.natural import natural_key
+from lockstep.core.quantities import amount, in_words, quantity
+
+
+@pytest.mark.parametrize(
+    ("resource", "text", "expected"),
+    [
+        ("cpu", "180", 180_000),
+        ("cpu", "500m", 500),
+        ("cpu", "0.1", 100),
+        ("cpu", "100u", 1),
+        ("memory", "1800Gi", 1800 * 2**30),
+        ("memory", "128974848", 128_974_848),
+        ("memory", "129e6", 129_000_000),
+        ("memory", "1.5Gi", 3 * 2**29),
+        ("nvidia.com/gpu", "8", 8),
+        ("hugepages-2Mi", "5Gi", 5 * 2**30),
+    ],
+)
+def test_quantities_are_read_exactly(resource: str, text: str, expected: int) -> None:
+    assert amount(resource, text) == expected
+
+
+@given(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st.integers(0, 2**62))
+def test_what_is_written_reads_the_same(resource: str, value: int) -> None:
+    assert amount(resource, quantity(resource, value)) == value
+
+
+@pytest.mark.parametrize(
+    ("resource", "value", "words"),
+    [("cpu", 191_800, "191.8"), ("cpu", 8_000, "8"), ("memory", 3 * 2**39, "1.5Ti"), ("rdma/hca", 8, "8")],
+)
+def test_amounts_read_well(resource: str, value: int, words: str) -> None:
+    assert in_words(resource, value) == words
+
+
+def test_digits_compare_as_numbers() -> None:
+    names = ["rack-10", "rack-2", "rack-2a", "rack", "Rack-2", "2", "10"]
+    assert sorted(names, key=natural_key) == ["2", "10", "Rack-2", "rack", "rack-2", "rack-2a", "rack-10"]
+
+
+@given(st.lists(st.text("ab019-", max_size=6), unique=True))
+def test_distinct_names_have_distinct_keys(names: list[str]) -> None:
+    assert len({natural_key(name) for name in names}) == len(names)
