@@ -178,6 +178,15 @@ async def test_an_object_that_does_not_parse_stops_nothing(world: World, caplog:
     assert "does not parse" in caplog.text
 
 
+async def test_a_refresh_finds_what_the_watch_has_not_told_yet(world: World) -> None:
+    await world.play(
+        [event("ADDED", "a", 3), event("ADDED", "ghost", 4), bookmark(10, end=True), event("ADDED", "n", 40)]
+    )
+    world.kube.lists = [(30, [thing("a", 3), thing("b", 25)])]
+    await world.informer.refresh()
+    assert {name: labels["v"] for name, labels in world.cache} == {"a": "3", "b": "25", "n": "40"}
+
+
 async def test_bookmarks_count_as_having_heard(world: World) -> None:
     await world.play([bookmark(10, end=True)])
     begun = world.clock.monotonic()

@@ -11,11 +11,10 @@ from lockstep.controller.parse import (
     parse_namespace,
     parse_node,
     parse_pod,
-    parse_queue,
-    parse_run,
     pod_requests,
 )
 from lockstep.controller.patches import dump_status, merge_patch
+from lockstep.core.objects import parse_queue, parse_run
 from lockstep.core.snapshot import NodeView, PodPhase, PodView
 
 GIB = 2**30

@@ -96,7 +96,7 @@ class Informer(Generic[T]):
 
     async def _follow(self) -> None:
         if self._must_list and not self._streams_lists:
-            await self._list()
+            self._take_list(*await self._read_list())
         if not self._must_list:
             await self._watch({"resourceVersion": str(self._version)}, initial=None)
             return
@@ -104,14 +104,21 @@ class Informer(Generic[T]):
         streamed = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         await self._watch(streamed, initial={})
 
-    async def _list(self) -> None:
+    async def refresh(self) -> None:
+        """Take in a list read from a quorum now, beside the watch: its versions settle what is newer.
+
+        A new leader does this before its first decision. Raises KubeError.
+        """
+        self._sink.replace(*await self._read_list())
+
+    async def _read_list(self) -> tuple[list[Versioned[T]], int]:
         items: list[Versioned[T]] = []
         version = 0
         async for page in self._kube.list_pages(self._resource, labels=self._labels, fields=self._fields):
             items += [item for raw in page.items if (item := self._parsed(raw)) is not None]
             version = int(page.resource_version)
             self._heard()
-        self._take_list(items, version)
+        return items, version
 
     async def _watch(self, params: dict[str, str], initial: dict[str, Versioned[T]] | None) -> None:
         """Apply events until the stream ends. ``initial`` collects a list that comes as events first."""

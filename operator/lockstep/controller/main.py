@@ -169,13 +169,17 @@ class Operator:
         """Runs are listed after the pods: a run's status is then never older than the pods it is held against."""
         for informer in self.informers:
             await informer.synced.wait()
+        # A standby's watch may lag behind what the last leader wrote: a quorum has the last word.
+        await asyncio.gather(*(informer.refresh() for informer in self.informers))
         await self.own_kinds.list_now()
         while not self.store.synced:
             await self.clock.sleep(_SYNC_POLL)
         self.reconciler.lead()
         self.acts = True
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.queue.run(self.reconciler.reconcile, self.config.reconcile_workers))
+            workers = self.config.reconcile_workers
+            tasks.create_task(self.queue.run(self.reconciler.reconcile, workers, fatal=(LostLeadershipError,)))
+            tasks.create_task(self._keep_renewed())
             tasks.create_task(self._resync())
 
     async def _resync(self) -> None:

@@ -1,27 +1,22 @@
-"""From the JSON text of the API server to the views of the core, in one typed pass.
+"""Pods, nodes and namespaces: from the JSON text of the API server to views, in one typed pass.
 
-Pods and nodes are decoded straight into the few fields needed: a twelve-kilobyte pod costs some ten
+They are decoded straight into the few fields needed: a twelve-kilobyte pod costs some ten
 microseconds and leaves a few hundred bytes behind. What does not parse never stops a stream: a pod
 that is not understood counts as foreign, with whatever it requests.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
-from pydantic import ValidationError
 
 from lockstep.api import names
-from lockstep.api.queue import TrainingQueueSpec
-from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import TrainingRunStatus
-from lockstep.api.times import to_unix
 from lockstep.controller import wire
 from lockstep.core.quantities import amount
-from lockstep.core.snapshot import NodeView, PodPhase, PodView, QueueView, Resources, RunView, Taint
+from lockstep.core.snapshot import NodeView, PodPhase, PodView, Resources, Taint
 
 T_co = TypeVar("T_co", covariant=True)
 _pods = msgspec.json.Decoder(wire.Pod)
@@ -87,49 +82,6 @@ def parse_namespace(text: bytes | msgspec.Raw) -> Versioned[tuple[str, dict[str,
 def parse_metadata(text: bytes | msgspec.Raw) -> wire.ObjectMeta:
     """The metadata of any object. Raises msgspec.DecodeError."""
     return _objects.decode(text).metadata
-
-
-def parse_run(raw: Mapping[str, Any]) -> RunView:
-    """A TrainingRun. A spec that does not parse is told in ``spec_error``, field by field.
-
-    A status that does not parse reads as the empty one: decisions then treat it as lost, not as true.
-    """
-    meta = raw["metadata"]
-    spec: TrainingRunSpec | None = None
-    spec_error = ""
-    try:
-        spec = TrainingRunSpec.model_validate(raw.get("spec") or {})
-    except ValidationError as error:
-        spec_error = _in_words(error)
-    try:
-        status = TrainingRunStatus.load(raw.get("status"))
-    except ValidationError:
-        status = TrainingRunStatus()
-    return RunView(
-        namespace=meta["namespace"],
-        name=meta["name"],
-        uid=meta["uid"],
-        generation=meta.get("generation", 0),
-        resource_version=meta["resourceVersion"],
-        created_at=to_unix(meta["creationTimestamp"]),
-        spec=spec,
-        spec_error=spec_error,
-        status=status,
-        deleting=meta.get("deletionTimestamp") is not None,
-        annotations={
-            key: value for key, value in (meta.get("annotations") or {}).items() if key.startswith(f"{names.GROUP}/")
-        },
-    )
-
-
-def parse_queue(raw: Mapping[str, Any]) -> QueueView:
-    """A TrainingQueue. Raises ValueError, field by field, when its spec does not parse."""
-    meta = raw["metadata"]
-    try:
-        spec = TrainingQueueSpec.model_validate(raw.get("spec") or {})
-    except ValidationError as error:
-        raise ValueError(_in_words(error)) from error
-    return QueueView(name=meta["name"], spec=spec, created_at=to_unix(meta["creationTimestamp"]))
 
 
 def pod_requests(
@@ -254,11 +206,3 @@ def _version(meta: wire.ObjectMeta) -> int:
 
 def _seconds(moment: datetime | None) -> float:
     return moment.timestamp() if moment is not None else 0.0
-
-
-def _in_words(error: ValidationError) -> str:
-    problems = []
-    for problem in error.errors():
-        field = ".".join(("spec", *map(str, problem["loc"])))
-        problems.append(f"{field}: {problem['msg'].removeprefix('Value error, ')}")
-    return "; ".join(problems)

@@ -15,9 +15,10 @@ from typing import Any
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.controller.cache import ObjectCache
 from lockstep.controller.clock import Clock
-from lockstep.controller.parse import ForeignPod, Versioned, parse_pod, parse_queue, parse_run
+from lockstep.controller.parse import ForeignPod, Versioned, parse_pod
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.core.assignment import restored
+from lockstep.core.objects import parse_queue, parse_run
 from lockstep.core.snapshot import (
     ClusterSnapshot,
     DryRunResult,

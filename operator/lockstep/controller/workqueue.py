@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from lockstep.controller.clock import Clock
+from lockstep.controller.kube import KubeError
 
 CLUSTER_KEY = "cluster"
 """The key of the admission pass."""
@@ -96,8 +97,13 @@ class WorkQueue:
         if key in self._again:
             self._make_due(key, self._clock.now(), self._again.pop(key))
 
-    async def run(self, work: Callable[[str], Awaitable[None]], workers: int) -> None:
-        """Work on keys with ``workers`` tasks until cancelled. An exception of ``work`` is a failure."""
+    async def run(
+        self, work: Callable[[str], Awaitable[None]], workers: int, *, fatal: tuple[type[Exception], ...] = ()
+    ) -> None:
+        """Work on keys with ``workers`` tasks until cancelled.
+
+        An exception of ``work`` is a failure of that key, one that is ``fatal`` ends everything.
+        """
 
         async def worker() -> None:
             while True:
@@ -106,10 +112,13 @@ class WorkQueue:
                 try:
                     await work(key)
                     failed = False
-                except Exception:
-                    _log.exception("work on %s failed; it will be retried", key)
+                except Exception as error:
+                    # What the API server says needs no traceback; anything else is a bug and does.
+                    trace = not isinstance(error, KubeError)
+                    _log.warning("work on %s failed and will be retried: %s", key, error, exc_info=trace)
                 finally:
                     self.done(key, failed=failed)
+                await asyncio.sleep(0)  # work that never waits must not keep everybody else from theirs
 
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):

@@ -1,0 +1,64 @@
+"""Our own objects as the API server has them, read into views: the same for operator and CLI."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from lockstep.api import names
+from lockstep.api.queue import TrainingQueueSpec
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.api.times import to_unix
+from lockstep.core.snapshot import QueueView, RunView
+
+
+def parse_run(raw: Mapping[str, Any]) -> RunView:
+    """A TrainingRun. A spec that does not parse is told in ``spec_error``, field by field.
+
+    A status that does not parse reads as the empty one: decisions then treat it as lost, not as true.
+    """
+    meta = raw["metadata"]
+    spec: TrainingRunSpec | None = None
+    spec_error = ""
+    try:
+        spec = TrainingRunSpec.model_validate(raw.get("spec") or {})
+    except ValidationError as error:
+        spec_error = _in_words(error)
+    try:
+        status = TrainingRunStatus.load(raw.get("status"))
+    except ValidationError:
+        status = TrainingRunStatus()
+    return RunView(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        generation=meta.get("generation", 0),
+        resource_version=meta["resourceVersion"],
+        created_at=to_unix(meta["creationTimestamp"]),
+        spec=spec,
+        spec_error=spec_error,
+        status=status,
+        deleting=meta.get("deletionTimestamp") is not None,
+        annotations={
+            key: value for key, value in (meta.get("annotations") or {}).items() if key.startswith(f"{names.GROUP}/")
+        },
+    )
+
+
+def parse_queue(raw: Mapping[str, Any]) -> QueueView:
+    """A TrainingQueue. Raises ValueError, field by field, when its spec does not parse."""
+    meta = raw["metadata"]
+    try:
+        spec = TrainingQueueSpec.model_validate(raw.get("spec") or {})
+    except ValidationError as error:
+        raise ValueError(_in_words(error)) from error
+    return QueueView(name=meta["name"], spec=spec, created_at=to_unix(meta["creationTimestamp"]))
+
+
+def _in_words(error: ValidationError) -> str:
+    problems = []
+    for problem in error.errors():
+        field = ".".join(("spec", *map(str, problem["loc"])))
+        problems.append(f"{field}: {problem['msg'].removeprefix('Value error, ')}")
+    return "; ".join(problems)
