@@ -18,6 +18,7 @@ import pytest
 
 from localcluster import LocalCluster, build, processes
 from localcluster.errors import ApiError, NotRunningError
+from localcluster.processnodes import ProcessNodes
 
 CRDS = Path(__file__).resolve().parents[1] / "crds"
 
@@ -76,6 +77,7 @@ def _stop_abandoned(clusters: Path) -> None:
         owner = processes.ProcessRecord(int(pid), int(start_ticks), processes.this_process().boot_id)
         if processes.is_alive(owner):
             continue
+        ProcessNodes(directory).stop()
         with contextlib.suppress(NotRunningError):  # it was stopped, only its logs are left
             LocalCluster.attach(directory).stop()
         shutil.rmtree(directory, ignore_errors=True)

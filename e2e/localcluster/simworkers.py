@@ -298,7 +298,8 @@ async def simulate(options: argparse.Namespace) -> Json:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     tls = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else True
-    connector = aiohttp.TCPConnector(limit=0, ssl=tls, keepalive_timeout=75)
+    # Shorter than the server's, which otherwise closes a connection just as it is used again.
+    connector = aiohttp.TCPConnector(limit=0, ssl=tls, keepalive_timeout=30)
     async with (
         KubeApi.from_kubeconfig(options.kubeconfig) as api,
         aiohttp.ClientSession(connector=connector) as session,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -12,7 +13,11 @@ from typing import Any
 
 import pytest
 
-from support.pods import wait_until
+from localcluster.api import Request
+from localcluster.processnodes import ProcessNodes
+from localcluster.processnodes.daemon import Settings
+from localcluster.processnodes.node import NodeShape
+from support.pods import Pods, wait_until
 
 pytestmark = pytest.mark.nodes
 Json = dict[str, Any]
@@ -475,3 +480,42 @@ def test_a_deleted_node_comes_back_when_it_is_returned(process_nodes, pods):
 def test_a_fault_of_an_unknown_node_is_refused_by_name(process_nodes):
     with pytest.raises(Exception, match="no process node proc-77; there are proc-0, proc-1"):
         process_nodes.kill_node("proc-77")
+
+
+# The end
+
+
+@pytest.fixture
+def own_node(cluster, namespace, tmp_path):
+    """A node of this test's own, with a container that runs."""
+    nodes = ProcessNodes.start(tmp_path, cluster.kubeconfig, [NodeShape("own-0")])
+    try:
+        pods = Pods(cluster, namespace)
+        memory = [{"name": "memory", "emptyDir": {"medium": "Memory"}}]
+        command = ["bash", "-c", "exec -a own-node-marker sleep 600"]
+        pods.create("own", "", node="own-0", container={"command": command}, volumes=memory)
+        wait_until(lambda: processes_with("own-node-marker"))
+        yield nodes
+    finally:
+        nodes.stop()
+        cluster.api.send(Request("DELETE", "/api/v1/nodes/own-0", absence_is_fine=True))
+
+
+def test_stopping_leaves_no_process_no_link_no_memory_and_no_node(cluster, own_node, tmp_path):
+    bridge, memory = own_node.state()["bridge"], Settings.load(tmp_path).memory
+    assert memory.exists()
+    own_node.stop()
+    assert not processes_with("own-node-marker")
+    assert not [link for link in Path("/sys/class/net").iterdir() if link.name.startswith(bridge)]
+    assert not memory.exists()
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+    assert "own-0" not in cluster.kubectl("get", "nodes", "-o", "name")
+
+
+def test_a_daemon_that_dies_takes_its_containers_along_and_stopping_clears_the_rest(own_node):
+    state = own_node.state()
+    os.kill(state["pid"], signal.SIGKILL)
+    wait_until(lambda: not processes_with("own-node-marker"))
+    assert not own_node.is_running()
+    own_node.stop()
+    assert not [link for link in Path("/sys/class/net").iterdir() if link.name.startswith(state["bridge"])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ from localcluster.processnodes.podstatus import (
     pod_status,
     restarts_after,
 )
-from localcluster.processnodes.volumes import write_whole
+from localcluster.processnodes.volumes import Disks, PodVolumes, write_whole
 
 POD = {
     "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"b": "2", "a": '1"'}},
@@ -167,3 +168,39 @@ def test_a_file_is_replaced_whole_with_its_mode(tmp_path):
     assert (tmp_path / "deep" / "token").read_bytes() == b"new"
     assert (tmp_path / "deep" / "token").stat().st_mode & 0o777 == 0o640
     assert len(list((tmp_path / "deep").iterdir())) == 1
+
+
+class TokenServer:
+    """Answers every TokenRequest with a new token."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def post(self, path, body):
+        self.asked.append((path, body["spec"]))
+        return {"status": {"token": f"token-{len(self.asked)}"}}
+
+
+async def test_a_token_is_renewed_when_it_has_lived_four_fifths_of_its_time(tmp_path):
+    server = TokenServer()
+    projected = {"sources": [{"serviceAccountToken": {"path": "token", "audience": "a", "expirationSeconds": 1000}}]}
+    pod = POD | {"spec": POD["spec"] | {"volumes": [{"name": "tokens", "projected": projected}]}}
+    disks = Disks(tmp_path, tmp_path, tmp_path)
+    volumes = PodVolumes(server, pod, "10.0.0.1", disks, tmp_path)
+    await volumes.make()
+    [token] = volumes.tokens
+    await volumes.refresh_tokens(token.refresh_at - 1)
+    assert token.file.read_text() == "token-1"
+    await volumes.refresh_tokens(token.refresh_at)
+    assert token.file.read_text() == "token-2"
+    path, spec = server.asked[0]
+    assert path == "/api/v1/namespaces/n/serviceaccounts/default/token"
+    assert spec["boundObjectRef"]["uid"] == "u"
+    assert (spec["audiences"], spec["expirationSeconds"]) == (["a"], 1000)
+
+
+def test_a_host_path_is_the_nodes_own_unless_below_a_shared_root(tmp_path):
+    disks = Disks(tmp_path, tmp_path, tmp_path, shared_roots=(Path("/data"),))
+    assert disks.host_path("/mnt/nvme") == tmp_path / "mnt" / "nvme"
+    assert disks.host_path("/data/text") == Path("/data/text")
+    assert disks.host_path("/database") == tmp_path / "database"
