@@ -1,0 +1,205 @@
+"""The API server as the CLI uses it: plain JSON objects, and errors that name their remedy."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import urllib3
+from urllib3.exceptions import HTTPError, MaxRetryError
+from urllib3.util.ssl_ import create_urllib3_context
+
+from lockstep.api import names
+from lockstep.cli.errors import ApiError, CliError, Unreachable
+
+Json = dict[str, Any]
+Query = str | int | bool
+
+_CONNECT_SECONDS = 10.0
+_ANSWER_SECONDS = 60.0
+_PAGE = 500
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_STRICT_X509 = 0x20  # ssl.VERIFY_X509_STRICT
+
+
+class Cluster:
+    """One API server as one user. ``namespace`` is the one that the flags or the context name."""
+
+    def __init__(self, api: Any, namespace: str) -> None:
+        self.namespace = namespace
+        self._api = api
+
+    def get(self, path: str, **query: Query) -> Json:
+        """One object. Raises ApiError and Unreachable, as every method here."""
+        return self._decoded("GET", path, query)
+
+    def list(self, path: str, **query: Query) -> Json:
+        """A whole list, read in pages."""
+        found = self._decoded("GET", path, {**query, "limit": _PAGE})
+        token = found["metadata"].get("continue", "")
+        while token:
+            page = self._decoded("GET", path, {**query, "limit": _PAGE, "continue": token})
+            found["items"] += page["items"]
+            token = page["metadata"].get("continue", "")
+        found["metadata"].pop("continue", None)
+        found["metadata"].pop("remainingItemCount", None)
+        return found
+
+    def create(self, path: str, body: Json, **query: Query) -> Json:
+        """Create an object. Unknown fields are refused."""
+        return self._decoded("POST", path, {"fieldValidation": "Strict", **query}, body)
+
+    def merge_patch(self, path: str, patch: Json) -> Json:
+        """Change some fields of an object."""
+        return self._decoded("PATCH", path, {}, patch, "application/merge-patch+json")
+
+    def watch(self, path: str, *, seconds: float, **query: Query) -> Iterator[tuple[str, Json]]:
+        """Changes (ADDED, MODIFIED, DELETED and the object) for ``seconds`` at most. Raises ApiError 410 when
+        the version to begin at is too old."""
+        query |= {"watch": True, "allowWatchBookmarks": True, "timeoutSeconds": max(1, int(seconds))}
+        buffer = b""
+        for chunk in self.stream(path, read_timeout=seconds + _CONNECT_SECONDS, **query):
+            *lines, buffer = (buffer + chunk).split(b"\n")
+            for line in lines:
+                change = json.loads(line)
+                if change["type"] == "ERROR":
+                    raise _api_error(change["object"].get("code", 500), change["object"])
+                yield change["type"], change["object"]
+
+    def stream(self, path: str, *, read_timeout: float | None = None, **query: Query) -> Iterator[bytes]:
+        """The body of an answer as it comes."""
+        with closing(self._send("GET", path, query, timeout=(_CONNECT_SECONDS, read_timeout))) as response:
+            try:
+                yield from response.response.stream(2**16)
+            except HTTPError as error:
+                raise self._unreachable(error) from error
+
+    def _decoded(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Query],
+        body: Json | None = None,
+        content_type: str = "application/json",
+    ) -> Json:
+        with closing(self._send(method, path, query, body, content_type)) as response:
+            try:
+                answer: Json = json.loads(response.read())
+            except HTTPError as error:
+                raise self._unreachable(error) from error
+        return answer
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Query],
+        body: Json | None = None,
+        content_type: str = "application/json",
+        timeout: tuple[float, float | None] = (_CONNECT_SECONDS, _ANSWER_SECONDS),
+    ) -> Any:
+        headers = {"Accept": "application/json", "User-Agent": "lockstep", "Content-Type": content_type}
+        words = [(key, str(value).lower() if isinstance(value, bool) else value) for key, value in query.items()]
+        request = self._api.param_serialize(method, path, None, words, headers, auth_settings=["BearerToken"])
+        _, url, headers, *_ = request
+        try:
+            text = None if body is None else json.dumps(body)
+            response = self._api.call_api(method, url, headers, text, _request_timeout=timeout)
+            if response.status >= 400:
+                with closing(response):
+                    raise _api_error(response.status, _status_object(response.read()))
+            return response
+        except HTTPError as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: HTTPError) -> Unreachable:
+        why = error.reason if isinstance(error, MaxRetryError) and error.reason is not None else error
+        return Unreachable(
+            f"no answer from the API server at {self._api.configuration.host}: {_short(why)}",
+            "check --context and --kubeconfig, or whether the cluster is up",
+        )
+
+
+def connect(namespace: str | None, context: str | None, kubeconfig: str | None) -> Cluster:
+    """The cluster that the flags, KUBECONFIG, ~/.kube/config or the pod's service account lead to."""
+    # Imported here: it takes most of a second, which `--help` need not spend.
+    from kubernetes.client import ApiClient, Configuration
+    from kubernetes.config import ConfigException, list_kube_config_contexts, load_incluster_config, load_kube_config
+
+    configuration = Configuration()
+    configuration.retries = urllib3.Retry(connect=1, read=0, redirect=0, other=0)
+    found = ""
+    try:
+        if _inside_a_pod(kubeconfig, context):
+            load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+            found = (_SERVICE_ACCOUNT / "namespace").read_text().strip()
+        else:
+            load_kube_config(kubeconfig, context, configuration, persist_config=False)  # type: ignore[no-untyped-call]
+            contexts, current = list_kube_config_contexts(kubeconfig)  # type: ignore[no-untyped-call]
+            chosen = next((entry for entry in contexts if entry["name"] == context), current)
+            found = chosen["context"].get("namespace", "")
+    except (ConfigException, OSError) as error:
+        raise CliError(
+            f"no usable kubeconfig: {_short(error)}", "set KUBECONFIG, or pass --kubeconfig and --context"
+        ) from error
+    api = ApiClient(configuration)
+    tls = create_urllib3_context()
+    tls.verify_flags &= ~_STRICT_X509  # Python 3.13 refuses CAs without a key identifier, which many clusters have
+    api.rest_client.pool_manager.connection_pool_kw["ssl_context"] = tls
+    return Cluster(api, namespace or found or "default")
+
+
+def runs_path(namespace: str | None, name: str = "") -> str:
+    """The path of the runs of a namespace (None: of all), or of one run."""
+    return resource_path(f"/apis/{names.API_VERSION}", namespace, names.RUNS, name)
+
+
+def core_path(namespace: str | None, resource: str, name: str = "") -> str:
+    """The path of a resource of the core group."""
+    return resource_path("/api/v1", namespace, resource, name)
+
+
+def resource_path(group: str, namespace: str | None, resource: str, name: str = "") -> str:
+    """The path of a resource of any group."""
+    scope = f"/namespaces/{namespace}" if namespace is not None else ""
+    return f"{group}{scope}/{resource}" + (f"/{name}" if name else "")
+
+
+def _inside_a_pod(kubeconfig: str | None, context: str | None) -> bool:
+    if kubeconfig or context or os.environ.get("KUBECONFIG"):
+        return False
+    return not Path("~/.kube/config").expanduser().exists() and (_SERVICE_ACCOUNT / "token").exists()
+
+
+def _status_object(content: bytes) -> Json:
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        answer = None
+    return answer if isinstance(answer, dict) else {"message": content.decode(errors="replace").strip()}
+
+
+def _api_error(status: int, said: Json) -> ApiError:
+    details = said.get("details") or {}
+    message = said.get("message") or f"the API server answered {status}"
+    remedy = ""
+    name = details.get("name", "")
+    if status == 401:
+        message = "the API server does not accept these credentials"
+        remedy = "log in again, or choose another --context"
+    elif status == 403 and said.get("reason") == "Forbidden":
+        remedy = "ask for the role edit in the namespace (it holds what Lockstep's verbs need), or name another with -n"
+    elif status == 404 and not name:
+        message = "this cluster does not know TrainingRuns"
+        remedy = "install Lockstep there first, or choose another --context"
+    causes = tuple((cause.get("field", ""), cause.get("message", "")) for cause in details.get("causes") or ())
+    return ApiError(status, message, remedy, name=name, causes=causes)
+
+
+def _short(error: object) -> str:
+    """The words at the end of what urllib3 wraps several times over."""
+    return str(error).rpartition(": ")[2].strip("'\")> ") or str(error)

@@ -1,0 +1,186 @@
+"""`lockstep explain`: why a run waits or why it stopped, and what comes next, in sentences."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from lockstep.api.run_status import AttemptStatus, TrainingRunStatus
+from lockstep.cli import live, output, runs
+from lockstep.cli.client import Cluster
+from lockstep.cli.info import checkpoint_words
+from lockstep.cli.live import LiveAdmission, NotLive
+from lockstep.cli.output import ago, duration, plural
+from lockstep.core.budget import adaptive_limit
+from lockstep.core.conditions import find, is_true
+from lockstep.core.lifecycle import Phase, phase_of
+from lockstep.core.requirement import avoided_nodes
+from lockstep.core.snapshot import RunView
+from lockstep.core.tunables import Tunables
+
+_HOLDERS_NAMED = 8
+_NODES_NAMED = 8
+
+
+def show(cluster: Cluster, name: str, form: str) -> None:
+    """Print the explanation, or the object it rests on."""
+    raw = runs.fetch(cluster, name)
+    if form != "text":
+        output.print_object(raw, form)
+        return
+    run, now = runs.view(raw), time.time()
+    found: LiveAdmission | NotLive | None = None
+    if waits_for_nodes(run):
+        try:
+            found = live.admission(cluster, run, Tunables(), now)
+        except NotLive as reason:
+            found = reason
+    output.print_lines(explanation(run, found, now))
+
+
+def waits_for_nodes(run: RunView) -> bool:
+    """The admission pass has the next word: the run is accepted and has no nodes, or lacks some."""
+    if run.spec is None or not is_true(run.status, "Accepted"):
+        return False
+    phase = phase_of(run.status, run.spec.suspend)
+    return phase is Phase.PENDING or bool(run.status.assignment.vacant)
+
+
+def explanation(run: RunView, found: LiveAdmission | NotLive | None, now: float) -> Iterator[str]:
+    """The sentences. ``found`` is the live admission pass, or why there is none; None where it has no part."""
+    state, reason = runs.state_of(run)
+    yield f"{run.name} is {output.state_word(state)}{f' ({reason})' if reason else ''}."
+    phase = phase_of(run.status, suspended=run.spec is not None and run.spec.suspend)
+    yield from _refusal(run)
+    yield from _oddities(run.status)
+    if phase is Phase.PENDING or run.status.assignment.vacant:
+        yield from _waiting(run, found, now)
+    yield from _last_end(run, now)
+    yield from _resume(run.status)
+    yield from _next(run, phase, now)
+
+
+def _refusal(run: RunView) -> Iterator[str]:
+    accepted = find(run.status, "Accepted")
+    if accepted is None:
+        yield "The operator has not looked at it yet; if this lasts, the operator is not running."
+    elif accepted.status == "False":
+        yield f"It is not accepted: {accepted.message}"
+
+
+def _oddities(status: TrainingRunStatus) -> Iterator[str]:
+    for kind in ("StateRegression", "ClusterDisruption"):
+        found = find(status, kind)
+        if found is not None and found.status == "True":
+            yield f"{kind}: {found.message}"
+
+
+def _waiting(run: RunView, found: LiveAdmission | NotLive | None, now: float) -> Iterator[str]:
+    if isinstance(found, LiveAdmission):
+        if not found.queue.reason:
+            yield "Computed now: nodes for the whole gang are free; the operator's next pass will give them to it."
+            return
+        place = f"at position {found.queue.position} of queue {runs.queue_of(run)}, " if found.queue.position else ""
+        yield f"It waits {place}{found.queue.reason}: {found.queue.message}"
+        yield f"(computed now from {plural(found.nodes, 'node')}, with the default names of levels and GPU types)"
+        yield from _holders(found)
+        return
+    queue = run.status.queue
+    if queue.reason:
+        place = f"at position {queue.position} of queue {runs.queue_of(run)}, " if queue.position else ""
+        yield f"It waits {place}{queue.reason}: {queue.message}"
+    if isinstance(found, NotLive):
+        yield f"(as the operator last wrote it; not computed anew: {found})"
+
+
+def _holders(found: LiveAdmission) -> Iterator[str]:
+    for holder, nodes in found.holders[:_HOLDERS_NAMED]:
+        named = " ".join(nodes[:_NODES_NAMED]) + (" …" if len(nodes) > _NODES_NAMED else "")
+        yield f"  {plural(len(nodes), 'node')} held by {holder}: {named}"
+    if len(found.holders) > _HOLDERS_NAMED:
+        yield f"  and by {plural(len(found.holders) - _HOLDERS_NAMED, 'more run')}"
+
+
+def _last_end(run: RunView, now: float) -> Iterator[str]:
+    ended = next((a for a in reversed(run.status.attempts) if a.ended_at is not None), None)
+    if ended is None or ended.cause == "Succeeded":
+        return
+    yield f"Attempt {ended.number} was ended {ago(ended.ended_at, now)} by {ended.cause}: {_culprit(ended)}"
+    if ended.action:
+        yield f"Answer: {ACTIONS.get(ended.action, ended.action)}."
+
+
+ACTIONS = {
+    "RestartInPlace": "all ranks start again in the pods they have",
+    "Replace": "what was lost is replaced, everybody else stays, all ranks start again",
+    "Stop": "the run is stopped",
+    "Finish": "the run is finished",
+}
+"""What recovery does, in words, by ``attempts[].action``."""
+
+
+def _culprit(ended: AttemptStatus) -> str:
+    first = f"first was rank {ended.rank}" if ended.rank is not None else ""
+    where = f" on {ended.node}" if first and ended.node else ""
+    message = ended.message or "no more is known"
+    return f"{first}{where}; {message}" if first else message
+
+
+def _resume(status: TrainingRunStatus) -> Iterator[str]:
+    start = status.start
+    if start is not None and (start.attempt > 1 or start.resume is not None):
+        resumed = checkpoint_words(start.resume) if start.resume is not None else "no checkpoint, at step 0"
+        yield f"Attempt {start.attempt} began from {resumed}."
+    for passed in status.checkpoint.rejected:
+        yield f"  passed over: step {passed.step} ({passed.tier}): {passed.reason}"
+    for saved in status.checkpoint.latest:
+        yield f"Newest valid checkpoint in the {saved.tier} tier: {checkpoint_words(saved)}."
+
+
+def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
+    status = run.status
+    gang = find(status, "GangReady")
+    match phase:
+        case Phase.FINISHED:
+            succeeded = find(status, "Succeeded")
+            if succeeded is not None and succeeded.message:
+                yield f"The end: {succeeded.message}"
+            yield "Next: nothing, the end is final; create a new run to train on."
+        case Phase.STOPPING if status.stop is not None:
+            left = duration(status.stop.deadline - now)
+            yield f"Stopping since {ago(status.stop.time, now)}, {status.stop.reason}: {status.stop.message}"
+            yield f"Next: the ranks end by themselves, or their pods are deleted in {left}."
+        case Phase.SUSPENDED:
+            yield f"Next: it waits until you write suspend: false (lockstep resume {run.name})."
+        case Phase.LAUNCHING | Phase.RECOVERING:
+            if gang is not None and gang.message:
+                yield f"The gang gathers: {status.nodes_ready} are ready; {gang.message}"
+            yield from _backoff(status, now)
+            yield f"Next: attempt {status.attempt} starts when every rank is at the barrier."
+        case Phase.RUNNING:
+            progressing = find(status, "Progressing")
+            if progressing is not None and progressing.message:
+                yield f"It runs; {progressing.message}."
+            elif status.progress.time is not None:
+                yield f"It runs: step {status.progress.step}, {ago(status.progress.time, now)}."
+        case _:
+            yield from _backoff(status, now)
+    yield from _budget(run, phase)
+    for node in avoided_nodes(status.recovery.excluded_nodes, now) if phase is not Phase.FINISHED else ():
+        until = f" for {duration(node.until - now)}" if node.until is not None else ""
+        yield f"Kept off {node.node}{until}: {node.reason}"
+
+
+def _backoff(status: TrainingRunStatus, now: float) -> Iterator[str]:
+    not_before = status.recovery.not_before
+    if not_before is not None and not_before > now:
+        yield f"It tries again in {duration(not_before - now)} at the earliest, to spare the cluster."
+
+
+def _budget(run: RunView, phase: Phase) -> Iterator[str]:
+    spent = run.status.recovery.consecutive_no_progress
+    if not spent or run.spec is None or phase is Phase.FINISHED:
+        return
+    limit = run.spec.recovery.no_progress_limit
+    allowed = limit if isinstance(limit, int) else adaptive_limit(run.spec.nodes)
+    yield f"{plural(spent, 'attempt')} in a row ended without a new checkpoint; at {allowed} the run is stopped."

@@ -1,0 +1,27 @@
+"""Flags that several verbs share, named as kubectl names them."""
+
+from typing import Annotated, Literal
+
+import typer
+
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace; that of the context by default.")
+]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Runs of every namespace.")]
+Selector = Annotated[
+    str, typer.Option("--selector", "-l", metavar="LABELS", help="Only runs with these labels, e.g. team=nlp.")
+]
+Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
+Kubeconfig = Annotated[
+    str | None, typer.Option("--kubeconfig", metavar="FILE", help="Instead of KUBECONFIG or ~/.kube/config.")
+]
+Run = Annotated[str, typer.Argument(metavar="RUN", show_default=False, help="Name of the run.")]
+Runs = Annotated[list[str] | None, typer.Argument(metavar="RUN...", show_default=False, help="Names of runs.")]
+
+Table = Literal["table", "wide", "json", "yaml", "name"]
+Text = Literal["text", "json", "yaml", "name"]
+Object = Literal["name", "json", "yaml"]
+
+TableOutput = Annotated[Table, typer.Option("--output", "-o", help="json and yaml are the API's own objects.")]
+TextOutput = Annotated[Text, typer.Option("--output", "-o", help="json and yaml are the API's own object.")]
+ObjectOutput = Annotated[Object, typer.Option("--output", "-o", help="json and yaml are the API's own object.")]

@@ -1,0 +1,114 @@
+"""How data reaches the terminal: aligned columns, ages, objects, and colour where somebody looks."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import typer
+
+_COLOURS = {
+    "Running": typer.colors.GREEN,
+    "Succeeded": typer.colors.GREEN,
+    "Failed": typer.colors.RED,
+    "Recovering": typer.colors.YELLOW,
+    "Stopping": typer.colors.YELLOW,
+    "Launching": typer.colors.CYAN,
+}
+NONE = "-"
+
+
+def note(words: str) -> None:
+    """Say something that is not data."""
+    typer.echo(words, err=True)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Data, line by line."""
+    for line in lines:
+        typer.echo(line)
+
+
+def print_object(raw: Mapping[str, Any], form: str) -> None:
+    """An API object (or a list of them) as ``json``, ``yaml`` or ``name``."""
+    if form == "name":
+        for item in raw.get("items", [raw]):
+            typer.echo(object_name(item))
+    elif form == "json":
+        typer.echo(json.dumps(_without_managed_fields(raw), indent=4))
+    else:
+        import yaml
+
+        typer.echo(yaml.safe_dump(_without_managed_fields(raw), sort_keys=False, allow_unicode=True), nl=False)
+
+
+def object_name(raw: Mapping[str, Any]) -> str:
+    """As kubectl names a run: ``trainingrun.lockstep.dev/hello``."""
+    group, slash, _ = raw["apiVersion"].partition("/")
+    kind = raw["kind"].lower()
+    return f"{kind}.{group}/{raw['metadata']['name']}" if slash else f"{kind}/{raw['metadata']['name']}"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as kubectl aligns them; empty cells show as ``-``."""
+    cells = [list(header), *([cell or NONE for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [_row(cells[0], widths), *(_row(row, widths, coloured=True) for row in cells[1:])]
+
+
+def state_word(state: str) -> str:
+    """A run's state in its colour."""
+    return typer.style(state, fg=_COLOURS.get(state)) if _colourful() and state in _COLOURS else state
+
+
+def duration(seconds: float) -> str:
+    """As kubectl writes ages: 45s, 3m20s, 12m, 5h10m, 3d."""
+    left = max(0, int(seconds))
+    minutes, hours, days = left // 60, left // 3600, left // 86_400
+    if left < 120:
+        return f"{left}s"
+    if minutes < 10:
+        return f"{minutes}m{left % 60}s" if left % 60 else f"{minutes}m"
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+    return f"{days}d"
+
+
+def ago(moment: float | None, now: float) -> str:
+    """``3m20s ago``; empty for what has not happened."""
+    return "" if moment is None else f"{duration(now - moment)} ago"
+
+
+def plural(count: int, word: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], *, coloured: bool = False) -> str:
+    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+    line = "   ".join(padded).rstrip()
+    if coloured:
+        state = next((cell for cell in cells if cell in _COLOURS), "")
+        return line.replace(state, state_word(state), 1) if state else line
+    return line
+
+
+def _colourful() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _without_managed_fields(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """As kubectl does: who set which field is noise to people and programs alike."""
+    if "items" in raw:
+        return {**raw, "items": [_without_managed_fields(item) for item in raw["items"]]}
+    metadata = {key: value for key, value in raw.get("metadata", {}).items() if key != "managedFields"}
+    return {**raw, "metadata": metadata}

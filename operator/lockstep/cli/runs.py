@@ -1,0 +1,96 @@
+"""Runs as the API server has them, and as the core sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from lockstep.api import names
+from lockstep.cli.client import Cluster, Json, core_path, runs_path
+from lockstep.cli.errors import ApiError, CliError, UsageError
+from lockstep.cli.output import NONE
+from lockstep.core import assignment as slots
+from lockstep.core.objects import parse_run
+from lockstep.core.snapshot import RunView
+
+NOT_SEEN_YET = "NotSeenYet"
+"""The reason shown for a run that the operator has not looked at."""
+
+
+def fetch(cluster: Cluster, name: str) -> Json:
+    """One run of the cluster's namespace. Raises CliError with the remedy when there is none."""
+    try:
+        return cluster.get(runs_path(cluster.namespace, name))
+    except ApiError as error:
+        if error.status == 404 and error.name:
+            raise not_found(cluster, name) from error
+        raise
+
+
+def not_found(cluster: Cluster, name: str) -> CliError:
+    """There is no such run."""
+    return CliError(
+        f"there is no run {name} in namespace {cluster.namespace}",
+        f"lockstep queue -n {cluster.namespace} --finished lists those there are; -n names another namespace",
+    )
+
+
+def view(raw: Json) -> RunView:
+    """The run as the core sees it."""
+    return parse_run(raw)
+
+
+def whole(cluster: Cluster, run: RunView) -> RunView:
+    """The run with its assignment, also where that is too large for status and lies in a ConfigMap."""
+    assignment = run.status.assignment
+    if not assignment.config_map:
+        return run
+    content = cluster.get(core_path(run.namespace, "configmaps", assignment.config_map))
+    try:
+        restored = slots.restored(assignment, content["data"][slots.ASSIGNMENT_KEY])
+    except (KeyError, ValueError) as error:
+        raise CliError(str(error), "ask again in a moment: the assignment is changing") from error
+    return replace(run, status=run.status.model_copy(update={"assignment": restored}))
+
+
+def chosen(cluster: Cluster, run_names: Sequence[str] | None, selector: str) -> Iterator[str]:
+    """The runs that names or a selector choose. Raises UsageError unless exactly one of the two is given."""
+    if bool(run_names) == bool(selector):
+        raise UsageError("name runs, or choose them with -l", "e.g. lockstep cancel hello, or -l team=nlp")
+    if run_names:
+        yield from run_names
+        return
+    found = cluster.list(runs_path(cluster.namespace), labelSelector=selector)["items"]
+    if not found:
+        raise CliError(f"no run in namespace {cluster.namespace} has the labels {selector}")
+    yield from (raw["metadata"]["name"] for raw in found)
+
+
+def state_of(run: RunView) -> tuple[str, str]:
+    """State and reason as shown to people."""
+    if not run.status.state:
+        return "Pending", NOT_SEEN_YET
+    return run.status.state, run.status.reason
+
+
+def nodes_of(run: RunView) -> str:
+    """Nodes ready, of all."""
+    wanted = run.spec.nodes if run.spec is not None else 0
+    return run.status.nodes_ready or f"0/{wanted}"
+
+
+def queue_of(run: RunView) -> str:
+    """The queue the run names."""
+    return run.spec.queue if run.spec is not None else NONE
+
+
+def ranked_nodes(run: RunView) -> list[tuple[int, str]]:
+    """Rank and node of the gang, in rank order; nothing when no nodes are held."""
+    assignment = run.status.assignment
+    ranks = [(rank, slot) for slot, rank in enumerate(slots.slot_ranks(assignment)) if rank >= 0]
+    return [(rank, assignment.nodes[slot]) for rank, slot in sorted(ranks)]
+
+
+def gang_selector(run: RunView) -> str:
+    """Label selector of the run's pods, those of an earlier run of the name excluded."""
+    return f"{names.LABEL_RUN_UID}={run.uid}"
