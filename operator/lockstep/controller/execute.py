@@ -19,6 +19,7 @@ from lockstep.controller.patches import dump_status, merge_patch
 from lockstep.controller.reports import ReportBook
 from lockstep.controller.resources import CONFIG_MAPS, PODS, RUNS
 from lockstep.controller.store import Store
+from lockstep.controller.tallies import Tallies
 from lockstep.core.plan import ClusterPlan, CreatePod, DeletePod, EnsureConfigMap, Plan, StatusWrite
 from lockstep.core.snapshot import DryRunResult, RefusedCreate, RunView
 
@@ -34,7 +35,15 @@ class StaleError(Exception):
 class Executor:
     """Does what plans say, and nothing else."""
 
-    def __init__(self, kube: KubeClient, store: Store, book: ReportBook, events: EventRecorder, clock: Clock) -> None:
+    def __init__(
+        self,
+        kube: KubeClient,
+        store: Store,
+        book: ReportBook,
+        events: EventRecorder,
+        tallies: Tallies,
+        clock: Clock,
+    ) -> None:
         self._kube = kube
         self._store = store
         self._book = book
@@ -120,7 +129,7 @@ class Executor:
         patch = merge_patch(dump_status(run.status), dump_status(status))
         try:
             reply = await self._kube.patch_status(
-                RUNS, run.name, run.namespace, uid=run.uid, resource_version=run.resource_version, patch=patch
+                RUNS, run.name, run.namespace, resource_version=run.resource_version, patch=patch
             )
         except ApiError as error:
             if error.status in (404, 409):

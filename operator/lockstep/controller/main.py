@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from importlib import resources
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,7 +42,7 @@ from lockstep.controller.reports import ReportBook
 from lockstep.controller.resources import NAMESPACES, NODES, PODS, SECRETS
 from lockstep.controller.store import Store
 from lockstep.controller.tallies import Tallies
-from lockstep.controller.tls import SECRET_NAME, Material, SecretStore, ensure_material, server_context
+from lockstep.controller.tls import SECRET_NAME, SecretStore, ensure_material, keep_renewed, server_context
 from lockstep.controller.trust import TokenReviews
 from lockstep.controller.workerapi import WorkerApi
 from lockstep.controller.workqueue import WorkQueue, run_key
@@ -108,7 +108,10 @@ class Operator:
     async def run(self) -> None:
         """Serve until cancelled or until leadership is lost. Raises what made it impossible to go on."""
         async with self.kube:
-            material = await self._worker_tls()
+            secrets = self._secrets()
+            hosts = self._worker_hosts()
+            material = await ensure_material(secrets, self.config.namespace, hosts, self.clock.now())
+            context = server_context(material)
             self.tunables = self.config.tunables(
                 GangSettings(
                     operator_url=self.config.worker_url,
@@ -139,7 +142,7 @@ class Operator:
                     workers.application(),
                     self.config.worker_listen,
                     self.config.worker_port,
-                    server_context(material),
+                    context,
                 )
                 stack.push_async_callback(listener.close)
                 probes = await Listener.open(
@@ -147,10 +150,12 @@ class Operator:
                 )
                 stack.push_async_callback(probes.close)
                 log.info("listening", extra={"workers": listener.port, "metrics": probes.port})
-                await self._serve()
+                renewal = keep_renewed(context, secrets, self.config.namespace, hosts, self.clock)
+                await self._serve(renewal)
 
-    async def _serve(self) -> None:
+    async def _serve(self, renewal: Coroutine[Any, Any, None]) -> None:
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(renewal, name="certificates")
             for informer in self.informers:
                 tasks.create_task(informer.run(), name=informer.name)
             tasks.create_task(self.own_kinds.watch(), name="kopf")
@@ -179,7 +184,6 @@ class Operator:
         async with asyncio.TaskGroup() as tasks:
             workers = self.config.reconcile_workers
             tasks.create_task(self.queue.run(self.reconciler.reconcile, workers, fatal=(LostLeadershipError,)))
-            tasks.create_task(self._keep_renewed())
             tasks.create_task(self._resync())
 
     async def _resync(self) -> None:
@@ -216,7 +220,11 @@ class Operator:
             token_reviews=reviews.outcomes,
         )
 
-    async def _worker_tls(self) -> Material:
+    def _worker_hosts(self) -> list[str]:
+        host = urlsplit(self.config.worker_url).hostname
+        return list(dict.fromkeys(filter(None, (host, *self.config.worker_hosts))))
+
+    def _secrets(self) -> SecretStore:
         namespace = self.config.namespace
 
         async def read() -> Mapping[str, Any] | None:
@@ -233,14 +241,7 @@ class Operator:
         async def replace(body: Mapping[str, Any]) -> bool:
             return await _unless_conflict(self.kube.replace(SECRETS, SECRET_NAME, body, namespace, guarded=False))
 
-        host = urlsplit(self.config.worker_url).hostname
-        hosts = [host] if host else []
-        return await ensure_material(
-            SecretStore(read, create, replace),
-            namespace,
-            [*hosts, *(h for h in self.config.worker_hosts if h not in hosts)],
-            self.clock.now(),
-        )
+        return SecretStore(read, create, replace)
 
 
 async def _unless_conflict(write: Any) -> bool:

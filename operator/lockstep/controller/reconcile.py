@@ -20,6 +20,8 @@ from lockstep.core.plan import DeletePod
 from lockstep.core.snapshot import Leadership, RunView
 from lockstep.core.tunables import Tunables
 
+_INTERVAL_LIVES = 60.0
+
 
 class Reconciler:
     """Looks at keys. ``tunables`` is asked anew each time, so that a changed mode counts at once."""
@@ -43,6 +45,7 @@ class Reconciler:
         self._clock = clock
         self._tunables = tunables
         self._leadership = Leadership(clock.now())
+        self._most_workers = (0, 0.0)
 
     def lead(self) -> None:
         """This process leads from now on: what it has not heard before says nothing."""
@@ -67,7 +70,8 @@ class Reconciler:
             return
         if is_assignment_missing(run):
             await self._read_assignment(run)
-        snapshot = self._store.snapshot_run(namespace, name, self._book.reports(run.uid), self._leadership)
+        leadership = dataclasses.replace(self._leadership, workers=self._workers_told())
+        snapshot = self._store.snapshot_run(namespace, name, self._book.reports(run.uid), leadership)
         if snapshot is None or is_assignment_missing(snapshot.run):
             return
         plan = decide(snapshot, self._tunables(), self._clock.now())
@@ -76,6 +80,14 @@ class Reconciler:
         await self._executor.run_plan(snapshot.run, plan)
         if plan.admission_changed:
             self._queue.add(CLUSTER_KEY)
+
+    def _workers_told(self) -> int:
+        """The most workers of the last minute: some still keep the longer interval they were told then."""
+        workers, now = self._book.worker_count(), self._clock.monotonic()
+        most, at = self._most_workers
+        if workers >= most or now - at > _INTERVAL_LIVES:
+            self._most_workers = (workers, now)
+        return self._most_workers[0]
 
     async def _cluster(self) -> None:
         # Nodes may be held that are not known yet: without them nothing may be admitted.

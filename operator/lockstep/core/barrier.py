@@ -58,7 +58,7 @@ def _is_present(draft: Draft, slot: int) -> bool:
     report = draft.report(slot)
     if report is None:
         return False
-    beat = draft.tunables.heartbeat_seconds(len(draft.slot_range()))
+    beat = draft.heartbeat
     return report.polling or draft.now - report.received_at <= beat
 
 

@@ -48,7 +48,7 @@ def with_condition(
         observed_generation=generation,
     )
     if before is None:
-        conditions = (*status.conditions, condition)
+        conditions = tuple(sorted((*status.conditions, condition), key=_place))
     else:
         conditions = tuple(condition if c.type == kind else c for c in status.conditions)
     return status.model_copy(update={"conditions": conditions})
@@ -57,3 +57,9 @@ def with_condition(
 def without_condition(status: TrainingRunStatus, kind: str) -> TrainingRunStatus:
     """``status`` without a condition that only appears when it matters."""
     return status.model_copy(update={"conditions": tuple(c for c in status.conditions if c.type != kind)})
+
+
+def _place(condition: Condition) -> tuple[int, str]:
+    """In the order of a run's life; those that only appear when they matter come last."""
+    known = condition.type in TYPES
+    return (TYPES.index(condition.type) if known else len(TYPES)), condition.type

@@ -55,6 +55,16 @@ class Draft:
         """The phase of the status as changed so far."""
         return phase_of(self.status, self.run.spec is not None and self.run.spec.suspend)
 
+    @property
+    def heartbeat(self) -> float:
+        """Seconds between two reports of a worker."""
+        return self.tunables.heartbeat_seconds(self.snapshot.leadership.workers)
+
+    @property
+    def silent_after(self) -> float:
+        """Seconds without a report after which a worker is silent."""
+        return self.tunables.silent_after(self.snapshot.leadership.workers)
+
     def update(self, **changes: Any) -> None:
         """Change fields of the status."""
         self.status = self.status.model_copy(update=changes)
@@ -66,7 +76,9 @@ class Draft:
         )
 
     def wake(self, at: float) -> None:
-        """Look again no later than ``at``."""
+        """Look again no later than ``at``. What lies behind has been looked at just now."""
+        if at <= self.now:
+            return
         self._wake_at = at if self._wake_at is None else min(self._wake_at, at)
 
     def event(self, reason: str, note: str, *, action: str, warning: bool = False, node: str = "") -> None:

@@ -84,7 +84,7 @@ def losses(draft: Draft) -> list[Loss]:
 
 def is_silent(draft: Draft, report: WorkerReport | None) -> bool:
     """No heartbeat for three intervals, and this process has led long enough to have heard one."""
-    limit = draft.tunables.silent_after(len(draft.status.assignment.nodes))
+    limit = draft.silent_after
     last = draft.snapshot.leadership.since
     if report is not None:
         last = max(last, report.received_at)
@@ -133,7 +133,7 @@ def _loss_of(draft: Draft, slot: int, steps_stopped: bool) -> Loss | None:
 
 def _steps_have_stopped(draft: Draft) -> bool:
     """Judged by the workers that are heard; when none is, nothing is known and the answer is no."""
-    limit = draft.tunables.silent_after(len(draft.status.assignment.nodes))
+    limit = draft.silent_after
     heard = [
         report
         for slot in draft.slot_range()

@@ -123,7 +123,7 @@ def _end_attempt(draft: Draft, lost: list[Loss], failed: list[FailedExit]) -> No
     # Peers of a node that just died exit with errors too: hear everybody before a verdict that is final.
     exited = hopeless is not None and cause.kind == "ProcessExited"
     if exited and not everyone_heard_since(draft, cause.at, but=cause.slot):
-        draft.wake(draft.now + draft.tunables.heartbeat_seconds(len(draft.slot_range())))
+        draft.wake(draft.now + draft.heartbeat)
         return
     _write_history(draft, cause, hopeless, lost)
     draft.update(
@@ -234,7 +234,7 @@ def _blame_earlier_loss(draft: Draft, lost: Sequence[Loss]) -> None:
     ended = draft.attempt_entry(draft.status.attempt - 1)
     if ended is None or ended.ended_at is None or ended.cause != "ProcessExited":
         return
-    beat = draft.tunables.heartbeat_seconds(len(draft.slot_range()))
+    beat = draft.heartbeat
     earlier = [loss for loss in lost if loss.kind is LossKind.NODE and loss.at <= ended.ended_at + beat]
     if not earlier:
         return

@@ -243,6 +243,7 @@ class Leadership:
 
     since: float
     disruption: str = ""  # empty, or why no node is replaced now
+    workers: int = 0  # of all runs together: what the heartbeat interval they are told rests on
 
 
 @dataclass(frozen=True, slots=True)
