@@ -1,0 +1,63 @@
+"""Any cluster through kubectl, and Lockstep installed there as its README tells a user to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from localcluster import build
+from localcluster.errors import KubectlError
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATOR_NAMESPACE = "lockstep-system"
+OPERATOR_ACCOUNT = "lockstep-operator"
+
+
+class Kubectl:
+    """kubectl with one kubeconfig, whose current context is used."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+
+    def __call__(self, *arguments: str, text: str | None = None) -> str:
+        """Run kubectl; its standard output. Raises KubectlError with its standard error."""
+        command = [str(build.binary("kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments]
+        result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise KubectlError(result.stderr.strip() or f"kubectl ended with {result.returncode}")
+        return result.stdout
+
+    def json(self, *arguments: str) -> Any:
+        """The answer to a `get`, parsed."""
+        return json.loads(self(*arguments, "-o", "json"))
+
+
+def install(kubectl: Kubectl) -> None:
+    """CRDs, namespace, service account, RBAC and PriorityClass: all but the operator itself."""
+    crds = str(ROOT / "crds")
+    kubectl("apply", "-f", crds)
+    kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", crds)
+    kubectl("apply", "-f", str(ROOT / "manifests" / "operator.yaml"))
+
+
+def create_namespace(kubectl: Kubectl, name: str) -> None:
+    """The namespace, ready for pods. One that exists is fine."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    kubectl("apply", "-f", "-", text=json.dumps(namespace))
+    # Without it no pod is admitted, and it comes a moment after its namespace.
+    kubectl("wait", "--for=create", "--timeout=30s", "-n", name, "serviceaccount/default")
+
+
+def operator_kubeconfig(kubectl: Kubectl, path: Path) -> Path:
+    """Write a kubeconfig that holds nothing but a token of the operator's service account."""
+    token = kubectl("create", "token", OPERATOR_ACCOUNT, "-n", OPERATOR_NAMESPACE, "--duration=24h").strip()
+    content = json.loads(kubectl("config", "view", "--minify", "--raw", "--flatten", "-o", "json"))
+    content["users"] = [{"name": entry["name"], "user": {"token": token}} for entry in content["users"]]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
