@@ -11,6 +11,7 @@ from lockstep.api import names
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.admission.fifo import admit
+from lockstep.core.breaker import disruption
 from lockstep.core.decide import decide
 from lockstep.core.plan import DesiredPhase, Directive, Plan, StatusWrite
 from lockstep.core.snapshot import (
@@ -93,6 +94,8 @@ class World:
     directives: dict[str, Directive] = field(default_factory=dict)
     dry_runs: dict[str, DryRunResult] = field(default_factory=dict)
     leader_since: float = 0.0
+    breaker: bool = False  # whether the cluster pass computes the breaker
+    directives_reach: int | None = None  # how many workers hear a change of orders per round; None: all
     version: int = 1
     starts: dict[tuple[str, int], StartRecord] = field(default_factory=dict)  # what children were started with
     launched: dict[tuple[str, int], set[int]] = field(default_factory=dict)  # slots that ran user code
@@ -124,7 +127,7 @@ class World:
             pods=tuple(pod for pod in self.pods.values() if pod.run_uid == run.uid),
             reports=dict(self.reports.get(run.uid, {})),
             nodes=self.nodes,
-            leadership=Leadership(self.leader_since),
+            leadership=self._leadership(),
             dry_run=self.dry_runs.get(run.uid),
         )
 
@@ -139,6 +142,14 @@ class World:
             in_flight={},
             leadership=Leadership(self.leader_since),
         )
+
+    def _leadership(self) -> Leadership:
+        trouble = disruption(self.cluster_snapshot(), self.tunables, self.now) if self.breaker else ""
+        return Leadership(self.leader_since, trouble)
+
+    def wipe_status(self, name: str) -> None:
+        """Somebody restores a backup without status, or edits it away."""
+        self._store(replace(self.runs[name], status=TrainingRunStatus()))
 
     def reconcile(self, name: str, *, crash_after: int | None = None) -> Plan:
         """Decide and act for one run; ``crash_after`` writes the operator dies (None: it lives)."""
@@ -159,6 +170,8 @@ class World:
     def settle(self, rounds: int = 30) -> None:
         """Let everybody act until nothing changes; time stands still but for a blink per round."""
         for _ in range(rounds):
+            self.kubelets()
+            self.work()
             before = (self.version, dict(self.pods), {k: replace(w) for k, w in self.workers.items()})
             for name in list(self.runs):
                 self.reconcile(name)
@@ -194,12 +207,15 @@ class World:
 
     def work(self) -> None:
         """Every worker hears its orders, acts, and reports, unless its node is silent."""
+        heard = 0
         for pod in list(self.pods.values()):
             worker = self.workers.get(pod.uid)
             if worker is None or pod.is_terminal or pod.node in self.silent_nodes:
                 continue
             before = (worker.phase, worker.attempt, worker.ready_for)
-            self._obey(pod, worker)
+            heard += 1
+            if self.directives_reach is None or heard <= self.directives_reach:
+                self._obey(pod, worker)
             if before != (worker.phase, worker.attempt, worker.ready_for):
                 worker.since = self.now
             self._report(pod, worker)
