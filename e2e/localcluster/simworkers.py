@@ -1,8 +1,9 @@
 """Simulated workers: one process that speaks the worker protocol for every gang pod on KWOK nodes.
 A worker on a node that is silenced or deleted falls silent too.
 
-Each pod gets a real token bound to it, as a kubelet would project it. Ends on SIGTERM or SIGINT, or with
---once when every worker has been told that its run is complete; the last line printed is JSON:
+Each pod gets a real token bound to it, as a kubelet would project it. Ends on SIGTERM or SIGINT, with --once
+when every worker has been told that its run is complete, or with --until-released when N have been told START.
+The first line printed says that the cluster is being followed, the last one is JSON:
 {"workers", "registered", "errors", "runs": {uid: {"registered", "firstRegisteredAt", "lastRegisteredAt",
 "attempts": {N: {"released", "firstAt", "lastAt"}}}}}, times in Unix seconds.
 """
@@ -79,6 +80,11 @@ class Stats:
         self._registered.setdefault(worker.pod_uid, now)
 
     @property
+    def released(self) -> int:
+        """Workers that were told START at least once."""
+        return sum(bool(worker.released) for worker in self._workers.values())
+
+    @property
     def all_complete(self) -> bool:
         return bool(self._workers) and all(worker.is_complete for worker in self._workers.values())
 
@@ -118,6 +124,8 @@ class SimWorkers:
         self._pods: dict[str, Json] = {}  # by UID
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by pod UID
         self._ports = random.Random(0)
+        self.follows = asyncio.Event()
+        """Nodes and pods have been listed: from now on no pod is missed."""
 
     async def run(self) -> None:
         """Follow nodes and pods for ever."""
@@ -143,6 +151,7 @@ class SimWorkers:
                 gone = self._pods.keys() - {pod["metadata"]["uid"] for pod in found}
                 self._pods = {pod["metadata"]["uid"]: pod for pod in found}
                 self._reconcile(self._pods.keys() | gone)
+                self.follows.set()
                 continue
             uid = found["metadata"]["uid"]
             if kind == "DELETED":
@@ -307,13 +316,21 @@ async def simulate(options: argparse.Namespace) -> Json:
         operator = Operator(session, options.operator_url)
         workers = SimWorkers(api, operator, training)
         running = asyncio.create_task(workers.run())
-        while not (stop.is_set() or running.done() or (options.once and workers.stats.all_complete)):
+        await asyncio.wait([running, asyncio.create_task(workers.follows.wait())], return_when="FIRST_COMPLETED")
+        print("following the cluster", flush=True)
+        while not (stop.is_set() or running.done() or _is_enough(options, workers.stats)):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), 0.2)
         if running.done():
             await running  # it follows for ever, so this raises what went wrong
         running.cancel()
         return workers.stats.to_json(operator.errors)
+
+
+def _is_enough(options: argparse.Namespace, stats: Stats) -> bool:
+    if options.until_released and stats.released >= options.until_released:
+        return True
+    return bool(options.once and stats.all_complete)
 
 
 def main() -> int:
@@ -327,6 +344,7 @@ def main() -> int:
     parser.add_argument("--at-step", type=int, default=0, help="… after this step …")
     parser.add_argument("--exit-attempt", type=int, default=1, help="… of this attempt")
     parser.add_argument("--once", action="store_true", help="end when all runs are complete")
+    parser.add_argument("--until-released", type=int, metavar="N", help="end when N workers have been told START")
     options = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every worker keeps a poll open

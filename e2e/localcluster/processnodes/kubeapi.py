@@ -81,19 +81,35 @@ class KubeApi:
         seconds: float = 15.0,
     ) -> Json:
         """One call of at most ``seconds``; the decoded answer. Raises ApiError, or one of UNREACHABLE."""
+        content = None if body is None else json.dumps(body).encode()
+        answer: Json = json.loads(
+            await self.send(method, path, content, params=params, content_type=content_type, seconds=seconds)
+        )
+        return answer
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        *,
+        params: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        seconds: float = 15.0,
+    ) -> bytes:
+        """As ``request``, of what is encoded already and without decoding the answer."""
         assert self._session is not None
         async with self._session.request(
             method,
             self.server + path,
             params=params,
-            data=None if body is None else json.dumps(body),
+            data=content,
             headers={"Content-Type": content_type},
             timeout=aiohttp.ClientTimeout(total=seconds),
         ) as response:
-            text = await response.text()
+            answer = await response.read()
             if response.status >= 400:
-                raise _error(response.status, text)
-            answer: Json = json.loads(text)
+                raise _error(response.status, answer.decode(errors="replace"))
             return answer
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Json:

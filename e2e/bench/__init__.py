@@ -1,0 +1,1 @@
+"""What Lockstep costs, measured against what the control plane costs by itself."""
