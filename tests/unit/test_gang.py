@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from localcluster.processnodes.environment import expand as kubelets_expand
 from lockstep.api import names
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
@@ -16,6 +17,7 @@ from lockstep.core.gang import dry_run_body, pod_body, template_for, worker_conf
 from lockstep.core.gang_settings import GangSettings
 from lockstep.core.snapshot import RunView
 from lockstep.core.tunables import Tunables
+from lockstep.worker.worker import expand as workers_expand
 
 GOLDEN = Path(__file__).parent / "golden"
 TUNABLES = Tunables(
@@ -141,6 +143,25 @@ def test_two_slots_differ_in_name_labels_pin_and_two_variables_only() -> None:
     template = template_for(run(), run().status, TUNABLES)
     one, two = (json.dumps(template.pod_body(slot, 1, f"gpu-{slot}")) for slot in (3, 4))
     assert one.replace("0f3a9-3-1", "0f3a9-4-1").replace('"3"', '"4"').replace("gpu-3", "gpu-4") == two
+
+
+@pytest.mark.parametrize(
+    ("typed", "run_with"),
+    [
+        ("$(LOCKSTEP_RESUME_PATH)", "/ckpt"),  # known to the worker only
+        ("$(LOCKSTEP_RUN)", "hello"),  # known to the kubelet too
+        ("$$(LOCKSTEP_RESUME_PATH)", "$(LOCKSTEP_RESUME_PATH)"),
+        ("$$(LOCKSTEP_RUN)", "$(LOCKSTEP_RUN)"),
+        ("$$$(LOCKSTEP_RESUME_PATH)", "$/ckpt"),
+        ("$$$(LOCKSTEP_RUN)", "$hello"),
+        ("$$(HOME) $$5", "$(HOME) $5"),
+    ],
+)
+def test_kubelet_and_worker_expand_an_argument_as_kubernetes_alone_would(typed: str, run_with: str) -> None:
+    (_, *arguments) = trainer(body(run(entrypoint=[typed], command=[typed])))["args"]
+    handed_on = [kubelets_expand(argument, {"LOCKSTEP_RUN": "hello"}) for argument in arguments]
+    known = {"LOCKSTEP_RUN": "hello", "LOCKSTEP_RESUME_PATH": "/ckpt"}
+    assert [workers_expand(argument, known) for argument in handed_on] == [run_with, run_with]
 
 
 def test_requests_equal_limits() -> None:

@@ -69,6 +69,8 @@ def test_jax_gets_its_coordinator(address: str, endpoint: str) -> None:
         ("--resume=$(LOCKSTEP_RESUME_PATH)", "--resume=/ckpt"),
         ("$(LOCKSTEP_RESUME_PATH)$(LOCKSTEP_ATTEMPT)", "/ckpt2"),
         ("$$(LOCKSTEP_ATTEMPT)", "$(LOCKSTEP_ATTEMPT)"),
+        ("$$$(LOCKSTEP_ATTEMPT)", "$2"),
+        ("$$$$(LOCKSTEP_ATTEMPT)", "$$(LOCKSTEP_ATTEMPT)"),
         ("$(LOCKSTEP_NO_SUCH)", "$(LOCKSTEP_NO_SUCH)"),
         ("$(HOME) $$ $LOCKSTEP_ATTEMPT $(", "$(HOME) $$ $LOCKSTEP_ATTEMPT $("),
     ],

@@ -61,6 +61,7 @@ class OperatorConfig(_Section):
     topology_levels: dict[str, str] | None = None
     gpu_types: dict[str, dict[str, str]] | None = None
     priority_class: str | None = None
+    check_gpus: bool = True  # a worker that sees no GPU device refuses its node; false where GPUs are simulated
     deadlines: DeadlineConfig = DeadlineConfig()  # type: ignore[call-arg]
     breaker: BreakerConfig = BreakerConfig()  # type: ignore[call-arg]
     heartbeat_min: float = Field(2.0, gt=0)

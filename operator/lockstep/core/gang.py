@@ -6,6 +6,7 @@ two variables, so that a pod costs a few small copies.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -26,6 +27,7 @@ from lockstep.core.tunables import Tunables
 COMMAND = ("python3", "-I", "-B", f"{names.WORKER_MOUNT}/worker.py")
 _EXISTS = "Exists"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_ESCAPES = re.compile(r"\${2,}(?=\(LOCKSTEP_)")
 _PLACEHOLDER = {"cpu": "1", "memory": "1Gi"}
 """What a dry run asks for where the spec leaves it open: namespaces with a quota refuse pods without."""
 
@@ -218,7 +220,7 @@ def _trainer(
         "name": names.CONTAINER_NAME,
         "image": spec.image,
         "command": list(COMMAND),
-        "args": ["--", *spec.entrypoint, *spec.command],
+        "args": ["--", *map(_escaped, (*spec.entrypoint, *spec.command))],
         "env": [*_environment(run, spec, resolved, settings), *map(_plain, spec.env)],
         "resources": {"requests": amounts, "limits": amounts},
         "volumeMounts": mounts,
@@ -231,6 +233,14 @@ def _trainer(
         port = names.NODE_MUTEX_PORT
         trainer["ports"] = [{"name": "node-mutex", "containerPort": port, "hostPort": port, "protocol": "TCP"}]
     return trainer
+
+
+def _escaped(argument: str) -> str:
+    """``$$(LOCKSTEP_X)`` such that the kubelet, which halves dollars in front of a bracket, hands on what was typed.
+
+    A lone ``$(LOCKSTEP_X)`` needs nothing: the kubelet leaves what it does not know to the worker.
+    """
+    return _ESCAPES.sub(lambda dollars: dollars[0] * 2, argument)
 
 
 def _resources(resolved: ResolvedStatus) -> dict[str, str]:

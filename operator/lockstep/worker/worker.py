@@ -848,17 +848,19 @@ def launcher_command(settings: Settings, launch: Launch) -> List[str]:
 
 
 def expand(argument: str, variables: Dict[str, str]) -> str:
-    """``$(LOCKSTEP_X)`` becomes its value, ``$$(LOCKSTEP_X)`` the literal ``$(LOCKSTEP_X)``; unknown names stay.
+    """As the kubelet does it, for LOCKSTEP_ variables only: ``$(X)`` becomes its value, ``$$(X)`` the text ``$(X)``.
 
-    Other names are none of ours: the kubelet has expanded them already, doing it again would do it once too often.
+    An unknown name stays. Other names are none of ours: the kubelet has expanded them already.
     """
 
     def replacement(matched: Any) -> str:
-        if matched.group(0).startswith("$$"):
-            return str(matched.group(0)[1:])
-        return variables.get(matched.group(1), matched.group(0))
+        dollars, name = matched.groups()
+        text = "({})".format(name)
+        if len(dollars) % 2:
+            text = variables.get(name, "$" + text)
+        return str("$" * (len(dollars) // 2) + text)
 
-    return re.sub(r"\$?\$\((LOCKSTEP_[A-Z0-9_]+)\)", replacement, argument)
+    return re.sub(r"(\$+)\((LOCKSTEP_[A-Z0-9_]+)\)", replacement, argument)
 
 
 class ProgressTail:
@@ -1554,7 +1556,7 @@ class Worker:
             self._make_scratch(launch, contract)
             environment = {key: value for key, value in os.environ.items() if key not in PRIVATE_ENVIRONMENT}
             environment.update(contract, **launcher_environment(self.settings, launch))
-            command = [expand(argument, contract) for argument in launcher_command(self.settings, launch)]
+            command = [expand(argument, environment) for argument in launcher_command(self.settings, launch)]
             self.child = Child(launch.attempt, command, environment)
         except LaunchError as error:
             say(str(error))
