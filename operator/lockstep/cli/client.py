@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import urllib3
-from urllib3.exceptions import HTTPError, MaxRetryError
+from urllib3.exceptions import HTTPError, InsecureRequestWarning, MaxRetryError
 from urllib3.util.ssl_ import create_urllib3_context
 
 from lockstep.api import names
@@ -107,8 +107,7 @@ class Cluster:
         request = self._api.param_serialize(method, path, None, words, headers, auth_settings=["BearerToken"])
         _, url, headers, *_ = request
         try:
-            text = None if body is None else json.dumps(body)
-            response = self._api.call_api(method, url, headers, text, _request_timeout=timeout)
+            response = self._api.call_api(method, url, headers, body, _request_timeout=timeout)
             if response.status >= 400:
                 with closing(response):
                     raise _api_error(response.status, _status_object(response.read()))
@@ -144,10 +143,14 @@ def connect(namespace: str | None, context: str | None, kubeconfig: str | None) 
             found = chosen["context"].get("namespace", "")
     except (ConfigException, OSError) as error:
         raise CliError(
-            f"no usable kubeconfig: {_short(error)}", "set KUBECONFIG, or pass --kubeconfig and --context"
+            f"no usable kubeconfig: {str(error).removeprefix('Invalid kube-config file. ')}",
+            "set KUBECONFIG, or pass --kubeconfig and --context",
         ) from error
     api = ApiClient(configuration)
+    if not configuration.verify_ssl:
+        urllib3.disable_warnings(InsecureRequestWarning)  # who wrote insecure-skip-tls-verify knows
     tls = create_urllib3_context()
+    tls.check_hostname = bool(configuration.verify_ssl)  # before urllib3 turns verification off
     tls.verify_flags &= ~_STRICT_X509  # Python 3.13 refuses CAs without a key identifier, which many clusters have
     api.rest_client.pool_manager.connection_pool_kw["ssl_context"] = tls
     return Cluster(api, namespace or found or "default")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from lockstep.api.run_status import AttemptStatus, TrainingRunStatus
+from lockstep.api.run_status import AttemptStatus, QueueStatus, TrainingRunStatus
 from lockstep.cli import live, output, runs
 from lockstep.cli.client import Cluster
 from lockstep.cli.info import checkpoint_words
@@ -80,17 +80,41 @@ def _waiting(run: RunView, found: LiveAdmission | NotLive | None, now: float) ->
         if not found.queue.reason:
             yield "Computed now: nodes for the whole gang are free; the operator's next pass will give them to it."
             return
-        place = f"at position {found.queue.position} of queue {runs.queue_of(run)}, " if found.queue.position else ""
-        yield f"It waits {place}{found.queue.reason}: {found.queue.message}"
+        yield _wait_words(run, found.queue)
+        for key, queue in found.ahead:
+            yield f"  {key} waits in front of it, {queue.reason}: {queue.message}"
         yield f"(computed now from {plural(found.nodes, 'node')}, with the default names of levels and GPU types)"
         yield from _holders(found)
         return
     queue = run.status.queue
     if queue.reason:
-        place = f"at position {queue.position} of queue {runs.queue_of(run)}, " if queue.position else ""
-        yield f"It waits {place}{queue.reason}: {queue.message}"
+        yield _wait_words(run, queue)
     if isinstance(found, NotLive):
         yield f"(as the operator last wrote it; not computed anew: {found})"
+
+
+def _wait_words(run: RunView, queue: QueueStatus) -> str:
+    place = f" at position {queue.position} of queue {runs.queue_of(run)}" if queue.position else ""
+    gloss = WAITS.get(queue.reason, "")
+    return f"It waits{place}{f', {gloss}' if gloss else ''}: {queue.message}"
+
+
+WAITS = {
+    "Resources": "for nodes to become free",
+    "Placement": "for nodes that the cluster does not have, not even idle",
+    "Priority": "for its turn",
+    "RunningRunsLimit": "for other runs of its queue to end",
+    "NodesPerRunLimit": "and will not be admitted as it is",
+    "QueueHeld": "for its queue to be opened",
+    "QueueNotFound": "for a queue that does not exist",
+    "BeginTime": "before it tries again",
+    "EarlierPods": "for its own old pods to end",
+    "Paused": "for the pause to be taken off",
+    "ClusterDisruption": "for the cluster to calm down",
+    "NoNewAdmissions": "for the operator to admit again",
+    "ReportOnly": "for the operator to act again",
+}
+"""What each reason of ``status.queue`` waits for, in words."""
 
 
 def _holders(found: LiveAdmission) -> Iterator[str]:
@@ -120,10 +144,10 @@ ACTIONS = {
 
 
 def _culprit(ended: AttemptStatus) -> str:
-    first = f"first was rank {ended.rank}" if ended.rank is not None else ""
-    where = f" on {ended.node}" if first and ended.node else ""
     message = ended.message or "no more is known"
-    return f"{first}{where}; {message}" if first else message
+    if ended.rank is None or f"rank {ended.rank}" in message:
+        return message
+    return f"first was rank {ended.rank}{f' on {ended.node}' if ended.node else ''}; {message}"
 
 
 def _resume(status: TrainingRunStatus) -> Iterator[str]:
@@ -134,7 +158,7 @@ def _resume(status: TrainingRunStatus) -> Iterator[str]:
     for passed in status.checkpoint.rejected:
         yield f"  passed over: step {passed.step} ({passed.tier}): {passed.reason}"
     for saved in status.checkpoint.latest:
-        yield f"Newest valid checkpoint in the {saved.tier} tier: {checkpoint_words(saved)}."
+        yield f"Newest valid checkpoint: {checkpoint_words(saved)}."
 
 
 def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:

@@ -9,7 +9,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import Candidate, TrainingRunStatus
 from lockstep.cli import history, live, output, runs
 from lockstep.cli.client import Cluster
-from lockstep.cli.output import ago
+from lockstep.cli.output import ago, plural
 from lockstep.core.conditions import TYPES
 from lockstep.core.natural import natural_key
 from lockstep.core.ranges import format_ranges
@@ -17,6 +17,7 @@ from lockstep.core.snapshot import NodeView, RunView
 from lockstep.core.tunables import Tunables
 
 _NODES_NAMED = 64
+_NO_PLACE = "elsewhere"
 
 
 def show(cluster: Cluster, name: str, form: str) -> None:
@@ -36,7 +37,7 @@ def page(run: RunView, nodes: Mapping[str, NodeView], levels: Mapping[str, str],
     yield from _facts(_head(run, now))
     if run.spec is not None:
         yield ""
-        yield from _facts(_wishes(run.spec, status))
+        yield from _facts(_wishes(run, run.spec))
     elif run.spec_error:
         yield f"Spec:       {run.spec_error}"
     if status.conditions:
@@ -64,12 +65,13 @@ def rank_map(ranks: list[tuple[int, str]], nodes: Mapping[str, NodeView], levels
         view = nodes.get(name)
         places.setdefault(view.labels.get(label, "") if view is not None else "", []).append((rank, name))
     level = next((level for level, key in levels.items() if key == label), "")
+    width = max(len(place or _NO_PLACE) for place in places)
     yield f"Ranks by {level}:" if level else "Ranks:"
     for place in sorted(places, key=lambda place: (not place, natural_key(place))):
         members = places[place]
         named = [name or "(waits for a node)" for _, name in members[:_NODES_NAMED]]
         more = f" and {len(members) - _NODES_NAMED} more" if len(members) > _NODES_NAMED else ""
-        where = f"{place or 'elsewhere'}  " if level else ""
+        where = f"{(place or _NO_PLACE).ljust(width)}  " if level else ""
         yield f"  {where}{format_ranges(rank for rank, _ in members)}: {' '.join(named)}{more}"
 
 
@@ -89,11 +91,11 @@ def _head(run: RunView, now: float) -> Iterator[tuple[str, str]]:
     yield "Nodes", f"{runs.nodes_of(run)} ready"
     totals = status.totals
     replaced = ", ".join(
-        f"{count} {what}"
-        for count, what in (
-            (totals.restarts_in_place, "restarted in place"),
-            (totals.nodes_replaced, "nodes replaced"),
-            (totals.pods_replaced, "pods replaced"),
+        words
+        for count, words in (
+            (totals.restarts_in_place, f"restarted in place {plural(totals.restarts_in_place, 'time')}"),
+            (totals.nodes_replaced, f"{plural(totals.nodes_replaced, 'node')} replaced"),
+            (totals.pods_replaced, f"{plural(totals.pods_replaced, 'pod')} replaced"),
         )
         if count
     )
@@ -115,12 +117,12 @@ def _steps(status: TrainingRunStatus) -> str:
     return f"{status.progress.step} of {total}" if total else str(status.progress.step)
 
 
-def _wishes(spec: TrainingRunSpec, status: TrainingRunStatus) -> Iterator[tuple[str, str]]:
+def _wishes(run: RunView, spec: TrainingRunSpec) -> Iterator[tuple[str, str]]:
     yield "Queue", spec.queue
     yield "Image", spec.image
     yield "Command", " ".join((*spec.entrypoint, *spec.command))
     yield "Launcher", spec.launcher.type
-    resolved = status.resolved
+    resolved = run.status.resolved
     if resolved.generation:
         gpus = f"{resolved.gpus_per_node} {resolved.gpu_type or 'GPU'}{'' if resolved.gpu_type else 's'}"
         others = "".join(f", {amount} {name}" for name, amount in sorted(resolved.resources.items()))
@@ -130,7 +132,11 @@ def _wishes(spec: TrainingRunSpec, status: TrainingRunStatus) -> Iterator[tuple[
     else:
         shared, local = spec.checkpoint.shared, spec.checkpoint.local
         tiers = [f"local {local.storage}"] if local is not None else []
-        tiers += [f"shared {shared.claim_name}:{shared.path or resolved.shared_path}"] if shared is not None else []
+        tiers += (
+            [f"shared {shared.claim_name}:{shared.path or resolved.shared_path or run.key}"]
+            if shared is not None
+            else []
+        )
         yield "Tiers", f"{', '.join(tiers)} (format {spec.checkpoint.format})"
 
 

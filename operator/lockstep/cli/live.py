@@ -27,6 +27,8 @@ class LiveAdmission:
 
     queue: QueueStatus
     """Why it would wait; empty when it would get all its nodes."""
+    ahead: tuple[tuple[str, QueueStatus], ...]
+    """Who waits for nodes in front of it in its queue, as namespace/name, and what they lack; first come first."""
     nodes: int
     """Nodes that were looked at."""
     holders: tuple[tuple[str, tuple[str, ...]], ...]
@@ -46,7 +48,11 @@ def admission(cluster: Cluster, run: RunView, tunables: Tunables, now: float) ->
         raise NotLive("the run uses names of the operator's configuration")
     snapshot = cluster_snapshot(cluster)
     plan = admit(snapshot, tunables, now)
-    after = next((write.status for write in plan.writes if write.uid == run.uid), run.status)
+    written = {write.uid: write.status.queue for write in plan.writes}
+    queues = {
+        other.key: written.get(other.uid, other.status.queue) for other in snapshot.runs if _same_queue(other, run)
+    }
+    queue = queues.get(run.key, run.status.queue)
     booked = Ledger.of(snapshot)
     held: dict[str, list[str]] = {}
     for node in sorted(booked.booked_nodes, key=natural_key):
@@ -54,7 +60,12 @@ def admission(cluster: Cluster, run: RunView, tunables: Tunables, now: float) ->
             held.setdefault(holder, []).append(node)
     held.pop(run.key, None)
     return LiveAdmission(
-        queue=after.queue,
+        queue=queue,
+        ahead=tuple(
+            (key, other)
+            for key, other in sorted(queues.items(), key=lambda item: item[1].position)
+            if 0 < other.position < queue.position and other.reason != "Priority"
+        ),
         nodes=len(snapshot.nodes),
         holders=tuple((holder, tuple(nodes)) for holder, nodes in sorted(held.items(), key=lambda item: -len(item[1]))),
     )
@@ -105,6 +116,10 @@ def readable_nodes(cluster: Cluster) -> dict[str, NodeView]:
             raise
         return {}
     return {raw["metadata"]["name"]: parse_node(msgspec.json.encode(raw)).view for raw in items}
+
+
+def _same_queue(one: RunView, other: RunView) -> bool:
+    return one.spec is not None and other.spec is not None and one.spec.queue == other.spec.queue
 
 
 def _uses_configured_names(run: RunView, tunables: Tunables) -> bool:

@@ -122,7 +122,9 @@ def rank_lines(cluster: Cluster, run: RunView, rank: int, wanted: Wanted) -> Ite
         raise CliError(
             f"rank {rank} has no log to read: {absent}", f"lockstep explain {run.name} says how far it has come"
         )
-    if wanted.attempt is not None and not found:
+    if not found and wanted.attempt is None:
+        note(f"rank {rank} has logged nothing.")
+    elif not found:
         raise CliError(f"rank {rank} has logged nothing of attempt {wanted.attempt} in the pods that are kept")
 
 

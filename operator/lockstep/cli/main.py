@@ -111,6 +111,7 @@ def submit_verb(
     manifests = submit.manifests_of(arguments or (), flags, name)
     if dry_run == "client":
         for index, manifest in enumerate(manifests):
+            submit.refuse_malformed(manifest)
             submit.refuse_bad(manifest, None)
             if index and output != "json":
                 typer.echo("---")

@@ -4,6 +4,16 @@ from typing import Annotated, Literal
 
 import typer
 
+
+def _bare(run: str) -> str:
+    """``hello`` from ``trainingrun.lockstep.dev/hello``, so that `-o name` of one verb feeds another."""
+    return run.rpartition("/")[2]
+
+
+def _all_bare(runs: list[str] | None) -> list[str] | None:
+    return [_bare(run) for run in runs] if runs else runs
+
+
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace; that of the context by default.")
 ]
@@ -15,8 +25,10 @@ Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="
 Kubeconfig = Annotated[
     str | None, typer.Option("--kubeconfig", metavar="FILE", help="Instead of KUBECONFIG or ~/.kube/config.")
 ]
-Run = Annotated[str, typer.Argument(metavar="RUN", show_default=False, help="Name of the run.")]
-Runs = Annotated[list[str] | None, typer.Argument(metavar="RUN...", show_default=False, help="Names of runs.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", show_default=False, callback=_bare, help="Name of the run.")]
+Runs = Annotated[
+    list[str] | None, typer.Argument(metavar="RUN...", show_default=False, callback=_all_bare, help="Names of runs.")
+]
 
 Table = Literal["table", "wide", "json", "yaml", "name"]
 Text = Literal["text", "json", "yaml", "name"]

@@ -53,8 +53,8 @@ def object_name(raw: Mapping[str, Any]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as kubectl aligns them; empty cells show as ``-``."""
-    cells = [list(header), *([cell or NONE for cell in row] for row in rows)]
+    """Columns as kubectl aligns them; empty cells show as ``-``, in the last column as nothing."""
+    cells = [list(header), *([*(cell or NONE for cell in row[:-1]), row[-1]] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [_row(cells[0], widths), *(_row(row, widths, coloured=True) for row in cells[1:])]
 

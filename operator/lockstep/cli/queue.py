@@ -30,7 +30,8 @@ def show(
     shown = [(run, raw) for run, raw in views if with_finished or not is_true(run.status, "Finished")]
     shown.sort(key=lambda pair: order(pair[0]))
     if form in ("table", "wide"):
-        output.print_lines(listing([run for run, _ in shown], everywhere, form == "wide", time.time()))
+        lines = listing([run for run, _ in shown], everywhere, form == "wide", time.time())
+        output.print_lines(lines if shown or watch else ())
         _note_hidden(cluster, everywhere, len(shown), len(views) - len(shown))
     elif not watch:
         output.print_object({**found, "items": [raw for _, raw in shown]}, form)

@@ -30,7 +30,8 @@ def is_file(target: str) -> bool:
 def of_file(target: str, namespace: str) -> RunView:
     """The run that a manifest describes, as if it had just been created."""
     (manifest,) = submit.read_manifests(target, exactly_one=True)
-    submit.refuse_bad(manifest, {})
+    submit.refuse_malformed(manifest)
+    submit.refuse_bad(manifest, None)
     metadata = {"namespace": namespace, "uid": _NO_UID, "resourceVersion": "0"} | manifest["metadata"]
     metadata |= {"creationTimestamp": "1970-01-01T00:00:00Z"}
     metadata.setdefault("name", f"{metadata.get('generateName', '')}xxxxx")

@@ -114,13 +114,21 @@ def read_manifests(path: str, *, exactly_one: bool = False) -> list[Json]:
     return found
 
 
-def refuse_bad(manifest: Json, namespace_labels: Mapping[str, str] | None) -> None:
-    """Raise CliError with every problem that can be seen from here. Labels None: not known, nothing is
-    refused for their sake."""
+def refuse_malformed(manifest: Json) -> None:
+    """Raise CliError with every field that does not parse. Where a server is asked, its words are the better ones."""
     try:
-        spec = TrainingRunSpec.model_validate(manifest.get("spec") or {})
+        TrainingRunSpec.model_validate(manifest.get("spec") or {})
     except ValidationError as error:
         raise _refused(manifest, list(_problems_of(error))) from error
+
+
+def refuse_bad(manifest: Json, namespace_labels: Mapping[str, str] | None) -> None:
+    """Raise CliError with every problem of a well-formed spec that the operator would find. Labels None: not
+    known, nothing is refused for their sake."""
+    try:
+        spec = TrainingRunSpec.model_validate(manifest.get("spec") or {})
+    except ValidationError:
+        return
     labels = {names.LABEL_ALLOW_PRIVILEGED: "true"} if namespace_labels is None else namespace_labels
     problems = [(problem.field, problem.message) for problem in validate(spec, labels)]
     if problems:

@@ -1,0 +1,190 @@
+"""Manifests and flags, and what is refused before a server is asked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lockstep.cli import render, submit
+from lockstep.cli.errors import CliError, UsageError
+from lockstep.cli.main import main
+from lockstep.cli.submit import Flags
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+HELLO = str(MANIFESTS / "hello.yaml")
+
+
+def test_flags_make_the_manifest_that_a_user_would_have_written() -> None:
+    flags = Flags(
+        nodes=2,
+        image="X",
+        gpus_per_node=8,
+        queue="research",
+        launcher="Torchrun",
+        claim="lustre",
+        shm_size="200Gi",
+        env=["A=1=2"],
+        exclude_nodes=["gpu-7"],
+    )
+    (manifest,) = submit.manifests_of(["train.py", "--lr", "3e-4"], flags, "hello")
+    assert manifest == {
+        "apiVersion": "lockstep.dev/v1alpha1",
+        "kind": "TrainingRun",
+        "metadata": {"name": "hello"},
+        "spec": {
+            "nodes": 2,
+            "image": "X",
+            "command": ["train.py", "--lr", "3e-4"],
+            "gpusPerNode": 8,
+            "queue": "research",
+            "launcher": {"type": "Torchrun"},
+            "checkpoint": {"shared": {"claimName": "lustre"}},
+            "shmSize": "200Gi",
+            "env": [{"name": "A", "value": "1=2"}],
+            "placement": {"excludeNodes": ["gpu-7"]},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "stem"),
+    [
+        (["torchrun", "train.py"], "train-"),
+        (["/opt/My_Script.sh"], "my-script-"),
+        (["+"], "run-"),
+        (["a" * 60], "a" * 34),
+    ],
+)
+def test_a_run_without_a_name_is_named_after_its_script(command: list[str], stem: str) -> None:
+    (manifest,) = submit.manifests_of(command, Flags(image="X"), None)
+    assert manifest["metadata"]["generateName"].startswith(stem)
+    assert len(manifest["metadata"]["generateName"]) <= 35  # five characters come on top
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flags", "words"),
+    [
+        ([], Flags(), "one manifest, or flags and a command"),
+        ([], Flags(image="X"), "no command"),
+        ([HELLO], Flags(nodes=4), "only --name"),
+        (["a", "b"], Flags(), "one manifest"),
+        (["true"], Flags(image="X", env=["A"]), "--env A has no value"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_is_a_usage_error(arguments: list[str], flags: Flags, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        submit.manifests_of(arguments, flags, None)
+
+
+def test_a_name_overrides_that_of_the_manifest() -> None:
+    (manifest,) = submit.manifests_of([HELLO], Flags(), "other")
+    assert manifest["metadata"] == {"name": "other"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "holds no run"),
+        ("kind: Pod", "a Pod, not a TrainingRun"),
+        ("{", "is no YAML"),
+        ("[1]", "something not a TrainingRun"),
+        ("{apiVersion: lockstep.dev/v9, kind: TrainingRun}", "not a TrainingRun of lockstep.dev/v1alpha1"),
+    ],
+)
+def test_a_file_that_holds_no_run_is_said_to(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(CliError, match=words):
+        submit.read_manifests(str(path))
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"gpuPerNode": 8}, "spec.gpuPerNode: is no field; write gpusPerNode"),
+        ({"checkpoint": {"shared": {"claim": "x"}}}, "spec.checkpoint.shared.claim: is no field; write claimName"),
+        ({"env": [{"nam": "x"}]}, r"spec.env\[0\].nam: is no field; write name"),
+        ({"zzz": 1}, "spec.zzz: is no field; docs/api.md"),
+        ({"nodes": "two"}, "spec.nodes: "),
+        ({"resourcesPerNode": {"gpu": 8}}, r"spec.resourcesPerNode\[gpu\]: is no resource.*write nvidia.com/gpu"),
+    ],
+)
+def test_a_mistake_is_shown_with_field_and_remedy(spec: dict[str, Any], words: str) -> None:
+    manifest = yaml.safe_load(Path(HELLO).read_text())
+    manifest["spec"] |= spec
+    with pytest.raises(CliError, match=words):
+        _refuse(manifest)
+
+
+def test_what_a_namespace_may_forbid_is_left_to_the_operator_when_its_labels_are_not_known() -> None:
+    manifest = yaml.safe_load(Path(HELLO).read_text())
+    manifest["spec"]["volumes"] = [{"name": "d", "mountPath": "/d", "hostPath": {"path": "/d"}}]
+    submit.refuse_bad(manifest, None)
+    with pytest.raises(CliError, match="hostPath"):
+        submit.refuse_bad(manifest, {})
+
+
+def _refuse(manifest: dict[str, Any]) -> None:
+    submit.refuse_malformed(manifest)
+    submit.refuse_bad(manifest, None)
+
+
+def test_a_client_dry_run_prints_the_manifest_and_needs_no_cluster(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+    with pytest.raises(SystemExit, match="0"):
+        main(["submit", "--dry-run=client", "--nodes", "2", "--image", "X", "--name", "a", "--", "torchrun", "t.py"])
+    assert yaml.safe_load(capsys.readouterr().out)["spec"]["command"] == ["torchrun", "t.py"]
+
+
+def test_an_error_is_one_line_with_its_remedy_on_stderr(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+    with pytest.raises(SystemExit, match="1"):
+        main(["queue"])
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: no usable kubeconfig: ")
+    assert "--kubeconfig" in said.err.splitlines()[1]
+
+
+def test_a_bad_duration_is_a_usage_error_with_the_right_form(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["wait", "hello", "--timeout", "5"])
+    assert "write a duration as 90s" in capsys.readouterr().err
+
+
+def test_a_manifest_is_rendered_without_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["render", str(MANIFESTS / "pod-template.yaml")])
+    pod = yaml.safe_load(capsys.readouterr().out)
+    assert pod["kind"] == "Pod"
+    assert pod["spec"]["containers"][0]["name"] == "trainer"
+
+
+@pytest.mark.parametrize(("target", "is_file"), [("-", True), ("a.yaml", True), ("./a", True), ("hello", False)])
+def test_a_manifest_is_told_from_a_run_by_its_name(target: str, is_file: bool) -> None:
+    assert render.is_file(target) is is_file
+
+
+def test_help_loads_neither_the_models_nor_the_client() -> None:
+    """They take most of a second."""
+    code = (
+        "import sys, contextlib\n"
+        "from lockstep.cli.main import main\n"
+        "with contextlib.suppress(SystemExit): main(['--help'])\n"
+        "sys.exit(str({'kubernetes', 'pydantic', 'kopf', 'rich'} & sys.modules.keys() or ''))\n"
+    )
+    path = str(Path(submit.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.strip() == ""
+    assert "submit" in done.stdout

@@ -1,0 +1,111 @@
+"""When waiting ends, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from lockstep.cli import runs, wait
+from lockstep.cli.client import Cluster
+from lockstep.cli.errors import ApiError, CliError, ExitCode, Unreachable
+from lockstep.cli.wait import Goal
+from support import sample_runs as sample
+
+
+class Server:
+    """Answers watches one after the other with what it was given; then with silence."""
+
+    namespace = "team"
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.versions: list[str] = []
+
+    def watch(self, path: str, *, seconds: float, **query: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+        self.versions.append(query["resourceVersion"])
+        answer = self.answers.pop(0) if self.answers else []
+        if isinstance(answer, Exception):
+            raise answer
+        yield from answer
+
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
+        return sample.running()
+
+
+def until(server: Server, raw: dict[str, Any], goal: Goal, timeout: float | None = None) -> str:
+    return wait.until(cast(Cluster, server), raw, goal, timeout).status.state
+
+
+def finished(succeeded: bool) -> dict[str, Any]:
+    raw = sample.failed()
+    if succeeded:
+        raw["status"]["state"] = "Succeeded"
+        raw["status"]["conditions"][2]["status"] = "True"
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "goal", "met"),
+    [
+        (sample.run(), "admitted", False),
+        (sample.pending(), "admitted", False),
+        (sample.recovering(), "admitted", True),
+        (sample.recovering(), "running", False),
+        (sample.running(), "running", True),
+        (sample.running(), "finished", False),
+        (sample.running(), "succeeded", False),
+        (finished(False), "finished", True),
+        (finished(True), "finished", True),
+        (finished(True), "succeeded", True),
+        (finished(True), "running", True),
+    ],
+)
+def test_a_goal_is_met_by_the_state_of_the_run(raw: dict[str, Any], goal: Goal, met: bool) -> None:
+    assert wait.is_met(runs.view(raw), goal) is met
+
+
+@pytest.mark.parametrize("goal", ["succeeded", "running", "admitted"])
+def test_a_run_that_failed_can_meet_nothing_any_more(goal: Goal) -> None:
+    with pytest.raises(CliError, match=r"has ended as Failed \(NoProgress\)") as failure:
+        wait.is_met(runs.view(finished(False)), goal)
+    assert failure.value.exit_code == ExitCode.FAILED
+
+
+def test_waiting_follows_the_changes_from_the_version_it_knows() -> None:
+    bookmark = ("BOOKMARK", {"metadata": {"resourceVersion": "9"}})
+    server = Server([bookmark], [("MODIFIED", sample.running())])
+    assert until(server, sample.pending(), "running") == "Running"
+    assert server.versions == ["7", "9"]
+
+
+def test_a_version_that_is_too_old_is_read_anew() -> None:
+    assert until(Server(ApiError(410, "too old")), sample.pending(), "running") == "Running"
+
+
+def test_a_server_that_is_away_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    server = Server(Unreachable("no answer"), Unreachable("no answer"), [("MODIFIED", sample.running())])
+    assert until(server, sample.pending(), "running") == "Running"
+    assert capsys.readouterr().err == "no answer; asking again until it answers.\n"
+
+
+def test_a_deleted_run_ends_the_wait() -> None:
+    with pytest.raises(CliError, match="was deleted while it was waited for"):
+        until(Server([("DELETED", sample.pending())]), sample.pending(), "finished")
+
+
+def test_a_new_run_of_the_same_name_is_not_the_one_waited_for() -> None:
+    other = sample.running()
+    other["metadata"]["uid"] = "another"
+    with pytest.raises(CliError, match="deleted and created anew"):
+        until(Server([("MODIFIED", other)]), sample.pending(), "running")
+
+
+def test_when_the_time_is_up_the_exit_code_says_so() -> None:
+    with pytest.raises(CliError, match=r"the time is up: llama is Pending \(Resources\)") as failure:
+        until(Server(), sample.pending(), "running", timeout=0.0)
+    assert failure.value.exit_code == ExitCode.TIMED_OUT
