@@ -244,6 +244,15 @@ def test_a_read_only_root_leaves_only_the_volumes_writable(pods):
     assert lines == ["sealed", "scratch"]
 
 
+def test_a_container_sees_the_gpus_it_asked_for(pods):
+    if Path("/dev/nvidia0").exists():
+        pytest.skip("this machine has GPUs of its own")
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "3"}}}
+    lines = pods.run("devices", "ls /dev | grep -c '^nvidia[0-9]'", container=limits)
+    assert lines == ["3"]
+    assert not Path("/dev/nvidia0").exists()
+
+
 def test_a_container_runs_as_the_user_the_pod_names(pods):
     assert pods.run("user", "id -u; id -g", securityContext={"runAsUser": 1234, "runAsGroup": 99}) == ["1234", "99"]
 

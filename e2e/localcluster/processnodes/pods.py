@@ -228,7 +228,7 @@ class PodRun:
             "namespacesOf": self._host.namespaces_pid,
             "hostname": hostname_of(self.pod),
             "scratch": str(scratch),
-            "mounts": [*own, *self._volumes.mounts(container, environment)],
+            "mounts": [*own, *self._devices(container), *self._volumes.mounts(container, environment)],
             "readOnlyRoot": security.get("readOnlyRootFilesystem", False),
             "userxattr": self._host.userxattr,
             "uid": uid,
@@ -239,6 +239,16 @@ class PodRun:
             "log": str(self._new_log(name)),
             "shm": _DEFAULT_SHM,
         }
+
+    def _devices(self, container: Json) -> list[Json]:
+        """Empty files in place of the GPUs a device plugin would hand in, where this machine has none."""
+        limits = (container.get("resources") or {}).get("limits") or {}
+        if Path("/dev/nvidia0").exists():
+            return []
+        blank = self._folder / "device"
+        blank.touch()
+        count = int(limits.get("nvidia.com/gpu", 0))
+        return [{"source": str(blank), "target": f"/dev/nvidia{n}", "readOnly": True} for n in range(count)]
 
     def _new_log(self, container: str) -> Path:
         self.logs.mkdir(parents=True, exist_ok=True)
