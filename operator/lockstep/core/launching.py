@@ -17,7 +17,7 @@ class Stage(StrEnum):
     """How far a slot has come."""
 
     VACANT = "waits for a node"
-    CREATING = "its pod is being created"
+    REFUSED = "its pod is refused"
     SCHEDULING = "its pod is not scheduled"
     STARTING = "its container has not started"
     REGISTERING = "its worker has not registered"
@@ -75,9 +75,9 @@ def enforce_deadlines(draft: Draft, reached: list[SlotStage]) -> None:
             late.append((at, "NotScheduled" if at.stage is Stage.SCHEDULING else "LaunchDeadline", ""))
         elif at.deadline is not None:
             draft.wake(at.deadline)
-    hopeless = next((at for at, _, _ in late if at.stage in (Stage.VACANT, Stage.CREATING)), None)
+    hopeless = next((at for at, _, _ in late if at.stage in (Stage.VACANT, Stage.REFUSED)), None)
     if hopeless is not None:
-        why = hopeless.detail if hopeless.stage is Stage.CREATING else draft.status.queue.message
+        why = hopeless.detail if hopeless.stage is Stage.REFUSED else draft.status.queue.message
         begin_stop(
             draft,
             REQUEUED,
@@ -105,8 +105,8 @@ def _stage(draft: Draft, slot: int) -> SlotStage:
         name = pod_name(draft.run.name, draft.run.uid, slot, assignment.incarnations[slot])
         refused = draft.snapshot.refused_creates.get(name)
         if refused is None:
-            return SlotStage(slot, Stage.CREATING, None)
-        return SlotStage(slot, Stage.CREATING, refused.since + limits.scheduled, refused.message)
+            return SlotStage(slot, Stage.SCHEDULING, None)  # it is made in this very pass
+        return SlotStage(slot, Stage.REFUSED, refused.since + limits.scheduled, refused.message)
     detail = ": ".join(filter(None, (pod.reason, pod.message)))
     if not pod.bound:
         return SlotStage(slot, Stage.SCHEDULING, pod.created_at + limits.scheduled, detail)
