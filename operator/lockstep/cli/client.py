@@ -137,8 +137,9 @@ def connect(namespace: str | None, context: str | None, kubeconfig: str | None) 
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]
             found = (_SERVICE_ACCOUNT / "namespace").read_text().strip()
         else:
-            load_kube_config(kubeconfig, context, configuration, persist_config=False)  # type: ignore[no-untyped-call]
-            contexts, current = list_kube_config_contexts(kubeconfig)  # type: ignore[no-untyped-call]
+            files = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+            load_kube_config(files, context, configuration, persist_config=False)  # type: ignore[no-untyped-call]
+            contexts, current = list_kube_config_contexts(files)  # type: ignore[no-untyped-call]
             chosen = next((entry for entry in contexts if entry["name"] == context), current)
             found = chosen["context"].get("namespace", "")
     except (ConfigException, OSError) as error:
