@@ -1,0 +1,29 @@
+"""Promises about the tree itself."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_operator_is_not_a_package_as_it_would_shadow_the_standard_library() -> None:
+    assert not (ROOT / "operator" / "__init__.py").exists()
+
+
+def test_the_standard_librarys_operator_is_found_with_the_root_on_the_path() -> None:
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import operator; print(operator.__file__)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert str(ROOT / "operator") not in found
+
+
+def test_top_level_folders_are_the_agreed_ones() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    folders = {line.partition("/")[0] for line in tracked.splitlines() if "/" in line}
+    assert folders <= {"operator", "crds", "charts", "manifests", "tests", "e2e", "docs", ".ci"}
+
+
+def test_ci_runs_the_command_that_the_readme_names() -> None:
+    command = "make test"
+    assert command in (ROOT / "README.md").read_text()
+    assert command in (ROOT / ".ci" / "run").read_text()
