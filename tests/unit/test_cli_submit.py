@@ -163,7 +163,7 @@ def test_a_bad_duration_is_a_usage_error_with_the_right_form(capsys: pytest.Capt
 
 def test_a_manifest_is_rendered_without_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
-        main(["render", str(MANIFESTS / "pod-template.yaml")])
+        main(["render", str(MANIFESTS / "checkpoint.yaml")])  # it holds a claim, too
     pod = yaml.safe_load(capsys.readouterr().out)
     assert pod["kind"] == "Pod"
     assert pod["spec"]["containers"][0]["name"] == "trainer"

@@ -61,7 +61,12 @@ def _row(run: RunView, with_namespace: bool, wide: bool, now: float) -> list[str
     state, reason = runs.state_of(run)
     row = [run.namespace] if with_namespace else []
     row += [run.name, state, reason, runs.nodes_of(run), status.progress.summary]
-    row += [str(status.attempt), runs.queue_of(run), str(status.queue.position or "")]
+    waits = phase_of(status, suspended=run.spec is not None and run.spec.suspend) is Phase.PENDING
+    row += [
+        str(status.attempt),
+        runs.queue_of(run),
+        str(status.queue.position) if waits and status.queue.position else "",
+    ]
     row.append(output.duration(now - run.created_at))
     if wide:
         saved = max((candidate.step for candidate in status.checkpoint.latest), default=None)

@@ -29,7 +29,7 @@ def is_file(target: str) -> bool:
 
 def of_file(target: str, namespace: str) -> RunView:
     """The run that a manifest describes, as if it had just been created."""
-    (manifest,) = submit.read_manifests(target, exactly_one=True)
+    manifest = submit.read_one_run(target)
     submit.refuse_malformed(manifest)
     submit.refuse_bad(manifest, None)
     metadata = {"namespace": namespace, "uid": _NO_UID, "resourceVersion": "0"} | manifest["metadata"]

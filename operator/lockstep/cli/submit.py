@@ -90,27 +90,40 @@ def manifests_of(arguments: Sequence[str], flags: Flags, name: str | None) -> li
     return manifests
 
 
-def read_manifests(path: str, *, exactly_one: bool = False) -> list[Json]:
+def read_manifests(path: str) -> list[Json]:
     """The runs in a file (-: standard input). Raises CliError on anything that is no run."""
+    found = read_documents(path)
+    for document in found:
+        if not _is_run(document):
+            kind = document.get("kind") if isinstance(document, dict) else None
+            raise CliError(
+                f"{path} holds {f'a {kind}, ' if kind else 'something '}not a {names.RUN_KIND} of {names.API_VERSION}",
+                "lockstep takes runs only; create the rest with kubectl apply -f",
+            )
+    return found
+
+
+def read_one_run(path: str) -> Json:
+    """The only run in a file, whatever else is in it. Raises CliError when there is none, or more than one."""
+    found: list[Json] = [document for document in read_documents(path) if _is_run(document)]
+    if len(found) != 1:
+        raise CliError(f"{path} holds {output.plural(len(found), 'run')}", "write one into a file of its own")
+    return found[0]
+
+
+def read_documents(path: str) -> list[Any]:
+    """What a YAML file holds; ``metadata`` is there in every run. Raises CliError when it cannot be read."""
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
         found = [document for document in yaml.safe_load_all(text) if document]
     except OSError as error:
         raise CliError(f"cannot read {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise CliError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
     if not found:
         raise CliError(f"{path} holds no run")
-    for document in found:
-        kind = document.get("kind") if isinstance(document, dict) else None
-        if kind != names.RUN_KIND or document.get("apiVersion") != names.API_VERSION:
-            raise CliError(
-                f"{path} holds {f'a {kind}, ' if kind else 'something '}not a {names.RUN_KIND} of {names.API_VERSION}",
-                "lockstep takes runs only; create the rest with kubectl apply -f",
-            )
-        document.setdefault("metadata", {})
-    if exactly_one and len(found) > 1:
-        raise CliError(f"{path} holds {len(found)} runs", "put the one you mean into a file of its own")
+    for document in filter(_is_run, found):
+        document["metadata"] = document.get("metadata") or {}
     return found
 
 
@@ -175,6 +188,12 @@ def await_end(cluster: Cluster, raw: Json) -> None:
         last = words
 
     wait.until(cluster, raw, "succeeded", None, tell)
+
+
+def _is_run(document: Any) -> bool:
+    if not isinstance(document, dict):
+        return False
+    return document.get("kind") == names.RUN_KIND and document.get("apiVersion") == names.API_VERSION
 
 
 def _in_words(error: ApiError, manifest: Json, namespace: str) -> CliError:
