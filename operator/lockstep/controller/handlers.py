@@ -8,6 +8,7 @@ with the store after every reconnect and each minute.
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from typing import Any
 
 import kopf
@@ -33,9 +34,25 @@ class OwnKinds:
         self._relisted = asyncio.Event()
         self.last_heard = clock.monotonic()
 
-    async def watch(self) -> None:
-        """Run kopf until cancelled."""
-        await kopf.operator(registry=self._registry(), settings=_settings(), standalone=True, clusterwide=True)
+    async def watch(self, take_signals: Callable[[], None]) -> None:
+        """Run kopf until cancelled. Raises what ended it, as without it we are blind.
+
+        Not by ``kopf.operator``: that keeps SIGTERM and SIGINT for itself, which ``take_signals`` is called
+        to take back, and in the end it would wait for every task of the process, ours too.
+        """
+        tasks = await kopf.spawn_tasks(
+            registry=self._registry(), settings=_settings(), standalone=True, clusterwide=True
+        )
+        take_signals()
+        try:
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in ended:
+            task.result()
+        raise RuntimeError("kopf has ended by itself")
 
     async def compare(self) -> None:
         """List both kinds each minute, and soon after kopf's watch has begun anew."""

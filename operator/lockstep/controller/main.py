@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from importlib import resources
 from typing import Any
 from urllib.parse import urlsplit
@@ -104,6 +104,7 @@ class Operator:
             Informer("namespaces", self.kube, self.clock, NAMESPACES, parse_namespace, self.store.namespaces),
         )
         self.acts = False  # leads, and has listed everything since
+        self.take_signals: Callable[[], None] = lambda: None  # whoever runs this in a process says how
 
     async def run(self) -> None:
         """Serve until cancelled or until leadership is lost. Raises what made it impossible to go on."""
@@ -118,6 +119,7 @@ class Operator:
                     worker_source=resources.files("lockstep.worker").joinpath("worker.py").read_text(),
                     ca_certificate=material.ca_bundle,
                     local_storages=self.config.local_storage,
+                    check_gpus=self.config.check_gpus,
                     priority_class=self.config.priority_class or names.GANG_PRIORITY_CLASS,
                 )
             )
@@ -154,14 +156,18 @@ class Operator:
                 await self._serve(renewal)
 
     async def _serve(self, renewal: Coroutine[Any, Any, None]) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(renewal, name="certificates")
-            for informer in self.informers:
-                tasks.create_task(informer.run(), name=informer.name)
-            tasks.create_task(self.own_kinds.watch(), name="kopf")
-            tasks.create_task(self.own_kinds.compare(), name="list-diff")
-            tasks.create_task(self.events.post_all(), name="events")
-            tasks.create_task(self._lead(), name="lead")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(renewal, name="certificates")
+                for informer in self.informers:
+                    tasks.create_task(informer.run(), name=informer.name)
+                tasks.create_task(self.own_kinds.watch(self.take_signals), name="kopf")
+                tasks.create_task(self.own_kinds.compare(), name="list-diff")
+                tasks.create_task(self.events.post_all(), name="events")
+                tasks.create_task(self._lead(), name="lead")
+        except asyncio.CancelledError:
+            await self.election.release()  # nothing of ours acts any more
+            raise
 
     async def _lead(self) -> None:
         await self.election.acquire()
@@ -257,12 +263,16 @@ async def _unless_conflict(write: Any) -> bool:
 async def _run_until_signalled(operator: Operator) -> int:
     loop = asyncio.get_running_loop()
     main = asyncio.ensure_future(operator.run())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, main.cancel)
+
+    def take_signals() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, main.cancel)
+
+    take_signals()
+    operator.take_signals = take_signals
     try:
         await main
     except asyncio.CancelledError:
-        await operator.election.release()
         return 0
     except BaseExceptionGroup as group:
         lost, rest = group.split(LostLeadershipError)
