@@ -1,0 +1,81 @@
+"""docs/troubleshooting.md against the words that the code writes into status and events."""
+
+import ast
+import re
+from pathlib import Path
+
+from lockstep.core.conditions import TYPES
+from lockstep.core.launching import Stage
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "operator" / "lockstep"
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+
+DECIDING = (
+    *("core/" + name for name in ("barrier.py", "decide.py", "evidence.py", "launching.py", "lifecycle.py")),
+    *("core/" + name for name in ("recovery.py", "regression.py", "report.py", "stopping.py", "resume.py")),
+    *("core/admission/fifo.py", "core/admission/holds.py", "core/tunables.py"),
+    "controller/execute.py",
+)
+"""Where reasons come from."""
+
+CAMEL_CASE = re.compile(r"[A-Z][a-z]+([A-Z][A-Za-z]*)*")
+
+NO_REASONS = frozenset(
+    {
+        *TYPES,  # kinds of conditions; those that are reasons as well are checked by their own test
+        *("True", "False", "Unknown", "Normal", "Warning"),
+        *("Auto", "Fresh", "Require", "Required", "TorchDCP", "Active"),  # values of spec and configuration
+        *("Error", "Signal"),  # of a process's end, in docs/worker.md
+        "AlreadyExists",  # of the API server
+        # Of a resume decision; only those that block a start are written anywhere.
+        *("Resume", "Verify", "Wait", "Blocked"),
+        *("CheckpointValid", "CheckpointUnknown", "CheckpointBeingRead", "NothingSaved", "StartModeFresh"),
+    }
+)
+
+
+def words_in_code() -> dict[str, str]:
+    """Every CamelCase string of the deciding modules, and a place where it stands."""
+    found: dict[str, str] = {}
+    for name in DECIDING:
+        for node in ast.walk(ast.parse((PACKAGE / name).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and CAMEL_CASE.fullmatch(node.value):
+                found.setdefault(node.value, f"{name}:{node.lineno}")
+    return found
+
+
+def words_on_page() -> set[str]:
+    """What the page explains: code words in the first column of a table, headings, and words set as code."""
+    return set(re.findall(r"`([A-Z][A-Za-z]+)`", PAGE)) | set(re.findall(r"^## (\w+)", PAGE, re.MULTILINE))
+
+
+def test_every_reason_is_explained_in_the_troubleshooting_page() -> None:
+    explained = words_on_page() | NO_REASONS
+    missing = {word: place for word, place in words_in_code().items() if word not in explained}
+    assert not missing, "explain these in docs/troubleshooting.md, or say in NO_REASONS why they are none"
+
+
+def test_the_page_explains_no_reason_that_the_code_does_not_know() -> None:
+    in_first_column = {
+        word for row in re.findall(r"^\| (`[^|]+) \|", PAGE, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)
+    }
+    assert in_first_column <= set(words_in_code())
+
+
+def test_conditions_have_a_heading_each() -> None:
+    for kind in TYPES:
+        assert re.search(rf"^## .*\b{kind}\b", PAGE, re.MULTILINE), kind
+
+
+def test_every_stage_of_a_launch_is_explained() -> None:
+    for stage in Stage:
+        assert stage is Stage.READY or f"| {stage.value} |" in PAGE, stage.value
+
+
+def test_links_within_the_page_lead_somewhere() -> None:
+    headings = {
+        re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+        for title in re.findall(r"^#+ (.+)$", PAGE, re.MULTILINE)
+    }
+    assert set(re.findall(r"\]\(#([^)]+)\)", PAGE)) <= headings
