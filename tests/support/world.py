@@ -13,7 +13,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.admission.fifo import admit
 from lockstep.core.breaker import disruption
 from lockstep.core.decide import decide
-from lockstep.core.plan import DesiredPhase, Directive, Plan, StatusWrite
+from lockstep.core.plan import CreatePod, DesiredPhase, Directive, Plan, StatusWrite
 from lockstep.core.snapshot import (
     CheckpointReport,
     ClusterSnapshot,
@@ -383,24 +383,25 @@ class World:
             if dies():
                 return self.crash()
             if new.name not in self.pods:
-                self._create(run, new.name, new.slot, new.incarnation, new.node)
+                self._create(run, new)
         return None
 
-    def _create(self, run: RunView, name: str, slot: int, incarnation: int, node_name: str) -> None:
+    def _create(self, run: RunView, new: CreatePod) -> None:
         self.version += 1
-        self.pods[name] = PodView(
+        self.pods[new.name] = PodView(
             namespace="ns",
-            name=name,
+            name=new.name,
             uid=f"pod-{self.version}",
             run=run.name,
             run_uid=run.uid,
             owner_uid=run.uid,
-            slot=slot,
-            incarnation=incarnation,
-            node=node_name,
+            slot=new.slot,
+            incarnation=new.incarnation,
+            node=new.node,
             bound=False,
             phase=PodPhase.PENDING,
             created_at=self.now,
+            resolved=new.body["metadata"]["annotations"][names.ANNOTATION_RESOLVED],
         )
 
     def _delete(self, pod: PodView) -> None:

@@ -22,6 +22,8 @@ MANAGED_BY = "lockstep"
 ANNOTATION_PAUSED = f"{GROUP}/paused"
 ANNOTATION_RESTART_REQUEST = f"{GROUP}/restart-request"
 ANNOTATION_REQUEUE_REQUEST = f"{GROUP}/requeue-request"
+# On gang pods: what the spec left open, so that a lost status can be rebuilt from them.
+ANNOTATION_RESOLVED = f"{GROUP}/resolved"
 
 FIELD_MANAGER = "lockstep"
 CONTROLLER = f"{GROUP}/operator"

@@ -145,6 +145,7 @@ def _gang_pod(pod: wire.Pod) -> PodView | None:
         exit_code=terminated.exit_code if terminated else None,
         reason=reason,
         message=message,
+        resolved=meta.annotations.get(names.ANNOTATION_RESOLVED, ""),
     )
 
 

@@ -82,7 +82,7 @@ def template_for(run: RunView, status: TrainingRunStatus, tunables: Tunables) ->
     assert run.spec is not None
     spec, resolved, settings = run.spec, status.resolved, tunables.gang
     theirs = spec.pod_template or {}
-    metadata = pod_template.merged(_metadata(run, settings), pod_template.section(theirs, "metadata"))
+    metadata = pod_template.merged(_metadata(run, resolved, settings), pod_template.section(theirs, "metadata"))
     pod_spec = _pod_spec(run, spec, resolved, settings, pod_template.section(theirs, "spec"))
     return GangTemplate(
         run=run.name,
@@ -150,7 +150,9 @@ def shared_path(run: RunView) -> str:
     return run.spec.checkpoint.shared.path or run.key
 
 
-def _metadata(run: RunView, settings: GangSettings) -> dict[str, Any]:
+def _metadata(run: RunView, resolved: ResolvedStatus, settings: GangSettings) -> dict[str, Any]:
+    # Without the template's hash, which is taken of this.
+    open_in_spec = resolved.model_copy(update={"template_hash": ""})
     return {
         "namespace": run.namespace,
         "labels": {
@@ -161,6 +163,7 @@ def _metadata(run: RunView, settings: GangSettings) -> dict[str, Any]:
         "annotations": {
             "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
             "kubectl.kubernetes.io/default-container": names.CONTAINER_NAME,
+            names.ANNOTATION_RESOLVED: json.dumps(open_in_spec.dump()),
         },
         "ownerReferences": [
             {
@@ -305,8 +308,8 @@ def _volumes(
         readOnly=True,
     )
     mount("lockstep-scratch", names.WORKER_SCRATCH, {"emptyDir": {}})
-    size = spec.shm_size or _half(resolved.memory)
-    mount("lockstep-shm", "/dev/shm", {"emptyDir": {"medium": "Memory", "sizeLimit": size}})
+    shm = {"medium": "Memory", "sizeLimit": spec.shm_size or _half(resolved.memory)}
+    mount("lockstep-shm", "/dev/shm", {"emptyDir": shm})
     checkpoint = spec.checkpoint
     if checkpoint is not None and checkpoint.local is not None:
         directory = settings.local_storages.get(checkpoint.local.storage, "")  # unknown ones are not accepted

@@ -4,8 +4,11 @@ Nothing is deleted and nothing is made until the status has been rebuilt from th
 their workers say. Attempt and incarnations stay as they run. What is ambiguous waits for a person.
 """
 
+import json
 from collections.abc import Sequence
 
+from lockstep.api import names
+from lockstep.api.run_status import ResolvedStatus
 from lockstep.core import assignment as slots
 from lockstep.core.conditions import find, is_true, without_condition
 from lockstep.core.draft import Draft
@@ -32,7 +35,7 @@ def hold_or_rebuild(draft: Draft) -> bool:
             action="RebuildStatus",
             warning=True,
         )
-        return True
+        return False
     if find(draft.status, CONDITION) is None:
         draft.event(CONDITION, f"{why}; nothing is deleted ({doubt})", action="Hold", warning=True)
     draft.condition(CONDITION, True, "StatusBehindPods", f"{why}; held, nothing is deleted: {doubt}")
@@ -85,6 +88,8 @@ def _ambiguity(draft: Draft, newest: dict[int, PodView]) -> str | None:
     if len(newest) > draft.run.spec.nodes:
         return f"there are pods for {len(newest)} slots, but spec.nodes is {draft.run.spec.nodes}"
     reports = _reports_of(draft, newest)
+    if not draft.status.resolved.nodes and not _is_readable(newest[min(newest)].resolved):
+        return f"pod {newest[min(newest)].name} does not carry the annotation {names.ANNOTATION_RESOLVED}"
     unheard = sorted(set(newest) - set(reports))
     if unheard:
         return f"waiting for the workers of slots {unheard[:5]}"
@@ -110,6 +115,8 @@ def _rebuild(draft: Draft, newest: dict[int, PodView]) -> None:
     attempt = max([draft.status.attempt, 1, *(_shown_attempt(report) for report in reports.values())])
     record = _newest_record(list(reports.values()))
     draft.update(assignment=assignment, attempt=attempt)
+    if not draft.status.resolved.nodes:
+        draft.update(resolved=ResolvedStatus.load(json.loads(newest[order[0]].resolved)))
     if record is not None and (draft.status.start is None or draft.status.start.attempt < record.attempt):
         draft.update(start=to_status(record))
         draft.amend_attempt(record.attempt, started_at=draft.stamp, resume_step=record.resume_step or None)
@@ -129,3 +136,10 @@ def _newest_record(reports: Sequence[WorkerReport]) -> StartRecord | None:
 def _shown_attempt(report: WorkerReport) -> int:
     record = report.start.attempt if report.start is not None else 0
     return max(report.attempt, report.ready_for, record)
+
+
+def _is_readable(resolved: str) -> bool:
+    try:
+        return ResolvedStatus.load(json.loads(resolved)).nodes > 0
+    except ValueError:
+        return False

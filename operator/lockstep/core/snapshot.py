@@ -47,6 +47,7 @@ class PodView:
     exit_code: int | None = None
     reason: str = ""  # of the pod, the failed container or the reason it waits (ImagePullBackOff, Unschedulable, …)
     message: str = ""
+    resolved: str = ""  # JSON of status.resolved as it was when the pod was made
 
     @property
     def is_terminal(self) -> bool:
@@ -101,8 +102,8 @@ class ExitReport:
 
     @property
     def succeeded(self) -> bool:
-        """The process ended by itself, with code 0."""
-        return self.code == 0 and self.signal == 0
+        """The process ended by itself, with code 0. One that was told to end often ends with 0 as well."""
+        return self.code == 0 and self.signal == 0 and self.reason in ("", "Completed")
 
 
 @dataclass(frozen=True, slots=True)
