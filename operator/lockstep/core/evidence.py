@@ -2,7 +2,8 @@
 
 A node is lost when it is deleted or declared out of service, or when its worker's heartbeats are
 silent AND (the node is NotReady OR the gang's steps have stopped). A gang whose steps advance is
-never touched for NotReady alone, and right after a change of leader silence means nothing.
+never touched for NotReady alone, and right after a change of leader silence means nothing. Steps that
+were never reported cannot be seen to stop.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,13 @@ from lockstep.api import names
 from lockstep.core.draft import Draft
 from lockstep.core.lifecycle import Phase
 from lockstep.core.ranges import parse_ranges
-from lockstep.core.snapshot import ExitReport, PodView, WorkerPhase, WorkerReport
+from lockstep.core.snapshot import ExitReport, PodPhase, PodView, WorkerPhase, WorkerReport
+
+TOLD_TO_LEAVE = "SIGTERM"
+"""What a worker names as its problem once its pod is being ended."""
+LONGEST_POLL = 15.0
+"""Seconds that a worker may ask its poll to be held open."""
+_USUAL_STEPS = 3
 
 
 class LossKind(StrEnum):
@@ -44,15 +51,16 @@ class FailedExit:
 
 
 def succeeded_ranks(draft: Draft) -> frozenset[int]:
-    """Ranks of the current attempt that ended with code 0: those in status and those just reported."""
+    """Ranks of the current attempt that ended with code 0: those in status, those just reported, and those
+    whose pods ended so while no operator listened: a worker leaves by itself only after its child, with its code."""
     exits = draft.status.exits
     ranks = set(parse_ranges(exits.succeeded)) if exits.attempt == draft.status.attempt else set()
     if draft.phase is Phase.RUNNING:
         for slot in draft.slot_range():
-            report = draft.report(slot)
-            if report is None or report.exit is None or not _exited_in(report, draft.status.attempt):
-                continue
-            if report.exit.succeeded:
+            report, pod = draft.report(slot), draft.pod(slot)
+            exited = _exit_in(report, draft.status.attempt)
+            left = pod is not None and pod.phase is PodPhase.SUCCEEDED and pod.exit_code == 0 and not pod.deleting
+            if left or (exited is not None and exited.succeeded):
                 ranks.add(draft.rank(slot))
     return frozenset(ranks)
 
@@ -62,10 +70,10 @@ def failed_exits(draft: Draft) -> list[FailedExit]:
     found = []
     for slot in draft.slot_range():
         report = draft.report(slot)
-        if report is None or report.exit is None or not _exited_in(report, draft.status.attempt):
+        exited = _exit_in(report, draft.status.attempt)
+        if report is None or exited is None or exited.succeeded or _was_told_to_leave(report):
             continue
-        if not report.exit.succeeded:
-            found.append(FailedExit(slot, draft.status.assignment.nodes[slot], report.exit))
+        found.append(FailedExit(slot, draft.status.assignment.nodes[slot], exited))
     return sorted(found, key=lambda failed: (failed.exit.at, failed.slot))
 
 
@@ -73,10 +81,11 @@ def losses(draft: Draft) -> list[Loss]:
     """Slots that lost their pod or node, in slot order. Ranks that already succeeded can lose nothing."""
     done = succeeded_ranks(draft)
     steps_stopped = _steps_have_stopped(draft)
+    start_overdue = _start_is_overdue(draft)
     found = []
     for slot in draft.slot_range():
         if draft.status.assignment.nodes[slot] and draft.rank(slot) not in done:
-            loss = _loss_of(draft, slot, steps_stopped)
+            loss = _loss_of(draft, slot, steps_stopped, start_overdue)
             if loss is not None:
                 found.append(loss)
     return found
@@ -87,9 +96,14 @@ def is_silent(draft: Draft, report: WorkerReport | None) -> bool:
     limit = draft.silent_after
     last = draft.snapshot.leadership.since
     if report is not None:
-        last = max(last, report.received_at)
+        last = max(last, _heard_at(draft, report))
     draft.wake(last + limit + 0.1)
     return draft.now - last > limit
+
+
+def _heard_at(draft: Draft, report: WorkerReport) -> float:
+    """A worker at the barrier says nothing while its poll is open, and that may be longer than three heartbeats."""
+    return min(draft.now, report.received_at + LONGEST_POLL) if report.polling else report.received_at
 
 
 def everyone_heard_since(draft: Draft, moment: float, *, but: int) -> bool:
@@ -101,7 +115,7 @@ def everyone_heard_since(draft: Draft, moment: float, *, but: int) -> bool:
     )
 
 
-def _loss_of(draft: Draft, slot: int, steps_stopped: bool) -> Loss | None:
+def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool) -> Loss | None:
     name = draft.status.assignment.nodes[slot]
     node = draft.snapshot.nodes.get(name)
     report = draft.report(slot)
@@ -121,38 +135,87 @@ def _loss_of(draft: Draft, slot: int, steps_stopped: bool) -> Loss | None:
         return lost(LossKind.POD, "PodDeleted", f"pod {pod.name} was deleted by somebody else")
     if pod is None and draft.phase is Phase.RUNNING:
         return lost(LossKind.POD, "PodVanished", f"the pod of rank {draft.rank(slot)} on {name} is gone")
-    if pod is None or not is_silent(draft, report):
+    if report is not None and _was_told_to_leave(report):
+        return lost(LossKind.POD, "PodTerminated", f"the pod of rank {draft.rank(slot)} on {name} was told to end")
+    if pod is None:
+        return None
+    if not is_silent(draft, report):
+        if start_overdue and report is not None and report.attempt < draft.status.attempt:
+            words = f"the worker of rank {draft.rank(slot)} on {name} did not start its program in time"
+            return lost(LossKind.POD, "StartNotAcknowledged", words)
         return None
     quiet = "no heartbeat" if report is None else f"no heartbeat for {draft.now - report.received_at:.0f} s"
     if not node.ready:
         return lost(LossKind.NODE, "NodeNotReady", f"{quiet} from {name} and the node is NotReady")
-    if steps_stopped and report is not None:
+    if steps_stopped and (report is not None or _had_time_to_register(draft)):
         return lost(LossKind.NODE, "NodeSilent", f"{quiet} from {name} and the gang's steps have stopped")
     return None
 
 
+def _was_told_to_leave(report: WorkerReport) -> bool:
+    """Its pod is being ended: what its process did after that is no word on the program."""
+    return report.problem == TOLD_TO_LEAVE or (report.exit is not None and report.exit.reason == "WorkerTerminated")
+
+
+def _start_is_overdue(draft: Draft) -> bool:
+    """All were released long enough ago to have begun the attempt."""
+    if draft.phase is not Phase.RUNNING:
+        return False
+    entry = draft.attempt_entry(draft.status.attempt)
+    released = draft.snapshot.leadership.since
+    if entry is not None and entry.started_at is not None:
+        released = max(released, entry.started_at)
+    for slot in draft.slot_range():
+        report = draft.report(slot)
+        if report is None:
+            return False  # nobody is released before all addresses are known, which a new leader has to hear first
+        released = max(released, report.since)
+    overdue = released + draft.tunables.deadlines.start_acknowledged
+    draft.wake(overdue)
+    return draft.now >= overdue
+
+
+def _had_time_to_register(draft: Draft) -> bool:
+    """Past the barrier every worker was registered; with a new leader each has to do so again."""
+    if draft.phase is not Phase.RUNNING:
+        return False  # it may never have come up yet: that has deadlines of its own
+    until = draft.snapshot.leadership.since + draft.tunables.deadlines.registered
+    draft.wake(until)
+    return draft.now >= until
+
+
 def _steps_have_stopped(draft: Draft) -> bool:
-    """Judged by the workers that are heard; when none is, nothing is known and the answer is no."""
+    """Judged by the workers that are heard; where nothing is known the answer is no."""
     limit = draft.silent_after
     heard = [
         report
         for slot in draft.slot_range()
-        if (report := draft.report(slot)) is not None and draft.now - report.received_at <= limit
+        if (report := draft.report(slot)) is not None and draft.now - _heard_at(draft, report) <= limit
     ]
     if not heard:
         return False
     running = [r for r in heard if r.phase is WorkerPhase.RUNNING and r.attempt == draft.status.attempt]
     if not running:
         return True
+    steps = [r.progress for r in running if r.progress is not None]
+    if not steps:
+        return False
     entry = draft.attempt_entry(draft.status.attempt)
     begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
-    newest = max([begun, *(r.progress.at for r in running if r.progress is not None)])
-    draft.wake(newest + draft.tunables.steps_stopped_after + 0.1)
-    return draft.now - newest > draft.tunables.steps_stopped_after
+    resumed = entry.resume_step if entry is not None and entry.resume_step is not None else 0
+    last = max(max(progress.at for progress in steps), begun)
+    # Start-up counts as part of the first steps: an early estimate errs towards patience.
+    usual = (last - begun) / max(1, max(progress.step for progress in steps) - resumed)
+    patience = max(draft.tunables.steps_stopped_after, _USUAL_STEPS * usual)
+    draft.wake(last + patience + 0.1)
+    return draft.now - last > patience
 
 
-def _exited_in(report: WorkerReport, attempt: int) -> bool:
-    return report.phase is WorkerPhase.EXITED and report.attempt == attempt
+def _exit_in(report: WorkerReport | None, attempt: int) -> ExitReport | None:
+    """How the process of ``attempt`` ended, if it did."""
+    if report is None or report.phase is not WorkerPhase.EXITED or report.attempt != attempt:
+        return None
+    return report.exit
 
 
 def _pod_end(pod: PodView) -> str:
