@@ -107,11 +107,12 @@ class Draft:
         return next((p for p in self._pods_by_slot().get(slot, ()) if p.incarnation == wanted), None)
 
     def report(self, slot: int) -> WorkerReport | None:
-        """The latest word of the slot's current incarnation."""
+        """The latest word of the slot's current incarnation: of the pod that is there, if there is one."""
         report = self.snapshot.reports.get(slot)
         if report is None or report.incarnation != self.status.assignment.incarnations[slot]:
             return None
-        return report
+        pod = self.pod(slot)
+        return report if pod is None or pod.uid == report.pod_uid else None
 
     def slot_range(self) -> range:
         """All slots of the gang."""

@@ -1,0 +1,146 @@
+"""What counts as a loss, and what does not."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.core.lifecycle import Phase, phase_of
+from lockstep.core.snapshot import ExitReport, PodPhase, WorkerPhase
+from support.world import World, node, spec
+
+
+def running(nodes: int = 2, spare: int = 2, **fields: object) -> World:
+    """A run ``one`` that trains on n0, n1, …, and ``spare`` free nodes."""
+    w = World({f"n{i}": node(f"n{i}") for i in range(nodes + spare)})
+    w.apply("one", spec(nodes, **fields))
+    w.settle()
+    assert phase(w) is Phase.RUNNING
+    return w
+
+
+def phase(w: World, run: str = "one") -> Phase:
+    view = w.runs[run]
+    return phase_of(view.status, view.spec is not None and view.spec.suspend)
+
+
+def end_child(w: World, rank: int, code: int, reason: str) -> None:
+    worker = w.worker("one", rank)
+    assert worker is not None
+    worker.phase, worker.since = WorkerPhase.EXITED, w.now
+    worker.exit = ExitReport(code=code, at=w.now, reason=reason)
+
+
+def only_beats(w: World, seconds: float) -> None:
+    """Time goes by in small steps; whoever can reports."""
+    for _ in range(int(seconds)):
+        w.now += 1.0
+        w.settle(rounds=4)
+
+
+@pytest.mark.parametrize("reason", ["WorkerTerminated", "StoppedOnRequest", "StoppedForRestart", "Fenced"])
+def test_a_process_that_was_made_to_end_with_code_0_has_not_finished_its_training(reason: str) -> None:
+    w = running(1)
+    end_child(w, 0, 0, reason)
+    w.settle()
+    assert phase(w) is not Phase.FINISHED
+
+
+def test_a_pod_told_to_leave_is_lost_and_not_the_programs_failure() -> None:
+    # Without a checkpoint tier a failing program would end the run for good.
+    w = running(2, checkpoint=None)
+    end_child(w, 1, 143, "WorkerTerminated")
+    w.settle()
+    status = w.status("one")
+    assert status.stop is None
+    assert phase(w) is not Phase.FINISHED
+    assert status.attempts[0].cause == "PodLost"
+    assert not status.attempts[0].charged
+    assert status.recovery.consecutive_no_progress == 0
+
+
+def test_a_silent_worker_of_a_run_that_reports_no_steps_is_not_lost_while_its_node_is_ready() -> None:
+    w = running()
+    w.silent_nodes.add("n1")
+    only_beats(w, 120)
+    assert w.status("one").attempt == 1
+    assert phase(w) is Phase.RUNNING
+
+
+def test_a_silent_worker_is_lost_once_the_steps_of_the_others_stop() -> None:
+    w = running()
+    w.train("one", 5)
+    only_beats(w, 10)
+    w.train("one", 5)
+    w.lose_node("n1")
+    only_beats(w, 120)
+    assert w.status("one").attempts[0].cause == "NodeLost"
+
+
+def test_long_steps_are_not_taken_for_stopped_ones() -> None:
+    w = running()
+    for _ in range(3):
+        only_beats(w, 100)
+        w.train("one", 1)
+    w.silent_nodes.add("n1")
+    only_beats(w, 90)
+    assert w.status("one").attempt == 1
+
+
+def test_a_worker_never_heard_by_a_new_leader_is_lost_once_it_had_time_to_register() -> None:
+    w = running()
+    w.lose_node("n1")
+    w.exit_child("one", 0, 0)  # and the other has nothing left to do
+    w.crash()
+    only_beats(w, 60)
+    assert w.status("one").attempt == 1
+    only_beats(w, 120)
+    assert w.status("one").attempt == 2
+
+
+def test_a_rank_that_does_not_acknowledge_start_is_replaced() -> None:
+    w = running()
+    stuck = w.worker("one", 1)
+    assert stuck is not None
+    stuck.phase, stuck.attempt, stuck.ready_for = WorkerPhase.PREPARING, 0, 0
+    only_beats(w, 50)
+    assert w.status("one").attempt == 1
+    only_beats(w, 20)
+    assert w.status("one").attempts[0].cause == "PodLost"
+    assert w.status("one").assignment.incarnations == (1, 2)
+
+
+def test_a_run_that_ended_well_while_no_operator_looked_on_has_succeeded() -> None:
+    w = running()
+    w.train("one", 5)
+    w.crash()
+    for name, pod in list(w.pods.items()):
+        w.workers.pop(pod.uid)
+        w.pods[name] = replace(pod, phase=PodPhase.SUCCEEDED, exit_code=0)
+    w.settle()
+    assert phase(w) is Phase.FINISHED
+    assert w.status("one").state == "Succeeded"
+
+
+def test_the_word_of_an_earlier_pod_of_the_same_name_says_nothing_of_the_one_there_now() -> None:
+    """Somebody force-deletes a pod of a gathering gang: it is made again under its name."""
+    w = World({f"n{i}": node(f"n{i}") for i in range(3)})
+    w.apply("one", spec(2))
+    w.directives_reach = 1  # rank 1 never comes to the barrier
+    w.settle()
+    assert phase(w) is Phase.LAUNCHING
+    first = w.worker("one", 1)
+    assert first is not None
+    (name,) = [name for name, pod in w.pods.items() if pod.uid == first.pod_uid]
+    del w.pods[name], w.workers[first.pod_uid]
+    w.now += 30
+    w.reports["uid-one"][0] = replace(w.reports["uid-one"][0], received_at=w.now)
+    w.reconcile("one")
+    w.reconcile("one")
+    assert w.status("one").assignment.nodes == ("n0", "n1")
+
+
+def test_an_attempt_that_ended_keeps_the_exit_code_of_the_first_to_fail() -> None:
+    w = running()
+    w.exit_child("one", 1, 3)
+    w.settle()
+    assert w.status("one").attempts[0].exit_code == 3
