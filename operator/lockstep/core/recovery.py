@@ -19,6 +19,8 @@ from lockstep.core.stopping import begin_stop
 
 MAX_EXCLUDED = 64
 HOPELESS_EXITS = ("CommandNotFound", "CommandNotExecutable")
+STOPPED_FROM_OUTSIDE = ("Fenced", "StoppedForRestart", "StoppedOnRequest")
+"""Reasons of exits that are no failure of the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Cause:
     at: float
     reason: str
     charged: bool  # counts against the no-progress limit
+    exit_code: int | None = None
 
 
 def recover(draft: Draft) -> None:
@@ -184,7 +187,10 @@ def _first_cause(draft: Draft, lost: list[Loss], failed: list[FailedExit]) -> Ca
     last_line = first.exit.stderr_tail.strip().rsplit("\n", 1)[-1][:200]
     if last_line:
         message += f": {last_line}"
-    return Cause("ProcessExited", first.slot, first.node, message, first.exit.at, first.exit.reason, True)
+    reason = first.exit.reason
+    code = 128 + first.exit.signal if first.exit.signal else first.exit.code
+    charged = reason not in STOPPED_FROM_OUTSIDE
+    return Cause("ProcessExited", first.slot, first.node, message, first.exit.at, reason, charged, code)
 
 
 def _reason_to_stop(draft: Draft, cause: Cause, streak: int) -> tuple[str, str] | None:
@@ -195,7 +201,7 @@ def _reason_to_stop(draft: Draft, cause: Cause, streak: int) -> tuple[str, str] 
         return "PythonNotFound", (
             "the image has no python3, which Lockstep's worker needs; use an image with Python 3.8 or newer"
         )
-    if spec.checkpoint is None and cause.kind == "ProcessExited":
+    if spec.checkpoint is None and cause.kind == "ProcessExited" and cause.charged:
         return (
             "ProcessFailed",
             f"{cause.message}; without spec.checkpoint a failing program is not started again",
@@ -223,6 +229,7 @@ def _write_history(draft: Draft, cause: Cause, hopeless: tuple[str, str] | None,
         message=cause.message[:512],
         rank=draft.rank(cause.slot),
         node=cause.node,
+        exit_code=cause.exit_code,
         action=action,
         last_step=step,
         charged=cause.charged,
