@@ -125,7 +125,11 @@ class World:
         return RunSnapshot(
             run=run,
             pods=tuple(pod for pod in self.pods.values() if pod.run_uid == run.uid),
-            reports=dict(self.reports.get(run.uid, {})),
+            reports={
+                # A dead worker's poll lapses soon after its last word.
+                slot: replace(report, polling=self.now - report.received_at <= 2.0)
+                for slot, report in self.reports.get(run.uid, {}).items()
+            },
             nodes=self.nodes,
             leadership=self._leadership(),
             dry_run=self.dry_runs.get(run.uid),
