@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep.controller import protocol
+from lockstep.core.checkpoints import RankView, merge_inventories
+from lockstep.core.resume import ResumeContext, ResumeKind, choose_resume
+from lockstep.core.snapshot import Verdict, WorkerPhase, WorkerReport
 from lockstep.worker import worker
 
 RUN_UID = "run-1"
@@ -140,6 +145,88 @@ def test_no_directory_means_no_checkpoint_but_an_unreadable_one_means_not_knowin
     (tmp_path / RUN_UID).write_text("not a directory")
     with pytest.raises(NotADirectoryError):
         worker.scan_tier("shared", str(tmp_path), RUN_UID)
+
+
+@pytest.fixture
+def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making ready ends all other processes of the node: here that would be children of the tests."""
+    monkeypatch.setattr(worker, "end_other_processes", lambda: "")
+
+
+def node(shared: Path, local: Path) -> worker.Settings:
+    return worker.Settings(
+        operator_url="https://10.0.0.1:1", namespace="team", run="hello", run_uid=RUN_UID, slot=0, incarnation=1,
+        pod_uid="p", command=["x"], scratch=str(local.parent),
+        tiers={
+            "local": worker.Tier("local", str(local), 1.0),
+            "shared": worker.Tier("shared", str(shared), 2.0),
+        },
+    )  # fmt: skip
+
+
+def test_a_survey_makes_the_directories_to_save_in(tmp_path: Path) -> None:
+    local, shared = tmp_path / "local", tmp_path / "shared"
+    assert worker.survey(node(shared, local), 3, 0, 2) == []
+    assert (local / RUN_UID / "a3").is_dir()
+    assert (shared / RUN_UID / "a3").is_dir()
+
+
+@pytest.mark.usefixtures("no_sweep")
+def test_a_rank_that_cannot_see_the_shared_tier_says_so_and_is_not_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local, shared = tmp_path / "local", tmp_path / "shared"
+    commit(step_of(shared, 1, "step-100"))
+    sees = worker.prepare(node(shared, local), 2, 0, 2)
+    real = os.scandir
+
+    def stale(path: Any) -> Any:
+        if str(path).startswith(str(shared)):
+            raise OSError(116, "Stale file handle", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", stale)
+    blind = worker.prepare(node(shared, local), 2, 1, 2)
+    for prepared in (sees, blind):
+        assert prepared.problem == ""
+        assert prepared.port is not None
+        prepared.port.close()
+    (row,) = blind.inventory
+    assert (row["tier"], row["verdict"], row["path"]) == ("shared", "Unknown", str(shared / RUN_UID))
+    assert row["reason"].startswith("Stale file handle")
+    # What the operator makes of it: the checkpoint that the other rank found valid has to wait.
+    reports = {
+        rank: WorkerReport(
+            slot=rank, incarnation=1, pod_uid="p", node=f"gpu-{rank}", phase=WorkerPhase.READY, received_at=0.0,
+            inventory=tuple(msgspec.convert(row, protocol.Checkpoint).report() for row in prepared.inventory),
+        )
+        for rank, prepared in enumerate((sees, blind))
+    }  # fmt: skip
+    candidates = merge_inventories(RankView(nodes=("gpu-0", "gpu-1"), reports=reports), RUN_UID)
+    assert [(found.step, found.verdict) for found in candidates] == [(100, Verdict.UNKNOWN), (0, Verdict.UNKNOWN)]
+    assert candidates[0].reason == "not seen by rank 1 on gpu-1"
+    assert candidates[1].reason.endswith("(rank 1 on gpu-1)")
+    decision = choose_resume(candidates, {}, ResumeContext(attempt=2, world=2, run_uid=RUN_UID, since=0.0), 1.0)
+    assert decision.kind is ResumeKind.WAIT
+
+
+@pytest.mark.usefixtures("no_sweep")
+def test_a_node_whose_own_disk_cannot_be_read_cannot_train(tmp_path: Path) -> None:
+    local = tmp_path / "local"
+    local.mkdir()
+    (local / RUN_UID).write_text("not a directory")
+    prepared = worker.prepare(node(tmp_path / "shared", local), 2, 0, 1)
+    assert prepared.problem.startswith("preparing failed: Not a directory")
+    assert prepared.port is None
+
+
+@pytest.mark.usefixtures("no_sweep")
+def test_a_tier_that_takes_no_writes_is_found_out_before_the_barrier(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    (shared / RUN_UID).mkdir(parents=True)
+    (shared / RUN_UID / "a2").write_text("in the way")
+    prepared = worker.prepare(node(shared, tmp_path / "local"), 2, 0, 1)
+    assert prepared.problem.startswith("preparing failed: File exists")
 
 
 def test_in_the_local_tier_each_shard_is_a_row(tmp_path: Path) -> None:

@@ -32,7 +32,12 @@ FLAGS = ["--nnodes=4", "--node-rank=1", "--nproc-per-node=8", "--master-addr=10.
         (["python3.11", "-u", "-m", "pkg.train"], 0, ["torchrun", *FLAGS, "-m", "pkg.train"]),
         (["/venv/bin/python", "train.py"], 0, ["/venv/bin/torchrun", *FLAGS, "train.py"]),
         (["train.py", "--lr", "1"], 0, ["torchrun", *FLAGS, "train.py", "--lr", "1"]),
+        (["/src/train.py"], 0, ["torchrun", *FLAGS, "/src/train.py"]),
+        (["-m", "pkg.train"], 0, ["torchrun", *FLAGS, "-m", "pkg.train"]),
         (["./train.sh"], 0, ["torchrun", *FLAGS, "--no-python", "./train.sh"]),
+        (["python", "-u", "-O", "t.py"], 0, ["torchrun", *FLAGS, "--no-python", "python", "-u", "-O", "t.py"]),
+        (["/v/python", "-c", "x"], 0, ["/v/torchrun", *FLAGS, "--no-python", "/v/python", "-c", "x"]),
+        (["python"], 0, ["torchrun", *FLAGS, "--no-python", "python"]),
         (["/entry.sh", "-e", "python", "train.py"], 2, ["/entry.sh", "-e", "torchrun", *FLAGS, "train.py"]),
     ],
 )

@@ -343,6 +343,59 @@ def test_the_barrier_brings_the_inventory_and_the_checksums_asked_for(operator: 
         assert [v["verdict"] for v in answer["verified"] if v["path"] == str(path)] == [verdict]
 
 
+def test_a_worker_at_the_barrier_looks_again_at_what_it_could_not_read(
+    operator: FakeOperator, launch: Launch, tmp_path: Path
+) -> None:
+    worker = launch("true")
+    (worker.shared / RUN_UID).write_text("not a directory")
+    (row,) = ready(operator, 2)["inventory"]
+    assert (row["verdict"], row["step"]) == ("Unknown", 0)
+    (worker.shared / RUN_UID).unlink()
+    commit_shared(worker, 1, 10, b"x")
+    again = operator.wait_for(lambda state: state.get("inventory") and state["inventory"][0]["step"] == 10)
+    assert (again["phase"], again["readyFor"], again["inventory"][0]["verdict"]) == ("Ready", 2, "Valid")
+    assert (worker.shared / RUN_UID / "a2").is_dir()
+
+
+def test_a_worker_at_the_barrier_reads_again_what_it_could_not_read(operator: FakeOperator, launch: Launch) -> None:
+    worker = launch("true")
+    (worker.shared / "empty").mkdir()
+    step = commit_shared(worker, 1, 10, b"x" * (worker.shared / "empty").stat().st_size)
+    (step / "weights.bin").rename(step / "away")
+    (worker.shared / "empty").rename(step / "weights.bin")  # of the right size, and not to be read
+    ready(operator, 2)
+    operator.desire("Prepare", 2, verify={"tier": "shared", "path": str(step), "step": 10, "share": 0, "of": 1})
+
+    def read(verdict: str) -> dict[str, Any]:
+        return operator.wait_for(lambda state: [row for row in state["verified"] if row["verdict"] == verdict])
+
+    assert "Is a directory" in read("Unknown")["verified"][0]["reason"]
+    (step / "weights.bin").rmdir()
+    (step / "away").rename(step / "weights.bin")
+    read("Valid")
+
+
+def test_torchrun_is_started_with_the_script_that_the_user_named(
+    operator: FakeOperator, launch: Launch, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    stub = tmp_path / "bin" / "torchrun"
+    stub.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/words\n')
+    stub.chmod(0o755)
+    launch(
+        "train.py", "--resume=$(LOCKSTEP_RESUME_STEP)", LOCKSTEP_LAUNCHER="Torchrun", LOCKSTEP_GPUS="0",
+        LOCKSTEP_LAUNCHER_OPTIONS='{"nprocPerNode": 2, "entrypoint": 0}',
+        PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+    )  # fmt: skip
+    ready(operator, 1)
+    operator.run(1, resume={"tier": "shared", "step": 300, "path": "/shared/step-300"})
+    assert exited(operator, 1)["exit"]["reason"] == "Completed"
+    assert (tmp_path / "words").read_text().split() == [
+        "--nnodes=1", "--node-rank=0", "--nproc-per-node=2", "--master-addr=10.1.0.1", "--master-port=40123",
+        "train.py", "--resume=300",
+    ]  # fmt: skip
+
+
 def test_an_unregistered_worker_registers_again_with_what_it_is_doing(operator: FakeOperator, launch: Launch) -> None:
     launch("sleep", "100")
     ready(operator, 1)

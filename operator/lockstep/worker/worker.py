@@ -22,6 +22,7 @@ import contextlib
 import errno
 import functools
 import http.client
+import itertools
 import json
 import os
 import pickletools
@@ -55,17 +56,11 @@ SWEEP_SECONDS = 20.0
 GPU_RELEASE_SECONDS = 50.0
 GPU_FREE_MIB = 1024
 RETRY_SECONDS = 5.0
+LOOK_AGAIN_SECONDS = 10.0  # at what could not be read while at the barrier
 ORPHAN_SECONDS = 600.0
 STDERR_TAIL_BYTES = 4096
 MAX_PROGRESS_LINE = 8192
 MASTER_PORTS = range(20000, 30000)  # below the ephemeral ports and below the NodePorts
-
-# What steers the worker is not the training code's business.
-PRIVATE_ENVIRONMENT = (
-    "LOCKSTEP_OPERATOR_URL", "LOCKSTEP_SLOT", "LOCKSTEP_INCARNATION", "LOCKSTEP_POD_UID", "LOCKSTEP_HOST_IP",
-    "LOCKSTEP_POD_IP", "LOCKSTEP_LAUNCHER", "LOCKSTEP_LAUNCHER_OPTIONS", "LOCKSTEP_CHECKPOINT_CONFIG",
-    "LOCKSTEP_CHECK_GPUS", "LOCKSTEP_ORPHAN_SECONDS", "LOCKSTEP_SCRATCH", "LOCKSTEP_TOKEN_FILE", "LOCKSTEP_CA_FILE",
-)  # fmt: skip
 
 
 def say(message: str) -> None:
@@ -91,6 +86,19 @@ def write_all(descriptor: int, data: bytes) -> bool:
 # ----------------------------------------------------------------------------
 
 
+LOCAL, SHARED = "local", "shared"
+LOCAL_SKEW = 1.0  # seconds; one machine, one clock
+SHARED_SKEW = 2.0  # times come from the file server, mostly
+
+
+class Tier(NamedTuple):
+    """Where checkpoints of the run are: ``root`` holds a directory per run UID."""
+
+    name: str
+    root: str
+    skew: float  # seconds by which a file may be younger than its commit
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the pod says, fixed for its life. Everything that changes from attempt to attempt comes with START."""
@@ -110,9 +118,7 @@ class Settings:
     launcher: str = "Plain"
     launcher_options: Dict[str, Any] = field(default_factory=dict)
     checkpoint_format: str = "Auto"
-    shared_root: str = ""  # of the run in that tier; empty: the run has no such tier
-    local_root: str = ""
-    shared_skew: float = 2.0
+    tiers: Dict[str, Tier] = field(default_factory=dict)  # by name
     fenced: bool = False  # the run insists on one fixed directory, which two attempts could write to
     scratch: str = "/run/lockstep"
     token_file: str = "/var/run/secrets/lockstep.dev/token"
@@ -123,6 +129,7 @@ class Settings:
     def of(cls, environ: Any, arguments: Sequence[str]) -> Settings:
         """Raises KeyError or ValueError when the pod was not made by Lockstep."""
         checkpoint = json.loads(environ.get("LOCKSTEP_CHECKPOINT_CONFIG") or "{}")
+        skew = {LOCAL: LOCAL_SKEW, SHARED: float(checkpoint.get("sharedClockSkewSeconds", SHARED_SKEW))}
         command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
         if not command:
             raise ValueError("there is no command to run")
@@ -142,10 +149,8 @@ class Settings:
             launcher=environ.get("LOCKSTEP_LAUNCHER") or "Plain",
             launcher_options=json.loads(environ.get("LOCKSTEP_LAUNCHER_OPTIONS") or "{}"),
             checkpoint_format=checkpoint.get("format") or "Auto",
-            shared_root=checkpoint.get("shared") or "",
-            local_root=checkpoint.get("local") or "",
+            tiers={name: Tier(name, checkpoint[name], skew[name]) for name in skew if checkpoint.get(name)},
             fenced=checkpoint.get("layout") == "Shared",
-            shared_skew=float(checkpoint.get("sharedClockSkewSeconds", 2.0)),
             scratch=environ.get("LOCKSTEP_SCRATCH") or "/run/lockstep",
             token_file=environ.get("LOCKSTEP_TOKEN_FILE") or "/var/run/secrets/lockstep.dev/token",
             ca_file=environ.get("LOCKSTEP_CA_FILE")
@@ -167,7 +172,6 @@ NEWEST = 32  # checkpoints looked at per tier
 ENOUGH_VALID = 8  # older ones than the eight newest valid ones are never the best choice
 ALL_FILES = 1024  # up to so many files every rank looks at all of them, beyond at its share
 MAX_MANIFEST_BYTES = 64 << 20
-LOCAL_SKEW = 1.0  # seconds; one machine, one clock
 CHUNK = 4 << 20
 
 _ATTEMPT_NAME = re.compile(r"^a(\d{1,9})$")
@@ -662,8 +666,8 @@ def gpu_problem(settings: Settings) -> str:
         time.sleep(1.0)
 
 
-def storage_problem(settings: Settings) -> str:
-    """Where the worker or the training must write and cannot; empty when all is well."""
+def scratch_problem(settings: Settings) -> str:
+    """Why the worker cannot keep its records; empty when all is well."""
     probe = os.path.join(settings.scratch, ".probe")
     try:
         with open(probe, "wb") as stream:
@@ -673,12 +677,6 @@ def storage_problem(settings: Settings) -> str:
         os.unlink(probe)
     except OSError as error:
         return "the scratch volume is not writable: {}".format(_trouble(error))
-    for tier, root in (("local", settings.local_root), ("shared", settings.shared_root)):
-        existing = root
-        while existing and existing != "/" and not os.path.isdir(existing):
-            existing = os.path.dirname(existing)
-        if existing == "/" or (existing and not os.access(existing, os.R_OK | os.W_OK | os.X_OK)):
-            return "the {} checkpoint tier is not there or not writable: {}".format(tier, root)
     return ""
 
 
@@ -713,28 +711,39 @@ class Prepared(NamedTuple):
 
 def prepare(settings: Settings, attempt: int, rank: int, world: int) -> Prepared:
     """End what is left of earlier attempts, check the node, take inventory, choose a port. Slow: minutes at worst."""
-    inventory: List[Dict[str, Any]] = []
     try:
-        problem = end_other_processes() or gpu_problem(settings) or storage_problem(settings)
+        problem = end_other_processes() or gpu_problem(settings) or scratch_problem(settings)
         if problem:
             return Prepared(attempt, problem, [], None)
-        share, of = (rank, world) if 0 <= rank < world else (0, 1)
-        if settings.local_root:
-            inventory += scan_tier("local", settings.local_root, settings.run_uid, form=settings.checkpoint_format)
-        if settings.shared_root:
-            inventory += scan_tier(
-                "shared", settings.shared_root, settings.run_uid, form=settings.checkpoint_format,
-                share=share, of=of, skew=settings.shared_skew,
-            )  # fmt: skip
-        # Made here, not at the start: a tier that takes no writes is found out before anybody is released.
-        for root in (settings.local_root, settings.shared_root):
-            if root:
-                os.makedirs(attempt_directory(settings, root, attempt), exist_ok=True)
-        return Prepared(attempt, "", inventory, hold_port())
+        return Prepared(attempt, "", survey(settings, attempt, rank, world), hold_port())
     except OSError as error:
         return Prepared(attempt, "preparing failed: {}".format(_trouble(error)), [], None)
     except Exception as error:  # the thread's end: the main thread waits for an answer, whatever happens
         return Prepared(attempt, "preparing failed: {!r}".format(error), [], None)
+
+
+def survey(settings: Settings, attempt: int, rank: int, world: int) -> List[Dict[str, Any]]:
+    """Take inventory of all tiers, and make the directories that the attempt saves in.
+
+    They are made here, not at the start: a tier that takes no writes is found out before anybody is released.
+    A shared tier that cannot be listed is not this node's fault: an UNKNOWN row of step 0 stands for what may be
+    there, and the operator sees that this rank is blind. Raises OSError for all other trouble.
+    """
+    rows: List[Dict[str, Any]] = []
+    for name, root, skew in settings.tiers.values():
+        share, of = (rank, world) if name == SHARED and 0 <= rank < world else (0, 1)
+        try:
+            rows += scan_tier(
+                name, root, settings.run_uid, form=settings.checkpoint_format, share=share, of=of, skew=skew
+            )
+        except OSError as error:
+            if name != SHARED:
+                raise
+            unseen = os.path.join(root, settings.run_uid)
+            rows.append(inventory_row(name, 0, 0, unseen, Finding(UNKNOWN, _trouble(error))))
+        else:
+            os.makedirs(attempt_directory(settings, name, attempt), exist_ok=True)
+    return rows
 
 
 # ----------------------------------------------------------------------------
@@ -773,9 +782,10 @@ class Launch(NamedTuple):
         )  # fmt: skip
 
 
-def attempt_directory(settings: Settings, root: str, attempt: int) -> str:
-    """Where an attempt saves in the tier ``root``; empty without such a tier."""
-    return os.path.join(root, settings.run_uid, "a{}".format(attempt)) if root else ""
+def attempt_directory(settings: Settings, name: str, attempt: int) -> str:
+    """Where an attempt saves in the tier of that name; empty when the run has no such tier."""
+    tier = settings.tiers.get(name)
+    return os.path.join(tier.root, settings.run_uid, "a{}".format(attempt)) if tier else ""
 
 
 def contract_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
@@ -794,8 +804,8 @@ def contract_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
         "LOCKSTEP_MASTER_PORT": str(launch.master_port),
         "LOCKSTEP_RESUME_PATH": launch.resume_path,
         "LOCKSTEP_RESUME_STEP": launch.resume_step,
-        "LOCKSTEP_CHECKPOINT_DIR": attempt_directory(settings, settings.shared_root, launch.attempt),
-        "LOCKSTEP_LOCAL_CHECKPOINT_DIR": attempt_directory(settings, settings.local_root, launch.attempt),
+        "LOCKSTEP_CHECKPOINT_DIR": attempt_directory(settings, SHARED, launch.attempt),
+        "LOCKSTEP_LOCAL_CHECKPOINT_DIR": attempt_directory(settings, LOCAL, launch.attempt),
         "LOCKSTEP_PROGRESS_FILE": os.path.join(scratch, "progress.jsonl"),
     }
 
@@ -839,9 +849,11 @@ def launcher_command(settings: Settings, launch: Launch) -> List[str]:
     directory, program = os.path.split(command[0])
     if re.match(r"python[0-9.]*$", program):
         torchrun[0] = os.path.join(directory, "torchrun")  # that of the interpreter which the user named
-        command = command[1:]
-        while command and command[0] in ("-u", "-B"):  # torchrun starts its processes unbuffered anyway
-            command = command[1:]
+        script = list(itertools.dropwhile("-u".__eq__, command[1:]))
+        if script and (script[0] == "-m" or not script[0].startswith("-")):
+            command = script  # torchrun starts the interpreter itself, with -u
+        else:
+            torchrun.append("--no-python")  # it would lose the interpreter's other options
     elif not program.endswith(".py") and program != "-m":
         torchrun.append("--no-python")
     return [*head, *torchrun, *command]
@@ -998,29 +1010,28 @@ class CheckpointWatch(threading.Thread):
         while not ended:
             ended = self._ended.wait(self._interval)
             rows = []
-            for tier, root in (("local", self._settings.local_root), ("shared", self._settings.shared_root)):
+            for tier in self._settings.tiers.values():
                 with contextlib.suppress(OSError):  # the next look, or the inventory, will say
-                    rows += self._news(tier, root) if root else []
+                    rows += self._news(tier)
             if rows:
                 self._tell(rows)
 
-    def _news(self, tier: str, root: str) -> List[Dict[str, Any]]:
+    def _news(self, tier: Tier) -> List[Dict[str, Any]]:
         settings, launch = self._settings, self._launch
-        skew = settings.shared_skew if tier == "shared" else LOCAL_SKEW
         rows = []
-        directory = attempt_directory(settings, root, launch.attempt)
+        directory = attempt_directory(settings, tier.name, launch.attempt)
         for step, attempt, path in sorted(attempt_steps(directory, launch.attempt), reverse=True)[:NEWEST]:
-            for shard in shards(path, tier):
+            for shard in shards(path, tier.name):
                 mark = commit_mark(shard)
                 if mark is None or self._told.get(shard) == mark:
                     continue
                 finding = examine(
                     shard, form=settings.checkpoint_format, run_uid=settings.run_uid, step=step,
-                    share=launch.rank, of=launch.world, skew=skew,
+                    share=launch.rank, of=launch.world, skew=tier.skew,
                 )  # fmt: skip
                 self._told[shard] = mark
                 if finding is not None:
-                    rows.append(inventory_row(tier, step, attempt, shard, finding))
+                    rows.append(inventory_row(tier.name, step, attempt, shard, finding))
         return rows
 
 
@@ -1295,6 +1306,13 @@ class NewCheckpoints(NamedTuple):
     rows: List[Dict[str, Any]]
 
 
+class Surveyed(NamedTuple):
+    """What a worker at the barrier of ``attempt`` saw when it looked again."""
+
+    attempt: int
+    inventory: List[Dict[str, Any]]
+
+
 class Verified(NamedTuple):
     """The result of reading a checkpoint's bytes."""
 
@@ -1318,6 +1336,7 @@ class Worker:
         self.start: Optional[Dict[str, Any]] = None
         self.exit: Optional[Dict[str, Any]] = None
         self.progress: Optional[Dict[str, Any]] = None
+        self.inventory: List[Dict[str, Any]] = []  # as registered
         self.fresh: List[Dict[str, Any]] = []  # checkpoints not told of yet
         self.verified: Dict[Tuple[Any, ...], Dict[str, Any]] = {}
         self.desired: Dict[str, Any] = {"phase": "Hold"}
@@ -1326,7 +1345,7 @@ class Worker:
         self.watch: Optional[CheckpointWatch] = None
         self.port: Optional[socket.socket] = None
         self.preparing = False  # a thread is at it
-        self.prepare_after = 0.0  # monotonic
+        self.prepare_after = self.look_after = self.verify_after = 0.0  # monotonic
         self.verifying: Tuple[Any, ...] = ()  # read by the verifying thread: any other value interrupts it
         self.memory_kills = 0
         self.terminating = False
@@ -1359,7 +1378,14 @@ class Worker:
             self._take_prepared(event)
         elif isinstance(event, NewCheckpoints):
             self.fresh = (self.fresh + event.rows)[-NEWEST:]
+        elif isinstance(event, Surveyed):
+            self.preparing, self.look_after = False, time.monotonic() + LOOK_AGAIN_SECONDS
+            if event.attempt == self.ready_for and event.inventory != self.inventory:
+                self._register(event.inventory)
         elif isinstance(event, Verified):
+            self.verify_after = time.monotonic() + LOOK_AGAIN_SECONDS
+            if self.verifying == event.request:
+                self.verifying = ()
             self.verified[event.request] = {
                 "tier": event.request[0], "path": event.request[1],
                 "verdict": event.verdict, "reason": event.reason[:256],
@@ -1394,7 +1420,8 @@ class Worker:
         if self._prepares(prepared.attempt) and not self.child and not prepared.problem:
             self.problem, self.port = "", prepared.port
             self.ready_for, self.phase = prepared.attempt, READY
-            self.link.register(prepared.inventory)
+            self.look_after = time.monotonic() + LOOK_AGAIN_SECONDS
+            self._register(prepared.inventory)
             return
         if prepared.port is not None:
             prepared.port.close()
@@ -1403,6 +1430,10 @@ class Worker:
                 say("not ready: {}".format(prepared.problem))
             self.problem = prepared.problem
             self.prepare_after = time.monotonic() + RETRY_SECONDS
+
+    def _register(self, inventory: List[Dict[str, Any]]) -> None:
+        self.inventory = inventory
+        self.link.register(inventory)
 
     def _reap(self) -> None:
         while True:
@@ -1450,11 +1481,28 @@ class Worker:
                 self.problem = "attempt {} has already run here".format(attempt)
         elif self.ready_for == attempt:
             self._verify(desired)
+            self._look_again(desired)
         elif not self.preparing and time.monotonic() >= self.prepare_after:
             self.phase, self.ready_for, self.preparing = PREPARING, 0, True
             self.verified = {}
             rank, world = desired.get("rank", -1), desired.get("worldSize", 0)
             self._in_thread(lambda: prepare(self.settings, attempt, rank, world))
+
+    def _look_again(self, desired: Dict[str, Any]) -> None:
+        """The operator waits a bounded time for what could not be read: tell it as soon as it can be."""
+        unsure = any(row["verdict"] == UNKNOWN for row in self.inventory)
+        if not unsure or self.preparing or time.monotonic() < self.look_after:
+            return
+        self.preparing = True
+        attempt, rank, world = self.ready_for, desired.get("rank", -1), desired.get("worldSize", 0)
+
+        def look() -> Surveyed:
+            try:
+                return Surveyed(attempt, survey(self.settings, attempt, rank, world))
+            except Exception:  # the thread's end, as above; the next look may tell more
+                return Surveyed(attempt, self.inventory)
+
+        self._in_thread(look)
 
     def _verify(self, desired: Dict[str, Any]) -> None:
         wanted = desired.get("verify")
@@ -1462,7 +1510,10 @@ class Worker:
             self.verifying = ()
             return
         request = (wanted["tier"], wanted["path"], wanted["share"], wanted["of"])
-        if request in self.verified or self.verifying == request:
+        known = self.verified.get(request)
+        if self.verifying == request or (known and known["verdict"] != UNKNOWN):
+            return
+        if known and time.monotonic() < self.verify_after:
             return
         self.verifying = request
         local = wanted["tier"] == "local"  # there each rank reads all of its own shard
@@ -1474,7 +1525,7 @@ class Worker:
             try:
                 verdict, reason = verify_checkpoint(
                     directory, share, of, form=self.settings.checkpoint_format, run_uid=self.settings.run_uid,
-                    skew=LOCAL_SKEW if local else self.settings.shared_skew,
+                    skew=self.settings.tiers[wanted["tier"]].skew,
                     interrupted=lambda: self.verifying != request,
                 )  # fmt: skip
             except InterruptedCheckError:
@@ -1554,7 +1605,8 @@ class Worker:
         self._release_port()
         try:
             self._make_scratch(launch, contract)
-            environment = {key: value for key, value in os.environ.items() if key not in PRIVATE_ENVIRONMENT}
+            # What steers the worker is not the training code's business; users cannot set variables of this name.
+            environment = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}
             environment.update(contract, **launcher_environment(self.settings, launch))
             command = [expand(argument, environment) for argument in launcher_command(self.settings, launch)]
             self.child = Child(launch.attempt, command, environment)
