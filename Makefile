@@ -37,9 +37,12 @@ lint: setup ## ruff, mypy --strict, import contracts, generated files
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	$(RUN) -m lockstep.api.crdgen --check
+	$(RUN) docs/figures.py --check
 
 generate: setup ## Write crds/ and the generated docs
 	$(RUN) -m lockstep.api.crdgen
+	$(RUN) -m lockstep.controller.metrics > docs/metrics.md
+	$(RUN) docs/figures.py
 
 cluster-up: build ## Start the local cluster
 	@$(RUN) -m localcluster up --state $(STATE)

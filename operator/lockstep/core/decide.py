@@ -56,6 +56,7 @@ def _look_on(draft: Draft) -> Plan:
 
 
 def _1_let_go_of_the_deleted(draft: Draft) -> bool:
+    """Its pods go at once; their nodes stay booked until they are gone."""
     if draft.run.deleting:
         draft.delete_live_pods("the run is being deleted")
     return draft.run.deleting
@@ -75,6 +76,7 @@ def _2_leave_the_finished_alone(draft: Draft) -> bool:
 
 
 def _3_hold_when_status_is_behind(draft: Draft) -> bool:
+    """Never delete on missing knowledge: status is rebuilt, or a person is asked."""
     return hold_or_rebuild(draft)
 
 
@@ -146,6 +148,7 @@ def _7_see_who_is_done(draft: Draft) -> bool:
 
 
 def _8_recover(draft: Draft) -> bool:
+    """What was lost, by the earliest evidence; the smallest remedy that mends it."""
     recover(draft)
     return draft.phase is Phase.STOPPING
 
@@ -162,6 +165,7 @@ def _9_gather_the_gang(draft: Draft) -> bool:
 
 
 def _10_follow_the_training(draft: Draft) -> bool:
+    """Steps, loss and newest checkpoints into status, now and then."""
     if draft.phase is Phase.RUNNING:
         record_progress(draft, at_once=False)
     return False

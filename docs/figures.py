@@ -1,0 +1,72 @@
+"""Draws the figures of docs/architecture.md that the code's own tables hold.
+
+A figure stands between ``<!-- figure: NAME -->`` and ``<!-- end -->``; everything else on the page is prose.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from lockstep.core.decide import STEPS
+from lockstep.core.lifecycle import TRANSITIONS, Phase
+
+PAGE = Path(__file__).with_name("architecture.md")
+
+
+def lifecycle() -> str:
+    """The phases of a run as a Mermaid diagram."""
+    lines = ["stateDiagram-v2", f"    [*] --> {Phase.PENDING}"]
+    lines += [f"    {before} --> {after}: {_label(why)}" for before, why, after in TRANSITIONS]
+    lines.append(f"    {Phase.FINISHED} --> [*]")
+    return _fenced(lines)
+
+
+def steps() -> str:
+    """The steps of ``decide`` in their order."""
+    rows = ["| Step | |", "|---|---|"]
+    for step in STEPS:
+        number, _, words = step.__name__.removeprefix("_").partition("_")
+        meaning = " ".join((step.__doc__ or "").split())
+        rows.append(f"| {number}. {words.replace('_', ' ')} | {meaning} |")
+    return "\n".join(rows)
+
+
+FIGURES: Mapping[str, Callable[[], str]] = {"lifecycle": lifecycle, "steps": steps}
+
+
+def drawn(page: str) -> str:
+    """``page`` with every figure drawn anew. Raises KeyError for a figure that nobody can draw."""
+    pattern = re.compile(r"(<!-- figure: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+    return pattern.sub(lambda found: found[1] + FIGURES[found[2]]() + "\n" + found[3], page)
+
+
+def main() -> int:
+    """Draw, or with --check say whether the page is as it would be drawn."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, fail when the page differs")
+    check = parser.parse_args().check
+    before = PAGE.read_text(encoding="utf-8")
+    after = drawn(before)
+    if before == after:
+        return 0
+    if check:
+        print("docs/architecture.md is stale: run `make generate`")
+        return 1
+    PAGE.write_text(after, encoding="utf-8")
+    print("wrote docs/architecture.md")
+    return 0
+
+
+def _label(words: str) -> str:
+    """Mermaid ends a label at a second colon."""
+    return words.replace(": true", " is true").replace(": false", " is false").replace(":", ",")
+
+
+def _fenced(lines: list[str]) -> str:
+    return "\n".join(["```mermaid", *lines, "```"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""docs/architecture.md against the code that it draws and names."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def figures() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("figures", ROOT / "docs" / "figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_figures_are_those_that_the_code_draws(figures: ModuleType) -> None:
+    assert figures.drawn(PAGE) == PAGE, "run: make generate"
+
+
+def test_every_figure_is_on_the_page(figures: ModuleType) -> None:
+    assert set(re.findall(r"<!-- figure: (\w+) -->", PAGE)) == set(figures.FIGURES)
+
+
+def test_modules_that_the_page_names_exist() -> None:
+    for name in set(re.findall(r"`((?:core|controller|worker|api|cli)/[\w/]+\.py)`", PAGE)):
+        assert (ROOT / "operator" / "lockstep" / name).is_file(), name
