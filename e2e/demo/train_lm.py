@@ -238,6 +238,8 @@ def join_gang(environ: Mapping[str, str]) -> None:
         coordinator,
         int(environ["JAX_NUM_PROCESSES"]),
         rank,
+        # Lockstep has said it all; JAX would look for a Kubernetes job of its own kind.
+        cluster_detection_method="deactivate",
         coordinator_bind_address=coordinator if rank == 0 else None,
         initialization_timeout=120,
         heartbeat_timeout_seconds=20,
