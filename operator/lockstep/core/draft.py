@@ -1,5 +1,6 @@
 """A Plan in the making: the snapshot of one run, and what the steps of ``decide`` have changed so far."""
 
+from functools import cached_property
 from typing import Any
 
 from lockstep.api.run_spec import TrainingRunSpec
@@ -55,12 +56,12 @@ class Draft:
         """The phase of the status as changed so far."""
         return phase_of(self.status, self.run.spec is not None and self.run.spec.suspend)
 
-    @property
+    @cached_property
     def heartbeat(self) -> float:
         """Seconds between two reports of a worker."""
         return self.tunables.heartbeat_seconds(self.snapshot.leadership.workers)
 
-    @property
+    @cached_property
     def silent_after(self) -> float:
         """Seconds without a report after which a worker is silent."""
         return self.tunables.silent_after(self.snapshot.leadership.workers)
@@ -96,7 +97,7 @@ class Draft:
             if not pod.is_terminal:
                 self.delete(pod, reason)
 
-    @property
+    @cached_property
     def live_pods(self) -> tuple[PodView, ...]:
         """Pods that still hold their node, Terminating included."""
         return tuple(pod for pod in self.snapshot.pods if not pod.is_terminal)
@@ -104,7 +105,7 @@ class Draft:
     def pod(self, slot: int) -> PodView | None:
         """The pod of the slot's current incarnation."""
         wanted = self.status.assignment.incarnations[slot]
-        return next((p for p in self._pods_by_slot().get(slot, ()) if p.incarnation == wanted), None)
+        return next((p for p in self._pods_by_slot.get(slot, ()) if p.incarnation == wanted), None)
 
     def report(self, slot: int) -> WorkerReport | None:
         """The latest word of the slot's current incarnation: of the pod that is there, if there is one."""
@@ -165,11 +166,9 @@ class Draft:
             admission_changed=self.admission_changed,
         )
 
+    @cached_property
     def _pods_by_slot(self) -> dict[int, list[PodView]]:
-        cached: dict[int, list[PodView]] | None = getattr(self, "_by_slot", None)
-        if cached is None:
-            cached = {}
-            for pod in self.snapshot.pods:
-                cached.setdefault(pod.slot, []).append(pod)
-            self._by_slot = cached
-        return cached
+        found: dict[int, list[PodView]] = {}
+        for pod in self.snapshot.pods:
+            found.setdefault(pod.slot, []).append(pod)
+        return found

@@ -47,23 +47,28 @@ def _regression(draft: Draft) -> str | None:
     """How the status is behind, in words; None when it is not."""
     status = draft.status
     assignment = status.assignment
-    for pod in draft.live_pods:
-        if pod.owner_uid != draft.run.uid:
-            continue
-        if not slots.is_held(assignment):
-            return f"pod {pod.name} runs, but status knows of no assignment"
-        if pod.slot >= len(assignment.nodes):
+    own = [pod for pod in draft.snapshot.pods if pod.owner_uid == draft.run.uid]
+    if own and not status.attempt:
+        return f"pod {own[0].name} exists, but status knows of no attempt"
+    live = {pod.uid: pod for pod in own if not pod.is_terminal}
+    for pod in live.values():
+        # The incarnations that were used outlive the nodes: pods of a gang that was given up are no riddle.
+        if pod.slot >= len(assignment.incarnations):
             return f"pod {pod.name} runs in a slot that status does not know"
         if pod.incarnation > assignment.incarnations[pod.slot]:
             return f"pod {pod.name} is newer than incarnation {assignment.incarnations[pod.slot]} in status"
-        if pod.incarnation == assignment.incarnations[pod.slot] and pod.node != assignment.nodes[pod.slot]:
+        if pod.incarnation < assignment.incarnations[pod.slot] or pod.slot >= len(assignment.nodes):
+            continue
+        if pod.node != assignment.nodes[pod.slot]:
             return f"pod {pod.name} is on {pod.node}, but status has slot {pod.slot} elsewhere"
     known = status.start.attempt if status.start is not None else 0
     for slot, report in draft.snapshot.reports.items():
-        if not any(pod.uid == report.pod_uid for pod in draft.live_pods):
+        spoken = live.get(report.pod_uid)
+        if spoken is None:
             continue
+        given_up = spoken.deleting or spoken.incarnation < assignment.incarnations[spoken.slot]
         started = report.start.attempt if report.start is not None else 0
-        if started > known:
+        if started > known and not given_up:
             return f"the worker of slot {slot} was started with attempt {started}, but status knows {known}"
         if _shown_attempt(report) > status.attempt:
             return f"the worker of slot {slot} is at attempt {_shown_attempt(report)}, but status at {status.attempt}"
@@ -82,6 +87,8 @@ def _ambiguity(draft: Draft, newest: dict[int, PodView]) -> str | None:
     """Why the pods and reports do not say unambiguously what runs."""
     if draft.run.spec is None:
         return "the spec cannot be read"
+    if not newest:
+        return "its pods have ended, and whether the run had is not known; delete the run, or restore its status"
     missing = [slot for slot in range(draft.run.spec.nodes) if slot not in newest]
     if missing:
         return f"slots {missing[:5]} have no pod; delete the run, or restore its status"
@@ -103,12 +110,10 @@ def _ambiguity(draft: Draft, newest: dict[int, PodView]) -> str | None:
 def _rebuild(draft: Draft, newest: dict[int, PodView]) -> None:
     order = sorted(newest)
     seen = draft.status.assignment
+    known = seen.incarnations
+    before = [max(newest[slot].incarnation, known[slot] if slot < len(known) else 0) - 1 for slot in order]
     base = seen.model_copy(
-        update={
-            "nodes": (),
-            "incarnations": tuple(newest[slot].incarnation - 1 for slot in order),
-            "rank_to_slot": (),
-        }
+        update={"nodes": (), "incarnations": (*before, *known[len(order) :]), "rank_to_slot": ()},
     )
     assignment = slots.assigned(base, [newest[slot].node for slot in order])
     reports = _reports_of(draft, newest)
