@@ -84,7 +84,7 @@ def _4_refuse_what_cannot_run(draft: Draft) -> bool:
     """Accepted: the spec parses, makes sense, and the API server would take its pod."""
     if draft.run.spec is None:
         draft.condition("Accepted", False, "InvalidSpec", draft.run.spec_error)
-        return draft.phase in (Phase.PENDING, Phase.SUSPENDED)
+        return True  # a gang that runs goes on, and waits for a spec that can be read
     if draft.phase not in (Phase.PENDING, Phase.SUSPENDED):
         draft.condition("Accepted", True, "Accepted", "the spec is valid")
         return False
@@ -129,7 +129,10 @@ def _5_obey_requests(draft: Draft) -> bool:
 
 def _6_wait_for_admission(draft: Draft) -> bool:
     """Nodes are given by the admission pass alone, which sees all runs at once."""
-    return draft.phase in (Phase.PENDING, Phase.SUSPENDED)
+    if draft.phase not in (Phase.PENDING, Phase.SUSPENDED):
+        return False
+    draft.delete_live_pods("its gang was given up")  # creations whose answers came late
+    return True
 
 
 def _7_see_who_is_done(draft: Draft) -> bool:
@@ -139,11 +142,12 @@ def _7_see_who_is_done(draft: Draft) -> bool:
     done = succeeded_ranks(draft)
     if done:
         draft.update(exits=ExitsStatus(attempt=draft.status.attempt, succeeded=format_ranges(done)))
-    if len(done) < draft.spec.nodes:
+    ranks = len(draft.status.assignment.nodes)
+    if len(done) < ranks:
         return False
     draft.amend_attempt(draft.status.attempt, ended_at=draft.stamp, cause="Succeeded", action="Finish")
     record_progress(draft, at_once=True)
-    finish(draft, True, "AllRanksSucceeded", f"all {draft.spec.nodes} ranks ended with code 0")
+    finish(draft, True, "AllRanksSucceeded", f"all {ranks} ranks ended with code 0")
     return True
 
 
@@ -160,7 +164,8 @@ def _9_gather_the_gang(draft: Draft) -> bool:
         enforce_deadlines(draft, reached)
         if draft.status.stop is None:
             gather(draft, reached)
-    desire_pods(draft)
+    if draft.status.stop is None:
+        desire_pods(draft)
     return False
 
 

@@ -4,10 +4,12 @@ from lockstep.api.run_status import StopStatus
 from lockstep.core import assignment as slots
 from lockstep.core.budget import backoff
 from lockstep.core.draft import Draft
+from lockstep.core.evidence import losses
+from lockstep.core.leftovers import holds_up
 from lockstep.core.snapshot import WorkerPhase
 
 SUSPENDED, CANCELLED, REQUEUED = "Suspended", "Cancelled", "Requeued"
-_AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY)
+_AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
 
 
 def begin_stop(draft: Draft, reason: str, message: str) -> None:
@@ -22,7 +24,7 @@ def carry_out_stop(draft: Draft) -> None:
     """Wait for the ranks to end, at most until the deadline; then finish, or delete the pods and release."""
     stop = draft.status.stop
     assert stop is not None
-    if stop.reason == SUSPENDED and draft.spec.cancel:
+    if stop.reason in (SUSPENDED, REQUEUED) and draft.spec.cancel:
         draft.update(stop=stop.model_copy(update={"reason": CANCELLED, "message": "cancel: true"}))
         stop = draft.status.stop
         assert stop is not None
@@ -32,7 +34,7 @@ def carry_out_stop(draft: Draft) -> None:
     _end_history(draft, stop.reason, stop.message)
     if stop.reason in (SUSPENDED, REQUEUED):
         draft.delete_live_pods(stop.reason)
-        if not draft.live_pods:
+        if not any(holds_up(pod, draft.snapshot.nodes) for pod in draft.live_pods):
             _release(draft, requeued=stop.reason == REQUEUED)
         return
     finish(draft, False, stop.reason, stop.message)
@@ -48,12 +50,15 @@ def finish(draft: Draft, succeeded: bool, reason: str, message: str) -> None:
 
 
 def _ranks_have_ended(draft: Draft) -> bool:
-    """No worker of a live pod still has a child."""
-    for pod in draft.live_pods:
-        report = draft.snapshot.reports.get(pod.slot)
-        if pod.started_at is None:
+    """No rank still has a process, as far as anybody is left to say so."""
+    lost = {loss.slot for loss in losses(draft)}
+    for slot in draft.slot_range():
+        pod, report = draft.pod(slot), draft.report(slot)
+        if slot in lost or pod is None or pod.started_at is None:
             continue
-        if report is None or report.incarnation != pod.incarnation or report.phase not in _AT_REST:
+        if report is None and draft.status.start is not None:
+            return False
+        if report is not None and report.phase not in _AT_REST:
             return False
     return True
 

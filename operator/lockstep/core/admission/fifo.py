@@ -14,6 +14,7 @@ from lockstep.core import gang
 from lockstep.core.admission.holds import hold_of, mode_words, queue_spec
 from lockstep.core.admission.ledger import Ledger
 from lockstep.core.conditions import find, is_true
+from lockstep.core.leftovers import holds_up
 from lockstep.core.placement import Cluster, Placed, Unplaceable, place
 from lockstep.core.plan import ClusterPlan, EnsureConfigMap, Event, StatusWrite
 from lockstep.core.requirement import avoided_nodes, requirement_of, resolve
@@ -190,7 +191,7 @@ class _Pass:
             entry.status = entry.status.model_copy(update={"queue": queue})
 
     def _hold(self, entry: _Entry) -> _Wait | None:
-        live = any(not pod.is_terminal for pod in self._pods.get(entry.run.uid, ()))
+        live = any(holds_up(pod, self._snapshot.nodes) for pod in self._pods.get(entry.run.uid, ()))
         hold = hold_of(entry.run, self._snapshot, self._tunables, self._now, has_live_pods=live)
         if hold is None:
             return None
@@ -304,6 +305,8 @@ def _lacks_nodes(run: RunView) -> bool:
 def _is_pending(run: RunView) -> bool:
     """The run is accepted as it is now, wants nodes and has none."""
     if run.spec is None or run.spec.suspend or run.spec.cancel or run.deleting or _is_ending(run):
+        return False
+    if is_true(run.status, "StateRegression"):
         return False
     accepted = find(run.status, "Accepted")
     if accepted is None or accepted.status != "True" or accepted.observed_generation != run.generation:

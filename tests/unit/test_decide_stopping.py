@@ -1,0 +1,157 @@
+"""Suspend, cancel, requeue and give up: in every phase, and with nodes that never answer again."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.core.conditions import find, is_true
+from lockstep.core.decide import decide
+from lockstep.core.lifecycle import Phase, phase_of
+from lockstep.core.ranges import parse_ranges
+from lockstep.core.snapshot import PodPhase, WorkerPhase
+from support.world import World, node, spec
+
+
+def world(nodes: int) -> World:
+    return World({f"n{i}": node(f"n{i}") for i in range(nodes)})
+
+
+def running(nodes: int = 2, spare: int = 0) -> World:
+    w = world(nodes + spare)
+    w.apply("one", spec(nodes))
+    w.settle()
+    assert phase(w) is Phase.RUNNING
+    return w
+
+
+def phase(w: World, run: str = "one") -> Phase:
+    view = w.runs[run]
+    return phase_of(view.status, view.spec is not None and view.spec.suspend)
+
+
+def lose(w: World, name: str) -> None:
+    w.lose_node(name)
+    w.node_not_ready(name)
+
+
+@pytest.mark.parametrize("change", [{"suspend": True}, {"cancel": True}])
+def test_a_gang_that_has_not_started_is_stopped_without_waiting_for_anybody(change: dict[str, bool]) -> None:
+    w = world(2)
+    w.apply("one", spec(2))
+    w.directives_reach = 1
+    w.settle()
+    stuck = w.worker("one", 1)
+    assert stuck is not None
+    assert (phase(w), stuck.phase) == (Phase.LAUNCHING, WorkerPhase.PREPARING)
+    w.apply("one", spec(2, **change))
+    w.settle()
+    assert phase(w) in (Phase.SUSPENDED, Phase.FINISHED)
+
+
+def test_a_gang_with_a_pod_stuck_on_a_dead_node_gives_its_nodes_back_when_it_is_suspended() -> None:
+    w = running()
+    w.apply("one", spec(2, suspend=True))
+    lose(w, "n1")
+    w.pass_time(400, step=20)
+    assert phase(w) is Phase.SUSPENDED
+    assert [pod.node for pod in w.pods.values()] == ["n1"]
+    assert not is_true(w.status("one"), "StateRegression")
+
+
+def test_a_gang_whose_lost_node_is_never_replaced_queues_again_and_starts_when_there_is_room() -> None:
+    w = running()
+    w.train("one", 5)
+    lose(w, "n1")
+    w.pass_time(700, step=20)
+    assert phase(w) is Phase.PENDING
+    # The dead node's pod is still there, and its node is nobody's.
+    assert [pod.node for pod in w.pods.values()] == ["n1"]
+    w.nodes["n2"] = node("n2")
+    w.pass_time(60, step=10)
+    assert phase(w) is Phase.RUNNING
+    assert set(w.status("one").assignment.nodes) == {"n0", "n2"}
+
+
+def test_the_worker_of_an_earlier_assignment_that_comes_back_disturbs_nobody() -> None:
+    w = running()
+    lose(w, "n1")
+    lost = w.reports["uid-one"][1]
+    w.pass_time(700, step=20)
+    assert phase(w) is Phase.PENDING
+    w.reports["uid-one"][1] = replace(lost, received_at=w.now)  # cut off, not dead
+    w.reconcile("one")
+    w.reconcile("one")
+    assert not is_true(w.status("one"), "StateRegression")
+
+
+def test_a_pod_whose_creation_was_answered_too_late_is_deleted_and_not_taken_for_a_gang() -> None:
+    w = running()
+    late = next(iter(w.pods.values()))
+    w.apply("one", spec(2, suspend=True))
+    w.settle()
+    assert phase(w) is Phase.SUSPENDED
+    w.pods[late.name] = replace(late, uid="late", bound=False, phase=PodPhase.PENDING, started_at=None)
+    w.reports.clear()
+    w.settle()
+    assert not w.pods
+    assert not is_true(w.status("one"), "StateRegression")
+
+
+def test_a_smaller_gang_is_not_held_up_by_a_stuck_pod_of_a_slot_it_no_longer_has() -> None:
+    w = running(3, spare=1)
+    w.apply("one", spec(2, suspend=True))
+    lose(w, "n2")
+    w.pass_time(400, step=20)
+    assert phase(w) is Phase.SUSPENDED
+    w.apply("one", spec(2))
+    w.pass_time(5)
+    assert phase(w) is Phase.RUNNING
+    assert len(w.status("one").assignment.nodes) == 2
+
+
+def test_a_run_succeeds_when_every_rank_of_its_gang_has_and_not_when_as_many_as_the_spec_says_now() -> None:
+    w = running(2)
+    w.runs["one"] = replace(w.runs["one"], spec=spec(1))
+    w.exit_child("one", 0, 0)
+    w.settle()
+    assert phase(w) is Phase.RUNNING
+    assert parse_ranges(w.status("one").exits.succeeded) == {0}
+
+
+def test_a_spec_that_cannot_be_read_any_more_leaves_the_gang_alone_and_is_said() -> None:
+    w = running()
+    w.runs["one"] = replace(w.runs["one"], spec=None, spec_error="spec.nodes: Field required")
+    plan = w.reconcile("one")
+    assert (plan.deletes, plan.creates) == ((), ())
+    accepted = find(w.status("one"), "Accepted")
+    assert accepted is not None
+    assert accepted.status == "False"
+    assert phase(w) is Phase.RUNNING
+    assert plan.directive is not None
+
+
+@pytest.mark.parametrize("attempt_known", [True, False])
+def test_a_wiped_status_of_a_run_whose_pods_have_ended_starts_nothing(attempt_known: bool) -> None:
+    w = running()
+    w.train("one", 5)
+    for rank in (0, 1):
+        w.exit_child("one", rank, 0)
+    w.settle()
+    assert phase(w) is Phase.FINISHED
+    w.wipe_status("one")
+    if not attempt_known:
+        w.crash()
+    w.settle()
+    assert is_true(w.status("one"), "StateRegression")
+    assert len(w.pods) == 2
+
+
+def test_nothing_is_made_in_the_moment_a_launch_is_given_up() -> None:
+    w = running()
+    lose(w, "n1")
+    w.pass_time(20, step=5)
+    w.now += 700
+    plan = decide(w.snapshot("one"), w.tunables, w.now)
+    assert plan.status is not None
+    assert plan.status.stop is not None
+    assert not plan.creates
