@@ -1,0 +1,55 @@
+"""docs/configuration.md against the model of the configuration."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from lockstep.controller.config import BreakerConfig, DeadlineConfig, OperatorConfig, load
+
+PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+IN_WORDS = {"identity", "topologyLevels", "gpuTypes", "priorityClass"}
+"""Fields whose default the page says in words."""
+
+
+def section(title: str) -> str:
+    start = PAGE.index(title)
+    end = PAGE.find("\n## ", start + 1)
+    return PAGE[start : end if end > 0 else None]
+
+
+def documented(part: str) -> dict[str, str]:
+    """Field and default of every row of the table in a section."""
+    found: dict[str, str] = {}
+    for fields, default in re.findall(r"^\| (`[^|]+) \|([^|]*)\|", part, re.MULTILINE):
+        names, defaults = re.findall(r"`(\w+)`", fields), re.findall(r"`([^`]*)`", default)
+        found |= dict(zip(names, defaults or [""] * len(names), strict=True))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("title", "model"),
+    [
+        ("# The operator's configuration", OperatorConfig),
+        ("## deadlines", DeadlineConfig),
+        ("## breaker", BreakerConfig),
+    ],
+)
+def test_every_field_is_documented_with_its_default(title: str, model: type[BaseModel]) -> None:
+    rows = documented(section(title))
+    defaults = {str(field.alias): field.default for field in model.model_fields.values()}
+    nested = {name for name, default in defaults.items() if isinstance(default, BaseModel)}
+    assert set(rows) == set(defaults) - nested
+    for name in set(rows) - IN_WORDS:
+        default = defaults[name]
+        assert yaml.safe_load(rows[name]) == (list(default) if isinstance(default, tuple) else default), name
+
+
+def test_the_example_is_a_configuration(tmp_path: Path) -> None:
+    example = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert example is not None
+    file = tmp_path / "config.yaml"
+    file.write_text(example[1])
+    assert load(str(file), {}).local_storage == {"nvme": "/mnt/nvme/lockstep"}
