@@ -202,13 +202,15 @@ class _Pass:
     def _try(self, entry: _Entry, running: int) -> _Wait | None:
         """Admit the run, or say why not."""
         queue = entry.spec.queue
+        placed = self._place(entry, entry.spec.nodes)
+        if isinstance(placed, Unplaceable) and placed.hopeless:
+            # What an idle cluster could not hold either would block its queue for ever.
+            return _Wait("Placement", placed.message, booked=len(self._booked))
         most = queue_spec(self._snapshot, queue).limits.max_running_runs
         if most is not None and running >= most:
             return _Wait("RunningRunsLimit", f"queue {queue} lets at most {most} runs hold nodes")
-        placed = self._place(entry, entry.spec.nodes)
         if isinstance(placed, Unplaceable):
-            # What an idle cluster could not hold either would block its queue for ever.
-            return _Wait("Placement" if placed.hopeless else "Resources", placed.message, booked=len(self._booked))
+            return _Wait("Resources", placed.message, booked=len(self._booked))
         before = entry.status.assignment.model_copy(update={"incarnations": self._seen_incarnations(entry)})
         resolved = resolve(entry.run, self._cluster, placed.nodes, placed.gpu_type)
         entry.status = entry.status.model_copy(
