@@ -21,7 +21,7 @@ NAMESPACE = "lockstep-demo"
 NAME = "tom-sawyer"
 CLAIM = "checkpoints"
 VICTIM_RANK = 2
-STEPS_PAST_CHECKPOINT = range(6, 16)
+STEPS_PAST_CHECKPOINT = range(5, 13)
 """When the failure comes: so long after a save that it costs visible work, and well before the next, which could
 still be committed."""
 FINISH_SECONDS = 600.0
@@ -71,12 +71,17 @@ class Story:
         for line in told(self._before, run.status, self._racks):
             self._say(line)
         self._before = run.status
-        if not self._victim and self._is_time_to_break(run.status):
+        if not self._victim and self._is_time_to_break(run):
             self._break(run)
 
-    def _is_time_to_break(self, status: TrainingRunStatus) -> bool:
-        saved = max((candidate.step for candidate in status.checkpoint.latest), default=0)
-        return status.attempt == 1 and saved > 0 and status.progress.step - saved in STEPS_PAST_CHECKPOINT
+    def _is_time_to_break(self, run: RunView) -> bool:
+        status = run.status
+        if status.attempt != 1 or status.start is None:
+            return False
+        files = self._saved(run)
+        known = max((candidate.step for candidate in status.checkpoint.latest), default=0)
+        saved = known if files is None else files.newest_valid(1)
+        return saved > 0 and status.progress.step - saved in STEPS_PAST_CHECKPOINT
 
     def _break(self, run: RunView) -> None:
         status = run.status

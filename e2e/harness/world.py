@@ -97,14 +97,11 @@ def started(
 
 def wait_until_schedulable(cluster: LocalCluster, names: Sequence[str]) -> None:
     """Return when the nodes are Ready and bear no taint of a node that is new."""
-    for name in names:
-        path = f"/api/v1/nodes/{name}"
-        wait_for(
-            f"node {name} can be scheduled to",
-            lambda path=path: not cluster.api.get(path)["spec"].get("taints"),
-            seconds=_NODES_SECONDS,
-            last_seen=lambda path=path: cluster.api.get(path)["spec"].get("taints"),
-        )
+    def tainted() -> list[str]:
+        nodes = (cluster.api.get(f"/api/v1/nodes/{name}") for name in names)
+        return [node["metadata"]["name"] for node in nodes if node["spec"].get("taints")]
+
+    wait_for("every node can be scheduled to", lambda: not tainted(), seconds=_NODES_SECONDS, last_seen=tainted)
 
 
 def _new_folder() -> Path:

@@ -145,8 +145,14 @@ def _7_see_who_is_done(draft: Draft) -> bool:
     ranks = len(draft.status.assignment.nodes)
     if len(done) < ranks:
         return False
-    draft.amend_attempt(draft.status.attempt, ended_at=draft.stamp, cause="Succeeded", action="Finish")
     record_progress(draft, at_once=True)
+    draft.amend_attempt(
+        draft.status.attempt,
+        ended_at=draft.stamp,
+        cause="Succeeded",
+        action="Finish",
+        last_step=draft.status.progress.step or None,
+    )
     finish(draft, True, "AllRanksSucceeded", f"all {ranks} ranks ended with code 0")
     return True
 

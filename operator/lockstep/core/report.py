@@ -23,10 +23,12 @@ def record_progress(draft: Draft, *, at_once: bool) -> None:
     written = draft.status.progress.time
     first = written is None or written < begun
     moved = newest is not None and (newest.step != draft.status.progress.step or first)
-    if not (at_once or first or draft.now - (written or 0.0) >= draft.tunables.progress_write_interval):
-        if moved:
-            draft.wake((written or draft.now) + draft.tunables.progress_write_interval)
+    interval = draft.tunables.progress_write_interval
+    if not (at_once or first or draft.now - (written or 0.0) >= interval):
+        # Steps alone bring nobody back here: look again when the next write is due, moved or not.
+        draft.wake((written or draft.now) + interval)
         return
+    draft.wake(draft.now + interval)
     if newest is not None and moved:
         total = draft.spec.progress.total_steps or newest.total_steps
         draft.update(
