@@ -7,6 +7,7 @@ Newcomers: events come in through ``handlers`` and ``informer``, end in ``store`
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
@@ -47,10 +48,11 @@ from lockstep.controller.trust import TokenReviews
 from lockstep.controller.workerapi import WorkerApi
 from lockstep.controller.workqueue import WorkQueue, run_key
 from lockstep.core.gang_settings import GangSettings
-from lockstep.core.tunables import Tunables
+from lockstep.core.tunables import Mode, Tunables
 
 log = logging.getLogger("lockstep.main")
 _RESYNC_EVERY = 300.0
+_MODE_EVERY = 5.0
 _SYNC_POLL = 0.05
 _TOGETHER = 0.05  # a gang's workers report by the hundred: one look at all of them is enough
 
@@ -58,8 +60,9 @@ _TOGETHER = 0.05  # a gang's workers report by the hundred: one look at all of t
 class Operator:
     """One operator process."""
 
-    def __init__(self, config: OperatorConfig, kubeconfig: str | None) -> None:
+    def __init__(self, config: OperatorConfig, kubeconfig: str | None, config_path: str | None = None) -> None:
         self.config = config
+        self._config_path = config_path
         self.clock = SystemClock()
         self.kube = KubeClient(lambda: load_credentials(kubeconfig), self.clock)
         self.queue = WorkQueue(self.clock)
@@ -165,6 +168,7 @@ class Operator:
                 tasks.create_task(self.own_kinds.watch(self.take_signals), name="kopf")
                 tasks.create_task(self.own_kinds.compare(), name="list-diff")
                 tasks.create_task(self.events.post_all(), name="events")
+                tasks.create_task(self._follow_mode(), name="mode")
                 tasks.create_task(self._lead(), name="lead")
         except asyncio.CancelledError:
             await self.election.release()  # nothing of ours acts any more
@@ -198,6 +202,20 @@ class Operator:
             await self.clock.sleep(_RESYNC_EVERY)
             self.store.touch_all()
             self.book.retain(self.store.runs.uids())
+
+    async def _follow_mode(self) -> None:
+        """The stop switch works without a restart: the mode in the file counts within seconds."""
+        while True:
+            await self.clock.sleep(_MODE_EVERY)
+            try:
+                mode = Mode((await asyncio.to_thread(load, self._config_path)).mode)
+            except ConfigError as error:
+                log.warning("the configuration cannot be read, mode stays %s: %s", self.tunables.mode, error)
+                continue
+            if mode is not self.tunables.mode:
+                log.warning("mode is now %s", mode)
+                self.tunables = dataclasses.replace(self.tunables, mode=mode)
+                self.store.touch_all()
 
     def _report_changed(self, run_uid: str) -> None:
         run = self.store.run_by_uid(run_uid)
@@ -300,7 +318,7 @@ def main() -> None:
     if arguments.kubeconfig:
         os.environ["KUBECONFIG"] = arguments.kubeconfig  # kopf reads it too
     kubeconfig = arguments.kubeconfig or os.environ.get("KUBECONFIG") or None
-    sys.exit(uvloop.run(_run_until_signalled(Operator(config, kubeconfig))))
+    sys.exit(uvloop.run(_run_until_signalled(Operator(config, kubeconfig, arguments.config))))
 
 
 if __name__ == "__main__":
