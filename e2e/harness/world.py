@@ -97,6 +97,7 @@ def started(
 
 def wait_until_schedulable(cluster: LocalCluster, names: Sequence[str]) -> None:
     """Return when the nodes are Ready and bear no taint of a node that is new."""
+
     def tainted() -> list[str]:
         nodes = (cluster.api.get(f"/api/v1/nodes/{name}") for name in names)
         return [node["metadata"]["name"] for node in nodes if node["spec"].get("taints")]
