@@ -11,6 +11,7 @@ from localcluster import LocalCluster
 from localcluster.processnodes import ProcessNodes
 from localcluster.processnodes.node import NodeShape
 from support.pods import Pods, wait_until
+from support.training import TrainingSite, training_world
 
 VENV_BIN = Path(__file__).resolve().parents[2] / ".venv" / "bin"
 
@@ -31,3 +32,17 @@ def process_nodes(cluster: LocalCluster) -> Iterator[ProcessNodes]:
 @pytest.fixture
 def pods(process_nodes: ProcessNodes, cluster: LocalCluster, namespace: str) -> Pods:
     return Pods(cluster, namespace)
+
+
+@pytest.fixture(scope="session")
+def training_site() -> Iterator[TrainingSite]:
+    """Nodes on which runs really train, and an operator of their own; one world serves all tests."""
+    with training_world() as world:
+        yield TrainingSite(world)
+
+
+@pytest.fixture
+def site(training_site: TrainingSite) -> Iterator[TrainingSite]:
+    """All nodes in order and free, before and after."""
+    yield training_site
+    training_site.put_in_order()

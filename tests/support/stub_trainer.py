@@ -1,0 +1,211 @@
+"""Training without the mathematics: a gang of processes that agree in every step, save, and resume exactly.
+
+Standard library only, so that it starts at once. What a framework does is there in small: rank 0 listens at the
+master address, no rank takes a step without all others, a peer that is gone ends the others, and a checkpoint
+holds all that the next step depends on. The state after a step is a hash of the state before and of all ranks'
+batches: one step skipped, repeated or taken from the wrong place changes every later line of the lineage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+Line = dict[str, Any]
+BEGINNING = "0" * 64
+CONNECT_SECONDS = 20.0
+SHARD_BYTES = 1 << 16
+
+
+class LostPeerError(Exception):
+    """A rank is gone, or says nothing."""
+
+
+def batch(step: int, rank: int) -> str:
+    """What a rank reads for a step."""
+    return hashlib.sha256(f"{step}/{rank}".encode()).hexdigest()
+
+
+def advanced(state: str, batches: Sequence[str]) -> str:
+    """The state after one more step."""
+    return hashlib.sha256("".join([state, *batches]).encode()).hexdigest()
+
+
+def lineage_line(step: int, rank: int, state: str) -> Line:
+    """What a rank records of a step, as the demo's trainer does."""
+    return {"step": step, "batch_hash": batch(step, rank)[:16], "loss": repr(int(state[:12], 16) / 2**48)}
+
+
+def undisturbed(steps: int, world: int, rank: int) -> Iterator[Line]:
+    """The lineage of a run to which nothing happens."""
+    state = BEGINNING
+    for step in range(1, steps + 1):
+        state = advanced(state, [batch(step, other) for other in range(world)])
+        yield lineage_line(step, rank, state)
+
+
+class Gang:
+    """Every exchange waits for all ranks; rank 0 is in the middle. Messages are lines of JSON."""
+
+    def __init__(self, rank: int, world: int, address: tuple[str, int], patience: float) -> None:
+        self.rank, self._world = rank, world
+        self._links: dict[int, TextIO] = {}
+        if rank == 0:
+            server = socket.create_server(address)
+            server.settimeout(CONNECT_SECONDS)
+            while len(self._links) < world - 1:
+                connection, _ = server.accept()
+                connection.settimeout(patience)
+                link = connection.makefile("rw", buffering=1)
+                self._links[int(link.readline())] = link
+        else:
+            connection = self._connect(address)
+            connection.settimeout(patience)
+            self._links[0] = connection.makefile("rw", buffering=1)
+            print(rank, file=self._links[0])
+
+    def exchange(self, message: Any) -> list[Any]:
+        """The messages of all ranks, in their order. Raises LostPeerError."""
+        try:
+            if self.rank:
+                print(json.dumps(message), file=self._links[0])
+                return list(self._heard(0))
+            everyone = [message, *(self._heard(rank) for rank in range(1, self._world))]
+            for link in self._links.values():
+                print(json.dumps(everyone), file=link)
+            return everyone
+        except OSError as error:
+            raise LostPeerError(repr(error)) from error
+
+    def _heard(self, rank: int) -> Any:
+        line = self._links[rank].readline()
+        if not line:
+            raise LostPeerError(f"rank {rank} hung up")
+        return json.loads(line)
+
+    @staticmethod
+    def _connect(address: tuple[str, int]) -> socket.socket:
+        deadline = time.monotonic() + CONNECT_SECONDS
+        while True:
+            try:
+                return socket.create_connection(address, timeout=2.0)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+
+def write_durably(path: Path, data: bytes) -> Line:
+    """The file whole or not at all; its entry for the manifest."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    return {"name": path.name, "bytes": len(data), "crc32": f"{zlib.crc32(data):08x}"}
+
+
+def save(gang: Gang, folder: Path, step: int, state: str) -> None:
+    """Every rank its shard, then rank 0 the manifest for all."""
+    directory = folder / f"step-{step}"
+    directory.mkdir(exist_ok=True)
+    entries = gang.exchange(write_durably(directory / f"shard-{gang.rank}.bin", shard(state)))
+    if gang.rank == 0:
+        manifest = {
+            "format": "lockstep/1",
+            "runUID": os.environ["LOCKSTEP_RUN_UID"],
+            "attempt": int(os.environ["LOCKSTEP_ATTEMPT"]),
+            "step": step,
+            "world": int(os.environ["LOCKSTEP_NNODES"]),
+            "files": entries,
+        }
+        write_durably(directory / "manifest.json", json.dumps(manifest).encode())
+
+
+def shard(state: str) -> bytes:
+    """The state, and more bytes so that a shard has some size."""
+    return state.encode().ljust(SHARD_BYTES, b".")
+
+
+def load(directory: Path, rank: int) -> str:
+    """The state that `shard` was made of."""
+    return (directory / f"shard-{rank}.bin").read_bytes()[: len(BEGINNING)].decode()
+
+
+def save_what_one_can(folder: Path, rank: int, step: int, state: str) -> None:
+    """As trainers do that lost their peers: one shard, and nothing that commits it."""
+    directory = folder / f"step-{step}"
+    if not (directory / "manifest.json").exists():
+        directory.mkdir(exist_ok=True)
+        write_durably(directory / f"shard-{rank}.bin", shard(state))
+
+
+def open_for_append(path: Path) -> TextIO:
+    """Line-buffered, until the process ends."""
+    return path.open("a", buffering=1)
+
+
+def train(args: argparse.Namespace) -> int:
+    """From the resume point to the last step; the exit code."""
+    environ = os.environ
+    rank, world = int(environ["LOCKSTEP_NODE_RANK"]), int(environ["LOCKSTEP_NNODES"])
+    resume, folder = environ["LOCKSTEP_RESUME_PATH"], Path(environ["LOCKSTEP_CHECKPOINT_DIR"])
+    asked_to_end: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: asked_to_end.append(number))
+    done = int(environ["LOCKSTEP_RESUME_STEP"] or 0)
+    state = load(Path(resume), rank) if resume else BEGINNING
+    print(f"trainer: attempt={environ['LOCKSTEP_ATTEMPT']} rank={rank} begins after step {done}", flush=True)
+    print("trainer: this is stderr", file=sys.stderr, flush=True)
+    address = (environ["LOCKSTEP_MASTER_ADDR"], int(environ["LOCKSTEP_MASTER_PORT"]))
+    gang = Gang(rank, world, address, args.patience)
+    lineage = open_for_append(folder / f"lineage-rank{rank}.jsonl")
+    progress = open_for_append(Path(environ["LOCKSTEP_PROGRESS_FILE"]))
+    try:
+        for step in range(done + 1, args.steps + 1):
+            told = gang.exchange({"batch": batch(step, rank), "state": state, "end": bool(asked_to_end)})
+            if any(other["state"] != state for other in told):
+                print("trainer: the ranks differ", file=sys.stderr, flush=True)
+                return 3
+            if any(other["end"] for other in told):
+                print(f"trainer: told to end, saves step {done}", file=sys.stderr, flush=True)
+                save(gang, folder, done, state)
+                return 0
+            state, done = advanced(state, [other["batch"] for other in told]), step
+            line = lineage_line(step, rank, state)
+            print(json.dumps(line), file=lineage)
+            print(json.dumps(line | {"total_steps": args.steps, "time": time.time()}), file=progress)
+            if step in args.save_at or step % args.save_every == 0 or step == args.steps:
+                save(gang, folder, step, state)
+            time.sleep(args.step_delay)
+    except LostPeerError as error:
+        print(f"trainer: {error}", file=sys.stderr, flush=True)
+        save_what_one_can(folder, rank, done, state)
+        return 1
+    print("trainer: done", flush=True)
+    return 0
+
+
+def main() -> int:
+    """Exit code: 0 at the last step or told to end, 1 without its peers, 3 when the ranks disagree."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--save-every", type=int, default=10)
+    parser.add_argument("--save-at", type=int, action="append", default=[], help="a further step to save at")
+    parser.add_argument("--step-delay", type=float, default=0.1)
+    parser.add_argument("--patience", type=float, default=4.0, help="seconds to wait for a peer")
+    return train(parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
