@@ -23,6 +23,8 @@ def gather(draft: Draft, reached: list[SlotStage]) -> None:
     if not_before is not None and draft.now < not_before:
         draft.wake(not_before)
         return
+    if _avoid_attempts_used_before(draft):
+        return
     decision = _choose_resume(draft)
     rejected = tuple(
         RejectedCandidate(tier=r.candidate.tier, step=r.candidate.step, path=r.candidate.path, reason=r.reason[:512])
@@ -60,6 +62,33 @@ def _is_present(draft: Draft, slot: int) -> bool:
         return False
     beat = draft.heartbeat
     return report.polling or draft.now - report.received_at <= beat
+
+
+def _avoid_attempts_used_before(draft: Draft) -> bool:
+    """Move on when something was saved under this attempt's number, as can be after status was lost.
+
+    Each attempt must have a directory to itself: that is what fences it off from those before it.
+    """
+    saved = max(
+        (
+            row.attempt
+            for slot in draft.slot_range()
+            if (report := draft.report(slot)) is not None
+            for row in report.inventory
+            if row.run_uid == draft.run.uid
+        ),
+        default=0,
+    )
+    if saved < draft.status.attempt:
+        return False
+    draft.event(
+        "AttemptSkipped",
+        f"there are checkpoints of attempt {saved}, so attempt {draft.status.attempt} becomes {saved + 1}",
+        action="Gather",
+        warning=True,
+    )
+    draft.update(attempt=saved + 1)
+    return True
 
 
 def _choose_resume(draft: Draft) -> ResumeDecision:

@@ -1,5 +1,6 @@
 """A Plan in the making: the snapshot of one run, and what the steps of ``decide`` have changed so far."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -105,7 +106,11 @@ class Draft:
     def pod(self, slot: int) -> PodView | None:
         """The pod of the slot's current incarnation."""
         wanted = self.status.assignment.incarnations[slot]
-        return next((p for p in self._pods_by_slot.get(slot, ()) if p.incarnation == wanted), None)
+        return next((p for p in self.pods_of(slot) if p.incarnation == wanted), None)
+
+    def pods_of(self, slot: int) -> Sequence[PodView]:
+        """All pods of a slot, of whatever incarnation."""
+        return self._pods_by_slot.get(slot, ())
 
     def report(self, slot: int) -> WorkerReport | None:
         """The latest word of the slot's current incarnation: of the pod that is there, if there is one."""
@@ -153,6 +158,8 @@ class Draft:
 
     def plan(self) -> Plan:
         """What has been decided."""
+        if self.status.assignment.revision != self.run.status.assignment.revision:
+            self._move_out_large_assignment()
         changed = self.status is not self.run.status and self.status.dump() != self.run.status.dump()
         return Plan(
             config_maps=tuple(self.config_maps),
@@ -165,6 +172,13 @@ class Draft:
             wake_at=self._wake_at,
             admission_changed=self.admission_changed,
         )
+
+    def _move_out_large_assignment(self) -> None:
+        run = self.run
+        assignment, spill = slots.spilled(self.status.assignment, run.namespace, run.name, run.uid)
+        self.update(assignment=assignment)
+        if spill is not None:
+            self.config_maps.insert(0, spill)
 
     @cached_property
     def _pods_by_slot(self) -> dict[int, list[PodView]]:

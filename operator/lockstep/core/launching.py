@@ -8,8 +8,8 @@ from lockstep.core.draft import Draft
 from lockstep.core.evidence import Loss, LossKind
 from lockstep.core.gang import template_for, worker_config_map
 from lockstep.core.plan import CreatePod
-from lockstep.core.recovery import replace
-from lockstep.core.snapshot import WorkerPhase
+from lockstep.core.recovery import replace_before_start
+from lockstep.core.snapshot import PodView, WorkerPhase
 from lockstep.core.stopping import REQUEUED, begin_stop
 
 
@@ -75,14 +75,11 @@ def enforce_deadlines(draft: Draft, reached: list[SlotStage]) -> None:
             late.append((at, "NotScheduled" if at.stage is Stage.SCHEDULING else "LaunchDeadline", ""))
         elif at.deadline is not None:
             draft.wake(at.deadline)
-    hopeless = next((at for at, _, _ in late if at.stage in (Stage.VACANT, Stage.REFUSED)), None)
+    hopeless = _no_fault_of_a_node(draft, [at for at, _, _ in late])
     if hopeless is not None:
-        why = hopeless.detail if hopeless.stage is Stage.REFUSED else draft.status.queue.message
-        begin_stop(
-            draft,
-            REQUEUED,
-            f"rank {draft.rank(hopeless.slot)}: {hopeless.stage.value}, too long by now ({why or 'no node is free'})",
-        )
+        why = hopeless.detail or draft.status.queue.message
+        words = f"rank {draft.rank(hopeless.slot)}: {hopeless.stage.value}, too long by now"
+        begin_stop(draft, REQUEUED, words + (f" ({why})" if why else ""))
         return
     found = []
     for at, reason, why in late:
@@ -90,7 +87,26 @@ def enforce_deadlines(draft: Draft, reached: list[SlotStage]) -> None:
         words = why or f"{at.stage.value} on {node} in time" + (f": {at.detail}" if at.detail else "")
         found.append(Loss(at.slot, node, LossKind.POD, reason, words, draft.now))
     if found:
-        replace(draft, found)
+        replace_before_start(draft, found)
+
+
+def _no_fault_of_a_node(draft: Draft, late: list[SlotStage]) -> SlotStage | None:
+    """The first slot that another node would not help: then the gang gives its nodes back and tries again later."""
+    for at in late:
+        unheard = at.stage is Stage.SCHEDULING and not at.detail  # the scheduler has not even looked at it
+        if unheard or at.stage in (Stage.VACANT, Stage.REFUSED):
+            return at
+    alike = len(late) > 1 and len(late) == len(draft.slot_range())
+    return late[0] if alike and all(at.stage is Stage.STARTING for at in late) else None
+
+
+def _time_to_schedule(draft: Draft, pod: PodView) -> float:
+    limits = draft.tunables.deadlines
+    if not pod.reason:
+        return limits.vacant
+    # The one before it on its node may be taking its time to end, and holds what this one needs.
+    waits = any(p.node == pod.node and p.uid != pod.uid and not p.is_terminal for p in draft.pods_of(pod.slot))
+    return limits.scheduled + (limits.stop if waits else 0.0)
 
 
 def _stage(draft: Draft, slot: int) -> SlotStage:
@@ -109,7 +125,7 @@ def _stage(draft: Draft, slot: int) -> SlotStage:
         return SlotStage(slot, Stage.REFUSED, refused.since + limits.scheduled, refused.message)
     detail = ": ".join(filter(None, (pod.reason, pod.message)))
     if not pod.bound:
-        return SlotStage(slot, Stage.SCHEDULING, pod.created_at + limits.scheduled, detail)
+        return SlotStage(slot, Stage.SCHEDULING, pod.created_at + _time_to_schedule(draft, pod), detail)
     if pod.started_at is None:
         return SlotStage(slot, Stage.STARTING, pod.created_at + limits.scheduled + limits.started, detail)
     report = draft.report(slot)

@@ -19,6 +19,9 @@ from lockstep.core.stopping import begin_stop
 
 MAX_EXCLUDED = 64
 HOPELESS_EXITS = ("CommandNotFound", "CommandNotExecutable")
+PYTHON_REMEDY = "the image has no python3, which Lockstep's worker needs; use an image with Python 3.8 or newer"
+FAILED_LAUNCHES = ("PodFailed", "LaunchDeadline")
+"""Reasons of losses before START for which the run may be as much to blame as the node."""
 STOPPED_FROM_OUTSIDE = ("Fenced", "StoppedForRestart", "StoppedOnRequest")
 """Reasons of exits that are no failure of the program."""
 
@@ -47,7 +50,28 @@ def recover(draft: Draft) -> None:
             _end_attempt(draft, replaceable, failed)
     elif replaceable:
         _blame_earlier_loss(draft, replaceable)
-        replace(draft, replaceable)
+        replace_before_start(draft, replaceable)
+
+
+def replace_before_start(draft: Draft, lost: Sequence[Loss]) -> None:
+    """As ``replace``, for a gang that gathers. What fails on node after node is not the nodes' fault."""
+    without_python = next((loss for loss in lost if _lacks_python(loss.message)), None)
+    if without_python is not None:
+        begin_stop(draft, "PythonNotFound", PYTHON_REMEDY)
+        return
+    before = {entry.node for entry in draft.status.recovery.excluded_nodes}
+    replace(draft, lost)
+    recovery = draft.status.recovery
+    given_up = {entry.node for entry in recovery.excluded_nodes} - before
+    spoilt = [loss for loss in lost if loss.node in given_up and loss.reason in FAILED_LAUNCHES]
+    if not spoilt:
+        return
+    streak = recovery.consecutive_no_progress + 1
+    draft.update(recovery=recovery.model_copy(update={"consecutive_no_progress": streak}))
+    if streak >= _allowed_without_progress(draft):
+        begin_stop(
+            draft, "LaunchFailed", f"{spoilt[0].message}; {streak} nodes were given up in a row, so it is the run"
+        )
 
 
 def replace(draft: Draft, lost: Sequence[Loss]) -> None:
@@ -197,10 +221,8 @@ def _reason_to_stop(draft: Draft, cause: Cause, streak: int) -> tuple[str, str] 
     spec = draft.spec
     if cause.reason in HOPELESS_EXITS:
         return cause.reason, f"{cause.message}; check spec.command and the image"
-    if "python3" in cause.message and cause.kind == "PodLost" and "not found" in cause.message:
-        return "PythonNotFound", (
-            "the image has no python3, which Lockstep's worker needs; use an image with Python 3.8 or newer"
-        )
+    if cause.kind == "PodLost" and _lacks_python(cause.message):
+        return "PythonNotFound", PYTHON_REMEDY
     if spec.checkpoint is None and cause.kind == "ProcessExited" and cause.charged:
         return (
             "ProcessFailed",
@@ -209,14 +231,22 @@ def _reason_to_stop(draft: Draft, cause: Cause, streak: int) -> tuple[str, str] 
     cap = spec.recovery.max_restarts
     if cap is not None and draft.status.totals.restarts >= cap:
         return "MaxRestarts", f"{cause.message}; recovery.maxRestarts is {cap}"
-    limit = spec.recovery.no_progress_limit
-    allowed = limit if isinstance(limit, int) else adaptive_limit(spec.nodes)
+    limit, allowed = spec.recovery.no_progress_limit, _allowed_without_progress(draft)
     if streak >= allowed:
         return "NoProgress", (
             f"{cause.message}; {streak} attempts in a row ended without a new checkpoint "
             f"(recovery.noProgressLimit is {limit}{'' if isinstance(limit, int) else f', here {allowed}'})"
         )
     return None
+
+
+def _allowed_without_progress(draft: Draft) -> int:
+    limit = draft.spec.recovery.no_progress_limit
+    return limit if isinstance(limit, int) else adaptive_limit(len(draft.status.assignment.nodes))
+
+
+def _lacks_python(message: str) -> bool:
+    return "python3" in message and "not found" in message
 
 
 def _write_history(draft: Draft, cause: Cause, hopeless: tuple[str, str] | None, lost: list[Loss]) -> None:

@@ -1,0 +1,153 @@
+"""From admission to START: what fails on the way, whose fault it is, and when trying again is pointless."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.core.decide import decide
+from lockstep.core.lifecycle import Phase, phase_of
+from lockstep.core.snapshot import CheckpointReport, PodPhase, Verdict
+from support.world import World, node, spec
+
+NO_PYTHON = 'exec: "python3": executable file not found in $PATH'
+
+
+def admitted(nodes: int = 2, spare: int = 2) -> World:
+    """A run ``one`` whose pods exist and are not bound yet."""
+    w = World({f"n{i}": node(f"n{i}") for i in range(nodes + spare)})
+    w.apply("one", spec(nodes))
+    for _ in range(2):
+        w.reconcile("one")
+        w.admit()
+    w.reconcile("one")
+    assert len(w.pods) == nodes
+    return w
+
+
+def phase(w: World) -> Phase:
+    view = w.runs["one"]
+    return phase_of(view.status, view.spec is not None and view.spec.suspend)
+
+
+def change_pods(w: World, **changes: object) -> None:
+    for name, pod in w.pods.items():
+        if not pod.is_terminal and not pod.deleting:
+            w.pods[name] = replace(pod, **changes)  # type: ignore[arg-type]
+
+
+def beat(w: World, seconds: float = 0.0) -> None:
+    w.now += seconds
+    for _ in range(3):
+        w.reconcile("one")
+        w.admit()
+
+
+def test_an_image_without_python_ends_the_run_with_the_remedy() -> None:
+    w = admitted()
+    change_pods(w, phase=PodPhase.FAILED, bound=True, exit_code=128, reason="StartError", message=NO_PYTHON)
+    beat(w)
+    assert phase(w) is Phase.FINISHED
+    assert w.status("one").reason == "PythonNotFound"
+    assert w.status("one").recovery.excluded_nodes == ()
+
+
+def test_a_pod_that_fails_on_node_after_node_ends_the_run_before_it_has_spoilt_the_cluster() -> None:
+    w = admitted(nodes=1, spare=9)
+    for _ in range(20):
+        change_pods(w, phase=PodPhase.FAILED, bound=True, exit_code=1, reason="Error")
+        beat(w, 1.0)
+    assert phase(w) is Phase.FINISHED
+    assert w.status("one").reason == "LaunchFailed"
+    assert len(w.status("one").recovery.excluded_nodes) <= 3
+
+
+def test_an_image_that_nobody_can_pull_gives_the_nodes_back_and_blames_none_of_them() -> None:
+    w = admitted()
+    change_pods(w, bound=True, reason="ImagePullBackOff", message="not found")
+    beat(w, 2000)
+    assert phase(w) is Phase.STOPPING or phase(w) is Phase.PENDING
+    beat(w, 1)
+    status = w.status("one")
+    assert status.recovery.excluded_nodes == ()
+    assert status.assignment.vacant == ()
+
+
+def test_a_scheduler_that_says_nothing_is_no_fault_of_the_nodes() -> None:
+    w = admitted()
+    beat(w, 200)
+    assert w.status("one").recovery.excluded_nodes == ()
+    assert w.status("one").assignment.incarnations == (1, 1)
+    beat(w, 500)
+    assert w.status("one").recovery.excluded_nodes == ()
+    assert phase(w) in (Phase.STOPPING, Phase.PENDING)
+
+
+def test_a_node_that_the_scheduler_refuses_is_given_up() -> None:
+    w = admitted()
+    refused = next(iter(w.pods.values()))
+    w.pods[refused.name] = replace(refused, reason="Unschedulable", message="0/4 nodes are available")
+    beat(w, 70)
+    assert [entry.node for entry in w.status("one").recovery.excluded_nodes] == [refused.node]
+
+
+def test_a_pod_waits_for_the_one_before_it_on_its_node_to_end() -> None:
+    w = admitted()
+    w.settle()
+    assert phase(w) is Phase.RUNNING
+    leaving = next(pod for pod in w.pods.values() if pod.slot == 1)
+    w.silent_nodes.add(leaving.node)  # its kubelet takes its time
+    w.pods[leaving.name] = replace(leaving, deleting=True)
+    beat(w)
+    (successor,) = [pod for pod in w.pods.values() if pod.slot == 1 and pod.incarnation == 2]
+    w.pods[successor.name] = replace(successor, reason="Unschedulable", message="host port in use")
+    beat(w, 70)
+    assert w.status("one").recovery.excluded_nodes == ()
+    assert w.status("one").assignment.nodes[1] == leaving.node
+
+
+def test_an_attempt_number_under_which_something_was_saved_is_never_used_again() -> None:
+    """Status was lost while the run held no nodes: only the shared tier remembers."""
+    w = admitted()
+    w.saved["uid-one"] = [40]
+    row = CheckpointReport(
+        "shared", 40, "/shared/40", Verdict.VALID, attempt=7, world=2, run_uid="uid-one", committed_at=1.0
+    )
+    for _ in range(8):
+        w.kubelets()
+        w.work()
+        for worker in w.workers.values():
+            worker.inventory = (row,)
+        w.work()
+        w.reconcile("one")
+    status = w.status("one")
+    assert status.start is not None
+    assert status.start.attempt == status.attempt == 8
+
+
+def test_nothing_more_is_decided_of_a_launch_once_its_plan_was_carried_out() -> None:
+    w = admitted()
+    change_pods(w, bound=True, reason="ImagePullBackOff", message="not found")
+    beat(w, 2000)
+    again = decide(w.snapshot("one"), w.tunables, w.now)
+    assert again.status is None
+    assert again.events == ()
+
+
+@pytest.mark.parametrize("nodes", [2, 800])
+def test_an_assignment_too_large_for_status_is_moved_out_of_it_by_every_write(nodes: int) -> None:
+    w = World({f"n{i}": node(f"n{i}") for i in range(1)})
+    w.nodes = {f"node-with-a-long-name-{i}": node(f"node-with-a-long-name-{i}") for i in range(nodes)}
+    w.apply("one", spec(nodes))
+    for _ in range(2):
+        w.reconcile("one")
+        w.admit()
+    w.reconcile("one")
+    some = next(iter(w.pods.values()))
+    w.pods[some.name] = replace(some, phase=PodPhase.FAILED, bound=True, exit_code=1)
+    plan = decide(w.snapshot("one"), w.tunables, w.now)
+    assert plan.status is not None
+    assert sum(plan.status.assignment.incarnations) == nodes + 1
+    named = plan.status.assignment.config_map
+    assert bool(named) is (nodes == 800)
+    if named:
+        assert plan.config_maps[0].name == named
