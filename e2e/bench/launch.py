@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import sys
 import time
@@ -107,6 +108,7 @@ def main() -> int:
     )
     parser.add_argument("--no-workers", dest="workers", action="store_false", help="pods without simulated workers")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is stopped then as well
     found: list[Round] = []
     try:
         for number, one in enumerate(rounds(options), 1):
@@ -117,7 +119,7 @@ def main() -> int:
                 f"ratio {one.ratio:.2f}, load {load:.1f} on {os.cpu_count()} cores"
             )
     except (LocalClusterError, WaitedInVain, TimeoutError) as error:
-        _say(f"error: {error}")
+        _say(f"error: {error or type(error).__name__}")
         return 1
     print(json.dumps(summary(options.nodes, found)), flush=True)
     return 0

@@ -41,8 +41,9 @@ async def _watch(api: KubeApi, namespace: str, count: int, ready: asyncio.Event)
 async def all_gone(api: KubeApi, namespace: str, seconds: float) -> None:
     """Return when the namespace has no pod. Raises TimeoutError."""
     async with asyncio.timeout(seconds):
-        while (await api.get(_pods(namespace), {"limit": "1"}))["items"]:
-            await asyncio.sleep(_GONE_EVERY)  # noqa: ASYNC110 - a watch of what goes would cost as much as what comes
+        # Polled: a watch of what goes would cost as much as one of what comes.
+        while (await api.get(_pods(namespace), {"limit": "1"}))["items"]:  # noqa: ASYNC110
+            await asyncio.sleep(_GONE_EVERY)
 
 
 def _pods(namespace: str) -> str:
