@@ -61,11 +61,18 @@ def test_a_pod_that_fails_on_node_after_node_ends_the_run_before_it_has_spoilt_t
     assert len(w.status("one").recovery.excluded_nodes) <= 3
 
 
-def test_an_image_that_nobody_can_pull_gives_the_nodes_back_and_blames_none_of_them() -> None:
+@pytest.mark.parametrize(
+    "stuck",
+    [
+        {"bound": True, "reason": "ImagePullBackOff", "message": "not found"},
+        {"bound": False, "reason": "Unschedulable", "message": 'persistentvolumeclaim "lustre" not found'},
+    ],
+)
+def test_what_no_pod_of_the_gang_gets_over_gives_the_nodes_back_and_blames_none_of_them(stuck: dict[str, bool]) -> None:
     w = admitted()
-    change_pods(w, bound=True, reason="ImagePullBackOff", message="not found")
+    change_pods(w, **stuck)
     beat(w, 2000)
-    assert phase(w) is Phase.STOPPING or phase(w) is Phase.PENDING
+    assert phase(w) in (Phase.STOPPING, Phase.PENDING)
     beat(w, 1)
     status = w.status("one")
     assert status.recovery.excluded_nodes == ()

@@ -84,7 +84,7 @@ def _avoid_attempts_used_before(draft: Draft) -> bool:
     draft.event(
         "AttemptSkipped",
         f"there are checkpoints of attempt {saved}, so attempt {draft.status.attempt} becomes {saved + 1}",
-        action="Gather",
+        action="Start",
         warning=True,
     )
     draft.update(attempt=saved + 1)

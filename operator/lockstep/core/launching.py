@@ -96,8 +96,9 @@ def _no_fault_of_a_node(draft: Draft, late: list[SlotStage]) -> SlotStage | None
         unheard = at.stage is Stage.SCHEDULING and not at.detail  # the scheduler has not even looked at it
         if unheard or at.stage in (Stage.VACANT, Stage.REFUSED):
             return at
+    # An image that cannot be pulled, a claim that does not exist: all of the gang is stuck at the same point.
     alike = len(late) > 1 and len(late) == len(draft.slot_range())
-    return late[0] if alike and all(at.stage is Stage.STARTING for at in late) else None
+    return late[0] if alike and {at.stage for at in late} in ({Stage.STARTING}, {Stage.SCHEDULING}) else None
 
 
 def _time_to_schedule(draft: Draft, pod: PodView) -> float:
