@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 
 from lockstep.api.run_status import AttemptStatus, StartRecord, TrainingRunStatus
 from lockstep.core.assignment import slot_of_rank
 from lockstep.core.conditions import find, is_true
 
 STEPS_BETWEEN_LINES = 10
+RANKS_ONE_BY_ONE = 16
+RACKS_SHOWN = 5
 
 
 def told(before: TrainingRunStatus, now: TrainingRunStatus, racks: Mapping[str, str]) -> list[str]:
@@ -25,14 +28,26 @@ def told(before: TrainingRunStatus, now: TrainingRunStatus, racks: Mapping[str, 
 
 
 def placement_map(status: TrainingRunStatus, racks: Mapping[str, str]) -> list[str]:
-    """A line for each rank."""
+    """A line for each rank, or of a large gang for each stretch of ranks in one rack."""
+    slots = [slot_of_rank(status.assignment, rank) for rank in range(len(status.assignment.nodes))]
+    nodes = [status.assignment.nodes[slot] for slot in slots]
+    if len(nodes) > RANKS_ONE_BY_ONE:
+        return _by_rack(nodes, racks)
     lines = []
-    for rank in range(len(status.assignment.nodes)):
-        slot = slot_of_rank(status.assignment, rank)
-        node = status.assignment.nodes[slot]
+    for rank, (slot, node) in enumerate(zip(slots, nodes, strict=True)):
         where = f"{node} in {racks[node]}" if node in racks else node or "waits for a node"
         lines.append(f"    rank {rank}: {where} (incarnation {status.assignment.incarnations[slot]})")
     return lines
+
+
+def _by_rack(nodes: list[str], racks: Mapping[str, str]) -> list[str]:
+    lines, rank = [], 0
+    for rack, stretch in groupby(nodes, lambda node: racks.get(node, "no rack")):
+        there = list(stretch)
+        lines.append(f"    ranks {rank}-{rank + len(there) - 1}: {rack}, {there[0]} to {there[-1]}")
+        rank += len(there)
+    left_out = len(lines) - RACKS_SHOWN
+    return lines if left_out < 2 else [*lines[: RACKS_SHOWN - 1], f"    … {left_out} more racks …", lines[-1]]
 
 
 def _admission(before: TrainingRunStatus, now: TrainingRunStatus) -> Iterator[str]:
