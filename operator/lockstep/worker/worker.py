@@ -1,9 +1,10 @@
 """Lockstep's worker: PID 1 of the training container. One file, standard library only, Python >= 3.8.
 
 Theory of operation
-  The main thread owns the state machine and never blocks for long: it takes events from an inbox (replies of
-  the operator, signals, ended processes, results of slow work) and then brings what is nearer to the newest
-  desired state. Replies are levels, not commands: hearing one twice, late or never does no harm.
+  The main thread owns the state machine (``Worker``, at the end of this file) and never blocks for long: it makes
+  the calls that others put into its inbox (replies of the operator, signals, results of slow work) and then brings
+  what is nearer to the newest desired state. Replies are levels, not commands: hearing one twice, late or never
+  does no harm.
   Two threads talk to the operator. One holds a long poll open, which is the heartbeat and brings a new desired
   state at once; the other sends a fresh report the moment something changed here. Disks are slow or stuck when
   it matters, so everything that touches checkpoints runs in threads of its own.
@@ -62,10 +63,13 @@ STDERR_TAIL_BYTES = 4096
 MAX_PROGRESS_LINE = 8192
 MASTER_PORTS = range(20000, 30000)  # below the ephemeral ports and below the NodePorts
 
+JSON = Dict[str, Any]
+
 
 def say(message: str) -> None:
     """One line on the worker's own stderr, beside the child's output."""
-    write_all(2, "lockstep: {}\n".format(message.replace("\n", " ")).encode("utf-8", "replace"))
+    line = message.replace("\n", " ")
+    write_all(2, f"lockstep: {line}\n".encode("utf-8", "replace"))
 
 
 def write_all(descriptor: int, data: bytes) -> bool:
@@ -82,9 +86,8 @@ def write_all(descriptor: int, data: bytes) -> bool:
 
 
 # ----------------------------------------------------------------------------
-# Settings
+# Settings: what the pod says
 # ----------------------------------------------------------------------------
-
 
 LOCAL, SHARED = "local", "shared"
 LOCAL_SKEW = 1.0  # seconds; one machine, one clock
@@ -101,7 +104,7 @@ class Tier(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """What the pod says, fixed for its life. Everything that changes from attempt to attempt comes with START."""
+    """Fixed for the pod's life. Everything that changes from attempt to attempt comes with START."""
 
     operator_url: str
     namespace: str
@@ -116,7 +119,7 @@ class Settings:
     gpus: int = 0
     gpus_required: bool = False
     launcher: str = "Plain"
-    launcher_options: Dict[str, Any] = field(default_factory=dict)
+    launcher_options: JSON = field(default_factory=dict)
     checkpoint_format: str = "Auto"
     tiers: Dict[str, Tier] = field(default_factory=dict)  # by name
     fenced: bool = False  # the run insists on one fixed directory, which two attempts could write to
@@ -128,11 +131,12 @@ class Settings:
     @classmethod
     def of(cls, environ: Any, arguments: Sequence[str]) -> Settings:
         """Raises KeyError or ValueError when the pod was not made by Lockstep."""
-        checkpoint = json.loads(environ.get("LOCKSTEP_CHECKPOINT_CONFIG") or "{}")
-        skew = {LOCAL: LOCAL_SKEW, SHARED: float(checkpoint.get("sharedClockSkewSeconds", SHARED_SKEW))}
         command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
         if not command:
             raise ValueError("there is no command to run")
+        checkpoint = json.loads(environ.get("LOCKSTEP_CHECKPOINT_CONFIG", "{}"))
+        skew = {LOCAL: LOCAL_SKEW, SHARED: float(checkpoint.get("sharedClockSkewSeconds", SHARED_SKEW))}
+        beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ca.crt")
         return cls(
             operator_url=environ["LOCKSTEP_OPERATOR_URL"],
             namespace=environ["LOCKSTEP_NAMESPACE"],
@@ -144,24 +148,23 @@ class Settings:
             command=command,
             node=environ.get("LOCKSTEP_NODE_NAME", ""),
             address=environ.get("LOCKSTEP_HOST_IP") or environ.get("LOCKSTEP_POD_IP", ""),
-            gpus=int(environ.get("LOCKSTEP_GPUS") or 0),
+            gpus=int(environ.get("LOCKSTEP_GPUS", 0)),
             gpus_required=environ.get("LOCKSTEP_CHECK_GPUS") == "1",
-            launcher=environ.get("LOCKSTEP_LAUNCHER") or "Plain",
-            launcher_options=json.loads(environ.get("LOCKSTEP_LAUNCHER_OPTIONS") or "{}"),
-            checkpoint_format=checkpoint.get("format") or "Auto",
+            launcher=environ.get("LOCKSTEP_LAUNCHER", cls.launcher),
+            launcher_options=json.loads(environ.get("LOCKSTEP_LAUNCHER_OPTIONS", "{}")),
+            checkpoint_format=checkpoint.get("format", cls.checkpoint_format),
             tiers={name: Tier(name, checkpoint[name], skew[name]) for name in skew if checkpoint.get(name)},
             fenced=checkpoint.get("layout") == "Shared",
-            scratch=environ.get("LOCKSTEP_SCRATCH") or "/run/lockstep",
-            token_file=environ.get("LOCKSTEP_TOKEN_FILE") or "/var/run/secrets/lockstep.dev/token",
-            ca_file=environ.get("LOCKSTEP_CA_FILE")
-            or os.path.join(os.path.dirname(os.path.abspath(__file__)), "ca.crt"),
-            orphan_seconds=float(environ.get("LOCKSTEP_ORPHAN_SECONDS") or ORPHAN_SECONDS),
+            scratch=environ.get("LOCKSTEP_SCRATCH", cls.scratch),
+            token_file=environ.get("LOCKSTEP_TOKEN_FILE", cls.token_file),
+            ca_file=environ.get("LOCKSTEP_CA_FILE", beside),
+            orphan_seconds=float(environ.get("LOCKSTEP_ORPHAN_SECONDS", ORPHAN_SECONDS)),
         )
 
 
 # ----------------------------------------------------------------------------
 # Checkpoints: what can be said of a directory without loading a model and without unpickling.
-# Functions over directories only, so that the command line can use them too.
+# Functions over directories only, so that other programs can use them too.
 # ----------------------------------------------------------------------------
 
 VALID, INVALID, UNKNOWN = "Valid", "Invalid", "Unknown"
@@ -209,22 +212,15 @@ class ListedFile(NamedTuple):
 
 
 def scan_tier(
-    tier: str,
-    root: str,
-    run_uid: str,
-    *,
-    form: str = "Auto",
-    share: int = 0,
-    of: int = 1,
-    skew: float = LOCAL_SKEW,
-) -> List[Dict[str, Any]]:
+    tier: str, root: str, run_uid: str, *, form: str = "Auto", share: int = 0, of: int = 1, skew: float = LOCAL_SKEW
+) -> List[JSON]:
     """The newest checkpoints under ``<root>/<run_uid>/a<N>/``, newest first, as rows of the inventory.
 
     In the tier ``local`` each rank's shard is a row of its own. Of a checkpoint with very many files only every
     ``of``-th is looked at, from ``share`` on: the ranks together see all of them.
     Raises OSError when a directory that exists cannot be listed: then nothing is known, not even that there is none.
     """
-    rows: List[Dict[str, Any]] = []
+    rows: List[JSON] = []
     valid = 0
     for step, attempt, path in sorted(step_directories(os.path.join(root, run_uid)), reverse=True)[:NEWEST]:
         for shard in shards(path, tier):
@@ -237,7 +233,7 @@ def scan_tier(
     return rows[:NEWEST]
 
 
-def inventory_row(tier: str, step: int, attempt: int, path: str, finding: Finding) -> Dict[str, Any]:
+def inventory_row(tier: str, step: int, attempt: int, path: str, finding: Finding) -> JSON:
     """A finding as the protocol carries it."""
     return {
         "tier": tier, "step": step, "path": path, "verdict": finding.verdict, "reason": finding.reason[:256],
@@ -272,122 +268,100 @@ def _subdirectories(directory: str) -> List[str]:
 
 def shards(directory: str, tier: str) -> List[str]:
     """The directories with a commit of their own: one per rank in the local tier, else the checkpoint itself."""
-    if tier != "local":
+    if tier != LOCAL:
         return [directory]
     held = [name for name in _subdirectories(directory) if name.startswith("rank-")]
     return [os.path.join(directory, name) for name in held] or [directory]
 
 
 def examine(
-    directory: str,
-    *,
-    form: str = "Auto",
-    run_uid: str = "",
-    step: Optional[int] = None,
-    share: int = 0,
-    of: int = 1,
+    directory: str, *, form: str = "Auto", run_uid: str = "", step: Optional[int] = None, share: int = 0, of: int = 1,
     skew: float = LOCAL_SKEW,
-) -> Optional[Finding]:
+) -> Optional[Finding]:  # fmt: skip
     """Presence, sizes and commit order of one directory; no data is read. None: this is no checkpoint at all.
 
-    ``run_uid`` and ``step``: what it must say of itself, unless empty or None. ``skew``: seconds by which a file may
-    be younger than the commit.
+    ``run_uid`` and ``step``: what it must say of itself, unless empty or None.
     """
     finding = Finding(INVALID, format=form)
     try:
         names = os.listdir(directory)
         if form not in (MANIFEST, TORCH_DCP):
+            dcp = any(name.endswith(".distcp") or name in (".metadata", ".metadata.tmp") for name in names)
             ours = MANIFEST_NAME in names or os.path.basename(directory).startswith(("step-", "rank-"))
-            if not ours and not _looks_like_dcp(names):
+            if not dcp and not ours:
                 return None
-            dcp = _looks_like_dcp(names) and MANIFEST_NAME not in names
-            finding = finding._replace(format=TORCH_DCP if dcp else MANIFEST)
+            finding = finding._replace(format=TORCH_DCP if dcp and MANIFEST_NAME not in names else MANIFEST)
         if finding.format == MANIFEST:
             finding, files = _read_manifest(directory, run_uid, step)
         else:
             finding, files = _read_dcp(directory, names)
-        _check_files(directory, files, finding.committed_at, share, of, skew)
+        _check_files(directory, files[share::of] if len(files) > ALL_FILES else files, finding.committed_at + skew)
         return finding
     except InvalidError as error:
         return finding._replace(verdict=INVALID, reason=str(error))
     except FileNotFoundError as error:
-        return finding._replace(verdict=INVALID, reason="vanished: {}".format(_trouble(error)))
+        return finding._replace(verdict=INVALID, reason=f"vanished: {_trouble(error)}")
     except OSError as error:
         return finding._replace(verdict=UNKNOWN, reason=_trouble(error))
 
 
-def _check_files(
-    directory: str, files: Sequence[ListedFile], committed_at: float, share: int, of: int, skew: float
-) -> None:
-    for listed in files[share::of] if len(files) > ALL_FILES else files:
+def _check_files(directory: str, files: Sequence[ListedFile], newest: float) -> None:
+    for name, expected, exact, _ in files:
         try:
-            found = os.stat(os.path.join(directory, listed.name))
+            found = os.stat(os.path.join(directory, name))
         except (FileNotFoundError, NotADirectoryError):
-            raise InvalidError("{} is missing".format(listed.name)) from None
-        if found.st_size < listed.bytes or (listed.exact and found.st_size != listed.bytes):
-            raise InvalidError(
-                "{} has {} bytes, its commit says {}{}".format(
-                    listed.name, found.st_size, "" if listed.exact else "at least ", listed.bytes
-                )
-            )
-        if found.st_mtime > committed_at + skew:
-            raise InvalidError("{} changed after its commit".format(listed.name))
+            raise InvalidError(f"{name} is missing") from None
+        if found.st_size < expected or (exact and found.st_size != expected):
+            least = "" if exact else "at least "
+            raise InvalidError(f"{name} has {found.st_size} bytes, its commit says {least}{expected}")
+        if found.st_mtime > newest:
+            raise InvalidError(f"{name} changed after its commit")
 
 
 def _read_manifest(directory: str, run_uid: str, step: Optional[int]) -> Tuple[Finding, List[ListedFile]]:
     """Raises InvalidError, OSError."""
-    path = os.path.join(directory, MANIFEST_NAME)
     try:
-        with open(path, "rb") as stream:
+        with open(os.path.join(directory, MANIFEST_NAME), "rb") as stream:
             committed_at = os.fstat(stream.fileno()).st_mtime
             text = stream.read(MAX_MANIFEST_BYTES + 1)
     except FileNotFoundError:
-        raise InvalidError("no {}: it was never committed".format(MANIFEST_NAME)) from None
+        raise InvalidError(f"no {MANIFEST_NAME}: it was never committed") from None
     if len(text) > MAX_MANIFEST_BYTES:
-        raise InvalidError("{} is too large".format(MANIFEST_NAME))
+        raise InvalidError(f"{MANIFEST_NAME} is too large")
     try:
         manifest = json.loads(text.decode("utf-8"))
         if manifest.get("format") != MANIFEST_FORMAT:
-            raise InvalidError("{} is of format {!r}".format(MANIFEST_NAME, manifest.get("format")))
+            raise InvalidError(f"{MANIFEST_NAME} is of format {manifest.get('format')!r}")
         files = [
             ListedFile(_inside(entry["name"]), _whole(entry["bytes"]), crc32=str(entry["crc32"]).lower())
             for entry in manifest["files"]
         ]
         finding = Finding(
-            VALID,
-            format=MANIFEST,
-            attempt=_whole(manifest["attempt"]),
-            world=_whole(manifest["world"]),
-            run_uid=str(manifest["runUID"]),
-            bytes=sum(listed.bytes for listed in files),
-            committed_at=committed_at,
-        )
-        committed_step = _whole(manifest["step"])
+            VALID, format=MANIFEST, attempt=_whole(manifest["attempt"]), world=_whole(manifest["world"]),
+            run_uid=str(manifest["runUID"]), bytes=sum(listed.bytes for listed in files), committed_at=committed_at,
+        )  # fmt: skip
+        stated_step = _whole(manifest["step"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidError("{} is not readable: {!r}".format(MANIFEST_NAME, error)) from None
+        raise InvalidError(f"{MANIFEST_NAME} is not readable: {error!r}") from None
     if run_uid and finding.run_uid != run_uid:
-        raise InvalidError("belongs to another run ({})".format(finding.run_uid[:64]))
-    if step is not None and committed_step != step:
-        raise InvalidError("{} says step {}".format(MANIFEST_NAME, committed_step))
+        raise InvalidError(f"belongs to another run ({finding.run_uid[:64]})")
+    if step is not None and stated_step != step:
+        raise InvalidError(f"{MANIFEST_NAME} says step {stated_step}")
     if not files:
-        raise InvalidError("{} lists no file".format(MANIFEST_NAME))
+        raise InvalidError(f"{MANIFEST_NAME} lists no file")
     return finding, sorted(files)
 
 
 def _inside(name: Any) -> str:
     if not isinstance(name, str) or not name or os.path.isabs(name) or ".." in name.split("/") or "\0" in name:
-        raise ValueError("bad file name {!r}".format(name))
+        raise ValueError(f"bad file name {name!r}")
     return name
 
 
 def _whole(number: Any) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise ValueError("bad number {!r}".format(number))
+        raise ValueError(f"bad number {number!r}")
     return number
-
-
-def _looks_like_dcp(names: Sequence[str]) -> bool:
-    return any(name.endswith(".distcp") or name in (".metadata", ".metadata.tmp") for name in names)
 
 
 def _read_dcp(directory: str, names: Sequence[str]) -> Tuple[Finding, List[ListedFile]]:
@@ -400,24 +374,19 @@ def _read_dcp(directory: str, names: Sequence[str]) -> Tuple[Finding, List[Liste
         raise InvalidError(".metadata.tmp is left over: a save did not end")
     if ".metadata" not in names:
         raise InvalidError("no .metadata: it was never committed")
-    data = sorted(name for name in names if name.endswith(".distcp"))
-    if not data:
+    sizes = {name: 0 for name in names if name.endswith(".distcp")}
+    if not sizes:
         raise InvalidError("there is no .distcp file")
     marker = os.path.join(directory, ".metadata")
     found = os.stat(marker)
     extents = _dcp_extents_of(marker, found.st_mtime_ns, found.st_size)
-    reason = ""
-    if not extents:
-        reason = "the structure of .metadata was not understood: sizes were not compared"
-    files = {name: ListedFile(name, 0, exact=False) for name in data}
-    for name, extent in extents.items():
-        try:
-            files[name] = ListedFile(_inside(name), extent, exact=False)
-        except ValueError as error:
-            raise InvalidError(".metadata names a {}".format(error)) from None
-    total = sum(listed.bytes for listed in files.values())
-    finding = Finding(VALID, reason, TORCH_DCP, bytes=total, committed_at=found.st_mtime)
-    return finding, sorted(files.values())
+    reason = "" if extents else "the structure of .metadata was not understood: sizes were not compared"
+    try:
+        sizes.update((_inside(name), extent) for name, extent in extents.items())
+    except ValueError as error:
+        raise InvalidError(f".metadata names a {error}") from None
+    finding = Finding(VALID, reason, TORCH_DCP, bytes=sum(sizes.values()), committed_at=found.st_mtime)
+    return finding, [ListedFile(name, sizes[name], exact=False) for name in sorted(sizes)]
 
 
 @functools.lru_cache(maxsize=64)
@@ -432,7 +401,7 @@ def _dcp_extents_of(path: str, mtime_ns: int, size: int) -> Dict[str, int]:
     except MemoryError:
         raise
     except Exception as error:  # pickletools raises whatever a broken stream leads to
-        raise InvalidError(".metadata is not a whole pickle: {}".format(error)) from None
+        raise InvalidError(f".metadata is not a whole pickle: {error}") from None
 
 
 _STRING_OPCODES = frozenset(("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"))
@@ -448,7 +417,7 @@ def dcp_extents(metadata: bytes) -> Dict[str, int]:
     length, pushed in this order). Empty when not every such state was understood. Raises on a broken pickle.
     """
     extents: Dict[str, int] = {}
-    memo: Dict[int, Any] = {}
+    memo: Dict[Any, Any] = {}
     pushed: Deque[Any] = collections.deque(maxlen=6)
     last: Any = None
     seen = understood = 0
@@ -464,10 +433,8 @@ def dcp_extents(metadata: bytes) -> Dict[str, int]:
             continue
         if name in _MEMO_GETS:
             last = memo.get(argument)
-        elif name in _STRING_OPCODES or name in _INTEGER_OPCODES:
-            last = argument
         else:
-            last = None
+            last = argument if name in _STRING_OPCODES or name in _INTEGER_OPCODES else None
         if last is None:
             pushed.clear()
             continue
@@ -482,15 +449,9 @@ def dcp_extents(metadata: bytes) -> Dict[str, int]:
 
 
 def verify_checkpoint(
-    directory: str,
-    share: int = 0,
-    of: int = 1,
-    *,
-    form: str = "Auto",
-    run_uid: str = "",
-    skew: float = LOCAL_SKEW,
+    directory: str, share: int = 0, of: int = 1, *, form: str = "Auto", run_uid: str = "", skew: float = LOCAL_SKEW,
     interrupted: Callable[[], bool] = lambda: False,
-) -> Tuple[str, str]:
+) -> Tuple[str, str]:  # fmt: skip
     """(verdict, reason) after reading this share of the files (every ``of``-th from ``share`` on, by name).
 
     A directory with a commit marker is meant: in the local tier that of one rank. TorchDCP has no checksums, so
@@ -502,11 +463,10 @@ def verify_checkpoint(
     if finding.verdict != VALID or finding.format != MANIFEST:
         return finding.verdict, finding.reason
     try:
-        files = _read_manifest(directory, run_uid, None)[1]
-        for listed in files[share::of]:
+        for listed in _read_manifest(directory, run_uid, None)[1][share::of]:
             found = file_crc32(os.path.join(directory, listed.name), interrupted)
             if found != listed.crc32:
-                return INVALID, "{} has crc32 {}, its manifest says {}".format(listed.name, found, listed.crc32)
+                return INVALID, f"{listed.name} has crc32 {found}, its manifest says {listed.crc32}"
     except InvalidError as error:
         return INVALID, str(error)
     except OSError as error:
@@ -514,7 +474,7 @@ def verify_checkpoint(
     return VALID, ""
 
 
-def file_crc32(path: str, interrupted: Callable[[], bool] = lambda: False) -> str:
+def file_crc32(path: str, interrupted: Callable[[], bool]) -> str:
     """zlib's CRC-32 of a file as eight hexadecimal digits. Raises OSError, InterruptedCheckError."""
     checksum = 0
     with open(path, "rb", buffering=0) as stream:
@@ -523,23 +483,21 @@ def file_crc32(path: str, interrupted: Callable[[], bool] = lambda: False) -> st
                 raise InterruptedCheckError(path)
             chunk = stream.read(CHUNK)
             if not chunk:
-                return "{:08x}".format(checksum)
+                return f"{checksum:08x}"
             checksum = zlib.crc32(chunk, checksum)
 
 
 def commit_mark(directory: str) -> Optional[Tuple[int, int]]:
     """Identifies a commit without reading it: it differs after another commit to the same place. None: uncommitted."""
     for name in (MANIFEST_NAME, ".metadata"):
-        try:
+        with contextlib.suppress(OSError):
             found = os.stat(os.path.join(directory, name))
-        except OSError:
-            continue
-        return found.st_mtime_ns, found.st_size
+            return found.st_mtime_ns, found.st_size
     return None
 
 
 def _trouble(error: OSError) -> str:
-    return "{}: {}".format(error.strerror or error, error.filename or "")
+    return f"{error.strerror or error}: {error.filename or ''}"
 
 
 # ----------------------------------------------------------------------------
@@ -556,7 +514,7 @@ def adopt_orphans() -> None:
 
         ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     except (ImportError, OSError, AttributeError) as error:
-        say("cannot adopt orphaned processes: {}".format(error))
+        say(f"cannot adopt orphaned processes: {error}")
 
 
 class Process(NamedTuple):
@@ -574,7 +532,7 @@ def other_processes() -> List[Process]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                with open("/proc/{}/stat".format(name), "rb") as stream:
+                with open(f"/proc/{name}/stat", "rb") as stream:
                     head, _, tail = stream.read().decode("utf-8", "replace").rpartition(")")
             except OSError:
                 continue  # it ended meanwhile
@@ -607,8 +565,8 @@ def end_other_processes() -> str:
         if not left:
             return ""
         if time.monotonic() > deadline:
-            named = ", ".join("{} {} (state {})".format(p.pid, p.name, p.state) for p in left[:3])
-            return "{} processes of an earlier attempt do not die: {}".format(len(left), named)
+            named = ", ".join(f"{process.pid} {process.name} (state {process.state})" for process in left[:3])
+            return f"{len(left)} processes of an earlier attempt do not die: {named}"
         time.sleep(0.02)
 
 
@@ -622,48 +580,65 @@ def out_of_memory_kills() -> int:
 
 
 # ----------------------------------------------------------------------------
-# The node: can this machine train?
+# Making ready: can this node train, and what is there to resume from?
 # ----------------------------------------------------------------------------
 
 
-def _nvidia_smi(query: str) -> Optional[List[int]]:
-    """One number per GPU, or None where there is no working nvidia-smi. Raises TimeoutExpired."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return None
+class Prepared(NamedTuple):
+    """The result of making ready for an attempt. ``problem`` empty: this node can stand at the barrier."""
+
+    attempt: int
+    problem: str
+    inventory: List[JSON]
+    port: Optional[socket.socket]
+
+
+def prepare(settings: Settings, attempt: int, rank: int, world: int) -> Prepared:
+    """End what is left of earlier attempts, check the node, take inventory, choose a port. Slow: minutes at worst."""
     try:
-        output = subprocess.run(
-            [program, "--query-gpu=" + query, "--format=csv,noheader,nounits"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30,
-        ).stdout  # fmt: skip
-        return [int(line) for line in output.split()]
-    except (OSError, ValueError):
-        return None
+        problem = end_other_processes() or gpu_problem(settings) or scratch_problem(settings)
+        if problem:
+            return Prepared(attempt, problem, [], None)
+        return Prepared(attempt, "", survey(settings, attempt, rank, world), hold_port())
+    except Exception as error:  # the thread's end: the main thread waits for an answer, whatever happens
+        trouble = _trouble(error) if isinstance(error, OSError) else repr(error)
+        return Prepared(attempt, f"preparing failed: {trouble}", [], None)
 
 
 def gpu_problem(settings: Settings) -> str:
     """Too few GPUs, or memory of them still in use; empty when nothing is wrong or nothing can be asked."""
-    if not settings.gpus:
-        return ""
     deadline = time.monotonic() + GPU_RELEASE_SECONDS
-    while True:
+    while settings.gpus:
         try:
-            used = _nvidia_smi("memory.used")
+            used = _gpu_memory_used()
         except subprocess.TimeoutExpired:
             return "nvidia-smi does not answer"
         if used is None:
             devices = len([name for name in os.listdir("/dev") if re.match(r"nvidia\d+$", name)])
             if devices < settings.gpus and (devices or settings.gpus_required):
-                return "{} of {} GPUs are visible".format(devices, settings.gpus)
+                return f"{devices} of {settings.gpus} GPUs are visible"
             return ""
         if len(used) < settings.gpus:
-            return "{} of {} GPUs are visible".format(len(used), settings.gpus)
+            return f"{len(used)} of {settings.gpus} GPUs are visible"
         held = [index for index, mebibytes in enumerate(used) if mebibytes > GPU_FREE_MIB]
         if not held:
             return ""
         if time.monotonic() > deadline:
-            return "memory of GPU {} is still in use ({} MiB)".format(held[0], used[held[0]])
+            return f"memory of GPU {held[0]} is still in use ({used[held[0]]} MiB)"
         time.sleep(1.0)
+    return ""
+
+
+def _gpu_memory_used() -> Optional[List[int]]:
+    """MiB by GPU, or None where there is no working nvidia-smi. Raises TimeoutExpired."""
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    try:
+        output = subprocess.run(
+            query, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30
+        ).stdout
+        return [int(line) for line in output.split()]
+    except (OSError, ValueError):
+        return None
 
 
 def scratch_problem(settings: Settings) -> str:
@@ -676,8 +651,36 @@ def scratch_problem(settings: Settings) -> str:
             os.fsync(stream.fileno())
         os.unlink(probe)
     except OSError as error:
-        return "the scratch volume is not writable: {}".format(_trouble(error))
+        return f"the scratch volume is not writable: {_trouble(error)}"
     return ""
+
+
+def survey(settings: Settings, attempt: int, rank: int, world: int) -> List[JSON]:
+    """Take inventory of all tiers, and make the directories that the attempt saves in.
+
+    They are made here, not at the start: a tier that takes no writes is found out before anybody is released.
+    A shared tier that cannot be listed is not this node's fault: an UNKNOWN row of step 0 stands for what may be
+    there, and the operator sees that this rank is blind. Raises OSError for all other trouble.
+    """
+    rows: List[JSON] = []
+    for name, root, skew in settings.tiers.values():
+        form, run_uid = settings.checkpoint_format, settings.run_uid
+        share, of = (rank, world) if name == SHARED and 0 <= rank < world else (0, 1)
+        try:
+            rows += scan_tier(name, root, run_uid, form=form, share=share, of=of, skew=skew)
+        except OSError as error:
+            if name != SHARED:
+                raise
+            rows.append(inventory_row(name, 0, 0, os.path.join(root, run_uid), Finding(UNKNOWN, _trouble(error))))
+        else:
+            os.makedirs(attempt_directory(settings, name, attempt), exist_ok=True)
+    return rows
+
+
+def attempt_directory(settings: Settings, name: str, attempt: int) -> str:
+    """Where an attempt saves in the tier of that name; empty when the run has no such tier."""
+    tier = settings.tiers.get(name)
+    return os.path.join(tier.root, settings.run_uid, f"a{attempt}") if tier else ""
 
 
 def hold_port() -> socket.socket:
@@ -685,79 +688,27 @@ def hold_port() -> socket.socket:
 
     Below the ephemeral ports, so that no outgoing connection takes it while the trainer is still importing.
     """
-    family = socket.AF_INET6 if socket.has_ipv6 and os.path.exists("/proc/net/if_inet6") else socket.AF_INET
     for port in [*random.sample(MASTER_PORTS, 200), 0]:
-        held = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            if family == socket.AF_INET6:
-                held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            held.bind(("", port))
-            return held
-        except OSError as error:
-            held.close()
-            if error.errno == errno.EADDRNOTAVAIL and family == socket.AF_INET6:
-                family = socket.AF_INET
+        for family in (socket.AF_INET6, socket.AF_INET):
+            try:
+                held = socket.socket(family, socket.SOCK_STREAM)
+            except OSError:
+                continue  # no such addresses on this machine
+            try:
+                if family == socket.AF_INET6:
+                    held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # of both families
+                held.bind(("", port))
+                return held
+            except OSError as error:
+                held.close()
+                if error.errno == errno.EADDRINUSE:
+                    break
     raise OSError(errno.EADDRINUSE, "no free TCP port")
-
-
-class Prepared(NamedTuple):
-    """The result of making ready for an attempt. ``problem`` empty: this node can stand at the barrier."""
-
-    attempt: int
-    problem: str
-    inventory: List[Dict[str, Any]]
-    port: Optional[socket.socket]
-
-
-def prepare(settings: Settings, attempt: int, rank: int, world: int) -> Prepared:
-    """End what is left of earlier attempts, check the node, take inventory, choose a port. Slow: minutes at worst."""
-    try:
-        problem = end_other_processes() or gpu_problem(settings) or scratch_problem(settings)
-        if problem:
-            return Prepared(attempt, problem, [], None)
-        return Prepared(attempt, "", survey(settings, attempt, rank, world), hold_port())
-    except OSError as error:
-        return Prepared(attempt, "preparing failed: {}".format(_trouble(error)), [], None)
-    except Exception as error:  # the thread's end: the main thread waits for an answer, whatever happens
-        return Prepared(attempt, "preparing failed: {!r}".format(error), [], None)
-
-
-def survey(settings: Settings, attempt: int, rank: int, world: int) -> List[Dict[str, Any]]:
-    """Take inventory of all tiers, and make the directories that the attempt saves in.
-
-    They are made here, not at the start: a tier that takes no writes is found out before anybody is released.
-    A shared tier that cannot be listed is not this node's fault: an UNKNOWN row of step 0 stands for what may be
-    there, and the operator sees that this rank is blind. Raises OSError for all other trouble.
-    """
-    rows: List[Dict[str, Any]] = []
-    for name, root, skew in settings.tiers.values():
-        share, of = (rank, world) if name == SHARED and 0 <= rank < world else (0, 1)
-        try:
-            rows += scan_tier(
-                name, root, settings.run_uid, form=settings.checkpoint_format, share=share, of=of, skew=skew
-            )
-        except OSError as error:
-            if name != SHARED:
-                raise
-            unseen = os.path.join(root, settings.run_uid)
-            rows.append(inventory_row(name, 0, 0, unseen, Finding(UNKNOWN, _trouble(error))))
-        else:
-            os.makedirs(attempt_directory(settings, name, attempt), exist_ok=True)
-    return rows
 
 
 # ----------------------------------------------------------------------------
 # The child: its command, environment, output and progress
 # ----------------------------------------------------------------------------
-
-
-class LaunchError(Exception):
-    """The child could not be started; ``code`` is what a shell would have said."""
-
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
 
 
 class Launch(NamedTuple):
@@ -773,25 +724,18 @@ class Launch(NamedTuple):
     nodelist: Sequence[str]
 
     @classmethod
-    def of(cls, desired: Dict[str, Any]) -> Launch:
+    def of(cls, desired: JSON) -> Launch:
         """From a released reply. Raises KeyError, TypeError."""
         start, resume = desired["start"], desired["start"].get("resume") or {}
         return cls(
             desired["attempt"], desired["rank"], desired["worldSize"], start["masterAddress"], start["masterPort"],
-            resume.get("path", ""), str(resume["step"]) if resume else "", desired.get("nodelist") or [],
+            resume.get("path", ""), str(resume.get("step", "")), desired.get("nodelist") or [],
         )  # fmt: skip
-
-
-def attempt_directory(settings: Settings, name: str, attempt: int) -> str:
-    """Where an attempt saves in the tier of that name; empty when the run has no such tier."""
-    tier = settings.tiers.get(name)
-    return os.path.join(tier.root, settings.run_uid, "a{}".format(attempt)) if tier else ""
 
 
 def contract_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
     """The LOCKSTEP_ variables of one attempt (docs/worker.md)."""
-    scratch = os.path.join(settings.scratch, "a{}".format(launch.attempt))
-
+    scratch = os.path.join(settings.scratch, f"a{launch.attempt}")
     return {
         "LOCKSTEP_CONTRACT": CONTRACT,
         "LOCKSTEP_RUN": settings.run,
@@ -812,20 +756,15 @@ def contract_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
 
 def launcher_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
     """The variables that make the framework find its peers."""
-    address, port = launch.master_address, str(launch.master_port)
-    endpoint = "[{}]:{}".format(address, port) if ":" in address else "{}:{}".format(address, port)
+    address, port, world, rank = launch.master_address, str(launch.master_port), str(launch.world), str(launch.rank)
     if settings.launcher == "JAX":
-        return {
-            "JAX_COORDINATOR_ADDRESS": endpoint,
-            "JAX_NUM_PROCESSES": str(launch.world),
-            "JAX_PROCESS_ID": str(launch.rank),
-        }
+        host = f"[{address}]" if ":" in address else address
+        return {"JAX_COORDINATOR_ADDRESS": f"{host}:{port}", "JAX_NUM_PROCESSES": world, "JAX_PROCESS_ID": rank}
     if settings.launcher == "Torchrun":
         return {}  # torchrun gets it by argument and sets the rest itself
     environment = {
-        "MASTER_ADDR": address, "MASTER_PORT": port, "NNODES": str(launch.world), "NODE_RANK": str(launch.rank),
-        "PET_NNODES": str(launch.world), "PET_NODE_RANK": str(launch.rank),
-        "PET_MASTER_ADDR": address, "PET_MASTER_PORT": port, "PET_RDZV_BACKEND": "static",
+        "MASTER_ADDR": address, "MASTER_PORT": port, "NNODES": world, "NODE_RANK": rank, "PET_NNODES": world,
+        "PET_NODE_RANK": rank, "PET_MASTER_ADDR": address, "PET_MASTER_PORT": port, "PET_RDZV_BACKEND": "static",
     }  # fmt: skip
     if settings.gpus:
         environment["PET_NPROC_PER_NODE"] = os.environ.get("PET_NPROC_PER_NODE") or str(settings.gpus)
@@ -834,17 +773,15 @@ def launcher_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
 
 def launcher_command(settings: Settings, launch: Launch) -> List[str]:
     """The command as the launcher wants it: Torchrun replaces the interpreter, the others change nothing."""
-    command = list(settings.command)
     if settings.launcher != "Torchrun":
-        return command
+        return list(settings.command)
     # An entrypoint stands in front of the command and has to stay there.
     ahead = int(settings.launcher_options.get("entrypoint") or 0)
     processes = settings.launcher_options.get("nprocPerNode") or settings.gpus or 1
-    head, command = command[:ahead], command[ahead:]
+    head, command = settings.command[:ahead], settings.command[ahead:]
     torchrun = [
-        "torchrun", "--nnodes={}".format(launch.world), "--node-rank={}".format(launch.rank),
-        "--nproc-per-node={}".format(processes), "--master-addr={}".format(launch.master_address),
-        "--master-port={}".format(launch.master_port),
+        "torchrun", f"--nnodes={launch.world}", f"--node-rank={launch.rank}", f"--nproc-per-node={processes}",
+        f"--master-addr={launch.master_address}", f"--master-port={launch.master_port}",
     ]  # fmt: skip
     directory, program = os.path.split(command[0])
     if re.match(r"python[0-9.]*$", program):
@@ -867,7 +804,7 @@ def expand(argument: str, variables: Dict[str, str]) -> str:
 
     def replacement(matched: Any) -> str:
         dollars, name = matched.groups()
-        text = "({})".format(name)
+        text = f"({name})"
         if len(dollars) % 2:
             text = variables.get(name, "$" + text)
         return str("$" * (len(dollars) // 2) + text)
@@ -883,7 +820,7 @@ class ProgressTail:
         self._offset = 0
         self._partial = b""
 
-    def newest(self, now: float) -> Optional[Dict[str, Any]]:
+    def newest(self, now: float) -> Optional[JSON]:
         """The progress of the newest whole line since the last call, or None. ``now``: for lines without a time."""
         try:
             with open(self._path, "rb") as stream:
@@ -906,7 +843,7 @@ class ProgressTail:
         return None
 
 
-def parse_progress(line: bytes, now: float) -> Optional[Dict[str, Any]]:
+def parse_progress(line: bytes, now: float) -> Optional[JSON]:
     """One line as the protocol carries it; None for anything that is not progress."""
     try:
         # Numbers stay the text that the trainer wrote: a loss is shown, never computed with.
@@ -919,13 +856,17 @@ def parse_progress(line: bytes, now: float) -> Optional[Dict[str, Any]]:
         return None
     if not (0 <= step <= 1 << 53 and (total is None or 0 <= total <= 1 << 53)):
         return None
-    loss = entry.get("loss")
-    return {
-        "step": step,
-        "at": at if 0 <= at < 1 << 40 else now,
-        "loss": "" if loss is None else str(loss)[:32],
-        "totalSteps": total,
-    }
+    loss = "" if entry.get("loss") is None else str(entry["loss"])[:32]
+    return {"step": step, "at": at if 0 <= at < 1 << 40 else now, "loss": loss, "totalSteps": total}
+
+
+class LaunchError(Exception):
+    """The child could not be started; ``code`` is what a shell would have said."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
 
 
 class Child:
@@ -938,19 +879,17 @@ class Child:
                 stderr=subprocess.PIPE, bufsize=0, start_new_session=True,
             )  # fmt: skip
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise LaunchError(127, "CommandNotFound", "{}: {}".format(command[0], error.strerror)) from None
+            raise LaunchError(127, "CommandNotFound", f"{command[0]}: {error.strerror}") from None
         except (OSError, ValueError) as error:
-            raise LaunchError(126, "CommandNotExecutable", "{}: {}".format(command[0], error)) from None
+            raise LaunchError(126, "CommandNotExecutable", f"{command[0]}: {error}") from None
         self.attempt = attempt
         self.pid = self._process.pid
         self.started = time.monotonic()
         self.kill_at: Optional[float] = None  # monotonic; None: nobody asked it to end
         self.stop_reason = ""
         self.stderr_tail = b""
-        self._pumps = [
-            threading.Thread(target=self._pump, args=(self._process.stdout, 1), daemon=True),
-            threading.Thread(target=self._pump, args=(self._process.stderr, 2), daemon=True),
-        ]
+        streams = ((self._process.stdout, 1), (self._process.stderr, 2))
+        self._pumps = [threading.Thread(target=self._pump, args=stream, daemon=True) for stream in streams]
         for pump in self._pumps:
             pump.start()
 
@@ -994,7 +933,7 @@ class Child:
 class CheckpointWatch(threading.Thread):
     """While an attempt trains: tells of each of its checkpoints once, when its commit appears."""
 
-    def __init__(self, settings: Settings, launch: Launch, interval: float, tell: Callable[[List[Any]], None]) -> None:
+    def __init__(self, settings: Settings, launch: Launch, interval: float, tell: Callable[[List[JSON]], None]) -> None:
         super().__init__(daemon=True)
         self._settings, self._launch, self._interval, self._tell = settings, launch, interval, tell
         self._ended = threading.Event()
@@ -1009,15 +948,15 @@ class CheckpointWatch(threading.Thread):
         ended = False
         while not ended:
             ended = self._ended.wait(self._interval)
-            rows = []
             for tier in self._settings.tiers.values():
                 with contextlib.suppress(OSError):  # the next look, or the inventory, will say
-                    rows += self._news(tier)
-            if rows:
-                self._tell(rows)
+                    rows = self._news(tier)
+                    if rows:
+                        self._tell(rows)
 
-    def _news(self, tier: Tier) -> List[Dict[str, Any]]:
+    def _news(self, tier: Tier) -> List[JSON]:
         settings, launch = self._settings, self._launch
+        how = {"form": settings.checkpoint_format, "share": launch.rank, "of": launch.world, "skew": tier.skew}
         rows = []
         directory = attempt_directory(settings, tier.name, launch.attempt)
         for step, attempt, path in sorted(attempt_steps(directory, launch.attempt), reverse=True)[:NEWEST]:
@@ -1025,11 +964,8 @@ class CheckpointWatch(threading.Thread):
                 mark = commit_mark(shard)
                 if mark is None or self._told.get(shard) == mark:
                     continue
-                finding = examine(
-                    shard, form=settings.checkpoint_format, run_uid=settings.run_uid, step=step,
-                    share=launch.rank, of=launch.world, skew=tier.skew,
-                )  # fmt: skip
                 self._told[shard] = mark
+                finding = examine(shard, run_uid=settings.run_uid, step=step, **how)
                 if finding is not None:
                     rows.append(inventory_row(tier.name, step, attempt, shard, finding))
         return rows
@@ -1041,50 +977,32 @@ class CheckpointWatch(threading.Thread):
 
 
 class Inbox:
-    """Events for the main thread, from any thread and from signal handlers."""
+    """Calls that the main thread is to make, from any thread and from signal handlers."""
 
     def __init__(self) -> None:
-        self._events: Deque[Any] = collections.deque()
+        self._calls: Deque[Callable[[], None]] = collections.deque()
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
 
-    def catch(self, *signals: int) -> None:
-        """Turn these signals into events (their numbers). Main thread only."""
+    def catch(self, number: int, call: Callable[[], None]) -> None:
+        """Make that call when the signal arrives. Main thread only."""
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        for number in signals:
-            signal.signal(number, lambda caught, frame: self._events.append(caught))
+        signal.signal(number, lambda caught, frame: self._calls.append(call))
 
-    def post(self, event: Any) -> None:
-        """Add an event and wake the main thread."""
-        self._events.append(event)
+    def post(self, call: Callable[[], None]) -> None:
+        """Add a call and wake the main thread."""
+        self._calls.append(call)
         with contextlib.suppress(BlockingIOError):  # full: it will wake anyway
             os.write(self._write, b"\0")
 
-    def wait(self, timeout: float) -> List[Any]:
-        """What came in, after at most ``timeout`` seconds."""
+    def make_calls(self, timeout: float) -> None:
+        """Make the calls that came in, after waiting at most ``timeout`` seconds for one."""
         select.select([self._read], [], [], timeout)
         with contextlib.suppress(BlockingIOError):
             os.read(self._read, 65536)
-        events = []
-        while self._events:
-            events.append(self._events.popleft())
-        return events
-
-
-class Reply:
-    """A desired state, and the checkpoints that the report it answers has told of. ``done``: it was acted on."""
-
-    def __init__(self, desired: Dict[str, Any], told: List[Any]) -> None:
-        self.desired = desired
-        self.told = told
-        self.done = threading.Event()
-
-
-class Refused(NamedTuple):
-    """The operator does not speak this worker's protocol."""
-
-    message: str
+        while self._calls:
+            self._calls.popleft()()
 
 
 class Connection:
@@ -1093,73 +1011,73 @@ class Connection:
     def __init__(self, settings: Settings) -> None:
         parts = urllib.parse.urlsplit(settings.operator_url)
         if parts.scheme != "https" or not parts.hostname:
-            raise ValueError("the operator's URL must be https: {}".format(settings.operator_url))
-        self._settings = settings
+            raise ValueError(f"the operator's URL must be https: {settings.operator_url}")
+        self._token_file = settings.token_file
         self._prefix = parts.path.rstrip("/")
         self._http = http.client.HTTPSConnection(
             parts.hostname, parts.port or 443, timeout=CONNECT_SECONDS,
             context=ssl.create_default_context(cafile=settings.ca_file),
         )  # fmt: skip
-        self.used = False  # the server may have closed it by now
+        self.failures = 0  # in a row
+
+    def is_open(self) -> bool:
+        """Whether it was, when last used: the other side may have closed it since."""
+        return self._http.sock is not None
 
     def open(self) -> None:
         """Connect unless connected. Raises OSError."""
-        if self._http.sock is None:
-            self._http.timeout = CONNECT_SECONDS
+        if not self.is_open():
             self._http.connect()
-            self.used = False
 
     def close(self) -> None:
         """Forget it; the next exchange connects anew."""
         self._http.close()
 
-    def own_address(self) -> str:
-        """The address by which this machine reaches the operator."""
-        return str(self._http.sock.getsockname()[0]) if self._http.sock else ""
-
-    def send(self, path: str, body: bytes) -> None:
+    def send(self, path: str, body: JSON) -> None:
         """Raises OSError, HTTPException."""
-        with open(self._settings.token_file) as stream:  # it rotates
+        with open(self._token_file) as stream:  # it rotates
             token = stream.read().strip()
         headers = {"Authorization": "Bearer " + token, "Content-Type": "application/json"}
-        self._http.request("POST", self._prefix + path, body, headers)
+        self._http.request("POST", self._prefix + path, json.dumps(body).encode("utf-8"), headers)
 
-    def receive(self, timeout: float) -> Tuple[int, Dict[str, Any], float]:
+    def receive(self, timeout: float) -> Tuple[int, JSON, float]:
         """(status, body, seconds to wait before the next try). Raises OSError, HTTPException, ValueError."""
         if self._http.sock is not None:
             self._http.sock.settimeout(timeout)
         response = self._http.getresponse()
         text = response.read(MAX_REPLY_BYTES)
-        if response.status != 200 or not response.isclosed():
-            self.close()
-        self.used = True
-        try:
-            retry_after = min(MAX_BACKOFF_SECONDS, float(response.headers.get("Retry-After") or 0))
-        except ValueError:
-            retry_after = 0.0
-        try:
+        if response.status == 200:
+            if not response.isclosed():
+                raise ValueError("the reply is too large")
+            return 200, json.loads(text.decode("utf-8")), 0.0
+        self.close()
+        pause, body = 0.0, {}
+        with contextlib.suppress(ValueError):  # a proxy may have answered
+            pause = min(MAX_BACKOFF_SECONDS, float(response.headers.get("Retry-After") or 0))
             body = json.loads(text.decode("utf-8"))
-        except ValueError:
-            if response.status == 200:
-                raise
-            body = {}
-        return response.status, body if isinstance(body, dict) else {}, retry_after
+        return response.status, body if isinstance(body, dict) else {}, pause
 
 
 class Link:
-    """Brings reports to the operator and its replies to the inbox, whatever the network does."""
+    """Brings reports to the operator and its replies to the main thread, whatever the network does.
 
-    def __init__(self, settings: Settings, inbox: Inbox) -> None:
+    ``take`` gets a desired state, with the rows of ``newCheckpoints`` that the report it answers has told of;
+    ``refuse`` gets the operator's words when it does not speak this worker's protocol.
+    """
+
+    def __init__(
+        self, settings: Settings, inbox: Inbox, take: Callable[[JSON, List[JSON]], None], refuse: Callable[[str], None]
+    ) -> None:
         self._settings = settings
-        self._inbox = inbox
+        self._inbox, self._take, self._refuse = inbox, take, refuse
         self._changed = threading.Condition()
         self._order = threading.Lock()  # a newer report is never put on the wire before an older one
-        self._report: Dict[str, Any] = {}
-        self._inventory: List[Dict[str, Any]] = []
+        self._report: JSON = {}
         self._version = 0  # of the state to be told at once
         self._delivered = 0
         self._registered = False
         self._outage = ""
+        self.inventory: List[JSON] = []  # as last registered
         self.heartbeat = 2.0  # seconds
         self.epoch: Optional[List[int]] = None  # the highest seen
         self.seen = 0  # revision of the last reply acted on
@@ -1169,17 +1087,17 @@ class Link:
         for loop in (self._push_forever, self._poll_forever):
             threading.Thread(target=loop, args=(Connection(self._settings),), daemon=True).start()
 
-    def publish(self, report: Dict[str, Any], urgent: bool) -> None:
+    def publish(self, report: JSON, urgent: bool) -> None:
         """What all reports say from now on; ``urgent`` is not left for the next heartbeat."""
         with self._changed:
             self._report = report
             self._version += urgent
             self._changed.notify_all()
 
-    def register(self, inventory: List[Dict[str, Any]]) -> None:
-        """Register anew, with this inventory. Takes effect with the next urgent report."""
+    def register(self, inventory: List[JSON]) -> None:
+        """Register anew, with this inventory. Takes effect with the next report that is published."""
         with self._changed:
-            self._inventory = inventory
+            self.inventory = inventory
             self._registered = False
 
     def settle(self, timeout: float) -> None:
@@ -1188,108 +1106,103 @@ class Link:
             self._changed.wait_for(lambda: self._delivered == self._version, timeout)
 
     def _push_forever(self, connection: Connection) -> None:
-        failures = 0
         while True:
             with self._changed:
                 self._changed.wait_for(
                     lambda: self._version and (self._delivered != self._version or not self._registered)
                 )
-            reply, pause = self._exchange(connection, 0.0, pushing=True)
-            failures = 0 if reply else failures + 1
-            self._rest(failures, pause)
+            self._exchange(connection, 0.0, pushing=True)
 
     def _poll_forever(self, connection: Connection) -> None:
-        failures = 0
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._registered)
-            reply, pause = self._exchange(connection, min(MAX_POLL_SECONDS, self.heartbeat), pushing=False)
-            failures = 0 if reply else failures + 1
-            self._rest(failures, pause)
-            if reply:
-                reply.done.wait(1.0)  # else the next poll would be answered at once with the same
+            taken = self._exchange(connection, min(MAX_POLL_SECONDS, self.heartbeat), pushing=False)
+            if taken:
+                taken.wait(1.0)  # else the next poll would be answered at once with the same
                 time.sleep(random.uniform(0.0, self.heartbeat / 20.0))  # large gangs must not return as one
 
-    @staticmethod
-    def _rest(failures: int, pause: float) -> None:
-        if failures:
-            backoff = min(MAX_BACKOFF_SECONDS, 0.1 * 2 ** min(failures, 8))
-            time.sleep(max(pause, random.uniform(backoff / 2, backoff)))
-
-    def _exchange(self, connection: Connection, wait: float, pushing: bool) -> Tuple[Optional[Reply], float]:
-        """One request and its answer. (None, pause) when there was none or a refusal."""
+    def _exchange(self, connection: Connection, wait: float, pushing: bool) -> Optional[threading.Event]:
+        """One request and its answer, set once the main thread has taken it. None, after a rest: there was none."""
+        reused = connection.is_open()
         try:
-            try:
-                reply, pause = self._attempt(connection, wait, pushing)
-            except (OSError, http.client.HTTPException):
-                if not connection.used:
-                    raise
-                connection.close()  # kept alive by us, closed by the other side: no failure yet
-                reply, pause = self._attempt(connection, wait, pushing)
+            taken, pause = self._attempt(connection, wait, pushing)
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
             connection.close()
-            self._lost("{}: {}".format(type(error).__name__, error))
-            return None, 0.0
-        return reply, pause
+            if reused:  # kept alive by us, closed by the other side: no failure yet
+                return self._exchange(connection, wait, pushing)
+            self._lost(f"{type(error).__name__}: {error}")
+            taken, pause = None, 0.0
+        connection.failures = 0 if taken else connection.failures + 1
+        if not taken:
+            backoff = min(MAX_BACKOFF_SECONDS, 0.1 * 2 ** min(connection.failures, 8))
+            time.sleep(max(pause, random.uniform(backoff / 2, backoff)))
+        return taken
 
-    def _attempt(self, connection: Connection, wait: float, pushing: bool) -> Tuple[Optional[Reply], float]:
+    def _attempt(self, connection: Connection, wait: float, pushing: bool) -> Tuple[Optional[threading.Event], float]:
         connection.open()
         with self._order:
             with self._changed:
                 version, report = self._version, dict(self._report)
-                registering = pushing and not self._registered
-                if not pushing and not self._registered:
-                    return None, 0.0  # "ready" must not get there before the inventory that goes with it
-                inventory = self._inventory
+                inventory, registering = self.inventory, not self._registered
+            if registering and not pushing:
+                return None, 0.0  # "ready" must not get there before the inventory that goes with it
             report.update(epoch=self.epoch, seen=self.seen, waitSeconds=wait, wall=time.time(), mono=time.monotonic())
-            told = report["newCheckpoints"]
-            identity = self._identity()
             if registering:
-                body = dict(identity, **self._registration(connection, report), inventory=inventory, report=report)
+                connection.send("/v1/register", self._registration(report, inventory))
             else:
-                body = dict(identity, **report)
-            connection.send("/v1/register" if registering else "/v1/report", json.dumps(body).encode("utf-8"))
+                connection.send("/v1/report", {**self._identity(), **report})
         status, answer, pause = connection.receive(wait + ANSWER_SECONDS)
         if status == 200:
-            reply = Reply(answer, told)
-            if self._outage:
-                self._outage = ""
-                say("the operator is reachable again")
-            with self._changed:
-                if registering and self._inventory is inventory:
-                    self._registered = True
-                self._delivered = max(self._delivered, version)
-                self._changed.notify_all()
-            self._inbox.post(reply)
-            return reply, 0.0
+            return self._answered(answer, report["newCheckpoints"], version, inventory if registering else None), 0.0
         if status == 409:
             with self._changed:
                 self._registered = False
                 self._changed.notify_all()
             return None, pause
         if status == 426:
-            self._inbox.post(Refused(str(answer.get("message", ""))))
-        self._lost("HTTP {} {} {}".format(status, answer.get("error", ""), answer.get("message", "")))
+            self._inbox.post(functools.partial(self._refuse, str(answer.get("message", ""))))
+        self._lost(f"HTTP {status} {answer.get('error', '')} {answer.get('message', '')}")
         return None, pause
 
-    def _identity(self) -> Dict[str, Any]:
+    def _answered(
+        self, desired: JSON, told: List[JSON], version: int, registered: Optional[List[JSON]]
+    ) -> threading.Event:
+        if self._outage:
+            self._outage = ""
+            say("the operator is reachable again")
+        with self._changed:
+            if registered is not None and registered is self.inventory:
+                self._registered = True
+            self._delivered = max(self._delivered, version)
+            self._changed.notify_all()
+        taken = threading.Event()
+
+        def take() -> None:
+            self._take(desired, told)
+            taken.set()
+
+        self._inbox.post(take)
+        return taken
+
+    def _identity(self) -> JSON:
         settings = self._settings
         return {
             "protocol": PROTOCOL, "runUid": settings.run_uid, "slot": settings.slot,
             "incarnation": settings.incarnation, "podUid": settings.pod_uid,
         }  # fmt: skip
 
-    def _registration(self, connection: Connection, report: Dict[str, Any]) -> Dict[str, Any]:
+    def _registration(self, report: JSON, inventory: List[JSON]) -> JSON:
         settings = self._settings
         return {
-            "namespace": settings.namespace, "run": settings.run, "node": settings.node,
-            "hostname": socket.gethostname(), "address": settings.address or connection.own_address(),
-            "workerVersion": WORKER_VERSION, "problem": report["problem"],
+            **self._identity(), "namespace": settings.namespace, "run": settings.run, "node": settings.node,
+            "hostname": socket.gethostname(), "address": settings.address, "workerVersion": WORKER_VERSION,
+            "problem": report["problem"], "inventory": inventory, "report": report,
         }  # fmt: skip
 
     def _lost(self, why: str) -> None:
         if not self._outage:  # once per outage, not once per try
-            say("the operator is not reachable, what runs goes on: {}".format(why[:300]))
+            say(f"the operator is not reachable, what runs goes on: {why[:300]}")
         self._outage = why
 
 
@@ -1300,104 +1213,57 @@ class Link:
 PREPARING, READY, RUNNING, STOPPING, EXITED = "Preparing", "Ready", "Running", "Stopping", "Exited"
 
 
-class NewCheckpoints(NamedTuple):
-    """Rows for the next reports."""
-
-    rows: List[Dict[str, Any]]
-
-
-class Surveyed(NamedTuple):
-    """What a worker at the barrier of ``attempt`` saw when it looked again."""
-
-    attempt: int
-    inventory: List[Dict[str, Any]]
-
-
-class Verified(NamedTuple):
-    """The result of reading a checkpoint's bytes."""
-
-    request: Tuple[Any, ...]
-    verdict: str
-    reason: str
-
-
 class Worker:
-    """Owned by the main thread, except where a comment says otherwise."""
+    """Brings this node towards the desired state. Used by the main thread only, but for ``verifying``."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.inbox = Inbox()
-        self.link = Link(settings, self.inbox)
+        self.link = Link(settings, self.inbox, self._take_desired, self._take_refusal)
         self.phase = PREPARING
         self.problem = ""
         self.attempt = 0  # of the child it runs or last ran
         self.spent = highest_attempt(settings.scratch)  # no attempt up to this one may start any more
         self.ready_for = 0
-        self.start: Optional[Dict[str, Any]] = None
-        self.exit: Optional[Dict[str, Any]] = None
-        self.progress: Optional[Dict[str, Any]] = None
-        self.inventory: List[Dict[str, Any]] = []  # as registered
-        self.fresh: List[Dict[str, Any]] = []  # checkpoints not told of yet
-        self.verified: Dict[Tuple[Any, ...], Dict[str, Any]] = {}
-        self.desired: Dict[str, Any] = {"phase": "Hold"}
+        self.start: Optional[JSON] = None
+        self.exit: Optional[JSON] = None
+        self.progress: Optional[JSON] = None
+        self.fresh: List[JSON] = []  # checkpoints not told of yet
+        self.verified: Dict[Tuple[Any, ...], JSON] = {}
+        self.desired: JSON = {"phase": "Hold"}
         self.child: Optional[Child] = None
         self.tail: Optional[ProgressTail] = None
         self.watch: Optional[CheckpointWatch] = None
         self.port: Optional[socket.socket] = None
         self.preparing = False  # a thread is at it
-        self.prepare_after = self.look_after = self.verify_after = 0.0  # monotonic
         self.verifying: Tuple[Any, ...] = ()  # read by the verifying thread: any other value interrupts it
+        self.prepare_after = self.look_after = self.verify_after = 0.0  # monotonic
         self.memory_kills = 0
         self.terminating = False
         self.refusal = ""
         self.contact = self.advanced = self.ended = time.monotonic()
         self.leave_with: Optional[int] = None
-        self._told: Dict[str, Any] = {}
+        self._told: JSON = {}
 
     def run(self) -> int:
         """Live until it is time to leave; returns the exit code."""
-        self.inbox.catch(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+        self.inbox.catch(signal.SIGTERM, self._take_termination)
+        self.inbox.catch(signal.SIGINT, self._take_termination)
+        self.inbox.catch(signal.SIGCHLD, lambda: None)  # reaped in every turn
         adopt_orphans()
         self.link.start()
         self._publish()
         while self.leave_with is None:
-            for event in self.inbox.wait(0.1 if self.child and self.child.kill_at else 0.5):
-                self._take(event)
+            self.inbox.make_calls(0.1 if self.child and self.child.kill_at else 0.5)
             self._reap()
             self._advance()
             self._publish()
         self.link.settle(2.0)
         return self.leave_with
 
-    # Events
+    # What the inbox brings
 
-    def _take(self, event: Any) -> None:
-        if isinstance(event, Reply):
-            self._take_reply(event)
-        elif isinstance(event, Prepared):
-            self._take_prepared(event)
-        elif isinstance(event, NewCheckpoints):
-            self.fresh = (self.fresh + event.rows)[-NEWEST:]
-        elif isinstance(event, Surveyed):
-            self.preparing, self.look_after = False, time.monotonic() + LOOK_AGAIN_SECONDS
-            if event.attempt == self.ready_for and event.inventory != self.inventory:
-                self._register(event.inventory)
-        elif isinstance(event, Verified):
-            self.verify_after = time.monotonic() + LOOK_AGAIN_SECONDS
-            if self.verifying == event.request:
-                self.verifying = ()
-            self.verified[event.request] = {
-                "tier": event.request[0], "path": event.request[1],
-                "verdict": event.verdict, "reason": event.reason[:256],
-            }  # fmt: skip
-        elif isinstance(event, Refused):
-            self.refusal = "the operator does not speak protocol {}: {}".format(PROTOCOL, event.message)
-        elif event in (signal.SIGTERM, signal.SIGINT) and not self.terminating:
-            say("asked to leave by signal {}".format(int(event)))
-            self.terminating = True
-
-    def _take_reply(self, reply: Reply) -> None:
-        desired = reply.desired
+    def _take_desired(self, desired: JSON, told: List[JSON]) -> None:
         try:
             epoch = [int(part) for part in desired["epoch"]]
             if self.link.epoch is None or epoch >= self.link.epoch:  # else: a leader that was replaced
@@ -1408,11 +1274,17 @@ class Worker:
                 self.refusal = ""
                 if desired["phase"] != "Hold":
                     self.desired = desired
-            self.fresh = [row for row in self.fresh if row not in reply.told]
+            self.fresh = [row for row in self.fresh if row not in told]
         except (KeyError, TypeError, ValueError) as error:
-            say("the operator's reply is not understood: {!r}".format(error))
-        finally:
-            reply.done.set()
+            say(f"the operator's reply is not understood: {error!r}")
+
+    def _take_refusal(self, message: str) -> None:
+        self.refusal = f"the operator does not speak protocol {PROTOCOL}: {message}"
+
+    def _take_termination(self) -> None:
+        if not self.terminating:
+            say("asked to leave")
+        self.terminating = True
 
     def _take_prepared(self, prepared: Prepared) -> None:
         self.preparing = False
@@ -1421,19 +1293,30 @@ class Worker:
             self.problem, self.port = "", prepared.port
             self.ready_for, self.phase = prepared.attempt, READY
             self.look_after = time.monotonic() + LOOK_AGAIN_SECONDS
-            self._register(prepared.inventory)
+            self.link.register(prepared.inventory)
             return
         if prepared.port is not None:
             prepared.port.close()
         if prepared.problem:
             if prepared.problem != self.problem:
-                say("not ready: {}".format(prepared.problem))
+                say(f"not ready: {prepared.problem}")
             self.problem = prepared.problem
             self.prepare_after = time.monotonic() + RETRY_SECONDS
 
-    def _register(self, inventory: List[Dict[str, Any]]) -> None:
-        self.inventory = inventory
-        self.link.register(inventory)
+    def _take_survey(self, attempt: int, inventory: List[JSON]) -> None:
+        self.preparing, self.look_after = False, time.monotonic() + LOOK_AGAIN_SECONDS
+        if attempt == self.ready_for and inventory != self.link.inventory:
+            self.link.register(inventory)
+
+    def _take_verdict(self, request: Tuple[Any, ...], verdict: str, reason: str) -> None:
+        self.verify_after = time.monotonic() + LOOK_AGAIN_SECONDS
+        if self.verifying == request:
+            self.verifying = ()
+        tier, path = request[:2]
+        self.verified[request] = {"tier": tier, "path": path, "verdict": verdict, "reason": reason[:256]}
+
+    def _take_news(self, rows: List[JSON]) -> None:
+        self.fresh = (self.fresh + rows)[-NEWEST:]
 
     def _reap(self) -> None:
         while True:
@@ -1449,9 +1332,8 @@ class Worker:
     # Towards the desired state
 
     def _advance(self) -> None:
-        now = time.monotonic()
         if self.child:
-            self._follow_progress(now)
+            self._follow_progress()
             self.child.enforce()
         if self.terminating:
             self._leave_on_signal()
@@ -1462,101 +1344,111 @@ class Worker:
         elif self.desired["phase"] == "Stop":
             self._towards_stopped(self.desired)
         elif self.desired["phase"] == "Complete":
-            self._towards_complete(self.desired)
+            self._towards_complete()
         if not self._prepares(self.ready_for):
             self.verifying = ()
         if self.leave_with is None and not self.child:
-            self._leave_if_abandoned(now)
+            self._leave_if_abandoned()
 
     def _prepares(self, attempt: int) -> bool:
         return self.desired["phase"] == "Prepare" and self.desired["attempt"] == attempt and not self.terminating
 
-    def _towards_barrier(self, desired: Dict[str, Any]) -> None:
-        attempt = desired["attempt"]
+    def _towards_barrier(self, desired: JSON) -> None:
+        attempt, rank, world = desired["attempt"], desired.get("rank", -1), desired.get("worldSize", 0)
         if self.child:
             if self.child.attempt < attempt:
                 self._stop_child(RESTART_GRACE_SECONDS, "StoppedForRestart")
         elif attempt <= self.spent:
             if self.attempt < attempt:  # it was in an earlier life of this worker
-                self.problem = "attempt {} has already run here".format(attempt)
+                self.problem = f"attempt {attempt} has already run here"
         elif self.ready_for == attempt:
             self._verify(desired)
-            self._look_again(desired)
+            self._look_again(attempt, rank, world)
         elif not self.preparing and time.monotonic() >= self.prepare_after:
             self.phase, self.ready_for, self.preparing = PREPARING, 0, True
             self.verified = {}
-            rank, world = desired.get("rank", -1), desired.get("worldSize", 0)
-            self._in_thread(lambda: prepare(self.settings, attempt, rank, world))
+            prepared = functools.partial(prepare, self.settings, attempt, rank, world)
+            self._in_thread(lambda: functools.partial(self._take_prepared, prepared()))
 
-    def _look_again(self, desired: Dict[str, Any]) -> None:
+    def _look_again(self, attempt: int, rank: int, world: int) -> None:
         """The operator waits a bounded time for what could not be read: tell it as soon as it can be."""
-        unsure = any(row["verdict"] == UNKNOWN for row in self.inventory)
+        unsure = any(row["verdict"] == UNKNOWN for row in self.link.inventory)
         if not unsure or self.preparing or time.monotonic() < self.look_after:
             return
         self.preparing = True
-        attempt, rank, world = self.ready_for, desired.get("rank", -1), desired.get("worldSize", 0)
+        known = self.link.inventory
 
-        def look() -> Surveyed:
+        def look() -> Callable[[], None]:
             try:
-                return Surveyed(attempt, survey(self.settings, attempt, rank, world))
-            except Exception:  # the thread's end, as above; the next look may tell more
-                return Surveyed(attempt, self.inventory)
+                found = survey(self.settings, attempt, rank, world)
+            except Exception:  # the thread's end, as in prepare; the next look may tell more
+                found = known
+            return functools.partial(self._take_survey, attempt, found)
 
         self._in_thread(look)
 
-    def _verify(self, desired: Dict[str, Any]) -> None:
+    def _verify(self, desired: JSON) -> None:
         wanted = desired.get("verify")
         if not wanted:
             self.verifying = ()
             return
         request = (wanted["tier"], wanted["path"], wanted["share"], wanted["of"])
-        known = self.verified.get(request)
-        if self.verifying == request or (known and known["verdict"] != UNKNOWN):
+        answer = self.verified.get(request)
+        if self.verifying == request or (answer and answer["verdict"] != UNKNOWN):
             return
-        if known and time.monotonic() < self.verify_after:
+        if answer and time.monotonic() < self.verify_after:
             return
         self.verifying = request
-        local = wanted["tier"] == "local"  # there each rank reads all of its own shard
+        local = wanted["tier"] == LOCAL  # there each rank reads all of its own shard
         share, of = (0, 1) if local else (wanted["share"], max(1, wanted["of"]))
 
-        def read() -> Optional[Verified]:
-            own = os.path.join(wanted["path"], "rank-{}".format(desired["rank"]))
+        def read() -> Optional[Callable[[], None]]:
+            own = os.path.join(wanted["path"], f"rank-{desired['rank']}")
             directory = own if local and os.path.isdir(own) else wanted["path"]
             try:
                 verdict, reason = verify_checkpoint(
                     directory, share, of, form=self.settings.checkpoint_format, run_uid=self.settings.run_uid,
-                    skew=self.settings.tiers[wanted["tier"]].skew,
-                    interrupted=lambda: self.verifying != request,
+                    skew=self.settings.tiers[wanted["tier"]].skew, interrupted=lambda: self.verifying != request,
                 )  # fmt: skip
             except InterruptedCheckError:
                 return None
             except Exception as error:  # the thread's end, as above
                 verdict, reason = UNKNOWN, repr(error)
-            return Verified(request, verdict, reason)
+            return functools.partial(self._take_verdict, request, verdict, reason)
 
         self._in_thread(read)
 
-    def _towards_running(self, desired: Dict[str, Any]) -> None:
-        attempt, rank = desired["attempt"], desired.get("rank", -1)
-        if self.child or attempt <= self.spent or attempt != self.ready_for or rank < 0 or not desired.get("start"):
+    def _in_thread(self, work: Callable[[], Optional[Callable[[], None]]]) -> None:
+        """Have slow work done, and the call that it returns made by the main thread."""
+
+        def run() -> None:
+            call = work()
+            if call is not None:
+                self.inbox.post(call)
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def _towards_running(self, desired: JSON) -> None:
+        attempt, start = desired["attempt"], desired.get("start")
+        if self.child or attempt <= self.spent or attempt != self.ready_for or desired.get("rank", -1) < 0 or not start:
             return
-        if desired["start"].get("attempt") != attempt:
-            self.problem = "START is of attempt {}, not {}".format(desired["start"].get("attempt"), attempt)
+        if start.get("attempt") != attempt:
+            self.problem = f"START is of attempt {start.get('attempt')}, not {attempt}"
             return
         self._start_child(desired)
 
-    def _towards_stopped(self, desired: Dict[str, Any]) -> None:
+    def _towards_stopped(self, desired: JSON) -> None:
         if self.child:
             if self.child.attempt <= desired["attempt"]:
-                self._stop_child(float(desired.get("stopGraceSeconds", 30)), "StoppedOnRequest")
+                self._stop_child(self._grace(), "StoppedOnRequest")
         elif self.ready_for:
             self.ready_for = 0
             self.phase = EXITED if self.exit else PREPARING
             self._release_port()
 
-    def _towards_complete(self, desired: Dict[str, Any]) -> None:
+    def _towards_complete(self) -> None:
         if self.child:
-            self._stop_child(float(desired.get("stopGraceSeconds", 30)), "StoppedOnRequest")
+            self._stop_child(self._grace(), "StoppedOnRequest")
         else:
             # The run is over as a whole: a rank that only had to be stopped did not fail.
             stopped = self.exit is not None and self.exit["reason"] == "StoppedOnRequest"
@@ -1565,7 +1457,7 @@ class Worker:
     def _leave_on_signal(self) -> None:
         self.ready_for, self.problem = 0, "SIGTERM"
         if self.child:
-            self._stop_child(float(self.desired.get("stopGraceSeconds", 30)), "WorkerTerminated")
+            self._stop_child(self._grace(), "WorkerTerminated")
         elif self.exit is not None and self.exit["reason"] != "WorkerTerminated":
             self.leave_with = self._child_code()
         else:
@@ -1573,12 +1465,12 @@ class Worker:
         if self.exit is None or self.child:
             self.phase = STOPPING
 
-    def _leave_if_abandoned(self, now: float) -> None:
+    def _leave_if_abandoned(self) -> None:
         if self.refusal:
             say(self.refusal)
             self.leave_with = self._child_code() if self.exit else 125
-        elif self.phase == EXITED and now - max(self.contact, self.ended) > self.settings.orphan_seconds:
-            say("no operator for {:g} s after the end".format(self.settings.orphan_seconds))
+        elif self.phase == EXITED and time.monotonic() - max(self.contact, self.ended) > self.settings.orphan_seconds:
+            say(f"no operator for {self.settings.orphan_seconds:g} s after the end")
             self.leave_with = self._child_code()
 
     def _child_code(self) -> int:
@@ -1588,37 +1480,36 @@ class Worker:
 
     # The child
 
-    def _start_child(self, desired: Dict[str, Any]) -> None:
+    def _start_child(self, desired: JSON) -> None:
         launch = Launch.of(desired)
         self.attempt = self.spent = launch.attempt
         self.start, self.exit, self.progress, self.problem = desired["start"], None, None, ""
         self.ready_for, self.fresh = 0, []
         self.advanced = time.monotonic()
         self.memory_kills = out_of_memory_kills()
-        contract = contract_environment(self.settings, launch)
         say(
-            "attempt={} rank={} node={} resume={} world={} master={}:{} start".format(
-                launch.attempt, launch.rank, self.settings.node, launch.resume_step or "none",
-                launch.world, launch.master_address, launch.master_port,
-            )
-        )  # fmt: skip
+            f"attempt={launch.attempt} rank={launch.rank} node={self.settings.node} "
+            f"resume={launch.resume_step or 'none'} world={launch.world} "
+            f"master={launch.master_address}:{launch.master_port} start"
+        )
         self._release_port()
+        contract = contract_environment(self.settings, launch)
+        # What steers the worker is not the training code's business; users cannot set variables of this name.
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}
+        environment.update(contract, **launcher_environment(self.settings, launch))
+        command = [expand(argument, environment) for argument in launcher_command(self.settings, launch)]
         try:
             self._make_scratch(launch, contract)
-            # What steers the worker is not the training code's business; users cannot set variables of this name.
-            environment = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}
-            environment.update(contract, **launcher_environment(self.settings, launch))
-            command = [expand(argument, environment) for argument in launcher_command(self.settings, launch)]
             self.child = Child(launch.attempt, command, environment)
         except LaunchError as error:
             say(str(error))
-            self._ended(error.code, 0, error.reason, str(error).encode("utf-8", "replace"))
+            self._record_end(error.code, 0, error.reason, str(error).encode("utf-8", "replace"), 0.0)
             return
         self.phase = RUNNING
         self.tail = ProgressTail(contract["LOCKSTEP_PROGRESS_FILE"])
         interval = max(5.0, 2.5 * self.link.heartbeat)
         self.watch = CheckpointWatch(
-            self.settings, launch, interval, lambda rows: self.inbox.post(NewCheckpoints(rows))
+            self.settings, launch, interval, lambda rows: self.inbox.post(functools.partial(self._take_news, rows))
         )
         self.watch.start()
 
@@ -1638,13 +1529,17 @@ class Worker:
         except OSError as error:
             raise LaunchError(125, "DirectoryNotCreated", _trouble(error)) from None
 
+    def _grace(self) -> float:
+        return float(self.desired.get("stopGraceSeconds", 30))
+
     def _stop_child(self, grace: float, reason: str) -> None:
         assert self.child is not None
         self.phase = STOPPING
         if self.child.stop(grace, reason):
-            say("attempt={} stopping: {}".format(self.child.attempt, reason))
+            say(f"attempt={self.child.attempt} stopping: {reason}")
 
-    def _follow_progress(self, now: float) -> None:
+    def _follow_progress(self) -> None:
+        now = time.monotonic()
         newest = self.tail.newest(time.time()) if self.tail else None
         if newest is not None:
             self.progress, self.advanced = newest, now
@@ -1659,43 +1554,28 @@ class Worker:
         # As in any container: when its main process ends, everything in it ends.
         kill_others()
         child.drain(-number or code)
-        self._follow_progress(time.monotonic())
+        self._follow_progress()
         self.child = None
         if self.watch:
             self.watch.end()
             self.watch = None
         reason = child.stop_reason
-        if not reason:
-            if number == signal.SIGKILL and out_of_memory_kills() > self.memory_kills:
-                reason = "OOMKilled"
-            else:
-                reason = "Signal" if number else "Error" if code else "Completed"
+        if not reason and number == signal.SIGKILL and out_of_memory_kills() > self.memory_kills:
+            reason = "OOMKilled"
         if child.stderr_tail and not child.stderr_tail.endswith(b"\n"):
             write_all(2, b"\n")
-        self._ended(code, number, reason, child.stderr_tail, time.monotonic() - child.started)
+        reason = reason or ("Signal" if number else "Error" if code else "Completed")
+        self._record_end(code, number, reason, child.stderr_tail, time.monotonic() - child.started)
 
-    def _ended(self, code: int, number: int, reason: str, stderr_tail: bytes, seconds: float = 0.0) -> None:
+    def _record_end(self, code: int, number: int, reason: str, stderr_tail: bytes, seconds: float) -> None:
         self.phase, self.ended = EXITED, time.monotonic()
         self.exit = {
             "code": None if number else code, "signal": number or None, "at": time.time(), "reason": reason,
             "stderrTail": stderr_tail.decode("utf-8", "replace"),
         }  # fmt: skip
-        outcome = "signal={}".format(number) if number else "code={}".format(code)
-        say(
-            "attempt={} node={} end {} reason={} after={:.1f}s".format(
-                self.attempt, self.settings.node, outcome, reason, seconds
-            )
-        )
-
-    # Odds and ends
-
-    def _in_thread(self, work: Callable[[], Any]) -> None:
-        def run() -> None:
-            event = work()
-            if event is not None:
-                self.inbox.post(event)
-
-        threading.Thread(target=run, daemon=True).start()
+        outcome = f"signal={number}" if number else f"code={code}"
+        node = self.settings.node
+        say(f"attempt={self.attempt} node={node} end {outcome} reason={reason} after={seconds:.1f}s")
 
     def _release_port(self) -> None:
         if self.port is not None:
@@ -1725,10 +1605,9 @@ def highest_attempt(scratch: str) -> int:
 def main() -> int:
     """Exit code of the container."""
     try:
-        worker = Worker(Settings.of(os.environ, sys.argv[1:]))
-        return worker.run()
+        return Worker(Settings.of(os.environ, sys.argv[1:])).run()
     except (KeyError, ValueError, OSError) as error:
-        say("cannot start: {!r}".format(error))
+        say(f"cannot start: {error!r}")
         return 125
 
 
