@@ -60,7 +60,8 @@ class Floor:
                     await running
                 seconds = time.monotonic() - begun
             await admin.request("DELETE", run_path(self._namespace, _RUN))
-            await admin.request("DELETE", f"/api/v1/namespaces/{self._namespace}/pods", {"gracePeriodSeconds": 0})
+            pods = f"/api/v1/namespaces/{self._namespace}/pods"
+            await admin.request("DELETE", pods, {"gracePeriodSeconds": 0}, seconds=LAUNCH_SECONDS)
             await all_gone(admin, self._namespace, LAUNCH_SECONDS)
         return seconds
 

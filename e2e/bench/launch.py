@@ -119,7 +119,7 @@ def main() -> int:
                 f"ratio {one.ratio:.2f}, load {load:.1f} on {os.cpu_count()} cores"
             )
     except (LocalClusterError, WaitedInVain, TimeoutError) as error:
-        _say(f"error: {error or type(error).__name__}")
+        _say(f"error: {str(error) or type(error).__name__}")
         return 1
     print(json.dumps(summary(options.nodes, found)), flush=True)
     return 0
