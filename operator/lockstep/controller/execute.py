@@ -14,7 +14,7 @@ import orjson
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.clock import Clock
 from lockstep.controller.events import EventRecorder
-from lockstep.controller.kube import ApiError, KubeClient, KubeError, UnknownOutcome
+from lockstep.controller.kube import ApiError, KubeClient, KubeError, UnknownOutcome, says_absent
 from lockstep.controller.patches import dump_status, merge_patch
 from lockstep.controller.reports import ReportBook
 from lockstep.controller.resources import CONFIG_MAPS, PODS, RUNS
@@ -140,12 +140,13 @@ class Executor:
         self._tallies.status_written(run.status, status)
 
     async def _refresh(self, run: RunView) -> None:
-        """Read the run from a quorum; that it is gone is for the watch and the list-diff to establish."""
+        """Read the run from a quorum. Were one that is gone kept, its plan would be made again at once."""
         try:
             self._store.apply_run(orjson.loads(await self._kube.get(RUNS, run.name, run.namespace)))
         except ApiError as error:
-            if error.status != 404:
+            if not says_absent(error, run.name):
                 raise
+            self._store.remove_run(run.namespace, run.name, run.uid)
 
     async def _ensure_config_map(self, wanted: EnsureConfigMap) -> None:
         try:

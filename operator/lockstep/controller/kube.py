@@ -52,6 +52,11 @@ class UnreachableError(KubeError):
     """No answer, and nothing was done: a read, or a write that was never sent."""
 
 
+def says_absent(error: ApiError, name: str) -> bool:
+    """There is no object ``name``: not merely no such kind, as while a CustomResourceDefinition is away."""
+    return error.status == 404 and f'"{name}" not found' in error.message
+
+
 class UnknownOutcome(KubeError):  # noqa: N818 - not an error yet
     """A write whose answer never came: it may have been done, or may be yet, until ``settles_at``.
 

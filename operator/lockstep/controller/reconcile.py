@@ -7,17 +7,18 @@ import orjson
 
 from lockstep.controller.clock import Clock
 from lockstep.controller.execute import Executor, StaleError
-from lockstep.controller.kube import ApiError, KubeClient
+from lockstep.controller.kube import ApiError, KubeClient, says_absent
 from lockstep.controller.reports import ReportBook
 from lockstep.controller.resources import CONFIG_MAPS, RUNS
 from lockstep.controller.store import Store, is_assignment_missing
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key, split_run_key
 from lockstep.core.admission.fifo import admit
-from lockstep.core.assignment import ASSIGNMENT_KEY
+from lockstep.core.assignment import ASSIGNMENT_KEY, is_held
 from lockstep.core.breaker import disruption
+from lockstep.core.conditions import is_true
 from lockstep.core.decide import decide
 from lockstep.core.plan import DeletePod
-from lockstep.core.snapshot import Leadership, RunView
+from lockstep.core.snapshot import Leadership, RunSnapshot, RunView
 from lockstep.core.tunables import Tunables
 
 _INTERVAL_LIVES = 60.0
@@ -80,6 +81,8 @@ class Reconciler:
         await self._executor.run_plan(snapshot.run, plan)
         if plan.admission_changed:
             self._queue.add(CLUSTER_KEY)
+        if _has_nobody_left(snapshot):
+            self._book.forget(run.uid)
 
     def _workers_told(self) -> int:
         """The most workers of the last minute: some still keep the longer interval they were told then."""
@@ -116,7 +119,7 @@ class Reconciler:
         try:
             living = orjson.loads(await self._kube.get(RUNS, name, namespace))["metadata"]["uid"]
         except ApiError as error:
-            if error.status != 404:
+            if not says_absent(error, name):
                 raise
             living = ""
         gone = [pod for pod in orphans if pod.run_uid != living]
@@ -130,3 +133,9 @@ class Reconciler:
         name = run.status.assignment.config_map
         config_map = orjson.loads(await self._kube.get(CONFIG_MAPS, name, run.namespace))
         self._store.keep_assignment(run.uid, config_map["data"][ASSIGNMENT_KEY])
+
+
+def _has_nobody_left(snapshot: RunSnapshot) -> bool:
+    """No worker will be heard again: those of the past must not stretch the heartbeats of the living."""
+    over = is_true(snapshot.run.status, "Finished") or not is_held(snapshot.run.status.assignment)
+    return over and all(pod.is_terminal for pod in snapshot.pods)
