@@ -63,7 +63,7 @@ class _Faults:
     generation: int = 0
     is_down: bool = False
     watches_stall: bool = False
-    lose_answer_of: Callable[[Write], bool] | None = None
+    answers_get_lost: bool = False
     expired_watches: set[str] = field(default_factory=set)  # paths whose next watch is answered 410
 
 
@@ -142,9 +142,9 @@ class ApiProxy:
         self._set(watches_stall=False, expired_watches=paths if expired else set())
         self._on_loop(self._hang_up())
 
-    def lose_answer_of(self, which: Callable[[Write], bool]) -> None:
-        """Carry out the next write for which ``which`` holds, and never answer it."""
-        self._set(lose_answer_of=which)
+    def lose_answers(self, lose: bool) -> None:
+        """Carry out every write and answer none: the operator cannot know what became of them."""
+        self._set(answers_get_lost=lose)
 
     # Inside
 
@@ -214,8 +214,7 @@ class ApiProxy:
         assert isinstance(response.body, bytes)
         write = Write(request.method, request.path, json.loads(body or b"{}"), json.loads(response.body))
         self.writes.append(write)
-        if self._faults.lose_answer_of is not None and self._faults.lose_answer_of(write):
-            self._faults.lose_answer_of = None
+        if self._faults.answers_get_lost:
             return _abandon(request)
         if crash is not None:
             crash.after -= 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from typing import Any
 
 import pytest
 
 from support.site import Run, Site
 
 pytestmark = pytest.mark.cluster
+Json = dict[str, Any]
 
 
 def assert_nothing_went_backwards(run: Run) -> None:
@@ -57,3 +60,49 @@ def test_operators_that_live_for_one_write_each_bring_a_gang_through_launch_and_
     status = run.status
     assert status["assignment"]["incarnations"] == [1, 1, 2, 1]
     assert lost not in status["assignment"]["nodes"]
+
+
+def test_ranks_released_before_and_after_a_crash_run_the_same_attempt_from_the_same_step(
+    site: Site, namespace: str
+) -> None:
+    """The operator dies when it has released k of 4 ranks, for every k from 0 to 4."""
+    site.make_claim(namespace, "lustre")
+    run = site.apply(namespace, "gpt", nodes=4, checkpoint={"shared": {"claimName": "lustre"}})
+    run.wait_until_running(1)
+    for k in range(5):
+        attempt = k + 2
+        path = site.workers.save(run.uid, namespace, run.name, step=100 * attempt)
+        release = _Release(site, run.uid, attempt, k)
+        site.workers.hold_replies(release)
+        site.workers.fail(run.uid, rank=k % 4)
+        run.wait(f"{k} ranks released", release.over.is_set)
+        site.kill_operator()
+        site.workers.hold_replies(lambda body, reply: True)
+        run.wait_until_running(attempt)
+        assert len(release.released) == k
+        assert run.heard.slots_of(attempt) == [0, 1, 2, 3]
+        resume = run.heard.start(attempt)["resume"]
+        assert (resume["step"], resume["path"]) == (100 * attempt, path)
+    assert run.heard.attempts() == [1, 2, 3, 4, 5, 6]
+    assert run.deleted_pods() == []
+    assert_nothing_went_backwards(run)
+    run.delete()
+
+
+class _Release:
+    """Lets the order to run ``attempt`` through to the first ``k`` slots; ``over`` when the next one was due."""
+
+    def __init__(self, site: Site, run_uid: str, attempt: int, k: int) -> None:
+        self.released: set[int] = set()
+        self.over = threading.Event()
+        self._order = (run_uid, attempt)
+        self._k = k
+
+    def __call__(self, body: Json, reply: Json) -> bool:
+        if (body["runUid"], reply["attempt"]) != self._order or reply["phase"] != "Run":
+            return True
+        if len(self.released) < self._k:
+            self.released.add(body["slot"])
+        if len(self.released) == self._k:
+            self.over.set()
+        return body["slot"] in self.released

@@ -13,7 +13,7 @@ import ssl
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,7 @@ class _Gangs(SimWorkers):
     def __init__(self, api: KubeApi, operator: Operator) -> None:
         super().__init__(api, operator, ENDLESS)
         self.shared_nodes: list[str] = []
+        self.nodes_that_only_look_dead: set[str] = set()
 
     def _reconcile(self, uids: Any) -> None:
         on_node: dict[str, str] = {}
@@ -102,6 +103,10 @@ class _Gangs(SimWorkers):
             if other != pod["metadata"]["name"]:
                 self.shared_nodes.append(f"{node}: {other}, {pod['metadata']['name']}")
         super()._reconcile(uids)
+
+    def _runs(self, pod: Json | None) -> bool:
+        lives_on = pod is not None and pod["spec"].get("nodeName") in self.nodes_that_only_look_dead
+        return lives_on or super()._runs(pod)
 
     def of(self, run_uid: str) -> list[SimWorker]:
         """The workers of a run that live."""
@@ -177,6 +182,16 @@ class RecordedWorkers:
     def phases(self, run_uid: str) -> list[str]:
         """For messages."""
         return [f"{w.slot}/{w.incarnation}: {w.phase} {w.attempt}->{w.ready_for}" for w in self._gangs.of(run_uid)]
+
+    def outlive(self, nodes: Iterable[str]) -> None:
+        """Workers on these nodes go on whatever the Node object says."""
+        self._gangs.nodes_that_only_look_dead = set(nodes)
+
+    def steps(self, run_uid: str) -> int:
+        """The step that all ranks have done."""
+        now = time.time()
+        reports = [worker.report(now, 0.0, 0.0)["progress"] for worker in self._gangs.of(run_uid)]
+        return min((report["step"] if report else 0 for report in reports), default=0)
 
     def hold_replies(self, lets_through: Callable[[Json, Json], bool]) -> None:
         """From now on a worker gets only those replies for which this holds, given its own words and the reply."""

@@ -179,6 +179,30 @@ class Site:
         made = self.cluster.api.send(Request("POST", path, body))
         return Run(self, namespace, name, made["metadata"]["uid"])
 
+    def make_claim(self, namespace: str, name: str) -> None:
+        """A PersistentVolumeClaim that is bound: kube-scheduler places no pod before that."""
+        size = {"storage": "1Gi"}
+        common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+        volume = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"{namespace}-{name}"},
+            "spec": common
+            | {
+                "capacity": size,
+                "hostPath": {"path": "/mnt/shared"},
+                "claimRef": {"namespace": namespace, "name": name},
+            },
+        }
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name},
+            "spec": common | {"resources": {"requests": size}, "volumeName": f"{namespace}-{name}"},
+        }
+        self.cluster.api.send(Request("POST", "/api/v1/persistentvolumes", volume))
+        self.cluster.api.send(Request("POST", f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", claim))
+
     def kill_operator(self) -> None:
         """kill -9; its successor need not wait for the lease to run out, as the object goes with it."""
         self.operator.kill9()

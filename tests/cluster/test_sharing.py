@@ -1,0 +1,70 @@
+"""Many runs and few nodes: whole gangs only, never two on a node, and words for those that wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.site import Run, Site
+
+pytestmark = pytest.mark.cluster
+
+
+def test_runs_that_contend_for_nodes_all_get_their_turn_and_never_share_one(site: Site, namespace: str) -> None:
+    """The fixture holds that no node ever had two gang pods."""
+    runs = [site.apply(namespace, f"run-{number}", nodes=size) for number, size in enumerate((2, 3, 1, 4, 2, 6, 3))]
+    crashed = False
+    waiting = set(runs)
+    while waiting:
+        trains = [run for run in waiting if site.workers.running(run.uid, 1) == len(run.pods) > 0]
+        if trains and not crashed:
+            crashed = True
+            site.kill_operator()
+        for run in trains:
+            run.wait_until_running(1)
+            site.workers.finish(run.uid)
+            run.wait_until_finished()
+            waiting.remove(run)
+        if not trains:
+            runs[0].wait("another one trains", lambda: any(_is_whole(run) for run in waiting))
+    for run in runs:
+        assert run.is_true("Succeeded")
+        assert run.status["attempt"] == 1
+
+
+def _is_whole(run: Run) -> bool:
+    pods = run.pods
+    return bool(pods) and run.site.workers.running(run.uid, 1) == len(pods)
+
+
+def test_a_run_that_cannot_fit_whole_creates_no_pod_and_says_what_lacks(site: Site, namespace: str) -> None:
+    small = site.apply(namespace, "small", nodes=2)
+    small.wait_until_running(1)
+    whole = site.apply(namespace, "whole", nodes=7)
+    hungry = site.apply(namespace, "hungry", nodes=1, resourcesPerNode={"cpu": 500})
+
+    def words(run: Run) -> str:
+        return str(run.status.get("queue", {}).get("message", ""))
+
+    whole.wait("it is said what lacks", lambda: "needs 7 nodes, 4 fit: 2 booked" in words(whole))
+    hungry.wait("it is said what lacks", lambda: "cpu" in words(hungry).lower())
+    for run in (whole, hungry):
+        assert run.condition("Admitted")["message"] == words(run)
+        assert run.pods == []
+        run.delete()
+    small.delete()
+
+
+def test_kubectl_waits_for_the_end_and_shows_a_run_readably(site: Site, namespace: str) -> None:
+    run = site.apply(namespace, "llama", nodes=2)
+    run.wait_until_running(1)
+    site.workers.finish(run.uid)
+    kubectl = site.cluster.kubectl
+    kubectl("-n", namespace, "wait", "trun/llama", "--for=condition=Finished", "--timeout=30s")
+    head, row = kubectl("-n", namespace, "get", "trun", "-o", "wide").splitlines()
+    for column in ("STATE", "REASON", "NODES", "STEP", "ATTEMPT", "AGE"):
+        assert column in head.split()
+    for word in ("llama", "Succeeded", "2/2"):
+        assert word in row.split()
+    described = kubectl("-n", namespace, "describe", "trun", "llama")
+    for words in ("Admitted", "Started", "all 2 ranks ended with code 0"):
+        assert words in described.partition("Events:")[2]
