@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from lockstep.controller.patches import merge_patch
 from lockstep.core.conditions import is_true
 from lockstep.core.decide import decide
 from lockstep.core.lifecycle import TRANSITIONS, Phase, phase_of
@@ -37,7 +38,7 @@ class Gangs(RuleBasedStateMachine):
         self._phase_moved(run)
         if crash is None and plan.dry_run is None and not plan.deletes:  # what those brought about is news
             again = decide(self.w.snapshot(run), self.w.tunables, self.w.now)
-            assert again.status is None, "deciding again writes again"
+            assert again.status is None, merge_patch(self.w.status(run).dump(), again.status.dump())
             assert not again.events
 
     @rule(crash=CRASH)
