@@ -688,21 +688,17 @@ def hold_port() -> socket.socket:
 
     Below the ephemeral ports, so that no outgoing connection takes it while the trainer is still importing.
     """
+    ipv6 = os.path.exists("/proc/net/if_inet6")
     for port in [*random.sample(MASTER_PORTS, 200), 0]:
-        for family in (socket.AF_INET6, socket.AF_INET):
-            try:
-                held = socket.socket(family, socket.SOCK_STREAM)
-            except OSError:
-                continue  # no such addresses on this machine
-            try:
-                if family == socket.AF_INET6:
-                    held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # of both families
-                held.bind(("", port))
-                return held
-            except OSError as error:
-                held.close()
-                if error.errno == errno.EADDRINUSE:
-                    break
+        held = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET)
+        try:
+            if ipv6:
+                held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # of both families
+            held.bind(("", port))
+            return held
+        except OSError as error:
+            held.close()
+            ipv6 = ipv6 and error.errno != errno.EADDRNOTAVAIL
     raise OSError(errno.EADDRINUSE, "no free TCP port")
 
 
@@ -861,12 +857,7 @@ def parse_progress(line: bytes, now: float) -> Optional[JSON]:
 
 
 class LaunchError(Exception):
-    """The child could not be started; ``code`` is what a shell would have said."""
-
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
+    """The child could not be started: (exit code as of a shell, reason, words)."""
 
 
 class Child:
@@ -930,45 +921,25 @@ class Child:
             pump.join(max(0.0, deadline - time.monotonic()))
 
 
-class CheckpointWatch(threading.Thread):
-    """While an attempt trains: tells of each of its checkpoints once, when its commit appears."""
-
-    def __init__(self, settings: Settings, launch: Launch, interval: float, tell: Callable[[List[JSON]], None]) -> None:
-        super().__init__(daemon=True)
-        self._settings, self._launch, self._interval, self._tell = settings, launch, interval, tell
-        self._ended = threading.Event()
-        self._told: Dict[str, Tuple[int, int]] = {}
-
-    def end(self) -> None:
-        """Look once more and leave."""
-        self._ended.set()
-
-    def run(self) -> None:
-        """Look at intervals until ended."""
-        ended = False
-        while not ended:
-            ended = self._ended.wait(self._interval)
-            for tier in self._settings.tiers.values():
-                with contextlib.suppress(OSError):  # the next look, or the inventory, will say
-                    rows = self._news(tier)
-                    if rows:
-                        self._tell(rows)
-
-    def _news(self, tier: Tier) -> List[JSON]:
-        settings, launch = self._settings, self._launch
-        how = {"form": settings.checkpoint_format, "share": launch.rank, "of": launch.world, "skew": tier.skew}
-        rows = []
-        directory = attempt_directory(settings, tier.name, launch.attempt)
-        for step, attempt, path in sorted(attempt_steps(directory, launch.attempt), reverse=True)[:NEWEST]:
-            for shard in shards(path, tier.name):
-                mark = commit_mark(shard)
-                if mark is None or self._told.get(shard) == mark:
-                    continue
-                self._told[shard] = mark
-                finding = examine(shard, run_uid=settings.run_uid, step=step, **how)
-                if finding is not None:
-                    rows.append(inventory_row(tier.name, step, attempt, shard, finding))
-        return rows
+def new_commits(settings: Settings, launch: Launch, told: Dict[str, Tuple[int, int]]) -> List[JSON]:
+    """Rows of the attempt's checkpoints that were committed since the last look; ``told`` remembers the commits."""
+    rows = []
+    for name, _, skew in settings.tiers.values():
+        directory = attempt_directory(settings, name, launch.attempt)
+        with contextlib.suppress(OSError):  # the next look, or the inventory, will say
+            for step, attempt, path in sorted(attempt_steps(directory, launch.attempt), reverse=True)[:NEWEST]:
+                for shard in shards(path, name):
+                    mark = commit_mark(shard)
+                    if mark is None or told.get(shard) == mark:
+                        continue
+                    told[shard] = mark
+                    finding = examine(
+                        shard, form=settings.checkpoint_format, run_uid=settings.run_uid, step=step,
+                        share=launch.rank, of=launch.world, skew=skew,
+                    )  # fmt: skip
+                    if finding is not None:
+                        rows.append(inventory_row(name, step, attempt, shard, finding))
+    return rows
 
 
 # ----------------------------------------------------------------------------
@@ -1019,6 +990,7 @@ class Connection:
             context=ssl.create_default_context(cafile=settings.ca_file),
         )  # fmt: skip
         self.failures = 0  # in a row
+        self.pause = 0.0  # seconds for which the operator asked to be left alone
 
     def is_open(self) -> bool:
         """Whether it was, when last used: the other side may have closed it since."""
@@ -1026,6 +998,7 @@ class Connection:
 
     def open(self) -> None:
         """Connect unless connected. Raises OSError."""
+        self.pause = 0.0
         if not self.is_open():
             self._http.connect()
 
@@ -1040,22 +1013,20 @@ class Connection:
         headers = {"Authorization": "Bearer " + token, "Content-Type": "application/json"}
         self._http.request("POST", self._prefix + path, json.dumps(body).encode("utf-8"), headers)
 
-    def receive(self, timeout: float) -> Tuple[int, JSON, float]:
-        """(status, body, seconds to wait before the next try). Raises OSError, HTTPException, ValueError."""
+    def receive(self, timeout: float) -> Tuple[int, JSON]:
+        """(status, body). Raises OSError, HTTPException, ValueError."""
         if self._http.sock is not None:
             self._http.sock.settimeout(timeout)
         response = self._http.getresponse()
         text = response.read(MAX_REPLY_BYTES)
         if response.status == 200:
-            if not response.isclosed():
-                raise ValueError("the reply is too large")
-            return 200, json.loads(text.decode("utf-8")), 0.0
+            return 200, json.loads(text.decode("utf-8"))
         self.close()
-        pause, body = 0.0, {}
-        with contextlib.suppress(ValueError):  # a proxy may have answered
-            pause = min(MAX_BACKOFF_SECONDS, float(response.headers.get("Retry-After") or 0))
+        body = None
+        with contextlib.suppress(ValueError):  # the words may be those of something in between
+            self.pause = min(MAX_BACKOFF_SECONDS, float(response.headers.get("Retry-After", 0)))
             body = json.loads(text.decode("utf-8"))
-        return response.status, body if isinstance(body, dict) else {}, pause
+        return response.status, body if isinstance(body, dict) else {}
 
 
 class Link:
@@ -1069,6 +1040,10 @@ class Link:
         self, settings: Settings, inbox: Inbox, take: Callable[[JSON, List[JSON]], None], refuse: Callable[[str], None]
     ) -> None:
         self._settings = settings
+        self._identity = {
+            "protocol": PROTOCOL, "runUid": settings.run_uid, "slot": settings.slot,
+            "incarnation": settings.incarnation, "podUid": settings.pod_uid,
+        }  # fmt: skip
         self._inbox, self._take, self._refuse = inbox, take, refuse
         self._changed = threading.Condition()
         self._order = threading.Lock()  # a newer report is never put on the wire before an older one
@@ -1126,44 +1101,42 @@ class Link:
         """One request and its answer, set once the main thread has taken it. None, after a rest: there was none."""
         reused = connection.is_open()
         try:
-            taken, pause = self._attempt(connection, wait, pushing)
+            taken = self._attempt(connection, wait, pushing)
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
             connection.close()
             if reused:  # kept alive by us, closed by the other side: no failure yet
                 return self._exchange(connection, wait, pushing)
             self._lost(f"{type(error).__name__}: {error}")
-            taken, pause = None, 0.0
+            taken = None
         connection.failures = 0 if taken else connection.failures + 1
         if not taken:
             backoff = min(MAX_BACKOFF_SECONDS, 0.1 * 2 ** min(connection.failures, 8))
-            time.sleep(max(pause, random.uniform(backoff / 2, backoff)))
+            time.sleep(max(connection.pause, random.uniform(backoff / 2, backoff)))
         return taken
 
-    def _attempt(self, connection: Connection, wait: float, pushing: bool) -> Tuple[Optional[threading.Event], float]:
+    def _attempt(self, connection: Connection, wait: float, pushing: bool) -> Optional[threading.Event]:
         connection.open()
         with self._order:
             with self._changed:
                 version, report = self._version, dict(self._report)
                 inventory, registering = self.inventory, not self._registered
             if registering and not pushing:
-                return None, 0.0  # "ready" must not get there before the inventory that goes with it
+                return None  # "ready" must not get there before the inventory that goes with it
             report.update(epoch=self.epoch, seen=self.seen, waitSeconds=wait, wall=time.time(), mono=time.monotonic())
-            if registering:
-                connection.send("/v1/register", self._registration(report, inventory))
-            else:
-                connection.send("/v1/report", {**self._identity(), **report})
-        status, answer, pause = connection.receive(wait + ANSWER_SECONDS)
+            about = self._registration(report, inventory) if registering else report
+            connection.send("/v1/register" if registering else "/v1/report", {**self._identity, **about})
+        status, answer = connection.receive(wait + ANSWER_SECONDS)
         if status == 200:
-            return self._answered(answer, report["newCheckpoints"], version, inventory if registering else None), 0.0
+            return self._answered(answer, report["newCheckpoints"], version, inventory if registering else None)
         if status == 409:
             with self._changed:
                 self._registered = False
                 self._changed.notify_all()
-            return None, pause
+            return None
         if status == 426:
             self._inbox.post(functools.partial(self._refuse, str(answer.get("message", ""))))
         self._lost(f"HTTP {status} {answer.get('error', '')} {answer.get('message', '')}")
-        return None, pause
+        return None
 
     def _answered(
         self, desired: JSON, told: List[JSON], version: int, registered: Optional[List[JSON]]
@@ -1185,17 +1158,10 @@ class Link:
         self._inbox.post(take)
         return taken
 
-    def _identity(self) -> JSON:
-        settings = self._settings
-        return {
-            "protocol": PROTOCOL, "runUid": settings.run_uid, "slot": settings.slot,
-            "incarnation": settings.incarnation, "podUid": settings.pod_uid,
-        }  # fmt: skip
-
     def _registration(self, report: JSON, inventory: List[JSON]) -> JSON:
         settings = self._settings
         return {
-            **self._identity(), "namespace": settings.namespace, "run": settings.run, "node": settings.node,
+            "namespace": settings.namespace, "run": settings.run, "node": settings.node,
             "hostname": socket.gethostname(), "address": settings.address, "workerVersion": WORKER_VERSION,
             "problem": report["problem"], "inventory": inventory, "report": report,
         }  # fmt: skip
@@ -1233,11 +1199,11 @@ class Worker:
         self.desired: JSON = {"phase": "Hold"}
         self.child: Optional[Child] = None
         self.tail: Optional[ProgressTail] = None
-        self.watch: Optional[CheckpointWatch] = None
+        self.new_commits: Optional[Callable[[], List[JSON]]] = None  # of the child, until the last look at them
         self.port: Optional[socket.socket] = None
-        self.preparing = False  # a thread is at it
+        self.preparing = self.watching = False  # a thread is at it
         self.verifying: Tuple[Any, ...] = ()  # read by the verifying thread: any other value interrupts it
-        self.prepare_after = self.look_after = self.verify_after = 0.0  # monotonic
+        self.prepare_after = self.look_after = self.verify_after = self.watch_after = 0.0  # monotonic
         self.memory_kills = 0
         self.terminating = False
         self.refusal = ""
@@ -1315,7 +1281,8 @@ class Worker:
         tier, path = request[:2]
         self.verified[request] = {"tier": tier, "path": path, "verdict": verdict, "reason": reason[:256]}
 
-    def _take_news(self, rows: List[JSON]) -> None:
+    def _take_commits(self, rows: List[JSON]) -> None:
+        self.watching = False
         self.fresh = (self.fresh + rows)[-NEWEST:]
 
     def _reap(self) -> None:
@@ -1335,6 +1302,7 @@ class Worker:
         if self.child:
             self._follow_progress()
             self.child.enforce()
+        self._watch_commits()
         if self.terminating:
             self._leave_on_signal()
         elif self.desired["phase"] == "Prepare":
@@ -1502,16 +1470,27 @@ class Worker:
             self._make_scratch(launch, contract)
             self.child = Child(launch.attempt, command, environment)
         except LaunchError as error:
-            say(str(error))
-            self._record_end(error.code, 0, error.reason, str(error).encode("utf-8", "replace"), 0.0)
+            code, reason, words = error.args
+            say(words)
+            self._record_end(code, 0, reason, words.encode("utf-8", "replace"), 0.0)
             return
         self.phase = RUNNING
         self.tail = ProgressTail(contract["LOCKSTEP_PROGRESS_FILE"])
-        interval = max(5.0, 2.5 * self.link.heartbeat)
-        self.watch = CheckpointWatch(
-            self.settings, launch, interval, lambda rows: self.inbox.post(functools.partial(self._take_news, rows))
-        )
-        self.watch.start()
+        self.new_commits = functools.partial(new_commits, self.settings, launch, {})
+        self.watching, self.watch_after = False, time.monotonic() + self._watch_interval()
+
+    def _watch_interval(self) -> float:
+        return max(5.0, 2.5 * self.link.heartbeat)
+
+    def _watch_commits(self) -> None:
+        """Tell of the child's checkpoints as they are committed; once more after its end."""
+        look = self.new_commits
+        if look is None or self.watching or (self.child and time.monotonic() < self.watch_after):
+            return
+        self.watching, self.watch_after = True, time.monotonic() + self._watch_interval()
+        if not self.child:
+            self.new_commits = None
+        self._in_thread(lambda: functools.partial(self._take_commits, look()))
 
     def _make_scratch(self, launch: Launch, contract: Dict[str, str]) -> None:
         """Scratch of the attempt, new by necessity: its presence means that the attempt has run."""
@@ -1556,9 +1535,6 @@ class Worker:
         child.drain(-number or code)
         self._follow_progress()
         self.child = None
-        if self.watch:
-            self.watch.end()
-            self.watch = None
         reason = child.stop_reason
         if not reason and number == signal.SIGKILL and out_of_memory_kills() > self.memory_kills:
             reason = "OOMKilled"
