@@ -155,3 +155,18 @@ def test_nothing_is_made_in_the_moment_a_launch_is_given_up() -> None:
     assert plan.status is not None
     assert plan.status.stop is not None
     assert not plan.creates
+
+
+def test_a_run_that_ends_while_the_cluster_is_disrupted_does_not_say_so_for_ever() -> None:
+    w = World({f"n{i}": node(f"n{i}") for i in range(5)})
+    w.breaker = True
+    w.apply("one", spec(4))
+    w.settle()
+    for name in ("n0", "n1", "n2"):
+        lose(w, name)
+    w.pass_time(20, step=2)
+    assert is_true(w.status("one"), "ClusterDisruption")
+    w.apply("one", spec(4, cancel=True))
+    w.pass_time(400, step=50)
+    assert phase(w) is Phase.FINISHED
+    assert find(w.status("one"), "ClusterDisruption") is None

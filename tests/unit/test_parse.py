@@ -340,3 +340,13 @@ def test_an_assignment_in_a_config_map_is_only_named_in_status() -> None:
     assert dump_status(inline)["assignment"]["nodes"] == ["a", "b"]
     named = TrainingRunStatus(assignment=assignment.model_copy(update={"config_map": "big"}))
     assert dump_status(named)["assignment"] == {"revision": 1, "hash": "h", "configMap": "big"}
+
+
+@pytest.mark.parametrize(
+    ("label", "value"),
+    [("slot", "999999999999"), ("slot", "-1"), ("slot", "\u0663"), ("incarnation", "9" * 60), ("incarnation", "")],
+)
+def test_a_label_that_no_pod_of_ours_can_have_makes_it_somebody_elses_pod(label: str, value: str) -> None:
+    raw = gang_pod()
+    raw["metadata"]["labels"][f"lockstep.dev/{label}"] = value
+    assert isinstance(parse_pod(orjson.dumps(raw)).view, ForeignPod)

@@ -349,3 +349,13 @@ async def test_a_queue_lives_as_long_as_it_is_listed(world: World) -> None:
     assert set(world.store.snapshot_cluster(LEADER).queues) == {"research"}
     world.store.replace_queues([], "6")
     assert set(world.store.snapshot_cluster(LEADER).queues) == set()
+
+
+@pytest.mark.parametrize("forged", [{"owner_uid": ""}, {"owner_uid": "u2"}, {"namespace": "elsewhere"}])
+def test_a_pod_that_only_bears_the_label_of_a_run_is_no_pod_of_it(world: World, forged: dict[str, Any]) -> None:
+    world.store.apply_run(run())
+    world.store.gang_pods.upsert(pod("p1"))
+    world.store.gang_pods.upsert(pod("p2", **forged))
+    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
+    assert snapshot is not None
+    assert [known.uid for known in snapshot.pods] == ["p1"]

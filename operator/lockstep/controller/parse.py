@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from lockstep.api import names
+from lockstep.api.run_spec import MAX_NODES
 from lockstep.controller import wire
 from lockstep.core.quantities import amount
 from lockstep.core.snapshot import NodeView, PodPhase, PodView, Resources, Taint
@@ -120,7 +121,7 @@ def _gang_pod(pod: wire.Pod) -> PodView | None:
     labels = meta.labels
     run_uid = labels.get(names.LABEL_RUN_UID, "")
     slot, incarnation = labels.get(names.LABEL_SLOT, ""), labels.get(names.LABEL_INCARNATION, "")
-    if not (run_uid and slot.isdecimal() and incarnation.isdecimal()):
+    if not (run_uid and _is_number(slot, below=MAX_NODES * 2) and _is_number(incarnation, below=2**31)):
         return None
     trainer = next((c.state for c in status.container_statuses if c.name == names.CONTAINER_NAME), None)
     terminated = trainer.terminated if trainer else None
@@ -147,6 +148,11 @@ def _gang_pod(pod: wire.Pod) -> PodView | None:
         message=message,
         resolved=meta.annotations.get(names.ANNOTATION_RESOLVED, ""),
     )
+
+
+def _is_number(label: str, *, below: int) -> bool:
+    """Labels are anybody's to set, and what is made of these has to fit into memory and into status."""
+    return label.isascii() and label.isdecimal() and int(label) < below
 
 
 def _foreign_pod(pod: wire.Pod) -> ForeignPod:

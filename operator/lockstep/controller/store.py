@@ -219,7 +219,8 @@ class Store:
             raise MissingAssignmentError(run)
         return RunSnapshot(
             run=run,
-            pods=self.pods_of(run.uid),
+            # A label is anybody's to copy.
+            pods=tuple(p for p in self.pods_of(run.uid) if (p.namespace, p.owner_uid) == (namespace, run.uid)),
             reports=reports,
             nodes=MappingProxyType(self._nodes_by_name),
             leadership=leadership,

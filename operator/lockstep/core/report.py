@@ -1,7 +1,7 @@
 """What the status tells people: conditions, state, progress. Always last, from what was observed."""
 
 from lockstep.api.run_status import ProgressStatus
-from lockstep.core.conditions import find
+from lockstep.core.conditions import find, without_condition
 from lockstep.core.draft import Draft
 from lockstep.core.inventory import latest_valid
 from lockstep.core.launching import SlotStage, Stage, stages
@@ -63,6 +63,8 @@ def conclude(draft: Draft) -> None:
     if phase is not Phase.FINISHED:
         draft.condition("Finished", False, "NotFinished", "")
         draft.condition("Succeeded", None, "NotFinished", "")
+    if phase in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
+        draft.status = without_condition(draft.status, "ClusterDisruption")  # it has no nodes to replace any more
     state, reason = _words(draft, phase)
     draft.update(state=state, reason=reason)
 
