@@ -156,26 +156,37 @@ def test_the_whole_gang_gets_one_gpu_type_the_first_that_will_do() -> None:
     [
         ({"gpuTypes": ["H900"]}, "GPU type H900 is not in the operator's configuration; known: H100, H200"),
         ({"topology": [topology("Pack", level="row")]}, "topology level row is not in the operator's configuration"),
-        ({"nodes": ["n7"]}, "placement.nodes names n7, which does not exist"),
-        ({"nodes": ["n1"], "excludeNodes": ["n1"]}, "placement.nodes names n1, which is excluded"),
+        ({"nodes": ["n7"]}, "placement.nodes names n7, which the cluster does not have"),
+        ({"nodes": ["n1"], "excludeNodes": ["n1"]}, "1 excluded by placement.excludeNodes (n1)"),
     ],
 )
 def test_what_can_never_be_is_hopeless(fields: dict[str, Any], words: str) -> None:
     wishes = PlacementSpec.model_validate(fields)
-    requirement = Requirement(resources={}, excluded=frozenset(wishes.exclude_nodes))
+    named, excluded = frozenset(wishes.nodes), frozenset(wishes.exclude_nodes)
+    requirement = Requirement(resources={}, named=named, excluded=excluded)
     result = refused(place(cluster([node("n1"), node("n2")]), requirement, 1, wishes))
     assert result.hopeless
     assert words in result.message
 
 
-def test_named_nodes_are_in_the_gang_and_others_join_them() -> None:
-    nodes = placed(place(cluster(racks(r1=3, r2=3)), EIGHT_GPUS, 2, placement(nodes=["r2-2"])))
-    assert nodes == ("r2-0", "r2-2")
+def among(*names: str) -> tuple[Requirement, PlacementSpec]:
+    return Requirement(resources={GPU: 8}, named=frozenset(names)), placement(nodes=names)
 
 
-def test_a_named_node_that_is_booked_is_waited_for() -> None:
-    result = refused(place(cluster(racks(r1=3), booked=["r1-1"]), EIGHT_GPUS, 2, placement(nodes=["r1-1"])))
-    assert (result.message, result.hopeless) == ("placement.nodes names r1-1, which is booked by runs", False)
+def test_the_gang_is_chosen_from_the_named_nodes() -> None:
+    requirement, wishes = among("r1-2", "r2-1", "r2-2")
+    world = cluster(racks(r1=3, r2=3))
+    assert set(placed(place(world, requirement, 2, wishes))) <= {"r1-2", "r2-1", "r2-2"}
+    assert placed(place(world, requirement, 3, wishes)) == ("r1-2", "r2-1", "r2-2")
+    assert placed(place(world, requirement, 3, wishes, kept=("r2-1", "r2-2"))) == ("r1-2", "r2-1", "r2-2")
+
+
+def test_named_nodes_that_are_booked_are_waited_for() -> None:
+    requirement, wishes = among("r1-0", "r1-1")
+    result = refused(place(cluster(racks(r1=3), booked=["r1-1"]), requirement, 2, wishes))
+    assert not result.hopeless
+    assert "1 booked by runs" in result.message
+    assert "1 not among placement.nodes (r1-2)" in result.message
 
 
 def test_a_replacement_joins_the_racks_of_the_survivors() -> None:

@@ -80,6 +80,8 @@ class Requirement:
     tolerations: tuple[Toleration, ...] = ()
     excluded: frozenset[str] = frozenset()
     """Nodes the user excludes."""
+    named: frozenset[str] = frozenset()
+    """The only nodes the user lets it choose from; empty: any."""
     avoided: Mapping[str, str] = field(default_factory=dict)
     """Nodes that recovery keeps the run off, and why."""
     levels: tuple[str, ...] = ()
@@ -90,16 +92,17 @@ class Obstacle(IntEnum):
     """What keeps a run off a node. In the order in which people want to hear of it."""
 
     BOOKED = 1
-    CORDONED = 2
-    NOT_READY = 3
-    AVOIDED = 4
-    SHORT = 5
-    TAINTED = 6
-    DELETING = 7
-    EXCLUDED = 8
-    UNLABELLED = 9
-    OTHER_GPU = 10
-    NOT_SELECTED = 11
+    ENDING = 2
+    CORDONED = 3
+    NOT_READY = 4
+    AVOIDED = 5
+    SHORT = 6
+    TAINTED = 7
+    DELETING = 8
+    EXCLUDED = 9
+    UNLABELLED = 10
+    OTHER_GPU = 11
+    NOT_SELECTED = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,8 @@ def _label_refusal(node: NodeView, requirement: Requirement) -> Refusal | None:
         return Refusal(Obstacle.DELETING, "being deleted")
     if node.name in requirement.excluded:
         return Refusal(Obstacle.EXCLUDED, "excluded by placement.excludeNodes")
+    if requirement.named and node.name not in requirement.named:
+        return Refusal(Obstacle.NOT_SELECTED, "not among placement.nodes")
     for key, value in requirement.labels:
         if node.labels.get(key) != value:
             return Refusal(Obstacle.NOT_SELECTED, "outside the node selector", f"needs {key}={value}")

@@ -25,6 +25,8 @@ class Cluster:
     """Topology levels to node labels, narrowest first."""
     gpu_types: Mapping[str, Mapping[str, str]]
     """GPU type names to node labels."""
+    ending: Collection[str] = ()
+    """Booked nodes that nothing but pods being deleted still holds."""
     _judged: list[tuple[Requirement, Mapping[str, Refusal]]] = field(default_factory=list)
 
     def refusals(self, requirement: Requirement) -> Mapping[str, Refusal]:
@@ -93,19 +95,12 @@ def place(
     placement: PlacementSpec,
     kept: Collection[str] = (),
 ) -> Placed | Unplaceable:
-    """Choose ``count`` nodes; ``kept`` (the gang's already) and ``placement.nodes`` are among them."""
+    """Choose ``count`` nodes; ``kept`` (the gang's already) are among them."""
     unknown = _unknown_word(cluster, placement)
     if unknown:
         return Unplaceable(unknown, hopeless=True)
     survey = _survey(cluster, requirement, placement, frozenset(kept))
     obliged: dict[str, Labels] = {name: _labels(cluster, name) for name in kept}
-    for name in placement.nodes:
-        refusal = survey.refused.get(name)
-        if refusal is not None:
-            return Unplaceable(f"placement.nodes names {name}, which is {refusal}", refusal.lasting)
-        if name not in cluster.nodes and name not in obliged:
-            return Unplaceable(f"placement.nodes names {name}, which does not exist", hopeless=True)
-        obliged[name] = _labels(cluster, name)
     kinds = list(_kinds(cluster, requirement, placement, survey, count))
     for kind in kinds:
         nodes = _arrange(cluster, survey.fits, survey.waiting, obliged, count, placement, kind)
@@ -146,6 +141,8 @@ def _survey(cluster: Cluster, requirement: Requirement, placement: PlacementSpec
             refusal = Refusal(Obstacle.OTHER_GPU, f"without {' or '.join(placement.gpu_types)} GPUs")
         elif refusal is None and name in cluster.booked:
             refusal = Refusal(Obstacle.BOOKED, "booked by runs", lasting=False)
+            if name in cluster.ending:
+                refusal = Refusal(Obstacle.ENDING, "held by pods that have not ended yet", lasting=False)
         if refusal is None:
             survey.fits.append(node)
         else:
@@ -216,6 +213,12 @@ def _arrange(
     return arrange(usable, idle, obliged, count, placement.topology, cluster.levels)
 
 
+def _absent(cluster: Cluster, placement: PlacementSpec) -> str:
+    absent = [name for name in placement.nodes if name not in cluster.nodes]
+    more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+    return f"placement.nodes names {absent[0]}{more}, which the cluster does not have" if absent else ""
+
+
 def _shortage(
     cluster: Cluster,
     survey: _Survey,
@@ -227,7 +230,7 @@ def _shortage(
     needed = count - kept
     more = "more " if kept else ""
     head = f"needs {needed} {more}node{'' if needed == 1 else 's'}, {len(survey.fits)} fit"
-    why = summary(survey.refused.items())
+    why = ", ".join(filter(None, (summary(survey.refused.items()), _absent(cluster, placement))))
     if len(survey.fits) < needed:
         return f"{head}: {why or 'the cluster has no more'}"
     obstacles = []

@@ -36,6 +36,7 @@ def requirement_of(
         terms=pod_template.terms(template),
         tolerations=pod_template.tolerations(gang.tolerations(spec, tunables.gang)),
         excluded=frozenset(spec.placement.exclude_nodes),
+        named=frozenset(spec.placement.nodes),
         avoided={entry.node: entry.reason for entry in avoided_nodes(run.status.recovery.excluded_nodes, now)},
         levels=tuple(tunables.topology_levels[level] for level in required_levels if level in tunables.topology_levels),
     )
