@@ -144,3 +144,14 @@ def test_an_attempt_that_ended_keeps_the_exit_code_of_the_first_to_fail() -> Non
     w.exit_child("one", 1, 3)
     w.settle()
     assert w.status("one").attempts[0].exit_code == 3
+
+
+def test_the_end_of_an_attempt_makes_no_loss_of_a_silence_that_was_none_before() -> None:
+    w = running(3, spare=1)
+    w.silent_nodes.add("n0")
+    only_beats(w, 40)
+    w.fail_pod("one", 1)
+    w.reconcile("one")
+    again = w.reconcile("one")
+    assert again.status is None
+    assert w.status("one").assignment.vacant == ()

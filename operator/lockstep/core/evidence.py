@@ -194,12 +194,12 @@ def _steps_have_stopped(draft: Draft) -> bool:
     ]
     if not heard:
         return False
-    running = [r for r in heard if r.phase is WorkerPhase.RUNNING and r.attempt == draft.status.attempt]
+    running = [report for report in heard if report.phase is WorkerPhase.RUNNING]
     if not running:
         return True
-    steps = [r.progress for r in running if r.progress is not None]
+    steps = [r.progress for r in running if r.progress is not None and r.attempt == draft.status.attempt]
     if not steps:
-        return False
+        return False  # nothing was reported yet, or they have not even ended the attempt before
     entry = draft.attempt_entry(draft.status.attempt)
     begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
     resumed = entry.resume_step if entry is not None and entry.resume_step is not None else 0
