@@ -21,7 +21,7 @@ from lockstep.api.run_status import (
 )
 from lockstep.core.admission.fifo import ADMISSIONS_PER_PASS, admit
 from lockstep.core.admission.ledger import Ledger
-from lockstep.core.assignment import assigned, released, vacated
+from lockstep.core.assignment import advanced, assigned, released, vacated
 from lockstep.core.plan import ClusterPlan
 from lockstep.core.snapshot import ClusterSnapshot, Leadership, NodeView, PodPhase, PodView, QueueView, RunView
 from lockstep.core.tunables import Mode, Tunables
@@ -363,6 +363,20 @@ def test_every_way_to_hold_a_node_books_it() -> None:
     assert ledger.booked_nodes == {"n0", "n1", "n3", "n4", "n5"}
     assert ledger.holders("n1") == ("team/gone",)
     assert ledger.holders("n2") == ()
+    assert ledger.ending == {"n1"}
+
+
+def test_a_run_that_waits_for_pods_stuck_in_deletion_is_told_where_they_are() -> None:
+    gone = run("gone")
+    snapshot = world([run("again", 4)], pods=[pod(gone, 0, "n1", deleting=True)])
+    message = statuses(admit(snapshot, Tunables(), NOW))["again"].queue.message
+    assert message == "needs 4 nodes, 3 fit: 1 held by pods that have not ended yet (n1)"
+
+
+def test_a_node_whose_next_pod_is_wanted_is_booked_and_not_ending() -> None:
+    lost = advanced(assigned(AssignmentStatus(), ["n0"]), [0])
+    holder = run("a", 1, status={"assignment": lost})
+    assert Ledger.of(world([holder], pods=[pod(holder, 0, "n0", deleting=True)])).ending == frozenset()
 
 
 def test_vacant_slots_book_nothing() -> None:

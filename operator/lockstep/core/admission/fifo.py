@@ -111,16 +111,18 @@ class _Pass:
         self._snapshot = snapshot
         self._tunables = tunables
         self._now = now
-        self._booked = set(Ledger.of(snapshot).booked_nodes)
+        ledger = Ledger.of(snapshot)
+        self._booked = set(ledger.booked_nodes)
         self._cluster = Cluster(
             nodes=snapshot.nodes,
             foreign=snapshot.foreign_requests,
             booked=self._booked,
             levels=tunables.topology_levels,
             gpu_types=tunables.gpu_types,
+            ending=ledger.ending,
         )
         self._pods: dict[str, list[PodView]] = {}
-        for pod in snapshot.gang_pods:
+        for pod in (pod for pod in snapshot.gang_pods if pod.owner_uid == pod.run_uid):
             self._pods.setdefault(pod.run_uid, []).append(pod)
 
     def replace_lost_nodes(self, entry: _Entry) -> None:

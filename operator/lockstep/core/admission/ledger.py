@@ -13,10 +13,14 @@ from lockstep.core.snapshot import ClusterSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Bookings of one moment. ``by_node``: node to the UIDs of its holders; ``keys``: UID to namespace/name."""
+    """Bookings of one moment. ``by_node``: node to the UIDs of its holders; ``keys``: UID to namespace/name.
+
+    ``ending``: nodes that nothing but pods being deleted still holds.
+    """
 
     by_node: Mapping[str, frozenset[str]]
     keys: Mapping[str, str]
+    ending: frozenset[str]
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> "Ledger":
@@ -32,11 +36,13 @@ class Ledger:
         for uid, nodes in snapshot.in_flight.items():
             for node in nodes:
                 booked.setdefault(node, set()).add(uid)
-        for pod in snapshot.gang_pods:
-            if not pod.is_terminal:
-                booked.setdefault(pod.node, set()).add(pod.run_uid)
+        live = [pod for pod in snapshot.gang_pods if not pod.is_terminal]
+        wanted = booked.keys() | {pod.node for pod in live if not pod.deleting}
+        ending = frozenset(pod.node for pod in live) - wanted
+        for pod in live:
+            booked.setdefault(pod.node, set()).add(pod.run_uid)
         booked.pop("", None)  # vacant slots
-        return cls({node: frozenset(uids) for node, uids in booked.items()}, keys)
+        return cls({node: frozenset(uids) for node, uids in booked.items()}, keys, ending)
 
     @property
     def booked_nodes(self) -> Set[str]:
