@@ -155,3 +155,12 @@ def test_the_end_of_an_attempt_makes_no_loss_of_a_silence_that_was_none_before()
     again = w.reconcile("one")
     assert again.status is None
     assert w.status("one").assignment.vacant == ()
+
+
+def test_a_pod_that_ended_on_a_node_that_is_not_ready_comes_back_on_another() -> None:
+    w = running()
+    w.node_not_ready("n1")
+    w.fail_pod("one", 1)
+    w.reconcile("one")
+    assert w.status("one").assignment.vacant == (1,)
+    assert w.status("one").attempts[0].cause == "NodeLost"

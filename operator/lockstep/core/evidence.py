@@ -121,8 +121,13 @@ def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool) 
     report = draft.report(slot)
     heard = report.received_at if report is not None else draft.now
 
-    def lost(kind: LossKind, reason: str, message: str, at: float = heard) -> Loss:
-        return Loss(slot, name, kind, reason, message, at)
+    def lost(kind: LossKind, reason: str, message: str) -> Loss:
+        return Loss(slot, name, kind, reason, message, heard)
+
+    def lost_pod(reason: str, message: str) -> Loss:
+        if node is not None and not node.ready:  # where nobody can run a new one
+            return lost(LossKind.NODE, "NodeNotReady", f"{message}, and the node is NotReady")
+        return lost(LossKind.POD, reason, message)
 
     if node is None:
         return lost(LossKind.NODE, "NodeDeleted", f"node {name} was deleted")
@@ -130,19 +135,19 @@ def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool) 
         return lost(LossKind.NODE, "OutOfService", f"node {name} was declared out of service")
     pod = draft.pod(slot)
     if pod is not None and pod.is_terminal:
-        return lost(LossKind.POD, "PodFailed", _pod_end(pod))
+        return lost_pod("PodFailed", _pod_end(pod))
     if pod is not None and pod.deleting:
-        return lost(LossKind.POD, "PodDeleted", f"pod {pod.name} was deleted by somebody else")
+        return lost_pod("PodDeleted", f"pod {pod.name} was deleted by somebody else")
     if pod is None and draft.phase is Phase.RUNNING:
-        return lost(LossKind.POD, "PodVanished", f"the pod of rank {draft.rank(slot)} on {name} is gone")
+        return lost_pod("PodVanished", f"the pod of rank {draft.rank(slot)} on {name} is gone")
     if report is not None and _was_told_to_leave(report):
-        return lost(LossKind.POD, "PodTerminated", f"the pod of rank {draft.rank(slot)} on {name} was told to end")
+        return lost_pod("PodTerminated", f"the pod of rank {draft.rank(slot)} on {name} was told to end")
     if pod is None:
         return None
     if not is_silent(draft, report):
         if start_overdue and report is not None and report.attempt < draft.status.attempt:
             words = f"the worker of rank {draft.rank(slot)} on {name} did not start its program in time"
-            return lost(LossKind.POD, "StartNotAcknowledged", words)
+            return lost_pod("StartNotAcknowledged", words)
         return None
     quiet = "no heartbeat" if report is None else f"no heartbeat for {draft.now - report.received_at:.0f} s"
     if not node.ready:
