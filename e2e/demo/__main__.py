@@ -80,7 +80,11 @@ def _stage(options: argparse.Namespace, say: Callable[[str], None]) -> Iterator[
         operator = OperatorProcess.start(kubectl, Path(folder), address=address, settings=SETTINGS)
         try:
             say(f"the operator leads; workers reach it at {operator.url}")
-            yield Story(kubectl, say, claims=state / "pvc" if is_local else None, nodes=nodes if is_local else None)
+            story = Story(kubectl, say, claims=state / "pvc" if is_local else None, nodes=nodes if is_local else None)
+            yield story
+            if is_local and story.victim:
+                nodes.return_node(story.victim)
+                say(f"{story.victim} is switched on again")
         finally:
             operator.stop()
 

@@ -41,7 +41,7 @@ class Story:
         self._racks: Mapping[str, str] = {}
         self._before = TrainingRunStatus()
         self._torn_step = 0
-        self._victim = ""
+        self.victim = ""  # the node that was broken, once one was
 
     def play(self, image: str | None = None) -> list[str]:
         """Run it to the end; what was not as promised (nothing, if all was well). Raises CliError."""
@@ -71,7 +71,7 @@ class Story:
         for line in told(self._before, run.status, self._racks):
             self._say(line)
         self._before = run.status
-        if not self._victim and self._is_time_to_break(run):
+        if not self.victim and self._is_time_to_break(run):
             self._break(run)
 
     def _is_time_to_break(self, run: RunView) -> bool:
@@ -79,13 +79,16 @@ class Story:
         if status.attempt != 1 or status.start is None:
             return False
         files = self._saved(run)
-        known = max((candidate.step for candidate in status.checkpoint.latest), default=0)
-        saved = known if files is None else files.newest_valid(1)
+        if files is None:
+            # Status hears of a save some seconds later: there is no telling how far off the next one is.
+            saved = max((candidate.step for candidate in status.checkpoint.latest), default=0)
+            return saved > 0 and status.progress.step > saved
+        saved = files.newest_valid(1)
         return saved > 0 and status.progress.step - saved in STEPS_PAST_CHECKPOINT
 
     def _break(self, run: RunView) -> None:
         status = run.status
-        self._victim = status.assignment.nodes[VICTIM_RANK]
+        self.victim = status.assignment.nodes[VICTIM_RANK]
         saved = self._saved(run)
         if saved is not None:
             self._torn_step = status.progress.step
@@ -93,8 +96,8 @@ class Story:
             what = f"{torn.name} lacks a shard and its manifest"
             self._say(f"### a save of step {self._torn_step} is cut short: {what}")
         if self._nodes is not None:
-            self._nodes.kill_node(self._victim)
-            self._say(f"### {self._victim} (rank {VICTIM_RANK}) loses power: every process on it is gone, unannounced")
+            self._nodes.kill_node(self.victim)
+            self._say(f"### {self.victim} (rank {VICTIM_RANK}) loses power: every process on it is gone, unannounced")
         else:
             pod = names.pod_name(run.name, run.uid, VICTIM_RANK, status.assignment.incarnations[VICTIM_RANK])
             self._kubectl("delete", "pod", pod, "-n", NAMESPACE, "--wait=false", "--grace-period=1")
@@ -119,8 +122,8 @@ class Story:
             wrong.append(f"the run ended as {status.state} ({status.reason}), not Succeeded")
         if status.attempt != 2:
             wrong.append(f"it took {status.attempt} attempts, not 2")
-        if self._nodes is not None and self._victim in status.assignment.nodes:
-            wrong.append(f"{self._victim} is dead and yet part of the gang")
+        if self._nodes is not None and self.victim in status.assignment.nodes:
+            wrong.append(f"{self.victim} is dead and yet part of the gang")
         resumed = status.checkpoint.resume.step if status.checkpoint.resume is not None else 0
         saved, total = self._saved(run), status.progress.total_steps or 0
         if wrong or saved is None:
