@@ -99,11 +99,6 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.launcher.torchrun",
         "need launcher.type: Torchrun",
     ),
-    "a class of Kubernetes itself": (
-        spec(priorityClassName="system-node-critical"),
-        "spec.priorityClassName",
-        "choose another class",
-    ),
     "a variable that Lockstep sets": (
         env(name="LOCKSTEP_ATTEMPT"),
         "spec.env[0].name",

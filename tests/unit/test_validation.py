@@ -146,7 +146,7 @@ BAD_SPECS: dict[str, tuple[TrainingRunSpec, str, str]] = {
     "a priority class of the pods": (
         pod(priorityClassName="high"),
         "spec.podTemplate.spec.priorityClassName",
-        "use spec.priorityClassName",
+        "gang pods carry Lockstep's own class",
     ),
     "topology spread by the scheduler": (
         pod(topologySpreadConstraints=[]),

@@ -204,19 +204,6 @@ class TrainingRunSpec(SpecModel):
     """Size of /dev/shm; half of the memory when left out."""
     queue: Annotated[str, Field(min_length=1, max_length=63), WhileSuspended] = "default"
     """The TrainingQueue that admits the run; "default" exists without being created."""
-    priority_class_name: (
-        Annotated[
-            str,
-            Field(min_length=1, max_length=253),
-            Rule(
-                "!self.startsWith('system-')",
-                "system- classes are for Kubernetes itself; choose another class",
-            ),
-            WhileSuspended,
-        ]
-        | None
-    ) = None
-    """Orders the queue; the pods carry Lockstep's own class."""
     image: Annotated[str, Field(min_length=1, max_length=1024), WhileSuspended]
     """Image of the training container, best by digest."""
     image_pull_secrets: Annotated[PullSecretList, WhileSuspended] = ()

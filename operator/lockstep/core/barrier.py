@@ -2,12 +2,15 @@
 
 from lockstep.api.run_status import Candidate, RejectedCandidate, StartRecord
 from lockstep.core import assignment as slots
-from lockstep.core.checkpoints import merge_checks
+from lockstep.core.checkpoints import SHARED, merge_checks
 from lockstep.core.draft import Draft
+from lockstep.core.evidence import Loss, LossKind
 from lockstep.core.inventory import candidates, rank_view
 from lockstep.core.launching import SlotStage, Stage
 from lockstep.core.plan import DesiredPhase, Directive
+from lockstep.core.recovery import replace_before_start
 from lockstep.core.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume
+from lockstep.core.snapshot import Verdict
 from lockstep.core.start import to_record
 from lockstep.core.stopping import begin_stop
 
@@ -22,6 +25,7 @@ def gather(draft: Draft, reached: list[SlotStage]) -> None:
     not_before = draft.status.recovery.not_before
     if not_before is not None and draft.now < not_before:
         draft.wake(not_before)
+        draft.barrier_waits = "waits before the next attempt, as the last ones made no progress"
         return
     if _avoid_attempts_used_before(draft):
         return
@@ -32,8 +36,11 @@ def gather(draft: Draft, reached: list[SlotStage]) -> None:
     )
     if decision.kind in (ResumeKind.WAIT, ResumeKind.VERIFY):
         draft.verify = decision.verify
+        draft.barrier_waits = decision.message
         if decision.wait_until is not None:
             draft.wake(decision.wait_until)
+    elif decision.kind is ResumeKind.BLOCKED and (blind := _nodes_without_the_tier(draft)):
+        replace_before_start(draft, blind)
     elif decision.kind is ResumeKind.BLOCKED:
         draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"rejected": rejected}))
         _tell_of_rejected(draft, rejected)
@@ -89,6 +96,20 @@ def _avoid_attempts_used_before(draft: Draft) -> bool:
     )
     draft.update(attempt=saved + 1)
     return True
+
+
+def _nodes_without_the_tier(draft: Draft) -> list[Loss]:
+    """Nodes that cannot look into a shared tier that others see: theirs is the fault, not the checkpoints'."""
+    blind = []
+    for slot in draft.slot_range():
+        report = draft.report(slot)
+        rows = report.inventory if report is not None else ()
+        unseen = next((r for r in rows if r.tier == SHARED and not r.step and r.verdict is Verdict.UNKNOWN), None)
+        if unseen is not None:
+            node = draft.status.assignment.nodes[slot]
+            words = f"{node} cannot look into the shared tier: {unseen.reason}"
+            blind.append(Loss(slot, node, LossKind.POD, "NodeCheckFailed", words, draft.now))
+    return blind if len(blind) < len(draft.slot_range()) else []
 
 
 def _choose_resume(draft: Draft) -> ResumeDecision:

@@ -13,6 +13,7 @@ from lockstep.core.barrier import gather, release
 from lockstep.core.draft import Draft
 from lockstep.core.evidence import succeeded_ranks
 from lockstep.core.gang import dry_run_body
+from lockstep.core.launchers import launcher_of
 from lockstep.core.launching import desire_pods, enforce_deadlines, stages
 from lockstep.core.lifecycle import Phase
 from lockstep.core.plan import DesiredPhase, Directive, DryRunPod, Plan
@@ -143,7 +144,8 @@ def _7_see_who_is_done(draft: Draft) -> bool:
     if done:
         draft.update(exits=ExitsStatus(attempt=draft.status.attempt, succeeded=format_ranges(done)))
     ranks = len(draft.status.assignment.nodes)
-    if len(done) < ranks:
+    deciding = launcher_of(draft.spec).deciding_ranks(ranks)
+    if not done.issuperset(deciding):
         return False
     record_progress(draft, at_once=True)
     draft.amend_attempt(
@@ -153,7 +155,7 @@ def _7_see_who_is_done(draft: Draft) -> bool:
         action="Finish",
         last_step=draft.status.progress.step or None,
     )
-    finish(draft, True, "AllRanksSucceeded", f"all {ranks} ranks ended with code 0")
+    finish(draft, True, "AllRanksSucceeded", f"all {len(deciding)} ranks ended with code 0")
     return True
 
 

@@ -43,6 +43,7 @@ class Draft:
         self.directive: Directive | None = None
         self.dry_run: DryRunPod | None = None
         self.verify: VerifyRequest | None = None
+        self.barrier_waits = ""  # what a complete gang still waits for
         self.admission_changed = False
         self._wake_at: float | None = None
 

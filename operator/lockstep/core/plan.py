@@ -103,10 +103,10 @@ class Plan:
     config_maps: tuple[EnsureConfigMap, ...] = ()
     status: TrainingRunStatus | None = None  # None: unchanged
     directive: Directive | None = None
+    events: tuple[Event, ...] = ()
     dry_run: DryRunPod | None = None
     deletes: tuple[DeletePod, ...] = ()
     creates: tuple[CreatePod, ...] = ()
-    events: tuple[Event, ...] = ()
     wake_at: float | None = None
     admission_changed: bool = False  # the cluster key should be looked at again
 

@@ -108,6 +108,10 @@ def _gathering(draft: Draft, reached: list[SlotStage]) -> None:
         words = f"{len(missing)} of {len(reached)} are missing; rank {draft.rank(first.slot)}"
         words += f" on {node}" if node else ""
         words += f": {first.stage.value}" + (f": {first.detail}" if first.detail else "")
+    elif draft.barrier_waits and draft.now - newest >= SETTLED_AFTER:
+        words = draft.barrier_waits
+    elif draft.barrier_waits:
+        draft.wake(newest + SETTLED_AFTER)
     if fresh or count != draft.status.nodes_ready or first_words_differ(before.message if before else "", words):
         draft.update(nodes_ready=count)
         draft.condition("GangReady", False, "Gathering", words)
