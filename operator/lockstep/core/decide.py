@@ -1,7 +1,7 @@
 """From what is seen to what is to be done, for one run. The one module a newcomer must read.
 
-``decide`` is total and deterministic: the same snapshot and time give the same Plan, and once a Plan
-has been carried out, deciding again gives an empty one. Nothing here acts. The steps are tried in
+``decide`` is total and deterministic: the same snapshot and time give the same Plan, and carrying out
+its Plans one after the other soon comes to rest at an empty one. Nothing here acts. The steps are tried in
 order; a step that returns True has the last word.
 """
 
