@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import socket
 import sys
 import tempfile
@@ -44,6 +45,7 @@ def main() -> int:
     parser.add_argument("--image", help="image with Python and JAX, for the nodes of that cluster")
     parser.add_argument("--operator-address", help="where pods of that cluster reach this machine")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is stopped then as well
     begun = time.monotonic()
 
     def say(line: str) -> None:

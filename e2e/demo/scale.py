@@ -11,6 +11,7 @@ import base64
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -46,6 +47,7 @@ def main() -> int:
     )
     parser.add_argument("--nodes", type=int, default=512, help="of the gang and of the cluster (default: 512)")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is stopped then as well
     begun = time.monotonic()
 
     def say(line: str) -> None:
