@@ -79,6 +79,25 @@ def test_a_lost_node_is_replaced_and_the_others_keep_their_pods_and_ranks() -> N
     assert status.recovery.consecutive_no_progress == 0
 
 
+def test_a_leader_that_never_heard_a_lost_node_blames_it_for_the_end_of_its_peers() -> None:
+    w = running(world())
+    w.train("llama", 10)
+    w.settle()
+    lost = w.status("llama").assignment.nodes[1]
+    w.lose_node(lost)
+    w.crash()
+    w.exit_child("llama", 0, 1)
+    w.settle()
+    assert w.status("llama").attempts[0].cause == "ProcessExited"
+    w.crash()
+    w.node_not_ready(lost)
+    w.pass_time(30)
+    status = w.status("llama")
+    assert set(w.children("llama").values()) == {2}
+    assert (status.attempts[0].cause, status.attempts[0].node) == ("NodeLost", lost)
+    assert not status.attempts[0].charged
+
+
 def test_a_pod_that_dies_comes_back_on_its_node_as_the_next_incarnation() -> None:
     w = running(world())
     nodes = w.status("llama").assignment.nodes
@@ -251,3 +270,15 @@ def test_a_finished_run_stays_finished_whatever_happens_to_its_pods() -> None:
     assert w.status("llama").state == "Succeeded"
     assert w.directives[w.runs["llama"].uid].phase is DesiredPhase.COMPLETE
     assert not w.pods
+
+
+def test_a_checkpoint_heard_of_only_after_the_attempts_end_was_progress_all_the_same() -> None:
+    w = running(world())
+    for _ in range(4):
+        w.train("llama", 10)  # saved, and the process is gone before anybody told of it
+        w.exit_child("llama", 0, 1)
+        w.pass_time(60, step=5)
+    status = w.status("llama")
+    assert status.attempt == 5
+    assert status.recovery.consecutive_no_progress == 0
+    assert status.recovery.best_step == 40

@@ -147,11 +147,15 @@ def _write_start(draft: Draft, decision: ResumeDecision, rejected: tuple[Rejecte
         members=slots.members(assignment),
     )
     totals = draft.status.totals
+    recovery = draft.status.recovery.model_copy(update={"not_before": None})
+    if choice is not None and choice.step > recovery.best_step:
+        # Saved too late in the last attempt to be heard of before its end: it made progress after all.
+        recovery = recovery.model_copy(update={"best_step": choice.step, "consecutive_no_progress": 0})
     draft.update(
         start=start,
         checkpoint=draft.status.checkpoint.model_copy(update={"resume": start.resume, "rejected": rejected}),
         totals=totals.model_copy(update={"attempts": totals.attempts + 1}),
-        recovery=draft.status.recovery.model_copy(update={"not_before": None}),
+        recovery=recovery,
     )
     draft.amend_attempt(attempt, started_at=draft.stamp, resume_step=choice.step if choice else None)
     nodes = len(assignment.nodes)
