@@ -119,7 +119,7 @@ def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool) 
     name = draft.status.assignment.nodes[slot]
     node = draft.snapshot.nodes.get(name)
     report = draft.report(slot)
-    heard = report.received_at if report is not None else draft.now
+    heard = _last_known_good(draft, slot, report)
 
     def lost(kind: LossKind, reason: str, message: str) -> Loss:
         return Loss(slot, name, kind, reason, message, heard)
@@ -155,6 +155,18 @@ def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool) 
     if steps_stopped and (report is not None or _had_time_to_register(draft)):
         return lost(LossKind.NODE, "NodeSilent", f"{quiet} from {name} and the gang's steps have stopped")
     return None
+
+
+def _last_known_good(draft: Draft, slot: int, report: WorkerReport | None) -> float:
+    """Of one that a new leader never heard no more is known than that it was there at START."""
+    if report is not None:
+        return report.received_at
+    start, incarnation = draft.status.start, draft.status.assignment.incarnations[slot]
+    entry = draft.attempt_entry(start.attempt) if start is not None else None
+    if start is None or entry is None or entry.started_at is None:
+        return draft.now
+    took_part = any(m.incarnation == incarnation and slot in parse_ranges(m.slots) for m in start.members)
+    return entry.started_at if took_part else draft.now
 
 
 def _was_told_to_leave(report: WorkerReport) -> bool:

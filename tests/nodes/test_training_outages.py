@@ -1,0 +1,95 @@
+"""The operator or the API server is away: what trains goes on, and what breaks meanwhile is mended afterwards."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+
+import pytest
+
+from support.training import TrainingRun, TrainingSite
+
+pytestmark = pytest.mark.nodes
+
+OPERATOR_AWAY_SECONDS = 20.0  # ten minutes in life; nothing here depends on how long it is but the patience of tests
+API_SERVER_AWAY_SECONDS = 60.0  # more than a lease, a node's grace period and every timeout of the operator
+STEPS = 80
+KILLS = 10
+KILLED_WITHIN_SECONDS = 30.0
+
+
+def assert_trained_on(run: TrainingRun, pods: set[str]) -> None:
+    assert run.status["attempt"] == 1
+    assert run.pod_uids == pods
+    assert run.status["totals"].get("restarts", 0) == 0
+
+
+def test_a_gang_trains_on_and_finishes_while_the_operator_is_down(site: TrainingSite) -> None:
+    lasting = site.train("lasts", 2, 100_000)
+    ending = site.train("ends", 2, 60)
+    for run in (lasting, ending):
+        run.wait_until_step(1, 5)
+    pods = lasting.pod_uids
+    site.world.operator.kill_for_good()
+    site.drop_lease()
+    try:
+        before = lasting.step(1)
+        time.sleep(OPERATOR_AWAY_SECONDS)
+        assert lasting.step(1) > before + 20
+        assert ending.step(1) == 60
+    finally:
+        site.world.operator.run()
+        site.world.operator.wait_until_leading()
+    ending.wait_until_succeeded(30)
+    ending.assert_undisturbed(60)
+    lasting.wait_until_step(1, lasting.step(1) + 3)
+    assert_trained_on(lasting, pods)
+
+
+def test_a_gang_trains_on_while_the_api_server_is_down(site: TrainingSite) -> None:
+    run = site.train("alone", 3, 100_000)
+    run.wait_until_step(1, 5)
+    pods = run.pod_uids
+    site.world.cluster.stop_component("apiserver", kill=True)
+    try:
+        before = run.step(1)
+        time.sleep(API_SERVER_AWAY_SECONDS)
+        assert run.step(1) > before + 100
+    finally:
+        site.world.cluster.start_component("apiserver")
+        site.world.operator.wait_until_leading()
+    time.sleep(10.0)  # all that was missed is seen now, NotReady nodes among it
+    before = run.step(1)
+    run.wait_until_step(1, before + 3)
+    assert_trained_on(run, pods)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_kill_minus_nine_of_the_operator_at_random_moments_changes_nothing(site: TrainingSite, number: int) -> None:
+    """Launch, training, the loss of a node, recovery and the end: nowhere does its death make a difference."""
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")  # shown when the test fails
+    random_moment = random.Random(seed)
+    moments = sorted(random_moment.uniform(0.0, KILLED_WITHIN_SECONDS) for _ in range(KILLS))
+    print("operator killed after", ", ".join(f"{moment:.1f} s" for moment in moments))
+    begun = time.monotonic()
+    run = site.train(f"unmoved-{number}", 3, STEPS, "--step-delay=0.2")
+    lost = ""
+    for moment in moments:
+        while (left := begun + moment - time.monotonic()) > 0:
+            time.sleep(min(0.1, left))
+            if not lost and run.step(1) >= 25:
+                lost = run.nodes[1]
+                site.world.process_nodes.kill_node(lost)
+        site.kill_operator()
+    if not lost:
+        run.wait_until_step(1, 25, 120)
+        lost = run.nodes[1]
+        site.world.process_nodes.kill_node(lost)
+    run.wait_until_succeeded(180)
+    run.assert_undisturbed(STEPS)
+    assert [(entry["number"], entry["cause"]) for entry in run.attempts] == [(1, "NodeLost"), (2, "Succeeded")]
+    assert run.status["assignment"]["incarnations"] == [1, 2, 1]
+    totals = run.status["totals"]
+    assert (totals["attempts"], totals["nodesReplaced"]) == (2, 1)
