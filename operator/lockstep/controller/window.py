@@ -17,9 +17,7 @@ class AdaptiveWindow:
     usual median; halves at most once per burst of refusals (429, 5xx, timeout).
     """
 
-    def __init__(
-        self, clock: Clock, *, start: int = 32, step: int = 8, minimum: int = 4, maximum: int = 128
-    ) -> None:
+    def __init__(self, clock: Clock, *, start: int = 32, step: int = 8, minimum: int = 4, maximum: int = 128) -> None:
         self._clock = clock
         self._step = step
         self._minimum = minimum

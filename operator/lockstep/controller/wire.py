@@ -71,9 +71,7 @@ class NodeTerms(Struct, frozen=True, rename="camel"):
 class NodeAffinity(Struct, frozen=True):
     """Node affinity of a pod; only what is required."""
 
-    required: NodeTerms | None = msgspec.field(
-        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
+    required: NodeTerms | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
 class Affinity(Struct, frozen=True, rename="camel"):
