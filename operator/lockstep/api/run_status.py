@@ -259,7 +259,7 @@ class RecoveryStatus(StatusModel):
     excluded_nodes: Annotated[tuple[ExcludedNode, ...], MapList("node"), Field(max_length=64)] = ()
     """Nodes that recovery keeps the run off."""
     requeues: int = 0
-    """Times the gang gave back its nodes and queued again."""
+    """Times in a row that the gang gave back its nodes and queued again, without having started in between."""
 
 
 class StopStatus(StatusModel):

@@ -147,7 +147,7 @@ def _write_start(draft: Draft, decision: ResumeDecision, rejected: tuple[Rejecte
         members=slots.members(assignment),
     )
     totals = draft.status.totals
-    recovery = draft.status.recovery.model_copy(update={"not_before": None})
+    recovery = draft.status.recovery.model_copy(update={"not_before": None, "requeues": 0})
     if choice is not None and choice.step > recovery.best_step:
         # Saved too late in the last attempt to be heard of before its end: it made progress after all.
         recovery = recovery.model_copy(update={"best_step": choice.step, "consecutive_no_progress": 0})
