@@ -1,13 +1,15 @@
 """How much longer Lockstep takes to launch a gang than the control plane alone takes for the same pods.
 
-On one control plane, in turns:
+On one control plane, in turns, and with a freshly started operator each time:
   floor    the very pods that Lockstep would create, byte for byte, sent by a bare HTTP client with the operator's
            account and connections, placed by kube-scheduler; from the first request until all are Running
-  running  a TrainingRun is applied to a freshly started operator; from there until all its pods are Running
-  started  from the same moment until every worker has been told START
-While Lockstep launches, the simulated workers of all pods run too, and share this machine's cores with it; with
---no-workers they don't, and nothing is started. One launch before the first round is not counted. The last line
-is JSON with the medians over all rounds; ratio is running_s / floor_s.
+  running  a TrainingRun is applied; from there until all its pods are Running. As in the floor there are no workers
+           in the pods: in a cluster they run, and get their tokens, on machines of their own
+  started  another launch, this time with a simulated worker for every pod, all of them on this machine; from the
+           apply until the last one was told START. The operator's cost is that of this launch
+One launch before the first round is not counted, nor is a round in which the operator did not live through (it ends
+when a starved API server does not renew its lease in time). The last line is JSON with the medians over all rounds;
+ratio is running_s / floor_s.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ import argparse
 import json
 import os
 import signal
-import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import uvloop
 
@@ -42,12 +44,13 @@ class Round:
     """One of each, right after another."""
 
     floor: float  # seconds
-    launch: Launch
+    bare: Launch  # without workers
+    full: Launch
 
     @property
-    def ratio(self) -> float:
-        """How many times the floor it took until all pods ran."""
-        return self.launch.running / self.floor
+    def counts(self) -> bool:
+        """The operator lived through it."""
+        return not (self.bare.restarts or self.full.restarts)
 
 
 def rounds(options: argparse.Namespace) -> Iterator[Round]:
@@ -57,40 +60,45 @@ def rounds(options: argparse.Namespace) -> Iterator[Round]:
         for setting in SETTINGS:
             _say(f"setting: {setting}")
         create_namespace(here.kubectl, NAMESPACE)
-        launcher = Launcher(here, NAMESPACE, options.nodes, with_workers=options.workers)
-        warm_up = uvloop.run(launcher.launch())
-        _say(f"warm-up: {_in_words(warm_up)}")
+        launcher = Launcher(here, NAMESPACE, options.nodes)
+        warm_up = uvloop.run(launcher.launch(with_workers=True))
         floor = Floor(here, NAMESPACE, warm_up.run, options.concurrency)
+        here.operator.stop()
         for _ in range(options.rounds):
-            here.operator.stop()
             seconds = uvloop.run(floor.measure())
-            here.operator.run()
-            here.operator.wait_until_leading()
-            yield Round(seconds, uvloop.run(launcher.launch()))
+            launches = []
+            for with_workers in (False, True):
+                here.operator.run()
+                here.operator.wait_until_leading()
+                launches.append(uvloop.run(launcher.launch(with_workers=with_workers)))
+                here.operator.stop()
+            yield Round(seconds, *launches)
 
 
-def summary(nodes: int, found: list[Round]) -> dict[str, object]:
+def summary(nodes: int, found: Sequence[Round]) -> dict[str, object]:
     """The medians of all rounds."""
-    floor = statistics.median(one.floor for one in found)
-    running = statistics.median(one.launch.running for one in found)
-    started = [one.launch.started for one in found if one.launch.started is not None]
+    floor = median(one.floor for one in found)
+    running = median(one.bare.running for one in found)
     return {
         "bench": "launch",
         "nodes": nodes,
         "floor_s": round(floor, 2),
         "running_s": round(running, 2),
         "ratio": round(running / floor, 2),
-        "started_s": round(statistics.median(started), 2) if started else None,
-        "api_requests_per_pod": round(statistics.median(one.launch.api_requests for one in found) / nodes, 2),
-        "operator_cpu_s": round(statistics.median(one.launch.operator_cpu for one in found), 2),
-        "rss_mb": round(statistics.median(one.launch.rss for one in found) / 1e6),
+        "started_s": round(median(one.full.started for one in found), 2),
+        "api_requests_per_pod": round(median(one.full.api_requests for one in found) / nodes, 2),
+        "operator_cpu_s": round(median(one.full.operator_cpu for one in found), 2),
+        "rss_mb": round(median(one.full.rss for one in found) / 1e6),
     }
 
 
-def _in_words(launch: Launch) -> str:
-    started = "" if launch.started is None else f", started after {launch.started:.2f} s"
-    cost = f"operator {launch.operator_cpu:.2f} s CPU, {launch.api_requests:.0f} API requests"
-    return f"running after {launch.running:.2f} s{started} ({cost})"
+def _in_words(number: int, one: Round) -> str:
+    words = (
+        f"round {number} at {time.strftime('%H:%M:%S')}: floor {one.floor:.2f} s, running {one.bare.running:.2f} s "
+        f"(x {one.bare.running / one.floor:.2f}); with workers running {one.full.running:.2f} s, "
+        f"started {one.full.started:.2f} s; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    )
+    return words if one.counts else f"{words}; NOT COUNTED, the operator was started anew meanwhile"
 
 
 def _say(line: str) -> None:
@@ -106,20 +114,18 @@ def main() -> int:
     parser.add_argument(
         "--concurrency", type=int, default=32, help="of the floor's client (default: 32, as the operator begins)"
     )
-    parser.add_argument("--no-workers", dest="workers", action="store_false", help="pods without simulated workers")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is stopped then as well
     found: list[Round] = []
     try:
         for number, one in enumerate(rounds(options), 1):
-            found.append(one)
-            load = os.getloadavg()[0]
-            _say(
-                f"round {number} at {time.strftime('%H:%M:%S')}: floor {one.floor:.2f} s, {_in_words(one.launch)}; "
-                f"ratio {one.ratio:.2f}, load {load:.1f} on {os.cpu_count()} cores"
-            )
+            _say(_in_words(number, one))
+            found += [one] if one.counts else []
     except (LocalClusterError, WaitedInVain, TimeoutError) as error:
         _say(f"error: {str(error) or type(error).__name__}")
+        return 1
+    if not found:
+        _say("error: the operator did not live through any round: this machine has too much else to do")
         return 1
     print(json.dumps(summary(options.nodes, found)), flush=True)
     return 0

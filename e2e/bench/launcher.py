@@ -32,37 +32,38 @@ class Launch:
     """What was seen of one launch: seconds from the apply, and the operator's cost of it."""
 
     running: float
-    started: float | None  # None without workers
+    started: float  # the same as ``running`` without workers
     api_requests: float  # by the operator, leases and events included
     operator_cpu: float  # seconds
     rss: float  # bytes, of the operator at the end
+    restarts: int  # of the operator: its counters then tell of a part only
     run: RunView  # as it was then
 
 
 class Launcher:
     """Launches gangs of ``count`` nodes, one after another, and leaves nothing of them."""
 
-    def __init__(self, world: World, namespace: str, count: int, *, with_workers: bool) -> None:
+    def __init__(self, world: World, namespace: str, count: int) -> None:
         self._world = world
         self._namespace = namespace
         self._count = count
-        self._with_workers = with_workers
         self._ca_file = world.folder / "workers-ca.crt"
         self._ca_file.write_text(workers_ca(world.kubectl))
 
-    async def launch(self) -> Launch:
+    async def launch(self, *, with_workers: bool) -> Launch:
         """Launch a gang and take it away again."""
+        operator = self._world.operator
         async with contextlib.AsyncExitStack() as stack:
             api = await stack.enter_async_context(KubeApi.from_kubeconfig(self._world.cluster.kubeconfig))
-            workers = await stack.enter_async_context(self._workers()) if self._with_workers else None
-            before = self._world.operator.metrics()
+            workers = await stack.enter_async_context(self._workers()) if with_workers else None
+            before, starts = operator.metrics(), operator.starts
             async with all_running(api, self._namespace, self._count) as running, asyncio.timeout(LAUNCH_SECONDS):
                 applied, begun = time.time(), time.monotonic()
                 await apply(api, self._namespace, RUN, self._count)
                 await running
                 seconds = time.monotonic() - begun
-                started = await self._released(workers) - applied if workers is not None else None
-            after = self._world.operator.metrics()
+                started = seconds if workers is None else await self._released(workers) - applied
+            after, restarts = operator.metrics(), operator.starts - starts
             run = parse_run(await api.get(run_path(self._namespace, RUN)))
             await api.request("DELETE", run_path(self._namespace, RUN))
             await all_gone(api, self._namespace, LAUNCH_SECONDS)
@@ -72,6 +73,7 @@ class Launcher:
             api_requests=_total(after, "lockstep_api_requests_total") - _total(before, "lockstep_api_requests_total"),
             operator_cpu=_total(after, "process_cpu_seconds_total") - _total(before, "process_cpu_seconds_total"),
             rss=_total(after, "process_resident_memory_bytes"),
+            restarts=restarts,
             run=run,
         )
 
