@@ -27,7 +27,7 @@ _WRITES = ("POST", "PUT", "PATCH", "DELETE")
 _NOT_COUNTED = ("leases", "tokenreviews", "events")
 _HOP_BY_HOP = ("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "host", "content-length")
 _PATIENCE = 30.0
-_TLS_GOODBYE = 0.1  # aiohttp does not wait for the end of the TLS connections it closes
+_TLS_GOODBYE = 0.5  # aiohttp does not wait for the end of the TLS connections it closes
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,11 @@ class ApiProxy:
     def lose_answers(self, lose: bool) -> None:
         """Carry out every write and answer none: the operator cannot know what became of them."""
         self._set(answers_get_lost=lose)
+
+    def mend(self) -> None:
+        """Break nothing any more."""
+        self._set(crash=None, is_down=False, watches_stall=False, answers_get_lost=False, expired_watches=set())
+        self._on_loop(self._hang_up())  # streams that stalled stay behind for ever
 
     # Inside
 

@@ -12,6 +12,7 @@ from support.site import Run, Site
 
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
+PATIENCE = 240.0  # a dozen operators have to come up one after the other
 
 
 def assert_nothing_went_backwards(run: Run) -> None:
@@ -39,16 +40,16 @@ def test_operators_that_live_for_one_write_each_bring_a_gang_through_launch_and_
     def runs(attempt: int) -> bool:
         return crash_again() and site.workers.running(run.uid, attempt) == 4
 
-    run.wait("launched", lambda: runs(1), 90)
+    run.wait("launched", lambda: runs(1), PATIENCE)
     before = run.pod_uids
     site.workers.fail(run.uid, rank=1)
-    run.wait("restarted in place", lambda: runs(2), 120)
+    run.wait("restarted in place", lambda: runs(2), PATIENCE)
     assert run.pod_uids == before
     lost = run.status["assignment"]["nodes"][2]
     site.cluster.remove_kwok_nodes([lost])
-    run.wait("a node replaced", lambda: runs(3), 120)
+    run.wait("a node replaced", lambda: runs(3), PATIENCE)
     site.workers.finish(run.uid)
-    run.wait("finished", lambda: crash_again() and run.is_true("Finished"), 60)
+    run.wait("finished", lambda: crash_again() and run.is_true("Finished"), PATIENCE)
     assert run.is_true("Succeeded")
     assert site.proxy.crashes - crashes > 15
     assert run.heard.attempts() == [1, 2, 3]

@@ -26,6 +26,7 @@ from localcluster.simworkers import Operator, SimWorkers
 Json = dict[str, Any]
 ENDLESS = Training(step_seconds=0.05, total_steps=1_000_000)
 _PATIENCE = 30.0
+_TLS_GOODBYE = 0.5  # aiohttp does not wait for the end of the TLS connections it closes
 
 
 @dataclasses.dataclass
@@ -104,6 +105,12 @@ class _Gangs(SimWorkers):
                 self.shared_nodes.append(f"{node}: {other}, {pod['metadata']['name']}")
         super()._reconcile(uids)
 
+    async def end(self) -> None:
+        """Stop every worker, without a word to anybody."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
     def _runs(self, pod: Json | None) -> bool:
         lives_on = pod is not None and pod["spec"].get("nodeName") in self.nodes_that_only_look_dead
         return lives_on or super()._runs(pod)
@@ -142,11 +149,7 @@ class RecordedWorkers:
             assert self._running is not None
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
-            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-            await asyncio.sleep(0.1)  # TLS connections end a moment after they were closed
+            await asyncio.sleep(_TLS_GOODBYE)
 
         asyncio.run_coroutine_threadsafe(end(), self._loop).result(_PATIENCE)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -162,7 +165,10 @@ class RecordedWorkers:
             self._wire = _Wire(session, self._url)
             self._gangs = _Gangs(api, self._wire)
             ready.set()
-            await self._gangs.run()
+            try:
+                await self._gangs.run()
+            finally:  # before the sessions that they use
+                await self._gangs.end()
 
     # What tests ask and do
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from harness.proxy import ApiProxy, Write
 from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
-from localcluster.errors import ApiError
+from localcluster.errors import ApiError, LocalClusterError
 from localcluster.kwok import NodeBatch
 from localcluster.state import free_ports
 from lockstep.api import names
@@ -127,43 +126,63 @@ class Run:
 
 
 class Site:
-    """One of it serves all tests: it takes seconds to come up."""
+    """One of it serves many tests: it takes seconds to come up."""
 
-    def __init__(self, cluster: LocalCluster, folder: Path) -> None:
+    def __init__(
+        self, cluster: LocalCluster, proxy: ApiProxy, operator: OperatorProcess, workers: RecordedWorkers
+    ) -> None:
         self.cluster = cluster
-        self.nodes: list[str] = []
-        install(Kubectl(cluster.kubeconfig))
-        self.proxy = ApiProxy(operator_kubeconfig(Kubectl(cluster.kubeconfig), folder / "direct.kubeconfig"))
-        self.proxy.start()
-        ports = free_ports(("workers", "metrics"))
-        config = SETTINGS | {
-            "workerUrl": f"https://127.0.0.1:{ports['workers']}",
-            "workerListen": "127.0.0.1",
-            "workerPort": ports["workers"],
-            "metricsListen": "127.0.0.1",
-            "metricsPort": ports["metrics"],
-            "localStorage": {"nvme": "/mnt/nvme"},
-        }
-        self.operator = OperatorProcess(folder, config, self.proxy.kubeconfig(folder / "operator.kubeconfig"))
-        self.operator.run()
-        self.operator.wait_until_leading()
-        ca = base64.b64decode(cluster.api.get(TLS_SECRET)["data"]["ca.crt"]).decode()
-        self.workers = RecordedWorkers(cluster.kubeconfig, self.operator.url, ca)
-        self.workers.start()
+        self.proxy = proxy
+        self.operator = operator
+        self.workers = workers
 
-    def close(self) -> None:
-        self.workers.stop()
-        self.operator.stop()
-        self.proxy.stop()
+    @classmethod
+    @contextlib.contextmanager
+    def started(cls, cluster: LocalCluster, folder: Path) -> Iterator[Site]:
+        """Bring it up on ``cluster``, where Lockstep is installed for it, and take it down at the end."""
+        with contextlib.ExitStack() as stack:
+            kubectl = Kubectl(cluster.kubeconfig)
+            install(kubectl)
+            proxy = ApiProxy(operator_kubeconfig(kubectl, folder / "direct.kubeconfig"))
+            proxy.start()
+            stack.callback(proxy.stop)
+            ports = free_ports(("workers", "metrics"))
+            config = SETTINGS | {
+                "workerUrl": f"https://127.0.0.1:{ports['workers']}",
+                "workerListen": "127.0.0.1",
+                "workerPort": ports["workers"],
+                "metricsListen": "127.0.0.1",
+                "metricsPort": ports["metrics"],
+                "localStorage": {"nvme": "/mnt/nvme"},
+            }
+            operator = OperatorProcess(folder, config, proxy.kubeconfig(folder / "operator.kubeconfig"))
+            operator.run()
+            stack.callback(operator.stop)
+            operator.wait_until_leading()
+            ca = base64.b64decode(cluster.api.get(TLS_SECRET)["data"]["ca.crt"]).decode()
+            workers = RecordedWorkers(cluster.kubeconfig, operator.url, ca)
+            workers.start()
+            stack.callback(workers.stop)
+            yield cls(cluster, proxy, operator, workers)
+
+    def mend(self) -> None:
+        """Undo whatever the test before has left broken, and forget what it made the operator write."""
+        self.proxy.mend()
+        self.proxy.writes.clear()
+        self.workers.hold_replies(lambda body, reply: True)
+        self.workers.outlive([])
+        with contextlib.suppress(LocalClusterError):  # it runs, as it should
+            self.operator.run()
+        self.operator.wait_until_leading()
 
     @contextlib.contextmanager
     def with_nodes(self, count: int) -> Iterator[list[str]]:
         """Simulated nodes for one test."""
-        self.nodes = self.cluster.add_kwok_nodes(NodeBatch(count=count, prefix="site"))
+        nodes = self.cluster.add_kwok_nodes(NodeBatch(count=count, prefix="site"))
         try:
-            yield self.nodes
+            yield nodes
         finally:
-            self.cluster.remove_kwok_nodes(self.nodes)
+            self.cluster.remove_kwok_nodes(nodes)
 
     def apply(self, namespace: str, name: str, nodes: int, **spec: Any) -> Run:
         """A run with a local checkpoint tier, so that a failed process is started again."""
@@ -210,11 +229,3 @@ class Site:
 
     def drop_lease(self) -> None:
         self.cluster.api.send(Request("DELETE", LEASE, absence_is_fine=True))
-
-    def outage(self, seconds: float) -> None:
-        """The operator is away that long."""
-        self.operator.kill_for_good()
-        self.drop_lease()
-        time.sleep(seconds)
-        self.operator.run()
-        self.operator.wait_until_leading()
