@@ -201,6 +201,26 @@ async def test_a_pod_that_ended_wakes_its_run_at_once_and_the_admission_pass(wor
     assert await world.due() == {KEY, CLUSTER_KEY}
 
 
+async def test_a_report_wakes_its_run_a_moment_later_and_a_large_gang_after_a_longer_one(world: World) -> None:
+    world.store.apply_run(run())
+    await world.due()
+    world.store.worker_reported("u1")
+    assert len(world.queue) == 0
+    await world.clock.advance(0.06)
+    assert await world.queue.get() == KEY
+    world.queue.done(KEY)
+    for number in range(500):
+        world.store.gang_pods.upsert(pod(f"p{number}", slot=number))
+    await world.due()
+    world.store.worker_reported("u1")
+    world.store.worker_reported("of another run")
+    await world.clock.advance(0.06)
+    world.queue.wake_at("soon", world.clock.now())
+    assert await world.queue.get() == "soon"
+    await world.clock.advance(0.2)
+    assert await world.queue.get() == KEY
+
+
 async def test_a_pod_that_is_gone_frees_its_node(world: World) -> None:
     world.store.gang_pods.upsert(pod())
     world.store.gang_pods.remove("p1", 22)

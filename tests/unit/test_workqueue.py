@@ -53,11 +53,10 @@ async def test_a_key_added_many_times_is_worked_on_once(queue: WorkQueue) -> Non
     assert await drained(queue) == ["run/a/b"]
 
 
-async def test_the_cluster_key_and_urgent_keys_go_first(queue: WorkQueue) -> None:
-    queue.add("run/a/1")
+async def test_the_cluster_key_goes_first_and_the_others_as_they_came(queue: WorkQueue) -> None:
     queue.add("run/a/2")
+    queue.add("run/a/1")
     queue.add(CLUSTER_KEY)
-    queue.add("run/a/2", urgent=True)
     assert await drained(queue) == [CLUSTER_KEY, "run/a/2", "run/a/1"]
 
 

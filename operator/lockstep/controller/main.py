@@ -46,7 +46,7 @@ from lockstep.controller.tallies import Tallies
 from lockstep.controller.tls import SECRET_NAME, SecretStore, ensure_material, keep_renewed, server_context
 from lockstep.controller.trust import TokenReviews
 from lockstep.controller.workerapi import WorkerApi
-from lockstep.controller.workqueue import WorkQueue, run_key
+from lockstep.controller.workqueue import WorkQueue
 from lockstep.core.gang_settings import GangSettings
 from lockstep.core.tunables import Mode, Tunables
 
@@ -54,7 +54,6 @@ log = logging.getLogger("lockstep.main")
 _RESYNC_EVERY = 300.0
 _MODE_EVERY = 5.0
 _SYNC_POLL = 0.05
-_TOGETHER = 0.05  # a gang's workers report by the hundred: one look at all of them is enough
 
 
 class Operator:
@@ -67,7 +66,7 @@ class Operator:
         self.kube = KubeClient(lambda: load_credentials(kubeconfig), self.clock)
         self.queue = WorkQueue(self.clock)
         self.store = Store(self.queue, self.clock)
-        self.book = ReportBook(self.clock, self._report_changed)
+        self.book = ReportBook(self.clock, self.store.worker_reported)
         self.instance = f"{config.identity or socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         self.election = Election(
             self.kube,
@@ -216,11 +215,6 @@ class Operator:
                 log.warning("mode is now %s", mode)
                 self.tunables = dataclasses.replace(self.tunables, mode=mode)
                 self.store.touch_all()
-
-    def _report_changed(self, run_uid: str) -> None:
-        run = self.store.run_by_uid(run_uid)
-        if run is not None:
-            self.queue.wake_at(run_key(run.namespace, run.name), self.clock.now() + _TOGETHER)
 
     def _informer_ages(self) -> Mapping[str, float]:
         now = self.clock.monotonic()

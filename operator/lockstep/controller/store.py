@@ -33,7 +33,9 @@ from lockstep.core.snapshot import (
     WorkerReport,
 )
 
-_SOON = 0.05  # a gang's pods change by the hundred: one look at all of them is enough
+_SOON = 0.05  # a gang's pods and workers change by the hundred: one look at all of them is enough …
+_SOON_PER_POD = 0.0003  # … and costs the more, the larger the gang is
+_SOON_AT_MOST = 1.0
 _FREED = 1.0  # other people's pods come and go all day; whether one made room can wait a moment
 
 _log = logging.getLogger(__name__)
@@ -268,6 +270,12 @@ class Store:
             ]
         return tuple(orphans)
 
+    def worker_reported(self, run_uid: str) -> None:
+        """A worker of the run said something that a decision may depend on."""
+        run = self.runs.get(run_uid)
+        if run is not None:
+            self._look_soon(run_key(run.namespace, run.name), run_uid)
+
     def touch_all(self) -> None:
         """Have everything looked at: after becoming leader, and as the regular resync."""
         for run in self.runs:
@@ -344,11 +352,15 @@ class Store:
         self._refused.get(pod.run_uid, {}).pop(pod.name, None)
         key = run_key(pod.namespace, pod.run)
         if isinstance(new, PodView) and not (new.is_terminal or new.deleting):
-            self._queue.wake_at(key, self._clock.now() + _SOON)
+            self._look_soon(key, pod.run_uid)
             return
         self._queue.add(key)
         if not isinstance(new, PodView) or new.is_terminal:
             self._queue.add(CLUSTER_KEY)
+
+    def _look_soon(self, key: str, run_uid: str) -> None:
+        delay = min(_SOON_AT_MOST, _SOON + _SOON_PER_POD * len(self._pods_of.get(run_uid, ())))
+        self._queue.wake_at(key, self._clock.now() + delay)
 
     def _index_pod(self, pod: PodView) -> None:
         self._pods_of.setdefault(pod.run_uid, {})[pod.uid] = pod

@@ -32,7 +32,7 @@ def split_run_key(key: str) -> tuple[str, str]:
 
 
 class WorkQueue:
-    """Keys, deduplicated, serial per key; the cluster key and urgent keys go first.
+    """Keys, deduplicated, serial per key; the cluster key goes first.
 
     A key added while it is being worked on comes again afterwards. A failed key comes again after
     an exponential delay, or at once when something about it changes.
@@ -43,26 +43,24 @@ class WorkQueue:
         self._backoff_base = backoff_base
         self._backoff_max = backoff_max
         # Insertion order is arrival order; the value is the moment since when the key is due.
-        self._urgent: dict[str, float] = {}
         self._due: dict[str, float] = {}
         self._working: dict[str, float] = {}
-        self._again: dict[str, bool] = {}  # added while being worked on -> urgent
+        self._again: set[str] = set()  # added while being worked on
         self._wakes: dict[str, float] = {}
         self._wake_heap: list[tuple[float, str]] = []  # may hold outdated entries; _wakes is the truth
         self._failures: dict[str, int] = {}
         self._changed = asyncio.Event()
 
-    def add(self, key: str, *, urgent: bool = False) -> None:
+    def add(self, key: str) -> None:
         """Have ``key`` looked at soon."""
-        urgent = urgent or key == CLUSTER_KEY
         if key in self._working:
-            self._again[key] = self._again.get(key, False) or urgent
-            return
-        self._make_due(key, self._clock.now(), urgent)
+            self._again.add(key)
+        else:
+            self._make_due(key, self._clock.now())
 
     def clear(self) -> None:
         """Drop everything that waits: what a standby collected says nothing about when it was due."""
-        for waiting in (self._urgent, self._due, self._again, self._wakes, self._failures):
+        for waiting in (self._due, self._again, self._wakes, self._failures):
             waiting.clear()
         self._wake_heap.clear()
 
@@ -95,7 +93,8 @@ class WorkQueue:
         else:
             self._failures.pop(key, None)
         if key in self._again:
-            self._make_due(key, self._clock.now(), self._again.pop(key))
+            self._again.remove(key)
+            self._make_due(key, self._clock.now())
 
     async def run(
         self, work: Callable[[str], Awaitable[None]], workers: int, *, fatal: tuple[type[Exception], ...] = ()
@@ -126,7 +125,7 @@ class WorkQueue:
 
     def __len__(self) -> int:
         """Keys that are due and wait for a worker."""
-        return len(self._urgent) + len(self._due)
+        return len(self._due)
 
     @property
     def failing(self) -> int:
@@ -136,30 +135,24 @@ class WorkQueue:
     def oldest_due_age(self) -> float:
         """Seconds since the oldest key became due that is not done yet, work under way included."""
         now = self._clock.now()
-        due = [*self._urgent.values(), *self._due.values(), *self._working.values()]
+        due = [*self._due.values(), *self._working.values()]
         # A wake-up that has passed counts too: were no worker left, nobody would move it to the due keys.
         due += [at for key, at in self._wakes.items() if at <= now and key not in self._working]
         return max((now - since for since in due), default=0.0)
 
-    def _make_due(self, key: str, since: float, urgent: bool) -> None:
-        if key in self._urgent:
-            return
-        if urgent:
-            self._urgent[key] = min(since, self._due.pop(key, since))
-        else:
-            self._due.setdefault(key, since)
+    def _make_due(self, key: str, since: float) -> None:
+        self._due.setdefault(key, since)
         self._changed.set()
 
     def _take(self) -> str | None:
         """The next due key that is not being worked on."""
         self._collect_wakes()
-        for line in (self._urgent, self._due):
-            if line:
-                key = next(iter(line))
-                self._working[key] = line.pop(key)
-                self._wakes.pop(key, None)
-                return key
-        return None
+        if not self._due:
+            return None
+        key = CLUSTER_KEY if CLUSTER_KEY in self._due else next(iter(self._due))
+        self._working[key] = self._due.pop(key)
+        self._wakes.pop(key, None)
+        return key
 
     def _collect_wakes(self) -> None:
         now = self._clock.now()
@@ -169,9 +162,9 @@ class WorkQueue:
                 continue  # superseded by an earlier one, or dropped
             del self._wakes[key]
             if key in self._working:
-                self._again.setdefault(key, False)
+                self._again.add(key)
             else:
-                self._make_due(key, at, key == CLUSTER_KEY)
+                self._make_due(key, at)
 
     def _next_wake(self) -> float | None:
         while self._wake_heap and self._wakes.get(self._wake_heap[0][1]) != self._wake_heap[0][0]:

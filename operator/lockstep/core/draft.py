@@ -106,8 +106,7 @@ class Draft:
 
     def pod(self, slot: int) -> PodView | None:
         """The pod of the slot's current incarnation."""
-        wanted = self.status.assignment.incarnations[slot]
-        return next((p for p in self.pods_of(slot) if p.incarnation == wanted), None)
+        return self._pods_by_identity.get((slot, self.status.assignment.incarnations[slot]))
 
     def pods_of(self, slot: int) -> Sequence[PodView]:
         """All pods of a slot, of whatever incarnation."""
@@ -187,3 +186,8 @@ class Draft:
         for pod in self.snapshot.pods:
             found.setdefault(pod.slot, []).append(pod)
         return found
+
+    @cached_property
+    def _pods_by_identity(self) -> dict[tuple[int, int], PodView]:
+        # Asked for several times per slot and decision: with hundreds of slots this lookup is what counts.
+        return {(pod.slot, pod.incarnation): pod for pod in reversed(self.snapshot.pods)}
