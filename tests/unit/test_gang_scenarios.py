@@ -282,3 +282,22 @@ def test_a_checkpoint_heard_of_only_after_the_attempts_end_was_progress_all_the_
     assert status.attempt == 5
     assert status.recovery.consecutive_no_progress == 0
     assert status.recovery.best_step == 40
+
+
+def test_a_wiped_status_does_not_make_the_run_forget_that_something_was_saved() -> None:
+    w = running(world())
+    w.train("llama", 10)
+    w.exit_child("llama", 0, 1)
+    w.settle()
+    assert w.children("llama") == {0: 2, 1: 2}
+    w.wipe_status("llama")
+    w.crash()
+    w.settle()
+    assert [saved.step for saved in w.status("llama").checkpoint.latest] == [10]
+    w.saved.clear()  # the shared tier shows nothing for a while
+    w.exit_child("llama", 0, 1)
+    w.pass_time(30)
+    assert not w.children("llama"), "it waits rather than start at step 0"
+    w.pass_time(400, step=20)
+    status = w.status("llama")
+    assert (status.state, status.reason) == ("Failed", "NoValidCheckpoint")

@@ -12,6 +12,7 @@ from lockstep.api.run_status import ResolvedStatus
 from lockstep.core import assignment as slots
 from lockstep.core.conditions import find, is_true, without_condition
 from lockstep.core.draft import Draft
+from lockstep.core.inventory import latest_valid
 from lockstep.core.snapshot import PodView, StartRecord, WorkerReport
 from lockstep.core.start import to_status
 
@@ -125,7 +126,17 @@ def _rebuild(draft: Draft, newest: dict[int, PodView]) -> None:
     if record is not None and (draft.status.start is None or draft.status.start.attempt < record.attempt):
         draft.update(start=to_status(record))
         draft.amend_attempt(record.attempt, started_at=draft.stamp, resume_step=record.resume_step or None)
+    _remember_saves(draft)
     draft.status = without_condition(draft.status, CONDITION)
+
+
+def _remember_saves(draft: Draft) -> None:
+    """That something was saved must not be forgotten with the status: the next attempt would start at step 0."""
+    saved = latest_valid(draft.snapshot, draft.status)
+    resumed = draft.status.start.resume if draft.status.start is not None else None
+    if not saved and resumed is not None:
+        saved = (resumed,)
+    draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"latest": saved}))
 
 
 def _reports_of(draft: Draft, newest: dict[int, PodView]) -> dict[int, WorkerReport]:
