@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.api import MERGE_PATCH, Request
 from support.training import SETTINGS, SILENT_AFTER, TrainingRun, TrainingSite, is_in_order
 
 pytestmark = pytest.mark.nodes
@@ -100,7 +99,7 @@ def test_nodes_that_are_not_ready_do_not_stop_a_gang_that_trains(site: TrainingS
     run.wait_until_step(1, 5)
     pods, node = run.pod_uids, run.nodes[0]
     site.world.process_nodes.cut_node(node, "apiserver")
-    declare_not_ready(site, node)
+    site.declare_not_ready(node)
     time.sleep(WATCHED_SECONDS)
     assert is_unreachable(site, node)
     assert_steps_advance(run)
@@ -109,16 +108,6 @@ def test_nodes_that_are_not_ready_do_not_stop_a_gang_that_trains(site: TrainingS
     assert_steps_advance(run)
     assert run.status["attempt"] == 1
     assert run.pod_uids == pods
-
-
-def declare_not_ready(site: TrainingSite, node: str) -> None:
-    """What the node controller writes when the kubelet has been silent for its grace period, without the wait."""
-    api, path = site.world.cluster.api, f"/api/v1/nodes/{node}"
-    conditions = api.get(path)["status"]["conditions"]
-    for condition in conditions:
-        if condition["type"] == "Ready":
-            condition |= {"status": "Unknown", "reason": "NodeStatusUnknown"}
-    api.send(Request("PATCH", f"{path}/status", {"status": {"conditions": conditions}}, MERGE_PATCH))
 
 
 def is_unreachable(site: TrainingSite, node: str) -> bool:

@@ -82,6 +82,15 @@ class TrainingSite:
     def drop_lease(self) -> None:
         self.world.cluster.api.send(Request("DELETE", LEASE, absence_is_fine=True))
 
+    def declare_not_ready(self, node: str) -> None:
+        """What the node controller writes when a kubelet was silent for its grace period, without the wait."""
+        api, path = self.world.cluster.api, f"/api/v1/nodes/{node}"
+        conditions = api.get(path)["status"]["conditions"]
+        for condition in conditions:
+            if condition["type"] == "Ready":
+                condition |= {"status": "Unknown", "reason": "NodeStatusUnknown"}
+        api.send(Request("PATCH", f"{path}/status", {"status": {"conditions": conditions}}, MERGE_PATCH))
+
     def put_in_order(self) -> None:
         """Mend every node, remove every run, and wait until all nodes are free."""
         world, nodes = self.world, self.world.process_nodes
