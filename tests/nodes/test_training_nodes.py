@@ -21,7 +21,7 @@ def assert_steps_advance(run: TrainingRun, attempt: int = 1) -> None:
 
 
 def test_a_killed_node_is_replaced_and_free_again_once_it_returns(site: TrainingSite) -> None:
-    run = site.train("killed", 3, 90)
+    run = site.train("killed", 3, 60)
     run.wait_until_saved(1, 20)
     before, survivors = run.nodes, run.pod_uids
     site.world.process_nodes.kill_node(before[1])
@@ -31,7 +31,7 @@ def test_a_killed_node_is_replaced_and_free_again_once_it_returns(site: Training
     assert after[1] not in before
     assert len(run.pod_uids & survivors) >= 2
     run.wait_until_succeeded()
-    run.assert_undisturbed(90)
+    run.assert_undisturbed(60)
     first = run.attempts[0]
     assert (first["cause"], first["rank"], first["node"], first["action"]) == ("NodeLost", 1, before[1], "Replace")
     assert run.status["totals"]["nodesReplaced"] == 1

@@ -14,9 +14,9 @@ pytestmark = pytest.mark.nodes
 
 OPERATOR_AWAY_SECONDS = 20.0  # ten minutes in life; nothing here depends on how long it is but the patience of tests
 API_SERVER_AWAY_SECONDS = 60.0  # more than a lease, a node's grace period and every timeout of the operator
-STEPS, LOSS_AFTER_STEP = 80, 25
+STEPS, LOSS_AFTER_STEP = 60, 20
 KILLS = 10
-KILLED_WITHIN_SECONDS = 30.0
+KILLED_WITHIN_SECONDS = 25.0
 
 
 def assert_trained_on(run: TrainingRun, pods: set[str]) -> None:
