@@ -97,7 +97,6 @@ def running(**changes: Any) -> dict[str, Any]:
             "masterAddress": "10.0.0.1",
             "masterPort": 20001,
             "resume": resume,
-            "releasedAt": at(600),
         },
         "progress": {"step": 412, "totalSteps": 1000, "loss": "2.31", "time": at(5), "summary": "412/1000"},
         "checkpoint": {

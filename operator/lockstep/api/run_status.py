@@ -139,8 +139,6 @@ class StartRecord(StatusModel):
     """Checkpoint to resume from; none: from step 0."""
     members: tuple[StartMembers, ...] = ()
     """Who takes part."""
-    released_at: Timestamp | None = None
-    """When it was written, before the first worker was released."""
 
 
 class ProgressStatus(StatusModel):
