@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import logging
 import os
 import signal
@@ -312,6 +313,7 @@ def main() -> None:
     if arguments.kubeconfig:
         os.environ["KUBECONFIG"] = arguments.kubeconfig  # kopf reads it too
     kubeconfig = arguments.kubeconfig or os.environ.get("KUBECONFIG") or None
+    gc.freeze()  # modules and models stay for ever: the collector need not walk them again with each gang
     sys.exit(uvloop.run(_run_until_signalled(Operator(config, kubeconfig, arguments.config))))
 
 
