@@ -8,7 +8,7 @@ RUN := .venv/bin/python
 export PYTHONPATH := operator:e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-unit lint generate cluster-up cluster-down cluster-status demo demo-scale \
+.PHONY: help setup build test test-outages test-unit lint generate cluster-up cluster-down cluster-status demo demo-scale \
 	faults bench-launch clean
 
 help: ## List the targets
@@ -27,6 +27,10 @@ build: setup ## Build the local cluster's programs (once; about 6 minutes on 2 c
 
 test: setup build lint ## All checks and tests
 	.venv/bin/pytest tests
+
+test-outages: setup build ## Outages at full length: operator away 10 minutes, API server 2
+	LOCKSTEP_TEST_OPERATOR_AWAY=600 LOCKSTEP_TEST_API_SERVER_AWAY=120 \
+		.venv/bin/pytest tests/nodes/test_training_outages.py -k "while_the"
 
 test-unit: setup ## Only the tests that need no cluster
 	.venv/bin/pytest tests/unit
