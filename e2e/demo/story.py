@@ -24,6 +24,7 @@ VICTIM_RANK = 2
 STEPS_PAST_CHECKPOINT = range(5, 13)
 """When the failure comes: so long after a save that it costs visible work, and well before the next, which could
 still be committed."""
+LAST_SAVE_SECONDS = 10.0
 FINISH_SECONDS = 600.0
 
 
@@ -52,6 +53,7 @@ class Story:
         self._apply(image)
         raw = runs.fetch(self._cluster, NAME)
         run = wait.until(self._cluster, raw, "finished", FINISH_SECONDS, self._see)
+        self._await_the_last_save(run.status.progress.step)
         self._show_end(run)
         return self._broken_promises(run)
 
@@ -108,6 +110,15 @@ class Story:
             return None
         folder = self._claims / NAMESPACE / CLAIM / run.status.resolved.shared_path / run.uid
         return Saved(folder, len(run.status.assignment.nodes))
+
+    def _await_the_last_save(self, step: int) -> None:
+        """Workers tell of what was saved last right after the exits, before they leave."""
+        end = time.monotonic() + LAST_SAVE_SECONDS
+        while time.monotonic() < end:
+            saved = runs.view(runs.fetch(self._cluster, NAME)).status.checkpoint.latest
+            if any(checkpoint.step == step for checkpoint in saved):
+                return
+            time.sleep(0.2)
 
     def _show_end(self, run: RunView) -> None:
         self._say("kubectl get trun -o wide")

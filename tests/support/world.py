@@ -224,6 +224,19 @@ class World:
                 worker.since = self.now
             self._report(pod, worker)
 
+    def work_reports_only(self) -> None:
+        """Every worker reports, and has not yet heard new orders."""
+        self.directives_reach = 0
+        self.work()
+        self.directives_reach = None
+
+    def tell_of_save(self, run: str, step: int) -> None:
+        """All workers see a checkpoint and say so."""
+        uid = self.runs[run].uid
+        for worker in self._workers_of(uid):
+            worker.inventory = self._rows(uid, [step], len(self.runs[run].status.assignment.nodes))
+        self.work_reports_only()
+
     def lose_node(self, name: str) -> None:
         """Power failure: nothing on it runs any more, and nobody says so."""
         self.silent_nodes.add(name)
@@ -289,6 +302,22 @@ class World:
     def _workers_of(self, uid: str) -> list[Worker]:
         return [self.workers[p.uid] for p in self.pods.values() if p.run_uid == uid and p.uid in self.workers]
 
+    @staticmethod
+    def _rows(uid: str, steps: list[int], world: int) -> tuple[CheckpointReport, ...]:
+        return tuple(
+            CheckpointReport(
+                tier="shared",
+                step=step,
+                path=f"/shared/{step}",
+                verdict=Verdict.VALID,
+                attempt=1,
+                world=world,
+                run_uid=uid,
+                committed_at=1.0,
+            )
+            for step in sorted(set(steps))
+        )
+
     def _mutex_held(self, pod: PodView) -> bool:
         return any(
             p.node == pod.node and p.bound and not p.is_terminal and p.uid != pod.uid for p in self.pods.values()
@@ -303,19 +332,7 @@ class World:
         if orders.phase is DesiredPhase.PREPARE and worker.ready_for < orders.attempt:
             worker.phase, worker.ready_for, worker.exit = WorkerPhase.READY, orders.attempt, None
             worker.verified, worker.step = (), 0
-            worker.inventory = tuple(
-                CheckpointReport(
-                    tier="shared",
-                    step=step,
-                    path=f"/shared/{step}",
-                    verdict=Verdict.VALID,
-                    attempt=1,
-                    world=len(orders.slot_ranks),
-                    run_uid=pod.run_uid,
-                    committed_at=1.0,
-                )
-                for step in sorted(set(self.saved.get(pod.run_uid, [])))
-            )
+            worker.inventory = self._rows(pod.run_uid, self.saved.get(pod.run_uid, []), len(orders.slot_ranks))
         elif orders.phase is DesiredPhase.PREPARE and orders.verify is not None:
             worker.verified = (VerifyReport(orders.verify.tier, orders.verify.path, Verdict.VALID),)
         elif orders.phase is DesiredPhase.RUN and worker.ready_for == orders.attempt > worker.attempt:

@@ -301,3 +301,18 @@ def test_a_wiped_status_does_not_make_the_run_forget_that_something_was_saved() 
     w.pass_time(400, step=20)
     status = w.status("llama")
     assert (status.state, status.reason) == ("Failed", "NoValidCheckpoint")
+
+
+def test_the_last_save_is_told_of_after_the_exits_and_still_counts() -> None:
+    w = running(world())
+    for rank in (0, 1):
+        w.exit_child("llama", rank, 0)
+    w.work()
+    while not is_true(w.status("llama"), "Finished"):
+        w.reconcile("llama")
+        w.work_reports_only()
+    w.tell_of_save("llama", 30)
+    w.reconcile("llama")
+    status = w.status("llama")
+    assert status.state == "Succeeded"
+    assert [saved.step for saved in status.checkpoint.latest] == [30]

@@ -13,6 +13,7 @@ from lockstep.core.barrier import gather, release
 from lockstep.core.draft import Draft
 from lockstep.core.evidence import succeeded_ranks
 from lockstep.core.gang import dry_run_body
+from lockstep.core.inventory import latest_valid
 from lockstep.core.launchers import launcher_of
 from lockstep.core.launching import desire_pods, enforce_deadlines, stages
 from lockstep.core.lifecycle import Phase
@@ -67,6 +68,9 @@ def _2_leave_the_finished_alone(draft: Draft) -> bool:
     """Terminal is terminal. Workers leave by themselves; those that don't are deleted."""
     if draft.phase is not Phase.FINISHED:
         return False
+    if draft.live_pods:  # workers tell of the last saves after the exits
+        latest = latest_valid(draft.snapshot, draft.status)
+        draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"latest": latest}))
     ended = next(c.last_transition_time for c in draft.status.conditions if c.type == "Finished")
     overdue = ended + draft.tunables.deadlines.registered
     if draft.now >= overdue:

@@ -57,6 +57,7 @@ SWEEP_SECONDS = 20.0
 GPU_RELEASE_SECONDS = 50.0
 GPU_FREE_MIB = 1024
 RETRY_SECONDS = 5.0
+LAST_LOOK_SECONDS = 5.0
 LOOK_AGAIN_SECONDS = 10.0  # at what could not be read while at the barrier
 ORPHAN_SECONDS = 600.0
 STDERR_TAIL_BYTES = 4096
@@ -1417,6 +1418,8 @@ class Worker:
     def _towards_complete(self) -> None:
         if self.child:
             self._stop_child(self._grace(), "StoppedOnRequest")
+        elif self.watching and time.monotonic() - self.ended < LAST_LOOK_SECONDS:
+            return  # what was saved last is told of before it leaves
         else:
             # The run is over as a whole: a rank that only had to be stopped did not fail.
             stopped = self.exit is not None and self.exit["reason"] == "StoppedOnRequest"
