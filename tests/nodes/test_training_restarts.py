@@ -136,8 +136,7 @@ def test_logs_show_every_attempt_with_what_the_training_wrote(site: TrainingSite
     wanted = [
         f"lockstep: attempt=1 rank=1 node={node} resume=none world=2",
         "trainer: attempt=1 rank=1 begins after step 0",
-        "trainer: rank 0 hung up",
-        f"lockstep: attempt=1 node={node} end code=1 reason=Error",
+        f"lockstep: attempt=1 node={node} end ",  # it saw its peer hang up, or was stopped for the restart first
         f"lockstep: attempt=2 rank=1 node={node} resume={resumed} world=2",
         f"trainer: attempt=2 rank=1 begins after step {resumed}",
         "trainer: done",
