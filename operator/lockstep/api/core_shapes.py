@@ -54,7 +54,7 @@ class EnvSource(SpecModel):
     secret_key_ref: KeyRef | None = None
     """A key of a Secret."""
 
-    rules: ClassVar = (
+    cross_field_rules: ClassVar = (
         Rule(
             "[has(self.fieldRef), has(self.resourceFieldRef), has(self.configMapKeyRef), "
             "has(self.secretKeyRef)].filter(set, set).size() == 1",
@@ -84,7 +84,9 @@ class EnvVar(SpecModel):
     value_from: EnvSource | None = None
     """Source of the value, instead of `value`."""
 
-    rules: ClassVar = (Rule("!(has(self.value) && has(self.valueFrom))", "set either value or valueFrom, not both"),)
+    cross_field_rules: ClassVar = (
+        Rule("!(has(self.value) && has(self.valueFrom))", "set either value or valueFrom, not both"),
+    )
 
 
 class EnvFromRef(SpecModel):
@@ -106,7 +108,7 @@ class EnvFrom(SpecModel):
     secret_ref: EnvFromRef | None = None
     """The Secret."""
 
-    rules: ClassVar = (
+    cross_field_rules: ClassVar = (
         Rule(
             "has(self.configMapRef) != has(self.secretRef)",
             "name exactly one source: configMapRef or secretRef",
@@ -230,7 +232,7 @@ class Volume(SpecModel):
     persistent_volume_claim: ClaimSource | None = None
     """A claim of the namespace."""
 
-    rules: ClassVar = (
+    cross_field_rules: ClassVar = (
         Rule(
             "[has(self.emptyDir), has(self.hostPath), has(self.configMap), has(self.secret), "
             "has(self.projected), has(self.persistentVolumeClaim)].filter(set, set).size() == 1",

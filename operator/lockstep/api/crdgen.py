@@ -62,7 +62,7 @@ def custom_resource_definition(model: type[TrainingRun] | type[TrainingQueue]) -
                                 "status": structural_schema(kind.status),
                             },
                         }
-                        | validations(list(model.rules))
+                        | validations(list(model.cross_field_rules))
                     },
                 }
             ],

@@ -34,7 +34,7 @@ def api_reference(kinds: Sequence[type[TrainingRun] | type[TrainingQueue]]) -> s
             f"`kubectl get {crd.short_names[0]}`, {scope}; `--field-selector` knows "
             f"{' and '.join(f'`{path[1:]}`' for path in crd.selectable)}.\n"
         )
-        if kind.rules:
+        if kind.cross_field_rules:
             parts.append(_refusals(kind))
         parts.extend(_sections(crd.spec, "spec", described))
         parts.extend(_sections(crd.status, "status", described))
@@ -118,7 +118,7 @@ def _default_words(default: Any) -> str:
 
 def _refusals(model: type[ApiModel]) -> str:
     """List what is refused, for the model as a whole and then field by field."""
-    said = [(rule.field.removeprefix("."), rule.message) for rule in model.rules]
+    said = [(rule.field.removeprefix("."), rule.message) for rule in model.cross_field_rules]
     said += [(field.name, rule.message) for field in fields_of(model) for rule in field.type.all(Rule)]
     if not said:
         return ""

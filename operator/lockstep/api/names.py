@@ -15,15 +15,30 @@ LABEL_SLOT = f"{GROUP}/slot"
 LABEL_INCARNATION = f"{GROUP}/incarnation"
 LABEL_WORKER_SOURCE = f"{GROUP}/worker-source"
 LABEL_ALLOW_PRIVILEGED = f"{GROUP}/allow-privileged"
+# On archive jobs and their pods: the run's UID. No gang label, as their pods are no part of a gang.
+LABEL_ARCHIVE_OF = f"{GROUP}/archive-of"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "lockstep"
 
 # Annotations on a TrainingRun. One-shot requests take any new token and are acknowledged in status.requests.
+ANNOTATION_USER = f"{GROUP}/user"  # who submitted it, as they say; counts for fair share alone
 ANNOTATION_PAUSED = f"{GROUP}/paused"
+# "true" on a run that had no nodes yet: it is told when it would start, never starts, and is deleted after a while.
+ANNOTATION_TEST_ONLY = f"{GROUP}/test-only"
 ANNOTATION_RESTART_REQUEST = f"{GROUP}/restart-request"
 ANNOTATION_REQUEUE_REQUEST = f"{GROUP}/requeue-request"
+ANNOTATION_CHECKPOINT_REQUEST = f"{GROUP}/checkpoint-request"
+ANNOTATION_DEBUG_RELEASE = f"{GROUP}/debug-release"
+# On a Node: why its gangs are to leave it, after a save.
+ANNOTATION_DRAIN = f"{GROUP}/drain"
+# On a Node: ranks that failed first there, why it is suspect, and since when that is forgiven.
+ANNOTATION_FIRST_FAILURES = f"{GROUP}/first-failures"
+ANNOTATION_SUSPECT = f"{GROUP}/suspect"
+ANNOTATION_FAILURES_CLEARED = f"{GROUP}/failures-cleared"
 # On gang pods: what the spec left open, so that a lost status can be rebuilt from them.
 ANNOTATION_RESOLVED = f"{GROUP}/resolved"
+# On gang pods without a worker alone: the attempt that they were made for.
+ANNOTATION_ATTEMPT = f"{GROUP}/attempt"
 
 FIELD_MANAGER = "lockstep"
 CONTROLLER = f"{GROUP}/operator"
@@ -45,6 +60,7 @@ TOKEN_SECONDS = 3600
 LOCAL_CHECKPOINTS_MOUNT = "/local-checkpoints"
 SHARED_CHECKPOINTS_MOUNT = "/shared-checkpoints"
 
+TAINT_SUSPECT = f"{GROUP}/suspect"
 TAINT_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 TAINT_NOT_READY = "node.kubernetes.io/not-ready"
 TAINT_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"

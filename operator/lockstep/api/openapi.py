@@ -27,7 +27,7 @@ def structural_schema(model: type[BaseModel], *, changes: bool = False) -> Schem
     if required := [field.name for field in fields if field.required]:
         schema["required"] = required
     schema["properties"] = {field.name: _field_schema(field, model) for field in fields}
-    rules = [*getattr(model, "rules", ()), *(change_rules(model) if changes else ())]
+    rules = [*getattr(model, "cross_field_rules", ()), *(change_rules(model) if changes else ())]
     return schema | validations(rules)
 
 
@@ -70,7 +70,7 @@ def _shape(of: ApiType) -> Schema:
     if of.one(Opaque):
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     if of.one(DateTime):
-        return {"type": "string", "format": "date-time"}
+        return {"type": "string", "format": "date-time", "maxLength": 40}
     if of.choices:
         return {"type": "string", "enum": list(of.choices)}
     if of.model is not None:

@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from lockstep.api.run_status import Condition
-from lockstep.api.schema import MapList, SpecModel, StatusModel
+from lockstep.api.schema import Duration, MapList, Rule, SetList, SpecModel, StatusModel, Timestamp
 
-StopPolicy = Literal["None", "Hold"]
+StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
+Visibility = Literal["Full", "OwnNamespace"]
+GpuHoursAction = Literal["Warn", "Block"]
+WithinQueue = Literal["Never", "LowerPriority"]
+WithinCohort = Literal["Never", "LowerPriority", "Any"]
+SelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 LabelValue = Annotated[str, Field(max_length=63)]
+LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
+Word = Annotated[str, Field(min_length=1, max_length=63)]
+ClassName = Annotated[str, Field(min_length=1, max_length=253)]
+Nodes = Annotated[int, Field(ge=0, le=1_000_000)]
+RunKey = Annotated[
+    str,
+    Field(min_length=3, max_length=317, pattern="^[^/]+/[^/]+$"),
+    Rule("self.matches('^[^/]+/[^/]+$')", "write a run as namespace/name"),
+]
+ANY_GPU_TYPE = "Any"
+
+
+class Quota(SpecModel):
+    """Whole nodes of one GPU type."""
+
+    gpu_type: Word
+    """A GPU type of the operator's configuration, or Any: nodes of every type that no other entry names."""
+    nominal_nodes: Nodes
+    """Nodes that are the queue's own."""
+    borrowing_limit: Nodes | None = None
+    """Most nodes it may use beyond its own, while other queues of its cohort leave theirs unused; as many as
+    there are when left out."""
+    lending_limit: Nodes | None = None
+    """Most of its own nodes that others of its cohort may use; all of them when left out."""
 
 
 class QueueLimits(SpecModel):
@@ -20,17 +49,116 @@ class QueueLimits(SpecModel):
     """Most nodes of one run; a larger run is not admitted."""
     max_running_runs: Annotated[int, Field(ge=0, le=100_000)] | None = None
     """Most runs that hold nodes at the same time."""
+    max_pending_runs: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Most runs that wait for nodes; those that came later are held until there is room."""
+    default_time_limit: Duration | None = None
+    """Time limit of a run that names none."""
+    max_time_limit: Duration | None = None
+    """Longest time limit; a run that names a longer one, or has none at all, is not admitted."""
+    gpu_hours_per_day: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    """GPU-hours that the queue's runs may use within any 24 hours."""
+    on_gpu_hours: GpuHoursAction = "Block"
+    """Block: once they are used up nothing new is admitted until enough of them are a day old; what runs goes on.
+    Warn: an event on every run that is admitted beyond them."""
+
+
+class FairSharing(SpecModel):
+    """The queue's part of the cluster where queues compete."""
+
+    weight: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """Its share, held against the sum over all queues."""
+
+
+class QueuePreemption(SpecModel):
+    """Which runs may be stopped, after a save, for one that waits."""
+
+    within_queue: WithinQueue = "Never"
+    """LowerPriority: runs of this queue with a lower priority class may."""
+    reclaim_within_cohort: WithinCohort = "Never"
+    """Runs of other queues of the cohort that use borrowed nodes may, while this queue stays within its own:
+    LowerPriority those with a lower priority class, Any all of them."""
+    min_runtime: Duration = "10m"
+    """A run of this queue is stopped for nobody before it has had its nodes for so long."""
+
+
+class SelectorExpression(SpecModel):
+    """One line of a label selector, as in core/v1."""
+
+    key: LabelKey
+    """Label."""
+    operator: SelectorOperator
+    """How `values` are meant."""
+    values: Annotated[tuple[LabelValue, ...], SetList(), Field(max_length=32)] = ()
+    """For In and NotIn."""
+
+    cross_field_rules: ClassVar = (
+        Rule(
+            "self.operator in ['In', 'NotIn'] == (has(self.values) && size(self.values) > 0)",
+            "In and NotIn need values, Exists and DoesNotExist take none",
+            field=".values",
+        ),
+    )
+
+
+class LabelSelector(SpecModel):
+    """A label selector, as in core/v1. An empty one selects everything."""
+
+    match_labels: Annotated[dict[str, LabelValue], Field(max_length=16)] = Field(default_factory=dict)
+    """Labels that have to be there with these values."""
+    match_expressions: Annotated[tuple[SelectorExpression, ...], Field(max_length=16)] = ()
+    """Further rules, all of which have to hold."""
 
 
 class TrainingQueueSpec(SpecModel):
-    """A line that runs wait in, in the order they came, and the nodes it may use."""
+    """A line that runs wait in, and the nodes it may use."""
 
     node_selector: Annotated[dict[str, LabelValue], Field(max_length=16)] = Field(default_factory=dict)
     """Labels a node must carry to be used by this queue; every node when left out."""
+    namespace_selector: LabelSelector | None = None
+    """Namespaces whose runs may use the queue; every namespace when left out."""
+    cohort: Word | None = None
+    """Queues of the same cohort lend each other what they don't use."""
+    fair_sharing: FairSharing = FairSharing()
+    """The queue's part of the cluster where queues compete."""
+    quotas: Annotated[tuple[Quota, ...], MapList("gpuType"), Field(max_length=16)] = ()
+    """Nodes that the queue may use, by GPU type; no bound when left out. A type that is not named it may not use."""
     limits: QueueLimits = QueueLimits()
     """Bounds on what the queue may use."""
+    allowed_priority_classes: Annotated[tuple[ClassName, ...], SetList(), Field(max_length=32)] = ()
+    """Priority classes that its runs may name; any but system-* when left out."""
+    preemption: QueuePreemption = QueuePreemption()
+    """Which runs may be stopped, after a save, for one that waits."""
+    visibility: Visibility = "Full"
+    """What a waiting run is told of runs of other namespaces: Full their names, OwnNamespace how many there are."""
+    held_runs: Annotated[tuple[RunKey, ...], SetList(), Field(max_length=1024)] = ()
+    """Runs, as namespace/name, that the administrator holds back. What runs goes on."""
     stop_policy: StopPolicy = "None"
-    """Hold admits nothing new; what runs goes on."""
+    """Hold admits nothing new; what runs goes on. HoldAndDrain: what runs saves, gives its nodes back and waits."""
+
+    cross_field_rules: ClassVar = (
+        Rule(
+            "has(self.cohort) || !has(self.quotas) || "
+            "self.quotas.all(q, !has(q.borrowingLimit) && !has(q.lendingLimit))",
+            "borrowingLimit and lendingLimit need a cohort; name one or leave them out",
+            field=".quotas",
+        ),
+        Rule(
+            "!has(self.cohort) || (has(self.quotas) && size(self.quotas) > 0)",
+            "a queue of a cohort needs quotas: without any there is nothing to lend and no bound on borrowing",
+            field=".cohort",
+        ),
+    )
+
+
+class QuotaUsage(StatusModel):
+    """What the queue uses of one GPU type."""
+
+    gpu_type: str
+    """The GPU type."""
+    nodes: int = 0
+    """Nodes that its runs hold."""
+    borrowed: int = 0
+    """Of these, beyond its own."""
 
 
 class TrainingQueueStatus(StatusModel):
@@ -39,10 +167,21 @@ class TrainingQueueStatus(StatusModel):
     observed_generation: int = 0
     """The generation of the spec this status is about."""
     conditions: Annotated[tuple[Condition, ...], MapList("type"), Field(max_length=8)] = ()
-    """Active: whether the queue admits."""
+    """Active: whether the queue admits. Valid: whether its quotas, cohort and priority classes make sense beside the
+    others and the operator's configuration."""
     pending: int = 0
     """Runs that wait."""
     running: int = 0
     """Runs that hold nodes."""
     nodes_in_use: int = 0
     """Nodes they hold."""
+    usage: Annotated[tuple[QuotaUsage, ...], MapList("gpuType"), Field(max_length=16)] = ()
+    """The same by GPU type of its quotas; Other stands for nodes of no configured type."""
+    gpu_hours_last_day: int | None = None
+    """GPU-hours of the last 24 hours; none while not known."""
+    updated: Timestamp | None = None
+    """When these figures were written; at most every ten seconds."""
+
+    def dump(self) -> dict[str, Any]:
+        """Return the JSON form. A 0 is written too: people look at it."""
+        return self.model_dump(mode="json", exclude_none=True)

@@ -7,10 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from lockstep.api import names
+from lockstep.api.checkpoint_spec import CheckpointSpec
 from lockstep.api.core_shapes import EnvFromList, EnvList, PullSecretList, VolumeList
+from lockstep.api.recovery_spec import PreflightSpec, RecoverySpec
 from lockstep.api.schema import (
     Changeable,
-    IntOrString,
+    Duration,
     MapList,
     ObjectName,
     Opaque,
@@ -19,6 +21,7 @@ from lockstep.api.schema import (
     SetList,
     Size,
     SpecModel,
+    Timestamp,
 )
 
 MAX_NODES = 16_384
@@ -26,9 +29,12 @@ MAX_NODES = 16_384
 LauncherType = Literal["Plain", "Torchrun", "JAX"]
 TopologyPolicy = Literal["Any", "Pack", "Contiguous", "Spread"]
 PlacementMode = Literal["Preferred", "Required"]
-CheckpointFormat = Literal["Auto", "Manifest", "TorchDCP"]
-StartMode = Literal["Auto", "Fresh", "Require"]
 Network = Literal["Host", "Pod"]
+WorkerUse = Literal["Enabled", "Disabled"]
+TimeLimitActionWord = Literal["Fail", "Requeue"]
+BudgetAction = Literal["Warn", "Stop"]
+DependencyCondition = Literal["Succeeded", "Finished", "Failed", "Started"]
+UnsatisfiableAction = Literal["Hold", "Fail"]
 
 WhileSuspended = Changeable.WHILE_SUSPENDED
 Never = Changeable.NEVER
@@ -54,7 +60,7 @@ class LauncherSpec(SpecModel):
     torchrun: Annotated[TorchrunSpec, WhileSuspended] | None = None
     """Settings for Torchrun."""
 
-    rules: ClassVar = (
+    cross_field_rules: ClassVar = (
         Rule(
             "!has(self.torchrun) || self.type == 'Torchrun'",
             "these settings need launcher.type: Torchrun; set it or leave torchrun out",
@@ -76,7 +82,7 @@ class TopologyRule(SpecModel):
     max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
     """Most nodes of the gang in one domain."""
 
-    rules: ClassVar = (
+    cross_field_rules: ClassVar = (
         Rule(
             "self.policy != 'Spread' || has(self.maxNodes)",
             "policy Spread needs maxNodes: write maxNodes: 1 for one node in each domain",
@@ -109,89 +115,66 @@ class PlacementSpec(SpecModel):
     """Nodes the gang must not use (Slurm's -x). May change at any time; counts from the next placement on."""
 
 
-class LocalTier(SpecModel):
-    """Checkpoints on the nodes' own disks."""
-
-    storage: Word
-    """A storage that the administrator named in the operator's configuration."""
-
-
-class SharedTier(SpecModel):
-    """Checkpoints on storage that every node sees."""
-
-    claim_name: ObjectName
-    """A PersistentVolumeClaim of the run's namespace that every node can mount."""
-    path: (
-        Annotated[
-            str,
-            Field(min_length=1, max_length=512),
-            Rule(
-                "!self.split('/').exists(part, part in ['', '.', '..'])",
-                "write a path relative to the claim, without '.' or '..', e.g. team/llama-70b",
-            ),
-        ]
-        | None
-    ) = None
-    """Directory inside the claim; <namespace>/<name> when left out."""
-
-
-class StartSpec(SpecModel):
-    """Where the first attempt starts."""
-
-    mode: StartMode = "Auto"
-    """Auto: from the newest valid checkpoint, else from step 0. Fresh: from step 0.
-    Require: from a checkpoint or not at all."""
-
-
-class CheckpointSpec(SpecModel):
-    """Where checkpoints are and how to tell a valid one."""
-
-    format: Annotated[CheckpointFormat, Never] = "Auto"
-    """How a checkpoint is recognised as complete. Auto tells Manifest and TorchDCP apart by their files."""
-    local: Annotated[LocalTier, Never] | None = None
-    """The fast tier, mounted at /local-checkpoints."""
-    shared: Annotated[SharedTier, Never] | None = None
-    """The tier that survives the loss of a node, mounted at /shared-checkpoints."""
-    start: Annotated[StartSpec, WhileSuspended] = StartSpec()
-    """Where the first attempt starts."""
-
-    rules: ClassVar = (
-        Rule(
-            "has(self.local) || has(self.shared)",
-            "name a tier, e.g. shared: {claimName: my-claim}; without one there is nothing to resume from",
-        ),
-    )
-
-
-class RecoverySpec(SpecModel):
-    """When to give up."""
-
-    no_progress_limit: Annotated[
-        int | str,
-        IntOrString(),
-        Rule(
-            "type(self) == int ? self >= 1 : self == 'Adaptive'",
-            "write Adaptive, or a number of restarts without progress, e.g. 3",
-        ),
-    ] = "Adaptive"
-    """Restarts in a row without a step beyond the best one, after which the run fails. Lost nodes don't
-    count."""
-    max_restarts: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    """Absolute cap on restarts of any cause; none when left out."""
-
-
 class ProgressSpec(SpecModel):
     """How far the run will go."""
 
     total_steps: Annotated[int, Field(ge=1, le=2**53)] | None = None
     """Steps of the whole training, for percentages and estimates."""
+    tokens_per_step: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    """Tokens of the whole gang in one step, for tokens per second and cost per token."""
+    flops_per_token: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    """Floating point operations of the model per token, about six times its parameters; with tokensPerStep and
+    the peak of the GPU type from the operator's configuration this gives the MFU."""
+
+
+class ElasticSpec(SpecModel):
+    """May start with fewer nodes than `nodes`, and grow back."""
+
+    min: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    """Fewest nodes to train with."""
+    multiple_of: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
+    """Only multiples of this many nodes."""
+    grow_after: Duration = "30m"
+    """At the earliest so long after a shrink the gang is stopped, after a save, to grow again."""
+
+
+class TimeLimitAction(SpecModel):
+    """What happens when the time limit is near."""
+
+    action: TimeLimitActionWord = "Fail"
+    """Fail: the run ends, after a save. Requeue: it queues again, after a save, and goes on later."""
+    lead_time: Duration = "10m"
+    """So long before the limit the save is asked for."""
+
+
+class BudgetSpec(SpecModel):
+    """A bound on what the run may use."""
+
+    gpu_hours: Annotated[int, Field(ge=1, le=10**9)]
+    """GPU-hours held, over the whole life of the run."""
+    action: BudgetAction = "Warn"
+    """Warn: an event at 80 % and at 100 %. Stop: at 100 % the run ends, after a save."""
+
+
+class Dependency(SpecModel):
+    """A run of the same namespace that has to come first."""
+
+    name: ObjectName
+    """Its name. A run that does not exist yet is waited for."""
+    condition: DependencyCondition = "Succeeded"
+    """What it has to have done: Started (its ranks were released once), Finished (with any outcome), Succeeded or
+    Failed. Once met it stays met."""
 
 
 class TrainingRunSpec(SpecModel):
     """One training, run as one gang of whole nodes."""
 
-    nodes: Annotated[int, Field(ge=1, le=MAX_NODES), WhileSuspended]
-    """Whole nodes, one pod each."""
+    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    """Whole nodes, one pod each. May change at any time: a gang that trains saves, and goes on with as many."""
+    elastic: ElasticSpec | None = None
+    """Let the gang shrink rather than wait when no node is left to replace a lost one. May change at any time."""
+    spare_nodes: Annotated[int, Field(ge=0, le=64), WhileSuspended] = 0
+    """Warm spares inside the gang: pods that wait at the barrier and take a lost rank's place at once."""
     gpus_per_node: Annotated[int, Field(ge=0, le=128), WhileSuspended] | None = None
     """GPUs of every node, short for resourcesPerNode["nvidia.com/gpu"]; all of the node's when left out. 0 is
     legal."""
@@ -204,6 +187,20 @@ class TrainingRunSpec(SpecModel):
     """Size of /dev/shm; half of the memory when left out."""
     queue: Annotated[str, Field(min_length=1, max_length=63), WhileSuspended] = "default"
     """The TrainingQueue that admits the run; "default" exists without being created."""
+    priority_class_name: Annotated[ObjectName, WhileSuspended] | None = None
+    """A PriorityClass, for the order in the queue and for preemption. The pods carry Lockstep's own class."""
+    nice: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """Points of priority that the run gives up for the sake of others."""
+    depends_on: Annotated[tuple[Dependency, ...], MapList("name"), Field(max_length=32)] = ()
+    """Runs that have to come first. Counts until the run gets its nodes."""
+    singleton: Word | None = None
+    """Of the runs in this namespace with the same word only one has nodes at a time, the oldest first."""
+    on_unsatisfiable: UnsatisfiableAction = "Hold"
+    """When a dependency can never be met any more. Hold: the run waits, and says so. Fail: it ends."""
+    not_before: Timestamp | None = None
+    """It gets no nodes before this time."""
+    deadline: Timestamp | None = None
+    """It gets nodes only where its time limit ends before this time; when it no longer can, it ends."""
     image: Annotated[str, Field(min_length=1, max_length=1024), WhileSuspended]
     """Image of the training container, best by digest."""
     image_pull_secrets: Annotated[PullSecretList, WhileSuspended] = ()
@@ -230,8 +227,20 @@ class TrainingRunSpec(SpecModel):
     """Where checkpoints are. Without it a lost node restarts the run at step 0, with a Warning."""
     recovery: RecoverySpec = RecoverySpec()
     """When to give up."""
+    preflight: PreflightSpec = PreflightSpec()
+    """What is checked before user code starts."""
     progress: ProgressSpec = ProgressSpec()
     """How far the run will go."""
+    time_limit: Duration | None = None
+    """Longest time with nodes since the run was last queued, suspended time left out; the queue's default when left
+    out, and none when that has none."""
+    min_time_limit: Duration | None = None
+    """It may start with a time limit as short as this, where that lets it start sooner; what it got is in
+    status.admission.timeLimit."""
+    on_time_limit: TimeLimitAction = TimeLimitAction()
+    """What happens when the time limit is near."""
+    budget: BudgetSpec | None = None
+    """A bound on what the run may use."""
     suspend: bool = False
     """Hold while pending, stop and release the nodes while running; false lets it go on."""
     cancel: Annotated[
@@ -239,13 +248,33 @@ class TrainingRunSpec(SpecModel):
         Rule("self || !oldSelf", "cancel is one-way: this run ends; create a new one to train on"),
     ] = False
     """End the run and keep its record. One-way."""
+    ttl_after_finished: Duration | None = None
+    """So long after its end the run is deleted, its checkpoints are not; never when left out."""
     network: Annotated[Network, WhileSuspended] = "Host"
     """Host: the node's network, as NCCL over RDMA needs. Pod: the cluster's pod network."""
+    worker: Annotated[WorkerUse, WhileSuspended] = "Enabled"
+    """Disabled: plain pods without Lockstep's worker. No barrier, no restart in place, no checkpoint verdicts,
+    no progress: every failure replaces the whole gang, once all of its pods are gone."""
     pod_template: Annotated[dict[str, Any], Opaque(), WhileSuspended] | None = None
     """A pod template merged by name over what Lockstep makes; the training container is called trainer.
     A value set here and elsewhere is an error."""
 
-    rules: ClassVar = (
+    cross_field_rules: ClassVar = (
+        Rule(
+            "!has(self.priorityClassName) || !self.priorityClassName.startsWith('system-')",
+            "system-* classes are for the cluster's own pods; name another PriorityClass",
+            field=".priorityClassName",
+        ),
+        Rule(
+            "!has(self.minTimeLimit) || has(self.timeLimit)",
+            "is a lower bound of timeLimit; write that too, or leave it out",
+            field=".minTimeLimit",
+        ),
+        Rule(
+            "!has(self.deadline) || !has(self.notBefore) || self.notBefore < self.deadline",
+            "is not before spec.deadline; move one of them",
+            field=".notBefore",
+        ),
         Rule(
             f"!(has(self.gpusPerNode) && has(self.resourcesPerNode) && '{names.GPU_RESOURCE}' in "
             "self.resourcesPerNode)",
@@ -258,6 +287,44 @@ class TrainingRunSpec(SpecModel):
             "launcher.type Torchrun starts torchrun itself: write command: [train.py], "
             "or keep [torchrun, train.py] and leave launcher out",
             field=".command",
+        ),
+        Rule(
+            "!has(self.elastic) || self.elastic.min <= self.nodes",
+            "is more than spec.nodes; lower it or raise spec.nodes",
+            field=".elastic.min",
+        ),
+        Rule(
+            "!has(self.elastic) || self.nodes % self.elastic.multipleOf == 0 && "
+            "self.elastic.min % self.elastic.multipleOf == 0",
+            "spec.nodes and elastic.min have to be multiples of it",
+            field=".elastic.multipleOf",
+        ),
+        Rule(
+            "self.worker != 'Disabled' || !has(self.elastic)",
+            "a gang changes its size at the barrier, which worker: Disabled does not have; leave one of them out",
+            field=".elastic",
+        ),
+        Rule(
+            "self.worker != 'Disabled' || self.spareNodes == 0",
+            "spares wait at the barrier, which worker: Disabled does not have; leave one of them out",
+            field=".spareNodes",
+        ),
+        Rule(
+            "self.worker != 'Disabled' || self.network == 'Host'",
+            "pods without a worker are told their peers' node addresses: write Host, or worker: Enabled",
+            field=".network",
+        ),
+        Rule(
+            "self.worker != 'Disabled' || self.preflight.warmUp == 'Disabled'",
+            "the worker warms up at its barrier, which worker: Disabled does not have; leave one of them out",
+            field=".preflight.warmUp",
+        ),
+        Rule(
+            "self.worker != 'Disabled' || !has(self.checkpoint) || !(has(self.checkpoint.archive) || "
+            "has(self.checkpoint.retention) || has(self.checkpoint.signal) || has(self.checkpoint.resumeBy))",
+            "archive, retention, signal and resumeBy are the worker's to carry out; leave them out, "
+            "or write worker: Enabled",
+            field=".checkpoint",
         ),
         Rule(
             "!has(self.placement) || !has(self.placement.nodes) || size(self.placement.nodes) == 0 || "

@@ -9,6 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from lockstep.api.checkpoint_status import Candidate, CheckpointStatus
+from lockstep.api.goodput_status import GoodputStatus
+from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
+from lockstep.api.recovery_status import AttemptStatus, RecoveryStatus, Totals
 from lockstep.api.schema import MapList, StatusModel, Timestamp
 
 ConditionStatus = Literal["True", "False", "Unknown"]
@@ -42,6 +46,64 @@ class QueueStatus(StatusModel):
     message: str = ""
     """What lacks, in a sentence."""
 
+    blocked_by: Annotated[tuple[str, ...], Field(max_length=8)] = ()
+    """Runs that hold, or are to get, what it waits for; those of other namespaces only where the queue's
+    visibility allows it."""
+    estimated_start: Timestamp | None = None
+    """When it is expected to get its nodes; none: not known."""
+    assumption: str = ""
+    """What the estimate rests on."""
+    priority: int = 0
+    """Its points; the highest come first."""
+    factors: dict[str, int] = Field(default_factory=dict)
+    """The points by where they come from: class, age, fairShare, size, nice."""
+    updated: Timestamp | None = None
+    """When this was written."""
+
+
+class AdmissionStatus(StatusModel):
+    """What admission has to remember of the run."""
+
+    since: Timestamp | None = None
+    """Since when it waits, or waited, for nodes; its age counts from there."""
+    requeued_for: str = ""
+    """Why it goes to the head of its class: Preempted, or NodesLost; empty: it does not."""
+    time_limit: int | None = None
+    """Seconds of its time limit as granted, which minTimeLimit and the queue have a say in; none: it has no limit."""
+    asked_limit: str = ""
+    """spec.timeLimit as it was then: one that is written later counts instead."""
+    backfilled: bool = False
+    """It got its nodes ahead of runs before it in the order, which it does not delay."""
+    first_estimate: Timestamp | None = None
+    """The first estimate it was given since it waits."""
+    met: Annotated[tuple[str, ...], Field(max_length=32)] = ()
+    """Dependencies that were met once, by name."""
+    failed: Annotated[tuple[str, ...], Field(max_length=32)] = ()
+    """Dependencies that can never be met any more, by name."""
+    preemptions: int = 0
+    """How often it was stopped for another run."""
+
+
+class TrialStatus(StatusModel):
+    """When a run with the annotation lockstep.dev/test-only would start, were it submitted without."""
+
+    at: Timestamp
+    """When this was worked out. Ten minutes later the run is deleted."""
+    observed_generation: int = 0
+    """The generation of the spec that was looked at."""
+    start: Timestamp | None = None
+    """When it would get its nodes; none: not known, or never."""
+    nodes: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+    """The nodes it would get, in rank order; at most the first 64."""
+    reason: str = ""
+    """Why not at once, in one CamelCase word; empty: at once."""
+    message: str = ""
+    """What lacks, in a sentence."""
+    assumption: str = ""
+    """What the start rests on."""
+    priority: int = 0
+    """The points it would have; the highest come first."""
+
 
 class ResolvedStatus(StatusModel):
     """What the spec left open, decided once per assignment."""
@@ -64,6 +126,12 @@ class ResolvedStatus(StatusModel):
     """Directory of the run inside the claim of the shared tier."""
     template_hash: str = ""
     """Hash of what the pods are made from."""
+    start_root: str = ""
+    """Directory of the checkpoints that the spec says to start from, as the training container sees it."""
+    start_run: str = ""
+    """The run whose directory that is."""
+    start_run_uid: str = ""
+    """Its UID."""
 
 
 class AssignmentStatus(StatusModel):
@@ -80,39 +148,12 @@ class AssignmentStatus(StatusModel):
     vacant: tuple[int, ...] = ()
     """Slots that wait for a node."""
     vacant_since: Timestamp | None = None
-    """Since when the first of them waits."""
+    """Since when a rank's slot waits; spares may be waited for without end."""
     rank_to_slot: tuple[int, ...] = ()
-    """Slot of each rank; left out when every rank sits in the slot of its number."""
+    """Slot of each rank, the other slots being spares; left out when every slot holds the rank of its number, and
+    when in the ConfigMap."""
     config_map: str = ""
     """The immutable ConfigMap that holds an assignment too large for status."""
-
-
-class Candidate(StatusModel):
-    """A checkpoint: a step in a tier."""
-
-    tier: str
-    """local or shared."""
-    step: int
-    """The step it was saved at."""
-    path: str = ""
-    """Directory as the training container sees it."""
-    attempt: int | None = None
-    """The attempt that saved it."""
-    time: Timestamp | None = None
-    """When it was complete."""
-
-
-class RejectedCandidate(StatusModel):
-    """A newer checkpoint that was passed over."""
-
-    tier: str
-    """local or shared."""
-    step: int
-    """The step it claims."""
-    path: str = ""
-    """Directory as the training container sees it."""
-    reason: str
-    """Why it is not valid."""
 
 
 class StartMembers(StatusModel):
@@ -139,6 +180,8 @@ class StartRecord(StatusModel):
     """Checkpoint to resume from; none: from step 0."""
     members: tuple[StartMembers, ...] = ()
     """Who takes part."""
+    order: str = ""
+    """Their slots in rank order, e.g. 0-1,4,3; empty when every rank sits in the slot of its number."""
 
 
 class ProgressStatus(StatusModel):
@@ -154,61 +197,10 @@ class ProgressStatus(StatusModel):
     """When that step was reported."""
     summary: str = ""
     """Step and total as shown in the Step column, e.g. 120k/250k."""
-
-
-class CheckpointStatus(StatusModel):
-    """What could be resumed from now."""
-
-    resume: Candidate | None = None
-    """What the current attempt resumed from."""
-    latest: Annotated[tuple[Candidate, ...], MapList("tier"), Field(max_length=4)] = ()
-    """Newest valid checkpoint of each tier."""
-    rejected: Annotated[tuple[RejectedCandidate, ...], Field(max_length=10)] = ()
-    """Newer ones that were passed over, newest first."""
-
-
-class AttemptStatus(StatusModel):
-    """One collective start of the ranks and how it ended."""
-
-    number: int
-    """The attempt."""
-    started_at: Timestamp | None = None
-    """When START was written."""
-    ended_at: Timestamp | None = None
-    """When its end was decided."""
-    cause: str = ""
-    """One CamelCase word for what ended it."""
-    message: str = ""
-    """What happened, in a sentence."""
-    rank: int | None = None
-    """The rank that failed first."""
-    node: str = ""
-    """Its node."""
-    exit_code: int | None = None
-    """Its exit code; 128 plus the signal when it was killed by one."""
-    action: str = ""
-    """What was done next."""
-    resume_step: int | None = None
-    """Step it resumed from; none: from step 0."""
-    last_step: int | None = None
-    """Highest step it reported."""
-    charged: bool = False
-    """Whether its end counted against the no-progress limit."""
-
-
-class Totals(StatusModel):
-    """Counts over the whole life of the run."""
-
-    attempts: int = 0
-    """Collective starts."""
-    restarts: int = 0
-    """Attempts that a failure ended and another followed."""
-    restarts_in_place: int = 0
-    """Restarts that kept every pod."""
-    pods_replaced: int = 0
-    """Pods made anew on the same node."""
-    nodes_replaced: int = 0
-    """Slots that got another node."""
+    longest_interval: int = 0
+    """Longest of the last hundred intervals between steps, in seconds."""
+    longest_init: int = 0
+    """Seconds from the last start to its first step."""
 
 
 class ExitsStatus(StatusModel):
@@ -220,57 +212,19 @@ class ExitsStatus(StatusModel):
     """Ranks that ended with code 0, as ranges, e.g. 0-3."""
 
 
-class ExcludedNode(StatusModel):
-    """A node that recovery keeps the run off."""
-
-    node: str
-    """Its name."""
-    reason: str
-    """Why."""
-    until: Timestamp | None = None
-    """When it may be used again; none: not by itself."""
-
-
-class SlotLosses(StatusModel):
-    """Pods lost in one slot on one node; the node is given up when they repeat."""
-
-    slot: int
-    """The slot."""
-    node: str
-    """The node it was on."""
-    count: int
-    """Pods lost there."""
-
-
-class RecoveryStatus(StatusModel):
-    """Budgets and back-off."""
-
-    slot_losses: Annotated[tuple[SlotLosses, ...], MapList("slot"), Field(max_length=16_384)] = ()
-    """Slots that lost pods on the node they are on."""
-
-    consecutive_no_progress: int = 0
-    """Restarts in a row without a step beyond the best one."""
-    best_step: int = 0
-    """Highest step any attempt reached."""
-    not_before: Timestamp | None = None
-    """The next attempt starts no earlier."""
-    excluded_nodes: Annotated[tuple[ExcludedNode, ...], MapList("node"), Field(max_length=64)] = ()
-    """Nodes that recovery keeps the run off."""
-    requeues: int = 0
-    """Times in a row that the gang gave back its nodes and queued again, without having started in between."""
-
-
 class StopStatus(StatusModel):
     """The write-ahead record of a stop under way: the ranks end first, then the nodes are given back."""
 
     reason: str
-    """Suspended, Cancelled, Requeued, or why the run failed."""
+    """Suspended, Cancelled, Requeued, Preempted, NodesLost, QueueDrained, or why the run failed."""
     message: str = ""
     """What led to it, in a sentence."""
     time: Timestamp
     """When it was decided."""
     deadline: Timestamp
     """When pods are deleted even if ranks did not end by themselves."""
+    save: str = ""
+    """Id of the collective save that is awaited before the ranks are stopped."""
 
 
 class RequestStatus(StatusModel):
@@ -303,6 +257,10 @@ class TrainingRunStatus(StatusModel):
     """Nodes at the barrier or past it, of all, e.g. 62/64."""
     queue: QueueStatus = QueueStatus()
     """Why the run waits."""
+    admission: AdmissionStatus = AdmissionStatus()
+    """What admission has to remember of the run."""
+    test_only: TrialStatus | None = None
+    """When it would start; only for a run that asks for nothing else."""
     resolved: ResolvedStatus = ResolvedStatus()
     """What the spec left open."""
     assignment: AssignmentStatus = AssignmentStatus()
@@ -321,7 +279,19 @@ class TrainingRunStatus(StatusModel):
     """Exits seen in the current attempt."""
     recovery: RecoveryStatus = RecoveryStatus()
     """Budgets and back-off."""
+    reservation: ReservationStatus | None = None
+    """Nodes that are kept for it while other runs are stopped."""
+    preemption: PreemptionStatus | None = None
+    """It has to make room for another run."""
     stop: StopStatus | None = None
     """A stop under way."""
+    goodput: GoodputStatus = GoodputStatus()
+    """Where the time went."""
+    spares: str = ""
+    """Spares ready at the barrier, of all, e.g. 2/2."""
+    last_admitted: Timestamp | None = None
+    """When the gang last got its nodes; the time limit counts from there."""
+    held_seconds: int = 0
+    """Seconds with nodes since last queued, before `lastAdmitted`; counts towards the time limit."""
     requests: Annotated[tuple[RequestStatus, ...], MapList("name"), Field(max_length=8)] = ()
     """One-shot requests that were taken up."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
 
-from lockstep.api import quantities, times
+from lockstep.api import durations, quantities, times
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class ApiModel(BaseModel):
         frozen=True,
         use_attribute_docstrings=True,
     )
-    rules: ClassVar[tuple[Rule, ...]] = ()
+    cross_field_rules: ClassVar[tuple[Rule, ...]] = ()
 
 
 class SpecModel(ApiModel):
@@ -121,6 +121,35 @@ Quantity = Annotated[
     BeforeValidator(_checked_quantity),
 ]
 """An amount of any resource; a number in YAML reads as the string of it."""
+
+
+def _checked_duration(value: str) -> str:
+    durations.parse_duration(value)
+    return value
+
+
+def _checked_tunable(value: str) -> str:
+    return value if value in ("Adaptive", "Disabled") else _checked_duration(value)
+
+
+Duration = Annotated[
+    str,
+    Field(min_length=durations.DURATION_MIN_LENGTH, max_length=durations.DURATION_MAX_LENGTH),
+    Rule(f"self.matches('{durations.DURATION_PATTERN}')", durations.DURATION_REMEDY),
+    AfterValidator(_checked_duration),
+]
+"""A length of time as people write it."""
+
+TunableDuration = Annotated[
+    str,
+    Field(min_length=durations.DURATION_MIN_LENGTH, max_length=durations.DURATION_MAX_LENGTH),
+    Rule(
+        f"self in ['Adaptive', 'Disabled'] || self.matches('{durations.DURATION_PATTERN}')",
+        "write Adaptive, Disabled or a duration as 90s, 30m, 48h or 2d",
+    ),
+    AfterValidator(_checked_tunable),
+]
+"""Adaptive, Disabled, or a length of time."""
 
 Timestamp = Annotated[
     float,

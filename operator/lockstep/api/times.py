@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 
-def to_unix(moment: str | float) -> float:
+def to_unix(moment: str | float | datetime) -> float:
     """Return unix seconds, rounded down to the whole second. Raises ValueError on what is no moment."""
-    if isinstance(moment, str):
-        parsed = datetime.fromisoformat(moment)
+    if isinstance(moment, (str, datetime)):  # YAML reads what looks like a time as one
+        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
         if parsed.tzinfo is None:
             raise ValueError(f"{moment!r} has no time zone: write 2026-12-01T00:00:00Z")
         moment = parsed.timestamp()

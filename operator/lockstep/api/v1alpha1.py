@@ -70,7 +70,7 @@ class TrainingRun(ApiModel):
     status: TrainingRunStatus = TrainingRunStatus()
     """What is the case."""
 
-    rules: ClassVar = (
+    cross_field_rules: ClassVar = (
         Rule(
             f"size(self.metadata.name) <= {MAX_RUN_NAME} && "
             "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
@@ -132,11 +132,15 @@ class TrainingQueue(ApiModel):
         categories=("lockstep",),
         scope="Cluster",
         columns=(
-            Column("Stop", ".spec.stopPolicy"),
+            Column("Active", ".status.conditions[?(@.type=='Active')].status", description="Whether it admits"),
+            Column("Valid", ".status.conditions[?(@.type=='Valid')].status", description="Whether it makes sense"),
             Column("Pending", ".status.pending", "integer"),
             Column("Running", ".status.running", "integer"),
             Column("Nodes", ".status.nodesInUse", "integer"),
             Column("Age", ".metadata.creationTimestamp", "date"),
+            Column("Stop", ".spec.stopPolicy", wide=True),
+            Column("Cohort", ".spec.cohort", wide=True),
+            Column("GPU-hours", ".status.gpuHoursLastDay", "integer", wide=True, description="Of the last 24 hours"),
         ),
         selectable=(".spec.stopPolicy",),
     )

@@ -1,0 +1,202 @@
+"""What status says of checkpoints: those there are, how often they are saved, and what is done with them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from lockstep.api.schema import MapList, StatusModel, Timestamp
+
+
+class Candidate(StatusModel):
+    """A checkpoint: a step in a tier."""
+
+    tier: str
+    """local or shared."""
+    step: int
+    """The step it was saved at."""
+    path: str = ""
+    """Directory as the training container sees it."""
+    attempt: int | None = None
+    """The attempt that saved it."""
+    time: Timestamp | None = None
+    """When it was complete."""
+
+
+class RejectedCandidate(StatusModel):
+    """A newer checkpoint that was passed over."""
+
+    tier: str
+    """local or shared."""
+    step: int
+    """The step it claims."""
+    path: str = ""
+    """Directory as the training container sees it."""
+    attempt: int | None = None
+    """The attempt that saved it."""
+    reason: str
+    """Why it is not valid."""
+    seconds: int | None = None
+    """What resuming from it would have cost: to load it and to repeat the steps since."""
+
+
+class QuarantinedCheckpoint(StatusModel):
+    """A checkpoint that is not resumed from again, although it looks valid."""
+
+    tier: str
+    """local, shared or archive."""
+    step: int
+    """Its step."""
+    attempt: int = 0
+    """The attempt that saved it: what others save at that step is not meant; 0: whichever saved it."""
+    reason: str
+    """What happened soon after it was loaded."""
+    time: Timestamp | None = None
+    """Since when."""
+
+
+class CadenceStatus(StatusModel):
+    """How often a checkpoint is asked for, and why that often."""
+
+    interval: int = 0
+    """Seconds between two saves to the fastest tier; 0: the program alone decides."""
+    steps: int = 0
+    """The same in steps; 0 while the time of a step is not known."""
+    shared_steps: int = 0
+    """Steps between two saves to the shared tier, a multiple of `steps`; 0 with a single tier."""
+    from_step: int = 0
+    """The step from which this holds: one that no rank had begun when it was decided, so that all ranks agree."""
+    mttf: int = 0
+    """Seconds that a gang of this size is expected to run between two failures."""
+    why: str = ""
+    """What the interval rests on, in a sentence."""
+    changed_at: Timestamp | None = None
+    """When the interval last changed."""
+
+
+class SaveStatus(StatusModel):
+    """A collective save that was asked for."""
+
+    id: str
+    """Names it to the workers; the same for all ranks."""
+    at_step: int = 0
+    """Every rank saves at this step; 0: at the next opportunity."""
+    attempt: int = 0
+    """The attempt that is to save."""
+    needs_step: int = 0
+    """A valid checkpoint of this step or a later one is the answer."""
+    reason: str = ""
+    """What it is for: Suspended, Drained, Requested, …; several when one save serves them all."""
+    time: Timestamp | None = None
+    """When it was asked for."""
+    deadline: Timestamp | None = None
+    """When waiting for it ends."""
+    outcome: str = ""
+    """Saved, Expired or Failed; empty while it is awaited."""
+    step: int = 0
+    """The step that was saved."""
+
+
+class PointingStatus(StatusModel):
+    """The request to one rank to have the framework's own loader find the chosen step."""
+
+    attempt: int
+    """The attempt that is to resume from it."""
+    path: str
+    """The directory that holds it."""
+    step: int
+    """The chosen step."""
+    slot: int
+    """The slot whose worker is asked."""
+    time: Timestamp
+    """When it was asked."""
+    asked: int = 1
+    """How many ranks were asked, one after the other."""
+    problem: str = ""
+    """What the one before answered."""
+
+
+class ArchivedCheckpoint(StatusModel):
+    """A checkpoint that the archive holds."""
+
+    step: int
+    """The step it was saved at."""
+    attempt: int = 0
+    """The attempt that saved it."""
+    bytes: int = 0
+    """Its size; 0: not known."""
+    time: Timestamp | None = None
+    """When it was published."""
+
+
+class ArchiveJobStatus(StatusModel):
+    """A job between the shared tier and the archive; in status before it is made."""
+
+    name: str
+    """Name of the Job."""
+    action: str
+    """Upload, Restore, List, or Tidy: remove older checkpoints of the shared tier."""
+    step: int = 0
+    """Step of the checkpoint."""
+    attempt: int = 0
+    """The attempt that saved it."""
+    path: str = ""
+    """What is copied, or the directory that it is restored into, as the training container sees it."""
+    time: Timestamp | None = None
+    """When it was decided on."""
+
+
+class ArchiveStatus(StatusModel):
+    """The archive tier."""
+
+    uri: str = ""
+    """The archive that all of this is about."""
+    published: Annotated[tuple[ArchivedCheckpoint, ...], Field(max_length=8)] = ()
+    """Checkpoints known to be published, newest first."""
+    refused: str = ""
+    """The last source that turned out not to be valid, e.g. a2/step-300; it is not tried again."""
+    job: ArchiveJobStatus | None = None
+    """The job at work."""
+    restored: Candidate | None = None
+    """What was brought back last, where the ranks find it."""
+    listed: Timestamp | None = None
+    """When the archive itself was last asked what it holds."""
+    tidied: Timestamp | None = None
+    """When a job last looked for checkpoints of the shared tier that may go."""
+    tidied_for: str = ""
+    """The newest checkpoint at that time, e.g. a2/step-300."""
+    time: Timestamp | None = None
+    """When the last copy was published."""
+    failures: int = 0
+    """Jobs that failed in a row."""
+    not_before: Timestamp | None = None
+    """The next job starts no earlier."""
+    message: str = ""
+    """What went wrong last, and the remedy; empty after a success."""
+
+
+class CheckpointStatus(StatusModel):
+    """What could be resumed from now."""
+
+    ceiling: int | None = None
+    """Nothing newer than this step is resumed from, after a roll-back; until a newer one is saved."""
+    quarantined: Annotated[tuple[QuarantinedCheckpoint, ...], Field(max_length=16)] = ()
+    """Checkpoints that training failed on soon after it was loaded."""
+    cadence: CadenceStatus = CadenceStatus()
+    """How often a checkpoint is asked for."""
+    save: SaveStatus | None = None
+    """The last collective save that was asked for."""
+    archive: ArchiveStatus = ArchiveStatus()
+    """The archive tier."""
+
+    pointing: PointingStatus | None = None
+    """How far the loader's pointers are, where `resumeBy` is Pointer."""
+    resume: Candidate | None = None
+    """What the current attempt resumed from."""
+    choice: str = ""
+    """How the last resume point came to be chosen, in a sentence."""
+    latest: Annotated[tuple[Candidate, ...], MapList("tier"), Field(max_length=4)] = ()
+    """Newest valid checkpoint of each tier."""
+    rejected: Annotated[tuple[RejectedCandidate, ...], Field(max_length=10)] = ()
+    """Newer ones that were passed over, newest first."""
