@@ -1,0 +1,124 @@
+"""What can be found out about a checkpoint, and what a format has to say for it."""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, FrozenSet, List, NamedTuple, Optional, Pattern, Tuple
+
+VALID, INVALID, UNKNOWN = "Valid", "Invalid", "Unknown"
+ZIP, SAFETENSORS, OCDBT = "zip", "safetensors", "ocdbt"
+
+
+class Finding(NamedTuple):
+    """What was found out about one checkpoint. ``committed_at`` 0: no evidence of a commit.
+
+    ``world`` counts nodes and ``processes`` ranks of the framework, where so many have to load it again; 0 where any
+    number may, or the format does not say.
+    ``owners``: the node ranks whose shards it holds, where that is more than the rank in its path.
+    """
+
+    verdict: str
+    reason: str = ""
+    format: str = ""
+    attempt: int = 0
+    world: int = 0
+    run_uid: str = ""
+    bytes: int = 0
+    committed_at: float = 0.0
+    processes: int = 0
+    owners: Tuple[int, ...] = ()
+
+
+class InvalidError(Exception):
+    """The checkpoint is not complete and unchanged; the message says why."""
+
+
+class UnsureError(Exception):
+    """Nothing can be said of the checkpoint yet; the message says why."""
+
+
+class InterruptedCheckError(Exception):
+    """The answer is no longer wanted."""
+
+
+class ListedFile(NamedTuple):
+    """A file that a checkpoint must have, its name relative to ``Entry.base``.
+
+    ``exact``: of exactly that many bytes, else at least. ``digest``: "crc32:<8 hex>" or "sha256:<64 hex>".
+    ``container``: ZIP, SAFETENSORS or OCDBT, which tell by themselves whether they are whole.
+    ``dated``: being younger than the commit speaks against it.
+    """
+
+    name: str
+    bytes: int = 1
+    exact: bool = False
+    digest: str = ""
+    container: str = ""
+    dated: bool = True
+
+
+class Entry(NamedTuple):
+    """A checkpoint before it is judged: its path and, of a directory, the names in it.
+
+    ``is_file``: it is no directory, so that its files are named from the one that holds it.
+
+    ``run_uid`` and ``step``: what it must say of itself, unless empty or None.
+    """
+
+    path: str
+    files: FrozenSet[str] = frozenset()
+    directories: FrozenSet[str] = frozenset()
+    is_file: bool = False
+    run_uid: str = ""
+    step: Optional[int] = None
+
+    @property
+    def name(self) -> str:
+        """Its own, without the directory's."""
+        return os.path.basename(self.path)
+
+    @property
+    def base(self) -> str:
+        """What names of listed files are relative to."""
+        return os.path.dirname(self.path) if self.is_file else self.path
+
+    def at(self, name: str) -> str:
+        """Path of something in the directory."""
+        return os.path.join(self.path, name)
+
+    def below(self, name: str) -> Entry:
+        """One of its directories. Raises OSError."""
+        return list_entry(self.at(name))
+
+
+Reading = Tuple[Finding, List[ListedFile]]
+
+
+class Format(NamedTuple):
+    """All that is known of one format.
+
+    ``recognises``: by names alone. ``read``: what the checkpoint says of itself, and the files that it must have;
+    raises InvalidError, UnsureError, OSError. ``step_name``: searched for in names, the step in group 1.
+    """
+
+    name: str
+    recognises: Callable[[Entry], bool]
+    read: Callable[[Entry], Reading]
+    step_name: Pattern[str]
+
+
+def list_entry(path: str, run_uid: str = "", step: Optional[int] = None) -> Entry:
+    """Raises OSError. Links count as what they lead to."""
+    try:
+        with os.scandir(path) as found:
+            kinds = [(entry.name, entry.is_dir()) for entry in found]
+    except NotADirectoryError:
+        return Entry(path, is_file=True, run_uid=run_uid, step=step)
+    directories = frozenset(name for name, is_directory in kinds if is_directory)
+    files = frozenset(name for name, is_directory in kinds if not is_directory)
+    return Entry(path, files, directories, run_uid=run_uid, step=step)
+
+
+def nested(reading: Reading, directory: str) -> List[ListedFile]:
+    """The files of a checkpoint inside another, as the outer one names them."""
+    return [listed._replace(name=f"{directory}/{listed.name}") for listed in reading[1]]
