@@ -1,15 +1,19 @@
 """Whether one node can hold a pod of a run, and if not, why: in words a person can act on."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from lockstep.api import names
 from lockstep.core.quantities import in_words
+from lockstep.core.signs import bad_conditions
 from lockstep.core.snapshot import NodeView, Resources, Taint
 
 WHOLE_NODE_SHARE = 4
 """A resource that the spec leaves open must be free to one part in this many: the gang takes its smallest node's."""
+
+NAME_FIELD = "metadata.name"
+"""Key of an expression that stands for the node's name."""
 
 _STATE_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 _SAID_OTHERWISE = (names.TAINT_UNSCHEDULABLE, names.TAINT_NOT_READY, names.TAINT_UNREACHABLE)  # by NodeView fields
@@ -44,7 +48,10 @@ class Expression:
 
     def accepts(self, node: NodeView) -> bool:
         """``node`` meets it. An operator that is not known is met by no node."""
-        value = node.name if self.key == "metadata.name" else node.labels.get(self.key)
+        return self.admits(node.name if self.key == NAME_FIELD else node.labels.get(self.key))
+
+    def admits(self, value: str | None) -> bool:
+        """A node with ``value`` meets it; None: the node has none."""
         match self.operator:
             case "In":
                 return value in self.values
@@ -63,6 +70,10 @@ class Expression:
         return False
 
 
+Terms = tuple[tuple[Expression, ...], ...]
+"""One of the terms must hold whole."""
+
+
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """What a node must offer to hold one pod of the run."""
@@ -75,8 +86,8 @@ class Requirement:
     """The gang takes all GPUs of its nodes, however many these are."""
     labels: tuple[tuple[str, str], ...] = ()
     """Labels the node must carry: of the queue and of the pod template."""
-    terms: tuple[tuple[Expression, ...], ...] = ()
-    """Required node affinity: one of the terms must hold whole. Empty: no wish."""
+    terms: Terms = ()
+    """Required node affinity. Empty: no wish."""
     tolerations: tuple[Toleration, ...] = ()
     excluded: frozenset[str] = frozenset()
     """Nodes the user excludes."""
@@ -84,8 +95,17 @@ class Requirement:
     """The only nodes the user lets it choose from; empty: any."""
     avoided: Mapping[str, str] = field(default_factory=dict)
     """Nodes that recovery keeps the run off, and why."""
+    drain_taints: frozenset[str] = frozenset()
+    """Keys of taints for which gangs leave a node, tolerated or not: one that is to be left is not taken."""
     levels: tuple[str, ...] = ()
     """Topology labels without which a required rule cannot be judged."""
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for requirements that are met by the same nodes."""
+        avoided = frozenset(self.avoided.items())
+        flat = (self.open, self.open_gpus, self.labels, self.terms, self.tolerations, self.drain_taints, self.levels)
+        return (tuple(self.resources.items()), flat, self.excluded, self.named, avoided)
 
 
 class Obstacle(IntEnum):
@@ -95,14 +115,15 @@ class Obstacle(IntEnum):
     ENDING = 2
     CORDONED = 3
     NOT_READY = 4
-    AVOIDED = 5
-    SHORT = 6
-    TAINTED = 7
-    DELETING = 8
-    EXCLUDED = 9
-    UNLABELLED = 10
-    OTHER_GPU = 11
-    NOT_SELECTED = 12
+    FAULTY = 5
+    AVOIDED = 6
+    SHORT = 7
+    TAINTED = 8
+    DELETING = 9
+    EXCLUDED = 10
+    UNLABELLED = 11
+    OTHER_GPU = 12
+    NOT_SELECTED = 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,39 +146,77 @@ def node_refusal(node: NodeView, foreign: Resources, requirement: Requirement) -
 
     ``foreign`` is what pods of others on the node request: DaemonSets, system pods, strangers.
     """
+    if node.deleting:
+        return DELETING
+    for terms, unselected in selections(requirement):
+        if not any(all(expression.accepts(node) for expression in term) for term in terms):
+            return unselected
+    refusal = class_refusal(node, foreign, requirement)
+    if node.name in requirement.avoided and (refusal is None or not refusal.lasting):
+        return avoidance(requirement.avoided[node.name])
+    return refusal
+
+
+DELETING = Refusal(Obstacle.DELETING, "being deleted")
+"""Comes before everything else."""
+
+
+def selections(requirement: Requirement) -> Iterator[tuple[Terms, Refusal]]:
+    """What the run wants of names and labels, most important first, and why nodes are refused that lack it."""
+    if requirement.excluded:
+        others = Expression(NAME_FIELD, "NotIn", tuple(requirement.excluded))
+        yield ((others,),), Refusal(Obstacle.EXCLUDED, "excluded by placement.excludeNodes")
+    if requirement.named:
+        chosen = Expression(NAME_FIELD, "In", tuple(requirement.named))
+        yield ((chosen,),), Refusal(Obstacle.NOT_SELECTED, "not among placement.nodes")
+    for key, value in requirement.labels:
+        wanted = Expression(key, "In", (value,))
+        yield ((wanted,),), Refusal(Obstacle.NOT_SELECTED, "outside the node selector", f"needs {key}={value}")
+    if requirement.terms:
+        yield requirement.terms, Refusal(Obstacle.NOT_SELECTED, "outside the pod template's node affinity")
+    for label in requirement.levels:
+        yield ((Expression(label, "Exists"),),), Refusal(Obstacle.UNLABELLED, f"without the label {label}")
+
+
+def avoidance(reason: str) -> Refusal:
+    """Why a node is refused that recovery keeps the run off for ``reason``. Lasting refusals come before it."""
+    return Refusal(Obstacle.AVOIDED, "avoided after failures", reason, lasting=False)
+
+
+def class_refusal(node: NodeView, foreign: Resources, requirement: Requirement) -> Refusal | None:
+    """Why neither ``node`` nor any other in its state can hold a pod, whatever its name and labels."""
     tainted = _taint_refusal(node, requirement.tolerations)
-    lasting = (
-        _label_refusal(node, requirement)
-        or (tainted if tainted is not None and tainted.lasting else None)
-        or _resource_refusal(node, foreign, requirement)
-    )
+    lasting = tainted if tainted is not None and tainted.lasting else _resource_refusal(node, foreign, requirement)
     if lasting is not None:
         return lasting
-    if node.name in requirement.avoided:
-        return Refusal(Obstacle.AVOIDED, "avoided after failures", requirement.avoided[node.name], lasting=False)
+    if node.drain:
+        return Refusal(Obstacle.CORDONED, "being drained", node.drain, lasting=False)
+    drained_by = next((taint.key for taint in node.taints if taint.key in requirement.drain_taints), "")
+    if drained_by:
+        return Refusal(Obstacle.CORDONED, "being drained", f"taint {drained_by}", lasting=False)
     if node.unschedulable:
         return Refusal(Obstacle.CORDONED, "cordoned", lasting=False)
     if not node.ready:
         return Refusal(Obstacle.NOT_READY, "not Ready", lasting=False)
+    faults = bad_conditions(node)
+    if faults:
+        return Refusal(Obstacle.FAULTY, f"with the condition {faults[0]}", node.conditions[faults[0]], lasting=False)
     return tainted
 
 
-def _label_refusal(node: NodeView, requirement: Requirement) -> Refusal | None:
-    if node.deleting:
-        return Refusal(Obstacle.DELETING, "being deleted")
-    if node.name in requirement.excluded:
-        return Refusal(Obstacle.EXCLUDED, "excluded by placement.excludeNodes")
-    if requirement.named and node.name not in requirement.named:
-        return Refusal(Obstacle.NOT_SELECTED, "not among placement.nodes")
-    for key, value in requirement.labels:
-        if node.labels.get(key) != value:
-            return Refusal(Obstacle.NOT_SELECTED, "outside the node selector", f"needs {key}={value}")
-    if requirement.terms and not any(all(e.accepts(node) for e in term) for term in requirement.terms):
-        return Refusal(Obstacle.NOT_SELECTED, "outside the pod template's node affinity")
-    for label in requirement.levels:
-        if label not in node.labels:
-            return Refusal(Obstacle.UNLABELLED, f"without the label {label}")
-    return None
+def node_class(node: NodeView, foreign: Resources) -> Hashable:
+    """Equal for nodes that ``class_refusal`` cannot tell apart."""
+    faults = bad_conditions(node) if node.conditions else ()
+    return (
+        node.taints,
+        node.deleting,
+        node.unschedulable,
+        node.ready,
+        node.drain,
+        (faults[0], node.conditions[faults[0]]) if faults else (),
+        frozenset(node.allocatable.items()),
+        frozenset(foreign.items()),
+    )
 
 
 def _taint_refusal(node: NodeView, tolerations: Sequence[Toleration]) -> Refusal | None:
@@ -196,18 +255,29 @@ def _shortage(resource: str, has: int, left: int, asked: int | None) -> str:
     return f"DaemonSets and other pods leave {in_words(resource, left)} of {in_words(resource, has)}{wanted}"
 
 
-def summary(refusals: Iterable[tuple[str, Refusal]]) -> str:
-    """All refusals in one line: ``5 booked by other runs, 1 cordoned (gpu-3), 2 short of cpu (…)``."""
-    groups: dict[tuple[Obstacle, str], list[tuple[str, Refusal]]] = {}
-    for name, refusal in refusals:
-        groups.setdefault((refusal.obstacle, refusal.group), []).append((name, refusal))
-    return ", ".join(_group_summary(group, members) for (_, group), members in sorted(groups.items()))
+def summary(refused: Iterable[tuple[Refusal, int]], names_of: Callable[[int], Iterable[str]]) -> str:
+    """All refusals in one line: ``5 booked by other runs, 1 cordoned (gpu-3), 2 short of cpu (…)``.
+
+    ``refused`` are disjoint sets of nodes, some of them empty; ``names_of`` names their members.
+    """
+    groups: dict[tuple[Obstacle, str], tuple[int, set[str]]] = {}
+    for refusal, nodes in refused:
+        if not nodes:
+            continue
+        known, details = groups.get((refusal.obstacle, refusal.group), (0, set()))
+        groups[refusal.obstacle, refusal.group] = known | nodes, details | {refusal.detail}
+    return ", ".join(
+        _group_summary(obstacle, group, nodes, details, names_of)
+        for (obstacle, group), (nodes, details) in sorted(groups.items())
+    )
 
 
-def _group_summary(group: str, members: Sequence[tuple[str, Refusal]]) -> str:
-    details = {refusal.detail for _, refusal in members}
-    few = len(members) <= _NAMES_SHOWN and members[0][1].obstacle is not Obstacle.BOOKED
-    shown = ", ".join(sorted(name for name, _ in members)) if few else ""
-    if len(details) == 1 and (detail := details.pop()):
+def _group_summary(
+    obstacle: Obstacle, group: str, nodes: int, details: Collection[str], names_of: Callable[[int], Iterable[str]]
+) -> str:
+    number = nodes.bit_count()
+    few = number <= _NAMES_SHOWN and obstacle is not Obstacle.BOOKED
+    shown = ", ".join(sorted(names_of(nodes))) if few else ""
+    if len(details) == 1 and (detail := next(iter(details))):
         shown = f"{shown}: {detail}" if shown else detail
-    return f"{len(members)} {group} ({shown})" if shown else f"{len(members)} {group}"
+    return f"{number} {group} ({shown})" if shown else f"{number} {group}"

@@ -10,23 +10,27 @@ def fewest(rooms: Sequence[int], musts: Sequence[int], count: int) -> Iterator[l
     unused, so that large empty domains stay whole. Where one more domain is enough, every domain
     that will do follows.
     """
-    forced = [index for index, must in enumerate(musts) if must]
+    forced = [index for index, must in enumerate(musts) if must] if any(musts) else []
     need = count - sum(rooms[index] for index in forced)
     if need <= 0:
         yield forced
         return
-    others = sorted((i for i, room in enumerate(rooms) if room and not musts[i]), key=lambda i: (-rooms[i], i))
+    if forced:
+        rooms = [0 if must else room for room, must in zip(rooms, musts, strict=True)]
+    enough = [room for room in rooms if room >= need]
+    if enough:
+        yield sorted([*forced, rooms.index(min(enough))])
+        ordered = sorted((i for i, room in enumerate(rooms) if room >= need), key=rooms.__getitem__)
+        for index in ordered[1:]:
+            yield sorted([*forced, index])
+        return
+    others = sorted((i for i, room in enumerate(rooms) if room), key=rooms.__getitem__, reverse=True)
     total, number = 0, 0
     while total < need:
         if number == len(others):
             return
         total += rooms[others[number]]
         number += 1
-    if number == 1:
-        enough = sorted((i for i in others if rooms[i] >= need), key=lambda i: (rooms[i], i))
-        for index in enough:
-            yield sorted([*forced, index])
-        return
     yield sorted([*forced, *_least_unused(rooms, others, number, need)])
 
 
@@ -52,6 +56,8 @@ def _least_unused(rooms: Sequence[int], largest_first: Sequence[int], number: in
     for size, members in sizes:
         short: dict[int, int] = {}
         for chosen, bits in steps[-1].items():
+            if best[number] - best[chosen] - (number - chosen) * size > slack:
+                continue  # with none larger than this the rest cannot make up for what was passed over
             for more in range(min(len(members), number - chosen) + 1):
                 lost = best[chosen + more] - best[chosen] - more * size
                 if lost > slack:

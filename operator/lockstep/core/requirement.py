@@ -1,10 +1,12 @@
 """What a run asks of its nodes, and what the spec left open once they are chosen."""
 
-from collections.abc import Collection, Iterable, Mapping
+import json
+from collections.abc import Collection, Hashable, Iterable, Mapping
 
 from lockstep.api import names
+from lockstep.api.recovery_status import ExcludedNode
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import ExcludedNode, ResolvedStatus
+from lockstep.api.run_status import ResolvedStatus
 from lockstep.core import gang, pod_template
 from lockstep.core.node_fit import Requirement
 from lockstep.core.placement import Cluster
@@ -37,9 +39,16 @@ def requirement_of(
         tolerations=pod_template.tolerations(gang.tolerations(spec, tunables.gang)),
         excluded=frozenset(spec.placement.exclude_nodes),
         named=frozenset(spec.placement.nodes),
+        drain_taints=frozenset(tunables.drain_taints),
         avoided={entry.node: entry.reason for entry in avoided_nodes(run.status.recovery.excluded_nodes, now)},
         levels=tuple(tunables.topology_levels[level] for level in required_levels if level in tunables.topology_levels),
     )
+
+
+def wish_of(spec: TrainingRunSpec) -> Hashable:
+    """Equal for specs that ask the same of as many nodes, where nothing else tells the runs apart."""
+    template = json.dumps(spec.pod_template, sort_keys=True) if spec.pod_template else ""
+    return (spec.nodes, tuple(spec.resources_per_node.items()), spec.gpus_per_node, spec.placement, template)
 
 
 def avoided_nodes(entries: Iterable[ExcludedNode], now: float) -> list[ExcludedNode]:
@@ -69,6 +78,9 @@ def resolve(run: RunView, cluster: Cluster, nodes: Collection[str], gpu_type: st
     memory = asked.pop(MEMORY, None) or quantity(MEMORY, _rounded(left(MEMORY), _GIBIBYTE, _MEBIBYTE))
     return ResolvedStatus(
         generation=run.generation,
+        start_root=run.status.resolved.start_root,
+        start_run=run.status.resolved.start_run,
+        start_run_uid=run.status.resolved.start_run_uid,
         gpu_type=gpu_type,
         gpus_per_node=gpus,
         cpu=cpu,

@@ -6,33 +6,15 @@ is only preferred, the last one listed first; a required rule is never relaxed.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from lockstep.api.run_spec import TopologyRule
-from lockstep.core.natural import NaturalKey, natural_key
+from lockstep.core import node_set
+from lockstep.core.domain_tree import DomainTree
+from lockstep.core.natural import natural_key
 from lockstep.core.rack_choice import fewest, windows
-
-Labels = Mapping[str, str]
-Part = tuple[int, NaturalKey]
-Path = tuple[Part, ...]
-
-
-@dataclass(slots=True)
-class Domain:
-    """A zone, a rack, or the whole cluster (the root)."""
-
-    children: dict[Part, "Domain"] = field(default_factory=dict)
-    usable: list[str] = field(default_factory=list)  # of a leaf: nodes that may be taken now
-    obliged: list[str] = field(default_factory=list)  # of a leaf: nodes that must be, not in ``usable``
-    must: int = 0  # nodes below that must be taken
-    room: int = 0  # nodes below that can be taken under the rules
-    ideal: int = 0  # the same, were every node idle, under the required rules alone
-    idle: int = 0  # of a leaf: usable, obliged, and those that only wait for something to pass
-
-    def ordered(self) -> list["Domain"]:
-        """Children in natural order of their names."""
-        return [self.children[part] for part in sorted(self.children)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,48 +32,15 @@ class Wish:
         return self.required and self.policy == "Pack"
 
 
-Taken = list[tuple[Domain, int]]
+Attempts = Sequence[Sequence[Wish]]
+"""At least one; each has a wish for every level that counts, widest first, and all for the same levels."""
 
 
-def arrange(
-    usable: Mapping[str, Labels],
-    waiting: Mapping[str, Labels],
-    obliged: Mapping[str, Labels],
-    count: int,
-    rules: Sequence[TopologyRule],
-    levels: Mapping[str, str],
-) -> tuple[str, ...] | None:
-    """Choose ``count`` nodes, all ``obliged`` ones among them, in rank order; None when the rules forbid it.
+def attempts(rules: Sequence[TopologyRule], levels: Mapping[str, str]) -> Attempts:
+    """The rules as wished for, then with one preferred rule after the other relaxed, the last listed first.
 
-    The three maps are disjoint, from node name to labels: nodes that can be taken, nodes that could be
-    were they idle (they only tell how few racks are possible), and nodes that must be taken. ``levels``
-    maps level names to labels, narrowest first. Without rules the gang is packed on the narrowest level.
+    ``levels`` maps level names to labels, narrowest first. Without rules the gang is packed on the narrowest.
     """
-    if count < len(obliged) or count > len(usable) + len(obliged):
-        return None
-    for wishes in _attempts(rules, levels):
-        root = _tree(usable, waiting, obliged, [wish.label for wish in wishes], levels)
-        _measure(root, wishes)
-        taken = _solve(root, wishes, count)
-        if taken is not None:
-            chosen = [name for leaf, take in taken for name in _pick(leaf, take)]
-            return _in_rank_order(chosen, {**usable, **obliged}, levels)
-    return None
-
-
-def fullest_domains(nodes: Mapping[str, Labels], label: str, shown: int = 4) -> str:
-    """The values of ``label`` with the most ``nodes``, for people: ``r2 8, r1 6 and 3 more``."""
-    counts: dict[str, int] = {}
-    for labels in nodes.values():
-        if label in labels:
-            counts[labels[label]] = counts.get(labels[label], 0) + 1
-    ordered = sorted(counts, key=lambda value: (-counts[value], natural_key(value)))
-    words = ", ".join(f"{value} {counts[value]}" for value in ordered[:shown])
-    return f"{words} and {len(ordered) - shown} more" if len(ordered) > shown else words
-
-
-def _attempts(rules: Sequence[TopologyRule], levels: Mapping[str, str]) -> Iterator[list[Wish]]:
-    """The rules as wished for, then with one preferred rule after the other relaxed, the last listed first."""
     narrowness = {level: index for index, level in enumerate(levels)}
     strict = {
         rule.level: Wish(levels[rule.level], rule.policy, rule.max_nodes, rule.mode == "Required") for rule in rules
@@ -100,100 +49,103 @@ def _attempts(rules: Sequence[TopologyRule], levels: Mapping[str, str]) -> Itera
         narrowest = next(iter(levels))
         strict[narrowest] = Wish(levels[narrowest], "Pack", None, False)
     widest_first = sorted(strict, key=lambda level: -narrowness[level])
-    yield [strict[level] for level in widest_first]
+    found = [[strict[level] for level in widest_first]]
     for rule in reversed(rules):
         wish = strict[rule.level]
         if rule.mode == "Preferred" and (wish.policy == "Contiguous" or wish.most is not None):
             policy = "Pack" if wish.policy == "Contiguous" else wish.policy
             strict[rule.level] = replace(wish, policy=policy, most=None)
-            yield [strict[level] for level in widest_first]
+            found.append([strict[level] for level in widest_first])
+    return found
 
 
-def _tree(
-    usable: Mapping[str, Labels],
-    waiting: Mapping[str, Labels],
-    obliged: Mapping[str, Labels],
-    used: Sequence[str],
-    levels: Mapping[str, str],
-) -> Domain:
-    root = Domain()
-    leaves: dict[tuple[str | None, ...], Domain] = {}
-    labels_of_levels = list(levels.values())[::-1]
+def arrange(tree: DomainTree, attempts: Attempts, usable: int, idle: int, obliged: int, count: int) -> int | None:
+    """Choose ``count`` nodes, all ``obliged`` ones among them; None when the rules forbid it.
 
-    def leaf_of(name: str, labels: Labels) -> Domain:
-        values = tuple(labels.get(label) for label in labels_of_levels)
-        known = leaves.get(values)
-        if known is not None:
-            return known
-        domain, complete = root, True
-        for label in used:
-            # The same rack name in two zones is two racks: wider levels are part of a domain's name.
-            depth = labels_of_levels.index(label)
-            complete = complete and values[depth] is not None
-            part = _part(name, values[: depth + 1])
-            domain = domain.children.setdefault(part, Domain())
-        if complete:
-            leaves[values] = domain  # a node without the label is a domain of its own
-        return domain
-
-    for name, labels in usable.items():
-        leaf = leaf_of(name, labels)
-        leaf.usable.append(name)
-        leaf.idle += 1
-    for name, labels in obliged.items():
-        leaf = leaf_of(name, labels)
-        leaf.obliged.append(name)
-        leaf.idle += 1
-    for name, labels in waiting.items():
-        leaf_of(name, labels).idle += 1
-    return root
+    ``usable``: nodes that can be taken, apart from ``obliged``. ``idle``: those that could be on an idle
+    cluster, which only tell how few racks are possible. ``tree``: of the levels of the wishes.
+    """
+    if count < obliged.bit_count() or count > usable.bit_count() + obliged.bit_count():
+        return None
+    for wishes in attempts:
+        if tree.nodes_apart and not obliged and len(wishes) <= 1 and _any_will_do(wishes):
+            return node_set.lowest(usable, count)
+        layers = _measure(tree, wishes, usable, usable | idle | obliged, obliged)
+        taken = _solve(tree, layers, wishes, 0, 0, count)
+        if taken is not None:
+            return obliged | _picked(tree, taken, usable, layers[-1].musts)
+    return None
 
 
-def _part(name: str, values: tuple[str | None, ...]) -> Part:
-    if values[-1] is None:
-        return (1, natural_key(name))
-    return (0, tuple(item for value in values for item in natural_key(value or "")))
+def fullest_domains(counts: Mapping[str, int], shown: int = 4) -> str:
+    """The domains with the most nodes, for people: ``r2 8, r1 6 and 3 more``."""
+    ordered = sorted(counts, key=lambda value: (-counts[value], natural_key(value)))
+    words = ", ".join(f"{value} {counts[value]}" for value in ordered[:shown])
+    return f"{words} and {len(ordered) - shown} more" if len(ordered) > shown else words
 
 
-def _in_rank_order(chosen: Sequence[str], labels: Mapping[str, Labels], levels: Mapping[str, str]) -> tuple[str, ...]:
-    """Zone by zone, rack by rack, all in natural order; nodes without a label come last."""
-    widest_first = list(levels.values())[::-1]
-    by_place: dict[tuple[str | None, ...], list[str]] = {}
-    for name in chosen:
-        by_place.setdefault(tuple(labels[name].get(label) for label in widest_first), []).append(name)
-    places = sorted(by_place, key=lambda place: [(part is None, natural_key(part or "")) for part in place])
-    return tuple(name for place in places for name in sorted(by_place[place], key=natural_key))
+Taken = list[tuple[int, int]]
+"""Leaves and the number of nodes in each."""
 
 
-def _pick(leaf: Domain, take: int) -> list[str]:
-    spare = take - len(leaf.obliged)
-    names = leaf.usable if spare == len(leaf.usable) else sorted(leaf.usable, key=natural_key)[:spare]
-    return leaf.obliged + names
+@dataclass(slots=True)
+class _Layer:
+    """What can be taken of the domains at one depth when the rest of the wishes holds there."""
+
+    musts: Sequence[int]  # nodes that must be taken
+    rooms: Sequence[int]  # nodes that can be
+    ideals: Sequence[int]  # the same, were every node idle, under the required rules alone
+    idles: Sequence[int]  # nodes that could be taken some day
+
+    def part(self, first: int, end: int, *, neighbouring: bool) -> tuple[Sequence[int], "_Layer"]:
+        """Of domains ``first`` to ``end`` - 1 the indices and what is said of them here.
+
+        Domains that never have a node for this run do not come between ``neighbouring`` ones.
+        """
+        if neighbouring and not all(self.idles[first:end]):
+            indices = [index for index in range(first, end) if self.idles[index]]
+            columns = (self.musts, self.rooms, self.ideals, self.idles)
+            return indices, _Layer(*([column[index] for index in indices] for column in columns))
+        if first == 0 and end == len(self.rooms):
+            return range(end), self
+        cut = slice(first, end)
+        return range(first, end), _Layer(self.musts[cut], self.rooms[cut], self.ideals[cut], self.idles[cut])
 
 
-def _measure(domain: Domain, wishes: Sequence[Wish]) -> None:
-    """Fill in what can be taken below ``domain`` when the rest of ``wishes`` holds there."""
-    if not wishes:
-        domain.must = len(domain.obliged)
-        domain.room = len(domain.usable) + domain.must
-        domain.ideal = domain.idle
-        return
-    wish = wishes[0]
-    for child in domain.children.values():
-        _measure(child, wishes[1:])
+def _any_will_do(wishes: Sequence[Wish]) -> bool:
+    return all(wish.policy != "Contiguous" for wish in wishes)
+
+
+def _measure(tree: DomainTree, wishes: Sequence[Wish], usable: int, idle: int, obliged: int) -> list[_Layer]:
+    """By depth, the root first."""
+    rooms = tree.counts(usable)
+    musts: Sequence[int] = [0] * len(rooms)
+    if obliged:
+        musts = [0] * len(rooms)
+        for bit in node_set.members(obliged):
+            musts[tree.leaf_of(bit)] += 1
+        rooms = [room + must for room, must in zip(rooms, musts, strict=True)]
+    looks = any(wish.policy == "Contiguous" or wish.fewest_possible for wish in wishes)
+    idles = tree.counts(idle) if looks else rooms
+    layers = [_Layer(musts, rooms, idles, idles)]
+    for wish, children in zip(reversed(wishes), reversed(tree.children), strict=True):
+        below = layers[-1]
         if wish.most is not None:
-            child.room = min(child.room, wish.most)
-            child.ideal = min(child.ideal, wish.most) if wish.required else child.ideal
-    children = domain.ordered() if wish.policy == "Contiguous" else list(domain.children.values())
-    domain.must = sum(child.must for child in children)
-    neighbouring = wish.policy == "Contiguous"
-    domain.room = _reach([child.room for child in children], neighbouring)
-    domain.ideal = _reach([child.ideal for child in children], neighbouring and wish.required)
+            below.rooms = [min(room, wish.most) for room in below.rooms]
+            below.ideals = [min(ideal, wish.most) for ideal in below.ideals] if wish.required else below.ideals
+        neighbouring = wish.policy == "Contiguous"
+        above: list[tuple[int, int, int, int]] = []
+        for first, end in children:
+            _, part = below.part(first, end, neighbouring=neighbouring)
+            room = _reach(part.rooms) if neighbouring else sum(part.rooms)
+            ideal = _reach(part.ideals) if neighbouring and wish.required else sum(part.ideals)
+            above.append((sum(part.musts) if obliged else 0, room, ideal, sum(part.idles)))
+        layers.append(_Layer(*(list(column) for column in zip(*above, strict=True))))
+    return layers[::-1]
 
 
-def _reach(rooms: Iterable[int], neighbouring: bool) -> int:
-    if not neighbouring:
-        return sum(rooms)
+def _reach(rooms: Sequence[int]) -> int:
+    """The most nodes in neighbouring domains."""
     longest = run = 0
     for room in rooms:
         run = run + room if room else 0
@@ -201,36 +153,46 @@ def _reach(rooms: Iterable[int], neighbouring: bool) -> int:
     return longest
 
 
-def _solve(domain: Domain, wishes: Sequence[Wish], count: int) -> Taken | None:
-    """Take ``count`` nodes below ``domain``: leaves in order, with the number of nodes in each."""
-    if not wishes:
+def _solve(
+    tree: DomainTree, layers: Sequence[_Layer], wishes: Sequence[Wish], depth: int, domain: int, count: int
+) -> Taken | None:
+    """Take ``count`` nodes below ``domain`` at ``depth``."""
+    if depth == len(wishes):
         return [(domain, count)]
-    if count > domain.room:
+    if count > layers[depth].rooms[domain]:
         return None
-    children = domain.ordered()
-    if any(child.must > child.room for child in children):
+    first, end = tree.children[depth][domain]
+    indices, children = layers[depth + 1].part(first, end, neighbouring=wishes[depth].policy == "Contiguous")
+    if layers[depth].musts[domain] and any(
+        must > room for must, room in zip(children.musts, children.rooms, strict=True)
+    ):
         return None
     best: Taken | None = None
-    for takes in _choices(children, wishes[0], count):
-        taken: Taken | None = []
+    for takes in _choices(children, wishes[depth], count):
+        taken: Taken = []
         for index, take in takes.items():
-            below = _solve(children[index], wishes[1:], take)
+            below = _solve(tree, layers, wishes, depth + 1, indices[index], take)
             if below is None:
-                taken = None
                 break
-            taken = [*(taken or []), *below]
-        if taken is None or (best is not None and len(taken) >= len(best)):
-            continue
-        best = taken
-        if len(wishes) == 1:  # choices come best first; below further levels the fewest racks decide
-            break
+            taken += below
+        else:
+            if best is None or len(taken) < len(best):
+                best = taken
+            if depth + 1 == len(wishes):  # choices come best first; below further levels the fewest racks decide
+                break
     return best
 
 
-def _choices(children: Sequence[Domain], wish: Wish, count: int) -> Iterator[dict[int, int]]:
+def _picked(tree: DomainTree, taken: Taken, usable: int, musts: Sequence[int]) -> int:
+    picked = 0
+    for leaf, take in taken:
+        picked |= tree.first_by_name(leaf, usable, take - musts[leaf])
+    return picked
+
+
+def _choices(children: _Layer, wish: Wish, count: int) -> Iterator[dict[int, int]]:
     """Ways to share ``count`` nodes out over ``children`` (index -> nodes), best first."""
-    rooms = [child.room for child in children]
-    musts = [child.must for child in children]
+    rooms, musts = children.rooms, children.musts
     match wish.policy:
         case "Spread":
             yield _spread(rooms, musts, count)
@@ -239,26 +201,31 @@ def _choices(children: Sequence[Domain], wish: Wish, count: int) -> Iterator[dic
                 span = range(first, last + 1)
                 lows = {index: max(musts[index], 1) for index in span}
                 if sum(lows.values()) <= count:
-                    yield _fill(lows, rooms, count)
+                    yield _filled(lows, rooms, count)
         case "Pack":
+            ideal: int | None = None
             for chosen in fewest(rooms, musts, count):
-                if wish.fewest_possible and len(chosen) > _ideal_number(children, musts, count):
-                    return
-                yield _fill({index: musts[index] for index in chosen}, rooms, count)
+                if wish.fewest_possible:
+                    ideal = _ideal_number(children, count) if ideal is None else ideal
+                    if len(chosen) > ideal:
+                        return
+                yield _filled({index: musts[index] for index in chosen}, rooms, count)
         case _:
-            shares = _fill(dict(enumerate(musts)), rooms, count)
+            shares = _filled(dict(enumerate(musts)), rooms, count)
             yield {index: take for index, take in shares.items() if take}
 
 
-def _ideal_number(children: Sequence[Domain], musts: Sequence[int], count: int) -> int:
-    return len(next(fewest([child.ideal for child in children], musts, count), ()))
+def _ideal_number(children: _Layer, count: int) -> int:
+    return len(next(fewest(children.ideals, children.musts, count), ()))
 
 
-def _fill(lows: Mapping[int, int], rooms: Sequence[int], count: int) -> dict[int, int]:
+def _filled(lows: Mapping[int, int], rooms: Sequence[int], count: int) -> dict[int, int]:
     """At least ``lows`` in each, then full from the first on."""
     takes = dict(lows)
     left = count - sum(lows.values())
     for index, low in lows.items():
+        if not left:
+            break
         more = min(left, rooms[index] - low)
         takes[index] += more
         left -= more
@@ -267,11 +234,15 @@ def _fill(lows: Mapping[int, int], rooms: Sequence[int], count: int) -> dict[int
 
 def _spread(rooms: Sequence[int], musts: Sequence[int], count: int) -> dict[int, int]:
     """As even as it gets: everybody up to a water line, the roomiest domains one above it."""
+    kinds = Counter(zip(rooms, musts, strict=True))
+
+    def taken_at(line: int) -> int:
+        return sum(number * min(max(line, must), room) for (room, must), number in kinds.items())
 
     def level(line: int) -> list[int]:
         return [min(max(line, must), room) for room, must in zip(rooms, musts, strict=True)]
 
-    line = bisect_left(range(max(rooms) + 1), count, key=lambda at: sum(level(at)))
+    line = bisect_left(range(max(rooms) + 1), count, key=taken_at)
     low, high = level(max(line - 1, 0)), level(line)
     left = count - sum(low)
     roomiest = sorted((index for index in range(len(rooms)) if high[index] > low[index]), key=lambda i: -rooms[i])

@@ -1,10 +1,14 @@
 """What keeps a run from being considered at all, however many nodes are free. Such a run blocks nobody."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep.api import names
-from lockstep.api.queue import TrainingQueueSpec
+from lockstep.api.durations import parse_duration
+from lockstep.api.queue import LabelSelector, SelectorExpression, TrainingQueueSpec
+from lockstep.core.node_fit import Expression
 from lockstep.core.snapshot import ClusterSnapshot, RunView
+from lockstep.core.time_limit import asked_limit
 from lockstep.core.tunables import Mode, Tunables
 
 
@@ -20,7 +24,7 @@ class Hold:
 def queue_spec(snapshot: ClusterSnapshot, name: str) -> TrainingQueueSpec:
     """The queue's rules; a queue without an object (``default``) has none."""
     view = snapshot.queues.get(name)
-    return view.spec if view is not None else TrainingQueueSpec()
+    return view.spec if view is not None else _NO_RULES
 
 
 def hold_of(
@@ -29,19 +33,19 @@ def hold_of(
     """The first reason that applies to a pending ``run``."""
     assert run.spec is not None
     name = run.spec.queue
-    queue = queue_spec(snapshot, name)
     if tunables.mode is not Mode.ACTIVE:
         return Hold(tunables.mode.value, mode_words(tunables.mode))
     if name != names.DEFAULT_QUEUE and name not in snapshot.queues:
         known = ", ".join(sorted({names.DEFAULT_QUEUE, *snapshot.queues}))
         return Hold("QueueNotFound", f"there is no TrainingQueue {name}; there are: {known}")
-    if queue.stop_policy == "Hold":
-        return Hold("QueueHeld", f"queue {name} admits nothing: its stopPolicy is Hold")
-    most = queue.limits.max_nodes_per_run
-    if most is not None and run.spec.nodes > most:
-        return Hold("NodesPerRunLimit", f"needs {run.spec.nodes} nodes; queue {name} admits runs of at most {most}")
-    if run.annotations.get(names.ANNOTATION_PAUSED) == "true":
-        return Hold("Paused", f"the annotation {names.ANNOTATION_PAUSED} is set")
+    queue = queue_spec(snapshot, name)
+    hold = _refused_by_queue(run, queue, snapshot) or _held_by_people(run, queue) or _beyond_limits(run, queue)
+    hold = hold or _hours_used_up(run, queue, snapshot)
+    if hold is not None:
+        return hold
+    begin = run.spec.not_before
+    if begin is not None and begin > now:
+        return Hold("BeginTime", "spec.notBefore has not come yet", begin)
     not_before = run.status.recovery.not_before
     if not_before is not None and not_before > now:
         return Hold("BeginTime", "it gave its nodes back and waits before it tries again", not_before)
@@ -53,3 +57,85 @@ def hold_of(
 def mode_words(mode: Mode) -> str:
     """Why nobody gets nodes now."""
     return f"the operator admits nothing: its mode is {mode.value}"
+
+
+def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    """Whether an object with ``labels`` is one of those that ``selector`` means."""
+    if any(labels.get(key) != value for key, value in selector.match_labels.items()):
+        return False
+    return all(_expression(line).admits(labels.get(line.key)) for line in selector.match_expressions)
+
+
+def _expression(line: SelectorExpression) -> Expression:
+    return Expression(line.key, line.operator, line.values)
+
+
+def _refused_by_queue(run: RunView, queue: TrainingQueueSpec, snapshot: ClusterSnapshot) -> Hold | None:
+    """The queue is not for such runs."""
+    assert run.spec is not None
+    name, wanted = run.spec.queue, run.spec.priority_class_name
+    chosen = queue.namespace_selector
+    if chosen is not None and not selects(chosen, snapshot.namespace_labels.get(run.namespace, {})):
+        words = f"queue {name} is not for runs of namespace {run.namespace}: its namespaceSelector leaves it out"
+        return Hold("NamespaceNotAllowed", words)
+    if wanted is None:
+        return None
+    allowed = queue.allowed_priority_classes
+    if allowed and wanted not in allowed:
+        words = f"queue {name} does not allow priorityClassName {wanted}; it allows {', '.join(sorted(allowed))}"
+        return Hold("PriorityClassNotAllowed", words)
+    if wanted not in snapshot.priority_classes:
+        return Hold("PriorityClassNotFound", f"there is no PriorityClass {wanted}; create it, or name another")
+    return None
+
+
+def _held_by_people(run: RunView, queue: TrainingQueueSpec) -> Hold | None:
+    assert run.spec is not None
+    name = run.spec.queue
+    if queue.stop_policy != "None":
+        return Hold("QueueHeld", f"queue {name} admits nothing: its stopPolicy is {queue.stop_policy}")
+    if run.key in queue.held_runs:
+        return Hold("HeldByAdministrator", f"an administrator holds it back: it is among heldRuns of queue {name}")
+    if run.annotations.get(names.ANNOTATION_PAUSED) == "true":
+        return Hold("Paused", f"the annotation {names.ANNOTATION_PAUSED} is set")
+    return None
+
+
+def _beyond_limits(run: RunView, queue: TrainingQueueSpec) -> Hold | None:
+    assert run.spec is not None
+    spec, limits = run.spec, queue.limits
+    wanted = spec.nodes + spec.spare_nodes
+    if limits.max_nodes_per_run is not None and wanted > limits.max_nodes_per_run:
+        with_spares = ", spares included" if spec.spare_nodes else ""
+        words = f"needs {wanted} nodes{with_spares}; queue {spec.queue} admits runs of at most"
+        return Hold("NodesPerRunLimit", f"{words} {limits.max_nodes_per_run}")
+    asked = asked_limit(spec, limits)
+    if limits.max_time_limit is not None and spec.min_time_limit is None:
+        longest = parse_duration(limits.max_time_limit)
+        if asked is None:
+            words = f"queue {spec.queue} admits no run without a time limit; write spec.timeLimit, at most"
+            return Hold("TimeLimitTooLong", f"{words} {limits.max_time_limit}")
+        if asked > longest:
+            words = f"asks for a time limit of {spec.time_limit}; queue {spec.queue} allows at most"
+            return Hold("TimeLimitTooLong", f"{words} {limits.max_time_limit}")
+    if spec.deadline is not None and asked is None:
+        return Hold("DeadlineUnreachable", "spec.deadline needs spec.timeLimit: nothing says when the run would end")
+    return None
+
+
+def hours_used_up(queue: TrainingQueueSpec, used: int) -> bool:
+    """The queue's GPU-hours of any 24 hours are used up."""
+    most = queue.limits.gpu_hours_per_day
+    return most is not None and used >= most
+
+
+def _hours_used_up(run: RunView, queue: TrainingQueueSpec, snapshot: ClusterSnapshot) -> Hold | None:
+    assert run.spec is not None
+    used = snapshot.gpu_hours.get(run.spec.queue, 0)
+    if queue.limits.on_gpu_hours != "Block" or not hours_used_up(queue, used):
+        return None
+    words = f"queue {run.spec.queue} used {used} GPU-hours in the last 24 hours; it may use"
+    return Hold("GpuHoursLimit", f"{words} {queue.limits.gpu_hours_per_day}; it goes on as they become a day old")
+
+
+_NO_RULES = TrainingQueueSpec()

@@ -1,0 +1,78 @@
+"""What the engine of the queue knows of runs. A set of nodes is an int whose bit i is node i; times are in seconds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+NO_LIMIT = 365 * 86400.0
+"""Seconds that a run without a time limit is taken to need, as Slurm does. It ends so long after it began."""
+
+OVERDUE = 1.0
+"""A run past its end is expected to end within so many seconds: less than any job would want to slip in for."""
+
+Choose = Callable[[int], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to hold a job: ``count`` nodes of one GPU type.
+
+    ``choose(available)`` gives exactly the ``count`` of them that the job would take, or None when its rules cannot be
+    met; it is only asked about subsets of ``eligible``. Whatever can be met with some nodes can be met with
+    more of them. Jobs that wish for the same share one ``choose``, so that what was found once serves all of them.
+    """
+
+    gpu_type: str
+    count: int
+    eligible: int
+    choose: Choose
+    fallback: bool = False
+    """A smaller size, taken only if it can start now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run that waits. Its options come in the order of its liking."""
+
+    uid: str
+    queue: str
+    options: tuple[Option, ...]
+    duration: float
+    """Seconds; ``NO_LIMIT`` when nobody said."""
+    min_duration: float | None = None
+    """It may be cut to no less, if it can start sooner so."""
+    not_before: float = 0.0
+    latest_end: float | None = None
+
+    def lengths(self, start: float) -> tuple[float, float]:
+        """(shortest, longest) that it may have if it starts at ``start``; none will do when they cross."""
+        longest = self.duration if self.latest_end is None else min(self.duration, self.latest_end - start)
+        return self.duration if self.min_duration is None else min(self.min_duration, self.duration), longest
+
+    @property
+    def latest_start(self) -> float | None:
+        """After it, the deadline cannot be met."""
+        return None if self.latest_end is None else self.latest_end - self.lengths(self.latest_end)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A run that holds nodes, and until when it may."""
+
+    uid: str
+    queue: str
+    gpu_type: str
+    nodes: int
+    count: int
+    ends: float
+    limited: bool = True
+    """False: it has no time limit, and ``ends`` is only assumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Nodes that are spoken for from ``start`` until ``end``: by maintenance, or for the job whose UID ``owner`` is."""
+
+    start: float
+    end: float
+    nodes: int
+    owner: str

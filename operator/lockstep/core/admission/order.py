@@ -1,0 +1,106 @@
+"""Who comes first: points for the priority class, age, fair share and size, less what a run gives up.
+
+The sum of weight times factor is Slurm's multifactor priority; every factor lies between 0 and 1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+
+from lockstep.api import names
+from lockstep.core.admission.settings import AdmissionSettings
+from lockstep.core.snapshot import RunView
+
+_ROUNDING = 0.01  # seconds by which a point is looked for early rather than late
+
+
+LONGEST_USER = 63
+"""An annotation may be as long as a book; what is counted by it has to stay small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """What the place of one run in the order is made of."""
+
+    priority_class: int
+    age: int
+    fair_share: int
+    size: int
+    nice: int
+
+    @property
+    def total(self) -> int:
+        """The highest comes first."""
+        return self.priority_class + self.age + self.fair_share + self.size - self.nice
+
+    def shown(self) -> dict[str, int]:
+        """By name, as in status; what is 0 is left out."""
+        named = {
+            "class": self.priority_class,
+            "age": self.age,
+            "fairShare": self.fair_share,
+            "size": self.size,
+            "nice": -self.nice,
+        }
+        return {name: points for name, points in named.items() if points}
+
+
+class Order:
+    """Gives points to runs at one moment."""
+
+    def __init__(self, settings: AdmissionSettings, classes: Mapping[str, int], cluster_nodes: int, now: float) -> None:
+        """``classes``: values of all PriorityClasses; negative ones count as 0, those of the cluster's own pods not."""
+        self._settings = settings
+        self._classes = classes
+        self._greatest = max((value for name, value in classes.items() if not name.startswith("system-")), default=0)
+        self._nodes = max(1, cluster_nodes)
+        self._now = now
+
+    def points(self, run: RunView, fair_share: float) -> Points:
+        """The points of a run that waits; ``fair_share`` is its factor.
+
+        One that lost its nodes through no wish of its user goes to the head of its class: every other factor counts
+        in full, and it gives nothing up.
+        """
+        assert run.spec is not None
+        weights = self._settings.weights
+        ahead = bool(run.status.admission.requeued_for)
+        size = min(1.0, run.spec.nodes / self._nodes)
+        if self._settings.prefer_small:
+            size = 1.0 - size
+        since = run.status.admission.since
+        waited = max(0.0, self._now - (run.created_at if since is None else since))
+        return Points(
+            priority_class=int(weights.priority_class * self._class_factor(run.spec.priority_class_name)),
+            age=weights.age if ahead else int(weights.age * min(1.0, waited / self._settings.max_age)),
+            fair_share=int(weights.fair_share * (1.0 if ahead else fair_share)),
+            size=int(weights.size * (1.0 if ahead else size)),
+            nice=0 if ahead else run.spec.nice,
+        )
+
+    def lasts_until(self, run: RunView) -> float:
+        """The points of ``run`` are the same until then, if nothing but time changes."""
+        weight, longest = self._settings.weights.age, self._settings.max_age
+        if run.status.admission.requeued_for or weight <= 0:
+            return inf
+        since = run.status.admission.since
+        begun = run.created_at if since is None else since
+        waited = max(0.0, self._now - begun)
+        if waited >= longest:
+            return inf
+        return begun + (int(weight * waited / longest) + 1) * longest / weight - _ROUNDING
+
+    def _class_factor(self, name: str | None) -> float:
+        value = self._classes.get(name, 0) if name is not None else 0
+        return max(0, value) / self._greatest if self._greatest > 0 else 0.0
+
+
+def share_key(run: RunView) -> tuple[str, str, str]:
+    """Queue, namespace and user: what a run's fair share is counted by."""
+    queue = run.spec.queue if run.spec is not None else names.DEFAULT_QUEUE
+    return queue, run.namespace, run.annotations.get(names.ANNOTATION_USER, "")[:LONGEST_USER]
+
+
+def order_key(run: RunView, points: Points) -> tuple[int, bool, float, str]:
+    """Ascending: the most points first, then who lost its nodes, then who came first."""
+    return -points.total, not run.status.admission.requeued_for, run.created_at, run.key

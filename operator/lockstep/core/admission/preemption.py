@@ -1,0 +1,255 @@
+"""Which runs have to go so that one that waits can start: those whose going loses the least work.
+
+A set of victims is chosen only if the nodes and the quota that it frees are proven to hold the job. It is minimal: no
+victim could be spared. It is not always the cheapest of all sets, which would be hard to find.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lockstep.core.admission.jobs import Job, Option, Running
+from lockstep.core.admission.quota import Account, PoolKey, QuotaRules
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A run that could be stopped. ``lost``: node-seconds of work that nobody would give back."""
+
+    uid: str
+    queue: str
+    gpu_type: str
+    nodes: int
+    count: int
+    class_value: int
+    lost: float
+    protected_until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionPolicy:
+    """Whom a queue may preempt. In the cohort only queues that borrow, and only for its own nominal nodes."""
+
+    within_queue: Literal["Never", "LowerPriority"] = "Never"
+    reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """When ``victims`` (UIDs) are gone, the job can have ``nodes``."""
+
+    option: Option
+    nodes: int
+    victims: tuple[str, ...]
+    lost: float
+
+
+def preempt(
+    now: float,
+    job: Job,
+    class_value: int,
+    available: int,
+    victims: Sequence[Victim],
+    running: Iterable[Running],
+    rules: QuotaRules,
+    policy: PreemptionPolicy,
+) -> Preemption | None:
+    """The best set that is found; None when the job would not start even then, or can start without any.
+
+    ``available`` are the free nodes that the job may have. Nodes that it may not have although they become free
+    (claimed by others, in a maintenance window) are to be left out of what its options are eligible for.
+    ``running`` are all runs that use quota, the victims among them.
+    """
+    usage = _Usage(rules, running)
+    best: Preemption | None = None
+    for option in job.options:
+        if option.fallback:
+            continue
+        search = _Search(job, option, available, usage)
+        if search.suffices(()):
+            return None
+        own, others = search.candidates(now, class_value, victims, policy)
+        for chosen in search.sets(own, others):
+            found = search.preemption(chosen)
+            if best is None or (found.lost, len(found.victims)) < (best.lost, len(best.victims)):
+                best = found
+    return best
+
+
+class _Usage:
+    """What is used of each pool now."""
+
+    def __init__(self, rules: QuotaRules, running: Iterable[Running]) -> None:
+        self.rules = rules
+        self._used: dict[PoolKey, dict[str, int]] = {}
+        self._accounts: dict[tuple[PoolKey, str], Account] = {}
+        for run in running:
+            for account, count in rules.needs(run.queue, run.gpu_type, run.count):
+                used = self._used.setdefault(account.pool, {})
+                used[account.queue] = used.get(account.queue, 0) + count
+                self._accounts[account.pool, account.queue] = account
+
+    def used(self, account: Account) -> int:
+        return self._used.get(account.pool, {}).get(account.queue, 0)
+
+    def room(self, account: Account, freed: dict[str, int]) -> int:
+        """Room for more when the queues have freed so much of the pool."""
+        pooled, own = 0, self.used(account) - freed.get(account.queue, 0)
+        for queue, used in self._used.get(account.pool, {}).items():
+            guaranteed = self._accounts[account.pool, queue].guaranteed
+            pooled += max(0, used - freed.get(queue, 0) - guaranteed)
+        return account.room(own, pooled)
+
+
+class _Search:
+    """Sets of victims for one way to place the job."""
+
+    def __init__(self, job: Job, option: Option, available: int, usage: _Usage) -> None:
+        self._queue = job.queue
+        self._option = option
+        self._available = available
+        self._usage = usage
+        self._needs = list(usage.rules.needs(job.queue, option.gpu_type, option.count))
+        self._account = usage.rules.account(job.queue, option.gpu_type)
+
+    def candidates(
+        self, now: float, class_value: int, victims: Sequence[Victim], policy: PreemptionPolicy
+    ) -> tuple[list[Victim], list[Victim]]:
+        """(of its own queue, of queues of its cohort that borrow): those that may be preempted and free anything."""
+        own: list[Victim] = []
+        others: list[Victim] = []
+        cohorts = self._usage.rules.cohorts
+        cohort = cohorts.get(self._queue)
+        for victim in victims:
+            lower = victim.class_value < class_value
+            if victim.protected_until > now or not self._is_of_use(victim):
+                continue
+            if victim.queue == self._queue:
+                if lower and policy.within_queue == "LowerPriority":
+                    own.append(victim)
+            elif lower or policy.reclaim_within_cohort == "Any":
+                related = cohort is not None and cohorts.get(victim.queue) == cohort
+                if related and policy.reclaim_within_cohort != "Never" and self._borrowed(victim) > 0:
+                    others.append(victim)
+        return own, others
+
+    def sets(self, own: Sequence[Victim], others: Sequence[Victim]) -> Iterator[list[Victim]]:
+        """Minimal sets that suffice, each from another greedy order."""
+        for order in _ORDERS:
+
+            def key(victim: Victim, order: _Order = order) -> tuple[float, float, str]:
+                return *order(victim, self._of_use(victim)), victim.uid
+
+            within = self._enough(sorted(own, key=key), self.suffices)
+            if within is not None:
+                yield self._pruned(within, self.suffices)
+            if others and self._account is not None:
+                mixed = self._enough(self._while_borrowing(sorted([*own, *others], key=key)), self._reclaims)
+                if mixed is not None:
+                    mixed = self._pruned(mixed, self._reclaims)
+                    alone = [victim for victim in mixed if victim.queue == self._queue]
+                    yield self._pruned(alone, self.suffices) if self.suffices(alone) else mixed
+
+    def suffices(self, chosen: Sequence[Victim]) -> bool:
+        """With these gone, the quotas and the placement rules let the job start. More of them never spoil it."""
+        usable = self._usable(chosen)
+        if usable.bit_count() < self._option.count:
+            return False
+        for account, need in self._needs:
+            freed: dict[str, int] = {}
+            for victim in chosen:
+                for theirs, count in self._usage.rules.needs(victim.queue, victim.gpu_type, victim.count):
+                    if theirs.pool == account.pool:
+                        freed[victim.queue] = freed.get(victim.queue, 0) + count
+            if self._usage.room(account, freed) < need:
+                return False
+        return self._option.choose(usable) is not None
+
+    def preemption(self, chosen: Sequence[Victim]) -> Preemption:
+        """In order of what they lose."""
+        nodes = self._option.choose(self._usable(chosen))
+        assert nodes is not None
+        in_order = sorted(chosen, key=lambda victim: (victim.lost, victim.uid))
+        lost = sum(victim.lost for victim in chosen)
+        return Preemption(self._option, nodes, tuple(victim.uid for victim in in_order), lost)
+
+    def _reclaims(self, chosen: Sequence[Victim]) -> bool:
+        """They suffice, and the job stays within the nominal nodes of its queue."""
+        assert self._account is not None
+        used = self._usage.used(self._account) + self._option.count
+        for victim in chosen:
+            if victim.queue == self._queue and self._account_of(victim) == self._account:
+                used -= victim.count
+        return used <= self._account.nominal and self.suffices(chosen)
+
+    def _enough(
+        self, in_order: Sequence[Victim], suffices: Callable[[Sequence[Victim]], bool]
+    ) -> Sequence[Victim] | None:
+        """The fewest of them from the beginning that suffice."""
+        if not suffices(in_order):
+            return None
+        least, most = 0, len(in_order)
+        while least < most:
+            middle = (least + most) // 2
+            if suffices(in_order[:middle]):
+                most = middle
+            else:
+                least = middle + 1
+        return in_order[:most]
+
+    def _pruned(self, chosen: Sequence[Victim], suffices: Callable[[Sequence[Victim]], bool]) -> list[Victim]:
+        """Without those that can be spared, the dearest first."""
+        nodes = self._option.choose(self._usable(chosen))
+        assert nodes is not None
+        hit = [victim for victim in chosen if victim.nodes & nodes]
+        left = hit if suffices(hit) else list(chosen)
+        for victim in sorted(left, key=lambda victim: (-victim.lost, victim.uid)):
+            fewer = [other for other in left if other is not victim]
+            if suffices(fewer):
+                left = fewer
+        return left
+
+    def _while_borrowing(self, in_order: Sequence[Victim]) -> list[Victim]:
+        """As many as can go while each queue still borrows before its last one goes."""
+        gone: dict[tuple[PoolKey, str], tuple[int, int]] = {}
+        found = []
+        for victim in in_order:
+            account = self._account_of(victim)
+            if victim.queue != self._queue and account is not None:
+                total, largest = gone.get((account.pool, account.queue), (0, 0))
+                total, largest = total + victim.count, max(largest, victim.count)
+                if total - largest >= self._borrowed(victim):
+                    continue
+                gone[account.pool, account.queue] = total, largest
+            found.append(victim)
+        return found
+
+    def _usable(self, chosen: Iterable[Victim]) -> int:
+        usable = self._available
+        for victim in chosen:
+            usable |= victim.nodes
+        return usable & self._option.eligible
+
+    def _is_of_use(self, victim: Victim) -> bool:
+        if victim.nodes & self._option.eligible:
+            return True
+        needs = self._usage.rules.needs(victim.queue, victim.gpu_type, victim.count)
+        return any(theirs.pool == account.pool for theirs, _ in needs for account, _ in self._needs)
+
+    def _of_use(self, victim: Victim) -> int:
+        return max(1, (victim.nodes & self._option.eligible).bit_count())
+
+    def _account_of(self, victim: Victim) -> Account | None:
+        return self._usage.rules.account(victim.queue, victim.gpu_type)
+
+    def _borrowed(self, victim: Victim) -> int:
+        account = self._account_of(victim)
+        return 0 if account is None else self._usage.used(account) - account.nominal
+
+
+_Order = Callable[[Victim, int], tuple[float, float]]
+_ORDERS: tuple[_Order, ...] = (
+    lambda victim, useful: (victim.lost / useful, victim.lost),
+    lambda victim, useful: (victim.lost, -useful),
+    lambda victim, useful: (-useful, victim.lost),
+)

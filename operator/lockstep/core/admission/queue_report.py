@@ -1,0 +1,148 @@
+"""What TrainingQueues say of themselves: whether they admit, what is wrong with them, and who uses what."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from lockstep.api.queue import QuotaUsage, TrainingQueueStatus
+from lockstep.core.admission.candidates import quota_of
+from lockstep.core.admission.holds import mode_words
+from lockstep.core.admission.memory import Row
+from lockstep.core.admission.queue_problems import problems_of
+from lockstep.core.admission.quota import QuotaRules
+from lockstep.core.conditions import with_condition
+from lockstep.core.plan import QueueStatusWrite, StatusWrite
+from lockstep.core.snapshot import ClusterSnapshot, QueueView, RunView
+from lockstep.core.tunables import Mode, Tunables
+
+TOLD_EVERY = 10.0
+"""Seconds between two writes about one queue; a condition that changes is told at once."""
+OTHER_GPU_TYPE = "Other"
+"""Stands for nodes of no configured GPU type."""
+_TYPES_TOLD = 16
+
+
+@dataclass(slots=True)
+class _Figures:
+    """What the runs of one queue come to."""
+
+    pending: int = 0
+    running: int = 0
+    nodes: int = 0
+    by_gpu_type: dict[str, int] = field(default_factory=dict)  # "" for nodes of no configured type
+
+    def count(self, run: RunView) -> None:
+        """A run that has nodes."""
+        nodes, gpu_type = sum(map(bool, run.status.assignment.nodes)), run.status.resolved.gpu_type
+        self.running += 1
+        self.nodes += nodes
+        self.by_gpu_type[gpu_type] = self.by_gpu_type.get(gpu_type, 0) + nodes
+
+
+def queue_writes(
+    snapshot: ClusterSnapshot,
+    rows: Mapping[str, Row],
+    decided: Iterable[StatusWrite],
+    tunables: Tunables,
+    now: float,
+) -> tuple[tuple[QueueStatusWrite, ...], float | None]:
+    """The queues whose status is to change once ``decided`` is carried out, and when to look at the others again.
+
+    ``rows``: of all runs of the snapshot, by UID.
+    """
+    if not snapshot.queues:
+        return (), None
+    status_of = {write.uid: write.status for write in decided}
+    figures = {name: _Figures() for name in snapshot.queues}
+    after = [Row(replace(rows[uid].run, status=status)) for uid, status in status_of.items()]
+    now_rows = [*(row for uid, row in rows.items() if uid not in status_of), *after]
+    waiting = Counter([row.queue for row in now_rows if row.pending and not row.holds])
+    for name, figure in figures.items():
+        figure.pending = waiting[name]
+    for row in now_rows:
+        if row.holds and row.queue in figures:
+            figures[row.queue].count(row.run)
+    rules = QuotaRules.of({name: quota_of(view) for name, view in snapshot.queues.items()})
+    writes: list[QueueStatusWrite] = []
+    wake_at: float | None = None
+    for name, view in snapshot.queues.items():
+        status = _status(view, figures[name], rules, snapshot, tunables, now)
+        due = _due(view.status, status, now)
+        if due is None:
+            continue
+        if due <= now:
+            told = status.model_copy(update={"updated": float(int(now))})
+            writes.append(QueueStatusWrite(name, view.uid, view.resource_version, told))
+        else:
+            wake_at = due if wake_at is None else min(wake_at, due)
+    return tuple(writes), wake_at
+
+
+def _status(
+    view: QueueView, figures: _Figures, rules: QuotaRules, snapshot: ClusterSnapshot, tunables: Tunables, now: float
+) -> TrainingQueueStatus:
+    before = view.status
+    status = before.model_copy(
+        update={
+            "observed_generation": view.generation,
+            "pending": figures.pending,
+            "running": figures.running,
+            "nodes_in_use": figures.nodes,
+            "usage": _usage(view.name, figures.by_gpu_type, rules),
+            "gpu_hours_last_day": snapshot.gpu_hours.get(view.name, before.gpu_hours_last_day),
+        }
+    )
+    admits, reason, message = _activity(view, figures, tunables.mode)
+    status = with_condition(status, "Active", admits, reason, message, now=now, generation=view.generation)
+    wrong = list(problems_of(view, snapshot.queues, tunables.gpu_types, snapshot.priority_classes))
+    reason = wrong[0].reason if wrong else "Valid"
+    words = "; ".join(problem.message for problem in wrong)
+    return with_condition(status, "Valid", not wrong, reason, words, now=now, generation=view.generation)
+
+
+def _activity(view: QueueView, figures: _Figures, mode: Mode) -> tuple[bool, str, str]:
+    """Whether the queue admits, in a word, and in a sentence."""
+    if mode is not Mode.ACTIVE:
+        return False, mode.value, mode_words(mode)
+    match view.spec.stop_policy:
+        case "Hold":
+            return False, "Hold", "stopPolicy is Hold: nothing new is admitted, what runs goes on"
+        case "HoldAndDrain" if figures.running:
+            return False, "Draining", "stopPolicy is HoldAndDrain: what runs saves and gives its nodes back"
+        case "HoldAndDrain":
+            return False, "Drained", "stopPolicy is HoldAndDrain: no run of the queue holds nodes any more"
+        case _:
+            return True, "Admitting", ""
+
+
+def _usage(queue: str, held: Mapping[str, int], rules: QuotaRules) -> tuple[QuotaUsage, ...]:
+    """By the entries of the queue's quotas, in their order; what no entry is for comes last, as borrowed."""
+    used = dict.fromkeys(rules.types.get(queue, {}), 0)
+    nominal: dict[str, int | None] = {}
+    for gpu_type, nodes in sorted(held.items()):
+        account = rules.account(queue, gpu_type)
+        name = (gpu_type if account is None else account.gpu_type) or OTHER_GPU_TYPE
+        used[name] = used.get(name, 0) + nodes
+        nominal[name] = None if account is None else account.nominal
+    rows = []
+    for name, nodes in used.items():
+        own = nominal.get(name)
+        rows.append(QuotaUsage(gpu_type=name, nodes=nodes, borrowed=0 if own is None else max(0, nodes - own)))
+    return tuple(rows[:_TYPES_TOLD])
+
+
+def _due(before: TrainingQueueStatus, after: TrainingQueueStatus, now: float) -> float | None:
+    """When ``after`` is to be written: at ``now``, later, or never, as it says what ``before`` said."""
+    if before == after:
+        return None
+    if before.updated is None or before.updated > now or _verdicts(before) != _verdicts(after):
+        return now
+    due = before.updated + TOLD_EVERY
+    hours_alone = before == after.model_copy(update={"gpu_hours_last_day": before.gpu_hours_last_day})
+    return due if due <= now or not hours_alone else None  # they grow with every look, and are worth none
+
+
+def _verdicts(status: TrainingQueueStatus) -> Sequence[object]:
+    conditions = ((c.type, c.status, c.reason, c.observed_generation) for c in status.conditions)
+    return [status.observed_generation, *chain.from_iterable(conditions)]

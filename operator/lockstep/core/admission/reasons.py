@@ -1,0 +1,161 @@
+"""What people who wait are told, in words, and how often: changes only, and no flood of writes."""
+
+from collections.abc import Mapping, Sequence
+
+from lockstep.api.durations import format_duration
+from lockstep.api.queue import TrainingQueueSpec
+from lockstep.api.run_status import QueueStatus
+from lockstep.api.times import to_rfc3339
+from lockstep.core.admission.entry import Entry, Reason
+from lockstep.core.admission.jobs import Claim, Job
+from lockstep.core.admission.outlook import Wait
+from lockstep.core.admission.quota import QuotaRefusal
+from lockstep.core.admission.settings import AdmissionSettings
+from lockstep.core.admission.windows import OWNER
+
+LONGEST_MESSAGE = 1024
+_NAMED = 3
+_MOST_BLOCKERS = 8
+_MOVED_BY = 60.0  # an estimate that moves by less than this, or a tenth of what is left, is not told again
+ASSUMPTION = "every run uses its whole time limit, and nobody more urgent comes"
+UNKNOWN_ASSUMPTION = "not known: it rests on the end of a run that has no time limit"
+
+
+def reason_of(
+    entry: Entry, job: Job, wait: Wait, shortage: str, names: Mapping[str, str], windows: Sequence[Claim]
+) -> Reason:
+    """In words why a job does not start now. ``names``: what this run may hear of others, by UID."""
+    spec = entry.spec
+    reason = Reason(wait.kind, "", wait.blockers, wait.start)
+    match wait.kind:
+        case "Quota" | "RunningRunsLimit" if wait.quota is not None:
+            reason.message = quota_words(wait.quota, min(option.count for option in job.options))
+        case "Window":
+            reason.message = _window_words(job, wait.window, windows)
+        case "Priority":
+            who = listed(wait.blockers, names)
+            reason.message = f"behind {who}" if who else "behind others of its queue"
+        case "DeadlineUnreachable":
+            reason.message = "no start that the cluster has for it would let it end before spec.deadline"
+        case _:
+            reason.message = shortage or f"needs {spec.nodes} nodes"
+    if wait.reservation is not None:
+        reason.assumption = ASSUMPTION if wait.reservation.known else UNKNOWN_ASSUMPTION
+    return reason
+
+
+def listed(uids: Sequence[str], names: Mapping[str, str]) -> str:
+    """A few of the runs by name, the others as a number."""
+    known = [name for uid in uids if (name := names.get(uid, ""))]
+    shown = known[:_NAMED]
+    more = len(uids) - len(shown)
+    if not shown:
+        return f"{more} run{'' if more == 1 else 's'} of other namespaces" if more else ""
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def quota_words(refusal: QuotaRefusal, count: int) -> str:
+    """What of which quota lacks."""
+    kind = f" {refusal.gpu_type}" if refusal.gpu_type not in ("", "Any") else ""
+    needs = f"the run needs {count}"
+    match refusal.bound:
+        case "Runs":
+            return f"queue {refusal.queue} lets at most {refusal.nominal} runs hold nodes"
+        case "NoQuota":
+            wanted = f"GPU type {refusal.gpu_type}" if refusal.gpu_type else "nodes of no named GPU type"
+            return f"queue {refusal.queue} has no quota for {wanted}; name one of its types in placement.gpuTypes"
+        case "Queue":
+            borrowed = (refusal.limit or 0) - refusal.nominal
+            beyond = f" and {borrowed} that it may borrow" if borrowed else ""
+            own = f"{refusal.nominal}{kind} nodes{beyond}"
+            return f"queue {refusal.queue} uses {refusal.used} of its {own}; {needs}"
+        case "Cohort":
+            left = max(0, refusal.pool_size - refusal.pooled)
+            return (
+                f"cohort {refusal.cohort} has {left} of {refusal.pool_size} shared{kind} nodes left, queue "
+                f"{refusal.queue} uses {refusal.used} with {refusal.nominal} of its own; {needs}"
+            )
+
+
+def names_of(uids: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
+    """The first few of the runs that may be named."""
+    return tuple([name for uid in uids if (name := names.get(uid, ""))][:_MOST_BLOCKERS])
+
+
+def told(entry: Entry, blocked_by: tuple[str, ...], now: float) -> QueueStatus:
+    """What status is to say of a run that waits. ``blocked_by``: who is in its way, by name."""
+    reason = entry.reason
+    if reason is None:
+        return QueueStatus()
+    return QueueStatus(
+        position=entry.position,
+        reason=reason.word,
+        message=reason.message[:LONGEST_MESSAGE],
+        blocked_by=blocked_by,
+        estimated_start=_whole(reason.start),
+        assumption=reason.assumption,
+        priority=entry.points.total,
+        factors=entry.points.shown(),
+        updated=float(int(now)),
+    )
+
+
+def urgency(
+    entry: Entry, reason: Reason, blocked_by: tuple[str, ...], settings: AdmissionSettings, now: float
+) -> float | None:
+    """When ``reason`` is to be told: 0 at once, a later time, or None: it says what status says."""
+    before = entry.status.queue
+    if before.reason != reason.word or before.updated is None:
+        return 0.0
+    moved = (
+        before.position != entry.position
+        or before.message != reason.message[:LONGEST_MESSAGE]
+        or before.blocked_by != blocked_by
+        or before.assumption != reason.assumption
+        or _has_moved(before.estimated_start, _whole(reason.start), now)
+    )
+    return before.updated + settings.told_every if moved else None
+
+
+def _whole(time: float | None) -> float | None:
+    return None if time is None else float(int(time))
+
+
+def _has_moved(before: float | None, after: float | None, now: float) -> bool:
+    if before is None or after is None:
+        return before is not after
+    return abs(after - before) > max(_MOVED_BY, 0.1 * (before - now))
+
+
+def _window_words(job: Job, owner: str, windows: Sequence[Claim]) -> str:
+    begins = min((claim.start for claim in windows if claim.owner == owner), default=0.0)
+    name = owner.removeprefix(OWNER)
+    return (
+        f"with a time limit of {format_duration(int(job.lengths(begins)[0]))} it would overrun the maintenance window "
+        f"{name}, which begins at {to_rfc3339(begins)}; a shorter timeLimit, or a minTimeLimit, may let it start now"
+    )
+
+
+def visible_names(entry: Entry, queue: TrainingQueueSpec, keys: Mapping[str, str]) -> Mapping[str, str]:
+    """What a run may hear of others, by UID: their namespace and name, or nothing."""
+    if queue.visibility == "Full":
+        return keys
+    own = f"{entry.run.namespace}/"
+    return _OwnNamespace(keys, own)
+
+
+class _OwnNamespace(dict[str, str]):
+    """Names of one namespace alone."""
+
+    def __init__(self, keys: Mapping[str, str], prefix: str) -> None:
+        super().__init__()
+        self._keys = keys
+        self._prefix = prefix
+
+    def __missing__(self, uid: str) -> str:
+        key = self._keys.get(uid, "")
+        return key if key.startswith(self._prefix) else ""
+
+    def get(self, uid: str, default: str = "") -> str:  # type: ignore[override]
+        """The name of a run of this namespace; of any other nothing."""
+        return self[uid] or default

@@ -1,0 +1,105 @@
+"""Nodes for gangs that have begun: in place of lost ones, as spares, and to grow by."""
+
+from collections.abc import Callable, Sequence
+
+from lockstep.core import assignment as slots
+from lockstep.core.admission.entry import Entry, Reason
+from lockstep.core.admission.floor import Floor
+from lockstep.core.admission.holds import mode_words, queue_spec
+from lockstep.core.admission.quota import QuotaBook
+from lockstep.core.placement import Placed, Unplaceable
+from lockstep.core.plan import Event
+from lockstep.core.tunables import Mode
+from lockstep.core.world_size import world_size
+
+_NODES_NAMED = 8
+
+
+def replace_lost_nodes(entry: Entry, floor: Floor) -> None:
+    """Fill vacant slots; whoever stays keeps its rank. The nodes are within the quota that the gang has."""
+    mode, disruption = floor.tunables.mode, floor.snapshot.leadership.disruption
+    if mode is Mode.REPORT_ONLY:
+        entry.reason = Reason("ReportOnly", mode_words(mode))
+        return
+    if disruption:
+        entry.reason = Reason("ClusterDisruption", f"no node is replaced: {disruption}")
+        return
+    vacant = slots.lacking(entry.status.assignment)
+    placed = floor.place(entry, len(vacant), urgent=True)
+    if isinstance(placed, Unplaceable):
+        entry.reason = Reason("Resources", placed.message)
+        # It gets what there is, so that nobody who came later does; but a rule that must hold for
+        # the whole gang is not tied down by a part of it.
+        wishes = entry.spec.placement
+        some = min(placed.fits, len(vacant) - 1)
+        if not some or wishes.nodes or any(rule.mode == "Required" for rule in wishes.topology):
+            return
+        placed = floor.place(entry, some, urgent=True)
+        if isinstance(placed, Unplaceable):
+            return
+    named = _fill(entry, floor, vacant, placed.nodes)
+    entry.events.append(Event("Normal", "NodesReplaced", "Place", f"lost nodes replaced: {named}"))
+    left = slots.lacking(entry.status.assignment)
+    placed = floor.place(entry, len(left), urgent=True) if left else placed
+    if isinstance(placed, Unplaceable):
+        entry.reason = Reason("Resources", placed.message)
+
+
+def find_spares(entry: Entry, floor: Floor, quota: Callable[[], QuotaBook]) -> None:
+    """Fill the slots of spares with what there is. A run that finds none does not wait for them."""
+    if floor.tunables.mode is Mode.REPORT_ONLY or floor.snapshot.leadership.disruption:
+        return
+    assignment = entry.status.assignment
+    if slots.lacking(assignment):
+        return  # its ranks come first
+    vacant = assignment.vacant[: max(0, entry.spec.spare_nodes - nodes_without_rank(entry))]
+    vacant = vacant[: _within_quota(entry, quota, len(vacant))]
+    placed = floor.place(entry, len(vacant)) if vacant else None
+    if isinstance(placed, Unplaceable) and (some := min(placed.fits, len(vacant) - 1)) > 0:
+        placed = floor.place(entry, some)
+    if placed is None or isinstance(placed, Unplaceable):
+        return
+    named = _fill(entry, floor, vacant, placed.nodes)
+    entry.events.append(Event("Normal", "SparesFound", "Place", f"spares: {named}"))
+
+
+def find_growth(entry: Entry, floor: Floor, quota: Callable[[], QuotaBook]) -> None:
+    """Give a gang that is to grow the nodes for its next size, when no run waits for nodes."""
+    assignment, spec = entry.status.assignment, entry.spec
+    most = queue_spec(floor.snapshot, spec.queue).limits.max_nodes_per_run
+    too_many = most is not None and spec.nodes + spec.spare_nodes > most
+    if floor.tunables.mode is not Mode.ACTIVE or floor.snapshot.leadership.disruption:
+        return
+    if too_many or not assignment.vacant or slots.lacking(assignment):
+        return
+    at_hand = slots.world(assignment) + nodes_without_rank(entry)
+    placed = floor.place(entry, len(assignment.vacant))
+    fits = len(assignment.vacant) if isinstance(placed, Placed) else min(placed.fits, len(assignment.vacant))
+    size = world_size(spec, at_hand + _within_quota(entry, quota, fits))
+    if size <= max(slots.world(assignment), at_hand):
+        return  # fewer than the next size would only lie idle
+    placed = floor.place(entry, size - at_hand)
+    if isinstance(placed, Placed):
+        named = _fill(entry, floor, assignment.vacant, placed.nodes)
+        entry.events.append(Event("Normal", "NodesToGrow", "Place", f"the gang is to grow to {size}: {named}"))
+
+
+def nodes_without_rank(entry: Entry) -> int:
+    """Nodes of spares, and those that the gang is about to grow by."""
+    assignment = entry.status.assignment
+    return sum(1 for slot, rank in enumerate(slots.slot_ranks(assignment)) if rank < 0 and assignment.nodes[slot])
+
+
+def _within_quota(entry: Entry, quota: Callable[[], QuotaBook], count: int) -> int:
+    """How many of ``count`` further nodes the quotas have room for."""
+    return count and quota().room(entry.spec.queue, entry.status.resolved.gpu_type, count)
+
+
+def _fill(entry: Entry, floor: Floor, vacant: Sequence[int], nodes: Sequence[str]) -> str:
+    """Put the new ones of ``nodes`` into ``vacant`` slots; in words, which went where."""
+    found = floor.by_slot(entry.status.assignment, vacant, nodes)
+    assignment = slots.filled(entry.status.assignment, found)
+    entry.status = entry.status.model_copy(update={"assignment": assignment})
+    floor.book(entry, found.values())
+    named = [f"slot {slot} on {node}" for slot, node in sorted(found.items())]
+    return ", ".join(named[:_NODES_NAMED]) + (" and more" if len(named) > _NODES_NAMED else "")

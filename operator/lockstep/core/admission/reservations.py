@@ -1,0 +1,244 @@
+"""Nodes that are kept for a run while others make room for it, from pass to pass.
+
+Each step is in status before the next one rests on it: the reservation first; then, in a later pass that has seen it,
+a notice to every victim, which ``decide`` answers with a save and a stop; and the start, which ends the reservation.
+A reservation that cannot be kept lapses, and a notice that nobody needs is withdrawn while the stop has not begun.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from math import inf
+
+from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
+from lockstep.core.admission.entry import Entry, Reason, holds_nodes
+from lockstep.core.admission.floor import Floor
+from lockstep.core.admission.holds import queue_spec
+from lockstep.core.admission.jobs import Claim, Running
+from lockstep.core.admission.outlook import Outlook, Reservation
+from lockstep.core.admission.quota import QuotaBook, QuotaRules
+from lockstep.core.admission.reasons import ASSUMPTION, listed, visible_names
+from lockstep.core.admission.victims import is_leaving, newest_step, notice_seconds
+from lockstep.core.plan import Event
+from lockstep.core.reservation import is_unread, spilled
+
+PREEMPTING = "Preempting"
+"""Why a run waits for which others are stopped."""
+
+
+class Reservations:
+    """Those in status that stand. What is decided is written into the entries."""
+
+    def __init__(self, entries: Sequence[Entry], waiting: Iterable[Entry], floor: Floor) -> None:
+        """Those that cannot stand lapse here."""
+        self._floor = floor
+        self._all = entries
+        self._standing: dict[str, int] = {}
+        self._kept: dict[str, Reservation] = {}
+        with_one = [entry for entry in entries if entry.status.reservation is not None]
+        if not with_one:
+            return
+        waits = {entry.run.uid for entry in waiting}
+        for entry in sorted(with_one, key=_since):
+            reservation = entry.status.reservation
+            assert reservation is not None
+            if is_unread(reservation):
+                continue
+            nodes = floor.index.mask(reservation.nodes)
+            why = self._flaw(entry, reservation, nodes) if entry.run.uid in waits else _no_longer_waits(entry)
+            if why:
+                self._lapse(entry, why)
+            else:
+                self._standing[entry.run.uid] = nodes
+
+    @cached_property
+    def _entries(self) -> Mapping[str, Entry]:
+        return {entry.run.uid: entry for entry in self._all}
+
+    @property
+    def nodes(self) -> int:
+        """All that are kept for somebody."""
+        kept = 0
+        for nodes in self._standing.values():
+            kept |= nodes
+        return kept
+
+    def claims(self) -> tuple[Claim, ...]:
+        """What is kept, for the engine."""
+        return tuple(Claim(self._floor.now, inf, nodes, uid) for uid, nodes in self._standing.items())
+
+    def expected(self, running: Sequence[Running]) -> Sequence[Running]:
+        """``running`` with those in the way gone by the deadline, be they told already or not."""
+        if not self._standing:
+            return running
+        gone = {victim: self._expires(self._of(uid)) for uid in self._standing for victim in self._of(uid).victims}
+        return [
+            replace(run, ends=min(run.ends, gone[run.uid]), limited=True) if run.uid in gone else run for run in running
+        ]
+
+    def review(self, outlook: Outlook) -> None:
+        """Whoever has started is done; what can no longer hold its run lapses."""
+        started = {start.uid for start in outlook.starts} if self._standing else set()
+        for uid, nodes in list(self._standing.items()):
+            wait = outlook.waits.get(uid)
+            if uid in started:
+                del self._standing[uid]
+            elif wait is not None and wait.reservation is not None and wait.reservation.nodes == nodes:
+                self._kept[uid] = wait.reservation
+            elif wait is not None:
+                del self._standing[uid]
+                self._lapse(self._entries[uid], "its nodes can no longer hold it")
+
+    def victims(self, *, but: str = "") -> frozenset[str]:
+        """UIDs of all who make room, for whoever it is except ``but``."""
+        return frozenset(victim for uid in self._standing if uid != but for victim in self._of(uid).victims)
+
+    def queues(self) -> set[str]:
+        """Queues that have one. There is one for each at most."""
+        return {self._entries[uid].spec.queue for uid in self._standing}
+
+    def holders(self, *, but: str = "") -> list[Running]:
+        """Whoever a reservation is kept for, as if it ran already."""
+        return [
+            Running(uid, self._entries[uid].spec.queue, kept.option.gpu_type, kept.nodes, kept.option.count, inf)
+            for uid, kept in self._kept.items()
+            if uid != but
+        ]
+
+    @property
+    def wake_at(self) -> float | None:
+        """When the first of them is to be looked at again at the latest."""
+        return min((self._expires(self._of(uid)) + 1.0 for uid in self._standing), default=None)
+
+    def make(self, entry: Entry, reservation: ReservationStatus) -> None:
+        """Write a new one; it takes effect when it has been seen in status."""
+        run = entry.run
+        reservation, spill = spilled(reservation, run.namespace, run.name, run.uid)
+        entry.status = entry.status.model_copy(update={"reservation": reservation})
+        entry.config_maps += (spill,) if spill is not None else ()
+        keys = {uid: other.run.key for uid, other in self._entries.items()}
+        names = visible_names(entry, queue_spec(self._floor.snapshot, entry.spec.queue), keys)
+        count = len(reservation.nodes)
+        words = f"{count} node{'' if count == 1 else 's'} kept for it; {listed(reservation.victims, names)} make room"
+        entry.events.append(Event("Normal", "NodesReserved", "Preempt", words))
+
+    def tell(self, running: Sequence[Running], rules: QuotaRules) -> None:
+        """Give notice to the victims that are still in the way. The reservations have been seen in status."""
+        if self._floor.snapshot.leadership.disruption:
+            return
+        for uid, kept in self._kept.items():
+            for victim in self._in_the_way(uid, kept, running, rules):
+                entry = self._entries.get(victim)
+                if entry is not None and entry.status.preemption is None and entry.status.stop is None:
+                    self._give_notice(entry, self._entries[uid])
+
+    def withdraw(self) -> None:
+        """Take back the notices of those who make room for nobody any more, unless their stop has begun."""
+        for entry in [entry for entry in self._all if entry.status.preemption is not None]:
+            notice = entry.status.preemption
+            if notice is None or entry.status.stop is not None or notice.by in self._floor.snapshot.in_flight:
+                continue
+            by = self._entries.get(notice.by)
+            reservation = by.status.reservation if by is not None else None
+            if is_unread(reservation) or (reservation is not None and entry.run.uid in reservation.victims):
+                continue
+            entry.status = entry.status.model_copy(update={"preemption": None})
+            if holds_nodes(entry.run):
+                words = f"it need not make room for {notice.name or 'another run'} any more"
+                entry.events.append(Event("Normal", "PreemptionWithdrawn", "Preempt", words))
+
+    def reason(self, uid: str, names: Mapping[str, str]) -> Reason | None:
+        """What is told to a run that others make room for; None: nobody does."""
+        kept = self._kept.get(uid)
+        if kept is None:
+            return None
+        victims = tuple(victim for victim in self._of(uid).victims if self._is_there(victim, uid))
+        count = kept.nodes.bit_count()
+        words = f"{count} node{'' if count == 1 else 's'} {'is' if count == 1 else 'are'} kept for it"
+        words += f", for which {listed(victims, names)} make room" if victims else ", of which some are being cleared"
+        start = kept.start if kept.known else None
+        return Reason(PREEMPTING, words, victims, start, ASSUMPTION if kept.known else "")
+
+    def _flaw(self, entry: Entry, reservation: ReservationStatus, nodes: int) -> str:
+        """Why the reservation of a run that waits cannot stand; empty: it can."""
+        floor = self._floor
+        if not reservation.nodes:
+            return "its record was lost"
+        if nodes.bit_count() < len(reservation.nodes):
+            return "a node of it is no longer there"
+        if nodes & self.nodes:
+            return "an earlier one has some of its nodes"
+        if floor.now > self._expires(reservation):
+            return "its nodes did not come free in time"
+        of_it = frozenset(reservation.nodes)
+        for other in self._entries.values():
+            if other.run.uid in reservation.victims or not holds_nodes(other.run) or is_leaving(other.run):
+                continue
+            if not of_it.isdisjoint(other.status.assignment.nodes):
+                return "a node of it went to a gang that had lost one"
+        return ""
+
+    def _expires(self, reservation: ReservationStatus) -> float:
+        """A new leader gives it all of its time again: nobody may have acted in between."""
+        span = reservation.deadline - reservation.time
+        return max(reservation.deadline, self._floor.snapshot.leadership.since + span)
+
+    def _lapse(self, entry: Entry, why: str) -> None:
+        entry.status = entry.status.model_copy(update={"reservation": None})
+        if not entry.run.deleting:
+            entry.events.append(Event("Normal", "ReservationLapsed", "Preempt", f"no nodes are kept any more: {why}"))
+
+    def _of(self, uid: str) -> ReservationStatus:
+        reservation = self._entries[uid].status.reservation
+        assert reservation is not None
+        return reservation
+
+    def _in_the_way(self, uid: str, kept: Reservation, running: Sequence[Running], rules: QuotaRules) -> Iterable[str]:
+        """Victims whose nodes are needed, and as many others as the quotas still lack."""
+        victims = self._of(uid).victims
+        there = [victim for victim in victims if self._is_there(victim, uid)]
+        held = {run.uid: run.nodes for run in running}
+        going = [victim for victim in there if held.get(victim, 0) & kept.nodes]
+        gone = {*going, *self.victims(but=uid)}
+        queue, option = self._entries[uid].spec.queue, kept.option
+        for victim in there:
+            usage = [*(run for run in running if run.uid not in gone), *self.holders(but=uid)]
+            if QuotaBook(rules, self._floor.now, usage).refusal(queue, option.gpu_type, option.count) is None:
+                break
+            if victim not in gone:
+                going.append(victim)
+                gone.add(victim)
+        return going
+
+    def _is_there(self, victim: str, uid: str) -> bool:
+        """It holds nodes still, and not anew: one that has made room may be back elsewhere."""
+        entry = self._entries.get(victim)
+        if entry is None or not holds_nodes(entry.run):
+            return False
+        admitted = entry.run.status.last_admitted
+        return admitted is None or admitted <= self._of(uid).time
+
+    def _give_notice(self, victim: Entry, holder: Entry) -> None:
+        floor, now = self._floor, float(int(self._floor.now))
+        queue = queue_spec(floor.snapshot, victim.spec.queue)
+        name = visible_names(victim, queue, {holder.run.uid: holder.run.key}).get(holder.run.uid, "")
+        deadline = now + notice_seconds(victim.spec, floor.tunables.deadlines.stop)
+        notice = PreemptionStatus(
+            by=holder.run.uid,
+            name=name,
+            notice_time=now,
+            deadline=deadline,
+            saved_at_least=newest_step(victim.status),
+        )
+        victim.status = victim.status.model_copy(update={"preemption": notice})
+        words = f"it makes room for {name or 'another run'}: it saves, gives its nodes back and queues again"
+        victim.events.append(Event("Normal", "PreemptionNotice", "Preempt", words))
+
+
+def _since(entry: Entry) -> tuple[float, str]:
+    reservation = entry.status.reservation
+    return reservation.time if reservation is not None else 0.0, entry.run.uid
+
+
+def _no_longer_waits(entry: Entry) -> str:
+    return f"it is held back ({entry.reason.word})" if entry.reason is not None else "it does not wait any more"

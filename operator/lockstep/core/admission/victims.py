@@ -1,0 +1,98 @@
+"""Runs in the words of preemption: who could be sent away at what cost, and who goes anyway."""
+
+import sys
+from collections.abc import Iterable, Mapping
+
+from lockstep.api import names
+from lockstep.api.durations import parse_duration
+from lockstep.api.queue import TrainingQueueSpec
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.admission.candidates import ENDING
+from lockstep.core.admission.jobs import Running
+from lockstep.core.admission.preemption import Victim
+from lockstep.core.conditions import is_true
+from lockstep.core.snapshot import PodView, RunView
+
+RESTART = 300.0
+"""Seconds that a start is taken to cost until the run's own was measured."""
+
+
+def victim_of(
+    run: RunView, held: Running, queue: TrainingQueueSpec, classes: Mapping[str, int], now: float
+) -> Victim | None:
+    """The run that holds ``held``, as somebody who could be sent away; None: it would not go."""
+    if run.spec is None or not _would_go(run):
+        return None
+    status = run.status
+    since = status.last_admitted if status.last_admitted is not None else run.created_at
+    restart = status.progress.longest_init or RESTART
+    value = class_value(run.spec, classes)
+    return Victim(
+        uid=run.uid,
+        queue=run.spec.queue,
+        gpu_type=held.gpu_type,
+        nodes=held.nodes,
+        count=held.count,
+        class_value=sys.maxsize if value is None else value,  # of a class that nobody knows it is not lower
+        lost=held.count * (_unsaved(status, now) + restart),
+        protected_until=since + parse_duration(queue.preemption.min_runtime),
+    )
+
+
+def class_value(spec: TrainingRunSpec, classes: Mapping[str, int]) -> int | None:
+    """The value of its PriorityClass, a negative one being 0 as in the order; None: there is no such class."""
+    if spec.priority_class_name is None:
+        return 0
+    value = classes.get(spec.priority_class_name)
+    return None if value is None else max(0, value)
+
+
+def notice_seconds(spec: TrainingRunSpec, stop_deadline: float) -> float:
+    """How long after the notice its nodes may still be held: for the save, and for the end of its ranks."""
+    grace = parse_duration(spec.checkpoint.grace_period) if spec.checkpoint is not None else 0
+    return grace + stop_deadline
+
+
+def newest_step(status: TrainingRunStatus) -> int | None:
+    """Step of the newest valid checkpoint."""
+    return max((saved.step for saved in status.checkpoint.latest), default=None)
+
+
+def is_leaving(run: RunView) -> bool:
+    """It is to give its nodes back, whether or not it does so in time."""
+    asked = run.spec is not None and (run.spec.cancel or run.spec.suspend)
+    return asked or run.deleting or run.status.stop is not None
+
+
+def goes_anyway(run: RunView, pods: Iterable[PodView], now: float) -> bool:
+    """It gives its nodes back soon, whoever waits for them. One that is long overdue is not counted on."""
+    if run.deleting:
+        return all(pod.is_terminal or is_ending_in_time(pod, now) for pod in pods)
+    if run.status.stop is not None:
+        return now < run.status.stop.deadline + ENDING
+    return is_leaving(run) and not _is_paused(run)
+
+
+def is_ending_in_time(pod: PodView, now: float) -> bool:
+    """The pod is being deleted, and its grace is not long over."""
+    return pod.deleting and now < pod.killed_at + ENDING
+
+
+def _would_go(run: RunView) -> bool:
+    """A notice would make it stop: it does not stop already, and decisions about it are made."""
+    told = run.status.preemption is not None
+    return not (is_leaving(run) or told or _is_paused(run) or is_true(run.status, "StateRegression"))
+
+
+def _is_paused(run: RunView) -> bool:
+    return run.annotations.get(names.ANNOTATION_PAUSED) == "true"
+
+
+def _unsaved(status: TrainingRunStatus, now: float) -> float:
+    """Seconds of work since the newest valid checkpoint, or since the attempt began; 0 where none has begun."""
+    begun = next((a.started_at for a in status.attempts if a.number == status.attempt), None)
+    if begun is None:
+        return 0.0
+    saved = [saved.time for saved in status.checkpoint.latest if saved.time is not None]
+    return max(0.0, now - max([begun, *saved]))
