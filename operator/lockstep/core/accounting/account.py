@@ -1,0 +1,320 @@
+"""Keeps the account of a run: what a pass of ``decide`` saw, as facts, into status.goodput.
+
+Level-triggered like everything else: facts are what status and reports say beyond what the book has, so that
+a pass that is lost or done twice changes nothing. The book is written together with the change it tells of.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import median
+
+from lockstep.api.goodput_status import BucketsStatus, GoodputStatus
+from lockstep.api.recovery_status import AttemptStatus
+from lockstep.core.accounting.book import Book, new_book, read, write
+from lockstep.core.accounting.goodput import (
+    Ended,
+    Entered,
+    Fact,
+    Failed,
+    Saved,
+    Stage,
+    Started,
+    Stepped,
+    after,
+    buckets,
+    ettr,
+    runtime_goodput,
+    whole_seconds,
+)
+from lockstep.core.accounting.measures import reports_of, usual_step_seconds, with_measurements
+from lockstep.core.accounting.usage import (
+    MOST_SHARE,
+    BudgetUse,
+    Usage,
+    budget_use,
+    model_flops_utilisation,
+    seconds_until,
+    step_efficiency,
+)
+from lockstep.core.conditions import is_true
+from lockstep.core.draft import Draft
+from lockstep.core.inventory import committed_step
+from lockstep.core.lifecycle import Phase
+
+_RUNS = (Stage.INIT, Stage.LOADING, Stage.STEPS)
+
+
+def keep_account(draft: Draft) -> None:
+    """Bring status.goodput up to date, at every change of what the time goes to, else with the progress writes."""
+    if draft.run.deleting:
+        return
+    known = _book(draft)
+    if known.account.stage is Stage.ENDED:
+        return
+    held = _gpus_held(draft)
+    usage = known.usage.holding(held, draft.status.resolved.gpu_type, draft.stamp)
+    counted = _watch_budget(draft, replace(known, usage=usage))
+    if counted.warned is known.warned and _is_as_it_was(draft, known, usage):
+        return
+    book = counted
+    for fact in _facts(draft, known):
+        book = replace(book, account=after(book.account, fact))
+        if isinstance(fact, Saved):
+            book = replace(book, saved_step=fact.step)
+    book = with_measurements(draft, book)
+    attempt = _attempt_counted(draft, known)
+    if attempt != book.attempt:
+        book = replace(book, attempt=attempt, saved_step=0, measured_step=0)
+    step_ms = round(1000 * usual_step_seconds(draft))
+    if step_ms and (not book.best_step_ms or step_ms < book.best_step_ms):
+        book = replace(book, best_step_ms=step_ms)
+    if _worth_writing(draft, known, book):
+        draft.update(goodput=_published(draft, book))
+
+
+def book_of(draft: Draft) -> Book:
+    """The book as status has it, with GPU time counted up to now."""
+    book = _book(draft)
+    return replace(book, usage=book.usage.until(draft.now))
+
+
+def over_budget(draft: Draft) -> bool:
+    """The run has used its GPU-hours and is to be stopped for that."""
+    budget = draft.spec.budget
+    if budget is None or budget.action != "Stop":
+        return False
+    return budget_use(book_of(draft).usage.gpu_hours, budget.gpu_hours) is BudgetUse.ALL
+
+
+def _book(draft: Draft) -> Book:
+    text = draft.status.goodput.state
+    book = read(text) if text else None
+    if book is not None:
+        return book
+    created = float(int(draft.run.created_at))
+    fresh = new_book(created)
+    if draft.status.attempt <= 1 and draft.status.start is None and not draft.status.attempts:
+        return fresh  # nothing is written while a run only waits
+    # The run has a past that nobody wrote down: what its history does not tell is nobody's.
+    return replace(fresh, account=after(fresh.account, Entered(created, Stage.OTHER)))
+
+
+def _facts(draft: Draft, book: Book) -> Iterator[Fact]:
+    status, phase = draft.status, draft.phase
+    stage = book.account.stage
+    counted = book.attempt
+    if stage in _RUNS:
+        yield from _steps(draft, counted, stage)
+        yield from _saves(draft, book)
+    for entry in status.attempts:
+        if entry.number > counted and entry.started_at is not None:
+            if stage in (Stage.QUEUE, Stage.SUSPENDED, Stage.OTHER) and status.last_admitted is not None:
+                yield Entered(min(status.last_admitted, entry.started_at), Stage.PROVISION)
+            yield Started(entry.started_at, entry.resume_step or 0, entry.resume_step is not None)
+            counted, stage = entry.number, Stage.INIT
+        if entry.number == counted and entry.ended_at is not None and stage in _RUNS:
+            yield _end_of(entry)
+            stage = Stage.RESTART if entry.rank is not None else Stage.OTHER
+    start = status.start
+    if phase is Phase.RUNNING and start is not None and start.attempt > counted:  # its entry was lost
+        yield Started(draft.stamp, start.resume.step if start.resume else 0, start.resume is not None)
+    following = _stage_of(phase, stage)
+    if phase is Phase.FINISHED and stage is not Stage.ENDED:
+        yield Ended(draft.stamp, _kept_step(draft))
+    elif following is not None and following is not stage:
+        at = status.last_admitted if following is Stage.PROVISION and status.last_admitted else draft.stamp
+        yield Entered(min(at, draft.stamp), following)
+
+
+def _steps(draft: Draft, attempt: int, stage: Stage) -> Iterator[Fact]:
+    reached = [
+        (report.progress, report.timing.step)
+        for report in reports_of(draft, attempt)
+        if report.progress is not None and report.progress.at
+    ]
+    if not reached:
+        return
+    newest, each = max(reached, key=lambda found: (found[0].step, -found[0].at))
+    at = min(newest.at, draft.stamp)
+    if stage is not Stage.STEPS:
+        entry = draft.attempt_entry(attempt)
+        begun_after = (entry.resume_step or 0) if entry is not None else newest.step
+        if newest.step <= begun_after:
+            return
+        # The first steps went by before they were heard of: they began as long ago as steps take.
+        yield Stepped(at - (newest.step - begun_after) * each, begun_after)
+    yield Stepped(at, newest.step)
+
+
+def _end_of(entry: AttemptStatus) -> Fact:
+    assert entry.ended_at is not None
+    if entry.rank is not None:  # an end that a rank caused is a failure
+        return Failed(entry.ended_at, seen=max(entry.ended_at, entry.seen_at or entry.ended_at))
+    return Entered(entry.ended_at, Stage.RESTART if entry.action == "RestartInPlace" else Stage.OTHER)
+
+
+def _stage_of(phase: Phase, stage: Stage) -> Stage | None:
+    """What a phase alone says; None: nothing beyond what is known."""
+    match phase:
+        case Phase.PENDING:
+            return Stage.QUEUE
+        case Phase.SUSPENDED:
+            return Stage.SUSPENDED
+        case Phase.LAUNCHING:
+            return Stage.PROVISION
+        case Phase.RECOVERING:
+            return Stage.RESTART
+        case Phase.STOPPING:
+            return None if stage in _RUNS else Stage.OTHER
+        case _:
+            return None
+
+
+def _kept_step(draft: Draft) -> int | None:
+    """The last step of a finished run that is worth something; None: all of them."""
+    if is_true(draft.status, "Succeeded"):
+        return None
+    return committed_step(draft.snapshot, draft.status)
+
+
+def _attempt_counted(draft: Draft, book: Book) -> int:
+    started = [entry.number for entry in draft.status.attempts if entry.started_at is not None]
+    running = draft.status.start.attempt if draft.status.start is not None and draft.phase is Phase.RUNNING else 0
+    return max([book.attempt, running, *started])
+
+
+def _saves(draft: Draft, book: Book) -> Iterator[Saved]:
+    """Saves that were heard of since: each kept training waiting as long as the last one did."""
+    reports = reports_of(draft, book.attempt)
+    blocked = [report.timing.save_block for report in reports if report.timing.save_block > 0.0]
+    if not blocked:
+        return
+    saved = {
+        row.step: row.committed_at
+        for report in reports
+        for row in report.inventory
+        if row.attempt == book.attempt and row.run_uid == draft.run.uid and row.step > book.saved_step
+    }
+    for step in sorted(saved):
+        yield Saved(min(saved[step] or draft.stamp, draft.stamp), step, median(blocked))
+
+
+def _gpus_held(draft: Draft) -> int:
+    if draft.phase in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
+        return 0
+    return draft.status.resolved.gpus_per_node * sum(1 for node in draft.status.assignment.nodes if node)
+
+
+def _watch_budget(draft: Draft, book: Book) -> Book:
+    budget = draft.run.spec.budget if draft.run.spec is not None else None
+    if budget is None or book.account.stage is Stage.ENDED:
+        return book
+    for share in (MOST_SHARE, 1.0):
+        due = seconds_until(book.usage, share * budget.gpu_hours)
+        if due is not None:
+            draft.wake(draft.stamp + due + 1.0)
+            break
+    use = budget_use(book.usage.gpu_hours, budget.gpu_hours)
+    if use is book.warned:
+        return book
+    if use is not BudgetUse.WITHIN:
+        words = "all" if use is BudgetUse.ALL else f"{MOST_SHARE:.0%}"
+        then = "; the run is stopped" if use is BudgetUse.ALL and budget.action == "Stop" else ""
+        draft.event(
+            "GpuHoursUsed",
+            f"{words} of the {budget.gpu_hours} GPU-hours of spec.budget are used{then}",
+            action="Account",
+            warning=True,
+        )
+    return replace(book, warned=use)
+
+
+def _is_as_it_was(draft: Draft, book: Book, usage: Usage) -> bool:
+    """Nothing can be worth a write. Said cheaply: most passes, over hundreds of reports, are of this kind."""
+    stage = book.account.stage
+    if (book.usage.gpus, book.usage.gpu_type) != (usage.gpus, usage.gpu_type) or _is_due(draft):
+        return False
+    if stage in _RUNS:
+        entry = draft.attempt_entry(book.attempt)
+        going_on = entry is not None and entry.ended_at is None and draft.phase is Phase.RUNNING
+        return going_on and stage is Stage.STEPS and draft.status.attempt == book.attempt
+    return draft.phase is not Phase.RUNNING and _stage_of(draft.phase, stage) is stage
+
+
+def _worth_writing(draft: Draft, known: Book, book: Book) -> bool:
+    before, now = known.account, book.account
+    if (before.stage, before.failures, known.attempt, known.warned) != (
+        now.stage,
+        now.failures,
+        book.attempt,
+        book.warned,
+    ):
+        return True
+    return (known.usage.gpus, known.usage.gpu_type) != (book.usage.gpus, book.usage.gpu_type) or _is_due(draft)
+
+
+def _is_due(draft: Draft) -> bool:
+    """Along with the step, which is written no more often than is good for the API server.
+
+    Without steps, much more seldom, and not first of all by a new leader: the workers wait for its word.
+    """
+    if draft.phase is not Phase.RUNNING:
+        return False
+    interval = draft.tunables.progress_write_interval
+    if draft.status.progress != draft.run.status.progress:
+        return True
+    settled = draft.now - draft.snapshot.leadership.since >= interval
+    return settled and draft.stamp - (draft.status.goodput.time or 0.0) >= 10 * interval
+
+
+def _published(draft: Draft, book: Book) -> GoodputStatus:
+    account = book.account
+    now = float(math.ceil(account.since / 1000))  # not before it, should this leader's clock be behind
+    if account.stage is not Stage.ENDED:
+        now = max(now, draft.stamp)
+    parts = buckets(account, now)
+    recoveries = sorted(account.recoveries)
+    rates = draft.tunables.rates
+    energy, cost = book.usage.energy_kwh(rates), book.usage.cost(rates)
+    tokens, mfu = _throughput(draft, book)
+    efficiency = step_efficiency(account.steps, book.best_step_ms / 1000.0, account.marks[-1].productive / 1000.0)
+    return GoodputStatus(
+        buckets=BucketsStatus(**{bucket.value: amount for bucket, amount in whole_seconds(parts).items()}),
+        state=write(book),
+        time=now,
+        ettr=f"{ettr(parts):.3f}",
+        goodput=f"{runtime_goodput(parts):.3f}",
+        gpu_hours=f"{book.usage.gpu_hours:.2f}",
+        tokens_per_second="" if tokens is None else f"{tokens:.0f}",
+        step_efficiency="" if efficiency is None else f"{efficiency:.3f}",
+        mfu="" if mfu is None else f"{mfu:.3f}",
+        energy_kwh="" if energy is None else f"{energy:.1f}",
+        cost="" if cost is None else f"{cost:.2f}",
+        mttr_p50=_quantile(recoveries, 0.5),
+        mttr_p95=_quantile(recoveries, 0.95),
+        failures=account.failures,
+        steps_lost=account.steps_lost,
+        recoveries=account.recoveries,
+    )
+
+
+def _throughput(draft: Draft, book: Book) -> tuple[float | None, float | None]:
+    """Tokens a second and MFU over the steps between the last two marks."""
+    progress = draft.run.spec.progress if draft.run.spec is not None else None
+    marks = book.account.marks
+    if progress is None or progress.tokens_per_step is None or len(marks) < 2 or book.account.stage is not Stage.STEPS:
+        return None, None
+    took = (marks[-1].productive - marks[-2].productive) / 1000.0
+    if took <= 0.0:
+        return None, None
+    tokens = (marks[-1].step - marks[-2].step) * progress.tokens_per_step / took
+    rates = draft.tunables.rates.get(book.usage.gpu_type)
+    if progress.flops_per_token is None or rates is None:
+        return tokens, None
+    return tokens, model_flops_utilisation(tokens, progress.flops_per_token, book.usage.gpus, rates.peak_flops)
+
+
+def _quantile(ordered: list[int], share: float) -> int:
+    """Nearest rank: the least of the values that ``share`` of them do not exceed."""
+    return ordered[math.ceil(share * len(ordered)) - 1] if ordered else 0
