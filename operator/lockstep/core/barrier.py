@@ -1,26 +1,38 @@
 """The barrier: no rank runs user code before every rank is there, and all start from the same record."""
 
-from lockstep.api.run_status import Candidate, RejectedCandidate, StartRecord
+from lockstep.api.checkpoint_status import Candidate, RejectedCandidate
+from lockstep.api.durations import parse_duration
+from lockstep.api.run_status import StartRecord
 from lockstep.core import assignment as slots
-from lockstep.core.checkpoints import SHARED, merge_checks
+from lockstep.core.cadence_orders import cadence_order
+from lockstep.core.checkpoints import SHARED
 from lockstep.core.draft import Draft
 from lockstep.core.evidence import Loss, LossKind
-from lockstep.core.inventory import candidates, rank_view
+from lockstep.core.fencing import hold_for_writers, keep_fence
 from lockstep.core.launching import SlotStage, Stage
 from lockstep.core.plan import DesiredPhase, Directive
-from lockstep.core.recovery import replace_before_start
-from lockstep.core.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume
+from lockstep.core.pointing import pointers_are_right
+from lockstep.core.preflight import passes_preflight
+from lockstep.core.quarantine import Save
+from lockstep.core.recovery import look_again, tell_steps_lost
+from lockstep.core.replacement import replace_before_start
+from lockstep.core.resume import Rejection, ResumeDecision, ResumeKind
+from lockstep.core.resume_point import choose, expected_resume
 from lockstep.core.snapshot import Verdict
 from lockstep.core.start import to_record
 from lockstep.core.stopping import begin_stop
 
 
 def gather(draft: Draft, reached: list[SlotStage]) -> None:
-    """With everybody at the barrier, choose what to resume from and write START; before, do nothing."""
+    """With everybody at the barrier, choose what to resume from and write START; before, have it read."""
+    draft.verify = expected_resume(draft)
+    keep_fence(draft)
     if any(at.stage is not Stage.READY for at in reached):
         return
     if any(not _is_present(draft, at.slot) for at in reached):
         draft.wake(draft.now + 1.0)
+        return
+    if look_again(draft):
         return
     not_before = draft.status.recovery.not_before
     if not_before is not None and draft.now < not_before:
@@ -29,23 +41,25 @@ def gather(draft: Draft, reached: list[SlotStage]) -> None:
         return
     if _avoid_attempts_used_before(draft):
         return
-    decision = _choose_resume(draft)
-    rejected = tuple(
-        RejectedCandidate(tier=r.candidate.tier, step=r.candidate.step, path=r.candidate.path, reason=r.reason[:512])
-        for r in decision.rejected
-    )
-    if decision.kind in (ResumeKind.WAIT, ResumeKind.VERIFY):
-        draft.verify = decision.verify
+    if not passes_preflight(draft):
+        return
+    decision = choose(draft)
+    draft.verify = decision.verify
+    rejected = tuple(map(_as_rejected, decision.rejected))
+    if decision.kind in (ResumeKind.WAIT, ResumeKind.VERIFY, ResumeKind.RESTORE):
         draft.barrier_waits = decision.message
         if decision.wait_until is not None:
             draft.wake(decision.wait_until)
     elif decision.kind is ResumeKind.BLOCKED and (blind := _nodes_without_the_tier(draft)):
         replace_before_start(draft, blind)
     elif decision.kind is ResumeKind.BLOCKED:
-        draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"rejected": rejected}))
+        words = {"rejected": rejected, "choice": decision.message[:512]}
+        draft.update(checkpoint=draft.status.checkpoint.model_copy(update=words))
         _tell_of_rejected(draft, rejected)
         begin_stop(draft, decision.reason, decision.message)
-    else:
+    elif held := hold_for_writers(draft):
+        draft.barrier_waits = held
+    elif pointers_are_right(draft, decision.choice):
         _write_start(draft, decision, rejected)
 
 
@@ -53,13 +67,23 @@ def release(draft: Draft) -> Directive | None:
     """RUN with the START record of status, once the addresses of all its members are known."""
     start = draft.status.start
     assert start is not None
-    by_rank = [""] * len(draft.status.assignment.nodes)
-    for slot in draft.slot_range():
+    by_rank = []
+    for slot in draft.ranked_slots():
         report = draft.report(slot)
         if report is None or not report.address:
             return None  # workers that are not answered go on with what they do
-        by_rank[draft.rank(slot)] = report.address
-    return draft.directed(DesiredPhase.RUN, start=to_record(start), nodelist=tuple(by_rank))
+        by_rank.append(report.address)
+    spec = draft.run.spec  # may have become unreadable while the gang trains
+    spread = spec.preflight.start_jitter if spec is not None else None
+    rules = spec.recovery.rules if spec is not None else ()
+    return draft.directed(
+        DesiredPhase.RUN,
+        start=to_record(start),
+        nodelist=tuple(by_rank),
+        cadence=cadence_order(draft),
+        jitter=parse_duration(spread) if spread is not None else 0.0,
+        watch=tuple((rule.name, rule.log_pattern) for rule in rules if rule.log_pattern is not None),
+    )
 
 
 def _is_present(draft: Draft, slot: int) -> bool:
@@ -101,7 +125,7 @@ def _avoid_attempts_used_before(draft: Draft) -> bool:
 def _nodes_without_the_tier(draft: Draft) -> list[Loss]:
     """Nodes that cannot look into a shared tier that others see: theirs is the fault, not the checkpoints'."""
     blind = []
-    for slot in draft.slot_range():
+    for slot in draft.ranked_slots():
         report = draft.report(slot)
         rows = report.inventory if report is not None else ()
         unseen = next((r for r in rows if r.tier == SHARED and not r.step and r.verdict is Verdict.UNKNOWN), None)
@@ -109,27 +133,7 @@ def _nodes_without_the_tier(draft: Draft) -> list[Loss]:
             node = draft.status.assignment.nodes[slot]
             words = f"{node} cannot look into the shared tier: {unseen.reason}"
             blind.append(Loss(slot, node, LossKind.POD, "NodeCheckFailed", words, draft.now))
-    return blind if len(blind) < len(draft.slot_range()) else []
-
-
-def _choose_resume(draft: Draft) -> ResumeDecision:
-    if draft.spec.checkpoint is None:
-        return ResumeDecision(ResumeKind.FRESH, "NoCheckpoint", "the run names no checkpoint tier")
-    status = draft.status
-    reports = [report for slot in draft.slot_range() if (report := draft.report(slot)) is not None]
-    steps = [report.progress.step for report in reports if report.progress is not None]
-    context = ResumeContext(
-        attempt=status.attempt,
-        world=len(status.assignment.nodes),
-        run_uid=draft.run.uid,
-        since=max(report.since for report in reports),
-        highest_step=max([status.progress.step, *steps]),
-        saved_before=bool(status.checkpoint.latest),
-        mode=draft.spec.checkpoint.start.mode,
-        probe_grace=draft.tunables.deadlines.probe,
-    )
-    view = rank_view(draft.snapshot, status)
-    return choose_resume(candidates(draft.snapshot, status), merge_checks(view), context, draft.now)
+    return blind if len(blind) < draft.world else []
 
 
 def _write_start(draft: Draft, decision: ResumeDecision, rejected: tuple[RejectedCandidate, ...]) -> None:
@@ -143,31 +147,56 @@ def _write_start(draft: Draft, decision: ResumeDecision, rejected: tuple[Rejecte
         assignment_hash=assignment.hash,
         master_address=first.address,
         master_port=first.port,
-        resume=Candidate(tier=choice.tier, step=choice.step, path=choice.path) if choice else None,
+        resume=Candidate(tier=choice.tier, step=choice.step, path=choice.path, attempt=choice.attempt or None)
+        if choice
+        else None,
         members=slots.members(assignment),
+        order=slots.order(assignment),
     )
     totals = draft.status.totals
-    recovery = draft.status.recovery.model_copy(update={"not_before": None, "requeues": 0})
+    recovery = draft.status.recovery.model_copy(update={"not_before": None, "requeues": 0, "fenced_at": None})
     if choice is not None and choice.step > recovery.best_step:
         # Saved too late in the last attempt to be heard of before its end: it made progress after all.
         recovery = recovery.model_copy(update={"best_step": choice.step, "consecutive_no_progress": 0})
     draft.update(
         start=start,
-        checkpoint=draft.status.checkpoint.model_copy(update={"resume": start.resume, "rejected": rejected}),
+        checkpoint=draft.status.checkpoint.model_copy(
+            update={"resume": start.resume, "rejected": rejected, "choice": _in_words(decision)}
+        ),
         totals=totals.model_copy(update={"attempts": totals.attempts + 1}),
         recovery=recovery,
     )
-    draft.amend_attempt(attempt, started_at=draft.stamp, resume_step=choice.step if choice else None)
-    nodes = len(assignment.nodes)
-    draft.event("Started", f"attempt {attempt} starts on {nodes} nodes: {decision.message}", action="Start")
+    tell_steps_lost(draft, choice.step if choice else 0)
+    resumed = {"resume_step": choice.step, "resume_tier": choice.tier} if choice else {}
+    draft.amend_attempt(attempt, started_at=draft.stamp, nodes=draft.world, **resumed)
+    draft.event("Started", f"attempt {attempt} starts on {draft.world} nodes: {decision.message}", action="Start")
     _tell_of_rejected(draft, rejected)
+
+
+def _in_words(decision: ResumeDecision) -> str:
+    cost = f", which costs {decision.seconds:.0f} s in loading and repeated steps" if decision.choice else ""
+    return (decision.message + cost)[:512]
+
+
+def _as_rejected(rejection: Rejection) -> RejectedCandidate:
+    passed = rejection.candidate
+    seconds = max(0, round(rejection.seconds))
+    return RejectedCandidate(
+        tier=passed.tier,
+        step=passed.step,
+        path=passed.path,
+        attempt=passed.attempt or None,
+        reason=rejection.reason[:512],
+        seconds=seconds,
+    )
 
 
 def _tell_of_rejected(draft: Draft, rejected: tuple[RejectedCandidate, ...]) -> None:
     for candidate in rejected:
+        save = Save(candidate.step, candidate.attempt or 0)
         draft.event(
             "CheckpointRejected",
-            f"step {candidate.step} ({candidate.tier}) was passed over: {candidate.reason}",
+            f"{save.words} ({candidate.tier}) was passed over: {candidate.reason}",
             action="ChooseResume",
             warning=True,
         )

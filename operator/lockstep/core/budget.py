@@ -3,26 +3,50 @@
 import hashlib
 import math
 
-_SECONDS_PER_DAY = 86_400.0
-PRIOR_FAILURES, PRIOR_NODE_DAYS = 2.0, 500.0
-"""Gamma prior of the failure rate of a node: mean 4e-3 a day."""
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.assignment import world
+from lockstep.core.failure_rate import PRIOR, SECONDS_PER_DAY
+
 SECONDS_AT_RISK = 900.0
-"""Restart plus one checkpoint interval: what has to go well for an attempt to make progress."""
+"""Restart plus one checkpoint interval, before either was measured: what has to go well for any progress."""
+UNMEASURED_RESTART = 300.0
+"""The restart's part of it, before the first recovery."""
 LUCK = 1e-3
 """A run is stopped when bad luck alone explains its attempts with less than this probability."""
+LEAST_ATTEMPTS, MOST_ATTEMPTS = 3, 100
 
 
-def adaptive_limit(nodes: int, seconds_at_risk: float = SECONDS_AT_RISK) -> int:
+def adaptive_limit(nodes: int, seconds_at_risk: float = SECONDS_AT_RISK, rate: float = PRIOR.mean) -> int:
     """Attempts in a row without progress after which luck is no explanation: max(3, ceil(ln LUCK / ln p0)).
 
     p0 = 1 - exp(-(R+P)/M) is the chance that a healthy attempt is cut short before its first new
-    checkpoint, M the mean time to failure of ``nodes`` nodes under the prior.
+    checkpoint: R + P are ``seconds_at_risk``, M the mean time to failure of ``nodes`` nodes that each fail
+    ``rate`` times a day. Bounded where p0 is close to 1: nothing would ever stop such a run.
     """
-    mttf = _SECONDS_PER_DAY * PRIOR_NODE_DAYS / (nodes * PRIOR_FAILURES)
-    unlucky = 1.0 - math.exp(-seconds_at_risk / mttf)
+    unlucky = -math.expm1(-seconds_at_risk * nodes * rate / SECONDS_PER_DAY)
     if unlucky <= 0.0:
-        return 3
-    return max(3, math.ceil(math.log(LUCK) / math.log(unlucky)))
+        return LEAST_ATTEMPTS
+    if unlucky >= LUCK ** (1.0 / MOST_ATTEMPTS):
+        return MOST_ATTEMPTS
+    return max(LEAST_ATTEMPTS, math.ceil(math.log(LUCK) / math.log(unlucky)))
+
+
+def measured_limit(status: TrainingRunStatus, nodes: int) -> int:
+    """``adaptive_limit`` with what this run has measured: its recoveries, its cadence, its failure rate."""
+    cadence = status.checkpoint.cadence
+    if not cadence.interval:
+        return adaptive_limit(nodes)
+    at_risk = (status.goodput.mttr_p50 or UNMEASURED_RESTART) + cadence.interval
+    return adaptive_limit(nodes, at_risk, SECONDS_PER_DAY / (nodes * max(1, cadence.mttf)))
+
+
+def allowed_without_progress(spec: TrainingRunSpec, status: TrainingRunStatus) -> int:
+    """The limit of the spec, or the adaptive one for the gang as it is, with what was measured of it."""
+    limit = spec.recovery.no_progress_limit
+    if isinstance(limit, int):
+        return limit
+    return measured_limit(status, world(status.assignment) or spec.nodes)
 
 
 def backoff(consecutive: int, base: float, longest: float, seed: str) -> float:

@@ -6,14 +6,17 @@ checkpoint INVALID, one that cannot tell makes it UNKNOWN, and only all of them 
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lockstep.api.run_status import Candidate as SavedCheckpoint
+from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
 from lockstep.core.ranges import format_ranges
 from lockstep.core.snapshot import CheckpointReport, Verdict, VerifyReport, WorkerReport
 
 LOCAL = "local"
 SHARED = "shared"
+ARCHIVE = "archive"
+EXCHANGING_FORMATS = frozenset({"NVRxLocal"})
+"""Local formats whose loaders fetch a shard from whichever node has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class Candidate:
     run_uid: str = ""
     load_bytes: int = 0
     committed: bool = False
+    copies: bool = False  # some rank loads a copy of its shard that another node holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,8 @@ def merge_inventories(ranks: RankView, run_uid: str, known: Sequence[SavedCheckp
                 shared[row.path][rank] = row
             else:
                 directory, shard = _shard_of(row.path, ranks.world)
-                local[directory][rank, shard] = row
+                for owner in row.owners or (shard,):
+                    local[directory][rank, owner] = row
     found = [_shared_candidate(ranks, run_uid, path, rows) for path, rows in shared.items()]
     found += [_local_candidate(ranks, run_uid, path, shards) for path, shards in local.items()]
     found += [
@@ -110,7 +115,7 @@ def merge_checks(ranks: RankView) -> dict[tuple[str, str], Check]:
     for rank, report in ranks.reports.items():
         for share in report.verified:
             shares[share.tier, share.path][rank] = share
-    return {checkpoint: _check(ranks, by_rank) for checkpoint, by_rank in shares.items()}
+    return {checkpoint: _check(ranks, by_rank, _readers(ranks, *checkpoint)) for checkpoint, by_rank in shares.items()}
 
 
 def newest_valid(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
@@ -150,6 +155,8 @@ def _local_candidate(
     ranks: RankView, run_uid: str, path: str, shards: Mapping[tuple[int, int], CheckpointReport]
 ) -> Candidate:
     """Each rank has to find its own shard on the node it is to run on; keys are (rank, shard)."""
+    if any(row.format in EXCHANGING_FORMATS for row in shards.values()):
+        return _exchanged_candidate(ranks, run_uid, path, shards)
     own = {rank: row for (rank, shard), row in shards.items() if rank == shard}
     verdict, reason = _first_fault(ranks, own)
     missing = sorted(rank for rank in ranks.reports if rank not in own)
@@ -168,6 +175,35 @@ def _local_candidate(
         # What a lost node held nobody can say; what is left decides whether this step was ever complete.
         committed=all(_was_committed(row) for row in shards.values()),
     )
+
+
+def _exchanged_candidate(
+    ranks: RankView, run_uid: str, path: str, shards: Mapping[tuple[int, int], CheckpointReport]
+) -> Candidate:
+    """The nodes together have to hold the shards of all ranks, whoever holds which; keys are (rank, shard).
+
+    A damaged file anywhere speaks against the step: the loader goes by names, and would take it for a copy.
+    """
+    rows = {rank: row for (rank, _), row in shards.items()}
+    verdict, reason = _first_fault(ranks, rows)
+    held = {shard for (_, shard), row in shards.items() if row.verdict is Verdict.VALID and shard >= 0}
+    missing = [rank for rank in range(ranks.world) if rank not in held]
+    if verdict is Verdict.VALID and held and max(held) >= ranks.world:
+        verdict, reason = Verdict.INVALID, f"was saved by {max(held) + 1} nodes and cannot be loaded by {ranks.world}"
+    elif verdict is Verdict.VALID and missing and ranks.silent:
+        verdict, reason = Verdict.UNKNOWN, f"not reported on by {ranks.named(ranks.silent)}"
+    elif verdict is Verdict.VALID and missing:
+        verdict, reason = Verdict.INVALID, f"{_missing_shard(ranks, missing, {})}, and no node holds a copy"
+    found = _candidate(
+        run_uid,
+        path,
+        rows.values(),
+        verdict,
+        reason,
+        load_bytes=max(row.bytes for row in rows.values()),
+        committed=all(_was_committed(row) for row in rows.values()),
+    )
+    return replace(found, copies=any((rank, rank) not in shards for rank in range(ranks.world)))
 
 
 def _missing_shard(ranks: RankView, missing: Sequence[int], holders: Mapping[int, int]) -> str:
@@ -255,12 +291,23 @@ def _was_committed(row: CheckpointReport) -> bool:
     return row.verdict is Verdict.VALID or row.committed_at > 0
 
 
-def _check(ranks: RankView, shares: Mapping[int, VerifyReport]) -> Check:
+def _readers(ranks: RankView, tier: str, path: str) -> frozenset[int]:
+    """The ranks whose word counts: all, but where those that hold files give the others theirs."""
+    held = {
+        rank
+        for rank, report in ranks.reports.items()
+        for row in (report.inventory if tier == LOCAL else ())
+        if row.path == path and row.format in EXCHANGING_FORMATS
+    }
+    return frozenset(held or range(ranks.world))
+
+
+def _check(ranks: RankView, shares: Mapping[int, VerifyReport], readers: frozenset[int]) -> Check:
     for verdict in (Verdict.INVALID, Verdict.UNKNOWN):
         for rank, share in sorted(shares.items()):
-            if share.verdict is verdict:
+            if share.verdict is verdict and rank in readers:
                 return Check(verdict, _attributed(ranks, share.reason, [rank]))
-    unread = set(range(ranks.world)) - shares.keys()
+    unread = readers - shares.keys()
     if unread:
         return Check(Verdict.UNKNOWN, f"not read to the end by {ranks.named(unread)}")
     return Check(Verdict.VALID)

@@ -1,7 +1,11 @@
 """Conditions, and the words made of them. Polarity: True is what the type's name says."""
 
+from typing import TypeVar
+
+from lockstep.api.queue import TrainingQueueStatus
 from lockstep.api.run_status import Condition, TrainingRunStatus
 
+S = TypeVar("S", TrainingRunStatus, TrainingQueueStatus)
 TYPES = (
     "Accepted",
     "Admitted",
@@ -14,9 +18,12 @@ TYPES = (
 """The conditions every run carries; ``StateRegression`` and ``ClusterDisruption`` appear when they matter."""
 
 
-def find(status: TrainingRunStatus, kind: str) -> Condition | None:
+def find(status: TrainingRunStatus | TrainingQueueStatus, kind: str) -> Condition | None:
     """The condition of type ``kind``, if it was ever set."""
-    return next((c for c in status.conditions if c.type == kind), None)
+    for condition in status.conditions:  # asked of every run in every pass: a generator would cost twice as much
+        if condition.type == kind:
+            return condition
+    return None
 
 
 def is_true(status: TrainingRunStatus, kind: str) -> bool:
@@ -26,7 +33,7 @@ def is_true(status: TrainingRunStatus, kind: str) -> bool:
 
 
 def with_condition(
-    status: TrainingRunStatus,
+    status: S,
     kind: str,
     value: bool | None,
     reason: str,
@@ -34,7 +41,7 @@ def with_condition(
     *,
     now: float,
     generation: int,
-) -> TrainingRunStatus:
+) -> S:
     """``status`` with one condition set; ``value`` None is Unknown. The time moves only when the value flips."""
     word = "Unknown" if value is None else str(value)
     before = find(status, kind)

@@ -8,31 +8,53 @@ order; a step that returns True has the last word.
 from collections.abc import Callable
 
 from lockstep.api import names
-from lockstep.api.run_status import ExitsStatus, RequestStatus
+from lockstep.api.run_status import ExitsStatus
+from lockstep.core.accounting.account import keep_account
+from lockstep.core.archiving import keep_archive
 from lockstep.core.barrier import gather, release
+from lockstep.core.cadence_orders import follow_cadence
+from lockstep.core.debug_hold import held_until
 from lockstep.core.draft import Draft
+from lockstep.core.drain import leave_drained_nodes
+from lockstep.core.elastic import follow_size
 from lockstep.core.evidence import succeeded_ranks
 from lockstep.core.gang import dry_run_body
 from lockstep.core.inventory import latest_valid
 from lockstep.core.launchers import launcher_of
-from lockstep.core.launching import desire_pods, enforce_deadlines, stages
+from lockstep.core.launching import (
+    desire_pods,
+    enforce_deadlines,
+    replace_late_spares,
+    stages_of_ranks,
+    stages_of_spares,
+)
+from lockstep.core.leaving import ends_with_the_save, save_before_leaving
 from lockstep.core.lifecycle import Phase
+from lockstep.core.node_memory import to_remember
+from lockstep.core.origin import resolve_origin
+from lockstep.core.plain_gang import follow_plain_gang
+from lockstep.core.plain_pods import plain_dry_run_body
 from lockstep.core.plan import DesiredPhase, Directive, DryRunPod, Plan
 from lockstep.core.ranges import format_ranges
 from lockstep.core.recovery import recover
 from lockstep.core.regression import hold_or_rebuild
 from lockstep.core.report import conclude, record_progress
+from lockstep.core.requests import obey_requests
+from lockstep.core.saves import save_order, settle_save
 from lockstep.core.snapshot import RunSnapshot
+from lockstep.core.spares import seat_spares
 from lockstep.core.stopping import (
     CANCELLED,
-    REQUEUED,
     SUSPENDED,
-    begin_stop,
     carry_out_stop,
     finish,
+    stop_after_save,
 )
+from lockstep.core.time_limit import keep_to_limits
+from lockstep.core.trial import forget_trial, is_trial
 from lockstep.core.tunables import Mode, Tunables
 from lockstep.core.validation import KnownNames, validate
+from lockstep.core.waiting import forget_when_due, give_up_waiting, leave_drained_queue, make_room
 
 DRY_RUN_AGAIN_AFTER = 60.0
 """Seconds after which a refusal by the API server is put to it again: quotas and accounts get mended."""
@@ -46,7 +68,11 @@ def decide(snapshot: RunSnapshot, tunables: Tunables, now: float) -> Plan:
     for step in STEPS:
         if step(draft):
             break
+    forget_trial(draft)
+    keep_account(draft)
+    keep_archive(draft)
     conclude(draft)
+    draft.node_failures = to_remember(draft)
     draft.directive = directive_for(draft)
     return draft.plan()
 
@@ -72,7 +98,9 @@ def _2_leave_the_finished_alone(draft: Draft) -> bool:
         latest = latest_valid(draft.snapshot, draft.status)
         draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"latest": latest}))
     ended = next(c.last_transition_time for c in draft.status.conditions if c.type == "Finished")
-    overdue = ended + draft.tunables.deadlines.registered
+    forget_when_due(draft, ended)
+    overdue = max(held_until(draft), ended) + draft.tunables.deadlines.registered
+    draft.wake(held_until(draft))
     if draft.now >= overdue:
         draft.delete_live_pods("the run has finished")
     elif draft.live_pods:
@@ -94,19 +122,21 @@ def _4_refuse_what_cannot_run(draft: Draft) -> bool:
         draft.condition("Accepted", True, "Accepted", "the spec is valid")
         return False
     problems = validate(draft.spec, draft.snapshot.namespace_labels, KnownNames.of(draft.tunables))
+    elsewhere = resolve_origin(draft)
+    problems += [elsewhere] if elsewhere is not None else []
     if problems:
         words = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
         draft.condition("Accepted", False, "InvalidSpec", words)
         return not draft.spec.cancel
     answer = draft.snapshot.dry_run
     if answer is None or answer.generation != draft.run.generation:
-        draft.dry_run = DryRunPod(draft.run.generation, dry_run_body(draft.run, draft.tunables))
+        draft.dry_run = _dry_run(draft)
         return not draft.spec.cancel
     if not answer.accepted:
         draft.condition("Accepted", False, "PodRefused", f"the API server refuses the pod: {answer.message}")
         draft.wake(answer.at + DRY_RUN_AGAIN_AFTER)
         if draft.now >= answer.at + DRY_RUN_AGAIN_AFTER:
-            draft.dry_run = DryRunPod(draft.run.generation, dry_run_body(draft.run, draft.tunables))
+            draft.dry_run = _dry_run(draft)
         return not draft.spec.cancel
     before = draft.status
     draft.condition("Accepted", True, "Accepted", "the spec is valid")
@@ -114,22 +144,32 @@ def _4_refuse_what_cannot_run(draft: Draft) -> bool:
     return False
 
 
+def _dry_run(draft: Draft) -> DryRunPod:
+    body = dry_run_body if draft.has_workers else plain_dry_run_body
+    return DryRunPod(draft.run.generation, body(draft.run, draft.tunables))
+
+
 def _5_obey_requests(draft: Draft) -> bool:
-    """cancel, suspend, and the one-shot requests by annotation."""
+    """cancel, suspend, limits, and the one-shot requests by annotation; what a gang is stopped for is saved first."""
+    settle_save(draft)
+    save_before_leaving(draft)
     phase = draft.phase
     if phase is Phase.STOPPING:
-        carry_out_stop(draft)
+        if not _ended_by_itself(draft):
+            carry_out_stop(draft)
         return True
     if draft.spec.cancel:
         if phase in (Phase.PENDING, Phase.SUSPENDED):
             finish(draft, False, CANCELLED, "cancel: true")
         else:
-            begin_stop(draft, CANCELLED, "cancel: true")
+            stop_after_save(draft, CANCELLED, "cancel: true")
         return True
     if draft.spec.suspend and phase not in (Phase.PENDING, Phase.SUSPENDED):
-        begin_stop(draft, SUSPENDED, "suspend: true")
+        stop_after_save(draft, SUSPENDED, "suspend: true")
         return True
-    return _requested(draft, phase)
+    if phase not in (Phase.PENDING, Phase.SUSPENDED) and leave_drained_queue(draft):
+        return True
+    return obey_requests(draft) or keep_to_limits(draft)
 
 
 def _6_wait_for_admission(draft: Draft) -> bool:
@@ -137,18 +177,101 @@ def _6_wait_for_admission(draft: Draft) -> bool:
     if draft.phase not in (Phase.PENDING, Phase.SUSPENDED):
         return False
     draft.delete_live_pods("its gang was given up")  # creations whose answers came late
+    if draft.phase is Phase.PENDING and not is_trial(draft.run):
+        give_up_waiting(draft)
     return True
 
 
 def _7_see_who_is_done(draft: Draft) -> bool:
-    """Exits that were seen outlive the pods: they are in status before anything rests on them."""
-    if draft.phase is not Phase.RUNNING:
+    """Exits that were seen outlive the pods: they are in status before anything rests on them. Then, whether it is
+    to make room for another run."""
+    return _ended_by_itself(draft) or make_room(draft)
+
+
+def _8_follow_plain_pods(draft: Draft) -> bool:
+    """A gang without workers has steps of its own from here on."""
+    if not draft.has_workers:
+        follow_plain_gang(draft)
+    return not draft.has_workers
+
+
+def _9_recover(draft: Draft) -> bool:
+    """Nodes to be left, as planned; what was lost, by the earliest evidence; the smallest remedy that mends it;
+    and the size that is left."""
+    leave_drained_nodes(draft)
+    recover(draft)
+    seat_spares(draft)
+    follow_size(draft)
+    return draft.phase is Phase.STOPPING
+
+
+def _10_gather_the_gang(draft: Draft) -> bool:
+    """Pods, deadlines, the barrier; with everybody there, the resume choice and START."""
+    if draft.phase in (Phase.LAUNCHING, Phase.RECOVERING):
+        reached = stages_of_ranks(draft)
+        enforce_deadlines(draft, reached)
+        if draft.status.stop is None:
+            gather(draft, reached)
+    if draft.status.stop is None and draft.has_spares:
+        replace_late_spares(draft, stages_of_spares(draft))
+    if draft.status.stop is None:
+        desire_pods(draft)
+    return False
+
+
+def _11_follow_the_training(draft: Draft) -> bool:
+    """Steps, loss, newest checkpoints, and how often to save, into status, now and then."""
+    if draft.phase is Phase.RUNNING:
+        record_progress(draft, at_once=False)
+        follow_cadence(draft)
+    return False
+
+
+STEPS: tuple[Callable[[Draft], bool], ...] = (
+    _1_let_go_of_the_deleted,
+    _2_leave_the_finished_alone,
+    _3_hold_when_status_is_behind,
+    _4_refuse_what_cannot_run,
+    _5_obey_requests,
+    _6_wait_for_admission,
+    _7_see_who_is_done,
+    _8_follow_plain_pods,
+    _9_recover,
+    _10_gather_the_gang,
+    _11_follow_the_training,
+)
+
+
+def directive_for(draft: Draft) -> Directive | None:
+    """What the workers are answered: a function of the status, so that any leader says the same."""
+    phase = draft.phase
+    assignment = draft.status.assignment
+    if not assignment.nodes or draft.run.deleting or not draft.has_workers:
+        return None
+    if draft.trains:
+        draft.save = save_order(draft.status)
+        if draft.save is not None and (draft.status.stop is not None or ends_with_the_save(draft.save.reason)):
+            draft.stopping_at = draft.save.deadline
+        return release(draft)
+    desired = {
+        Phase.LAUNCHING: DesiredPhase.PREPARE,
+        Phase.RECOVERING: DesiredPhase.PREPARE,
+        Phase.STOPPING: DesiredPhase.STOP,
+        Phase.FINISHED: DesiredPhase.STOP if draft.now < held_until(draft) else DesiredPhase.COMPLETE,
+    }.get(phase)
+    if desired is None:
+        return None
+    return draft.directed(desired)
+
+
+def _ended_by_itself(draft: Draft) -> bool:
+    """Every deciding rank came to its end, be it while the gang was about to be stopped."""
+    if not draft.trains:
         return False
     done = succeeded_ranks(draft)
     if done:
         draft.update(exits=ExitsStatus(attempt=draft.status.attempt, succeeded=format_ranges(done)))
-    ranks = len(draft.status.assignment.nodes)
-    deciding = launcher_of(draft.spec).deciding_ranks(ranks)
+    deciding = launcher_of(draft.spec).deciding_ranks(draft.world)
     if not done.issuperset(deciding):
         return False
     record_progress(draft, at_once=True)
@@ -161,85 +284,3 @@ def _7_see_who_is_done(draft: Draft) -> bool:
     )
     finish(draft, True, "AllRanksSucceeded", f"all {len(deciding)} ranks ended with code 0")
     return True
-
-
-def _8_recover(draft: Draft) -> bool:
-    """What was lost, by the earliest evidence; the smallest remedy that mends it."""
-    recover(draft)
-    return draft.phase is Phase.STOPPING
-
-
-def _9_gather_the_gang(draft: Draft) -> bool:
-    """Pods, deadlines, the barrier; with everybody there, the resume choice and START."""
-    if draft.phase in (Phase.LAUNCHING, Phase.RECOVERING):
-        reached = stages(draft)
-        enforce_deadlines(draft, reached)
-        if draft.status.stop is None:
-            gather(draft, reached)
-    if draft.status.stop is None:
-        desire_pods(draft)
-    return False
-
-
-def _10_follow_the_training(draft: Draft) -> bool:
-    """Steps, loss and newest checkpoints into status, now and then."""
-    if draft.phase is Phase.RUNNING:
-        record_progress(draft, at_once=False)
-    return False
-
-
-STEPS: tuple[Callable[[Draft], bool], ...] = (
-    _1_let_go_of_the_deleted,
-    _2_leave_the_finished_alone,
-    _3_hold_when_status_is_behind,
-    _4_refuse_what_cannot_run,
-    _5_obey_requests,
-    _6_wait_for_admission,
-    _7_see_who_is_done,
-    _8_recover,
-    _9_gather_the_gang,
-    _10_follow_the_training,
-)
-
-
-def directive_for(draft: Draft) -> Directive | None:
-    """What the workers are answered: a function of the status, so that any leader says the same."""
-    phase = draft.phase
-    assignment = draft.status.assignment
-    if not assignment.nodes or draft.run.deleting:
-        return None
-    if phase is Phase.RUNNING:
-        return release(draft)
-    desired = {
-        Phase.LAUNCHING: DesiredPhase.PREPARE,
-        Phase.RECOVERING: DesiredPhase.PREPARE,
-        Phase.STOPPING: DesiredPhase.STOP,
-        Phase.FINISHED: DesiredPhase.COMPLETE,
-    }.get(phase)
-    if desired is None:
-        return None
-    return draft.directed(desired)
-
-
-def _requested(draft: Draft, phase: Phase) -> bool:
-    """Take up a one-shot request whose token is new; requests that do not apply now are said to be so."""
-    for annotation in (names.ANNOTATION_RESTART_REQUEST, names.ANNOTATION_REQUEUE_REQUEST):
-        token = draft.run.annotations.get(annotation, "")[:64]
-        name = annotation.partition("/")[2]
-        seen = next((request for request in draft.status.requests if request.name == name), None)
-        if not token or (seen is not None and seen.token == token):
-            continue
-        running = phase in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
-        result = "TakenUp" if running else "NotRunning"
-        request = RequestStatus(name=name, token=token, time=draft.stamp, result=result)
-        draft.update(requests=(*(r for r in draft.status.requests if r.name != name), request))
-        if not running:
-            continue
-        if annotation == names.ANNOTATION_REQUEUE_REQUEST:
-            begin_stop(draft, REQUEUED, "requested by annotation")
-            return True
-        if phase is Phase.RUNNING:
-            draft.amend_attempt(draft.status.attempt, ended_at=draft.stamp, cause="Requested", action="RestartInPlace")
-            draft.update(attempt=draft.status.attempt + 1)
-            draft.event("RestartRequested", "all ranks start again in place", action="RestartInPlace")
-    return False

@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from lockstep.api.checkpoint_status import ArchivedCheckpoint
+from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import AttemptStatus, TrainingRunStatus
+from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
 from lockstep.core import assignment as slots
 from lockstep.core.conditions import with_condition
 from lockstep.core.lifecycle import Phase, phase_of
 from lockstep.core.plan import (
+    CreateJob,
     CreatePod,
     DeletePod,
     DesiredPhase,
@@ -18,7 +21,11 @@ from lockstep.core.plan import (
     EnsureConfigMap,
     Event,
     Plan,
+    PointRequest,
+    RememberFailure,
+    SaveRequest,
     VerifyRequest,
+    WarmUpRequest,
 )
 from lockstep.core.snapshot import PodView, RunSnapshot, WorkerReport
 from lockstep.core.tunables import Tunables
@@ -36,16 +43,32 @@ class Draft:
         self.now = now
         self.stamp = float(int(now))  # status keeps whole seconds
         self.status: TrainingRunStatus = snapshot.run.status
+        self.damage = slots.damage(self.status.assignment)
+        """What is wrong with the assignment in status; then none is known until it has been rebuilt."""
+        if self.damage:
+            self.status = self.status.model_copy(update={"assignment": slots.illegible(self.status.assignment)})
         self.config_maps: list[EnsureConfigMap] = []
         self.deletes: list[DeletePod] = []
         self.creates: list[CreatePod] = []
+        self.jobs: list[CreateJob] = []
+        self.restore: ArchivedCheckpoint | None = None  # the copy that the resume choice waits for
+        self.search_archive = False  # the resume choice found nothing: the archive may hold what status forgot
         self.events: list[Event] = []
         self.directive: Directive | None = None
         self.dry_run: DryRunPod | None = None
         self.verify: VerifyRequest | None = None
+        self.point: PointRequest | None = None
+        self.warm_up: WarmUpRequest | None = None
+        self.save: SaveRequest | None = None
+        self.stopping_at = 0.0
+        self.leaving: frozenset[int] = frozenset()  # slots told to leave, which the gang's save is waited for with
         self.barrier_waits = ""  # what a complete gang still waits for
+        self.node_failures: list[RememberFailure] = []
+        self.stacks = ""  # names the request for the stacks of all ranks
         self.admission_changed = False
+        self.delete_run = False
         self._wake_at: float | None = None
+        self._ranks: tuple[AssignmentStatus, tuple[int, ...]] | None = None  # of the assignment beside them
 
     @property
     def spec(self) -> TrainingRunSpec:
@@ -57,6 +80,17 @@ class Draft:
     def phase(self) -> Phase:
         """The phase of the status as changed so far."""
         return phase_of(self.status, self.run.spec is not None and self.run.spec.suspend)
+
+    @property
+    def trains(self) -> bool:
+        """The ranks run user code and have not been told to end; also while a stop waits for their save."""
+        stop = self.status.stop
+        return self.phase is Phase.RUNNING or (self.phase is Phase.STOPPING and stop is not None and bool(stop.save))
+
+    @property
+    def has_workers(self) -> bool:
+        """Its pods run Lockstep's worker, and with it there are reports and a barrier."""
+        return self.run.spec is None or self.run.spec.worker == "Enabled"
 
     @cached_property
     def heartbeat(self) -> float:
@@ -124,9 +158,33 @@ class Draft:
         """All slots of the gang."""
         return range(len(self.status.assignment.nodes))
 
+    @property
+    def world(self) -> int:
+        """The number of ranks. There are more slots than that when the gang has spares."""
+        return slots.world(self.status.assignment)
+
+    @property
+    def has_spares(self) -> bool:
+        """Some slots hold no rank."""
+        return self.world < len(self.status.assignment.nodes)
+
+    def ranked_slots(self) -> Sequence[int]:
+        """The slots that hold a rank, in rank order."""
+        return slots.ranked_slots(self.status.assignment)
+
+    def title(self, slot: int) -> str:
+        """Who sits in ``slot``, for messages."""
+        rank = self.rank(slot)
+        return f"rank {rank}" if rank >= 0 else f"the spare in slot {slot}"
+
     def rank(self, slot: int) -> int:
-        """The rank in ``slot``."""
-        return slots.slot_ranks(self.status.assignment)[slot] if self.status.assignment.rank_to_slot else slot
+        """The rank in ``slot``; -1: it holds a spare."""
+        assignment = self.status.assignment
+        if not assignment.rank_to_slot:
+            return slot
+        if self._ranks is None or self._ranks[0] is not assignment:  # asked for slot after slot
+            self._ranks = (assignment, slots.slot_ranks(assignment))
+        return self._ranks[1][slot]
 
     def directed(self, phase: DesiredPhase, **more: Any) -> Directive:
         """A directive for the gang as it is assigned."""
@@ -137,7 +195,12 @@ class Draft:
             incarnations=assignment.incarnations[: len(assignment.nodes)],
             slot_ranks=slots.slot_ranks(assignment),
             verify=self.verify,
+            point=self.point,
+            warm_up=self.warm_up,
+            save=self.save,
+            stopping_at=self.stopping_at,
             stop_grace=self.tunables.stop_grace,
+            stacks=self.stacks,
             **more,
         )
 
@@ -158,6 +221,8 @@ class Draft:
 
     def plan(self) -> Plan:
         """What has been decided."""
+        if self.damage and not slots.is_held(self.status.assignment):  # left as it is, for a person to look at
+            self.update(assignment=self.run.status.assignment)
         if self.status.assignment.revision != self.run.status.assignment.revision:
             self._move_out_large_assignment()
         changed = self.status is not self.run.status and self.status.dump() != self.run.status.dump()
@@ -167,8 +232,11 @@ class Draft:
             dry_run=self.dry_run,
             deletes=tuple(self.deletes),
             creates=tuple(self.creates),
+            jobs=tuple(self.jobs),
+            node_failures=tuple(self.node_failures),
             directive=self.directive,
             events=tuple(self.events),
+            delete_run=self.delete_run,
             wake_at=self._wake_at,
             admission_changed=self.admission_changed,
         )

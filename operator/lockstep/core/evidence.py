@@ -3,7 +3,8 @@
 A node is lost when it is deleted or declared out of service, or when its worker's heartbeats are
 silent AND (the node is NotReady OR the gang's steps have stopped). A gang whose steps advance is
 never touched for NotReady alone, and right after a change of leader silence means nothing. Steps that
-were never reported cannot be seen to stop.
+were never reported cannot be seen to stop; but a worker that fell silent before it was heard to begin
+the attempt is what a gang without steps waits for.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from enum import StrEnum
 
 from lockstep.api import names
 from lockstep.core.draft import Draft
-from lockstep.core.lifecycle import Phase
 from lockstep.core.ranges import parse_ranges
 from lockstep.core.snapshot import ExitReport, PodPhase, PodView, WorkerPhase, WorkerReport
 
@@ -27,6 +27,8 @@ class LossKind(StrEnum):
 
     NODE = "NodeLost"
     POD = "PodLost"
+    DRAINED = "Drained"  # somebody wants it empty
+    LEFT = "NodeLeft"  # it is there, and the run does not want it any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ def succeeded_ranks(draft: Draft) -> frozenset[int]:
     whose pods ended so while no operator listened: a worker leaves by itself only after its child, with its code."""
     exits = draft.status.exits
     ranks = set(parse_ranges(exits.succeeded)) if exits.attempt == draft.status.attempt else set()
-    if draft.phase is Phase.RUNNING:
-        for slot in draft.slot_range():
+    if draft.trains:
+        for slot in draft.ranked_slots():
             report, pod = draft.report(slot), draft.pod(slot)
             exited = _exit_in(report, draft.status.attempt)
             left = pod is not None and pod.phase is PodPhase.SUCCEEDED and pod.exit_code == 0 and not pod.deleting
@@ -68,11 +70,13 @@ def succeeded_ranks(draft: Draft) -> frozenset[int]:
 def failed_exits(draft: Draft) -> list[FailedExit]:
     """Bad exits of the current attempt, earliest first."""
     found = []
-    for slot in draft.slot_range():
+    for slot in draft.ranked_slots():
         report = draft.report(slot)
         exited = _exit_in(report, draft.status.attempt)
         if report is None or exited is None or exited.succeeded or _was_told_to_leave(report):
             continue
+        if draft.leaving and exited.reason == "StoppedOnRequest":
+            continue  # it has saved and ended as it was asked to, before the save of all ranks is settled
         found.append(FailedExit(slot, draft.status.assignment.nodes[slot], exited))
     return sorted(found, key=lambda failed: (failed.exit.at, failed.slot))
 
@@ -81,7 +85,7 @@ def losses(draft: Draft) -> list[Loss]:
     """Slots that lost their pod or node, in slot order. Ranks that already succeeded can lose nothing."""
     done = succeeded_ranks(draft)
     steps_stopped = _steps_have_stopped(draft)
-    start_overdue = _start_is_overdue(draft)
+    start_overdue = _start_is_overdue(draft, draft.tunables.deadlines.start_acknowledged)
     found = []
     for slot in draft.slot_range():
         if draft.status.assignment.nodes[slot] and draft.rank(slot) not in done:
@@ -107,11 +111,15 @@ def _heard_at(draft: Draft, report: WorkerReport) -> float:
 
 
 def everyone_heard_since(draft: Draft, moment: float, *, but: int) -> bool:
-    """Every worker other than slot ``but`` has reported after ``moment``."""
+    """The worker of every rank other than that in slot ``but`` has reported after ``moment``.
+
+    One that ended well has said all it had to say, and may have left since.
+    """
+    done = succeeded_ranks(draft)
     return all(
         (report := draft.report(slot)) is not None and report.received_at > moment
-        for slot in draft.slot_range()
-        if slot != but
+        for slot in draft.ranked_slots()
+        if slot != but and draft.rank(slot) not in done
     )
 
 
@@ -127,6 +135,8 @@ def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool) 
     def lost_pod(reason: str, message: str) -> Loss:
         if node is not None and not node.ready:  # where nobody can run a new one
             return lost(LossKind.NODE, "NodeNotReady", f"{message}, and the node is NotReady")
+        if node is not None and (node.unschedulable or node.drain):
+            return lost(LossKind.DRAINED, "NodeCordoned", f"{message}, and the node takes no new pods")
         return lost(LossKind.POD, reason, message)
 
     if node is None:
@@ -135,17 +145,18 @@ def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool) 
         return lost(LossKind.NODE, "OutOfService", f"node {name} was declared out of service")
     pod = draft.pod(slot)
     if pod is not None and pod.is_terminal:
-        return lost_pod("PodFailed", _pod_end(pod))
-    if pod is not None and pod.deleting:
+        return lost_pod("PodFailed", pod_end(pod))
+    if pod is not None and pod.deleting and slot not in draft.leaving:
         return lost_pod("PodDeleted", f"pod {pod.name} was deleted by somebody else")
-    if pod is None and draft.phase is Phase.RUNNING:
-        return lost_pod("PodVanished", f"the pod of rank {draft.rank(slot)} on {name} is gone")
-    if report is not None and _was_told_to_leave(report):
-        return lost_pod("PodTerminated", f"the pod of rank {draft.rank(slot)} on {name} was told to end")
+    trains = draft.trains and draft.rank(slot) >= 0  # a spare has begun nothing: its pod is simply made again
+    if pod is None and trains:
+        return lost_pod("PodVanished", f"the pod of {draft.title(slot)} on {name} is gone")
+    if report is not None and _was_told_to_leave(report) and slot not in draft.leaving:
+        return lost_pod("PodTerminated", f"the pod of {draft.title(slot)} on {name} was told to end")
     if pod is None:
         return None
     if not is_silent(draft, report):
-        if start_overdue and report is not None and report.attempt < draft.status.attempt:
+        if trains and start_overdue and report is not None and report.attempt < draft.status.attempt:
             words = f"the worker of rank {draft.rank(slot)} on {name} did not start its program in time"
             return lost_pod("StartNotAcknowledged", words)
         return None
@@ -154,6 +165,8 @@ def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool) 
         return lost(LossKind.NODE, "NodeNotReady", f"{quiet} from {name} and the node is NotReady")
     if steps_stopped and (report is not None or _had_time_to_register(draft)):
         return lost(LossKind.NODE, "NodeSilent", f"{quiet} from {name} and the gang's steps have stopped")
+    if trains and report is not None and report.attempt < draft.status.attempt and _nobody_steps(draft):
+        return lost(LossKind.NODE, "NodeSilent", f"{quiet} from {name}, which never began the attempt: nobody steps")
     return None
 
 
@@ -171,30 +184,39 @@ def _last_known_good(draft: Draft, slot: int, report: WorkerReport | None) -> fl
 
 def _was_told_to_leave(report: WorkerReport) -> bool:
     """Its pod is being ended: what its process did after that is no word on the program."""
-    return report.problem == TOLD_TO_LEAVE or (report.exit is not None and report.exit.reason == "WorkerTerminated")
+    told = report.problem == TOLD_TO_LEAVE or report.leaving_by > 0
+    return told or (report.exit is not None and report.exit.reason == "WorkerTerminated")
 
 
-def _start_is_overdue(draft: Draft) -> bool:
+def _nobody_steps(draft: Draft) -> bool:
+    """No rank has reported a step of the attempt in the time after which steps count as stopped."""
+    reports = map(draft.report, draft.ranked_slots())
+    if any(r is not None and r.progress is not None and r.attempt == draft.status.attempt for r in reports):
+        return False
+    return _start_is_overdue(draft, draft.tunables.steps_stopped_after)
+
+
+def _start_is_overdue(draft: Draft, patience: float) -> bool:
     """All were released long enough ago to have begun the attempt."""
-    if draft.phase is not Phase.RUNNING:
+    if not draft.trains:
         return False
     entry = draft.attempt_entry(draft.status.attempt)
     released = draft.snapshot.leadership.since
     if entry is not None and entry.started_at is not None:
         released = max(released, entry.started_at)
-    for slot in draft.slot_range():
+    for slot in draft.ranked_slots():
         report = draft.report(slot)
         if report is None:
             return False  # nobody is released before all addresses are known, which a new leader has to hear first
         released = max(released, report.since)
-    overdue = released + draft.tunables.deadlines.start_acknowledged
+    overdue = released + patience
     draft.wake(overdue)
     return draft.now >= overdue
 
 
 def _had_time_to_register(draft: Draft) -> bool:
     """Past the barrier every worker was registered; with a new leader each has to do so again."""
-    if draft.phase is not Phase.RUNNING:
+    if not draft.trains:
         return False  # it may never have come up yet: that has deadlines of its own
     until = draft.snapshot.leadership.since + draft.tunables.deadlines.registered
     draft.wake(until)
@@ -206,7 +228,7 @@ def _steps_have_stopped(draft: Draft) -> bool:
     limit = draft.silent_after
     heard = [
         report
-        for slot in draft.slot_range()
+        for slot in draft.ranked_slots()
         if (report := draft.report(slot)) is not None and draft.now - _heard_at(draft, report) <= limit
     ]
     if not heard:
@@ -235,7 +257,8 @@ def _exit_in(report: WorkerReport | None, attempt: int) -> ExitReport | None:
     return report.exit
 
 
-def _pod_end(pod: PodView) -> str:
+def pod_end(pod: PodView) -> str:
+    """How a terminal pod ended, in words."""
     code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
     why = ": ".join(filter(None, (pod.reason, pod.message)))
     return f"pod {pod.name} on {pod.node} ended{code}" + (f" ({why})" if why else "")

@@ -7,6 +7,7 @@ two variables, so that a pod costs a few small copies.
 
 import json
 import re
+from base64 import b64encode
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -24,7 +25,8 @@ from lockstep.core.quantities import MEMORY, amount, quantity
 from lockstep.core.snapshot import RunView
 from lockstep.core.tunables import Tunables
 
-COMMAND = ("python3", "-I", "-B", f"{names.WORKER_MOUNT}/worker.py")
+WORKER_FILE = "worker.pyz"
+COMMAND = ("python3", "-I", "-B", f"{names.WORKER_MOUNT}/{WORKER_FILE}")
 _EXISTS = "Exists"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _ESCAPES = re.compile(r"\${2,}(?=\(LOCKSTEP_)")
@@ -101,6 +103,11 @@ def pod_body(
 
 def dry_run_body(run: RunView, tunables: Tunables) -> dict[str, Any]:
     """A pod like those the run will have, pinned nowhere, to be put to the API server before nodes are sought."""
+    return pod_body(run, dry_run_status(run), tunables, 0, 0, "")
+
+
+def dry_run_status(run: RunView) -> TrainingRunStatus:
+    """The status with the resources that such a pod asks for."""
     assert run.spec is not None
     asked = dict(run.spec.resources_per_node)
     gpus = run.spec.gpus_asked or 0
@@ -111,8 +118,7 @@ def dry_run_body(run: RunView, tunables: Tunables) -> dict[str, Any]:
         memory=asked.pop("memory", _PLACEHOLDER["memory"]),
         resources=asked,
     )
-    status = run.status.model_copy(update={"resolved": resolved})
-    return pod_body(run, status, tunables, 0, 0, "")
+    return run.status.model_copy(update={"resolved": resolved})
 
 
 def worker_config_map(namespace: str, settings: GangSettings) -> EnsureConfigMap:
@@ -127,7 +133,8 @@ def worker_config_map(namespace: str, settings: GangSettings) -> EnsureConfigMap
             "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY, names.LABEL_WORKER_SOURCE: "true"},
         },
         "immutable": True,
-        "data": {"worker.py": settings.worker_source, "ca.crt": settings.ca_certificate},
+        "data": {"ca.crt": settings.ca_certificate},
+        "binaryData": {WORKER_FILE: b64encode(settings.worker_archive).decode()},
     }
     return EnsureConfigMap(namespace, name, body)
 
@@ -258,12 +265,18 @@ def _environment(
 ) -> list[dict[str, Any]]:
     checkpoint = spec.checkpoint
     path = shared_path(run)
-    tiers = {
+    tiers: dict[str, Any] = {
         "format": checkpoint.format if checkpoint is not None else "Auto",
         "shared": f"{names.SHARED_CHECKPOINTS_MOUNT}/{path}" if path else "",
         "local": f"{names.LOCAL_CHECKPOINTS_MOUNT}/{run.key}" if checkpoint is not None and checkpoint.local else "",
         "runUid": run.uid,
     }
+    if checkpoint is not None and checkpoint.signal is not None:
+        tiers["signal"] = checkpoint.signal
+    if checkpoint is not None and checkpoint.layout != "PerAttempt":
+        tiers["layout"] = checkpoint.layout
+    if resolved.start_root:
+        tiers["start"] = {"root": resolved.start_root, "runUid": resolved.start_run_uid}
     options = launcher_of(spec).options(spec, resolved.gpus_per_node)
     values = {
         "LOCKSTEP_OPERATOR_URL": settings.operator_url,
@@ -275,7 +288,10 @@ def _environment(
         "LOCKSTEP_CHECKPOINT_CONFIG": json.dumps(tiers),
         "LOCKSTEP_GPUS": str(resolved.gpus_per_node),
         "LOCKSTEP_CHECK_GPUS": "1" if settings.check_gpus else "0",
+        "LOCKSTEP_TERMINATION_GRACE": str(_termination_grace(spec, settings)),
     }
+    if spec.preflight.min_disk is not None:
+        values["LOCKSTEP_PREFLIGHT"] = json.dumps({"minDisk": amount("storage", spec.preflight.min_disk)})
     host = spec.network == "Host"
     fields = {
         "LOCKSTEP_POD_UID": "metadata.uid",
@@ -286,6 +302,12 @@ def _environment(
         *({"name": name, "value": value} for name, value in values.items()),
         *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
     ]
+
+
+def _termination_grace(spec: TrainingRunSpec, settings: GangSettings) -> int:
+    """Seconds between SIGTERM to a pod and SIGKILL."""
+    theirs = pod_template.section(spec.pod_template, "spec").get("terminationGracePeriodSeconds")
+    return theirs if isinstance(theirs, int) else settings.termination_grace
 
 
 def _volumes(

@@ -14,8 +14,8 @@ class GangSettings:
 
     operator_url: str = "https://lockstep-operator.lockstep-system.svc:8443"
     """Where workers find the operator."""
-    worker_source: str = ""
-    """The text of the worker program."""
+    worker_archive: bytes = b""
+    """The worker program, a zip application."""
     ca_certificate: str = ""
     """PEM of the authority that signed the operator's certificate."""
     local_storages: Mapping[str, str] = field(default_factory=dict)
@@ -31,5 +31,5 @@ class GangSettings:
     @cached_property
     def worker_config_map(self) -> str:
         """Name of the immutable ConfigMap with the worker: by content, so that an upgrade touches no pod."""
-        digest = sha256(f"{len(self.worker_source)}\0{self.worker_source}{self.ca_certificate}".encode())
+        digest = sha256(b"%d\0" % len(self.worker_archive) + self.worker_archive + self.ca_certificate.encode())
         return f"lockstep-worker-{digest.hexdigest()[:12]}"

@@ -1,8 +1,10 @@
 """What the gang's workers say of its checkpoints, seen by rank."""
 
-from lockstep.api.run_status import Candidate as SavedCheckpoint
+from dataclasses import replace
+
+from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.assignment import slot_ranks
+from lockstep.core.assignment import ranked_slots
 from lockstep.core.checkpoints import Candidate, RankView, merge_inventories, newest_valid
 from lockstep.core.snapshot import RunSnapshot
 
@@ -10,24 +12,58 @@ from lockstep.core.snapshot import RunSnapshot
 def rank_view(snapshot: RunSnapshot, status: TrainingRunStatus) -> RankView:
     """The ranks as assigned, with the reports of their current incarnations."""
     assignment = status.assignment
-    ranks = slot_ranks(assignment)
-    nodes = [""] * len(ranks)
+    seats = ranked_slots(assignment)
+    nodes = [""] * len(seats)
     reports = {}
-    for slot, rank in enumerate(ranks):
+    for rank, slot in enumerate(seats):
         nodes[rank] = assignment.nodes[slot]
         report = snapshot.reports.get(slot)
         if report is not None and report.incarnation == assignment.incarnations[slot]:
             reports[rank] = report
     former = list(nodes)
     ended = next((entry for entry in reversed(status.attempts) if entry.ended_at is not None), None)
-    if ended is not None and ended.rank is not None and ended.node and ended.rank < len(former):
+    if (
+        ended is not None
+        and ended.rank is not None
+        and ended.node
+        and ended.nodes in (0, len(seats))
+        and ended.rank < len(former)
+    ):
         former[ended.rank] = ended.node
     return RankView(nodes=tuple(nodes), reports=reports, former_nodes=tuple(former))
 
 
 def candidates(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[Candidate, ...]:
-    """All checkpoints seen now or known from before, newest first."""
-    return merge_inventories(rank_view(snapshot, status), snapshot.run.uid, status.checkpoint.latest)
+    """All checkpoints of the run itself that are seen now or known from before, newest first."""
+    own = _part_of(snapshot, status, foreign=False)
+    return merge_inventories(own, snapshot.run.uid, status.checkpoint.latest)
+
+
+def foreign_candidates(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[Candidate, ...]:
+    """The checkpoints in the directory that the spec says to start from, newest first."""
+    return merge_inventories(_part_of(snapshot, status, foreign=True), status.resolved.start_run_uid)
+
+
+def is_foreign(path: str, start_root: str, run_uid: str) -> bool:
+    """Whether a checkpoint lies in the directory that the spec says to start from, or in one of an attempt there."""
+    parent, _, name = path.rpartition("/")[0].rpartition("/")
+    by_attempt = parent == start_root and name[:1] == "a" and name[1:].isdecimal()
+    inside = by_attempt or f"{parent}/{name}" == start_root
+    return bool(start_root) and inside and run_uid not in path.split("/")
+
+
+def _part_of(snapshot: RunSnapshot, status: TrainingRunStatus, *, foreign: bool) -> RankView:
+    view, root, uid = rank_view(snapshot, status), status.resolved.start_root, snapshot.run.uid
+    if not root and not foreign:
+        return view
+    reports = {
+        rank: replace(
+            report,
+            inventory=tuple(row for row in report.inventory if is_foreign(row.path, root, uid) == foreign),
+        )
+        for rank, report in view.reports.items()
+    }
+    return replace(view, reports=reports)
 
 
 def latest_valid(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[SavedCheckpoint, ...]:
@@ -35,7 +71,8 @@ def latest_valid(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[Save
     newest = {saved.tier: saved for saved in status.checkpoint.latest}
     for found in newest_valid(candidates(snapshot, status)):
         before = newest.get(found.tier)
-        if before is None or found.step > before.step:
+        # The same step saved anew is another checkpoint: the one before may be in quarantine.
+        if before is None or (found.step, found.attempt) > (before.step, before.attempt or 0):
             newest[found.tier] = SavedCheckpoint(
                 tier=found.tier, step=found.step, path=found.path, attempt=found.attempt or None
             )

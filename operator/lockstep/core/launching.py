@@ -8,9 +8,12 @@ from lockstep.core.draft import Draft
 from lockstep.core.evidence import Loss, LossKind
 from lockstep.core.gang import template_for, worker_config_map
 from lockstep.core.plan import CreatePod
-from lockstep.core.recovery import replace_before_start
+from lockstep.core.replacement import no_other_node_is_left, replace, replace_before_start
 from lockstep.core.snapshot import PodView, WorkerPhase
-from lockstep.core.stopping import REQUEUED, begin_stop
+from lockstep.core.stopping import NODES_LOST, begin_stop
+
+SHARED_TIER_IS_FULL = "the shared checkpoint tier is full"
+"""How a worker's words begin for what is no fault of its node."""
 
 
 class Stage(StrEnum):
@@ -35,8 +38,8 @@ class SlotStage:
     detail: str = ""
 
 
-def desire_pods(draft: Draft) -> None:
-    """Make the pods that the assignment asks for; end the ones it no longer does."""
+def end_superseded_pods(draft: Draft) -> None:
+    """End the pods that the assignment no longer asks for."""
     assignment = draft.status.assignment
     for pod in draft.snapshot.pods:
         current = assignment.incarnations[pod.slot] if pod.slot < len(assignment.nodes) else pod.incarnation + 1
@@ -45,9 +48,18 @@ def desire_pods(draft: Draft) -> None:
         # The last dead pod of a slot is kept for its logs.
         if not pod.is_terminal or pod.incarnation < current - 1:
             draft.delete(pod, "superseded")
+
+
+def desire_pods(draft: Draft) -> None:
+    """Make the pods that the assignment asks for; end the ones it no longer does."""
+    end_superseded_pods(draft)
+    assignment = draft.status.assignment
     if draft.status.start is not None and draft.status.start.attempt == draft.status.attempt:
-        return  # past the barrier a missing pod is a loss, and comes back as the next incarnation
-    missing = [slot for slot in draft.slot_range() if assignment.nodes[slot] and draft.pod(slot) is None]
+        # Past the barrier a rank's missing pod is a loss, and comes back as the next incarnation.
+        wanted = [slot for slot in draft.slot_range() if draft.rank(slot) < 0] if draft.has_spares else []
+    else:
+        wanted = [*draft.slot_range()]
+    missing = [slot for slot in wanted if assignment.nodes[slot] and draft.pod(slot) is None]
     if not missing:
         return
     template = template_for(draft.run, draft.status, draft.tunables)
@@ -59,46 +71,95 @@ def desire_pods(draft: Draft) -> None:
         draft.creates.append(CreatePod(draft.run.namespace, name, slot, incarnation, node, body))
 
 
-def stages(draft: Draft) -> list[SlotStage]:
-    """The stage of every slot, in slot order."""
-    return [_stage(draft, slot) for slot in draft.slot_range()]
+def stages_of_ranks(draft: Draft) -> list[SlotStage]:
+    """How far every rank has come, in rank order."""
+    return [_stage(draft, slot) for slot in draft.ranked_slots()]
+
+
+def stages_of_spares(draft: Draft) -> list[SlotStage]:
+    """How far every spare has come, in slot order."""
+    return [_stage(draft, slot) for slot in draft.slot_range() if draft.rank(slot) < 0]
 
 
 def enforce_deadlines(draft: Draft, reached: list[SlotStage]) -> None:
-    """Replace the slots that took too long; give the nodes back when no replacement can be had."""
+    """Replace the ranks that took too long; give the nodes back when no replacement can be had.
+
+    Not while the cluster itself looks broken: what is late may all come, and nothing could take its place.
+    """
+    if draft.snapshot.leadership.disruption:
+        return
+    late = _late(draft, reached)
+    hopeless = _no_fault_of_a_node([at for at, _, _ in late], reached)
+    if hopeless is not None:
+        why = hopeless.detail or draft.status.queue.message
+        words = f"rank {draft.rank(hopeless.slot)}: {hopeless.stage.value}, too long by now"
+        begin_stop(draft, NODES_LOST, words + (f" ({why})" if why else ""))
+        return
+    if late:
+        replace_before_start(draft, _losses(draft, late))
+
+
+def replace_late_spares(draft: Draft, reached: list[SlotStage]) -> None:
+    """The same for spares, whatever the ranks do meanwhile: nobody waits for one, and nobody is charged."""
+    if draft.snapshot.leadership.disruption:
+        return
+    late = _late(draft, [at for at in reached if at.stage is not Stage.REFUSED])  # a quota may have room for it later
+    for at in reached:
+        report = draft.report(at.slot)
+        if report is not None and not report.polling and all(at is not other for other, _, _ in late):
+            silent_until = (
+                max(report.received_at, draft.snapshot.leadership.since) + draft.tunables.deadlines.registered
+            )
+            draft.wake(silent_until)
+            if draft.now >= silent_until:
+                late.append((at, "LaunchDeadline", f"no heartbeat for {draft.now - report.received_at:.0f} s"))
+    lost = [loss for loss in _losses(draft, late) if not no_other_node_is_left(draft, loss)]
+    if lost:
+        replace(draft, lost)
+
+
+_Late = tuple[SlotStage, str, str]
+"""Where a slot is, the reason in one word, and in words where the stage alone does not tell."""
+
+
+def _late(draft: Draft, reached: list[SlotStage]) -> list[_Late]:
     late = []
     for at in reached:
         report = draft.report(at.slot)
-        if at.stage is Stage.PREPARING and report is not None and report.problem:
+        if at.stage is Stage.PREPARING and report is not None and report.problem and not _is_full(report.problem):
             late.append((at, "NodeCheckFailed", f"the worker's check of the node failed: {report.problem}"))
         elif at.deadline is not None and draft.now >= at.deadline:
             late.append((at, "NotScheduled" if at.stage is Stage.SCHEDULING else "LaunchDeadline", ""))
         elif at.deadline is not None:
             draft.wake(at.deadline)
-    hopeless = _no_fault_of_a_node(draft, [at for at, _, _ in late])
-    if hopeless is not None:
-        why = hopeless.detail or draft.status.queue.message
-        words = f"rank {draft.rank(hopeless.slot)}: {hopeless.stage.value}, too long by now"
-        begin_stop(draft, REQUEUED, words + (f" ({why})" if why else ""))
-        return
+    return late
+
+
+def _losses(draft: Draft, late: list[_Late]) -> list[Loss]:
     found = []
     for at, reason, why in late:
         node = draft.status.assignment.nodes[at.slot]
         words = why or f"{at.stage.value} on {node} in time" + (f": {at.detail}" if at.detail else "")
         found.append(Loss(at.slot, node, LossKind.POD, reason, words, draft.now))
-    if found:
-        replace_before_start(draft, found)
+    return found
 
 
-def _no_fault_of_a_node(draft: Draft, late: list[SlotStage]) -> SlotStage | None:
+def _no_fault_of_a_node(late: list[SlotStage], reached: list[SlotStage]) -> SlotStage | None:
     """The first slot that another node would not help: then the gang gives its nodes back and tries again later."""
     for at in late:
         unheard = at.stage is Stage.SCHEDULING and not at.detail  # the scheduler has not even looked at it
-        if unheard or at.stage in (Stage.VACANT, Stage.REFUSED):
+        if unheard or at.stage in (Stage.VACANT, Stage.REFUSED) or _is_full(at.detail):
             return at
     # An image that cannot be pulled, a claim that does not exist: all of the gang is stuck at the same point.
-    alike = len(late) > 1 and len(late) == len(draft.slot_range())
-    return late[0] if alike and {at.stage for at in late} in ({Stage.STARTING}, {Stage.SCHEDULING}) else None
+    alike = len(late) == len(reached) > 1 and {at.stage for at in late} in ({Stage.STARTING}, {Stage.SCHEDULING})
+    # No worker reaches the operator: their deadlines differ, as their containers started one after the other.
+    unreached = len(reached) > 1 and all(at.stage is Stage.REGISTERING for at in reached)
+    return late[0] if late and (alike or unreached) else None
+
+
+def _is_full(problem: str) -> bool:
+    """What all nodes share takes no more: another node would meet the same, and somebody may make room."""
+    return problem.startswith(SHARED_TIER_IS_FULL)
 
 
 def _time_to_schedule(draft: Draft, pod: PodView) -> float:
@@ -112,11 +173,14 @@ def _time_to_schedule(draft: Draft, pod: PodView) -> float:
 
 def _stage(draft: Draft, slot: int) -> SlotStage:
     limits = draft.tunables.deadlines
-    led_since = draft.snapshot.leadership.since
+    calm_since = draft.snapshot.leadership.calm_since
+    led_since = max(draft.snapshot.leadership.since, calm_since)
     assignment = draft.status.assignment
     if not assignment.nodes[slot]:
+        if draft.rank(slot) < 0:
+            return SlotStage(slot, Stage.VACANT, None)
         since = assignment.vacant_since if assignment.vacant_since is not None else draft.now
-        return SlotStage(slot, Stage.VACANT, since + limits.vacant)
+        return SlotStage(slot, Stage.VACANT, max(since, calm_since) + limits.vacant)
     pod = draft.pod(slot)
     if pod is None:
         name = pod_name(draft.run.name, draft.run.uid, slot, assignment.incarnations[slot])
@@ -126,9 +190,13 @@ def _stage(draft: Draft, slot: int) -> SlotStage:
         return SlotStage(slot, Stage.REFUSED, refused.since + limits.scheduled, refused.message)
     detail = ": ".join(filter(None, (pod.reason, pod.message)))
     if not pod.bound:
-        return SlotStage(slot, Stage.SCHEDULING, pod.created_at + _time_to_schedule(draft, pod), detail)
+        return SlotStage(
+            slot, Stage.SCHEDULING, max(pod.created_at, calm_since) + _time_to_schedule(draft, pod), detail
+        )
     if pod.started_at is None:
-        return SlotStage(slot, Stage.STARTING, pod.created_at + limits.scheduled + limits.started, detail)
+        return SlotStage(
+            slot, Stage.STARTING, max(pod.created_at, calm_since) + limits.scheduled + limits.started, detail
+        )
     report = draft.report(slot)
     since = max(pod.started_at, led_since)
     if report is None or report.pod_uid != pod.uid:
@@ -137,5 +205,5 @@ def _stage(draft: Draft, slot: int) -> SlotStage:
         return SlotStage(slot, Stage.READY, None)
     ended = draft.attempt_entry(draft.status.attempt - 1)
     if ended is not None and ended.ended_at is not None:
-        since = max(since, ended.ended_at)
+        since = max(since, ended.seen_at or ended.ended_at)
     return SlotStage(slot, Stage.PREPARING, since + limits.registered + limits.ready, report.problem)

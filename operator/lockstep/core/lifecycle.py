@@ -38,7 +38,7 @@ TRANSITIONS: tuple[tuple[Phase, str, Phase], ...] = (
     (Phase.RECOVERING, "stop asked for, or recovery is given up", Phase.STOPPING),
     (Phase.STOPPING, "the ranks have ended: suspended", Phase.SUSPENDED),
     (Phase.STOPPING, "the ranks have ended: requeued", Phase.PENDING),
-    (Phase.STOPPING, "the ranks have ended: cancelled or failed", Phase.FINISHED),
+    (Phase.STOPPING, "the ranks have ended: cancelled, failed, or done after all", Phase.FINISHED),
 )
 
 

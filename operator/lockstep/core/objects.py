@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lockstep.api import names
-from lockstep.api.queue import TrainingQueueSpec
+from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.api.times import to_unix
@@ -53,7 +53,19 @@ def parse_queue(raw: Mapping[str, Any]) -> QueueView:
         spec = TrainingQueueSpec.model_validate(raw.get("spec") or {})
     except ValidationError as error:
         raise ValueError(_in_words(error)) from error
-    return QueueView(name=meta["name"], spec=spec, created_at=to_unix(meta["creationTimestamp"]))
+    try:
+        status = TrainingQueueStatus.load(raw.get("status"))
+    except ValidationError:
+        status = TrainingQueueStatus()
+    return QueueView(
+        name=meta["name"],
+        spec=spec,
+        created_at=to_unix(meta["creationTimestamp"]),
+        uid=meta["uid"],
+        generation=meta.get("generation", 0),
+        resource_version=meta["resourceVersion"],
+        status=status,
+    )
 
 
 def _in_words(error: ValidationError) -> str:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from lockstep.api.queue import TrainingQueueStatus
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.snapshot import StartRecord
+from lockstep.core.snapshot import NodeFailure, StartRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class EnsureConfigMap:
     namespace: str
     name: str
     body: Mapping[str, Any]
+    optional: bool = False  # nothing rests on it: where it is refused the plan goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,15 @@ class CreatePod:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateJob:
+    """Create a Job; one that exists under the name is the same work by construction."""
+
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePod:
     """Delete one pod, with its UID as precondition. ``grace`` in seconds; None leaves the pod's own."""
 
@@ -39,6 +50,15 @@ class DeletePod:
     uid: str
     reason: str
     grace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RememberFailure:
+    """Carry a first failure to its Node, so that other runs and people find it there."""
+
+    node: str
+    uid: str
+    failure: NodeFailure
 
 
 class DesiredPhase(StrEnum):
@@ -60,6 +80,46 @@ class VerifyRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveRequest:
+    """A collective save: every rank saves at ``at_step`` (0: at the next opportunity). Answered once per id."""
+
+    id: str
+    at_step: int
+    deadline: float  # unix seconds on the operator's clock
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CadenceOrder:
+    """How often the program is to save by itself. 0: not known."""
+
+    seconds: float = 0.0
+    steps: int = 0
+    shared_steps: int = 0
+    from_step: int = 0  # until then the order before holds: ranks hear of a new one at different steps
+
+
+@dataclass(frozen=True, slots=True)
+class PointRequest:
+    """Rewrite the pointer files of a directory to a step; carried out by the worker in ``slot`` alone."""
+
+    path: str
+    step: int
+    format: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUpRequest:
+    """An exchange between the nodes before user code starts. ``addresses`` by rank, ports in ``ports``."""
+
+    id: str
+    kind: str  # Ring or Pairwise
+    addresses: tuple[str, ...]
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Directive:
     """SetDesired: what every worker of the run is answered until the next one."""
 
@@ -71,6 +131,14 @@ class Directive:
     nodelist: tuple[str, ...] = ()  # addresses by rank, with RUN
     verify: VerifyRequest | None = None  # with PREPARE
     stop_grace: int = 30
+    save: SaveRequest | None = None  # with RUN
+    stopping_at: float = 0.0  # with RUN: the gang will be stopped then at the latest, so should_stop() is true
+    cadence: CadenceOrder | None = None  # with RUN
+    watch: tuple[tuple[str, str], ...] = ()  # with RUN: (rule, pattern) to look for in stderr
+    stacks: str = ""  # with RUN: id of a request for the stacks of all ranks
+    point: PointRequest | None = None  # with PREPARE
+    warm_up: WarmUpRequest | None = None  # with PREPARE
+    jitter: float = 0.0  # with RUN: seconds over which the ranks spread their start
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +175,9 @@ class Plan:
     dry_run: DryRunPod | None = None
     deletes: tuple[DeletePod, ...] = ()
     creates: tuple[CreatePod, ...] = ()
+    jobs: tuple[CreateJob, ...] = ()
+    node_failures: tuple[RememberFailure, ...] = ()
+    delete_run: bool = False  # its record has been kept for as long as was asked
     wake_at: float | None = None
     admission_changed: bool = False  # the cluster key should be looked at again
 
@@ -126,8 +197,19 @@ class StatusWrite:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueStatusWrite:
+    """What a TrainingQueue is to say of itself."""
+
+    name: str
+    uid: str
+    resource_version: str
+    status: TrainingQueueStatus
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """What one admission pass decided. Writes touch different runs and may go out together."""
 
     writes: tuple[StatusWrite, ...] = ()
     wake_at: float | None = None
+    queues: tuple[QueueStatusWrite, ...] = ()  # once the other writes are done: nothing rests on them

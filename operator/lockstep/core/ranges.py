@@ -1,6 +1,9 @@
 """Sets of ranks and slots as short text: ``0-2,5``. Status must not grow with the gang."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+
+BEYOND = 1 << 16
+"""No rank or slot has such a number: what somebody else wrote must not be unfolded into memory without end."""
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
@@ -20,7 +23,38 @@ def format_ranges(numbers: Iterable[int]) -> str:
 def parse_ranges(text: str) -> frozenset[int]:
     """The inverse of ``format_ranges``. Raises ValueError on anything else."""
     numbers: set[int] = set()
+    for run in _runs(text):
+        numbers.update(run)
+    return frozenset(numbers)
+
+
+def count_ranges(text: str) -> int:
+    """How many numbers ``text`` unfolds to, each as often as it is there. Raises ValueError on what is no ranges."""
+    return sum(map(len, _runs(text)))
+
+
+def format_order(numbers: Sequence[int]) -> str:
+    """In the order given, ascending runs folded: [0, 1, 4, 2, 3] -> "0-1,4,2-3"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(format_ranges(run) for run in runs)
+
+
+def parse_order(text: str) -> tuple[int, ...]:
+    """The inverse of ``format_order``. Raises ValueError on anything else."""
+    if count_ranges(text) > BEYOND:
+        raise ValueError("a number is there twice")
+    return tuple(number for run in _runs(text) for number in run)
+
+
+def _runs(text: str) -> Iterator[range]:
     for part in filter(None, text.split(",")):
         first, dash, last = part.partition("-")
-        numbers.update(range(int(first), int(last if dash else first) + 1))
-    return frozenset(numbers)
+        run = range(int(first), int(last if dash else first) + 1)
+        if run.start < 0 or run.stop > BEYOND:
+            raise ValueError(f"{part[:32]!r} is beyond {BEYOND - 1}")
+        yield run

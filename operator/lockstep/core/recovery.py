@@ -1,191 +1,295 @@
 """Evidence -> cause -> action: what ends an attempt, and with what the next one starts.
 
-Restart the least: a process that ended is started again in the pod it was in; a pod lost on a usable
-node comes back there; a lost node is replaced and everybody else stays. Quota and nodes are held.
+``causes`` finds what came first, ``actions`` says what is to be done about it, and here it is done: in one
+status write, before anything of it is acted on. Quota and nodes are held meanwhile.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from lockstep.api.run_status import ExcludedNode, SlotLosses
-from lockstep.core import assignment as slots
-from lockstep.core.budget import adaptive_limit, backoff
-from lockstep.core.conditions import without_condition
+from lockstep.api.recovery_status import AttemptStatus
+from lockstep.core.actions import Action, Case, Verb, act
+from lockstep.core.budget import allowed_without_progress, backoff
+from lockstep.core.causes import Cause, Evidence, collected, first_cause
+from lockstep.core.conditions import find, without_condition
+from lockstep.core.divergence import diverged
 from lockstep.core.draft import Draft
 from lockstep.core.evidence import FailedExit, Loss, LossKind, everyone_heard_since, failed_exits, losses
-from lockstep.core.inventory import committed_step
+from lockstep.core.failure_memory import (
+    excluded_enough,
+    readmit_mended,
+    remember_first_failure,
+    remember_root,
+    remember_rule,
+    unblame,
+)
+from lockstep.core.hangs import hung
+from lockstep.core.inventory import latest_valid
 from lockstep.core.lifecycle import Phase
+from lockstep.core.quarantine import Save
+from lockstep.core.ranges import format_ranges
+from lockstep.core.replacement import (
+    CLUSTER_DISRUPTION,
+    EXCLUSION_LIMIT,
+    keep_off,
+    replace,
+    replace_before_start,
+    tell_of_limit,
+)
+from lockstep.core.roll_back import lift_ceiling, quarantine, roll_back, saved_step, trusted_steps
+from lockstep.core.signs import STOPPED_FROM_OUTSIDE, Kind
 from lockstep.core.stopping import begin_stop
+from lockstep.core.stragglers import straggling
 
-MAX_EXCLUDED = 64
-HOPELESS_EXITS = ("CommandNotFound", "CommandNotExecutable")
-PYTHON_REMEDY = "the image has no python3, which Lockstep's worker needs; use an image with Python 3.8 or newer"
-FAILED_LAUNCHES = ("PodFailed", "LaunchDeadline")
-"""Reasons of losses before START for which the run may be as much to blame as the node."""
-STOPPED_FROM_OUTSIDE = ("Fenced", "StoppedForRestart", "StoppedOnRequest")
-"""Reasons of exits that are no failure of the program."""
+DETECTORS: tuple[Callable[[Draft], Evidence | None], ...] = (diverged, hung, straggling)
+"""What sees that something is wrong with a gang whose processes all run."""
+SYMPTOMS_WAIT = 2.0
+"""Seconds in which the one that a rank's complaint is about may still be heard of."""
+ATTRIBUTED_BY_EXIT = frozenset(
+    {Kind.APPLICATION, Kind.STORAGE, Kind.OUT_OF_MEMORY, Kind.CORRUPT_CHECKPOINT, Kind.HARDWARE, Kind.UNKNOWN}
+)
+"""Causes that may turn out to be another rank's doing once everybody has been heard."""
 
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """The earliest evidence. Everything later in the same attempt is a victim of it."""
-
-    kind: str  # NodeLost, PodLost, ProcessExited, …
-    slot: int
-    node: str
-    message: str
-    at: float
-    reason: str
-    charged: bool  # counts against the no-progress limit
-    exit_code: int | None = None
+MAY_LEAVE_ITS_NODE = frozenset({Kind.STRAGGLER, Kind.NAN, Kind.LOSS_SPIKE})
+"""Causes of which a rank's node may be the reason although nothing on it failed."""
 
 
 def recover(draft: Draft) -> None:
     """Answer losses and bad exits: end the running attempt, or mend the gang that is gathering."""
+    readmit_mended(draft)
+    lift_ceiling(draft)
     lost = losses(draft)
-    replaceable = _without_held_back(draft, lost)
+    replaceable = without_held_back(draft, lost)
+    spares = [loss for loss in replaceable if draft.rank(loss.slot) < 0]
+    if spares:
+        replace(draft, spares)  # nothing else depends on them
+    lost, replaceable = _of_ranks(draft, lost), _of_ranks(draft, replaceable)
     if draft.phase is Phase.RUNNING:
-        failed = failed_exits(draft)
-        if replaceable or failed:
-            _end_attempt(draft, replaceable, failed)
+        detected = [evidence for detector in DETECTORS if (evidence := detector(draft)) is not None]
+        found = collected(draft, lost, failed_exits(draft), detected)
+        if found:
+            _end_attempt(draft, first_cause(found), replaceable)
     elif replaceable:
-        _blame_earlier_loss(draft, replaceable)
+        blame_earlier_loss(draft, replaceable)
         replace_before_start(draft, replaceable)
 
 
-def replace_before_start(draft: Draft, lost: Sequence[Loss]) -> None:
-    """As ``replace``, for a gang that gathers. What fails on node after node is not the nodes' fault."""
-    without_python = next((loss for loss in lost if _lacks_python(loss.message)), None)
-    if without_python is not None:
-        begin_stop(draft, "PythonNotFound", PYTHON_REMEDY)
-        return
-    before = {entry.node for entry in draft.status.recovery.excluded_nodes}
-    replace(draft, lost)
-    recovery = draft.status.recovery
-    given_up = {entry.node for entry in recovery.excluded_nodes} - before
-    spoilt = [loss for loss in lost if loss.node in given_up and loss.reason in FAILED_LAUNCHES]
-    if not spoilt:
-        return
-    streak = recovery.consecutive_no_progress + 1
-    draft.update(recovery=recovery.model_copy(update={"consecutive_no_progress": streak}))
-    if streak >= _allowed_without_progress(draft):
-        begin_stop(
-            draft, "LaunchFailed", f"{spoilt[0].message}; {streak} nodes were given up in a row, so it is the run"
-        )
+def look_again(draft: Draft) -> bool:
+    """With everybody at the barrier all ends of the last attempt have been heard: was the cause what it seemed?
+
+    True when something came of it that changes the gang or stops the run: then it is too early to start.
+    """
+    ended = _last_end(draft)
+    if ended is None or ended.cause not in ATTRIBUTED_BY_EXIT or ended.rank is None:
+        return False
+    if ended.nodes not in (0, draft.world):
+        return False  # its ranks were others
+    exits = _exits_of(draft, ended.number)
+    if all(draft.rank(end.slot) != ended.rank for end in exits):
+        return False  # it is not there any more to be compared with
+    first = first_cause(collected(draft, (), exits, ()))
+    ranks = {draft.rank(slot) for slot in (*first.victims, *first.evidence.tied)} | {draft.rank(first.slot)}
+    draft.amend_attempt(ended.number, victims=format_ranges(ranks - {ended.rank}))
+    tied = {draft.rank(slot) for slot in first.evidence.tied}
+    if ended.rank == draft.rank(first.slot) or ended.rank in tied:
+        return False
+    return _blame_instead(draft, ended, first)
 
 
-def replace(draft: Draft, lost: Sequence[Loss]) -> None:
-    """Give every lost slot its next incarnation: on its node, or on one yet to be found."""
-    vacate, stay = [], []
-    exclude: list[ExcludedNode] = []
-    counts = {entry.slot: entry for entry in draft.status.recovery.slot_losses}
-    until = draft.stamp + draft.tunables.excluded_node_seconds
-    for loss in lost:
-        before = counts.pop(loss.slot, None)
-        count = 1 + (before.count if before is not None and before.node == loss.node else 0)
-        if loss.kind is LossKind.NODE:
-            vacate.append(loss.slot)
-        elif count > draft.tunables.slot_retries_on_node or loss.reason in (
-            "NotScheduled",
-            "NodeCheckFailed",
-        ):
-            vacate.append(loss.slot)
-            exclude.append(ExcludedNode(node=loss.node, reason=loss.message[:256], until=until))
-        else:
-            stay.append(loss.slot)
-            counts[loss.slot] = SlotLosses(slot=loss.slot, node=loss.node, count=count)
-    assignment = draft.status.assignment
-    if stay:
-        assignment = slots.advanced(assignment, stay)
-    if vacate:
-        assignment = slots.vacated(assignment, vacate, draft.stamp)
-        draft.admission_changed = True
-    kept = {entry.node: entry for entry in draft.status.recovery.excluded_nodes}
-    kept.update({entry.node: entry for entry in exclude})
-    recovery = draft.status.recovery
-    totals = draft.status.totals
-    draft.update(
-        assignment=assignment,
-        recovery=recovery.model_copy(
-            update={
-                "slot_losses": tuple(sorted(counts.values(), key=lambda entry: entry.slot))[:MAX_EXCLUDED],
-                "excluded_nodes": tuple(kept.values())[-MAX_EXCLUDED:],
-            }
-        ),
-        totals=totals.model_copy(
-            update={
-                "pods_replaced": totals.pods_replaced + len(stay),
-                "nodes_replaced": totals.nodes_replaced + len(vacate),
-            }
-        ),
-    )
-    for loss in lost:
-        draft.event(
-            loss.kind.value,
-            f"rank {draft.rank(loss.slot)}: {loss.message}; "
-            + ("looking for another node" if loss.slot in vacate else f"starting it again on {loss.node}"),
-            action="ReplaceNode" if loss.slot in vacate else "ReplacePod",
-            warning=True,
-            node=loss.node if loss.slot in vacate else "",
-        )
+def tell_steps_lost(draft: Draft, resumed: int) -> None:
+    """Where the next attempt begins is known: how many steps the end of the last one cost."""
+    ended = _last_end(draft)
+    if ended is not None and ended.last_step is not None:
+        draft.amend_attempt(ended.number, steps_lost=max(0, ended.last_step - resumed))
 
 
-def _without_held_back(draft: Draft, lost: list[Loss]) -> list[Loss]:
+def _of_ranks(draft: Draft, lost: Sequence[Loss]) -> list[Loss]:
+    return [loss for loss in lost if draft.rank(loss.slot) >= 0]
+
+
+def without_held_back(draft: Draft, lost: list[Loss]) -> list[Loss]:
     """While the cluster itself looks broken no node is replaced: what seems lost may all come back."""
     held = draft.snapshot.leadership.disruption
-    if not held:
-        draft.status = without_condition(draft.status, "ClusterDisruption")
+    shown = find(draft.status, CLUSTER_DISRUPTION)
+    if not held and shown is not None and (shown.reason != EXCLUSION_LIMIT or not excluded_enough(draft)):
+        draft.status = without_condition(draft.status, CLUSTER_DISRUPTION)
     if not held or not any(loss.kind is LossKind.NODE for loss in lost):
         return lost
-    draft.condition("ClusterDisruption", True, "BreakerOpen", f"no node is replaced: {held}")
+    draft.condition(CLUSTER_DISRUPTION, True, "BreakerOpen", f"no node is replaced: {held}")
     return [loss for loss in lost if loss.kind is not LossKind.NODE]
 
 
-def _end_attempt(draft: Draft, lost: list[Loss], failed: list[FailedExit]) -> None:
-    cause = _first_cause(draft, lost, failed)
-    saved = committed_step(draft.snapshot, draft.status)
-    progressed = saved > draft.status.recovery.best_step
-    streak = 0 if progressed else draft.status.recovery.consecutive_no_progress + cause.charged
-    hopeless = _reason_to_stop(draft, cause, streak)
-    # Peers of a node that just died exit with errors too: hear everybody before a verdict that is final.
-    exited = hopeless is not None and cause.kind == "ProcessExited"
-    if exited and not everyone_heard_since(draft, cause.at, but=cause.slot):
+def _end_attempt(draft: Draft, cause: Cause, lost: list[Loss]) -> None:
+    case = case_of(draft, cause, lost)
+    action = act(cause, case)
+    if action.verb in (Verb.WAIT, Verb.COMPLETE) or _has_more_to_hear(draft, cause, action):
+        return
+    carry_out(draft, cause, action, case, lost)
+
+
+def carry_out(draft: Draft, cause: Cause, action: Action, case: Case, lost: list[Loss]) -> None:
+    """End the attempt for good or begin the next one, with everything written down that later decisions rest on."""
+    _write_history(draft, cause, action, case)
+    _remember(draft, cause, action, case)
+    if action.verb is Verb.STOP:
+        begin_stop(draft, action.reason, action.message)
+    else:
+        _begin_next(draft, cause, action, case, lost)
+
+
+def _has_more_to_hear(draft: Draft, cause: Cause, action: Action) -> bool:
+    """Peers of a node that just died end with errors too: a verdict that is final waits for everybody's word,
+    and one that only complains of others for a moment."""
+    report = draft.report(cause.slot)
+    ended = min(cause.at, report.since) if report is not None else cause.at  # whatever its clock says
+    if not cause.exited or everyone_heard_since(draft, ended, but=cause.slot):
+        return False
+    if action.verb is Verb.STOP:
         draft.wake(draft.now + draft.heartbeat)
-        return
-    _write_history(draft, cause, hopeless, lost)
-    draft.update(
-        recovery=draft.status.recovery.model_copy(
-            update={
-                "consecutive_no_progress": streak,
-                "best_step": max(draft.status.recovery.best_step, saved),
-            }
-        )
+        return True
+    draft.wake(ended + SYMPTOMS_WAIT)
+    return cause.reading.symptom and draft.now < ended + SYMPTOMS_WAIT
+
+
+def case_of(draft: Draft, cause: Cause, lost: Sequence[Loss], attempt: int | None = None) -> Case:
+    """What is known besides, of the current attempt or of an earlier one."""
+    status, recovery = draft.status, draft.status.recovery
+    number = status.attempt if attempt is None else attempt
+    entry = draft.attempt_entry(number)
+    start = status.start.resume if status.start is not None and status.start.attempt == number else None
+    report = draft.report(cause.slot)
+    signs = report.signs if report is not None else ()
+    node = draft.snapshot.nodes.get(cause.node)
+    return Case(
+        now=draft.now,
+        recovery=draft.spec.recovery,
+        nodes=draft.world,
+        checkpoints=draft.spec.checkpoint is not None,
+        step=entry.last_step if attempt is not None and entry is not None else _last_step(draft, number),
+        resumed=(start.tier, Save(start.step, start.attempt or 0)) if start is not None else None,
+        valid_steps=trusted_steps(draft)
+        if cause.kind in (Kind.NAN, Kind.LOSS_SPIKE) or draft.spec.recovery.rules
+        else (),
+        lost_slots=tuple(loss.slot for loss in lost),
+        streak=recovery.consecutive_no_progress,
+        allowed=allowed_without_progress(draft.spec, status),
+        progressed=saved_step(draft) > recovery.best_step,
+        restarts=status.totals.restarts,
+        roots=recovery.roots,
+        first_failures=recovery.first_failures,
+        rules_used={use.name: use.count for use in recovery.rules_used},
+        roll_backs=recovery.roll_backs,
+        quarantined=len(status.checkpoint.quarantined),
+        seen_rules=frozenset(s.kind.partition(":")[2] for s in signs if s.kind.startswith("Rule:")),
+        conditions=frozenset(node.conditions) if node is not None else frozenset(),
+        held=draft.snapshot.leadership.disruption,
+        excluded_enough=excluded_enough(draft)
+        if cause.points_at_node or cause.reading.on_node or cause.kind in MAY_LEAVE_ITS_NODE
+        else "",
+        diverged_step=_first_bad_step(draft, number),
     )
-    if hopeless is not None:
-        begin_stop(draft, hopeless[0], hopeless[1])
-        return
+
+
+def _last_step(draft: Draft, attempt: int) -> int | None:
+    reports = draft.snapshot.reports.values()
+    return max((r.progress.step for r in reports if r.progress is not None and r.attempt == attempt), default=None)
+
+
+def _first_bad_step(draft: Draft, attempt: int) -> int | None:
+    signs = [sign for r in draft.snapshot.reports.values() if r.attempt == attempt for sign in r.signs]
+    return min((sign.step for sign in signs if sign.kind == "Loss:NaN" and sign.step), default=None)
+
+
+def _write_history(draft: Draft, cause: Cause, action: Action, case: Case) -> None:
+    saved = action.ceiling if action.ceiling is not None else saved_step(draft)
+    others = {draft.rank(slot) for slot in (*cause.victims, *cause.evidence.tied)}
+    draft.amend_attempt(
+        draft.status.attempt,
+        ended_at=float(int(min(cause.at, draft.now))),
+        seen_at=draft.stamp,
+        cause=cause.kind.value,
+        message=_told(draft, cause, action)[:512],
+        rank=draft.rank(cause.slot),
+        node=cause.node,
+        exit_code=cause.exit_code,
+        action=_word(action),
+        last_step=case.step,
+        charged=action.charged,
+        victims=format_ranges(others),
+        steps_lost=max(0, case.step - saved) if case.step is not None else None,
+    )
+
+
+def _told(draft: Draft, cause: Cause, action: Action) -> str:
+    """The evidence, whether it is alone, and what is done about it."""
+    words = cause.evidence.message
+    if cause.evidence.tied:
+        ranks = format_ranges(draft.rank(slot) for slot in cause.evidence.tied)
+        words += f" (at the same time as {ranks}: which was first cannot be told)"
+    if action.verb is Verb.STOP:
+        return words + action.message.removeprefix(cause.evidence.message)
+    by = f"rule {action.rule}: " if action.rule else ""
+    return f"{words}; {by}{action.then}"
+
+
+def _word(action: Action) -> str:
+    return "Replace" if action.verb is Verb.REPLACE_NODES else action.verb.value
+
+
+def _remember(draft: Draft, cause: Cause, action: Action, case: Case) -> None:
+    """What later decisions rest on."""
+    recovery = draft.status.recovery
+    if case.progressed:
+        recovery = recovery.model_copy(update={"roots": (), "best_step": saved_step(draft)})
+    if cause.kind not in (Kind.NODE_LOST, Kind.DISRUPTION) and not cause.reading.symptom:
+        recovery = remember_root(recovery, cause.reading.root, case.step or 0, cause.node, draft.stamp)
+    if cause.points_at_node and not (cause.lost and cause.kind is not Kind.NODE_LOST):
+        for slot in sorted({cause.slot, *cause.evidence.slots}):
+            node = draft.status.assignment.nodes[slot] or cause.node
+            recovery = remember_first_failure(recovery, node, cause.kind.value, draft.stamp)
+    if action.rule:
+        recovery = remember_rule(recovery, action.rule, [rule.name for rule in case.recovery.rules])
+    streak = 0 if case.progressed else case.streak + action.charged
+    draft.update(recovery=recovery.model_copy(update={"consecutive_no_progress": streak}))
+    if action.quarantine is not None:
+        quarantine(draft, *action.quarantine, cause.evidence.message)
+    if action.ceiling is not None:
+        roll_back(draft, action.ceiling)
+    if action.alert:
+        tell_of_limit(draft, action.alert)
+
+
+def _begin_next(draft: Draft, cause: Cause, action: Action, case: Case, lost: list[Loss]) -> None:
+    tunables, status = draft.tunables, draft.status
     wait = 0.0
-    if cause.charged and not progressed:
-        tunables = draft.tunables
-        wait = backoff(streak, tunables.backoff_base, tunables.backoff_max, draft.run.uid)
-    number = draft.status.attempt + 1
-    totals = draft.status.totals
-    in_place = totals.restarts_in_place + (not lost)
+    if (action.charged or action.waits) and not (case.progressed and not action.waits):
+        streak = status.recovery.consecutive_no_progress
+        wait = backoff(
+            max(streak, 2) if action.waits else streak, tunables.backoff_base, tunables.backoff_max, draft.run.uid
+        )
+    number = status.attempt + 1
+    # A pod does not come back to a node that is to be left.
+    leaving = _leaving(cause, action, [loss for loss in lost if loss.kind is not LossKind.POD], draft)
+    lost = [loss for loss in lost if loss.slot not in {left.slot for left in leaving}]
+    totals = status.totals
+    in_place = totals.restarts_in_place + (not lost and not leaving and draft.has_workers)
     draft.update(
         attempt=number,
         totals=totals.model_copy(update={"restarts": totals.restarts + 1, "restarts_in_place": in_place}),
-        recovery=draft.status.recovery.model_copy(update={"not_before": draft.stamp + wait if wait else None}),
+        recovery=status.recovery.model_copy(update={"not_before": draft.stamp + wait if wait else None}),
+        # The last word of those that trained: what the gang is asked to read on its way to the barrier rests on it.
+        checkpoint=status.checkpoint.model_copy(update={"latest": latest_valid(draft.snapshot, status)}),
     )
-    if lost:
-        replace(draft, lost)
-    else:
-        draft.event(
-            "RestartingInPlace",
-            f"{cause.message}; all ranks start again where they are as attempt {number}"
-            + (f" in {wait:.0f} s" if wait else ""),
-            action="RestartInPlace",
-            warning=True,
-        )
+    if lost or leaving:
+        replace(draft, [*lost, *leaving], cause.condition)
+    for loss in lost:
+        if loss.slot in action.slots and loss.kind is LossKind.NODE:  # when it is back it is not to be trusted
+            keep_off(draft, loss, tunables.excluded_node_seconds)
+    if not lost:
+        reason = "RollingBack" if action.verb is Verb.ROLL_BACK else "RestartingInPlace"
+        reason = reason if draft.has_workers else "ReplacingGang"
+        words = f"{_told(draft, cause, action)}; attempt {number}" + (f" in {wait:.0f} s" if wait else "")
+        if action.verb is not Verb.REPLACE_NODES:
+            draft.event(reason, words, action=action.verb.value, warning=True)
     if draft.spec.checkpoint is None:
         draft.event(
             "NoCheckpoint",
@@ -196,86 +300,88 @@ def _end_attempt(draft: Draft, lost: list[Loss], failed: list[FailedExit]) -> No
         )
 
 
-def _first_cause(draft: Draft, lost: list[Loss], failed: list[FailedExit]) -> Cause:
-    # A lost node's last sign of life precedes its peers' deaths, but only just: prefer the loss over
-    # exits, which a loss explains and which cannot explain a loss.
-    if lost:
-        loss = min(lost, key=lambda found: (found.kind is not LossKind.NODE, found.at, found.slot))
-        charged = loss.kind is LossKind.POD and loss.reason == "PodFailed"
-        return Cause(loss.kind.value, loss.slot, loss.node, loss.message, loss.at, loss.reason, charged)
-    first = failed[0]
-    how = f"signal {first.exit.signal}" if first.exit.signal else f"exit code {first.exit.code}"
-    message = f"rank {draft.rank(first.slot)} on {first.node} ended with {how}"
-    if first.exit.reason not in ("", "Error", "Signal"):
-        message += f" ({first.exit.reason})"
-    last_line = first.exit.stderr_tail.strip().rsplit("\n", 1)[-1][:200]
-    if last_line:
-        message += f": {last_line}"
-    reason = first.exit.reason
-    code = 128 + first.exit.signal if first.exit.signal else first.exit.code
-    charged = reason not in STOPPED_FROM_OUTSIDE
-    return Cause("ProcessExited", first.slot, first.node, message, first.exit.at, reason, charged, code)
+def _leaving(cause: Cause, action: Action, lost: Sequence[Loss], draft: Draft) -> list[Loss]:
+    """The slots that leave a node which still works, in a manner of speaking."""
+    gone = {loss.slot for loss in lost}
+    nodes = draft.status.assignment.nodes
+    words = cause.evidence.message
+    return [
+        Loss(slot, nodes[slot], LossKind.LEFT, cause.kind.value, words, cause.at)
+        for slot in action.slots
+        if slot not in gone and nodes[slot]
+    ]
 
 
-def _reason_to_stop(draft: Draft, cause: Cause, streak: int) -> tuple[str, str] | None:
-    spec = draft.spec
-    if cause.reason in HOPELESS_EXITS:
-        return cause.reason, f"{cause.message}; check spec.command and the image"
-    if cause.kind == "PodLost" and _lacks_python(cause.message):
-        return "PythonNotFound", PYTHON_REMEDY
-    if spec.checkpoint is None and cause.kind == "ProcessExited" and cause.charged:
-        return (
-            "ProcessFailed",
-            f"{cause.message}; without spec.checkpoint a failing program is not started again",
-        )
-    cap = spec.recovery.max_restarts
-    if cap is not None and draft.status.totals.restarts >= cap:
-        return "MaxRestarts", f"{cause.message}; recovery.maxRestarts is {cap}"
-    limit, allowed = spec.recovery.no_progress_limit, _allowed_without_progress(draft)
-    if streak >= allowed:
-        return "NoProgress", (
-            f"{cause.message}; {streak} attempts in a row ended without a new checkpoint "
-            f"(recovery.noProgressLimit is {limit}{'' if isinstance(limit, int) else f', here {allowed}'})"
-        )
-    return None
+def _last_end(draft: Draft) -> AttemptStatus | None:
+    """The attempt before the one that gathers."""
+    ended = next((entry for entry in reversed(draft.status.attempts) if entry.ended_at is not None), None)
+    return ended if ended is not None and ended.number < draft.status.attempt else None
 
 
-def _allowed_without_progress(draft: Draft) -> int:
-    limit = draft.spec.recovery.no_progress_limit
-    return limit if isinstance(limit, int) else adaptive_limit(len(draft.status.assignment.nodes))
+def _exits_of(draft: Draft, attempt: int) -> list[FailedExit]:
+    """How the ranks ended an attempt that is over, those left out that were told to end."""
+    found = []
+    for slot in draft.slot_range():
+        report = draft.report(slot)
+        if report is None or report.attempt != attempt or report.exit is None or draft.rank(slot) < 0:
+            continue
+        if not report.exit.succeeded and report.exit.reason not in STOPPED_FROM_OUTSIDE:
+            found.append(FailedExit(slot, draft.status.assignment.nodes[slot], report.exit))
+    return found
 
 
-def _lacks_python(message: str) -> bool:
-    return "python3" in message and "not found" in message
-
-
-def _write_history(draft: Draft, cause: Cause, hopeless: tuple[str, str] | None, lost: list[Loss]) -> None:
-    action = "Stop" if hopeless else ("Replace" if lost else "RestartInPlace")
-    step = max((r.progress.step for r in draft.snapshot.reports.values() if r.progress), default=None)
+def _blame_instead(draft: Draft, ended: AttemptStatus, first: Cause) -> bool:
+    """Another rank was first after all: what was remembered and decided of the one named is taken back."""
+    streak = draft.status.recovery.consecutive_no_progress
+    _absolve(draft, ended)
+    case = case_of(draft, first, (), ended.number)
+    action = act(first, case)
+    others = {draft.rank(slot) for slot in (*first.victims, *first.evidence.tied)}
     draft.amend_attempt(
-        draft.status.attempt,
-        ended_at=draft.stamp,
-        cause=cause.kind,
-        message=cause.message[:512],
-        rank=draft.rank(cause.slot),
-        node=cause.node,
-        exit_code=cause.exit_code,
-        action=action,
-        last_step=step,
-        charged=cause.charged,
+        ended.number,
+        cause=first.kind.value,
+        message=f"{_told(draft, first, action)} (at first rank {ended.rank} was named)"[:512],
+        rank=draft.rank(first.slot),
+        node=first.node,
+        exit_code=first.exit_code,
+        action=_word(action) if ended.action == "RestartInPlace" else ended.action,
+        charged=action.charged,
+        victims=format_ranges(others),
     )
+    _remember(draft, first, action, case)
+    if action.charged == ended.charged:  # also where something had been saved, so that neither counted
+        recovery = draft.status.recovery.model_copy(update={"consecutive_no_progress": streak})
+        draft.update(recovery=recovery)
+    if action.verb is Verb.STOP:
+        begin_stop(draft, action.reason, action.message)
+        return True
+    leaving = _leaving(first, action, (), draft)
+    if leaving:
+        replace(draft, leaving, first.condition)
+    return bool(leaving)
 
 
-def _blame_earlier_loss(draft: Draft, lost: Sequence[Loss]) -> None:
+def _absolve(draft: Draft, ended: AttemptStatus) -> None:
+    """The rank that an attempt's end was put down to did not bring it about."""
+    recovery = draft.status.recovery
+    if ended.seen_at is not None:
+        recovery = unblame(recovery, ended.node, ended.seen_at)
+    if ended.charged and recovery.consecutive_no_progress:
+        fewer = recovery.consecutive_no_progress - 1
+        recovery = recovery.model_copy(update={"consecutive_no_progress": fewer, "not_before": None})
+    draft.update(recovery=recovery)
+
+
+def blame_earlier_loss(draft: Draft, lost: Sequence[Loss]) -> None:
     """A node whose silence is established only now, but began before the attempt's end, was its cause."""
     ended = draft.attempt_entry(draft.status.attempt - 1)
-    if ended is None or ended.ended_at is None or ended.cause != "ProcessExited":
+    if ended is None or ended.ended_at is None or ended.cause not in ATTRIBUTED_BY_EXIT or ended.action == "Replace":
         return
-    beat = draft.heartbeat
-    earlier = [loss for loss in lost if loss.kind is LossKind.NODE and loss.at <= ended.ended_at + beat]
+    earlier = [loss for loss in lost if loss.kind is LossKind.NODE and loss.at <= ended.ended_at + draft.heartbeat]
     if not earlier:
         return
     first = min(earlier, key=lambda loss: (loss.at, loss.slot))
+    _absolve(draft, ended)
     draft.amend_attempt(
         ended.number,
         cause=first.kind.value,
@@ -285,13 +391,5 @@ def _blame_earlier_loss(draft: Draft, lost: Sequence[Loss]) -> None:
         action="Replace",
         charged=False,
     )
-    recovery = draft.status.recovery
-    if ended.charged and recovery.consecutive_no_progress:
-        draft.update(
-            recovery=recovery.model_copy(
-                update={
-                    "consecutive_no_progress": recovery.consecutive_no_progress - 1,
-                    "not_before": None,
-                }
-            )
-        )
+    remembered = remember_first_failure(draft.status.recovery, first.node, first.kind.value, draft.stamp)
+    draft.update(recovery=remembered)

@@ -5,14 +5,17 @@ their workers say. Attempt and incarnations stay as they run. What is ambiguous 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lockstep.api import names
+from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus
 from lockstep.core import assignment as slots
 from lockstep.core.conditions import find, is_true, without_condition
 from lockstep.core.draft import Draft
 from lockstep.core.inventory import latest_valid
+from lockstep.core.plain_pods import plain_reports
+from lockstep.core.ranges import parse_order, parse_ranges
 from lockstep.core.snapshot import PodView, StartRecord, WorkerReport
 from lockstep.core.start import to_status
 
@@ -22,6 +25,8 @@ CONDITION = "StateRegression"
 def hold_or_rebuild(draft: Draft) -> bool:
     """True when the status is behind; the other steps then have nothing to stand on."""
     why = _regression(draft)
+    if why is None and slots.is_held(draft.status.assignment) and not _is_whole(draft.status.resolved):
+        return _resolve_again(draft)
     if why is None:
         if is_true(draft.status, CONDITION):
             draft.status = without_condition(draft.status, CONDITION)
@@ -37,6 +42,10 @@ def hold_or_rebuild(draft: Draft) -> bool:
             warning=True,
         )
         return False
+    return _hold(draft, why, doubt)
+
+
+def _hold(draft: Draft, why: str, doubt: str) -> bool:
     if find(draft.status, CONDITION) is None:
         draft.event(CONDITION, f"{why}; nothing is deleted ({doubt})", action="Hold", warning=True)
     draft.condition(CONDITION, True, "StatusBehindPods", f"{why}; held, nothing is deleted: {doubt}")
@@ -44,10 +53,30 @@ def hold_or_rebuild(draft: Draft) -> bool:
     return True
 
 
+def _resolve_again(draft: Draft) -> bool:
+    """What the spec left open, as the pods carry it. True when none does."""
+    why = "status.resolved was emptied"
+    found = next((pod.resolved for pod in draft.live_pods if _is_readable(pod.resolved)), "")
+    if not found:
+        return _hold(draft, why, f"no pod has it in the annotation {names.ANNOTATION_RESOLVED}; restore the status")
+    left = {name: value for name, value in draft.status.resolved if value}
+    restored = ResolvedStatus.load(json.loads(found)).model_copy(update=left)
+    draft.update(resolved=restored.model_copy(update={"nodes": slots.world(draft.status.assignment)}))
+    draft.status = without_condition(draft.status, CONDITION)
+    draft.event("StatusRebuilt", f"{why}; it was read off a pod", action="RebuildStatus", warning=True)
+    return False
+
+
+def _is_whole(resolved: ResolvedStatus) -> bool:
+    return bool(resolved.nodes and resolved.cpu and resolved.memory)
+
+
 def _regression(draft: Draft) -> str | None:
     """How the status is behind, in words; None when it is not."""
     status = draft.status
     assignment = status.assignment
+    if draft.damage:
+        return draft.damage
     own = [pod for pod in draft.snapshot.pods if pod.owner_uid == draft.run.uid]
     if own and not status.attempt:
         return f"pod {own[0].name} exists, but status knows of no attempt"
@@ -62,6 +91,8 @@ def _regression(draft: Draft) -> str | None:
             continue
         if pod.node != assignment.nodes[pod.slot]:
             return f"pod {pod.name} is on {pod.node}, but status has slot {pod.slot} elsewhere"
+        if pod.attempt > status.attempt:
+            return f"pod {pod.name} is of attempt {pod.attempt}, but status at {status.attempt}"
     known = status.start.attempt if status.start is not None else 0
     for slot, report in draft.snapshot.reports.items():
         spoken = live.get(report.pod_uid)
@@ -88,16 +119,22 @@ def _ambiguity(draft: Draft, newest: dict[int, PodView]) -> str | None:
     """Why the pods and reports do not say unambiguously what runs."""
     if draft.run.spec is None:
         return "the spec cannot be read"
+    if not newest and draft.damage:
+        return "no pod lives to rebuild it from; restore status.assignment, or delete the run"
     if not newest:
         return "its pods have ended, and whether the run had is not known; delete the run, or restore its status"
-    missing = [slot for slot in range(draft.run.spec.nodes) if slot not in newest]
+    reports = _reports_of(draft, newest)
+    missing = [slot for slot in _ranked_slots(draft.run.spec, reports) if slot not in newest]
     if missing:
         return f"slots {missing[:5]} have no pod; delete the run, or restore its status"
-    if len(newest) > draft.run.spec.nodes:
-        return f"there are pods for {len(newest)} slots, but spec.nodes is {draft.run.spec.nodes}"
-    reports = _reports_of(draft, newest)
+    slots_wanted = draft.run.spec.nodes + draft.run.spec.spare_nodes
+    if len(newest) > slots_wanted:
+        return f"there are pods for {len(newest)} slots, but the spec asks for {slots_wanted}"
     if not draft.status.resolved.nodes and not _is_readable(newest[min(newest)].resolved):
         return f"pod {newest[min(newest)].name} does not carry the annotation {names.ANNOTATION_RESOLVED}"
+    attempts = {pod.attempt for pod in newest.values()}
+    if len(attempts) > 1:
+        return f"there are pods of attempts {sorted(attempts)}"
     unheard = sorted(set(newest) - set(reports))
     if unheard:
         return f"waiting for the workers of slots {unheard[:5]}"
@@ -109,15 +146,21 @@ def _ambiguity(draft: Draft, newest: dict[int, PodView]) -> str | None:
 
 
 def _rebuild(draft: Draft, newest: dict[int, PodView]) -> None:
+    reports = _reports_of(draft, newest)
+    ranks = _ranked_slots(draft.spec, reports)
+    count = max(*newest, draft.spec.nodes + draft.spec.spare_nodes - 1) + 1
     order = sorted(newest)
     seen = draft.status.assignment
     known = seen.incarnations
-    before = [max(newest[slot].incarnation, known[slot] if slot < len(known) else 0) - 1 for slot in order]
+    used = {slot: max(newest[slot].incarnation if slot in newest else 0, _known(known, slot)) for slot in range(count)}
+    if draft.damage:  # what lives is to go on, whatever number was written beside it
+        used |= {slot: pod.incarnation for slot, pod in newest.items()}
+    before = [number - 1 if slot in newest else number for slot, number in used.items()]
     base = seen.model_copy(
-        update={"nodes": (), "incarnations": (*before, *known[len(order) :]), "rank_to_slot": ()},
+        update={"nodes": (), "incarnations": (*before, *known[count:]), "rank_to_slot": ()},
     )
-    assignment = slots.assigned(base, [newest[slot].node for slot in order])
-    reports = _reports_of(draft, newest)
+    nodes = [newest[slot].node if slot in newest else "" for slot in range(count)]
+    assignment = slots.rebuilt(slots.assigned(base, nodes, rank_to_slot=ranks))
     attempt = max([draft.status.attempt, 1, *(_shown_attempt(report) for report in reports.values())])
     record = _newest_record(list(reports.values()))
     draft.update(assignment=assignment, attempt=attempt)
@@ -130,6 +173,19 @@ def _rebuild(draft: Draft, newest: dict[int, PodView]) -> None:
     draft.status = without_condition(draft.status, CONDITION)
 
 
+def _ranked_slots(spec: TrainingRunSpec, reports: Mapping[int, WorkerReport]) -> tuple[int, ...]:
+    """The slot of every rank, as the last START that anybody took part in has it."""
+    record = _newest_record(list(reports.values()))
+    if record is None:
+        return tuple(range(spec.nodes))
+    world = sum(len(parse_ranges(ranges)) for ranges, _ in record.members)
+    return parse_order(record.order) or tuple(range(world or spec.nodes))
+
+
+def _known(incarnations: Sequence[int], slot: int) -> int:
+    return incarnations[slot] if slot < len(incarnations) else 0
+
+
 def _remember_saves(draft: Draft) -> None:
     """That something was saved must not be forgotten with the status: the next attempt would start at step 0."""
     saved = latest_valid(draft.snapshot, draft.status)
@@ -140,6 +196,8 @@ def _remember_saves(draft: Draft) -> None:
 
 
 def _reports_of(draft: Draft, newest: dict[int, PodView]) -> dict[int, WorkerReport]:
+    if not draft.has_workers:
+        return plain_reports(draft.run, draft.snapshot.nodes, newest)
     reports = draft.snapshot.reports
     return {slot: reports[slot] for slot, pod in newest.items() if slot in reports and reports[slot].pod_uid == pod.uid}
 
@@ -156,6 +214,6 @@ def _shown_attempt(report: WorkerReport) -> int:
 
 def _is_readable(resolved: str) -> bool:
     try:
-        return ResolvedStatus.load(json.loads(resolved)).nodes > 0
+        return _is_whole(ResolvedStatus.load(json.loads(resolved)))
     except ValueError:
         return False

@@ -1,12 +1,21 @@
 """What the status tells people: conditions, state, progress. Always last, from what was observed."""
 
-from lockstep.api.run_status import ProgressStatus
 from lockstep.core.conditions import find, without_condition
 from lockstep.core.draft import Draft
+from lockstep.core.hangs import remember_pace
 from lockstep.core.inventory import latest_valid
-from lockstep.core.launching import SlotStage, Stage, stages
+from lockstep.core.launching import SlotStage, Stage, stages_of_ranks
 from lockstep.core.lifecycle import Phase
+from lockstep.core.plain_report import tell_of_plain_gang
+from lockstep.core.snapshot import Verdict
+from lockstep.core.spares import count_spares
+from lockstep.core.stopping import REQUEUES
 
+_SAVING_FIRST = {
+    "Suspended": "SavingBeforeSuspend",
+    "Cancelled": "SavingBeforeCancel",
+    **dict.fromkeys(REQUEUES, "SavingBeforeRequeue"),
+}
 SETTLED_AFTER = 2.0
 """Seconds without an arrival after which the count at the barrier is worth a write."""
 
@@ -21,7 +30,7 @@ def record_progress(draft: Draft, *, at_once: bool) -> None:
     entry = draft.attempt_entry(draft.status.attempt)
     begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
     written = draft.status.progress.time
-    first = written is None or written < begun
+    first = newest is not None and (written is None or written < begun)
     moved = newest is not None and (newest.step != draft.status.progress.step or first)
     interval = draft.tunables.progress_write_interval
     if not (at_once or first or draft.now - (written or 0.0) >= interval):
@@ -32,16 +41,30 @@ def record_progress(draft: Draft, *, at_once: bool) -> None:
     if newest is not None and moved:
         total = draft.spec.progress.total_steps or newest.total_steps
         draft.update(
-            progress=ProgressStatus(
-                step=newest.step,
-                total_steps=total,
-                loss=newest.loss,
-                time=float(int(newest.at)),
-                summary=short_count(newest.step) + (f"/{short_count(total)}" if total else ""),
+            progress=draft.status.progress.model_copy(
+                update={
+                    "step": newest.step,
+                    "total_steps": total,
+                    "loss": newest.loss,
+                    "time": float(int(newest.at)),
+                    "summary": short_count(newest.step) + (f"/{short_count(total)}" if total else ""),
+                }
             )
         )
-    latest = latest_valid(draft.snapshot, draft.status)
-    draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"latest": latest}))
+    remember_pace(draft)
+    if _something_was_saved(draft):
+        latest = latest_valid(draft.snapshot, draft.status)
+        draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"latest": latest}))
+
+
+def _something_was_saved(draft: Draft) -> bool:
+    """A rank has seen what status does not have yet. To merge all inventories is worth it only then."""
+    known = {saved.tier: (saved.step, saved.attempt or 0) for saved in draft.status.checkpoint.latest}
+    return any(
+        row.verdict is Verdict.VALID and (row.step, row.attempt) > known.get(row.tier, (-1, 0))
+        for report in draft.snapshot.reports.values()
+        for row in report.inventory
+    )
 
 
 def short_count(number: int) -> str:
@@ -57,8 +80,12 @@ def conclude(draft: Draft) -> None:
     phase = draft.phase
     draft.update(observed_generation=draft.run.generation)
     _admitted(draft, phase)
-    _gang_ready(draft, phase)
-    _progressing(draft, phase)
+    if draft.has_workers or phase not in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING):
+        _gang_ready(draft, phase)
+        _progressing(draft, phase)
+    else:
+        tell_of_plain_gang(draft)
+    count_spares(draft)
     _suspended(draft, phase)
     if phase is not Phase.FINISHED:
         draft.condition("Finished", False, "NotFinished", "")
@@ -76,16 +103,17 @@ def _admitted(draft: Draft, phase: Phase) -> None:
     elif phase is Phase.FINISHED:
         draft.condition("Admitted", False, "Finished", "")
     else:
-        draft.condition("Admitted", True, "Admitted", f"{len(draft.status.assignment.nodes)} nodes are held")
+        held = sum(1 for node in draft.status.assignment.nodes if node)
+        draft.condition("Admitted", True, "Admitted", f"{held} nodes are held")
 
 
 def _gang_ready(draft: Draft, phase: Phase) -> None:
-    everybody = len(draft.status.assignment.nodes)
+    everybody = draft.world
     if phase is Phase.RUNNING:
         draft.update(nodes_ready=f"{everybody}/{everybody}")
         draft.condition("GangReady", True, "Started", f"attempt {draft.status.attempt} started on all ranks")
     elif phase in (Phase.LAUNCHING, Phase.RECOVERING):
-        _gathering(draft, stages(draft))
+        _gathering(draft, stages_of_ranks(draft))
     elif phase is not Phase.STOPPING:
         wanted = draft.run.spec.nodes if draft.run.spec is not None else 0
         draft.update(nodes_ready=draft.status.nodes_ready if phase is Phase.FINISHED else f"0/{wanted}")
@@ -151,7 +179,8 @@ def _words(draft: Draft, phase: Phase) -> tuple[str, str]:
             return "Succeeded", reason
         return ("Cancelled" if reason == "Cancelled" else "Failed"), reason
     if phase is Phase.STOPPING:
-        return "Stopping", status.stop.reason if status.stop is not None else ""
+        reason = status.stop.reason if status.stop is not None else ""
+        return "Stopping", _SAVING_FIRST.get(reason, "SavingBeforeEnd") if draft.trains else reason
     for kind in ("StateRegression", "ClusterDisruption"):
         found = find(status, kind)
         if found is not None and found.status == "True":
@@ -162,6 +191,9 @@ def _words(draft: Draft, phase: Phase) -> tuple[str, str]:
     if phase is Phase.PENDING:
         return phase.value, status.queue.reason or "NotAccepted" if accepted is None else status.queue.reason
     if phase is Phase.RUNNING:
+        gang = find(status, "GangReady")
+        if gang is not None and gang.status == "False":  # plain pods that are not all up yet
+            return Phase.LAUNCHING.value, gang.reason
         progressing = find(status, "Progressing")
         return phase.value, progressing.reason if progressing is not None else ""
     if phase is Phase.RECOVERING and status.attempts:

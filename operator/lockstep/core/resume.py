@@ -3,14 +3,15 @@
 Cheapest in seconds: the time to load it plus the time to repeat the steps since it was saved.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lockstep.api.run_spec import StartMode
-from lockstep.core.checkpoints import LOCAL, SHARED, Candidate, Check
+from lockstep.api.checkpoint_spec import StartMode
+from lockstep.core.checkpoints import ARCHIVE, LOCAL, SHARED, Candidate, Check
 from lockstep.core.plan import VerifyRequest
-from lockstep.core.snapshot import Verdict
+from lockstep.core.quarantine import Quarantine, Save, in_quarantine
+from lockstep.core.snapshot import CheckpointReport, Verdict
 
 RESHARDABLE_FORMATS = frozenset({"TorchDCP"})
 MAX_REJECTIONS = 8
@@ -18,7 +19,8 @@ MAX_REJECTIONS = 8
 ASSUMED_STEP_SECONDS = 10.0
 # A rank that reads and sums up its share more slowly than this is not making progress.
 VERIFY_BYTES_PER_SECOND = 100e6
-_TRUST = {SHARED: 0, LOCAL: 1}
+_TRUST = {SHARED: 0, LOCAL: 1, ARCHIVE: 3}
+_TRUST_IN_COPIES = 2
 
 
 class ResumeKind(StrEnum):
@@ -28,6 +30,7 @@ class ResumeKind(StrEnum):
     FRESH = "Fresh"  # from step 0
     VERIFY = "Verify"  # have the ranks read ``choice`` first, until ``wait_until``
     WAIT = "Wait"  # a better one may turn out valid until ``wait_until``
+    RESTORE = "Restore"  # have ``choice`` brought back from the archive first
     BLOCKED = "Blocked"  # nothing to resume from, and step 0 would lose what was saved
 
 
@@ -38,8 +41,9 @@ class ResumeContext:
     ``since`` is when the ranks of this attempt were first asked (Unix seconds): all waits count from it.
     ``highest_step`` is the highest ever reported, ``step_seconds`` the usual time of one step (0: unknown).
     ``saved_before`` says that status knows of a step that was once committed.
-    ``ceiling`` is the highest step that may be chosen; ``quarantined`` holds (tier, step) pairs.
-    ``bandwidth`` is bytes per second: of the whole shared tier, and of one node's local tier.
+    ``ceiling`` is the highest step that may be chosen; what is in ``quarantine`` is not.
+    ``bandwidth`` is bytes per second: of the whole shared tier, of one node's local tier, and of the archive.
+    ``origin`` names what the spec says to start from; then the candidates are that one's, and step 0 is no choice.
     """
 
     attempt: int
@@ -51,9 +55,10 @@ class ResumeContext:
     saved_before: bool = False
     mode: StartMode = "Auto"
     ceiling: int | None = None
-    quarantined: frozenset[tuple[str, int]] = frozenset()
+    quarantine: Quarantine = frozenset()
     probe_grace: float = 60.0
-    bandwidth: Mapping[str, float] = field(default_factory=lambda: {LOCAL: 5e9, SHARED: 50e9})
+    bandwidth: Mapping[str, float] = field(default_factory=lambda: {LOCAL: 5e9, SHARED: 50e9, ARCHIVE: 10e9})
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ class Rejection:
 
     candidate: Candidate
     reason: str
+    seconds: float = 0.0  # what to resume from it would have cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,7 @@ class ResumeDecision:
     """``rejected`` holds what would have been better than the choice, newest first, at most eight.
 
     ``reason`` is one CamelCase word, ``message`` a sentence for people. ``wait_until`` is when to ask
-    again at the latest; None with RESUME, FRESH and BLOCKED.
+    again at the latest; None with RESUME, FRESH, RESTORE and BLOCKED. ``seconds``: what resuming from ``choice`` costs.
     """
 
     kind: ResumeKind
@@ -79,6 +85,7 @@ class ResumeDecision:
     rejected: tuple[Rejection, ...] = ()
     verify: VerifyRequest | None = None
     wait_until: float | None = None
+    seconds: float = 0.0
 
 
 def choose_resume(
@@ -106,7 +113,7 @@ def choose_resume(
     probe_deadline = context.since + context.probe_grace
     best = usable[0] if usable else None
     better_unknown = [each for each in unknown if _is_better(each, best, context)]
-    nothing_seen = not candidates and context.saved_before
+    nothing_seen = not candidates and bool(context.saved_before or context.origin)
     if now < probe_deadline and (better_unknown or nothing_seen):
         awaited = better_unknown[0] if better_unknown else None
         return ResumeDecision(
@@ -114,6 +121,8 @@ def choose_resume(
             "CheckpointUnknown",
             f"waits to learn more of {_named(awaited)}: {awaited.reason}"
             if awaited
+            else f"waits for the checkpoints of {context.origin} to be seen"
+            if context.origin
             else "waits for the checkpoints to be seen: a step was saved, and no rank sees any",
             choice=best,
             rejected=_passed_over(refused, best, context),
@@ -129,14 +138,23 @@ def choose_resume(
         _verify_seconds(each, context) for each in refused if (each.tier, each.path) in checks
     )
     for choice in usable:
+        if choice.tier == ARCHIVE:  # its bytes are checked on the way back
+            return ResumeDecision(
+                ResumeKind.RESTORE,
+                "CheckpointInArchive",
+                f"waits for {_named(choice)} to be brought back",
+                choice=choice,
+                rejected=_passed_over(refused, choice, context),
+            )
         check = _check_of(choice, checks)
         if check.verdict is Verdict.VALID:
             return ResumeDecision(
                 ResumeKind.RESUME,
                 "CheckpointValid",
-                f"resumes from {_named(choice)}",
+                f"resumes from {_named(choice)}" + (f" of {context.origin}" if context.origin else ""),
                 choice=choice,
                 rejected=_passed_over(refused, choice, context),
+                seconds=resume_seconds(choice, context),
             )
         allowed = _verify_seconds(choice, context)
         deadline += allowed
@@ -155,14 +173,17 @@ def choose_resume(
 
 
 def _without_checkpoint(
-    candidates: Iterable[Candidate], refused: Mapping[Candidate, str], context: ResumeContext
+    candidates: Sequence[Candidate], refused: Mapping[Candidate, str], context: ResumeContext
 ) -> ResumeDecision:
     """Step 0 only where it loses nothing, or where the user said so."""
     rejected = _passed_over(refused, None, context)
     newest = f"; the newest, {_named(rejected[0].candidate)}: {rejected[0].reason}" if rejected else ""
     # One that cannot be judged may be good, so it speaks against step 0 as well.
     ever_saved = context.saved_before or any(each.committed or each.verdict is Verdict.UNKNOWN for each in candidates)
-    if context.mode == "Require":
+    if context.origin:
+        kind, reason = ResumeKind.BLOCKED, "NoStartCheckpoint"
+        message = f"is to start from {context.origin}, where no checkpoint is valid{newest}; correct checkpoint.start"
+    elif context.mode == "Require":
         remedy = "Fresh" if ever_saved else "Auto"
         kind, reason = ResumeKind.BLOCKED, "CheckpointRequired"
         message = f"start.mode is Require and no checkpoint is valid{newest}; {remedy} would start at step 0"
@@ -172,6 +193,12 @@ def _without_checkpoint(
     elif context.mode == "Fresh":
         kind, reason = ResumeKind.FRESH, "StartModeFresh"
         message = f"starts at step 0, as start.mode allows: no checkpoint is valid{newest}"
+    elif later := [each.step for each in candidates if each.verdict is Verdict.VALID and _is_beyond(each, context)]:
+        kind, reason = ResumeKind.BLOCKED, "NothingToGoBackTo"
+        message = (
+            f"training went wrong after step {context.ceiling}, and what is valid was saved later, from step "
+            f"{min(later)} on; start.mode: Fresh would start at step 0"
+        )
     else:
         kind, reason = ResumeKind.BLOCKED, "NoValidCheckpoint"
         message = f"steps were saved, and no checkpoint is valid{newest}; start.mode: Fresh would start at step 0"
@@ -183,17 +210,28 @@ def _refusal(candidate: Candidate, checks: Mapping[tuple[str, str], Check], cont
     check = _check_of(candidate, checks)
     if candidate.verdict is Verdict.INVALID:
         return candidate.reason
-    if candidate.run_uid and candidate.run_uid != context.run_uid:
+    if candidate.run_uid and candidate.run_uid != context.run_uid and not context.origin:
         return f"belongs to another run (UID {candidate.run_uid})"
-    reshardable = candidate.format in RESHARDABLE_FORMATS and candidate.tier == SHARED
-    if candidate.world and candidate.world != context.world and not reshardable:
-        return f"was saved by {candidate.world} nodes and cannot be loaded by {context.world}"
-    if context.ceiling is not None and candidate.step > context.ceiling:
+    if refusal := world_refusal(candidate, context.world):
+        return refusal
+    if _is_beyond(candidate, context):
         return f"is newer than step {context.ceiling}, to which the run rolls back"
-    if (candidate.tier, candidate.step) in context.quarantined:
+    if in_quarantine(context.quarantine, candidate.tier, candidate.step, candidate.attempt):
         return "is quarantined: training failed soon after it was loaded"
     if check.verdict is Verdict.INVALID:
         return check.reason
+    return ""
+
+
+def _is_beyond(candidate: Candidate, context: ResumeContext) -> bool:
+    return context.ceiling is not None and candidate.step > context.ceiling
+
+
+def world_refusal(candidate: Candidate | CheckpointReport, world: int) -> str:
+    """Why ``world`` nodes could not load it; empty when they can."""
+    reshardable = candidate.format in RESHARDABLE_FORMATS and candidate.tier == SHARED
+    if candidate.world and candidate.world != world and not reshardable:
+        return f"was saved by {candidate.world} nodes and cannot be loaded by {world}"
     return ""
 
 
@@ -210,7 +248,7 @@ def resume_seconds(candidate: Candidate, context: ResumeContext) -> float:
 
 def _preference(candidate: Candidate, context: ResumeContext) -> tuple[float, int, int, int, str]:
     """Ascending: fewest seconds, then the higher step, the tier trusted more, the later attempt."""
-    trust = _TRUST.get(candidate.tier, len(_TRUST))
+    trust = _TRUST_IN_COPIES if candidate.copies else _TRUST.get(candidate.tier, len(_TRUST))
     return resume_seconds(candidate, context), -candidate.step, trust, -candidate.attempt, candidate.path
 
 
@@ -221,7 +259,11 @@ def _is_better(candidate: Candidate, than: Candidate | None, context: ResumeCont
 def _passed_over(
     refused: Mapping[Candidate, str], choice: Candidate | None, context: ResumeContext
 ) -> tuple[Rejection, ...]:
-    better = [Rejection(each, why) for each, why in refused.items() if _is_better(each, choice, context)]
+    better = [
+        Rejection(each, why, resume_seconds(each, context))
+        for each, why in refused.items()
+        if _is_better(each, choice, context)
+    ]
     better.sort(key=lambda each: (-each.candidate.step, _preference(each.candidate, context)))
     return tuple(better[:MAX_REJECTIONS])
 
@@ -237,5 +279,4 @@ def _request(candidate: Candidate) -> VerifyRequest:
 
 
 def _named(candidate: Candidate) -> str:
-    attempt = f" of attempt {candidate.attempt}" if candidate.attempt else ""
-    return f"step {candidate.step}{attempt} ({candidate.tier})"
+    return f"{Save(candidate.step, candidate.attempt).words} ({candidate.tier})"

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lockstep.api.queue import TrainingQueueSpec
+from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.failure_rate import PoolRecord
 
 Resources = Mapping[str, int]
 
@@ -42,12 +43,16 @@ class PodView:
     phase: PodPhase
     created_at: float
     deleting: bool = False
+    killed_at: float = 0.0  # when its grace is over, once it is being deleted
     started_at: float | None = None  # when the trainer container began to run
+    ended_at: float | None = None  # when it ended, on its node's clock and in whole seconds
     pod_ip: str = ""
     exit_code: int | None = None
     reason: str = ""  # of the pod, the failed container or the reason it waits (ImagePullBackOff, Unschedulable, …)
     message: str = ""
     resolved: str = ""  # JSON of status.resolved as it was when the pod was made
+    disruption: str = ""  # reason of its DisruptionTarget condition: EvictionByEvictionAPI, DeletionByTaintManager, …
+    attempt: int = 0  # that it was made for, where it has no worker; 0: its worker is told at START
 
     @property
     def is_terminal(self) -> bool:
@@ -65,6 +70,15 @@ class Taint:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeFailure:
+    """A rank of ``run`` (namespace/name) that was the first to fail, on the node that remembers it."""
+
+    run: str
+    time: float
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """A node as placement and failure detection see it."""
 
@@ -78,6 +92,12 @@ class NodeView:
     ready_changed_at: float = 0.0
     internal_ip: str = ""
     deleting: bool = False
+    drain: str = ""  # why gangs are to leave it; empty: they are not
+    conditions: Mapping[str, str] = field(default_factory=dict)  # those that are True but Ready, with their reasons
+    conditions_changed_at: float = 0.0  # when the latest of them became True
+    failures: tuple[NodeFailure, ...] = ()  # of any run, earliest first
+    suspect: str = ""  # the mark that people see; placement judges by ``failures``
+    failures_cleared_at: float = 0.0  # what lies before was forgiven by a person
 
 
 class WorkerPhase(StrEnum):
@@ -139,6 +159,7 @@ class CheckpointReport:
     run_uid: str = ""
     bytes: int = 0
     committed_at: float = 0.0
+    owners: tuple[int, ...] = ()  # ranks whose shards it holds, where that is more than the rank in its path
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +184,67 @@ class StartRecord:
     resume_step: int = 0
     resume_path: str = ""
     members: tuple[tuple[str, int], ...] = ()  # (slot ranges such as "0-2,5", incarnation)
+    order: str = ""  # slots in rank order such as "0-1,4,3"; empty: the slot of its number
+
+
+@dataclass(frozen=True, slots=True)
+class PointReport:
+    """The answer to a request to rewrite the pointers of a directory."""
+
+    path: str
+    step: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What a worker measured of its child. Seconds; 0 where nothing was measured yet.
+
+    ``section`` is what the child is in: Init (before its first step), Step or Save; ``in_section`` for how long, in
+    Step since the last one.
+    ``longest`` is the longest of the last hundred intervals between reported steps, without the first five of an
+    attempt, ``intervals`` how many they are, ``step`` the median of the time that one step took.
+    ``save_block`` and ``persist``: the training stopped for the last save, and until it was committed.
+    """
+
+    section: str = ""
+    in_section: float = 0.0
+    step: float = 0.0
+    longest: float = 0.0
+    intervals: int = 0
+    longest_init: float = 0.0
+    longest_save: float = 0.0
+    save_block: float = 0.0
+    persist: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A line of a rank's stderr, or a loss, that tells something: Xid:79, NCCL:Timeout, CUDA:OutOfMemory,
+    Loss:NaN, Rule:<name>, …"""
+
+    kind: str
+    at: float
+    step: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StackReport:
+    """What the processes of a rank were doing, in a few lines; the full dump is in the pod's log."""
+
+    id: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUpReport:
+    """The exchange with a peer: how long it took, or whom it failed with."""
+
+    id: str
+    seconds: float = 0.0
+    peer: int = -1  # rank of the peer that it failed with
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +269,15 @@ class WorkerReport:
     inventory: tuple[CheckpointReport, ...] = ()
     verified: tuple[VerifyReport, ...] = ()
     problem: str = ""  # the node check failed: reason in words
+    leaving_by: float = 0.0  # it was told to end (SIGTERM) and will be killed then; 0: it was not
+    saved: str = ""  # id of the last collective save that the child took up
+    timing: Timing = Timing()
+    signs: tuple[Sign, ...] = ()  # of the current attempt, earliest first
+    stacks: StackReport | None = None
+    pointed: PointReport | None = None
+    warmed: WarmUpReport | None = None
+    listens: bool = False  # the child asks for saves (control file) or catches the save signal
+    clock_skew: float = 0.0  # seconds its wall clock is ahead of the operator's
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +309,10 @@ class QueueView:
     name: str
     spec: TrainingQueueSpec
     created_at: float = 0.0
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    status: TrainingQueueStatus = field(default_factory=TrainingQueueStatus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +323,29 @@ class DryRunResult:
     accepted: bool
     message: str = ""
     at: float = 0.0
+
+
+class JobPhase(StrEnum):
+    """How far a Job is."""
+
+    ACTIVE = "Active"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """An archive job. ``result`` is the termination message of its last pod that ended, empty when it is gone."""
+
+    namespace: str
+    name: str
+    uid: str
+    run_uid: str
+    phase: JobPhase
+    idle_since: float = 0.0  # active, and none of its pods runs; 0: one does
+    finished_at: float = 0.0
+    message: str = ""  # of its Failed condition
+    result: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +362,9 @@ class Leadership:
 
     since: float
     disruption: str = ""  # empty, or why no node is replaced now
+    calm_since: float = 0.0  # when the last disruption that this leader saw was over
     workers: int = 0  # of all runs together: what the heartbeat interval they are told rests on
+    pools: Mapping[str, PoolRecord] = field(default_factory=dict)  # by GPU type: what its nodes did in all runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +379,9 @@ class RunSnapshot:
     dry_run: DryRunResult | None = None
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     refused_creates: Mapping[str, RefusedCreate] = field(default_factory=dict)  # by pod name
+    jobs: tuple[JobView, ...] = ()  # archive jobs of the run
+    origin: RunView | None = None  # the run that the spec says to start from, if there is one of that name
+    queue: QueueView | None = None  # the run's queue; None: it has no object
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,3 +395,7 @@ class ClusterSnapshot:
     foreign_requests: Mapping[str, Resources]  # by node: what all other pods there request in total
     in_flight: Mapping[str, frozenset[str]]  # by run uid: nodes of writes whose result is not known yet
     leadership: Leadership
+    namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    priority_classes: Mapping[str, int] = field(default_factory=dict)  # values by name
+    fair_shares: Mapping[tuple[str, str, str], float] = field(default_factory=dict)  # by queue, namespace and user
+    gpu_hours: Mapping[str, int] = field(default_factory=dict)  # of the last 24 hours, by queue; as far as known

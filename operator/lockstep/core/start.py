@@ -1,6 +1,7 @@
 """The START record: in status as the API has it, on the wire as the worker gets it."""
 
-from lockstep.api.run_status import Candidate, StartMembers
+from lockstep.api.checkpoint_status import Candidate
+from lockstep.api.run_status import StartMembers
 from lockstep.api.run_status import StartRecord as StatusStart
 from lockstep.core.snapshot import StartRecord
 
@@ -17,6 +18,7 @@ def to_status(record: StartRecord) -> StatusStart:
         master_port=record.master_port,
         resume=resume,
         members=tuple(StartMembers(slots=s, incarnation=i) for s, i in record.members),
+        order=record.order,
     )
 
 
@@ -32,4 +34,5 @@ def to_record(start: StatusStart) -> StartRecord:
         resume_step=resume.step if resume else 0,
         resume_path=resume.path if resume else "",
         members=tuple((m.slots, m.incarnation) for m in start.members),
+        order=start.order,
     )

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from lockstep.core.accounting.usage import GpuRates
+from lockstep.core.admission.settings import AdmissionSettings
+from lockstep.core.archive_job import ArchiveSettings
 from lockstep.core.gang_settings import GangSettings
 
 
@@ -24,9 +27,12 @@ class Deadlines:
     registered: float = 120.0
     ready: float = 300.0  # older processes dead, inventory taken
     start_acknowledged: float = 60.0
+    shrink: float = 60.0  # waiting for a replacement node before an elastic gang goes on without
     vacant: float = 600.0  # waiting for a replacement node before the gang gives its nodes back
+    unheard_node: float = 300.0  # NotReady, until a gang without workers takes the node for lost
     probe: float = 60.0  # one bounded wait for checkpoints whose state is unknown
     stop: float = 300.0  # from the request to stop until pods are deleted regardless
+    warm_up: float = 60.0  # the exchange between the nodes before the first start
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ class Breaker:
     node_share: float = 0.10
     min_nodes: int = 3
     runs: int = 5
+    longest: float = 3600.0  # after which nodes that are still NotReady count as lost one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,8 @@ class Tunables:
     deadlines: Deadlines = field(default_factory=Deadlines)
     breaker: Breaker = field(default_factory=Breaker)
     gang: GangSettings = field(default_factory=GangSettings)
+    archive: ArchiveSettings = field(default_factory=ArchiveSettings)
+    admission: AdmissionSettings = field(default_factory=AdmissionSettings)
     topology_levels: Mapping[str, str] = field(  # level -> node label, narrowest first
         default_factory=lambda: {
             "rack": "topology.kubernetes.io/rack",
@@ -60,6 +69,7 @@ class Tunables:
             "H200": {"nvidia.com/gpu.product": "NVIDIA-H200"},
         }
     )
+    rates: Mapping[str, GpuRates] = field(default_factory=dict)  # by GPU type
     heartbeat_min: float = 2.0
     heartbeat_max: float = 10.0
     workers_per_second: float = 800.0
@@ -69,7 +79,12 @@ class Tunables:
     backoff_base: float = 10.0
     backoff_max: float = 300.0
     stop_grace: int = 30
+    fence_seconds: float = 60.0  # with layout Shared: without operator and steps, after which a child is ended
+    max_clock_skew: float = 30.0  # seconds by which a node's clock may differ from those of the gang
+    drain_taints: tuple[str, ...] = ()  # keys of node taints that mean: leave, after a save
     excluded_node_seconds: float = 86_400.0
+    taint_suspects: bool = False  # whether nodes that failed repeatedly are tainted, for everybody to see
+    excluded_shortly_seconds: float = 900.0  # for what a node may get over by itself, the first time in a day
 
     def heartbeat_seconds(self, workers: int) -> float:
         """So that all workers together send at most ``workers_per_second`` reports a second."""

@@ -5,6 +5,7 @@ Every problem names the field and the remedy; together they are the message of A
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from lockstep.api import names
 from lockstep.api.quantities import parse_quantity
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.launchers import launcher_of
+from lockstep.core.plain_rules import plain_problems
 from lockstep.core.problems import Problem, allows_privileges, lockstep_mounts, reserved_variable
 from lockstep.core.template_rules import template_problems
 from lockstep.core.tunables import Tunables
@@ -45,8 +47,10 @@ def validate(
         *_environment(spec),
         *_volumes(spec, allowed),
         *_placement(spec),
+        *_patterns(spec),
         *_unknown_names(spec, known or KnownNames()),
         *launcher_of(spec).problems(spec),
+        *plain_problems(spec),
         *template_problems(spec, allowed),
     ]
 
@@ -81,6 +85,15 @@ def _volumes(spec: TrainingRunSpec, privileges_allowed: bool) -> Iterator[Proble
             yield Problem(f"spec.volumes[{index}].mountPath", f"{path} is used twice; choose another path")
         if volume.host_path is not None and not privileges_allowed:
             yield Problem.privilege(f"spec.volumes[{index}].hostPath", "a path of the node")
+
+
+def _patterns(spec: TrainingRunSpec) -> Iterator[Problem]:
+    for index, rule in enumerate(spec.recovery.rules):
+        try:
+            re.compile(rule.log_pattern or "")
+        except (re.error, RecursionError, OverflowError) as error:
+            field = f"spec.recovery.rules[{index}].logPattern"
+            yield Problem(field, f"is no regular expression of Python's: {error}; escape what is meant as it stands")
 
 
 def _placement(spec: TrainingRunSpec) -> Iterator[Problem]:

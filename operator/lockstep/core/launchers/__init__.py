@@ -1,15 +1,17 @@
 """How the ranks of one node are started, one small module each.
 
 What depends on the attempt (rank, address, port) is filled in by the worker at START; the core only says
-what a launcher is told beforehand and which ranks decide how the run ends.
+what a launcher is told beforehand and which ranks decide how the run ends. For pods without a worker the core
+fills it in, by the same rules: ``lockstep.worker.launch`` has them for the worker, which can import nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, Protocol, cast
 
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.launchers import jax, plain, torchrun
+from lockstep.core.launchers.rendezvous import Rendezvous
 from lockstep.core.problems import Problem
 
 
@@ -21,6 +23,12 @@ class Launcher(Protocol):
 
     def deciding_ranks(self, world_size: int) -> range:
         """The ranks whose exits decide the run's: it has succeeded when all of them ended with code 0."""
+
+    def environment(self, rendezvous: Rendezvous) -> Mapping[str, str]:
+        """The variables that make the framework find its peers, in a pod without a worker."""
+
+    def command(self, spec: TrainingRunSpec, rendezvous: Rendezvous) -> Sequence[str]:
+        """Entrypoint and command of such a pod."""
 
     def problems(self, spec: TrainingRunSpec) -> list[Problem]:
         """What in ``spec`` this launcher cannot work with, with the remedy."""

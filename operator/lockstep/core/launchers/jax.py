@@ -1,9 +1,10 @@
 """JAX: the command, once per node, with what ``jax.distributed.initialize()`` reads."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.core.launchers.rendezvous import Rendezvous
 from lockstep.core.problems import Problem
 
 
@@ -15,6 +16,22 @@ def options(spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:
 def deciding_ranks(world_size: int) -> range:
     """All: every process takes part in the last step."""
     return range(world_size)
+
+
+def environment(rendezvous: Rendezvous) -> Mapping[str, str]:
+    """Coordinator, number and id of the process."""
+    address = rendezvous.address
+    host = f"[{address}]" if ":" in address else address
+    return {
+        "JAX_COORDINATOR_ADDRESS": f"{host}:{rendezvous.port}",
+        "JAX_NUM_PROCESSES": str(rendezvous.world),
+        "JAX_PROCESS_ID": str(rendezvous.rank),
+    }
+
+
+def command(spec: TrainingRunSpec, rendezvous: Rendezvous) -> Sequence[str]:
+    """As typed."""
+    return (*spec.entrypoint, *spec.command)
 
 
 def problems(spec: TrainingRunSpec) -> list[Problem]:

@@ -1,10 +1,12 @@
 """Torchrun: ``torchrun`` with its rendezvous options, put in front of the command by the worker."""
 
+import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from typing import Any
 
 from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.core.launchers.rendezvous import Rendezvous
 from lockstep.core.problems import Problem
 
 _REMEDY = "write command: [train.py], or keep the command as it is and leave launcher out"
@@ -19,6 +21,35 @@ def options(spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:
 def deciding_ranks(world_size: int) -> range:
     """All: every node's torchrun ends with its own processes' code."""
     return range(world_size)
+
+
+def environment(rendezvous: Rendezvous) -> Mapping[str, str]:
+    """Nothing: torchrun gets it by argument and sets the rest itself."""
+    return {}
+
+
+def command(spec: TrainingRunSpec, rendezvous: Rendezvous) -> Sequence[str]:
+    """torchrun with its rendezvous, in the place of a leading interpreter."""
+    torchrun = [
+        "torchrun",
+        f"--nnodes={rendezvous.world}",
+        f"--node-rank={rendezvous.rank}",
+        f"--nproc-per-node={options(spec, rendezvous.gpus)['nprocPerNode']}",
+        f"--master-addr={rendezvous.address}",
+        f"--master-port={rendezvous.port}",
+    ]
+    theirs: Sequence[str] = spec.command
+    directory, slash, program = theirs[0].rpartition("/")
+    if re.match(r"python[0-9.]*$", program):
+        torchrun[0] = f"{directory}{slash}torchrun"  # that of the interpreter which the user named
+        script = list(dropwhile("-u".__eq__, theirs[1:]))
+        if script and (script[0] == "-m" or not script[0].startswith("-")):
+            theirs = script  # torchrun starts the interpreter itself, with -u
+        else:
+            torchrun.append("--no-python")  # it would lose the interpreter's other options
+    elif not program.endswith(".py") and program != "-m":
+        torchrun.append("--no-python")
+    return [*spec.entrypoint, *torchrun, *theirs]
 
 
 def problems(spec: TrainingRunSpec) -> list[Problem]:

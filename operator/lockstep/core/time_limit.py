@@ -1,0 +1,75 @@
+"""Bounds on what a run may use: its time limit and its GPU-hours. What they end is saved first."""
+
+from lockstep.api.durations import parse_duration
+from lockstep.api.queue import QueueLimits
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.accounting.account import over_budget
+from lockstep.core.draft import Draft
+from lockstep.core.lifecycle import Phase
+from lockstep.core.saves import grace_period
+from lockstep.core.stopping import BUDGET_SPENT, REQUEUED, TIME_LIMIT, begin_stop, stop_after_save
+
+
+def keep_to_limits(draft: Draft) -> bool:
+    """Stop a run whose time or GPU-hours are used up. True when it stops."""
+    if draft.phase not in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING):
+        return False
+    if over_budget(draft):
+        hours = draft.spec.budget.gpu_hours if draft.spec.budget is not None else 0
+        message = f"{draft.status.goodput.gpu_hours} GPU-hours were used; spec.budget allows {hours}"
+        stop_after_save(draft, BUDGET_SPENT, message)
+        return True
+    return _keep_to_time_limit(draft)
+
+
+def asked_limit(spec: TrainingRunSpec, limits: QueueLimits) -> int | None:
+    """Seconds of the time limit that the spec, or else its queue, asks for; None: there is none."""
+    asked = spec.time_limit or limits.default_time_limit
+    return None if asked is None else parse_duration(asked)
+
+
+def limit_in_force(spec: TrainingRunSpec, status: TrainingRunStatus, limits: QueueLimits) -> int | None:
+    """Seconds of the time limit of a run that has nodes: as granted, or as written into the spec since, which
+    may lengthen it up to the queue's longest."""
+    granted = status.admission.time_limit
+    if granted is not None and status.admission.asked_limit == (spec.time_limit or ""):
+        return granted
+    asked = asked_limit(spec, limits)
+    longest = limits.max_time_limit
+    return asked if asked is None or longest is None else min(asked, parse_duration(longest))
+
+
+def _keep_to_time_limit(draft: Draft) -> bool:
+    """Ask for the save ``leadTime`` before the limit; a gang that does not train has until the limit itself."""
+    spec, queue = draft.spec, draft.snapshot.queue
+    limit = limit_in_force(spec, draft.status, queue.spec.limits if queue is not None else QueueLimits())
+    if limit is None:
+        return False
+    if draft.status.last_admitted is None:
+        # Status of an earlier release, or rebuilt: nothing better is known than the age of the pods.
+        oldest = min((pod.created_at for pod in draft.live_pods), default=draft.stamp)
+        draft.update(last_admitted=float(int(oldest)))
+    since = draft.status.last_admitted
+    assert since is not None
+    ends = since + limit - draft.status.held_seconds
+    lead = min(parse_duration(spec.on_time_limit.lead_time), limit // 2)
+    due = ends - lead if draft.phase is Phase.RUNNING and draft.has_workers else ends
+    if draft.now < due:
+        draft.wake(due)
+        return False
+    requeue = spec.on_time_limit.action == "Requeue"
+    reason, then = (REQUEUED, "it queues again") if requeue else (TIME_LIMIT, "it ends")
+    message = f"{_in_words(spec, limit)}; {then}"
+    if draft.phase is Phase.RUNNING:
+        stop_after_save(draft, reason, message, within=min(grace_period(draft), float(lead)))
+    else:
+        begin_stop(draft, reason, message)
+    return True
+
+
+def _in_words(spec: TrainingRunSpec, limit: int) -> str:
+    if spec.time_limit is None:
+        return f"the queue's time limit of {limit} s"
+    cut = parse_duration(spec.time_limit) > limit
+    return f"timeLimit {spec.time_limit}" + (f", of which it got {limit} s" if cut else "")
