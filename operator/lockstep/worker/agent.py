@@ -1,0 +1,418 @@
+"""The state machine: brings this node towards the newest desired state."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import time
+import traceback
+from typing import Callable, List, Optional
+
+from lockstep.worker.barrier import Barrier
+from lockstep.worker.child import Child, LaunchError
+from lockstep.worker.inbox import Inbox, SlowWork
+from lockstep.worker.launch import (
+    Launch,
+    contract_environment,
+    expand,
+    launcher_command,
+    launcher_environment,
+    python_environment,
+    start_delay,
+)
+from lockstep.worker.link import PROTOCOL, Link
+from lockstep.worker.output import say, write_own
+from lockstep.worker.processes import adopt_orphans, kill_others, out_of_memory_kills
+from lockstep.worker.scratch import highest_attempt, make_scratch
+from lockstep.worker.settings import JSON, Settings
+from lockstep.worker.tiers import NEWEST
+from lockstep.worker.training import Training
+
+RESTART_GRACE_SECONDS = 2.0  # the peers are gone: there is nothing left to save together
+LAST_LOOK_SECONDS = 5.0
+OVERTAKEN_SECONDS = 30.0  # a reply that is older by more was written by a clock that was set back
+SPREAD_PER_RANK = 0.0003  # seconds: the operator answers a few thousand polls a second
+ACKNOWLEDGED_WITHIN_SECONDS = 0.25  # else the program starts without the operator being told first
+LEAVING_MARGIN_SECONDS = 5.0  # of the pod's grace, for the worker's own end
+
+PREPARING, READY, RUNNING, STOPPING, EXITED = "Preparing", "Ready", "Running", "Stopping", "Exited"
+TOLD_TO_LEAVE = "SIGTERM"
+NOTHING_TRAINS: JSON = {"listens": False, "saved": ""}  # as of a program that has just started, which is then no news
+
+
+class Worker:
+    """Brings this node towards the desired state. Used by the main thread only."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.inbox = Inbox()
+        self.link = Link(settings, self.inbox, self._take_desired, self._take_refusal)
+        self.slow_work = SlowWork(self.inbox)
+        self.barrier = Barrier(settings, self.link, self.slow_work.begin)
+        self.phase = PREPARING
+        self.problem = ""
+        self.attempt = 0  # of the child it runs or last ran
+        self.spent = highest_attempt(settings)  # no attempt up to this one may start any more
+        self.start: Optional[JSON] = None
+        self.exit: Optional[JSON] = None
+        self.desired: JSON = {"phase": "Hold"}
+        self.served_at = 0.0  # when the operator wrote that, by its clock
+        self.clock_ahead = 0.0  # seconds, of the operator's clock
+        self.child: Optional[Child] = None
+        self.training: Optional[Training] = None  # of the attempt it runs or last ran
+        self.starting: Optional[Callable[[], None]] = None  # it waits for its turn
+        self.start_at = 0.0  # monotonic
+        self.last_look = False  # at what the child saved: still to come
+        self.watch_after = 0.0  # monotonic
+        self.memory_kills = 0
+        self.terminating = False
+        self.leaving_by = 0.0  # unix seconds; 0: it was not told to leave
+        self.leave_at = 0.0  # the same, monotonic
+        self.refusal = ""
+        self.contact = self.ended = time.monotonic()
+        self.leave_with: Optional[int] = None
+        self._told: JSON = {}
+        self._complaint = ""
+        self._turn = (
+            self._make_calls, self._reap, self.slow_work.begin_delayed, self._advance, self._follow, self._publish
+        )  # fmt: skip
+
+    def run(self) -> int:
+        """Live until it is time to leave; returns the exit code."""
+        self.inbox.catch(signal.SIGTERM, self._take_termination)
+        self.inbox.catch(signal.SIGINT, self._take_termination)
+        self.inbox.catch(signal.SIGCHLD, lambda: None)  # reaped in every turn
+        adopt_orphans()
+        self.link.start()
+        self._publish()
+        while self.leave_with is None:
+            for part in self._turn:
+                try:
+                    part()
+                except Exception as error:  # a reply of another version, or a defect: no reason to end the training
+                    self._survive(error)
+        self.link.settle(2.0)
+        return self.leave_with
+
+    def _make_calls(self) -> None:
+        self.inbox.make_calls(self._patience())
+
+    def _survive(self, error: Exception) -> None:
+        """Train on, whatever went wrong here; where nothing trains a new pod is the better start."""
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        words = f"defect: {error!r} at {where.name}:{where.lineno}"
+        if words != self._complaint:  # once, not in every turn
+            self._complaint = words
+            say(words)
+        if not self.child:
+            self.leave_with = self._child_code() if self.exit else 125
+
+    def _patience(self) -> float:
+        """Seconds until the next turn, if nothing happens."""
+        if self.starting:
+            return min(0.1, max(0.0, self.start_at - time.monotonic()))
+        return 0.1 if self.child and self.child.kill_at else 0.5
+
+    # What the inbox brings
+
+    def _take_desired(self, desired: JSON, told: List[JSON]) -> None:
+        try:
+            epoch, revision, phase = (
+                [int(part) for part in desired["epoch"]],
+                int(desired["revision"]),
+                desired["phase"],
+            )
+            heartbeat, served_at = float(desired["heartbeatSeconds"]), float(desired["serverTime"])
+            world = int(desired.get("worldSize", 0))
+        except (KeyError, TypeError, ValueError) as error:
+            say(f"the operator's reply is not understood: {error!r}")
+            return
+        if self.link.epoch is not None and epoch < self.link.epoch:
+            return  # a leader that was replaced: what it was told of is still to be told to its successor
+        if self.training:
+            self.training.fresh = [row for row in self.training.fresh if row not in told]
+        self.contact, self.refusal = time.monotonic(), ""
+        if epoch == self.link.epoch and 0 < self.served_at - served_at < OVERTAKEN_SECONDS:
+            return  # a newer one came first, on the other connection
+        # In this order: a report in between must not name an older leader's revision as one of the new leader's.
+        self.link.seen, self.link.epoch, self.served_at = revision, epoch, served_at
+        self.link.heartbeat = min(60.0, max(0.1, heartbeat))
+        self.link.spread = min(self.link.heartbeat / 20.0, SPREAD_PER_RANK * world)
+        self.clock_ahead = time.time() - served_at
+        if phase != "Hold":
+            self.desired = desired
+
+    def _take_refusal(self, message: str) -> None:
+        self.refusal = f"the operator does not speak protocol {PROTOCOL}: {message}"
+
+    def _take_termination(self) -> None:
+        if not self.terminating:
+            grace = self.settings.termination_grace
+            left = grace - min(LEAVING_MARGIN_SECONDS, grace / 4)
+            self.terminating, self.leaving_by, self.leave_at = True, time.time() + left, time.monotonic() + left
+            say(f"asked to leave within {left:.0f} s")
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if self.child and pid == self.child.pid:
+                self._child_ended(self.child, status)
+
+    # Towards the desired state
+
+    def _advance(self) -> None:
+        if self.starting:
+            self._start_in_turn(self.starting)
+        self._watch_commits()
+        if self.terminating:
+            self._leave_on_signal()
+        elif self.desired["phase"] == "Prepare":
+            self._towards_barrier(self.desired)
+        elif self.desired["phase"] == "Run":
+            self._towards_running(self.desired)
+        elif self.desired["phase"] == "Stop":
+            self._towards_stopped(self.desired)
+        elif self.desired["phase"] == "Complete":
+            self._towards_complete()
+        if self.terminating or self.desired["phase"] != "Prepare":
+            self.barrier.is_left_alone()
+        if self.leave_with is None and not self.child:
+            self._leave_if_abandoned()
+
+    def _towards_barrier(self, desired: JSON) -> None:
+        attempt = desired["attempt"]
+        if self.child:
+            if self.child.attempt < attempt:
+                self._stop_child(RESTART_GRACE_SECONDS, "StoppedForRestart")
+        elif attempt <= self.spent:
+            if self.attempt < attempt:  # it was in an earlier life of this worker
+                self.problem = f"attempt {attempt} has already run here"
+        else:
+            self.barrier.approach(desired)
+            self.phase = READY if self.barrier.ready_for == attempt else PREPARING
+            self.problem = self.barrier.problem
+
+    def _towards_running(self, desired: JSON) -> None:
+        attempt, start, ready_for = desired["attempt"], desired.get("start"), self.barrier.ready_for
+        if self.child or attempt <= self.spent or attempt != ready_for or desired.get("rank", -1) < 0 or not start:
+            return
+        if start.get("attempt") != attempt:
+            self.problem = f"START is of attempt {start.get('attempt')}, not {attempt}"
+            return
+        self._take_start(desired)
+
+    def _towards_stopped(self, desired: JSON) -> None:
+        if self.child:
+            if self.child.attempt <= desired["attempt"]:
+                self._stop_child(self._grace(), "StoppedOnRequest")
+        elif self.barrier.ready_for:
+            self.barrier.leave()
+            self.phase = EXITED if self.exit else PREPARING
+
+    def _towards_complete(self) -> None:
+        if self.child:
+            self._stop_child(self._grace(), "StoppedOnRequest")
+        elif self.training and self.training.watching and time.monotonic() - self.ended < LAST_LOOK_SECONDS:
+            return  # what was saved last is told of before it leaves
+        else:
+            # The run is over as a whole: a rank that only had to be stopped did not fail.
+            stopped = self.exit is not None and self.exit["reason"] == "StoppedOnRequest"
+            self.leave_with = 0 if stopped else self._child_code()
+
+    def _leave_on_signal(self) -> None:
+        if self.child and self._may_train_on(self.child):
+            return
+        self.barrier.leave()
+        self.problem = TOLD_TO_LEAVE
+        if self.child:
+            stop = self.desired["phase"] in ("Stop", "Complete")
+            left = max(0.0, self.leave_at - time.monotonic())
+            self._stop_child(min(self._grace(), left), "StoppedOnRequest" if stop else "WorkerTerminated")
+        elif self.exit is not None and self.exit["reason"] != "WorkerTerminated" and self.phase == EXITED:
+            self.leave_with = self._child_code()  # of an earlier attempt it would not be: this one was not run
+        else:
+            self.leave_with = 128 + signal.SIGTERM
+        if self.exit is None or self.child:
+            self.phase = STOPPING
+
+    def _may_train_on(self, child: Child) -> bool:
+        """The program listens, so the whole gang can save before this pod ends; there is time, and nobody says stop."""
+        others_go_on = self.desired["phase"] == "Run" and self.desired["attempt"] <= child.attempt
+        listens = self.training is not None and self.training.listens
+        return listens and others_go_on and not child.kill_at and time.monotonic() < self.leave_at - self._last_grace()
+
+    def _last_grace(self) -> float:
+        """What the program gets of the pod's own grace to end, once it is told."""
+        return min(self._grace(), self.settings.termination_grace / 2)
+
+    def _leave_if_abandoned(self) -> None:
+        if self.refusal:
+            say(self.refusal)
+            self.leave_with = self._child_code() if self.exit else 125
+        elif self.phase == EXITED and time.monotonic() - max(self.contact, self.ended) > self.settings.orphan_seconds:
+            say(f"no operator for {self.settings.orphan_seconds:g} s after the end")
+            self.leave_with = self._child_code()
+
+    def _child_code(self) -> int:
+        if self.exit is None:
+            return 0
+        return 128 + self.exit["signal"] if self.exit["signal"] else int(self.exit["code"])
+
+    # The child
+
+    def _take_start(self, desired: JSON) -> None:
+        """The attempt counts as run from here on, whether or not its program ever starts."""
+        launch = Launch.of(desired)
+        self.attempt = self.spent = launch.attempt
+        self.start, self.exit, self.problem, self.training = desired["start"], None, "", None
+        self.barrier.leave()
+        self.phase = RUNNING
+        self.start_at = time.monotonic() + start_delay(launch, float(desired.get("jitterSeconds") or 0.0))
+        contract = contract_environment(self.settings, launch)
+        try:
+            make_scratch(self.settings, launch, contract)
+        except LaunchError as error:
+            self._fail_start(error)
+            return
+        rules = list(desired.get("watch") or ())
+        self.starting = functools.partial(self._start_child, launch, contract, rules)
+
+    def _start_in_turn(self, start: Callable[[], None]) -> None:
+        """Start the program when its turn has come, unless it is not wanted any more."""
+        wanted = self.desired["phase"] == "Run" and self.desired["attempt"] == self.attempt and not self.terminating
+        if not wanted:
+            self.starting = None
+            reason = "WorkerTerminated" if self.terminating else "StoppedOnRequest"
+            self._record_end(0, signal.SIGTERM, reason, b"", 0.0)
+        elif time.monotonic() >= self.start_at:
+            self.starting = None
+            # START was taken, and that has been published: a program that starts would only hold up the words.
+            self.link.send_first(ACKNOWLEDGED_WITHIN_SECONDS)
+            start()
+
+    def _start_child(self, launch: Launch, contract: JSON, rules: List[JSON]) -> None:
+        say(
+            f"attempt={launch.attempt} rank={launch.rank} node={self.settings.node} "
+            f"resume={launch.resume_step or 'none'} world={launch.world} "
+            f"master={launch.master_address}:{launch.master_port} start"
+        )
+        self.memory_kills = out_of_memory_kills()
+        # What steers the worker is not the training code's business; users cannot set variables of this name.
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}
+        environment.update(contract, **launcher_environment(self.settings, launch))
+        environment.update(python_environment(self.settings, launch, environment))
+        command = [expand(argument, environment) for argument in launcher_command(self.settings, launch)]
+        try:
+            self.training = Training(self.settings, launch, command, environment, rules, self.slow_work.begin)
+        except LaunchError as error:
+            self._fail_start(error)
+            return
+        self.child = self.training.child
+        self.last_look, self.watch_after = True, time.monotonic() + self._watch_interval()
+
+    def _fail_start(self, error: LaunchError) -> None:
+        code, reason, words = error.args
+        say(words)
+        self._record_end(code, 0, reason, words.encode("utf-8", "replace"), 0.0)
+
+    def _watch_interval(self) -> float:
+        return max(5.0, 2.5 * self.link.heartbeat)
+
+    def _watch_commits(self) -> None:
+        """Tell of the child's checkpoints as they are committed; once more after its end."""
+        training = self.training
+        if training is None or training.watching or not self.last_look:
+            return
+        if self.child and time.monotonic() < self.watch_after:
+            return
+        self.last_look, self.watch_after = self.child is not None, time.monotonic() + self._watch_interval()
+        training.look_for_commits()
+
+    def _grace(self) -> float:
+        return float(self.desired.get("stopGraceSeconds", 30))
+
+    def _stop_child(self, grace: float, reason: str) -> None:
+        assert self.child is not None
+        self.phase = STOPPING
+        if self.child.stop(grace, reason):
+            say(f"attempt={self.child.attempt} stopping: {reason}")
+
+    def _follow(self) -> None:
+        child = self.child
+        if child is None:
+            return
+        assert self.training is not None
+        child.enforce()
+        self.training.observe()
+        # Where each attempt saves in a directory of its own, that is the fence: silence never kills training.
+        fence = float(self.desired.get("fenceSeconds") or 0) if self.settings.fenced else 0.0
+        if fence and time.monotonic() - max(self.contact, self.training.advanced) > fence:
+            self._stop_child(0.0, "Fenced")
+            child.enforce()
+        leaving_at = self.leaving_by - self._last_grace() if self.terminating else None
+        self.training.steer(self.desired, self.clock_ahead, leaving_at)
+
+    def _child_ended(self, child: Child, status: int) -> None:
+        training = self.training
+        assert training is not None
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        code = 0 if number else os.WEXITSTATUS(status)
+        self.child = None
+        try:
+            # As in any container: when its main process ends, everything in it ends.
+            kill_others(spare=training.helper)
+            training.finish(-number or code)
+        except Exception as error:  # that it ended is told, whatever cannot be learnt of how
+            say(f"attempt={child.attempt} its last words are lost: {error!r}")
+        reason = child.stop_reason
+        if not reason and not number and not code and training.was_told_to_stop():
+            reason = "WorkerTerminated" if self.terminating else "StoppedOnRequest"
+        if not reason and number == signal.SIGKILL and out_of_memory_kills() > self.memory_kills:
+            reason = "OOMKilled"
+        if not reason and (number or code):
+            self.barrier.suspicious = True
+        if child.stderr_tail and not child.stderr_tail.endswith(b"\n"):
+            write_own(b"\n")
+        reason = reason or ("Signal" if number else "Error" if code else "Completed")
+        self._record_end(code, number, reason, child.stderr_tail, time.monotonic() - child.started)
+
+    def _record_end(self, code: int, number: int, reason: str, stderr_tail: bytes, seconds: float) -> None:
+        self.phase, self.ended = EXITED, time.monotonic()
+        self.exit = {
+            "code": None if number else code, "signal": number or None, "at": time.time(), "reason": reason,
+            "stderrTail": stderr_tail.decode("utf-8", "replace"),
+        }  # fmt: skip
+        outcome = f"signal={number}" if number else f"code={code}"
+        node = self.settings.node
+        say(f"attempt={self.attempt} node={node} end {outcome} reason={reason} after={seconds:.1f}s")
+
+    # What the operator hears
+
+    def _publish(self) -> None:
+        training = self.training
+        report = {
+            "phase": self.phase, "attempt": self.attempt, "start": self.start, "exit": self.exit,
+            "problem": self.problem, **self.barrier.report(), **(training.report() if training else NOTHING_TRAINS),
+        }  # fmt: skip
+        if self.leaving_by:
+            report["leavingBy"] = self.leaving_by
+        # On its way to the barrier nobody waits for news of it before it is there, and all of a gang are on their way.
+        underway = self.desired["phase"] == "Prepare" and self.phase in (STOPPING, PREPARING)
+        urgent = report != self._told and not (underway and not self.problem and not self.terminating)
+        if urgent:
+            self._told = report
+        if training and training.fresh and not self.child:
+            urgent = True  # there may be no next heartbeat: what was saved last is told of before it leaves
+        # What changes all the time is left for the next heartbeat.
+        steady: JSON = {"progress": None, "newCheckpoints": []}
+        if training:
+            steady = {"progress": training.progress, "newCheckpoints": training.fresh[-NEWEST:]}
+            if self.child:
+                steady["timing"] = training.timing.report(time.monotonic())
+        self.link.publish(dict(report, **steady), urgent)

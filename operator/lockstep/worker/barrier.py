@@ -1,0 +1,231 @@
+"""At the barrier: getting ready for an attempt, and what is asked of a worker that stands there."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from lockstep.worker.errors import trouble
+from lockstep.worker.formats.examination import verify_checkpoint
+from lockstep.worker.formats.findings import UNKNOWN, InterruptedCheckError
+from lockstep.worker.inventory import survey
+from lockstep.worker.link import Link
+from lockstep.worker.output import say
+from lockstep.worker.pointers import PointerError, rewrite_pointers
+from lockstep.worker.preflight import Prepared, prepare
+from lockstep.worker.settings import JSON, LOCAL, Settings
+from lockstep.worker.training import InThread
+from lockstep.worker.warmup import PeerServer, Warmed, warm_up
+
+RETRY_SECONDS = 5.0
+LOOK_AGAIN_SECONDS = 10.0  # at what could not be read
+
+
+class Barrier:
+    """Used by the main thread only, but for ``_verifying``."""
+
+    def __init__(self, settings: Settings, link: Link, in_thread: InThread) -> None:
+        self._settings, self._link, self._in_thread = settings, link, in_thread
+        self.ready_for = 0  # the attempt that this worker stands ready for
+        self.problem = ""  # why it is not ready
+        self.suspicious = True  # the next time its disks are to be tried out as well
+        self._wanted = 0  # the attempt that the operator gathers for
+        self._port: Optional[socket.socket] = None
+        self._approached = 0  # the attempt that was gathered for last
+        self._preparing = False  # a thread is at it
+        self._verified: Dict[Tuple[Any, ...], JSON] = {}
+        self._verifying: Tuple[Any, ...] = ()  # read by the verifying thread: any other value interrupts it
+        self._pointed: Optional[JSON] = None
+        self._pointing: Tuple[Any, ...] = ()  # the request that was taken up last
+        self._warmed: Optional[JSON] = None
+        self._warming = ""  # id of the exchange that was begun last
+        self._server: Optional[PeerServer] = None
+        self._prepare_after = self._look_after = self._verify_after = 0.0  # monotonic
+
+    def approach(self, desired: JSON) -> None:
+        """Bring this worker towards standing at the barrier of the attempt, and do there what is asked of it."""
+        attempt, rank, world = desired["attempt"], desired.get("rank", -1), desired.get("worldSize", 0)
+        self._wanted = attempt
+        if self.ready_for == attempt:
+            self._verify(desired)
+            self._point(desired)
+            self._warm_up(desired)
+            self._look_again(attempt, rank, world)
+        elif not self._preparing and time.monotonic() >= self._prepare_after:
+            self.ready_for, self._preparing = 0, True
+            self._verified, self._warmed, self._pointed, self._pointing = {}, None, None, ()
+            prepared = functools.partial(prepare, self._settings, attempt, rank, world, self.suspicious)
+            if attempt != self._approached:
+                self._approached = attempt
+                self._verify(desired)  # a short one is done by the time that everything else is: told in one report
+            self._in_thread(lambda: functools.partial(self._take_prepared, prepared()))
+
+    def is_left_alone(self) -> None:
+        """The operator gathers for nothing at the moment."""
+        self._wanted, self._verifying = 0, ()
+
+    def leave(self) -> None:
+        """Stand there no longer; the port is free afterwards."""
+        self.ready_for = 0
+        self.is_left_alone()
+        self._release_port()
+
+    def report(self) -> JSON:
+        """What the protocol carries of it."""
+        about: JSON = {
+            "readyFor": self.ready_for, "port": self._port.getsockname()[1] if self._port else 0,
+            "verified": list(self._verified.values())[-8:],
+        }  # fmt: skip
+        if self._pointed:
+            about["pointed"] = self._pointed
+        if self._warmed:
+            about["warmed"] = self._warmed
+        return about
+
+    def _take_prepared(self, prepared: Prepared) -> None:
+        self._preparing = False
+        self._release_port()
+        if self._wanted == prepared.attempt and not prepared.problem:
+            self.problem, self._port, self.suspicious = "", prepared.port, False
+            self.ready_for = prepared.attempt
+            self._look_after = time.monotonic() + LOOK_AGAIN_SECONDS
+            self._link.register(prepared.inventory)
+            return
+        if prepared.port is not None:
+            prepared.port.close()
+        if prepared.problem:
+            if prepared.problem != self.problem:
+                say(f"not ready: {prepared.problem}")
+            self.problem, self.suspicious = prepared.problem, True
+            self._prepare_after = time.monotonic() + RETRY_SECONDS
+
+    def _look_again(self, attempt: int, rank: int, world: int) -> None:
+        """The operator waits a bounded time for what could not be read: tell it as soon as it can be."""
+        unsure = any(row["verdict"] == UNKNOWN for row in self._link.inventory)
+        if not unsure or self._preparing or time.monotonic() < self._look_after:
+            return
+        self._preparing = True
+        known = self._link.inventory
+
+        def look() -> Callable[[], None]:
+            try:
+                found = survey(self._settings, attempt, rank, world)
+            except Exception:  # the thread's end, as in prepare; the next look may tell more
+                found = known
+            return functools.partial(self._take_survey, attempt, found)
+
+        self._in_thread(look)
+
+    def _take_survey(self, attempt: int, inventory: List[JSON]) -> None:
+        self._preparing, self._look_after = False, time.monotonic() + LOOK_AGAIN_SECONDS
+        if attempt == self.ready_for and inventory != self._link.inventory:
+            self._link.register(inventory)
+
+    def _verify(self, desired: JSON) -> None:
+        wanted = desired.get("verify")
+        if not wanted:
+            self._verifying = ()
+            return
+        request = (wanted["tier"], wanted["path"], wanted["share"], wanted["of"])
+        answer = self._verified.get(request)
+        if self._verifying == request or (answer and answer["verdict"] != UNKNOWN):
+            return
+        if answer and time.monotonic() < self._verify_after:
+            return
+        self._verifying = request
+        local = wanted["tier"] == LOCAL  # there each rank reads all of its own shard
+        share, of = (0, 1) if local else (wanted["share"], max(1, wanted["of"]))
+
+        def read() -> Optional[Callable[[], None]]:
+            own = os.path.join(wanted["path"], f"rank-{desired['rank']}")
+            directory = own if local and os.path.isdir(own) else wanted["path"]
+            try:
+                verdict, reason = verify_checkpoint(
+                    directory, share, of, form=self._settings.checkpoint_format, run_uid=self._saved_by(wanted["path"]),
+                    skew=self._settings.tiers[wanted["tier"]].skew, interrupted=lambda: self._verifying != request,
+                )  # fmt: skip
+            except InterruptedCheckError:
+                return None
+            except Exception as error:  # the thread's end, as above
+                verdict, reason = UNKNOWN, repr(error)
+            return functools.partial(self._take_verdict, request, verdict, reason)
+
+        self._in_thread(read)
+
+    def _saved_by(self, path: str) -> str:
+        """UID of the run that must have saved what is there; empty: any."""
+        settings = self._settings
+        foreign = settings.start_root and path.startswith(settings.start_root + "/")
+        return settings.start_run_uid if foreign and settings.run_uid not in path.split("/") else settings.run_uid
+
+    def _take_verdict(self, request: Tuple[Any, ...], verdict: str, reason: str) -> None:
+        self._verify_after = time.monotonic() + LOOK_AGAIN_SECONDS
+        if self._verifying == request:
+            self._verifying = ()
+        tier, path = request[:2]
+        self._verified[request] = {"tier": tier, "path": path, "verdict": verdict, "reason": reason[:256]}
+
+    def _point(self, desired: JSON) -> None:
+        """Only one worker of a directory is asked to, while no program runs anywhere."""
+        wanted = desired.get("point")
+        if not wanted:
+            return
+        path, step, form = request = (wanted["path"], wanted["step"], wanted["format"])
+        if request == self._pointing:
+            return
+        self._pointing = request
+        answer = {"path": path, "step": step, "problem": ""}
+
+        def rewrite() -> Callable[[], None]:
+            try:
+                skew = max(tier.skew for tier in self._settings.tiers.values())  # as when it was found valid
+                for words in rewrite_pointers(path, form, step, desired["attempt"], skew=skew):
+                    say(f"attempt={desired['attempt']} {words}")
+            except PointerError as error:
+                answer["problem"] = str(error)[:256]
+            except Exception as error:  # the thread's end, as above
+                answer["problem"] = (trouble(error) if isinstance(error, OSError) else repr(error))[:256]
+            return functools.partial(self._take_pointed, request, answer)
+
+        self._in_thread(rewrite)
+
+    def _take_pointed(self, request: Tuple[Any, ...], answer: JSON) -> None:
+        if request == self._pointing:
+            self._pointed = answer
+
+    def _warm_up(self, desired: JSON) -> None:
+        wanted, rank = desired.get("warmUp"), desired.get("rank", -1)
+        if not wanted or wanted["id"] == self._warming or self._port is None or rank < 0:
+            return
+        self._warming = wanted["id"]
+        if self._server is None:
+            self._server = PeerServer(self._port)
+        server = self._server
+        peers = list(zip(wanted["addresses"], wanted["ports"]))  # noqa: B905, strict is younger than Python 3.8
+        say(f"attempt={desired['attempt']} rank={rank} exchange with the other nodes: {wanted['kind']}")
+
+        def exchange() -> Callable[[], None]:
+            try:
+                outcome = warm_up(server, wanted["id"], wanted["kind"], rank, peers)
+            except Exception as error:  # the thread's end, as above
+                outcome = Warmed(0.0, -1, repr(error))
+            return functools.partial(self._take_warmed, wanted["id"], outcome)
+
+        self._in_thread(exchange)
+
+    def _take_warmed(self, identity: str, outcome: Warmed) -> None:
+        if identity == self._warming:
+            self._warmed = {"id": identity, **outcome._asdict()}
+            if outcome.problem:
+                say(f"the exchange with rank {outcome.peer} failed: {outcome.problem}")
+
+    def _release_port(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self._port is not None:
+            self._port.close()
+            self._port = None

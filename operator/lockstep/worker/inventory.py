@@ -1,0 +1,129 @@
+"""What this node can see of the run's checkpoints: at the barrier, and while it trains."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Dict, List, NamedTuple, Set, Tuple
+
+from lockstep.worker.errors import trouble
+from lockstep.worker.formats.examination import commit_mark, examine, has_marker
+from lockstep.worker.formats.findings import UNKNOWN, VALID, Finding
+from lockstep.worker.launch import Launch
+from lockstep.worker.settings import JSON, SHARED, Settings, attempt_directory
+from lockstep.worker.tiers import (
+    ANY,
+    NEWEST,
+    ONE_FOR_ALL,
+    PER_ATTEMPT,
+    attempt_steps,
+    inventory_row,
+    scan_tier,
+    shards,
+)
+
+
+def survey(settings: Settings, attempt: int, rank: int, world: int) -> List[JSON]:
+    """Take inventory of all tiers, and make the directories that the attempt saves in.
+
+    They are made here, not at the start: a tier that takes no writes is found out before anybody is released.
+    A shared tier that cannot be listed is not this node's fault: an UNKNOWN row of step 0 stands for what may be
+    there, and the operator sees that this rank is blind. Raises OSError for all other trouble.
+    """
+    rows: List[JSON] = []
+    for name, root, skew in settings.tiers.values():
+        form, run_uid = settings.checkpoint_format, settings.run_uid
+        share, of = (rank, world) if name == SHARED and 0 <= rank < world else (0, 1)
+        layout = ONE_FOR_ALL if name == SHARED and settings.fenced else PER_ATTEMPT
+        try:
+            rows += scan_tier(
+                name, root, run_uid, form=form, share=share, of=of, skew=skew, layout=layout,
+                per_node=processes_per_node(settings),
+            )  # fmt: skip
+        except OSError as error:
+            if name != SHARED:
+                raise
+            rows.append(inventory_row(name, 0, 0, os.path.join(root, run_uid), Finding(UNKNOWN, trouble(error))))
+        else:
+            os.makedirs(attempt_directory(settings, name, attempt), exist_ok=True)
+    if settings.start_root and SHARED in settings.tiers:
+        known = {row["path"] for row in rows}
+        rows += [row for row in _elsewhere(settings, rank, world) if row["path"] not in known]
+    return rows
+
+
+def _elsewhere(settings: Settings, rank: int, world: int) -> List[JSON]:
+    """What the run may start from while it has saved nothing: in the directory itself, and in those of attempts."""
+    root, per_node = settings.start_root, processes_per_node(settings)
+    share, of = (rank, world) if 0 <= rank < world else (0, 1)
+    try:
+        return scan_tier(
+            SHARED, root, settings.start_run_uid, form=settings.checkpoint_format, share=share, of=of,
+            skew=settings.tiers[SHARED].skew, layout=ANY, per_node=per_node,
+        )  # fmt: skip
+    except OSError as error:
+        blind = Finding(UNKNOWN, trouble(error))
+        return [inventory_row(SHARED, 0, 0, os.path.join(root, "a0"), blind)]
+
+
+class Commits(NamedTuple):
+    """What was saved since the last look."""
+
+    rows: List[JSON]  # of the inventory: committed
+    begun: bool  # a save has begun that is not
+
+
+class CommitWatch:
+    """Looks for the checkpoints of one attempt, as they come."""
+
+    def __init__(self, settings: Settings, launch: Launch) -> None:
+        self._settings, self._launch = settings, launch
+        self._told: Dict[str, Tuple[int, int]] = {}  # the commits
+        self._begun: Set[str] = set()
+        if settings.fenced:
+            self._know_what_is_there()
+
+    def _know_what_is_there(self) -> None:
+        """Where all attempts save in one directory, what earlier ones have saved is not this one's."""
+        with contextlib.suppress(OSError):
+            directory = attempt_directory(self._settings, SHARED, self._launch.attempt)
+            for _, _, path in attempt_steps(directory, 0, form=self._settings.checkpoint_format, tier=SHARED):
+                mark = commit_mark(path)
+                if mark is not None:
+                    self._told[path] = mark
+                self._begun.add(path)
+
+    def look(self) -> Commits:
+        """What is new. Never raises OSError: the next look, or the inventory, will say."""
+        rows: List[JSON] = []
+        begun = False
+        settings, launch, form = self._settings, self._launch, self._settings.checkpoint_format
+        for name, _, skew in settings.tiers.values():
+            directory = attempt_directory(settings, name, launch.attempt)
+            with contextlib.suppress(OSError):
+                found = attempt_steps(directory, launch.attempt, form=form, tier=name)
+                for step, attempt, path in sorted(found, reverse=True)[:NEWEST]:
+                    for shard in shards(path, name):
+                        mark = commit_mark(shard)
+                        if mark is not None and self._told.get(shard) == mark:
+                            continue
+                        finding = None
+                        if mark is not None:
+                            finding = examine(
+                                shard, form=form, run_uid=settings.run_uid, step=step, share=launch.rank,
+                                of=launch.world, skew=skew,
+                            )  # fmt: skip
+                        # Without a marker it may only be half written yet.
+                        if finding is not None and mark and (finding.verdict == VALID or has_marker(shard)):
+                            self._told[shard] = mark
+                            per_node = processes_per_node(settings)
+                            rows.append(inventory_row(name, step, attempt, shard, finding, per_node))
+                        else:
+                            begun = begun or shard not in self._begun
+                            self._begun.add(shard)
+        return Commits(rows, begun)
+
+
+def processes_per_node(settings: Settings) -> int:
+    """How many processes of the framework a node runs; 0 where the user's own command decides."""
+    return int(settings.launcher_options.get("nprocPerNode") or settings.gpus) if settings.launcher == "Torchrun" else 0

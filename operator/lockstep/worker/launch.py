@@ -1,0 +1,137 @@
+"""What one attempt gives to the child: its environment and its command line."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+
+from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, attempt_directory
+
+CONTRACT = "1"  # of the child's environment
+
+
+class Launch(NamedTuple):
+    """What START means for this rank."""
+
+    attempt: int
+    rank: int
+    world: int
+    master_address: str
+    master_port: int
+    resume_path: str
+    resume_step: str
+    nodelist: Sequence[str]
+
+    @classmethod
+    def of(cls, desired: JSON) -> Launch:
+        """From a released reply. Raises KeyError, TypeError."""
+        start, resume = desired["start"], desired["start"].get("resume") or {}
+        return cls(
+            desired["attempt"], desired["rank"], desired["worldSize"], start["masterAddress"], start["masterPort"],
+            resume.get("path", ""), str(resume.get("step", "")), desired.get("nodelist") or [],
+        )  # fmt: skip
+
+
+def contract_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
+    """The LOCKSTEP_ variables of one attempt (docs/worker.md)."""
+    scratch = os.path.join(settings.scratch, f"a{launch.attempt}")
+    return {
+        "LOCKSTEP_CONTRACT": CONTRACT,
+        "LOCKSTEP_RUN": settings.run,
+        "LOCKSTEP_RUN_UID": settings.run_uid,
+        "LOCKSTEP_ATTEMPT": str(launch.attempt),
+        "LOCKSTEP_NODE_RANK": str(launch.rank),
+        "LOCKSTEP_NNODES": str(launch.world),
+        "LOCKSTEP_NODELIST_FILE": os.path.join(scratch, "nodelist"),
+        "LOCKSTEP_MASTER_ADDR": launch.master_address,
+        "LOCKSTEP_MASTER_PORT": str(launch.master_port),
+        "LOCKSTEP_RESUME_PATH": launch.resume_path,
+        "LOCKSTEP_RESUME_STEP": launch.resume_step,
+        "LOCKSTEP_RESUME_DIR": os.path.dirname(launch.resume_path),  # what loaders that follow a pointer want
+        "LOCKSTEP_CHECKPOINT_DIR": attempt_directory(settings, SHARED, launch.attempt),
+        "LOCKSTEP_LOCAL_CHECKPOINT_DIR": attempt_directory(settings, LOCAL, launch.attempt),
+        "LOCKSTEP_PROGRESS_FILE": os.path.join(scratch, "progress.jsonl"),
+        "LOCKSTEP_CONTROL_FILE": os.path.join(scratch, "control.json"),
+        "LOCKSTEP_SAVED_FILE": os.path.join(scratch, "saved"),
+        "LOCKSTEP_STACK_FILE": os.path.join(scratch, "stacks"),
+    }
+
+
+def python_environment(settings: Settings, launch: Launch, environ: Mapping[str, str]) -> Dict[str, str]:
+    """What lets Python find ``lockstep_training``, and torchrun leave its first failure. What is set comes first."""
+    paths = [path for path in (environ.get("PYTHONPATH"), python_directory(settings)) if path]
+    error_file = os.path.join(settings.scratch, f"a{launch.attempt}", "error.json")
+    return {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "TORCHELASTIC_ERROR_FILE": environ.get("TORCHELASTIC_ERROR_FILE") or error_file,
+    }
+
+
+def python_directory(settings: Settings) -> str:
+    """Where modules for the program are."""
+    return os.path.join(settings.scratch, "python")
+
+
+def start_delay(launch: Launch, jitter: float) -> float:
+    """Seconds by which this rank starts later than rank 0: the ranks spread evenly over ``jitter`` seconds."""
+    return jitter * launch.rank / launch.world if launch.world > 0 else 0.0
+
+
+def launcher_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
+    """The variables that make the framework find its peers."""
+    address, port, world, rank = launch.master_address, str(launch.master_port), str(launch.world), str(launch.rank)
+    if settings.launcher == "JAX":
+        host = f"[{address}]" if ":" in address else address
+        return {"JAX_COORDINATOR_ADDRESS": f"{host}:{port}", "JAX_NUM_PROCESSES": world, "JAX_PROCESS_ID": rank}
+    if settings.launcher == "Torchrun":
+        return {}  # torchrun gets it by argument and sets the rest itself
+    environment = {
+        "MASTER_ADDR": address, "MASTER_PORT": port, "NNODES": world, "NODE_RANK": rank, "PET_NNODES": world,
+        "PET_NODE_RANK": rank, "PET_MASTER_ADDR": address, "PET_MASTER_PORT": port, "PET_RDZV_BACKEND": "static",
+    }  # fmt: skip
+    if settings.gpus:
+        environment["PET_NPROC_PER_NODE"] = os.environ.get("PET_NPROC_PER_NODE") or str(settings.gpus)
+    return environment
+
+
+def launcher_command(settings: Settings, launch: Launch) -> List[str]:
+    """The command as the launcher wants it: Torchrun replaces the interpreter, the others change nothing."""
+    if settings.launcher != "Torchrun":
+        return list(settings.command)
+    # An entrypoint stands in front of the command and has to stay there.
+    ahead = int(settings.launcher_options.get("entrypoint") or 0)
+    processes = settings.launcher_options.get("nprocPerNode") or settings.gpus or 1
+    head, command = settings.command[:ahead], settings.command[ahead:]
+    torchrun = [
+        "torchrun", f"--nnodes={launch.world}", f"--node-rank={launch.rank}", f"--nproc-per-node={processes}",
+        f"--master-addr={launch.master_address}", f"--master-port={launch.master_port}",
+    ]  # fmt: skip
+    directory, program = os.path.split(command[0])
+    if re.match(r"python[0-9.]*$", program):
+        torchrun[0] = os.path.join(directory, "torchrun")  # that of the interpreter which the user named
+        script = list(itertools.dropwhile("-u".__eq__, command[1:]))
+        if script and (script[0] == "-m" or not script[0].startswith("-")):
+            command = script  # torchrun starts the interpreter itself, with -u
+        else:
+            torchrun.append("--no-python")  # it would lose the interpreter's other options
+    elif not program.endswith(".py") and program != "-m":
+        torchrun.append("--no-python")
+    return [*head, *torchrun, *command]
+
+
+def expand(argument: str, variables: Dict[str, str]) -> str:
+    """As the kubelet does it, for LOCKSTEP_ variables only: ``$(X)`` becomes its value, ``$$(X)`` the text ``$(X)``.
+
+    An unknown name stays. Other names are none of ours: the kubelet has expanded them already.
+    """
+
+    def replacement(matched: Any) -> str:
+        dollars, name = matched.groups()
+        text = f"({name})"
+        if len(dollars) % 2:
+            text = variables.get(name, "$" + text)
+        return str("$" * (len(dollars) // 2) + text)
+
+    return re.sub(r"(\$+)\((LOCKSTEP_[A-Z0-9_]+)\)", replacement, argument)

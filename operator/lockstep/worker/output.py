@@ -1,0 +1,48 @@
+"""The worker's own lines and the child's bytes on this process's streams."""
+
+from __future__ import annotations
+
+import os
+import select
+from typing import Optional
+
+SAY_SECONDS = 1.0  # for whoever reads our stderr; a container runtime that restarts reads nothing meanwhile
+PIPE_BYTES = 4096  # a pipe that can be written to takes so many without waiting
+
+
+class _Own:
+    """Whether the worker's own lines find a reader. Races do no harm: a line more or less waits."""
+
+    patience = SAY_SECONDS
+
+
+def say(message: str) -> None:
+    """One line on the worker's own stderr, beside the child's output; lost when nobody reads there."""
+    line = message.replace("\n", " ")
+    write_own(f"lockstep: {line}\n".encode("utf-8", "replace"))
+
+
+def write_own(data: bytes) -> None:
+    """To stderr, without being held up for longer than a moment: reports and signals come first."""
+    _Own.patience = SAY_SECONDS if write_all(2, data, _Own.patience) else 0.0
+
+
+def write_all(descriptor: int, data: bytes, patience: Optional[float] = None) -> bool:
+    """False when nobody can read there any more: output must then be dropped, not block the training.
+
+    ``patience``: seconds to wait for a reader each time; None: for ever, as the child's output does.
+    """
+    view = memoryview(data)
+    while view:
+        try:
+            if patience is None:
+                view = view[os.write(descriptor, view) :]
+            elif select.select([], [descriptor], [], patience)[1]:
+                view = view[os.write(descriptor, view[:PIPE_BYTES]) :]
+            else:
+                return False
+        except BlockingIOError:
+            select.select([], [descriptor], [], 1.0)
+        except (OSError, ValueError):
+            return False
+    return True

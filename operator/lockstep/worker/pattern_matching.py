@@ -1,0 +1,80 @@
+"""Matches a user's patterns in a process of its own: a regular expression can take for ever, and holds the interpreter.
+
+Run as ``python -I -B -c <this file>``. stdin: one line of JSON ``[{"name", "pattern"}, …]``, then lines of
+``<unix seconds> <line>``. stdout: a line of JSON for each rule's first match, ``{"name", "at", "text"}``, and for each
+pattern that is given up, ``{"problem"}``. Ends with its stdin, or when no pattern is left.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from typing import Any, Dict, Pattern
+
+LINE_SECONDS = 0.05  # for one pattern on one line
+SLOW_LINES = 3  # after so many a pattern is given up
+
+
+class _TooSlowError(Exception):
+    pass
+
+
+def main() -> None:
+    """Until stdin ends."""
+    signal.signal(signal.SIGALRM, _interrupt)
+    source, sink = sys.stdin.buffer, sys.stdout
+    patterns: Dict[str, Pattern[str]] = {}
+    slow: Dict[str, int] = {}
+
+    def tell(**what: Any) -> None:
+        sink.write(json.dumps(what) + "\n")
+        sink.flush()
+
+    for rule in json.loads(source.readline().decode("utf-8")):
+        try:
+            patterns[rule["name"]] = re.compile(rule["pattern"])
+        except (re.error, RecursionError, OverflowError) as error:
+            tell(problem=f"the pattern of rule {rule['name']} is not understood: {error}")
+    while patterns:
+        line = source.readline()
+        if not line:
+            return
+        at, _, text = line.decode("utf-8", "replace").rstrip("\n").partition(" ")
+        for name, pattern in list(patterns.items()):
+            try:
+                found = _search(pattern, text)
+            except _TooSlowError:
+                slow[name] = slow.get(name, 0) + 1
+                if slow[name] >= SLOW_LINES:
+                    del patterns[name]
+                    tell(problem=f"the pattern of rule {name} takes too long and is given up")
+                continue
+            if found:
+                del patterns[name]
+                tell(name=name, at=float(at), text=text)
+
+
+_searching = False
+
+
+def _search(pattern: Pattern[str], text: str) -> bool:
+    """Raises _TooSlowError."""
+    global _searching
+    _searching = True
+    signal.setitimer(signal.ITIMER_REAL, LINE_SECONDS)
+    try:
+        return pattern.search(text) is not None
+    finally:
+        _searching = False  # an alarm from now on is late and means nothing
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    if _searching:
+        raise _TooSlowError
+
+
+if __name__ == "__main__":
+    main()

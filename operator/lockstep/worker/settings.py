@@ -1,0 +1,106 @@
+"""What the pod says: fixed for its life."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Dict, NamedTuple, Sequence
+
+JSON = Dict[str, Any]
+
+ORPHAN_SECONDS = 600.0
+TERMINATION_GRACE = 60.0
+LOCAL, SHARED = "local", "shared"
+LOCAL_SKEW = 1.0  # seconds; one machine, one clock
+SHARED_SKEW = 2.0  # times come from the file server, mostly
+
+
+class Tier(NamedTuple):
+    """Where checkpoints of the run are: ``root`` holds a directory per run UID."""
+
+    name: str
+    root: str
+    skew: float  # seconds by which a file may be younger than its commit
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Fixed for the pod's life. Everything that changes from attempt to attempt comes with START."""
+
+    operator_url: str
+    namespace: str
+    run: str
+    run_uid: str
+    slot: int
+    incarnation: int
+    pod_uid: str
+    command: Sequence[str]
+    node: str = ""
+    address: str = ""
+    gpus: int = 0
+    gpus_required: bool = False
+    launcher: str = "Plain"
+    launcher_options: JSON = field(default_factory=dict)
+    checkpoint_format: str = "Auto"
+    tiers: Dict[str, Tier] = field(default_factory=dict)  # by name
+    fenced: bool = False  # the run insists on one fixed directory, which two attempts could write to
+    scratch: str = "/run/lockstep"
+    token_file: str = "/var/run/secrets/lockstep.dev/token"
+    ca_file: str = ""
+    orphan_seconds: float = ORPHAN_SECONDS
+    save_signal: int = 0  # asks the program for a save; 0: none does
+    termination_grace: float = TERMINATION_GRACE  # seconds between SIGTERM to the pod and SIGKILL
+    termination_log: str = "/dev/termination-log"
+    start_root: str = ""  # checkpoints of another run, or of none, that this one may start from
+    start_run_uid: str = ""  # what they say of themselves; empty: whatever
+    min_disk: int = 0  # bytes that must be free where local checkpoints go
+
+    @classmethod
+    def of(cls, environ: Any, arguments: Sequence[str]) -> Settings:
+        """Raises KeyError or ValueError when the pod was not made by Lockstep."""
+        command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
+        if not command:
+            raise ValueError("there is no command to run")
+        checkpoint = json.loads(environ.get("LOCKSTEP_CHECKPOINT_CONFIG", "{}"))
+        skew = {LOCAL: LOCAL_SKEW, SHARED: float(checkpoint.get("sharedClockSkewSeconds", SHARED_SKEW))}
+        beside = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "ca.crt")
+        return cls(
+            operator_url=environ["LOCKSTEP_OPERATOR_URL"],
+            namespace=environ["LOCKSTEP_NAMESPACE"],
+            run=environ["LOCKSTEP_RUN"],
+            run_uid=environ["LOCKSTEP_RUN_UID"],
+            slot=int(environ["LOCKSTEP_SLOT"]),
+            incarnation=int(environ["LOCKSTEP_INCARNATION"]),
+            pod_uid=environ["LOCKSTEP_POD_UID"],
+            command=command,
+            node=environ.get("LOCKSTEP_NODE_NAME", ""),
+            address=environ.get("LOCKSTEP_HOST_IP") or environ.get("LOCKSTEP_POD_IP", ""),
+            gpus=int(environ.get("LOCKSTEP_GPUS", 0)),
+            gpus_required=environ.get("LOCKSTEP_CHECK_GPUS") == "1",
+            launcher=environ.get("LOCKSTEP_LAUNCHER", cls.launcher),
+            launcher_options=json.loads(environ.get("LOCKSTEP_LAUNCHER_OPTIONS", "{}")),
+            checkpoint_format=checkpoint.get("format", cls.checkpoint_format),
+            tiers={name: Tier(name, checkpoint[name], skew[name]) for name in skew if checkpoint.get(name)},
+            fenced=checkpoint.get("layout") == "Shared",
+            start_root=checkpoint.get("start", {}).get("root", ""),
+            start_run_uid=checkpoint.get("start", {}).get("runUid", ""),
+            scratch=environ.get("LOCKSTEP_SCRATCH", cls.scratch),
+            token_file=environ.get("LOCKSTEP_TOKEN_FILE", cls.token_file),
+            ca_file=environ.get("LOCKSTEP_CA_FILE", beside),
+            orphan_seconds=float(environ.get("LOCKSTEP_ORPHAN_SECONDS", ORPHAN_SECONDS)),
+            save_signal=int(signal.Signals[checkpoint["signal"]]) if checkpoint.get("signal") else 0,
+            termination_grace=float(environ.get("LOCKSTEP_TERMINATION_GRACE", TERMINATION_GRACE)),
+            termination_log=environ.get("LOCKSTEP_TERMINATION_LOG", cls.termination_log),
+            min_disk=int(json.loads(environ.get("LOCKSTEP_PREFLIGHT", "{}")).get("minDisk", 0)),
+        )
+
+
+def attempt_directory(settings: Settings, name: str, attempt: int) -> str:
+    """Where an attempt saves in the tier of that name; empty when the run has no such tier."""
+    tier = settings.tiers.get(name)
+    if tier and name == SHARED and settings.fenced:
+        return tier.root
+    return os.path.join(tier.root, settings.run_uid, f"a{attempt}") if tier else ""

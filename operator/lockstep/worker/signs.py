@@ -1,0 +1,239 @@
+"""What the program's stderr tells of a failure, line by line, while it comes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pkgutil
+import queue
+import re
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Pattern, Sequence, Tuple
+
+from lockstep.worker.settings import JSON
+
+MAX_SIGNS = 16
+MAX_TEXT = 256
+MAX_LINE = 4000  # bytes of a line that are looked at; with its time it fits into one atomic write to a pipe
+QUEUED_CHUNKS = 64  # of at most 64 KiB: what is more is passed on, and not looked at
+LAST_LOOK_SECONDS = 1.0
+
+SIGN_LIVES = 900.0  # seconds after which a sign explains no end any more, and gives way to a newer one
+NOT_A_NUMBER = "Loss:NaN"
+LOSS_SPIKE = "Loss:Spike"
+MESSAGE = "Message"  # what the program left as its termination message
+PATTERN_PROBLEM = "Watch:Problem"
+LOADING_ONLY = "Checkpoint:Corrupt"
+_FIRST_EVER = (NOT_A_NUMBER, LOADING_ONLY)  # what counts is when it began
+
+_XID = re.compile(rb"NVRM: Xid \([^)]*\): (\d{1,4})")
+_SXID = re.compile(rb"SXid \([^)]*\): (\d{1,6})")
+_PLAIN: Sequence[Tuple[str, Pattern[bytes]]] = [
+    (kind, re.compile(pattern))
+    for kind, pattern in (  # the narrower comes first: a line is one sign
+        ("CUDA:OutOfMemory", rb"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"),
+        ("CUDA:OutOfMemory", rb"OutOfMemoryError: |RESOURCE_EXHAUSTED: Out of memory"),
+        ("CUDA:Ecc", rb"(?i:uncorrectable ECC error)|CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable"),
+        ("NCCL:Timeout", rb"Watchdog caught collective operation timeout|Timeout at NCCL work"),
+        ("NCCL:Timeout", rb"NCCL operation[^\n]{0,200} timed out"),
+        ("NCCL:RemoteError", rb"ncclRemoteError|NCCL[^\n]{0,200}remote process exited or there was a network error"),
+        ("NCCL:SystemError", rb"ncclSystemError"),
+        ("NCCL:Internal", rb"ncclInternalError"),
+        ("CUDA:Error", rb"CUDA error: |CUDA_ERROR_[A-Z]|cudaError[A-Z]|ncclUnhandledCudaError"),
+        ("Storage:NoSpace", rb"No space left on device|Disk quota exceeded"),
+        ("Storage:IO", rb"Input/output error|Stale file handle|Remote I/O error|Read-only file system"),
+        ("Storage:IO", rb"Transport endpoint is not connected"),
+        (LOADING_ONLY, rb"PytorchStreamReader failed|SafetensorError|UnpicklingError|BadZipFile"),
+        (LOADING_ONLY, rb"invalid header or archive is corrupted|Ran out of input|CheckpointException"),
+        ("Rendezvous:Timeout", rb"RendezvousTimeoutError|DistStoreError|DistNetworkError|Barrier timed out"),
+        ("Rendezvous:Timeout", rb"client socket has timed out after"),
+        ("Rendezvous:Timeout", rb"DEADLINE_EXCEEDED: (?i:barrier|[^\n]{0,80}connect)"),
+        ("JAX:PeerLost", rb"JAX distributed service detected fatal errors"),
+        ("Port:InUse", rb"Address already in use|EADDRINUSE"),
+        ("Import:Error", rb"^(?:\[[^\]]{1,32}\]:? ?)?(?:ModuleNotFoundError|ImportError): "),
+    )
+]
+# Every pattern above holds one of these: most output is passed over without a closer look.
+_WORDS = (
+    b"Xid", b"out of memory", b"OUT_OF_MEMORY", b"OutOfMemory", b"Out of memory", b"ECC", b"Ecc", b"ecc",
+    b"Watchdog", b"NCCL", b"nccl", b"cudaError", b"CUDA_ERROR", b"CUDA error", b"No space left", b"quota exceeded",
+    b"Input/output", b"Stale file", b"Remote I/O", b"Read-only file", b"endpoint is not", b"StreamReader",
+    b"SafetensorError", b"UnpicklingError", b"BadZipFile", b"invalid header", b"Ran out of input",
+    b"CheckpointException", b"Rendezvous", b"DistStoreError", b"DistNetworkError", b"Barrier timed", b"has timed out",
+    b"DEADLINE_EXCEEDED", b"already in use", b"EADDRINUSE", b"ModuleNotFoundError", b"ImportError",
+    b"MemoryAllocation", b"JAX distributed",
+)  # fmt: skip
+
+
+class Signs:
+    """The signs of one attempt: of each kind the first that is not stale, at most sixteen. From any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: Dict[str, JSON] = {}
+        self.step = 0  # the last one done
+
+    def add(self, kind: str, at: float, text: str, step: Optional[int] = None) -> None:
+        """Keep it, unless there is one of its kind that still holds."""
+        sign = {"kind": kind[:64], "at": at, "step": self.step if step is None else step, "text": text[:MAX_TEXT]}
+        with self._lock:
+            stale = [old for old in self._found if old not in _FIRST_EVER and at - self._found[old]["at"] > SIGN_LIVES]
+            if kind in stale or (stale and len(self._found) >= MAX_SIGNS):
+                del self._found[kind if kind in stale else stale[0]]
+            if len(self._found) < MAX_SIGNS:
+                self._found.setdefault(kind, sign)
+
+    def report(self) -> List[JSON]:
+        """Earliest first, as the protocol carries them."""
+        with self._lock:
+            return sorted(self._found.values(), key=lambda sign: float(sign["at"]))
+
+
+def sign_of(line: bytes, loading: bool) -> str:
+    """The kind of sign that a line of stderr is; empty for most. ``loading``: a checkpoint is being loaded."""
+    for prefix, pattern in (("Xid", _XID), ("SXid", _SXID)):
+        matched = pattern.search(line)
+        if matched:
+            return f"{prefix}:{int(matched.group(1))}"
+    for kind, pattern in _PLAIN:
+        if (loading or kind != LOADING_ONLY) and pattern.search(line):
+            return kind
+    return ""
+
+
+class StderrReader:
+    """Looks at the program's stderr in a thread of its own, so that nothing it meets ever delays the output."""
+
+    def __init__(self, signs: Signs, rules: Sequence[JSON], loading: Callable[[], bool]) -> None:
+        self._signs, self._loading = signs, loading
+        self._chunks: queue.Queue[Optional[Tuple[float, bytes]]] = queue.Queue(QUEUED_CHUNKS)
+        self._partial, self._cut = b"", False  # a line begun; and whether its end is to be passed over
+        self._given_up = False
+        self.passed_over = 0  # bytes
+        self._rules = RuleMatcher(signs, rules) if rules else None
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    @property
+    def helper(self) -> int:
+        """PID of the process that matches the user's patterns, or 0."""
+        return self._rules.pid if self._rules else 0
+
+    def feed(self, data: bytes) -> None:
+        """Never blocks."""
+        try:
+            self._chunks.put_nowait((time.time(), data))
+        except queue.Full:
+            self.passed_over += len(data)
+
+    def finish(self) -> None:
+        """Look at what is left, bounded; afterwards there is neither a thread nor a process."""
+        deadline = time.monotonic() + LAST_LOOK_SECONDS
+        with contextlib.suppress(queue.Full):
+            self._chunks.put(None, timeout=LAST_LOOK_SECONDS)
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        self._given_up = True
+        if self._rules:
+            self._rules.finish(max(0.1, deadline - time.monotonic()))
+
+    def _read(self) -> None:
+        while not self._given_up:
+            entry = self._chunks.get()
+            if entry is None:
+                break
+            self._look_at(*entry)
+        self._look_at(time.time(), b"\n")  # the last line may lack its end
+
+    def _look_at(self, at: float, data: bytes) -> None:
+        text = self._partial + data.replace(b"\r", b"\n")
+        if self._rules is None and not any(word in text for word in _WORDS):
+            text = text[max(0, text.rfind(b"\n")) :]  # a flood of lines that tell nothing costs next to nothing
+        lines = text.split(b"\n")
+        rest = lines.pop()
+        if lines and self._cut:
+            lines[0], self._cut = b"", False
+        if len(rest) > MAX_LINE:
+            if not self._cut:
+                lines.append(rest)
+            rest, self._cut = b"", True
+        self._partial = b"" if self._cut else rest
+        for line in lines:
+            if not line:
+                continue
+            line = line[:MAX_LINE]
+            if any(word in line for word in _WORDS):
+                kind = sign_of(line, self._loading())
+                if kind:
+                    self._signs.add(kind, at, line.decode("utf-8", "replace"))
+            if self._rules:
+                self._rules.feed(at, line)
+
+
+class RuleMatcher:
+    """The process that matches the user's own patterns. What it can't keep up with is left out."""
+
+    def __init__(self, signs: Signs, rules: Sequence[JSON]) -> None:
+        self._signs = signs
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._writing = threading.Lock()  # a descriptor that is closed meanwhile may be that of another file
+        self.pid = 0
+        libraries = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
+        source = pkgutil.get_data("lockstep.worker", "pattern_matching.py") or b""
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-B", "-c", source.decode("utf-8")], env=libraries, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, start_new_session=True,
+            )  # fmt: skip
+            self.pid = self._process.pid
+            stdin: Any = self._process.stdin
+            stdin.write(json.dumps([{"name": rule["name"], "pattern": rule["pattern"]} for rule in rules]).encode())
+            stdin.write(b"\n")
+            os.set_blocking(stdin.fileno(), False)
+        except (OSError, KeyError, TypeError) as error:
+            signs.add(PATTERN_PROBLEM, time.time(), f"no pattern of the rules is looked for: {error!r}")
+        self._answers = threading.Thread(target=self._listen, daemon=True)
+        self._answers.start()
+
+    def feed(self, at: float, line: bytes) -> None:
+        """Never blocks: a write of this size to a pipe happens as a whole or not at all."""
+        if self._process is None:
+            return
+        with self._writing:
+            stdin: Any = self._process.stdin
+            if stdin is None or stdin.closed:
+                return
+            try:
+                os.write(stdin.fileno(), b"%.3f %s\n" % (at, line))
+            except BlockingIOError:
+                pass
+            except OSError:  # it has ended: no pattern is left
+                stdin.close()
+
+    def finish(self, timeout: float) -> None:
+        """Wait for its last answers, bounded."""
+        if self._process is not None:
+            with self._writing:
+                if self._process.stdin is not None:
+                    self._process.stdin.close()
+            self._answers.join(timeout)
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+
+    def _listen(self) -> None:
+        if self._process is None or self._process.stdout is None:
+            return
+        with self._process.stdout as answers:
+            for answer in iter(answers.readline, b""):
+                try:
+                    told = json.loads(answer.decode("utf-8"))
+                except ValueError:
+                    return  # cut off as it was ended
+                if "problem" in told:
+                    self._signs.add(PATTERN_PROBLEM, time.time(), told["problem"])
+                else:
+                    self._signs.add(f"Rule:{told['name']}", told["at"], told["text"])
