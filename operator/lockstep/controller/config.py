@@ -4,12 +4,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from lockstep.api.durations import parse_duration
+from lockstep.api.schema import Duration, Timestamp
+from lockstep.core.accounting.usage import GpuRates
+from lockstep.core.admission.settings import AdmissionSettings, Backfill, MaintenanceWindow, Weights
+from lockstep.core.archive_job import ArchiveSettings
 from lockstep.core.gang_settings import GangSettings
 from lockstep.core.tunables import Breaker, Deadlines, Mode, Tunables
 
@@ -30,9 +35,12 @@ class DeadlineConfig(_Section):
     registered: float = Field(120.0, gt=0)
     ready: float = Field(300.0, gt=0)
     start_acknowledged: float = Field(60.0, gt=0)
+    shrink: float = Field(60.0, gt=0)
     vacant: float = Field(600.0, gt=0)
+    unheard_node: float = Field(300.0, gt=0)
     probe: float = Field(60.0, gt=0)
     stop: float = Field(300.0, gt=0)
+    warm_up: float = Field(60.0, gt=0)
 
 
 class BreakerConfig(_Section):
@@ -42,6 +50,97 @@ class BreakerConfig(_Section):
     node_share: float = Field(0.10, gt=0, le=1)
     min_nodes: int = Field(3, ge=1)
     runs: int = Field(5, ge=1)
+    longest: float = Field(3600.0, gt=0)
+
+
+class ArchiveConfig(_Section):
+    """See ``lockstep.core.archive_job.ArchiveSettings``."""
+
+    image: str = ""
+    image_pull_secrets: tuple[str, ...] = ()
+    cpu: str = "2"
+    memory: str = "2Gi"
+    parallel: int = Field(8, ge=1, le=256)
+    bandwidth: int = Field(0, ge=0)
+    deadline: int = Field(86_400, ge=60)
+    pod_retries: int = Field(6, ge=0)
+    keep_finished: int = Field(86_400, ge=0)
+    node_selector: dict[str, str] = {}
+
+
+class WeightsConfig(_Section):
+    """Points for a factor of 1; see ``lockstep.core.admission.settings.Weights``."""
+
+    priority_class: int = Field(100_000, ge=0, le=10**9)
+    age: int = Field(1_000, ge=0, le=10**9)
+    fair_share: int = Field(10_000, ge=0, le=10**9)
+    size: int = Field(0, ge=0, le=10**9)
+
+
+class WindowConfig(_Section):
+    """A maintenance window; ``nodes`` and those that ``nodeSelector`` selects, all nodes without either."""
+
+    name: str = Field(min_length=1, max_length=63)
+    start: Timestamp
+    duration: Duration
+    every: Duration | None = None
+    nodes: tuple[str, ...] = ()
+    node_selector: dict[str, str] = {}
+
+    def window(self) -> MaintenanceWindow:
+        """What admission sees of it."""
+        every = parse_duration(self.every) if self.every is not None else 0
+        seconds = parse_duration(self.duration)
+        return MaintenanceWindow(
+            self.name, self.start, float(seconds), float(every), frozenset(self.nodes), self.node_selector
+        )
+
+    @model_validator(mode="after")
+    def _is_sound(self) -> Self:
+        if parse_duration(self.duration) == 0:
+            raise ValueError("duration: write how long it lasts, e.g. 4h")
+        if self.every is not None and parse_duration(self.every) <= parse_duration(self.duration):
+            raise ValueError("every: has to be longer than duration, or nothing could ever run; write e.g. 7d")
+        return self
+
+
+class AdmissionConfig(_Section):
+    """See docs/admission.md. Durations as in the API: 30m, 12h, 7d."""
+
+    weights: WeightsConfig = WeightsConfig()  # type: ignore[call-arg]
+    max_age: Duration = "7d"  # after which the age of a run counts in full
+    half_life: Duration = "7d"  # after which what was used counts half for fair share
+    prefer_small: bool = False  # the size factor favours small runs
+    backfill: Literal["Easy", "Conservative", "Disabled"] = "Easy"
+    depth: int = Field(500, ge=1, le=10_000)  # runs whose start is looked for in one pass
+    windows: tuple[WindowConfig, ...] = ()
+
+    def settings(self) -> AdmissionSettings:
+        """What decisions see of it."""
+        return AdmissionSettings(
+            weights=Weights(**self.weights.model_dump()),
+            max_age=float(max(1, parse_duration(self.max_age))),
+            half_life=float(max(1, parse_duration(self.half_life))),
+            prefer_small=self.prefer_small,
+            backfill=Backfill(self.backfill),
+            depth=self.depth,
+            windows=tuple(window.window() for window in self.windows),
+        )
+
+
+class GpuRatesConfig(_Section):
+    """See ``lockstep.core.accounting.usage.GpuRates``."""
+
+    price: float = Field(0.0, ge=0)
+    watts: float = Field(0.0, ge=0)
+    peak_flops: float = Field(0.0, ge=0)
+
+
+class HistoryConfig(_Section):
+    """Records of attempts and runs that ended, beside the log."""
+
+    path: str = ""  # a file on a volume of the operator's pod; empty: the log alone
+    max_bytes: int = Field(100_000_000, ge=100_000)  # of one file; five older ones are kept
 
 
 class OperatorConfig(_Section):
@@ -60,15 +159,23 @@ class OperatorConfig(_Section):
     local_storage: dict[str, str] = {}
     topology_levels: dict[str, str] | None = None
     gpu_types: dict[str, dict[str, str]] | None = None
+    gpu_rates: dict[str, GpuRatesConfig] = {}
     priority_class: str | None = None
     check_gpus: bool = True  # a worker that sees no GPU device refuses its node; false where GPUs are simulated
     deadlines: DeadlineConfig = DeadlineConfig()  # type: ignore[call-arg]
     breaker: BreakerConfig = BreakerConfig()  # type: ignore[call-arg]
+    archive: ArchiveConfig = ArchiveConfig()  # type: ignore[call-arg]
+    admission: AdmissionConfig = AdmissionConfig()  # type: ignore[call-arg]
+    history: HistoryConfig = HistoryConfig()  # type: ignore[call-arg]
     heartbeat_min: float = Field(2.0, gt=0)
     heartbeat_max: float = Field(10.0, gt=0)
     progress_write_interval: float = Field(30.0, gt=0)
     steps_stopped_after: float = Field(30.0, gt=0)
     stop_grace: int = Field(30, ge=0)
+    fence_seconds: float = Field(60.0, ge=10)
+    max_clock_skew: float = Field(30.0, gt=0)
+    drain_taints: tuple[str, ...] = ()  # keys of node taints that make gangs leave a node, after a save
+    taint_suspects: bool = False  # taint nodes on which ranks failed first repeatedly, for everybody to see
     reconcile_workers: int = Field(16, ge=1, le=256)
 
     def tunables(self, gang: GangSettings) -> Tunables:
@@ -78,11 +185,18 @@ class OperatorConfig(_Section):
             deadlines=Deadlines(**self.deadlines.model_dump()),
             breaker=Breaker(**self.breaker.model_dump()),
             gang=gang,
+            archive=ArchiveSettings(**self.archive.model_dump()),
+            admission=self.admission.settings(),
+            rates={name: GpuRates(**rates.model_dump()) for name, rates in self.gpu_rates.items()},
             heartbeat_min=self.heartbeat_min,
             heartbeat_max=self.heartbeat_max,
             progress_write_interval=self.progress_write_interval,
             steps_stopped_after=self.steps_stopped_after,
             stop_grace=self.stop_grace,
+            fence_seconds=self.fence_seconds,
+            max_clock_skew=self.max_clock_skew,
+            drain_taints=self.drain_taints,
+            taint_suspects=self.taint_suspects,
         )
         if self.topology_levels is not None:
             tunables = replace(tunables, topology_levels=self.topology_levels)

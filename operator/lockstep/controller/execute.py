@@ -6,26 +6,40 @@ and arrives at the rest of the plan.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import orjson
 
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.controller.archive_jobs import parse_job
 from lockstep.controller.clock import Clock
 from lockstep.controller.events import EventRecorder
+from lockstep.controller.history import History
 from lockstep.controller.kube import ApiError, KubeClient, KubeError, UnknownOutcome, says_absent
+from lockstep.controller.node_marks import NodeMarker
 from lockstep.controller.patches import dump_status, merge_patch
+from lockstep.controller.recoveries import Recoveries
 from lockstep.controller.reports import ReportBook
-from lockstep.controller.resources import CONFIG_MAPS, PODS, RUNS
+from lockstep.controller.resources import CONFIG_MAPS, JOBS, PODS, QUEUES, RUNS
 from lockstep.controller.store import Store
 from lockstep.controller.tallies import Tallies
-from lockstep.core.plan import ClusterPlan, CreatePod, DeletePod, EnsureConfigMap, Plan, StatusWrite
+from lockstep.core.plan import (
+    ClusterPlan,
+    CreateJob,
+    CreatePod,
+    DeletePod,
+    EnsureConfigMap,
+    Plan,
+    QueueStatusWrite,
+    StatusWrite,
+)
 from lockstep.core.snapshot import DryRunResult, RefusedCreate, RunView
 
 log = logging.getLogger("lockstep.execute")
 _CONCURRENT_ADMISSIONS = 64
 _REFRESH_PAUSE = 1.0
+_REFRESH_PAUSE_MAX = 30.0
 
 
 class StaleError(Exception):
@@ -42,20 +56,26 @@ class Executor:
         book: ReportBook,
         events: EventRecorder,
         tallies: Tallies,
+        recoveries: Recoveries,
         clock: Clock,
+        nodes: NodeMarker,
+        history: History,
     ) -> None:
+        self._history = history
+        self._nodes = nodes
         self._kube = kube
         self._store = store
         self._book = book
         self._events = events
         self._tallies = tallies
+        self._recoveries = recoveries
         self._clock = clock
         self._settling: set[asyncio.Task[None]] = set()
 
     async def run_plan(self, run: RunView, plan: Plan) -> None:
         """Carry out a run's plan. Raises StaleError, or a KubeError that is worth another try."""
         for config_map in plan.config_maps:
-            await self._ensure_config_map(config_map)
+            await self._ensure_config_map(run, config_map)
         if plan.status is not None:
             await self._write_status(run, plan.status)
         if plan.directive is not None:
@@ -70,8 +90,13 @@ class Executor:
             [
                 *(self._delete(pod) for pod in plan.deletes),
                 *(self._create(run, pod) for pod in plan.creates),
+                *(self._create_job(run, job) for job in plan.jobs),
+                *(self._nodes.remember(failure) for failure in plan.node_failures),
             ]
         )
+
+        if plan.delete_run:
+            await self._forget(run)
 
     async def cluster_plan(self, plan: ClusterPlan) -> None:
         """Carry out an admission pass: all nodes are booked before the first write is on its way."""
@@ -85,18 +110,43 @@ class Executor:
 
         await _all_of([admitted(write) for write in plan.writes])
 
+    async def queue_statuses(self, writes: Sequence[QueueStatusWrite]) -> bool:
+        """Have queues say what is in them. Nothing rests on it: False asks to be called again a while later."""
+        gate = asyncio.Semaphore(_CONCURRENT_ADMISSIONS)
+
+        async def written(write: QueueStatusWrite) -> bool:
+            async with gate:
+                return await self._write_queue(write)
+
+        return all(await asyncio.gather(*map(written, writes)))
+
+    async def _write_queue(self, write: QueueStatusWrite) -> bool:
+        view = self._store.queues.get(write.uid)
+        if view is None or view.resource_version != write.resource_version:
+            return False
+        version = write.resource_version
+        try:
+            reply = await self._kube.patch_status(
+                QUEUES, write.name, "", resource_version=version, patch=write.status.dump()
+            )
+        except KubeError as error:
+            log.warning("the status of TrainingQueue %s cannot be written now: %s", write.name, error)
+            return False
+        self._store.apply_queue(orjson.loads(reply))
+        return True
+
     async def delete_pods(self, pods: list[DeletePod]) -> None:
         """Delete pods whose run is gone."""
         await _all_of([self._delete(pod) for pod in pods])
 
     async def _admit(self, write: StatusWrite) -> None:
         run = self._store.run_by_uid(write.uid)
-        settled = True
+        settled, failed = True, False
         try:
             if run is None or run.resource_version != write.resource_version:
                 return  # it has changed since: another pass will see
             for config_map in write.config_maps:
-                await self._ensure_config_map(config_map)
+                await self._ensure_config_map(run, config_map)
             await self._write_status(run, write.status)
             for event in write.events:
                 self._events.run_event(run, event)
@@ -109,20 +159,25 @@ class Executor:
             task.add_done_callback(self._settling.discard)
         except StaleError:
             pass
+        except KubeError:
+            failed = True  # the next pass comes after a back-off: at once it would only end the same way
+            raise
         finally:
             if settled:
-                self._store.release_in_flight(write.uid)
+                self._store.release_in_flight(write.uid, look_again=not failed)
 
     async def _book_until_known(self, run: RunView, settles_at: float) -> None:
         """The nodes stay booked until a quorum read, begun late enough, shows what became of the write."""
         await self._clock.sleep(settles_at - self._clock.now())
+        pause = _REFRESH_PAUSE
         while True:
             try:
                 await self._refresh(run)
                 break
             except KubeError as error:
-                log.warning("the result of an admission is not known yet: %s", error)
-                await self._clock.sleep(_REFRESH_PAUSE)
+                log.warning("the result of an admission of %s is not known yet: %s", run.key, error)
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, _REFRESH_PAUSE_MAX)
         self._store.release_in_flight(run.uid)
 
     async def _write_status(self, run: RunView, status: TrainingRunStatus) -> None:
@@ -135,9 +190,13 @@ class Executor:
             if error.status in (404, 409):
                 await self._refresh(run)
                 raise StaleError from error
+            if _is_verdict(error):
+                self._events.warn(run, "StatusRefused", "WriteStatus", error.message)
             raise
-        self._store.apply_run(orjson.loads(reply), status.assignment)
+        self._store.apply_run(orjson.loads(reply), status.assignment, status.reservation)
         self._tallies.status_written(run.status, status)
+        self._recoveries.status_written(run, status)
+        self._history.status_written(run, status)
 
     async def _refresh(self, run: RunView) -> None:
         """Read the run from a quorum. Were one that is gone kept, its plan would be made again at once."""
@@ -148,18 +207,31 @@ class Executor:
                 raise
             self._store.remove_run(run.namespace, run.name, run.uid)
 
-    async def _ensure_config_map(self, wanted: EnsureConfigMap) -> None:
+    async def _forget(self, run: RunView) -> None:
+        """Delete the run as it was seen: whoever wants it kept for longer since is heard."""
+        version = run.resource_version
+        gone = await self._kube.delete(RUNS, run.name, run.namespace, uid=run.uid, resource_version=version)
+        if gone is not None:
+            log.info("deleted: it has been kept for as long as was asked", extra={"run": run.key, "uid": run.uid})
+
+    async def _ensure_config_map(self, run: RunView, wanted: EnsureConfigMap) -> None:
         try:
             await self._kube.create(CONFIG_MAPS, wanted.body, wanted.namespace)
         except ApiError as error:
-            if error.reason != "AlreadyExists":
-                raise
+            if error.reason == "AlreadyExists":
+                return
+            if _is_verdict(error):
+                words = f"ConfigMap {wanted.name}: {error.message}"
+                self._events.warn(run, "ConfigMapRefused", "CreateConfigMap", words)
+                if wanted.optional:
+                    return
+            raise
 
     async def _dry_run(self, namespace: str, generation: int, body: Any) -> DryRunResult:
         try:
             await self._kube.create(PODS, body, namespace, dry_run=True)
         except ApiError as error:
-            if error.status == 429 or error.status >= 500:
+            if not _is_verdict(error):
                 raise
             return DryRunResult(generation, False, error.message, self._clock.now())
         return DryRunResult(generation, True, "", self._clock.now())
@@ -171,6 +243,8 @@ class Executor:
             if error.reason == "AlreadyExists":
                 await self._recognise(run, pod)
                 return
+            if not _is_verdict(error):
+                raise
             refused = RefusedCreate(self._clock.now(), error.message)
             if self._store.note_refused_create(run.uid, pod.name, refused):
                 self._events.warn(run, "PodRefused", "CreatePod", f"pod {pod.name}: {error.message}")
@@ -190,11 +264,32 @@ class Executor:
             self._events.warn(run, "PodNameConflict", "CreatePod", message)
         raise ApiError(409, "AlreadyExists", message)
 
+    async def _create_job(self, run: RunView, job: CreateJob) -> None:
+        """One that is refused holds up nothing else: it is said, and made again when the run is next looked at."""
+        try:
+            reply = await self._kube.create(JOBS, job.body, job.namespace)
+        except ApiError as error:
+            if error.reason == "AlreadyExists":
+                return
+            if not _is_verdict(error):
+                raise
+            self._events.warn(run, "ArchiveJobRefused", "Archive", f"job {job.name}: {error.message}")
+            return
+        self._store.archive_jobs.cache.upsert(parse_job(reply))
+
     async def _delete(self, pod: DeletePod) -> None:
         reply = await self._kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, grace=pod.grace)
         if reply is not None:
             self._store.apply_pod(reply)
         log.info("deleted pod", extra={"pod": f"{pod.namespace}/{pod.name}", "cause": pod.reason})
+
+
+def _is_verdict(error: ApiError) -> bool:
+    """The server has judged the object, and will judge it the same a moment later.
+
+    Not so when it was overwhelmed, did not know us, or had a quota changed under its hands (a Conflict).
+    """
+    return 400 <= error.status < 500 and error.status not in (401, 408, 429) and error.reason != "Conflict"
 
 
 async def _all_of(work: list[Coroutine[Any, Any, None]]) -> None:

@@ -233,19 +233,28 @@ class KubeClient:
         return await self.patch(resource, name, body, namespace, "status")
 
     async def delete(
-        self, resource: Resource, name: str, namespace: str = "", *, uid: str, grace: int | None = None
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str,
+        grace: int | None = None,
+        resource_version: str | None = None,
     ) -> bytes | None:
-        """Delete the object with this UID; ``grace`` in seconds, None for the object's own.
+        """Delete the object with this UID; ``grace`` in seconds, None for the object's own. With a
+        ``resource_version`` only as it was then.
 
         Returns the server's last word on it, or None when it was gone already. Raises any KubeError.
         """
-        options: dict[str, Any] = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        preconditions = {"uid": uid} | ({"resourceVersion": resource_version} if resource_version else {})
+        options: dict[str, Any] = {"preconditions": preconditions, "propagationPolicy": "Background"}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         try:
             return await self._write("delete", "DELETE", resource, resource.path(namespace, name), options)
         except ApiError as error:
-            # A conflict here can only be the precondition: another object has the name now.
+            # A conflict here can only be the precondition: another object has the name now, or this one changed.
             if error.status in (404, 409):
                 return None
             raise

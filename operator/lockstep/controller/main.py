@@ -16,7 +16,6 @@ import socket
 import sys
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
-from importlib import resources
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +23,7 @@ import orjson
 import uvloop
 
 from lockstep.api import names
+from lockstep.controller.archive_jobs import parse_job
 from lockstep.controller.clock import SystemClock
 from lockstep.controller.config import ConfigError, OperatorConfig, load
 from lockstep.controller.credentials import load_credentials
@@ -33,19 +33,24 @@ from lockstep.controller.execute import Executor
 from lockstep.controller.gangs import StoredGangs
 from lockstep.controller.handlers import OwnKinds
 from lockstep.controller.health import Health, application
+from lockstep.controller.history import History
 from lockstep.controller.informer import Informer
 from lockstep.controller.kube import ApiError, KubeClient
 from lockstep.controller.listener import Listener
 from lockstep.controller.logs import configure_logging
 from lockstep.controller.metrics import Metrics, Sources
-from lockstep.controller.parse import parse_namespace, parse_node, parse_pod
+from lockstep.controller.node_marks import NodeMarker
+from lockstep.controller.parse import parse_namespace, parse_node, parse_pod, parse_priority_class
 from lockstep.controller.reconcile import Reconciler
+from lockstep.controller.recoveries import Recoveries
 from lockstep.controller.reports import ReportBook
-from lockstep.controller.resources import NAMESPACES, NODES, PODS, SECRETS
+from lockstep.controller.resources import JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, SECRETS
 from lockstep.controller.store import Store
 from lockstep.controller.tallies import Tallies
 from lockstep.controller.tls import SECRET_NAME, SecretStore, ensure_material, keep_renewed, server_context
 from lockstep.controller.trust import TokenReviews
+from lockstep.controller.usage import UsageKeeper
+from lockstep.controller.worker_archive import worker_archive
 from lockstep.controller.workerapi import WorkerApi
 from lockstep.controller.workqueue import WorkQueue
 from lockstep.core.gang_settings import GangSettings
@@ -67,7 +72,7 @@ class Operator:
         self.kube = KubeClient(lambda: load_credentials(kubeconfig), self.clock)
         self.queue = WorkQueue(self.clock)
         self.store = Store(self.queue, self.clock)
-        self.book = ReportBook(self.clock, self.store.worker_reported)
+        self.book = ReportBook(self.clock, self.store.worker_reported, self.store.gang_completed)
         self.instance = f"{config.identity or socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         self.election = Election(
             self.kube,
@@ -79,15 +84,32 @@ class Operator:
         self.kube.write_guard = self.election.check
         self.events = EventRecorder(self.kube, self.clock, self.instance)
         self.tallies = Tallies()
+        self.recoveries = Recoveries(self.clock, self.book.reports, self.tallies)
         self.tunables = Tunables()
+        self.history = History(config.history.path, config.history.max_bytes, self.clock, self.tallies.drop_history)
+        nodes = NodeMarker(self.kube, self.store, self.clock, lambda: self.tunables)
         self.reconciler = Reconciler(
             kube=self.kube,
             store=self.store,
             book=self.book,
             queue=self.queue,
-            executor=Executor(self.kube, self.store, self.book, self.events, self.tallies, self.clock),
+            executor=Executor(
+                self.kube,
+                self.store,
+                self.book,
+                self.events,
+                self.tallies,
+                self.recoveries,
+                self.clock,
+                nodes,
+                self.history,
+            ),
+            nodes=nodes,
+            recoveries=self.recoveries,
+            usage=UsageKeeper(self.kube, self.clock, config.namespace),
             clock=self.clock,
             tunables=lambda: self.tunables,
+            tallies=self.tallies,
         )
         self.own_kinds = OwnKinds(self.store, self.kube, self.clock)
         self.informers: tuple[Informer[Any], ...] = (
@@ -104,8 +126,25 @@ class Operator:
                 labels=f"!{names.LABEL_RUN_UID}",
                 fields="spec.nodeName!=",
             ),
+            Informer(
+                "archive-jobs",
+                self.kube,
+                self.clock,
+                JOBS,
+                parse_job,
+                self.store.archive_jobs.cache,
+                labels=names.LABEL_ARCHIVE_OF,
+            ),
             Informer("nodes", self.kube, self.clock, NODES, parse_node, self.store.nodes),
             Informer("namespaces", self.kube, self.clock, NAMESPACES, parse_namespace, self.store.namespaces),
+            Informer(
+                "priority-classes",
+                self.kube,
+                self.clock,
+                PRIORITY_CLASSES,
+                parse_priority_class,
+                self.store.priority_classes,
+            ),
         )
         self.acts = False  # leads, and has listed everything since
         self.take_signals: Callable[[], None] = lambda: None  # whoever runs this in a process says how
@@ -120,7 +159,7 @@ class Operator:
             self.tunables = self.config.tunables(
                 GangSettings(
                     operator_url=self.config.worker_url,
-                    worker_source=resources.files("lockstep.worker").joinpath("worker.py").read_text(),
+                    worker_archive=worker_archive(),
                     ca_certificate=material.ca_bundle,
                     local_storages=self.config.local_storage,
                     check_gpus=self.config.check_gpus,
@@ -136,6 +175,7 @@ class Operator:
                 clock=self.clock,
                 epoch=lambda: self.election.epoch if self.acts and self.election.is_leading() else None,
                 heartbeat_seconds=self.tunables.heartbeat_seconds,
+                fence_seconds=self.tunables.fence_seconds,
             )
             metrics = Metrics(self._sources(workers, reviews), self.tallies)
             health = Health(
@@ -172,6 +212,7 @@ class Operator:
                 tasks.create_task(self._lead(), name="lead")
         except asyncio.CancelledError:
             await self.election.release()  # nothing of ours acts any more
+            await asyncio.to_thread(self.history.close)
             raise
 
     async def _lead(self) -> None:
@@ -228,6 +269,7 @@ class Operator:
     def _sources(self, workers: WorkerApi, reviews: TokenReviews) -> Sources:
         return Sources(
             runs=lambda: self.store.runs,
+            queues=lambda: self.store.queues,
             summary=self.book.summary,
             workers=self.book.worker_count,
             leading=self.election.is_leading,

@@ -1,4 +1,4 @@
-"""Pods, nodes and namespaces: from the JSON text of the API server to views, in one typed pass.
+"""Pods, nodes, namespaces and priority classes: from the JSON text of the API server to views, in one typed pass.
 
 They are decoded straight into the few fields needed: a twelve-kilobyte pod costs some ten
 microseconds and leaves a few hundred bytes behind. What does not parse never stops a stream: a pod
@@ -15,7 +15,9 @@ import msgspec
 
 from lockstep.api import names
 from lockstep.api.run_spec import MAX_NODES
+from lockstep.api.times import to_unix
 from lockstep.controller import wire
+from lockstep.core.node_memory import read_failures
 from lockstep.core.quantities import amount
 from lockstep.core.snapshot import NodeView, PodPhase, PodView, Resources, Taint
 
@@ -23,6 +25,7 @@ T_co = TypeVar("T_co", covariant=True)
 _pods = msgspec.json.Decoder(wire.Pod)
 _nodes = msgspec.json.Decoder(wire.Node)
 _objects = msgspec.json.Decoder(wire.AnyObject)
+_classes = msgspec.json.Decoder(wire.PriorityClass)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class ForeignPod:
 
 
 _PHASES = {phase.value: phase for phase in PodPhase}
+_NONE: dict[str, str] = {}  # what almost every node has of conditions beyond Ready
 _amount = lru_cache(maxsize=4096)(amount)  # the same few quantities come again with every pod
 
 
@@ -59,6 +63,7 @@ def parse_node(text: bytes | msgspec.Raw) -> Versioned[NodeView]:
     node = _nodes.decode(text)
     meta, status = node.metadata, node.status
     ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
+    bad = [condition for condition in status.conditions if condition.status == "True" and condition is not ready]
     view = NodeView(
         name=meta.name,
         uid=meta.uid,
@@ -70,8 +75,28 @@ def parse_node(text: bytes | msgspec.Raw) -> Versioned[NodeView]:
         ready_changed_at=_seconds(ready.last_transition_time) if ready is not None else 0.0,
         internal_ip=next((a.address for a in status.addresses if a.type == "InternalIP"), ""),
         deleting=meta.deletion_timestamp is not None,
+        drain=_drain_reason(meta),
+        conditions={condition.type: condition.reason for condition in bad} if bad else _NONE,
+        failures=read_failures(meta.annotations.get(names.ANNOTATION_FIRST_FAILURES, "")),
+        suspect=meta.annotations.get(names.ANNOTATION_SUSPECT, "")[:512],
+        failures_cleared_at=_cleared_at(meta),
+        conditions_changed_at=max((_seconds(condition.last_transition_time) for condition in bad), default=0.0),
     )
     return Versioned(meta.uid, _version(meta), view)
+
+
+def _drain_reason(meta: wire.ObjectMeta) -> str:
+    """An annotation without a value asks as well."""
+    reason = meta.annotations.get(names.ANNOTATION_DRAIN)
+    return "" if reason is None else reason[:256] or "it is being drained"
+
+
+def _cleared_at(meta: wire.ObjectMeta) -> float:
+    """Annotations are anybody's to write."""
+    try:
+        return to_unix(meta.annotations.get(names.ANNOTATION_FAILURES_CLEARED, 0.0))
+    except ValueError:
+        return 0.0
 
 
 def parse_namespace(text: bytes | msgspec.Raw) -> Versioned[tuple[str, dict[str, str]]]:
@@ -80,9 +105,10 @@ def parse_namespace(text: bytes | msgspec.Raw) -> Versioned[tuple[str, dict[str,
     return Versioned(meta.uid, _version(meta), (meta.name, meta.labels))
 
 
-def parse_metadata(text: bytes | msgspec.Raw) -> wire.ObjectMeta:
-    """The metadata of any object. Raises msgspec.DecodeError."""
-    return _objects.decode(text).metadata
+def parse_priority_class(text: bytes | msgspec.Raw) -> Versioned[tuple[str, int]]:
+    """A PriorityClass: its name and value. Raises msgspec.DecodeError."""
+    parsed = _classes.decode(text)
+    return Versioned(parsed.metadata.uid, _version(parsed.metadata), (parsed.metadata.name, parsed.value))
 
 
 def pod_requests(
@@ -141,13 +167,23 @@ def _gang_pod(pod: wire.Pod) -> PodView | None:
         phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
         created_at=_seconds(meta.creation_timestamp),
         deleting=meta.deletion_timestamp is not None,
+        killed_at=_seconds(meta.deletion_timestamp) if meta.deletion_timestamp else 0.0,
         started_at=_seconds(begun.started_at) if begun and begun.started_at else None,
+        ended_at=_seconds(terminated.finished_at) if terminated and terminated.finished_at else None,
         pod_ip=status.pod_ip,
         exit_code=terminated.exit_code if terminated else None,
         reason=reason,
         message=message,
         resolved=meta.annotations.get(names.ANNOTATION_RESOLVED, ""),
+        disruption=next(
+            (c.reason for c in status.conditions if c.type == "DisruptionTarget" and c.status == "True"), ""
+        ),
+        attempt=_attempt(meta.annotations.get(names.ANNOTATION_ATTEMPT, "")),
     )
+
+
+def _attempt(annotation: str) -> int:
+    return int(annotation) if _is_number(annotation, below=2**31) else 0
 
 
 def _is_number(label: str, *, below: int) -> bool:

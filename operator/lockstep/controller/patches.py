@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core import reservation
 
 
 def dump_status(status: TrainingRunStatus) -> dict[str, Any]:
-    """The JSON form to write. An assignment that lives in a ConfigMap is only named."""
+    """The JSON form to write. An assignment or a reservation that lives in a ConfigMap is only named."""
     if status.assignment.config_map:
-        named = status.assignment.model_copy(update={"nodes": (), "incarnations": ()})
+        named = status.assignment.model_copy(update={"nodes": (), "incarnations": (), "rank_to_slot": ()})
         status = status.model_copy(update={"assignment": named})
+    if status.reservation is not None and status.reservation.config_map:
+        status = status.model_copy(update={"reservation": reservation.named(status.reservation)})
     return status.dump()
 
 

@@ -9,13 +9,19 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from lockstep.core.ranges import BEYOND, count_ranges
 from lockstep.core.snapshot import (
     CheckpointReport,
     ExitReport,
+    PointReport,
     ProgressReport,
+    Sign,
+    StackReport,
     StartRecord,
+    Timing,
     Verdict,
     VerifyReport,
+    WarmUpReport,
     WorkerPhase,
 )
 
@@ -28,8 +34,13 @@ MAX_WAIT = 15.0
 """Seconds a worker may ask its poll to be held open."""
 STDERR_TAIL = 4096
 """Characters of a child's stderr that are kept: its end, where the traceback is."""
+STACKS = 2048
+"""Characters kept of a rank's stacks."""
 MAX_REASON = 256
+MAX_SIGNS = 16
 MAX_PROBLEM = 1024
+LAST_MOMENT = 253_402_300_799.0
+"""Of the year 9999, the last that can be written down."""
 
 Epoch = tuple[int, int]
 """Of a leader: its Lease's creation in unix seconds, then its transitions. Compared in that order."""
@@ -83,6 +94,7 @@ class Start(_Wire):
     master_port: _Port
     resume: Resume | None = None
     members: Annotated[tuple[Members, ...], Meta(max_length=4096)] = ()
+    order: _Text = ""
 
     @classmethod
     def of(cls, record: StartRecord) -> "Start":
@@ -97,6 +109,7 @@ class Start(_Wire):
             master_port=record.master_port,
             resume=resume,
             members=tuple(Members(slots, incarnation) for slots, incarnation in record.members),
+            order=record.order,
         )
 
     def record(self) -> StartRecord:
@@ -110,6 +123,7 @@ class Start(_Wire):
             resume_step=self.resume.step if self.resume else 0,
             resume_path=self.resume.path if self.resume else "",
             members=tuple((m.slots, m.incarnation) for m in self.members),
+            order=self.order,
         )
 
 
@@ -127,7 +141,7 @@ class Exit(_Wire):
         return ExitReport(
             code=self.code or 0,
             signal=self.signal or 0,
-            at=self.at + clock_offset,
+            at=moment(self.at, clock_offset),
             reason=self.reason,
             stderr_tail=self.stderr_tail[-STDERR_TAIL:],
         )
@@ -145,7 +159,7 @@ class Progress(_Wire):
         """As the core knows it; ``clock_offset`` seconds turn the worker's time into the operator's."""
         return ProgressReport(
             step=self.step,
-            at=self.at + clock_offset,
+            at=moment(self.at, clock_offset),
             loss="" if self.loss is None else str(self.loss)[:32],
             total_steps=self.total_steps,
         )
@@ -163,8 +177,9 @@ class Checkpoint(_Wire):
     attempt: _Count = 0
     world: _Count = 0
     run_uid: Annotated[str, Meta(max_length=64)] = msgspec.field(name="runUid", default="")
-    bytes: Annotated[int, Meta(ge=0)] = 0
+    bytes: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     committed_at: _Moment = 0.0
+    owners: Annotated[tuple[_Slot, ...], Meta(max_length=1024)] = ()
 
     def report(self) -> CheckpointReport:
         """As the core knows it. ``committed_at`` stays on the file server's clock."""
@@ -180,6 +195,7 @@ class Checkpoint(_Wire):
             run_uid=self.run_uid,
             bytes=self.bytes,
             committed_at=self.committed_at,
+            owners=self.owners,
         )
 
 
@@ -194,6 +210,73 @@ class Verified(_Wire):
     def report(self) -> VerifyReport:
         """As the core knows it."""
         return VerifyReport(self.tier, self.path, self.verdict, self.reason[:MAX_REASON])
+
+
+class Pointed(_Wire):
+    """The answer to a request to rewrite pointers."""
+
+    path: _Path
+    step: _Step
+    problem: _Text = ""
+
+    def report(self) -> PointReport:
+        """As the core knows it."""
+        return PointReport(self.path, self.step, self.problem[:MAX_REASON])
+
+
+class Timings(Struct, rename="camel", frozen=True):
+    """What was measured of the child, in seconds."""
+
+    section: _Word = ""
+    in_section: _Moment = 0.0
+    step: _Moment = 0.0
+    longest: _Moment = 0.0
+    intervals: _Count = 0
+    longest_init: _Moment = 0.0
+    longest_save: _Moment = 0.0
+    save_block: _Moment = 0.0
+    persist: _Moment = 0.0
+
+    def report(self) -> Timing:
+        """As the core knows it."""
+        return Timing(**msgspec.structs.asdict(self))
+
+
+class Signal(_Wire):
+    """A line or a loss that tells something."""
+
+    kind: _Word
+    at: _Moment
+    step: _Step = 0
+    text: _Text = ""
+
+    def report(self, clock_offset: float) -> Sign:
+        """As the core knows it; ``clock_offset`` seconds turn the worker's time into the operator's."""
+        return Sign(self.kind, moment(self.at, clock_offset), self.step, self.text[:MAX_REASON])
+
+
+class Stacks(_Wire):
+    """What the processes of a rank were doing."""
+
+    id: _Word
+    text: _Text = ""
+
+    def report(self) -> StackReport:
+        """As the core knows it."""
+        return StackReport(self.id, self.text[:STACKS])
+
+
+class Warmed(_Wire):
+    """The outcome of the exchange with a peer."""
+
+    id: _Word
+    seconds: _Moment = 0.0
+    peer: Annotated[int, Meta(ge=-1, le=65_535)] = -1
+    problem: _Text = ""
+
+    def report(self) -> WarmUpReport:
+        """As the core knows it."""
+        return WarmUpReport(self.id, self.seconds, self.peer, self.problem[:MAX_REASON])
 
 
 class State(_Wire):
@@ -212,6 +295,14 @@ class State(_Wire):
     verified: Annotated[tuple[Verified, ...], Meta(max_length=64)] = ()
     problem: _Text | None = None
     """None: as registered."""
+    leaving_by: _Moment = 0.0
+    saved: _Word = ""
+    timing: Timings = Timings()
+    signs: Annotated[tuple[Signal, ...], Meta(max_length=64)] = ()
+    stacks: Stacks | None = None
+    pointed: Pointed | None = None
+    warmed: Warmed | None = None
+    listens: bool = False
     epoch: Epoch | None = None
     seen: Annotated[int, Meta(ge=0)] = 0
     wait_seconds: Annotated[float, Meta(ge=0, le=MAX_WAIT)] = 0.0
@@ -280,7 +371,28 @@ def _decode(decoder: msgspec.json.Decoder[_Body], body: bytes) -> _Body:
         raise MalformedError(str(error)) from None
     if decoded.protocol != PROTOCOL:
         raise _unspoken(decoded.protocol)
+    start = decoded.report.start if isinstance(decoded, Registration) else decoded.start
+    if start is not None:
+        _require_a_gang(start)
     return decoded
+
+
+def moment(at: float, clock_offset: float) -> float:
+    """A worker's time on the operator's clock, one that can be written into status whatever the worker's shows."""
+    return min(max(0.0, at + clock_offset), LAST_MOMENT)
+
+
+def _require_a_gang(start: Start) -> None:
+    """A few bytes could name more slots than fit into memory, and a registration has room for very many bytes."""
+    texts = [*(member.slots for member in start.members), start.order]
+    if sum(map(len, texts)) > REPORT_LIMIT:
+        raise MalformedError("start: longer than a report may be")
+    try:
+        slots = max(sum(count_ranges(member.slots) for member in start.members), count_ranges(start.order))
+    except ValueError as error:
+        raise MalformedError(f"start: {error}") from None
+    if slots > BEYOND:
+        raise MalformedError(f"start: a gang has at most {BEYOND} slots")
 
 
 def _unspoken(spoken: int) -> UnspokenProtocolError:

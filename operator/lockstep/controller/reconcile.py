@@ -1,26 +1,38 @@
 """One look at one key: observe, decide, execute. Everything else in this package serves these few lines."""
 
 import dataclasses
+import logging
 from collections.abc import Callable
 
 import orjson
 
+from lockstep.controller.archive_jobs import JOB_NAME_LABEL, last_words
 from lockstep.controller.clock import Clock
 from lockstep.controller.execute import Executor, StaleError
 from lockstep.controller.kube import ApiError, KubeClient, says_absent
+from lockstep.controller.node_marks import REST, NodeMarker
+from lockstep.controller.recoveries import Recoveries
 from lockstep.controller.reports import ReportBook
-from lockstep.controller.resources import CONFIG_MAPS, RUNS
-from lockstep.controller.store import Store, is_assignment_missing
+from lockstep.controller.resources import CONFIG_MAPS, PODS, RUNS
+from lockstep.controller.store import Store, is_assignment_missing, is_reservation_missing
+from lockstep.controller.tallies import Tallies
+from lockstep.controller.usage import UsageKeeper
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key, split_run_key
-from lockstep.core.admission.fifo import admit
+from lockstep.core.accounting.measures import pool_records
+from lockstep.core.admission.admit import admit
+from lockstep.core.admission.memory import Memory
+from lockstep.core.admission.queue_report import TOLD_EVERY
 from lockstep.core.assignment import ASSIGNMENT_KEY, is_held
 from lockstep.core.breaker import disruption
 from lockstep.core.conditions import is_true
 from lockstep.core.decide import decide
+from lockstep.core.node_memory import forgiven_at
 from lockstep.core.plan import DeletePod
+from lockstep.core.reservation import RESERVATION_KEY
 from lockstep.core.snapshot import Leadership, RunSnapshot, RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.tunables import Mode, Tunables
 
+log = logging.getLogger("lockstep.reconcile")
 _INTERVAL_LIVES = 60.0
 
 
@@ -35,22 +47,33 @@ class Reconciler:
         book: ReportBook,
         queue: WorkQueue,
         executor: Executor,
+        nodes: NodeMarker,
+        recoveries: Recoveries,
+        usage: UsageKeeper,
         clock: Clock,
         tunables: Callable[[], Tunables],
+        tallies: Tallies,
     ) -> None:
         self._kube = kube
         self._store = store
         self._book = book
         self._queue = queue
         self._executor = executor
+        self._nodes = nodes
+        self._recoveries = recoveries
+        self._usage = usage
         self._clock = clock
         self._tunables = tunables
+        self._tallies = tallies
         self._leadership = Leadership(clock.now())
+        self._memory = Memory()
         self._most_workers = (0, 0.0)
 
     def lead(self) -> None:
         """This process leads from now on: what it has not heard before says nothing."""
         self._leadership = Leadership(self._clock.now())
+        self._memory = Memory()
+        self._usage.lead()
         self._queue.clear()
         self._store.touch_all()
 
@@ -71,18 +94,24 @@ class Reconciler:
             return
         if is_assignment_missing(run):
             await self._read_assignment(run)
+        await self._read_last_words(run)
         leadership = dataclasses.replace(self._leadership, workers=self._workers_told())
         snapshot = self._store.snapshot_run(namespace, name, self._book.reports(run.uid), leadership)
         if snapshot is None or is_assignment_missing(snapshot.run):
             return
+        self._recoveries.look(snapshot, self._queue.due_since(run_key(namespace, name)))
         plan = decide(snapshot, self._tunables(), self._clock.now())
         if plan.wake_at is not None:
             self._queue.wake_at(run_key(namespace, name), plan.wake_at)
-        await self._executor.run_plan(snapshot.run, plan)
-        if plan.admission_changed:
-            self._queue.add(CLUSTER_KEY)
+        try:
+            await self._executor.run_plan(snapshot.run, plan)
+        finally:
+            # Status may be written although a pod was not: the next plan would not ask for the pass again.
+            if plan.admission_changed:
+                self._queue.add(CLUSTER_KEY)
         if _has_nobody_left(snapshot):
             self._book.forget(run.uid)
+            self._recoveries.forget(run.uid)
 
     def _workers_told(self) -> int:
         """The most workers of the last minute: some still keep the longer interval they were told then."""
@@ -93,27 +122,41 @@ class Reconciler:
         return self._most_workers[0]
 
     async def _cluster(self) -> None:
+        await self._usage.settle()  # before the reads below: nothing may lie between the last of them and the snapshot
         # Nodes may be held that are not known yet: without them nothing may be admitted.
         for run in [run for run in self._store.runs if is_assignment_missing(run)]:
             await self._read_assignment(run)
+        for run in [run for run in self._store.runs if is_reservation_missing(run)]:
+            await self._read_reservation(run)
         tunables, now = self._tunables(), self._clock.now()
-        snapshot = self._store.snapshot_cluster(self._leadership)
+        snapshot = self._usage.counted(self._store.snapshot_cluster(self._leadership), tunables.admission.half_life)
+        pools = pool_records(run.status for run in snapshot.runs)
+        self._leadership = dataclasses.replace(self._leadership, pools=pools)
         trouble = disruption(snapshot, tunables, now)
         if trouble != self._leadership.disruption:
-            self._leadership = dataclasses.replace(self._leadership, disruption=trouble)
+            calm_since = self._leadership.calm_since if trouble else now
+            self._leadership = dataclasses.replace(self._leadership, disruption=trouble, calm_since=calm_since)
             snapshot = dataclasses.replace(snapshot, leadership=self._leadership)
             for affected in snapshot.runs:
                 self._queue.add(run_key(affected.namespace, affected.name))
         if trouble:
             self._queue.wake_at(CLUSTER_KEY, now + tunables.breaker.window / 4)
-        plan = admit(snapshot, tunables, now)
+        begun = self._clock.monotonic()
+        plan = admit(snapshot, tunables, now, self._memory)
+        self._tallies.passes.observe(self._clock.monotonic() - begun)
         if plan.wake_at is not None:
             self._queue.wake_at(CLUSTER_KEY, plan.wake_at)
         await self._executor.cluster_plan(plan)
+        if not await self._executor.queue_statuses(plan.queues):
+            self._queue.wake_at(CLUSTER_KEY, now + TOLD_EVERY)
+        await self._nodes.forgive()
+        if (moment := forgiven_at(snapshot.nodes.values())) is not None:
+            # Those whose day is over could not be written just now: they must not bring us back at once.
+            self._queue.wake_at(CLUSTER_KEY, max(moment, now + REST))
 
     async def _delete_orphans(self, namespace: str, name: str) -> None:
         """Pods whose run is gone go too; that it is gone is first confirmed by a quorum read."""
-        orphans = [p for p in self._store.orphaned_pods() if (p.namespace, p.run) == (namespace, name)]
+        orphans = self._store.orphaned_pods(namespace, name)
         if not orphans:
             return
         try:
@@ -123,16 +166,48 @@ class Reconciler:
                 raise
             living = ""
         gone = [pod for pod in orphans if pod.run_uid != living]
+        if self._tunables().mode is Mode.REPORT_ONLY:
+            return
         for uid in {pod.run_uid for pod in gone}:
             self._book.forget(uid)
+            self._recoveries.forget(uid)
         await self._executor.delete_pods(
             [DeletePod(pod.namespace, pod.name, pod.uid, "its run is gone") for pod in gone if not pod.deleting]
         )
 
+    async def _read_last_words(self, run: RunView) -> None:
+        """What the awaited archive job said at its end is in its pods, which are nobody's gang."""
+        awaited = run.status.checkpoint.archive.job
+        job = self._store.archive_jobs.unread(run.uid, awaited.name) if awaited is not None else None
+        if job is not None:
+            pods, _ = await self._kube.list_all(PODS, run.namespace, labels=f"{JOB_NAME_LABEL}={job.name}")
+            self._store.archive_jobs.keep_words(job, last_words(pods, job.uid))
+
     async def _read_assignment(self, run: RunView) -> None:
+        """One that cannot be had must not hold up the admission of everybody else: the run itself is mended or held."""
         name = run.status.assignment.config_map
-        config_map = orjson.loads(await self._kube.get(CONFIG_MAPS, name, run.namespace))
-        self._store.keep_assignment(run.uid, config_map["data"][ASSIGNMENT_KEY])
+        store = self._store
+        await self._read_config_map(run, name, ASSIGNMENT_KEY, store.keep_assignment, store.lose_assignment)
+
+    async def _read_reservation(self, run: RunView) -> None:
+        """One that cannot be had lapses."""
+        name = run.status.reservation.config_map if run.status.reservation is not None else ""
+        store = self._store
+        await self._read_config_map(run, name, RESERVATION_KEY, store.keep_reservation, store.lose_reservation)
+
+    async def _read_config_map(
+        self, run: RunView, name: str, key: str, keep: Callable[[str, str], None], lose: Callable[[str], None]
+    ) -> None:
+        try:
+            config_map = orjson.loads(await self._kube.get(CONFIG_MAPS, name, run.namespace))
+            keep(run.uid, config_map["data"][key])
+        except ApiError as error:
+            if not says_absent(error, name):
+                raise
+            lose(run.uid)
+        except (KeyError, TypeError, ValueError) as error:
+            log.error("ConfigMap %s/%s is not what %s needs: %r", run.namespace, name, run.name, error)
+            lose(run.uid)
 
 
 def _has_nobody_left(snapshot: RunSnapshot) -> bool:

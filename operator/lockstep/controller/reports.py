@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from lockstep.controller.clock import Clock
 from lockstep.controller.orders import Orders
-from lockstep.controller.protocol import MAX_PROBLEM, Exit, Registration, Report, State
+from lockstep.controller.protocol import MAX_PROBLEM, MAX_SIGNS, Exit, Registration, Report, State, moment
 from lockstep.controller.trust import Claim
-from lockstep.core.plan import Directive
-from lockstep.core.snapshot import CheckpointReport, ExitReport, WorkerPhase, WorkerReport
+from lockstep.core.plan import DesiredPhase, Directive
+from lockstep.core.snapshot import CheckpointReport, ExitReport, Sign, StartRecord, WorkerPhase, WorkerReport
 
 ROWS_PER_TIER = 32
+TEXT_PER_TIER = 64 * 1024
+"""Characters that the rows of one tier may have together, an owner counting as eight."""
 MAX_VERIFIED = 16
 POLL_GRACE = 2.0
 """Seconds an answered poll still counts as open: the worker reconnects within half a second. Without
@@ -73,23 +75,46 @@ class _Run:
     workers: dict[int, _Worker] = field(default_factory=dict)
     orders: Orders | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    awaited: set[int] = field(default_factory=set)  # slots that are not yet what a decision waits for
 
     def wake_pollers(self) -> None:
         self.news.set()
         self.news = asyncio.Event()
+
+    def await_barrier(self) -> None:
+        """Begin to wait for whoever does not yet stand at the barrier that the directive asks for."""
+        directive = self.orders.directive if self.orders else None
+        self.awaited.clear()
+        if directive is not None and directive.phase is DesiredPhase.PREPARE:
+            self.awaited.update(range(len(directive.incarnations)))
+            for worker in self.workers.values():
+                self.is_completed_by(worker.report)
+
+    def is_completed_by(self, report: WorkerReport) -> bool:
+        """This is the last report that was waited for: a decision need wait for no other."""
+        if report.slot not in self.awaited or self.orders is None or not _stands_ready(report, self.orders.directive):
+            return False
+        self.awaited.remove(report.slot)
+        return not self.awaited
 
 
 class ReportBook:
     """By run and slot the latest report of the highest incarnation, and by run the orders.
 
     ``changed`` is called with the run's UID when a report says something that a decision may depend
-    on; a plain heartbeat is no such thing. Everything here happens on the event loop's thread.
+    on; a plain heartbeat is no such thing. ``completed`` is called instead when nobody else is waited for:
+    the last one arrived at the barrier, or the last one has read its share. Everything here happens on the
+    event loop's thread.
     """
 
-    def __init__(self, clock: Clock, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self, clock: Clock, changed: Callable[[str], None], completed: Callable[[str], None] | None = None
+    ) -> None:
         self._clock = clock
         self._changed = changed
+        self._completed = completed or changed
         self._runs: dict[str, _Run] = {}
+        self._workers = 0  # of all runs: asked for with every answer
 
     # For those who decide.
 
@@ -110,12 +135,14 @@ class ReportBook:
         if run.orders is not None and run.orders.directive == directive:
             return
         run.orders = Orders(directive, run.orders.revision + 1 if run.orders else 1)
+        run.await_barrier()
         run.wake_pollers()
 
     def forget(self, run_uid: str) -> None:
         """The run is gone; its pollers are answered."""
         run = self._runs.pop(run_uid, None)
         if run is not None:
+            self._workers -= len(run.workers)
             run.wake_pollers()
 
     def retain(self, run_uids: Iterable[str]) -> None:
@@ -125,7 +152,7 @@ class ReportBook:
 
     def worker_count(self) -> int:
         """Workers heard of, of all runs."""
-        return sum(len(run.workers) for run in self._runs.values())
+        return self._workers
 
     def summary(self, run_uid: str) -> RunSummary:
         """What the metrics say of a run's workers."""
@@ -160,6 +187,7 @@ class ReportBook:
                 received_at=self._clock.now(),
                 since=self._clock.now(),
             )
+            self._workers += before is None
             worker = run.workers[claim.slot] = _Worker(known)
         said = before.report if before is not None else None
         worker.report = replace(
@@ -168,8 +196,10 @@ class ReportBook:
             problem=body.problem[:MAX_PROBLEM],
             inventory=_newest([row.report() for row in body.inventory]),
         )
-        self._apply(worker, body.report)
-        if said is None or _says_more(said, worker.report):
+        self._apply(claim.run_uid, worker, body.report)
+        if run.is_completed_by(worker.report):
+            self._completed(claim.run_uid)
+        elif said is None or _says_more(said, worker.report):
             self._changed(claim.run_uid)
 
     def report(self, claim: Claim, body: Report) -> None:
@@ -178,8 +208,10 @@ class ReportBook:
         if body.mono < worker.mono:
             return  # overtaken on another connection by a newer one
         before = worker.report
-        self._apply(worker, body)
-        if _says_more(before, worker.report):
+        self._apply(claim.run_uid, worker, body)
+        if self._runs[claim.run_uid].is_completed_by(worker.report):
+            self._completed(claim.run_uid)
+        elif _says_more(before, worker.report):
             self._changed(claim.run_uid)
 
     def orders(self, run_uid: str) -> Orders | None:
@@ -226,7 +258,15 @@ class ReportBook:
             raise UnregisteredError
         return worker
 
-    def _apply(self, worker: _Worker, state: State) -> None:
+    def _start(self, run_uid: str, state: State) -> StartRecord | None:
+        """The START that a worker runs with. All ranks have the same one: it is kept once, not once a rank."""
+        if state.start is None:
+            return None
+        said, orders = state.start.record(), self._runs[run_uid].orders
+        given = orders.directive.start if orders is not None else None
+        return given if said == given else said
+
+    def _apply(self, run_uid: str, worker: _Worker, state: State) -> None:
         now = self._clock.now()
         offset = worker.offset.update(state.wall, now)
         worker.mono = state.mono
@@ -240,13 +280,39 @@ class ReportBook:
             port=state.port,
             attempt=state.attempt,
             ready_for=state.ready_for,
-            start=state.start.record() if state.start else None,
+            start=self._start(run_uid, state),
             exit=_exit(worker, state, offset),
             progress=state.progress.report(offset) if state.progress else None,
             inventory=_merged(report.inventory, [row.report() for row in state.new_checkpoints]),
             verified=tuple(answer.report() for answer in state.verified[-MAX_VERIFIED:]),
             problem=report.problem if state.problem is None else state.problem[:MAX_PROBLEM],
+            leaving_by=moment(state.leaving_by, offset) if state.leaving_by else 0.0,
+            saved=state.saved,
+            timing=state.timing.report(),
+            signs=_signs(report.signs, state, offset),
+            stacks=state.stacks.report() if state.stacks else None,
+            pointed=state.pointed.report() if state.pointed else None,
+            warmed=state.warmed.report() if state.warmed else None,
+            listens=state.listens,
+            clock_skew=-offset,
         )
+
+
+def _stands_ready(report: WorkerReport, directive: Directive) -> bool:
+    """At the barrier that is asked for, with its share of the candidate read."""
+    if report.phase is not WorkerPhase.READY or report.ready_for != directive.attempt:
+        return False
+    if report.incarnation != directive.incarnations[report.slot]:
+        return False
+    wanted = directive.verify
+    return wanted is None or any((v.tier, v.path) == (wanted.tier, wanted.path) for v in report.verified)
+
+
+def _signs(known: tuple[Sign, ...], state: State, offset: float) -> tuple[Sign, ...]:
+    """A sign repeated in the next report is the same sign, at the same moment, whatever clocks do since."""
+    told = [sign.report(offset) for sign in state.signs[-MAX_SIGNS:]]
+    before = {(sign.kind, sign.step, sign.text): sign for sign in known}
+    return tuple(before.get((sign.kind, sign.step, sign.text), sign) for sign in told)
 
 
 def _set_polling(worker: _Worker, polling: bool) -> None:
@@ -276,10 +342,13 @@ def _merged(known: tuple[CheckpointReport, ...], seen: Sequence[CheckpointReport
 def _newest(rows: Iterable[CheckpointReport]) -> tuple[CheckpointReport, ...]:
     """The highest steps of each tier: what one sender may occupy in memory."""
     kept: list[CheckpointReport] = []
-    room: dict[str, int] = {}
+    room: dict[str, tuple[int, int]] = {}  # rows and characters left, by tier
     for row in sorted(rows, key=lambda row: (row.step, row.attempt), reverse=True):
-        if room.setdefault(row.tier, ROWS_PER_TIER) > 0:
-            room[row.tier] -= 1
+        left, text = room.get(row.tier, (ROWS_PER_TIER, TEXT_PER_TIER))
+        text -= len(row.path) + len(row.reason) + 8 * len(row.owners)
+        # An older one must not come into the place of a newer one that is too large: that would look like its loss.
+        room[row.tier] = (left - 1, text) if left > 0 and text >= 0 else (0, 0)
+        if left > 0 and text >= 0:
             kept.append(row)
     return tuple(kept)
 
@@ -303,4 +372,11 @@ def _facts(report: WorkerReport) -> tuple[object, ...]:
         report.start,
         report.address,
         report.port,
+        bool(report.leaving_by),
+        report.saved,
+        report.signs,
+        report.stacks,
+        report.pointed,
+        report.warmed,
+        report.listens,
     )

@@ -7,17 +7,21 @@ plain functions, never reach.
 
 import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from lockstep.api.preemption_status import ReservationStatus
 from lockstep.api.run_status import AssignmentStatus
+from lockstep.controller.archive_jobs import ArchiveJobs
 from lockstep.controller.cache import ObjectCache
 from lockstep.controller.clock import Clock
-from lockstep.controller.parse import ForeignPod, Versioned, parse_pod
+from lockstep.controller.parse import ForeignPod, Versioned, parse_node, parse_pod
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
-from lockstep.core.assignment import restored
+from lockstep.core import reservation as kept
+from lockstep.core.assignment import bookable, lost, restored
 from lockstep.core.objects import parse_queue, parse_run
 from lockstep.core.snapshot import (
     ClusterSnapshot,
@@ -50,15 +54,17 @@ class MissingAssignmentError(Exception):
     def __init__(self, run: RunView) -> None:
         self.run_uid = run.uid
         self.namespace = run.namespace
-        self.config_map = run.status.assignment.config_map
-        super().__init__(f"{run.key}: the assignment in ConfigMap {self.config_map} has not been read")
+        reservation = run.status.reservation
+        lacks = reservation if reservation is not None and kept.is_unread(reservation) else run.status.assignment
+        self.config_map = lacks.config_map
+        super().__init__(f"{run.key}: the nodes in ConfigMap {self.config_map} have not been read")
 
 
 class Store:
     """All state that is rebuilt from the API server, indexed the way decisions need it.
 
-    ``gang_pods``, ``other_pods``, ``nodes`` and ``namespaces`` are fed by informers; runs and queues
-    by ``apply_run``, ``replace_runs`` and their like.
+    ``gang_pods``, ``other_pods``, ``nodes``, ``namespaces`` and ``priority_classes`` are fed by informers; runs and
+    queues by ``apply_run``, ``replace_runs`` and their like.
     """
 
     def __init__(self, queue: WorkQueue, clock: Clock) -> None:
@@ -70,12 +76,16 @@ class Store:
         self.other_pods: ObjectCache[PodView | ForeignPod] = ObjectCache(self._pod_changed)
         self.nodes: ObjectCache[NodeView] = ObjectCache(self._node_changed)
         self.namespaces: ObjectCache[tuple[str, dict[str, str]]] = ObjectCache(self._namespace_changed)
+        self.priority_classes: ObjectCache[tuple[str, int]] = ObjectCache(self._priority_class_changed)
+        self.archive_jobs = ArchiveJobs(self._archive_job_changed)
         self._run_uids: dict[str, str] = {}  # namespace/name -> UID
         self._queues_by_name: dict[str, QueueView] = {}
         self._nodes_by_name: dict[str, NodeView] = {}
         self._labels_of: dict[str, Mapping[str, str]] = {}  # namespace -> labels
         self._pods_of: dict[str, dict[str, PodView]] = {}  # run UID -> pod UID -> pod
+        self._pods_named: dict[str, Counter[str]] = {}  # run key -> run UID -> number of pods
         self._runs_on: dict[str, dict[str, str]] = {}  # node -> pod UID -> key of the run
+        self._class_values: dict[str, int] = {}  # PriorityClass -> value
         self._foreign: dict[str, dict[str, int]] = {}  # node -> resource -> sum of requests
         self._first_seen: dict[str, float] = {}  # pod UID -> monotonic seconds
         self._runs_listed_at = float("-inf")
@@ -84,17 +94,25 @@ class Store:
         self._refused: dict[str, dict[str, RefusedCreate]] = {}  # run UID -> pod name -> refusal
         self._in_flight: dict[str, frozenset[str]] = {}  # run UID -> nodes
         self._assignments: dict[str, AssignmentStatus] = {}  # run UID -> newest one known in full
+        self._reservations: dict[str, ReservationStatus] = {}  # the same of those
 
     # -- runs and queues ------------------------------------------------------------------------
 
-    def apply_run(self, raw: Mapping[str, Any], assignment: AssignmentStatus | None = None) -> RunView:
+    def apply_run(
+        self,
+        raw: Mapping[str, Any],
+        assignment: AssignmentStatus | None = None,
+        reservation: ReservationStatus | None = None,
+    ) -> RunView:
         """Take in a TrainingRun from a watch or from the answer to a write; return the newest view of it.
 
-        ``assignment`` is what was written: status itself may only name the ConfigMap that holds it.
+        ``assignment`` and ``reservation`` are what was written: status itself may only name the ConfigMap of each.
         """
         view = parse_run(raw)
         if assignment is not None:
             self._assignments[view.uid] = assignment
+        if reservation is not None:
+            self._reservations[view.uid] = reservation
         self.runs.upsert(Versioned(view.uid, int(view.resource_version), self._completed(view)))
         known = self.runs.get(view.uid)
         if known is None:
@@ -125,7 +143,10 @@ class Store:
         except ValueError as error:
             _log.error("TrainingQueue %s does not parse: %s", meta["name"], error)
             return
-        self.queues.upsert(Versioned(meta["uid"], int(meta["resourceVersion"]), view))
+        known = self.queues.get(view.uid)
+        if known is not None and known.spec == view.spec:
+            view = replace(view, spec=known.spec)  # what is remembered of its runs rests on this very object
+        self.queues.upsert(Versioned(view.uid, int(view.resource_version), view))
 
     def remove_queue(self, raw: Mapping[str, Any]) -> None:
         """A TrainingQueue is gone."""
@@ -154,6 +175,14 @@ class Store:
         """Take in a gang pod from the answer to a write. Raises msgspec.DecodeError."""
         self.gang_pods.upsert(parse_pod(text))
 
+    def apply_node(self, text: bytes) -> None:
+        """Take in a node from the answer to a write. Raises msgspec.DecodeError."""
+        self.nodes.upsert(parse_node(text))
+
+    def all_nodes(self) -> Collection[NodeView]:
+        """Every node."""
+        return self._nodes_by_name.values()
+
     def note_refused_create(self, run_uid: str, pod: str, refused: RefusedCreate) -> bool:
         """Keep why the API server did not take a pod; True when that is news."""
         refusals = self._refused.setdefault(run_uid, {})
@@ -167,9 +196,9 @@ class Store:
         """Book the nodes of a write that is about to be sent."""
         self._in_flight[run_uid] = frozenset(nodes)
 
-    def release_in_flight(self, run_uid: str) -> None:
+    def release_in_flight(self, run_uid: str, *, look_again: bool = True) -> None:
         """The result of the write has been taken in, or it was refused."""
-        if self._in_flight.pop(run_uid, None) is not None:
+        if self._in_flight.pop(run_uid, None) is not None and look_again:
             self._queue.add(CLUSTER_KEY)
 
     def keep_assignment(self, run_uid: str, content: str) -> None:
@@ -183,12 +212,36 @@ class Store:
         self._assignments[run_uid] = restored(run.status.assignment, content)
         self.runs.amend(run_uid, self._completed(run))
 
+    def lose_assignment(self, run_uid: str) -> None:
+        """The ConfigMap that a run's status names is gone, or holds something else."""
+        run = self.runs.get(run_uid)
+        if run is not None and is_assignment_missing(run):
+            status = run.status.model_copy(update={"assignment": lost(run.status.assignment)})
+            self.runs.amend(run_uid, replace(run, status=status))
+
+    def keep_reservation(self, run_uid: str, content: str) -> None:
+        """As ``keep_assignment``, of the nodes that are kept for a run."""
+        run = self.runs.get(run_uid)
+        if run is None or run.status.reservation is None or not is_reservation_missing(run):
+            return
+        self._reservations[run_uid] = kept.restored(run.status.reservation, content)
+        self.runs.amend(run_uid, self._completed(run))
+
+    def lose_reservation(self, run_uid: str) -> None:
+        """The ConfigMap of a reservation is gone, or holds something else: it lapses."""
+        run = self.runs.get(run_uid)
+        if run is not None and run.status.reservation is not None and is_reservation_missing(run):
+            status = run.status.model_copy(update={"reservation": kept.lost(run.status.reservation)})
+            self.runs.amend(run_uid, replace(run, status=status))
+
     # -- what decisions see ---------------------------------------------------------------------
 
     @property
     def synced(self) -> bool:
         """Every kind was listed completely at least once."""
-        caches = (self.runs, self.queues, self.gang_pods, self.other_pods, self.nodes, self.namespaces)
+        pods = (self.gang_pods, self.other_pods)
+        small = (self.queues, self.namespaces, self.priority_classes)
+        caches = (self.runs, *small, *pods, self.nodes, self.archive_jobs.cache)
         return all(cache.synced for cache in caches)
 
     def run(self, namespace: str, name: str) -> RunView | None:
@@ -229,21 +282,31 @@ class Store:
             dry_run=self._dry_runs.get(run.uid),
             namespace_labels=self._labels_of.get(namespace, {}),
             refused_creates=MappingProxyType(self._refused.get(run.uid, {})),
+            jobs=self.archive_jobs.of(run.uid),
+            origin=self._origin(run),
+            queue=self._queues_by_name.get(run.spec.queue) if run.spec is not None else None,
         )
+
+    def _origin(self, run: RunView) -> RunView | None:
+        checkpoint = run.spec.checkpoint if run.spec is not None else None
+        name = checkpoint.start.run if checkpoint is not None else None
+        return self.run(run.namespace, name) if name else None
 
     def snapshot_cluster(self, leadership: Leadership) -> ClusterSnapshot:
         """Everything known of the cluster. Raises MissingAssignmentError: unknown nodes cannot be kept free."""
         for run in self.runs:
-            if is_assignment_missing(run):
+            if is_assignment_missing(run) or is_reservation_missing(run):
                 raise MissingAssignmentError(run)
         return ClusterSnapshot(
-            runs=tuple(self.runs),
+            runs=tuple(map(_bookable, self.runs)),
             queues=MappingProxyType(self._queues_by_name),
             nodes=MappingProxyType(self._nodes_by_name),
             gang_pods=tuple(pod for pods in self._pods_of.values() for pod in pods.values()),
             foreign_requests=self.foreign_requests,
             in_flight=MappingProxyType(self._in_flight),
             leadership=leadership,
+            namespace_labels=MappingProxyType(self._labels_of),
+            priority_classes=MappingProxyType(self._class_values),
         )
 
     @property
@@ -251,30 +314,41 @@ class Store:
         """By node: the sums of what everything but gangs requests there, with the pods themselves counted."""
         return MappingProxyType(self._foreign)
 
-    def orphaned_pods(self) -> tuple[PodView, ...]:
-        """Gang pods whose run is known to be gone, to be deleted.
+    def orphaned_pods(self, namespace: str, name: str) -> tuple[PodView, ...]:
+        """Gang pods of a run of this name that is known to be gone, to be deleted.
 
         That a run is not known proves nothing: its pod may simply have been heard of first. It must
         have been seen to go, or be absent from a list asked for after the pod was seen; and the pod
         must be owned by it, so that a copied label alone never gets anybody's pod deleted.
         """
-        orphans = []
-        for run_uid, pods in self._pods_of.items():
+        orphans: list[PodView] = []
+        for run_uid in self._pods_named.get(run_key(namespace, name), ()):
             if self.runs.get(run_uid) is not None or not self.runs.synced:
                 continue
             gone = self.runs.is_gone(run_uid)
             orphans += [
                 pod
-                for uid, pod in pods.items()
-                if pod.owner_uid == run_uid and (gone or self._first_seen[uid] < self._runs_listed_at)
+                for uid, pod in self._pods_of[run_uid].items()
+                if (pod.namespace, pod.run, pod.owner_uid) == (namespace, name, run_uid)
+                and (gone or self._first_seen[uid] < self._runs_listed_at)
             ]
         return tuple(orphans)
 
     def worker_reported(self, run_uid: str) -> None:
-        """A worker of the run said something that a decision may depend on."""
+        """A worker of the run said something that a decision may depend on.
+
+        Others are about to say something too, after a failure above all: its victims report theirs within the
+        same moment, often ahead of the rank that began it.
+        """
         run = self.runs.get(run_uid)
         if run is not None:
             self._look_soon(run_key(run.namespace, run.name), run_uid)
+
+    def gang_completed(self, run_uid: str) -> None:
+        """Every worker of the run has said what a decision waits for."""
+        run = self.runs.get(run_uid)
+        if run is not None:
+            self._queue.add(run_key(run.namespace, run.name))
 
     def touch_all(self) -> None:
         """Have everything looked at: after becoming leader, and as the regular resync."""
@@ -290,6 +364,7 @@ class Store:
         if new is None:
             self._dry_runs.pop(run.uid, None)
             self._assignments.pop(run.uid, None)
+            self._reservations.pop(run.uid, None)
             self._refused.pop(run.uid, None)
             if self._run_uids.get(run.key) == run.uid:
                 del self._run_uids[run.key]
@@ -310,7 +385,14 @@ class Store:
             self._queues_by_name[new.name] = new
         elif old is not None and self._queues_by_name.get(old.name) == old:
             del self._queues_by_name[old.name]
+        if old is not None and new is not None and old.generation == new.generation and old.spec == new.spec:
+            return
         self._queue.add(CLUSTER_KEY)
+        queue = new or old
+        assert queue is not None
+        for run in self.runs:  # its limits and its stop policy are theirs too
+            if run.spec is not None and run.spec.queue == queue.name:
+                self._queue.add(run_key(run.namespace, run.name))
 
     def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
         node = new or old
@@ -326,14 +408,26 @@ class Store:
     def _namespace_changed(
         self, old: tuple[str, dict[str, str]] | None, new: tuple[str, dict[str, str]] | None
     ) -> None:
-        if new is not None:
-            self._labels_of[new[0]] = new[1]
-        elif old is not None:
-            self._labels_of.pop(old[0], None)
         namespace = (new or old or ("", {}))[0]
+        if new is not None:
+            self._labels_of[namespace] = new[1]
+        else:
+            self._labels_of.pop(namespace, None)
+            self._labels_of.update(self.namespaces)  # one of the same name may have been heard of first
+        self._queue.add(CLUSTER_KEY)
         for run in self.runs:
             if run.namespace == namespace:
                 self._queue.add(run_key(run.namespace, run.name))
+
+    def _priority_class_changed(self, old: tuple[str, int] | None, new: tuple[str, int] | None) -> None:
+        """There are a handful. A value never changes, but the object may be made anew."""
+        self._class_values = dict(self.priority_classes)
+        self._queue.add(CLUSTER_KEY)
+
+    def _archive_job_changed(self, run_uid: str) -> None:
+        run = self.runs.get(run_uid)
+        if run is not None:
+            self._queue.add(run_key(run.namespace, run.name))
 
     def _pod_changed(self, old: PodView | ForeignPod | None, new: PodView | ForeignPod | None) -> None:
         self._count_foreign(old, -1)
@@ -364,7 +458,9 @@ class Store:
 
     def _index_pod(self, pod: PodView) -> None:
         self._pods_of.setdefault(pod.run_uid, {})[pod.uid] = pod
-        self._runs_on.setdefault(pod.node, {})[pod.uid] = run_key(pod.namespace, pod.run)
+        key = run_key(pod.namespace, pod.run)
+        self._pods_named.setdefault(key, Counter())[pod.run_uid] += 1
+        self._runs_on.setdefault(pod.node, {})[pod.uid] = key
         self._first_seen.setdefault(pod.uid, self._clock.monotonic())
 
     def _forget_pod(self, pod: PodView) -> None:
@@ -372,6 +468,13 @@ class Store:
         del pods[pod.uid]
         if not pods:
             del self._pods_of[pod.run_uid]
+        key = run_key(pod.namespace, pod.run)
+        named = self._pods_named[key]
+        named[pod.run_uid] -= 1
+        if not named[pod.run_uid]:
+            del named[pod.run_uid]
+        if not named:
+            del self._pods_named[key]
         runs = self._runs_on[pod.node]
         del runs[pod.uid]
         if not runs:
@@ -380,28 +483,52 @@ class Store:
     def _count_foreign(self, pod: PodView | ForeignPod | None, sign: int) -> None:
         if not isinstance(pod, ForeignPod) or pod.terminal or not pod.node:
             return
-        sums = self._foreign.setdefault(pod.node, {})
+        sums = dict(self._foreign.get(pod.node, {}))  # a copy: the old sums may be in a snapshot
         for name, value in pod.requests.items():
             if total := sums.get(name, 0) + sign * value:
                 sums[name] = total
             else:
                 sums.pop(name, None)
+        self._foreign[pod.node] = sums
         if not sums:
             del self._foreign[pod.node]
 
     def _completed(self, run: RunView) -> RunView:
-        """The run with its whole assignment, where status only names it and it is known."""
+        """The run with its whole assignment and reservation, where status only names them and they are known."""
+        if is_reservation_missing(run):
+            run = self._with_reservation(run)
         known = self._assignments.get(run.uid)
         named = run.status.assignment
         if not is_assignment_missing(run) or known is None or known.hash != named.hash:
             return run
-        whole = named.model_copy(update={"nodes": known.nodes, "incarnations": known.incarnations})
+        parts = {name: getattr(known, name) for name in ("nodes", "incarnations", "rank_to_slot")}
+        whole = named.model_copy(update=parts)
         return replace(run, status=run.status.model_copy(update={"assignment": whole}))
+
+    def _with_reservation(self, run: RunView) -> RunView:
+        known, named = self._reservations.get(run.uid), run.status.reservation
+        if known is None or named is None or known.hash != named.hash:
+            return run
+        whole = named.model_copy(update={"nodes": known.nodes, "victims": known.victims})
+        return replace(run, status=run.status.model_copy(update={"reservation": whole}))
 
 
 def is_assignment_missing(run: RunView) -> bool:
     """The status names a ConfigMap for the nodes, and it has not been read."""
     return bool(run.status.assignment.config_map) and not run.status.assignment.nodes
+
+
+def is_reservation_missing(run: RunView) -> bool:
+    """The status names a ConfigMap for the nodes that are kept for the run, and it has not been read."""
+    return kept.is_unread(run.status.reservation)
+
+
+def _bookable(run: RunView) -> RunView:
+    """One hand-edited status must not stop the admission of all others."""
+    assignment = bookable(run.status.assignment)
+    if assignment is run.status.assignment:
+        return run
+    return replace(run, status=run.status.model_copy(update={"assignment": assignment}))
 
 
 def _admission_differs(old: RunView, new: RunView) -> bool:

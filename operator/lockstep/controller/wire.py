@@ -35,6 +35,13 @@ class AnyObject(Struct, frozen=True):
     metadata: ObjectMeta
 
 
+class PriorityClass(Struct, frozen=True):
+    """A PriorityClass."""
+
+    metadata: ObjectMeta
+    value: int = 0
+
+
 class ResourceRequirements(Struct, frozen=True):
     """What a container or a whole pod requests."""
 
@@ -111,6 +118,7 @@ class Terminated(Struct, frozen=True, rename="camel"):
     reason: str = ""
     message: str = ""
     started_at: datetime | None = None
+    finished_at: datetime | None = None
 
 
 class ContainerState(Struct, frozen=True):
@@ -156,6 +164,21 @@ class Pod(Struct, frozen=True):
     metadata: ObjectMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+
+class JobStatus(Struct, frozen=True, rename="camel"):
+    """What is read of a job's status."""
+
+    start_time: datetime | None = None
+    ready: int = 0
+    conditions: list[Condition] = []
+
+
+class Job(Struct, frozen=True):
+    """A job."""
+
+    metadata: ObjectMeta
+    status: JobStatus = JobStatus()
 
 
 class Taint(Struct, frozen=True):

@@ -123,6 +123,10 @@ class WorkQueue:
             for _ in range(workers):
                 group.create_task(worker())
 
+    def due_since(self, key: str) -> float:
+        """Since when a key that is being worked on had been due (Unix seconds); now for any other."""
+        return self._working.get(key, self._clock.now())
+
     def __len__(self) -> int:
         """Keys that are due and wait for a worker."""
         return len(self._due)
