@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +29,16 @@ RESUME = Change({"suspend": False}, "resumed", "is not suspended")
 
 
 def apply(cluster: Cluster, run_names: Sequence[str] | None, selector: str, change: Change, form: str) -> None:
-    """Make the change on every chosen run; go on after a failure and fail at the end."""
+    """Make the change on every chosen run."""
+    each(cluster, run_names, selector, lambda name: _apply_to(cluster, name, change, form))
+
+
+def each(cluster: Cluster, run_names: Sequence[str] | None, selector: str, act: Callable[[str], None]) -> None:
+    """``act`` on every chosen run; go on after a failure and fail at the end."""
     failures: list[CliError] = []
     for name in list(runs.chosen(cluster, run_names, selector)):
         try:
-            _apply_to(cluster, name, change, form)
+            act(name)
         except CliError as error:
             if isinstance(error, Unreachable):
                 raise

@@ -57,6 +57,10 @@ class Cluster:
         """Change some fields of an object."""
         return self._decoded("PATCH", path, {}, patch, "application/merge-patch+json")
 
+    def delete(self, path: str, uid: str) -> Json:
+        """Delete an object, if it is still the one with this UID."""
+        return self._decoded("DELETE", path, {}, {"preconditions": {"uid": uid}})
+
     def watch(self, path: str, *, seconds: float, **query: Query) -> Iterator[tuple[str, Json]]:
         """Changes (ADDED, MODIFIED, DELETED and the object) for ``seconds`` at most. Raises ApiError 410 when
         the version to begin at is too old."""

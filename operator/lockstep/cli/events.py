@@ -21,7 +21,7 @@ def show(cluster: Cluster, name: str, *, with_pods: bool, form: str) -> None:
     selector = f"regarding.kind={names.RUN_KIND},regarding.name={name}"
     found = cluster.list(path) if with_pods else cluster.list(path, fieldSelector=selector)
     of_pods = f"{name}-{uid[:5]}-"
-    found["items"] = sorted((event for event in found["items"] if _concerns(event, uid, of_pods)), key=last_seen)
+    found["items"] = sorted((event for event in found["items"] if concerns(event, uid, of_pods)), key=last_seen)
     if form not in ("table", "wide"):
         output.print_object(found, form)
     elif found["items"]:
@@ -51,7 +51,7 @@ def _row(event: Json, now: float) -> list[str]:
     return [seen, event.get("type", ""), event.get("reason", ""), where, event.get("note", "").replace("\n", " ")]
 
 
-def _concerns(event: Json, uid: str, of_pods: str) -> bool:
-    """The run itself (not an earlier one of its name), or a pod of it."""
+def concerns(event: Json, uid: str, of_pods: str) -> bool:
+    """Of the run itself (not an earlier one of its name), or of a pod of it."""
     about = event.get("regarding") or {}
     return about.get("uid") == uid or (about.get("kind") == "Pod" and about.get("name", "").startswith(of_pods))

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from lockstep.api.run_status import AttemptStatus, QueueStatus, TrainingRunStatus
-from lockstep.cli import live, output, runs
+from lockstep.api.recovery_status import AttemptStatus
+from lockstep.api.run_status import QueueStatus, TrainingRunStatus
+from lockstep.cli import live, outlook, output, runs
 from lockstep.cli.client import Cluster
 from lockstep.cli.info import checkpoint_words
 from lockstep.cli.live import LiveAdmission, NotLive
 from lockstep.cli.output import ago, duration, plural
-from lockstep.core.budget import adaptive_limit
+from lockstep.core import assignment as slots
+from lockstep.core.budget import allowed_without_progress
 from lockstep.core.conditions import find, is_true
 from lockstep.core.lifecycle import Phase, phase_of
+from lockstep.core.quarantine import Save
 from lockstep.core.requirement import avoided_nodes
 from lockstep.core.snapshot import RunView
 from lockstep.core.tunables import Tunables
@@ -43,7 +46,7 @@ def waits_for_nodes(run: RunView) -> bool:
     if run.spec is None or not is_true(run.status, "Accepted"):
         return False
     phase = phase_of(run.status, run.spec.suspend)
-    return phase is Phase.PENDING or bool(run.status.assignment.vacant)
+    return phase is Phase.PENDING or bool(slots.lacking(run.status.assignment))
 
 
 def explanation(run: RunView, found: LiveAdmission | NotLive | None, now: float) -> Iterator[str]:
@@ -53,7 +56,7 @@ def explanation(run: RunView, found: LiveAdmission | NotLive | None, now: float)
     phase = phase_of(run.status, suspended=run.spec is not None and run.spec.suspend)
     yield from _refusal(run)
     yield from _oddities(run.status)
-    if phase is Phase.PENDING or run.status.assignment.vacant:
+    if phase is Phase.PENDING or slots.lacking(run.status.assignment):
         yield from _waiting(run, found, now)
     yield from _last_end(run, now)
     yield from _resume(run.status)
@@ -73,6 +76,9 @@ def _oddities(status: TrainingRunStatus) -> Iterator[str]:
         found = find(status, kind)
         if found is not None and found.status == "True":
             yield f"{kind}: {found.message}"
+    size = find(status, "AtFullSize")
+    if size is not None:
+        yield f"It is not at its full size: {size.message}"
 
 
 def _waiting(run: RunView, found: LiveAdmission | NotLive | None, now: float) -> Iterator[str]:
@@ -81,14 +87,16 @@ def _waiting(run: RunView, found: LiveAdmission | NotLive | None, now: float) ->
             yield "Computed now: nodes for the whole gang are free; the operator's next pass will give them to it."
             return
         yield _wait_words(run, found.queue)
+        yield from outlook.sentences(found.queue, now)
         for key, queue in found.ahead:
             yield f"  {key} waits in front of it, {queue.reason}: {queue.message}"
-        yield f"(computed now from {plural(found.nodes, 'node')}, with the default names of levels and GPU types)"
+        yield f"(computed now from {plural(found.nodes, 'node')}, with the default settings of the operator)"
         yield from _holders(found)
         return
     queue = run.status.queue
     if queue.reason:
         yield _wait_words(run, queue)
+        yield from outlook.sentences(queue, now)
     if isinstance(found, NotLive):
         yield f"(as the operator last wrote it; not computed anew: {found})"
 
@@ -103,8 +111,23 @@ WAITS = {
     "Resources": "for nodes to become free",
     "Placement": "for nodes that the cluster does not have, not even idle",
     "Priority": "for its turn",
+    "Preempting": "for others to save and make room",
     "RunningRunsLimit": "for other runs of its queue to end",
     "NodesPerRunLimit": "and will not be admitted as it is",
+    "Quota": "for nodes within its queue's quota",
+    "Window": "for a maintenance window to be over",
+    "PendingRunsLimit": "for others of its queue to get their nodes",
+    "GpuHoursLimit": "for GPU-hours of its queue",
+    "TimeLimitTooLong": "and will not be admitted as it is",
+    "DeadlineUnreachable": "and cannot end in time",
+    "Dependency": "for other runs",
+    "DependencyNeverSatisfied": "for what cannot come any more",
+    "Singleton": "for its turn among those with the same word",
+    "HeldByAdministrator": "for an administrator to release it",
+    "NamespaceNotAllowed": "in a queue that is not for its namespace",
+    "PriorityClassNotAllowed": "in a queue that does not allow its class",
+    "PriorityClassNotFound": "for a class that does not exist",
+    "TestOnly": "for nothing",
     "QueueHeld": "for its queue to be opened",
     "QueueNotFound": "for a queue that does not exist",
     "BeginTime": "before it tries again",
@@ -137,6 +160,7 @@ def _last_end(run: RunView, now: float) -> Iterator[str]:
 ACTIONS = {
     "RestartInPlace": "all ranks start again in the pods they have",
     "Replace": "what was lost is replaced, everybody else stays, all ranks start again",
+    "RollBack": "training goes back to an earlier checkpoint",
     "Stop": "the run is stopped",
     "Finish": "the run is finished",
 }
@@ -155,8 +179,13 @@ def _resume(status: TrainingRunStatus) -> Iterator[str]:
     if start is not None and (start.attempt > 1 or start.resume is not None):
         resumed = checkpoint_words(start.resume) if start.resume is not None else "no checkpoint, at step 0"
         yield f"Attempt {start.attempt} began from {resumed}."
+    if status.checkpoint.choice:
+        yield f"The last choice of a checkpoint: {status.checkpoint.choice}."
     for passed in status.checkpoint.rejected:
-        yield f"  passed over: step {passed.step} ({passed.tier}): {passed.reason}"
+        cost = f", would have cost {passed.seconds} s" if passed.seconds is not None else ""
+        yield f"  passed over: {Save(passed.step, passed.attempt or 0).words} ({passed.tier}{cost}): {passed.reason}"
+    for bad in status.checkpoint.quarantined:
+        yield f"Not loaded again: {Save(bad.step, bad.attempt).words} ({bad.tier}): {bad.reason}"
     for saved in status.checkpoint.latest:
         yield f"Newest valid checkpoint: {checkpoint_words(saved)}."
 
@@ -171,9 +200,15 @@ def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
                 yield f"The end: {succeeded.message}"
             yield "Next: nothing, the end is final; create a new run to train on."
         case Phase.STOPPING if status.stop is not None:
-            left = duration(status.stop.deadline - now)
             yield f"Stopping since {ago(status.stop.time, now)}, {status.stop.reason}: {status.stop.message}"
-            yield f"Next: the ranks end by themselves, or their pods are deleted in {left}."
+            save = status.checkpoint.save
+            if status.stop.save and save is not None and save.deadline is not None:
+                where = f"at step {save.at_step}" if save.at_step else "at the next opportunity"
+                left = duration(save.deadline - now)
+                yield f"Next: all ranks save {where}, which is waited for {left} at most; then they are told to end."
+            else:
+                left = duration(status.stop.deadline - now)
+                yield f"Next: the ranks end by themselves, or their pods are deleted in {left}."
         case Phase.SUSPENDED:
             yield f"Next: it waits until you write suspend: false (lockstep resume {run.name})."
         case Phase.LAUNCHING | Phase.RECOVERING:
@@ -189,6 +224,11 @@ def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
                 yield f"It runs: step {status.progress.step}, {ago(status.progress.time, now)}."
         case _:
             yield from _backoff(status, now)
+    if run.status.spares and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):
+        yield f"Spares at the barrier: {run.status.spares}."
+    time_given = outlook.granted(run)
+    if time_given and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):
+        yield f"Its time: {time_given}."
     yield from _budget(run, phase)
     for node in avoided_nodes(status.recovery.excluded_nodes, now) if phase is not Phase.FINISHED else ():
         until = f" for {duration(node.until - now)}" if node.until is not None else ""
@@ -205,6 +245,5 @@ def _budget(run: RunView, phase: Phase) -> Iterator[str]:
     spent = run.status.recovery.consecutive_no_progress
     if not spent or run.spec is None or phase is Phase.FINISHED:
         return
-    limit = run.spec.recovery.no_progress_limit
-    allowed = limit if isinstance(limit, int) else adaptive_limit(run.spec.nodes)
+    allowed = allowed_without_progress(run.spec, run.status)
     yield f"{plural(spent, 'attempt')} in a row ended without a new checkpoint; at {allowed} the run is stopped."

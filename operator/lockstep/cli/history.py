@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterable
+from typing import Any
 
-from lockstep.api.run_status import AttemptStatus, TrainingRunStatus
+from lockstep.api.recovery_status import AttemptStatus
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.cli import output, runs
 from lockstep.cli.client import Cluster
+from lockstep.cli.errors import CliError
 
 COLUMNS = ("ATTEMPT", "STARTED", "LASTED", "RESUMED", "LAST-STEP", "ENDED-BY", "RANK", "NODE", "EXIT", "ACTION")
 
@@ -25,6 +30,43 @@ def show(cluster: Cluster, name: str, form: str) -> None:
     missing = status.attempts[0].number - 1
     if missing > 0:
         output.note(f"{output.plural(missing, 'earlier attempt')} not kept.")
+
+
+def show_recorded(path: str, namespace: str, name: str, form: str) -> None:
+    """Print the attempts of a run from a file of the operator's history, also of one that is gone."""
+    try:
+        with open(path, encoding="utf-8") as lines:
+            records = recorded(lines, namespace, name)
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror}", "name the file that history.path of the operator names") from error
+    if not records:
+        raise CliError(f"{path} tells of no run {name} in namespace {namespace}", "-n names another namespace")
+    if form in ("json", "yaml"):
+        output.print_object({"items": records}, form)
+        return
+    attempts = [AttemptStatus.load({**r, "number": r["attempt"]}) for r in records if r["kind"] == "attempt"]
+    output.print_lines(listing(TrainingRunStatus(attempts=tuple(attempts)), form == "wide", time.time()))
+    for record in records:
+        if record["kind"] == "run":
+            output.note(f"{record['outcome']} at {record['recordedAt']}: {record['message']}")
+
+
+def recorded(lines: Iterable[str], namespace: str, name: str) -> list[dict[str, Any]]:
+    """Records of the latest run of that name, by attempt; of those that came again the last one."""
+    found: dict[tuple[str, str, int], dict[str, Any]] = {}
+    uid = ""
+    for line in lines:
+        try:
+            record = json.loads(line)
+            key = record["uid"], record["kind"], int(record["attempt"])
+            wanted = (record["namespace"], record["run"]) == (namespace, name)
+        except (ValueError, KeyError, TypeError):
+            continue  # a line cut short by a full disk, or of another program
+        if wanted:
+            uid = key[0]
+            found[key] = record
+    mine = [record for key, record in found.items() if key[0] == uid]
+    return sorted(mine, key=lambda record: (record["kind"] == "run", record["attempt"]))
 
 
 def listing(status: TrainingRunStatus, wide: bool, now: float) -> list[str]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
+from lockstep.api.checkpoint_status import Candidate
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import Candidate, TrainingRunStatus
-from lockstep.cli import history, live, output, runs
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.cli import history, live, outlook, output, runs
 from lockstep.cli.client import Cluster
 from lockstep.cli.output import ago, plural
 from lockstep.core.conditions import TYPES
 from lockstep.core.natural import natural_key
+from lockstep.core.quarantine import Save
 from lockstep.core.ranges import format_ranges
 from lockstep.core.snapshot import NodeView, RunView
 from lockstep.core.tunables import Tunables
@@ -50,7 +52,9 @@ def page(run: RunView, nodes: Mapping[str, NodeView], levels: Mapping[str, str],
     if status.checkpoint.rejected:
         yield ""
         yield "Passed over at the last start:"
-        yield from (f"  step {c.step} ({c.tier}): {c.reason}" for c in status.checkpoint.rejected)
+        yield from (
+            f"  {Save(c.step, c.attempt or 0).words} ({c.tier}): {c.reason}" for c in status.checkpoint.rejected
+        )
     if status.attempts:
         yield ""
         yield "Attempts:"
@@ -88,6 +92,10 @@ def _head(run: RunView, now: float) -> Iterator[tuple[str, str]]:
     if status.queue.message or status.queue.position:
         place = f"position {status.queue.position}: " if status.queue.position else ""
         yield "Waits", f"{place}{status.queue.message}"
+        yield from outlook.facts(run, now)
+    time_given = outlook.granted(run)
+    if time_given:
+        yield "Time", time_given
     yield "Nodes", f"{runs.nodes_of(run)} ready"
     totals = status.totals
     replaced = ", ".join(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -12,8 +13,10 @@ from lockstep.cli import runs
 from lockstep.cli.client import Cluster, Json, core_path, resource_path, runs_path
 from lockstep.cli.errors import ApiError, CliError
 from lockstep.controller.parse import ForeignPod, parse_node, parse_pod
-from lockstep.core.admission.fifo import admit
+from lockstep.core.admission.admit import admit
 from lockstep.core.admission.ledger import Ledger
+from lockstep.core.admission.order import share_key
+from lockstep.core.admission.settings import AdmissionSettings
 from lockstep.core.conditions import find
 from lockstep.core.natural import natural_key
 from lockstep.core.objects import parse_queue
@@ -79,6 +82,8 @@ def cluster_snapshot(cluster: Cluster) -> ClusterSnapshot:
         ("pods of all namespaces", core_path(None, "pods")),
         ("runs of all namespaces", runs_path(None)),
         ("queues", resource_path(f"/apis/{names.API_VERSION}", None, names.QUEUES)),
+        ("namespaces", core_path(None, "namespaces")),
+        ("priority classes", resource_path("/apis/scheduling.k8s.io/v1", None, "priorityclasses")),
     ):
         try:
             found[resource] = cluster.list(path)["items"]
@@ -99,12 +104,22 @@ def cluster_snapshot(cluster: Cluster) -> ClusterSnapshot:
     return ClusterSnapshot(
         runs=views,
         queues={raw["metadata"]["name"]: parse_queue(raw) for raw in found["queues"]},
-        nodes={raw["metadata"]["name"]: parse_node(msgspec.json.encode(raw)).view for raw in found["nodes"]},
+        nodes=node_views(found["nodes"]),
         gang_pods=tuple(gang_pods),
         foreign_requests=foreign,
         in_flight={},
         leadership=Leadership(since=0.0, disruption=disrupted.message if disrupted is not None else ""),
+        namespace_labels={raw["metadata"]["name"]: raw["metadata"].get("labels") or {} for raw in found["namespaces"]},
+        priority_classes={raw["metadata"]["name"]: raw["value"] for raw in found["priority classes"]},
+        fair_shares=_told_shares(views),
     )
+
+
+def _told_shares(views: Iterable[RunView]) -> dict[tuple[str, str, str], float]:
+    """What the operator alone keeps, read off the points that it told those who wait."""
+    weight = AdmissionSettings().weights.fair_share
+    told = [run for run in views if run.status.queue.updated is not None and not run.status.admission.requeued_for]
+    return {share_key(run): min(1.0, run.status.queue.factors.get("fairShare", 0) / weight) for run in told}
 
 
 def readable_nodes(cluster: Cluster) -> dict[str, NodeView]:
@@ -115,6 +130,11 @@ def readable_nodes(cluster: Cluster) -> dict[str, NodeView]:
         if error.status != 403:
             raise
         return {}
+    return node_views(items)
+
+
+def node_views(items: Iterable[Json]) -> dict[str, NodeView]:
+    """Nodes by name, as the core sees them."""
     return {raw["metadata"]["name"]: parse_node(msgspec.json.encode(raw)).view for raw in items}
 
 
@@ -134,7 +154,7 @@ def _uses_configured_names(run: RunView, tunables: Tunables) -> bool:
 def _whole_if_readable(cluster: Cluster, run: RunView) -> RunView:
     """The assignment from its ConfigMap; where that cannot be read, the pods tell which nodes are booked."""
     try:
-        return runs.whole(cluster, run)
+        return runs.with_reservation(cluster, runs.whole(cluster, run))
     except CliError:
         return run
 

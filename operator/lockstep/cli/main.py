@@ -7,12 +7,15 @@ Each verb imports what it needs when it runs: reading a kubeconfig alone takes m
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from lockstep import __version__
+from lockstep.cli import admission_verbs, node_verbs
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.options import (
     AllNamespaces,
@@ -82,6 +85,28 @@ def submit_verb(
     exclude: Annotated[
         str | None, typer.Option("--exclude", "-x", metavar="NODES", help="Not these nodes, by comma.")
     ] = None,
+    time_limit: Annotated[
+        str | None, typer.Option("--time", "-t", metavar="TIME", help="Time limit: 2h, or as in Slurm 90 or 1-12:00.")
+    ] = None,
+    time_min: Annotated[
+        str | None, typer.Option("--time-min", metavar="TIME", help="It may be cut to this, to start sooner.")
+    ] = None,
+    priority_class: Annotated[str | None, typer.Option("--priority-class", metavar="NAME")] = None,
+    nice: Annotated[int | None, typer.Option("--nice", min=0, help="Points of priority to give up.")] = None,
+    begin: Annotated[
+        str | None, typer.Option("--begin", metavar="TIME", help="Not before: 2026-12-01T08:00, 18:00, now+2h.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="TIME", help="Only if its time limit ends before.")
+    ] = None,
+    dependency: Annotated[
+        str | None,
+        typer.Option(
+            "--dependency", "-d", metavar="LIST", help="afterok:RUN[:RUN], afterany, afternotok, after, singleton=WORD."
+        ),
+    ] = None,
+    hold: Annotated[bool, typer.Option("--hold", "-H", help="Wait until it is released.")] = False,
+    test_only: Annotated[bool, typer.Option("--test-only", help="Only ask when and where it would start.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Stay until the end; fail unless it succeeds.")] = False,
     dry_run: Annotated[
         Literal["none", "client", "server"], typer.Option("--dry-run", help="client prints the manifest; server asks.")
@@ -93,9 +118,11 @@ def submit_verb(
 ) -> None:
     """Create a run from a manifest (- for standard input), or from flags and a command after --."""
     from lockstep.cli import output as out
-    from lockstep.cli import submit
+    from lockstep.cli import submit, trial
     from lockstep.cli.client import connect
+    from lockstep.cli.schedule import Schedule
 
+    schedule = Schedule(time_limit, time_min, priority_class, nice, begin, deadline, dependency, hold)
     flags = submit.Flags(
         nodes=nodes,
         image=image,
@@ -109,6 +136,8 @@ def submit_verb(
         exclude_nodes=_listed(exclude),
     )
     manifests = submit.manifests_of(arguments or (), flags, name)
+    for manifest in manifests:
+        schedule.put_into(manifest, time.time())
     if dry_run == "client":
         for index, manifest in enumerate(manifests):
             submit.refuse_malformed(manifest)
@@ -119,13 +148,20 @@ def submit_verb(
         return
     if wait and len(manifests) > 1:
         raise UsageError("--wait needs a manifest with one run")
+    if test_only and (wait or dry_run != "none"):
+        raise UsageError("--test-only starts nothing: leave --wait and --dry-run out")
     cluster = connect(namespace, context, kubeconfig)
+    if dry_run == "none":
+        submit.name_user(cluster, manifests)
     for manifest in manifests:
         said = manifest["metadata"].get("namespace")
         if namespace and said and namespace != said:
             raise UsageError(f"the manifest says namespace {said}, -n says {namespace}")
         cluster.namespace = said or cluster.namespace
         submit.refuse_bad(manifest, submit.namespace_labels(cluster, cluster.namespace))
+        if test_only:
+            trial.show(cluster, manifest, output)
+            continue
         raw = submit.create(cluster, manifest, dry_run=dry_run == "server")
         submit.show_created(raw, output, dry_run=dry_run == "server")
         if wait and dry_run == "none":
@@ -137,6 +173,10 @@ def queue_verb(
     with_finished: Annotated[bool, typer.Option("--finished", help="Finished runs too.")] = False,
     queue: Annotated[str, typer.Option("--queue", "-q", help="Only runs of this queue.")] = "",
     watch: Annotated[bool, typer.Option("--watch", help="Go on printing changes.")] = False,
+    start: Annotated[bool, typer.Option("--start", help="When those who wait are expected to start.")] = False,
+    queues: Annotated[
+        bool, typer.Option("--queues", help="The queues themselves; the same as the verb queues.")
+    ] = False,
     all_namespaces: AllNamespaces = False,
     selector: Selector = "",
     output: TableOutput = "table",
@@ -146,8 +186,18 @@ def queue_verb(
 ) -> None:
     """Show who holds nodes and who waits, in order."""
     from lockstep.cli import queue as verb
+    from lockstep.cli import queues as queue_objects
     from lockstep.cli.client import connect
 
+    if (start or queues) and (with_finished or watch or (start and queues)):
+        raise UsageError("--start and --queues go with no --finished, no --watch, and not with each other")
+    if queues:
+        queue_objects.show(connect(namespace, context, kubeconfig), output)
+        return
+    if start:
+        cluster = connect(namespace, context, kubeconfig)
+        verb.show_starts(cluster, everywhere=all_namespaces, selector=selector, queue=queue, form=output)
+        return
     verb.show(
         connect(namespace, context, kubeconfig),
         everywhere=all_namespaces,
@@ -228,6 +278,9 @@ def events_verb(
 @app.command("history")
 def history_verb(
     run: Run,
+    source: Annotated[
+        str, typer.Option("--from", metavar="FILE", help="The operator's history file; also of runs that are gone.")
+    ] = "",
     output: TableOutput = "table",
     namespace: Namespace = None,
     context: Context = None,
@@ -237,6 +290,9 @@ def history_verb(
     from lockstep.cli import history
     from lockstep.cli.client import connect
 
+    if source:
+        history.show_recorded(source, namespace or "default", run, output)
+        return
     history.show(connect(namespace, context, kubeconfig), run, output)
 
 
@@ -302,19 +358,31 @@ def wait_verb(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Wait for a run: exit code 0 when it has come so far, 1 when it cannot any more, 124 when the time is up."""
-    from lockstep.api.durations import parse_duration
     from lockstep.cli import runs
     from lockstep.cli import wait as verb
     from lockstep.cli.client import connect
 
-    try:
-        seconds = None if timeout is None else parse_duration(timeout)
-    except ValueError as error:
-        raise UsageError(f"--timeout {error}") from error
+    seconds = _seconds(timeout)
     cluster = connect(namespace, context, kubeconfig)
     reached = verb.until(cluster, runs.fetch(cluster, run), goal, seconds)
     state, reason = runs.state_of(reached)
     typer.echo(f"{run} is {state}{f' ({reason})' if reason else ''}")
+
+
+@app.command("bundle")
+def bundle_verb(
+    run: Run,
+    target: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="RUN-bundle.tar.gz by default.")] = "",
+    tail: Annotated[int, typer.Option("--tail", min=1, max=100_000, help="Lines of each pod's log.")] = 1000,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Collect everything that is known of a run in one file, to look into or to send to somebody."""
+    from lockstep.cli import bundle
+    from lockstep.cli.client import connect
+
+    bundle.make(connect(namespace, context, kubeconfig), run, target, tail)
 
 
 @app.command("render")
@@ -335,6 +403,72 @@ def render_verb(
         return
     cluster = connect(namespace, context, kubeconfig)
     render.show(runs.whole(cluster, runs.view(runs.fetch(cluster, target))), slot, output)
+
+
+class _SaveByDefault(TyperGroup):
+    """`checkpoint RUN` is short for `checkpoint save RUN`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """A first word that is no verb names a run."""
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["save", *args]
+        return super().parse_args(ctx, args)
+
+
+app.registered_commands += admission_verbs.app.registered_commands
+app.add_typer(node_verbs.app, name="nodes")
+checkpoint = typer.Typer(cls=_SaveByDefault, no_args_is_help=True, help="Have a run save now; judge checkpoints.")
+app.add_typer(checkpoint, name="checkpoint")
+
+
+@checkpoint.command("save")
+def checkpoint_save_verb(
+    run: Run,
+    wait: Annotated[bool, typer.Option("--wait", help="Until it is valid on all ranks; fail unless it is.")] = False,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="DURATION", help="Of --wait: e.g. 90s; for ever by default.")
+    ] = None,
+    output: ObjectOutput = "name",
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Ask all ranks of a run to save now, at one step. `checkpoint RUN` does the same."""
+    from lockstep.cli import save as verb
+    from lockstep.cli.client import connect
+
+    seconds = _seconds(timeout)
+    cluster = connect(namespace, context, kubeconfig)
+    raw, token = verb.ask(cluster, run)
+    if not wait:
+        verb.show_asked(raw, output)
+        return
+    typer.echo(f"{run}: {verb.answer(cluster, raw, token, seconds)}")
+
+
+@checkpoint.command("verify")
+def checkpoint_verify_verb(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A checkpoint, or a directory of some.")],
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="As in checkpoint.format.")] = "Auto",
+    quick: Annotated[bool, typer.Option("--quick", help="Compare no checksums.")] = False,
+    skew: Annotated[
+        float | None,
+        typer.Option("--skew", metavar="SECONDS", min=0, help="Clocks may be so far apart; 2 by default."),
+    ] = None,
+) -> None:
+    """Say whether a checkpoint is complete: exit code 0 Valid, 1 Invalid, 2 Unknown. Of several, the newest counts."""
+    from lockstep.cli import checkpoint as verb
+
+    raise typer.Exit(verb.verify(path, form, not quick, skew))
+
+
+def _seconds(timeout: str | None) -> float | None:
+    from lockstep.api.durations import parse_duration
+
+    try:
+        return None if timeout is None else parse_duration(timeout)
+    except ValueError as error:
+        raise UsageError(f"--timeout {error}") from error
 
 
 def _listed(words: str | None) -> list[str]:

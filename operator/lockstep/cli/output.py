@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -86,6 +87,16 @@ def duration(seconds: float) -> str:
 def ago(moment: float | None, now: float) -> str:
     """``3m20s ago``; empty for what has not happened."""
     return "" if moment is None else f"{duration(now - moment)} ago"
+
+
+def moment(at: float, now: float) -> str:
+    """``in 40m (2026-12-01T08:00:00)``, in local time; ``now`` for what is not ahead."""
+    return f"in {duration(at - now)} ({local_time(at)})" if at > now else "now"
+
+
+def local_time(at: float) -> str:
+    """As squeue writes times."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
 
 
 def plural(count: int, word: str) -> str:

@@ -2,19 +2,61 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
+from math import inf
 
-from lockstep.cli import output, runs
+from lockstep.api.run_status import QueueStatus
+from lockstep.cli import outlook, output, runs
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import ApiError
 from lockstep.core.conditions import is_true
 from lockstep.core.lifecycle import Phase, phase_of
 from lockstep.core.snapshot import RunView
 
-COLUMNS = ("NAME", "STATE", "REASON", "NODES", "STEP", "ATTEMPT", "QUEUE", "POSITION", "AGE")
-WIDE_COLUMNS = ("LOSS", "SAVED", "RANK0", "MESSAGE")
+COLUMNS = ("NAME", "STATE", "REASON", "NODES", "STEP", "ATTEMPT", "QUEUE", "POSITION", "PRIORITY", "START", "AGE")
+WIDE_COLUMNS = ("LOSS", "SAVED", "RANK0", "BLOCKED-BY", "MESSAGE")
+START_COLUMNS = ("NAME", "QUEUE", "POSITION", "PRIORITY", "START", "NODES", "REASON", "BLOCKED-BY")
 _WATCH_SECONDS = 300.0
+
+
+def show_starts(cluster: Cluster, *, everywhere: bool, selector: str, queue: str, form: str) -> None:
+    """Print when those who wait are expected to start, the soonest first."""
+    found = cluster.list(runs_path(None if everywhere else cluster.namespace), **_query(selector, queue))
+    pairs = [(run, raw) for raw in found["items"] if waits(run := runs.view(raw))]
+    pairs.sort(key=lambda pair: soonest(pair[0]))
+    if form not in ("table", "wide"):
+        output.print_object({**found, "items": [raw for _, raw in pairs]}, form)
+        return
+    output.print_lines(starts([run for run, _ in pairs], everywhere) if pairs else ())
+    if not pairs:
+        output.note(f"No runs wait {_where(cluster, everywhere)}.")
+
+
+def starts(views: Sequence[RunView], with_namespace: bool) -> list[str]:
+    """The table, header first."""
+    rows = []
+    for run in views:
+        queue = run.status.queue
+        at = queue.estimated_start
+        row = [*([run.namespace] if with_namespace else []), run.name, runs.queue_of(run)]
+        row += [str(queue.position) if queue.position else "", _priority(queue)]
+        row += [outlook.UNKNOWN if at is None else output.local_time(at), runs.nodes_of(run), runs.state_of(run)[1]]
+        rows.append([*row, ",".join(queue.blocked_by)])
+    return output.table((*(("NAMESPACE",) if with_namespace else ()), *START_COLUMNS), rows)
+
+
+def soonest(run: RunView) -> tuple[float, int, float, str]:
+    """Who starts first; those of whom nobody knows come last."""
+    queue = run.status.queue
+    at = queue.estimated_start
+    return inf if at is None else at, queue.position or sys.maxsize, run.created_at, run.key
+
+
+def waits(run: RunView) -> bool:
+    """The run waits for nodes."""
+    return phase_of(run.status, suspended=run.spec is not None and run.spec.suspend) is Phase.PENDING
 
 
 def show(
@@ -22,9 +64,7 @@ def show(
 ) -> None:
     """Print the runs, and with ``watch`` every change of them until interrupted."""
     path = runs_path(None if everywhere else cluster.namespace)
-    query = {"labelSelector": selector} if selector else {}
-    if queue:
-        query["fieldSelector"] = f"spec.queue={queue}"
+    query = _query(selector, queue)
     found = cluster.list(path, **query)
     views = [(runs.view(raw), raw) for raw in found["items"]]
     shown = [(run, raw) for run, raw in views if with_finished or not is_true(run.status, "Finished")]
@@ -61,24 +101,47 @@ def _row(run: RunView, with_namespace: bool, wide: bool, now: float) -> list[str
     state, reason = runs.state_of(run)
     row = [run.namespace] if with_namespace else []
     row += [run.name, state, reason, runs.nodes_of(run), status.progress.summary]
-    waits = phase_of(status, suspended=run.spec is not None and run.spec.suspend) is Phase.PENDING
-    row += [
-        str(status.attempt),
-        runs.queue_of(run),
-        str(status.queue.position) if waits and status.queue.position else "",
-    ]
+    row += [str(status.attempt), runs.queue_of(run)]
+    row += _prospects(status.queue, now) if waits(run) else ["", "", ""]
     row.append(output.duration(now - run.created_at))
     if wide:
         saved = max((candidate.step for candidate in status.checkpoint.latest), default=None)
         row += [status.progress.loss, "" if saved is None else str(saved)]
-        row += [next((node for _, node in runs.ranked_nodes(run)), ""), status.queue.message]
+        row.append(next((node for _, node in runs.ranked_nodes(run)), ""))
+        row += [",".join(status.queue.blocked_by) if waits(run) else "", status.queue.message]
     return row
+
+
+def _prospects(queue: QueueStatus, now: float) -> list[str]:
+    """Position, priority and start of one that waits."""
+    if not queue.position:
+        return ["", _priority(queue), "" if queue.estimated_start is None else _until(queue.estimated_start, now)]
+    at = queue.estimated_start
+    return [str(queue.position), _priority(queue), outlook.UNKNOWN if at is None else _until(at, now)]
+
+
+def _priority(queue: QueueStatus) -> str:
+    return str(queue.priority) if queue.updated is not None else ""
+
+
+def _until(at: float, now: float) -> str:
+    return f"in {output.duration(at - now)}" if at > now else "now"
+
+
+def _query(selector: str, queue: str) -> dict[str, str]:
+    query = {"labelSelector": selector} if selector else {}
+    if queue:
+        query["fieldSelector"] = f"spec.queue={queue}"
+    return query
+
+
+def _where(cluster: Cluster, everywhere: bool) -> str:
+    return "in any namespace" if everywhere else f"in namespace {cluster.namespace}"
 
 
 def _note_hidden(cluster: Cluster, everywhere: bool, shown: int, hidden: int) -> None:
     if not shown:
-        where = "in any namespace" if everywhere else f"in namespace {cluster.namespace}"
-        output.note(f"No runs wait or run {where}.")
+        output.note(f"No runs wait or run {_where(cluster, everywhere)}.")
     if hidden:
         output.note(f"{output.plural(hidden, 'finished run')} not shown; --finished shows them too.")
 

@@ -49,13 +49,16 @@ def rendered(run: RunView, slot: int) -> Json:
     """The pod. Raises CliError on a spec that does not parse and on a slot that there is not."""
     if run.spec is None:
         raise CliError(f"the spec of {run.name} is not valid: {run.spec_error}")
-    if not 0 <= slot < run.spec.nodes:
-        raise CliError(f"{run.name} has slots 0-{run.spec.nodes - 1}, not {slot}")
+    count = len(run.status.assignment.nodes) or run.spec.nodes + run.spec.spare_nodes
+    if not 0 <= slot < count:
+        raise CliError(f"{run.name} has slots 0-{count - 1}, not {slot}")
     note("The operator's own settings (its address, the worker's ConfigMap, storages) are shown with their defaults.")
     tunables = _tunables(run)
     assignment = run.status.assignment
     if slots.is_held(assignment):
         node, incarnation = assignment.nodes[slot], assignment.incarnations[slot]
+        if not node:
+            raise CliError(f"slot {slot} of {run.name} waits for a node")
         return pod_body(run, run.status, tunables, slot, incarnation, node)
     if slot:
         raise CliError(

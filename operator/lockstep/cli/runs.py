@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lockstep.api import names
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiError, CliError, UsageError
 from lockstep.cli.output import NONE
 from lockstep.core import assignment as slots
+from lockstep.core import reservation as kept
 from lockstep.core.objects import parse_run
 from lockstep.core.snapshot import RunView
 
@@ -53,6 +53,19 @@ def whole(cluster: Cluster, run: RunView) -> RunView:
     return replace(run, status=run.status.model_copy(update={"assignment": restored}))
 
 
+def with_reservation(cluster: Cluster, run: RunView) -> RunView:
+    """The run with all that is kept for it, also where that lies in a ConfigMap."""
+    reservation = run.status.reservation
+    if reservation is None or not kept.is_unread(reservation):
+        return run
+    content = cluster.get(core_path(run.namespace, "configmaps", reservation.config_map))
+    try:
+        restored = kept.restored(reservation, content["data"][kept.RESERVATION_KEY])
+    except (KeyError, ValueError) as error:
+        raise CliError(str(error), "ask again in a moment: the reservation is changing") from error
+    return replace(run, status=run.status.model_copy(update={"reservation": restored}))
+
+
 def chosen(cluster: Cluster, run_names: Sequence[str] | None, selector: str) -> Iterator[str]:
     """The runs that names or a selector choose. Raises UsageError unless exactly one of the two is given."""
     if bool(run_names) == bool(selector):
@@ -89,8 +102,3 @@ def ranked_nodes(run: RunView) -> list[tuple[int, str]]:
     assignment = run.status.assignment
     ranks = [(rank, slot) for slot, rank in enumerate(slots.slot_ranks(assignment)) if rank >= 0]
     return [(rank, assignment.nodes[slot]) for rank, slot in sorted(ranks)]
-
-
-def gang_selector(run: RunView) -> str:
-    """Label selector of the run's pods, those of an earlier run of the name excluded."""
-    return f"{names.LABEL_RUN_UID}={run.uid}"

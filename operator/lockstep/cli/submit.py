@@ -26,6 +26,16 @@ from lockstep.core.validation import validate
 
 DryRun = Literal["none", "client", "server"]
 
+
+class _PlainLoader(yaml.SafeLoader):
+    """Times stay as they are written, as they do in kubectl."""
+
+
+_PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
 _UNKNOWN_FIELD = re.compile('unknown field "([^"]+)"')
 _INDEX = re.compile(r"\[[^]]*\]")
 
@@ -80,7 +90,10 @@ def manifests_of(arguments: Sequence[str], flags: Flags, name: str | None) -> li
             "lockstep submit run.yaml, or lockstep submit --nodes 2 --image IMAGE -- torchrun train.py",
         )
     if any(value for value in _fields(flags).values()):
-        raise UsageError("with a manifest only --name may change the run", "edit the manifest, or give --image too")
+        raise UsageError(
+            "with a manifest only --name, and when the run starts, may be said",
+            "edit the manifest, or give --image too",
+        )
     manifests = read_manifests(arguments[0])
     if name:
         if len(manifests) > 1:
@@ -115,7 +128,7 @@ def read_documents(path: str) -> list[Any]:
     """What a YAML file holds; ``metadata`` is there in every run. Raises CliError when it cannot be read."""
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-        found = [document for document in yaml.safe_load_all(text) if document]
+        found = [document for document in yaml.load_all(text, _PlainLoader) if document]
     except OSError as error:
         raise CliError(f"cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -146,6 +159,19 @@ def refuse_bad(manifest: Json, namespace_labels: Mapping[str, str] | None) -> No
     problems = [(problem.field, problem.message) for problem in validate(spec, labels)]
     if problems:
         raise _refused(manifest, problems)
+
+
+def name_user(cluster: Cluster, manifests: Sequence[Json]) -> None:
+    """Say in each who submits it, as the API server knows them; where it does not tell, nothing is said."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        answer = cluster.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+    except ApiError:
+        return
+    user = answer.get("status", {}).get("userInfo", {}).get("username", "")
+    for manifest in manifests if user else ():
+        annotations = manifest["metadata"].get("annotations") or {}
+        manifest["metadata"]["annotations"] = {names.ANNOTATION_USER: user} | annotations
 
 
 def create(cluster: Cluster, manifest: Json, *, dry_run: bool) -> Json:

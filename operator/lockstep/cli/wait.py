@@ -31,13 +31,12 @@ def until(
     """
     name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
     deadline = None if timeout is None else time.monotonic() + timeout
-    query = {"fieldSelector": f"metadata.name={name}"}
     while True:
         run = runs.view(raw)
         seen(run)
         if is_met(run, goal):
             return run
-        raw = _next(cluster, raw, query, deadline)
+        raw = next_version(cluster, raw, deadline)
         if raw["metadata"]["uid"] != uid:
             raise CliError(f"{name} was deleted and created anew while it was waited for")
 
@@ -58,9 +57,13 @@ def is_met(run: RunView, goal: Goal) -> bool:
     return goal == "admitted" and phase in _ADMITTED
 
 
-def _next(cluster: Cluster, raw: Json, query: dict[str, str], deadline: float | None) -> Json:
-    """The next version of the run."""
+def next_version(cluster: Cluster, raw: Json, deadline: float | None) -> Json:
+    """The run ``raw`` as it is after its next change.
+
+    Raises CliError when it is deleted, and with exit code 124 when the monotonic clock passes ``deadline``.
+    """
     path, name = runs_path(cluster.namespace), raw["metadata"]["name"]
+    query = {"fieldSelector": f"metadata.name={name}"}
     version, complained = raw["metadata"]["resourceVersion"], False
     while True:
         left = _WATCH_SECONDS if deadline is None else deadline - time.monotonic()

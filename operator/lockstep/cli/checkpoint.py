@@ -1,0 +1,59 @@
+"""``lockstep checkpoint``: the verdict that the workers would give, on any machine that sees the directory."""
+
+from collections.abc import Iterator
+from enum import IntEnum
+
+import typer
+
+from lockstep.cli.errors import UsageError
+from lockstep.worker.formats import AUTO, FORMATS, INVALID, UNKNOWN, VALID, examine, verify_checkpoint
+from lockstep.worker.settings import SHARED_SKEW
+from lockstep.worker.tiers import attempt_steps, step_paths
+
+
+class Verdict(IntEnum):
+    """Exit codes."""
+
+    VALID = 0
+    INVALID = 1
+    UNKNOWN = 2
+
+
+_CODES = {VALID: Verdict.VALID, INVALID: Verdict.INVALID, UNKNOWN: Verdict.UNKNOWN}
+
+
+def verify(path: str, form: str, reads: bool, skew: float | None) -> Verdict:
+    """Print the verdict on one checkpoint, or on all in a directory of checkpoints, newest first.
+
+    The exit code is that of the one, or of the newest.
+    """
+    if form != AUTO and form not in FORMATS:
+        raise UsageError(f"--format {form} is not known", f"one of {AUTO}, {', '.join(FORMATS)}")
+    held = list(_checkpoints(path, form))
+    verdicts = [_judge(each, form, reads, skew) for each in held or [path]]
+    return verdicts[0]
+
+
+def _checkpoints(path: str, form: str) -> Iterator[str]:
+    """Those in a directory of an attempt, or in all attempts of a run; none when the path is a checkpoint itself."""
+    if examine(path, form=AUTO) is not None:
+        return
+    try:
+        found = sorted([*attempt_steps(path, 0, form=form), *step_paths(path, form)], reverse=True)
+    except OSError:
+        return
+    yield from (each for _, _, each in found if examine(each, form=form) is not None)
+
+
+def _judge(path: str, form: str, reads: bool, skew: float | None) -> Verdict:
+    allowed = SHARED_SKEW if skew is None else skew
+    finding = examine(path, form=form, skew=allowed)
+    if finding is None:
+        typer.echo(f"{INVALID}  {path}: there is no checkpoint")
+        return Verdict.INVALID
+    verdict, reason = finding.verdict, finding.reason
+    if reads and verdict == VALID:
+        verdict, reason = verify_checkpoint(path, form=form, skew=allowed)
+    size = f", {finding.bytes} bytes" if finding.bytes else ""
+    typer.echo(f"{verdict}  {path} ({finding.format}{size}){': ' if reason else ''}{reason}")
+    return _CODES[verdict]
