@@ -5,11 +5,13 @@ UV_VERSION := 0.9.9
 STATE ?= .cluster
 NODES ?= 512
 RUN := .venv/bin/python
+FORMATS := $(CURDIR)/.build/formats/venv
+FORMATS_PATH := $(CURDIR)/tests:$(CURDIR)/operator
 export PYTHONPATH := operator:e2e
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build test test-outages test-unit lint generate cluster-up cluster-down cluster-status demo demo-scale \
-	faults bench-launch clean
+	formats formats-ready formats-record faults faults-all bench-launch bench-recover bench-admission bench-schedule clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,7 +21,7 @@ setup: .venv/.ready ## Make the virtual environment from uv.lock
 .venv/.ready: pyproject.toml uv.lock
 	@test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	@test -x .venv/bin/uv || .venv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	@.venv/bin/uv sync --locked --quiet
+	@.venv/bin/uv sync --locked --quiet --compile-bytecode  # trainers start by the dozen, without writing any
 	@touch $@
 
 build: setup ## Build the local cluster's programs (once; about 6 minutes on 2 cores)
@@ -31,6 +33,19 @@ test: setup build lint ## All checks and tests
 test-outages: setup build ## Outages at full length: operator away 10 minutes, API server 2
 	LOCKSTEP_TEST_OPERATOR_AWAY=600 LOCKSTEP_TEST_API_SERVER_AWAY=120 \
 		.venv/bin/pytest tests/nodes/test_training_outages.py -k "while_the"
+
+formats: formats-ready ## Checkpoints by the real libraries against their own loaders (installs 6 GB; about 10 minutes on 2 cores)
+	@fixtures=$$(mktemp -d) && trap 'rm -rf "$$fixtures"' EXIT && cd tests/formats && \
+		export LOCKSTEP_FORMATS_FIXTURES=$$fixtures PYTHONPATH=$(FORMATS_PATH) && \
+		$(FORMATS)/bin/python record.py && \
+		$(CURDIR)/.venv/bin/pytest $(CURDIR)/tests/unit/test_formats_recorded.py && \
+		$(FORMATS)/bin/pytest -c pyproject.toml .
+
+formats-record: formats-ready ## Write tests/formats/fixtures anew
+	@cd tests/formats && PYTHONPATH=$(FORMATS_PATH) $(FORMATS)/bin/python record.py
+
+formats-ready: setup
+	@DS_BUILD_OPS=0 UV_PROJECT_ENVIRONMENT=$(FORMATS) .venv/bin/uv sync --project tests/formats --locked --quiet
 
 test-unit: setup ## Only the tests that need no cluster
 	.venv/bin/pytest tests/unit
@@ -46,6 +61,7 @@ lint: setup ## ruff, mypy --strict, import contracts, generated files
 generate: setup ## Write crds/ and the generated docs
 	$(RUN) -m lockstep.api.crdgen
 	$(RUN) -m lockstep.controller.metrics > docs/metrics.md
+	$(RUN) -m faults.page > docs/faults.md
 	$(RUN) docs/figures.py
 
 cluster-up: build ## Start the local cluster
@@ -63,8 +79,23 @@ demo: build ## The main job with real training: a node is killed, the gang comes
 demo-scale: build ## A gang of NODES simulated nodes
 	@$(RUN) -m demo.scale --nodes $(NODES)
 
+faults: build ## The short fault menu with real training: every fault and every phase (10 minutes on 2 cores)
+	.venv/bin/pytest e2e/faults -m covering
+
+faults-all: build ## Every fault in every phase (about 50 minutes on 2 cores)
+	.venv/bin/pytest e2e/faults
+
 bench-launch: build ## Launch NODES pods against the floor of a bare client
 	@$(RUN) -m bench.launch --nodes $(NODES)
+
+bench-recover: build ## Let gangs of real and of simulated nodes fail, and time their way back
+	@$(RUN) -m bench.recover
+
+bench-admission: build ## Passes over a long queue, and runs admitted on a real control plane
+	@$(RUN) -m bench.admission
+
+bench-schedule: setup ## Let four ways to order a queue schedule the same simulated jobs
+	@$(RUN) -m bench.schedule
 
 clean: ## Remove what was built (the Go caches stay)
 	rm -rf .venv .build $(STATE)

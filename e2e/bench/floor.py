@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from importlib import resources
 
 import orjson
 
@@ -13,6 +12,7 @@ from bench.launcher import LAUNCH_SECONDS, apply, run_path, workers_ca
 from bench.observing import all_gone, all_running
 from harness.world import World
 from localcluster.processnodes.kubeapi import KubeApi
+from lockstep.controller.worker_archive import worker_archive
 from lockstep.core.gang import template_for
 from lockstep.core.gang_settings import GangSettings
 from lockstep.core.objects import parse_run
@@ -36,7 +36,7 @@ class Floor:
         self._nodes = [node["metadata"]["name"] for node in world.cluster.kwok_nodes()]
         gang = GangSettings(
             operator_url=world.operator.url,
-            worker_source=resources.files("lockstep.worker").joinpath("worker.py").read_text(),
+            worker_archive=worker_archive(),
             ca_certificate=workers_ca(world.kubectl),
         )
         self._tunables = Tunables(gang=gang)

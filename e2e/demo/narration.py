@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from lockstep.api.run_status import AttemptStatus, StartRecord, TrainingRunStatus
+from lockstep.api.recovery_status import AttemptStatus
+from lockstep.api.run_status import StartRecord, TrainingRunStatus
 from lockstep.core.assignment import slot_of_rank
 from lockstep.core.conditions import find, is_true
 

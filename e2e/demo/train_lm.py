@@ -228,8 +228,8 @@ def load(trainer: Trainer, checkpoint: Path) -> None:
     trainer.restore(np.concatenate(shards, axis=1))
 
 
-def join_gang(environ: Mapping[str, str]) -> None:
-    """Meets the other processes; without a coordinator this process is all there is."""
+def join_gang(environ: Mapping[str, str], patience: float = 120.0) -> None:
+    """Meets the other processes within ``patience`` seconds; without a coordinator this process is all there is."""
     coordinator = environ.get("JAX_COORDINATOR_ADDRESS", "")
     if not coordinator:
         return
@@ -241,7 +241,7 @@ def join_gang(environ: Mapping[str, str]) -> None:
         # Lockstep has said it all; JAX would look for a Kubernetes job of its own kind.
         cluster_detection_method="deactivate",
         coordinator_bind_address=coordinator if rank == 0 else None,
-        initialization_timeout=120,
+        initialization_timeout=int(patience),
         heartbeat_timeout_seconds=20,
         shutdown_timeout_seconds=60,
     )

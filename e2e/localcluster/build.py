@@ -63,6 +63,13 @@ PROGRAMS = (
     ),
     Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes", "half a minute"),
     Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok", "1 to 2 minutes"),
+    Program(
+        "versitygw",
+        "s3",
+        "github.com/versity/versitygw/cmd/versitygw",
+        "github.com/versity/versitygw",
+        "1 minute",
+    ),
 )
 
 

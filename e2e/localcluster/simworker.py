@@ -17,11 +17,17 @@ class Training:
     exit_rank: int | None = None  # this rank fails with code 1 …
     exit_step: int = 0  # … when it has done this step …
     exit_attempt: int = 1  # … of this attempt; the others then wait for it for ever, as collectives do
+    exit_times: int = 1  # and after one step more in each of the attempts that follow, until it failed so often
+    saves: bool = False  # each attempt has saved its first step, to a tier that all ranks share, and asks when to save
+
+    def fails_in(self, attempt: int) -> bool:
+        """Whether ``exit_rank`` fails in this attempt."""
+        return self.exit_rank is not None and 0 <= attempt - self.exit_attempt < self.exit_times
 
     def last_step(self, attempt: int) -> int:
         """The step that no rank gets beyond."""
-        if self.exit_rank is not None and attempt == self.exit_attempt:
-            return min(self.exit_step, self.total_steps)
+        if self.fails_in(attempt):
+            return min(self.exit_step + attempt - self.exit_attempt, self.total_steps)
         return self.total_steps
 
 
@@ -54,6 +60,11 @@ class SimWorker:
     must_register: bool = True  # before anything else
     is_complete: bool = False
     released: dict[int, float] = field(default_factory=dict)  # attempt: when
+    inventory: list[Json] = field(default_factory=list)  # newest last
+    verified: list[Json] = field(default_factory=list)
+    save: Json | None = None  # what was asked for and not yet done
+    saved: str = ""  # id of the last one done
+    fresh: list[Json] = field(default_factory=list)  # checkpoints of the attempt
 
     def obey(self, reply: Json, port: int, now: float) -> None:
         """Take in a reply; ``port`` is a free one, for a barrier that it may begin."""
@@ -62,8 +73,12 @@ class SimWorker:
         self.epoch, self.seen = reply["epoch"], reply["revision"]
         self.heartbeat_seconds = reply["heartbeatSeconds"]
         phase, attempt = reply["phase"], reply["attempt"]
+        wished = reply.get("save")
+        self.save = wished if wished and self.training.saves and wished["id"] != self.saved else None
         if phase == "Prepare" and attempt > max(self.attempt, self.ready_for):
             self._prepare(attempt, port)
+        elif phase == "Prepare" and (wanted := reply.get("verify")):
+            self.verified = [{"tier": wanted["tier"], "path": wanted["path"], "verdict": "Valid", "reason": ""}]
         elif phase == "Run" and self.ready_for == attempt > self.attempt:
             self._start(reply, now)
         elif phase == "Stop" and self.phase == "Running":
@@ -73,9 +88,10 @@ class SimWorker:
 
     def advance(self, now: float) -> None:
         """Let the child end when its time has come."""
+        self._save_when_due(now)
         end = self.ends_at()
         if end is not None and now >= end:
-            failed = self.rank == self.training.exit_rank and self.attempt == self.training.exit_attempt
+            failed = self.rank == self.training.exit_rank and self.training.fails_in(self.attempt)
             self._end(code=1 if failed else 0, signal=None, reason="Error" if failed else "Completed", at=end)
 
     def ends_at(self) -> float | None:
@@ -98,8 +114,10 @@ class SimWorker:
             "start": self.start,
             "exit": self.exit,
             "progress": self._progress(now),
-            "newCheckpoints": [],
-            "verified": [],
+            "newCheckpoints": self.fresh,
+            "verified": self.verified,
+            "listens": self.training.saves and self.phase == "Running",
+            "saved": self.saved,
             "wall": now,
             "mono": mono,
             "epoch": self.epoch,
@@ -114,14 +132,42 @@ class SimWorker:
 
     def _prepare(self, attempt: int, port: int) -> None:
         self.phase, self.ready_for, self.port = "Ready", attempt, port
+        self.verified, self.fresh = [], []
         self.must_register = True  # a barrier begins with a new inventory
 
     def _start(self, reply: Json, now: float) -> None:
         self.phase, self.attempt, self.ready_for = "Running", reply["attempt"], 0
         self.start, self.exit, self.rank = reply["start"], None, reply["rank"]
         self.started_at = self.released[self.attempt] = now
+        self.fresh = []
         resume = reply["start"].get("resume")
         self.resumed_from = resume["step"] if resume else 0
+        if self.training.saves:
+            self.fresh = [self._saved(self.resumed_from + 1)]
+            self.inventory = [*self.inventory[-7:], *self.fresh]
+
+    def _save_when_due(self, now: float) -> None:
+        progress = self._progress(now)
+        if self.save is None or self.phase != "Running" or progress is None or progress["step"] < self.save["atStep"]:
+            return
+        row = self._saved(max(self.save["atStep"], self.resumed_from + 1)) | {"committedAt": now}
+        self.fresh, self.inventory = [row], [*self.inventory[-7:], row]
+        self.saved, self.save = self.save["id"], None
+
+    def _saved(self, step: int) -> Json:
+        """The row of a checkpoint in the inventory."""
+        path = f"/simulated/{self.run_uid}/a{self.attempt}/step-{step}"
+        return {
+            "tier": "shared",
+            "step": step,
+            "path": path,
+            "verdict": "Valid",
+            "format": "Manifest",
+            "attempt": self.attempt,
+            "runUid": self.run_uid,
+            "bytes": 1,
+            "committedAt": self.started_at,
+        }
 
     def _end(self, *, code: int | None, signal: int | None, reason: str, at: float) -> None:
         self.phase = "Exited"

@@ -218,7 +218,7 @@ class SimWorkers:
             "podUid": worker.pod_uid,
         }
         if worker.must_register:
-            body = identity | _node_facts(pod) | {"report": worker.report(now, mono, 0)}
+            body = identity | _node_facts(pod) | {"inventory": worker.inventory, "report": worker.report(now, mono, 0)}
             status, reply = await self._operator.send("register", token, body)
             if status == 200:
                 worker.must_register = False
@@ -290,7 +290,6 @@ def _node_facts(pod: Json) -> Json:
         "address": pod["status"]["podIP"],
         "workerVersion": "sim",
         "problem": "",
-        "inventory": [],
     }
 
 
@@ -302,6 +301,8 @@ async def simulate(options: argparse.Namespace) -> Json:
         exit_rank=options.exit_rank,
         exit_step=options.at_step,
         exit_attempt=options.exit_attempt,
+        exit_times=options.exit_times,
+        saves=options.saves,
     )
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -343,6 +344,8 @@ def main() -> int:
     parser.add_argument("--exit-rank", type=int, help="this rank fails with code 1 …")
     parser.add_argument("--at-step", type=int, default=0, help="… after this step …")
     parser.add_argument("--exit-attempt", type=int, default=1, help="… of this attempt")
+    parser.add_argument("--exit-times", type=int, default=1, help="… and of those that follow, so often in all")
+    parser.add_argument("--saves", action="store_true", help="every attempt saves its first step")
     parser.add_argument("--once", action="store_true", help="end when all runs are complete")
     parser.add_argument("--until-released", type=int, metavar="N", help="end when N workers have been told START")
     options = parser.parse_args()

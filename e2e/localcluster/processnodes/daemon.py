@@ -224,7 +224,8 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     network = await Network.create(settings.bridge)
-    async with KubeApi.from_kubeconfig(Path(settings.kubeconfig)) as api:
+    # Unlimited: every node keeps a watch open.
+    async with KubeApi.from_kubeconfig(Path(settings.kubeconfig), connections=0) as api:
         to_api = await relay(api.server, network.gateway)
         daemon = Daemon(settings, api, network, to_api.sockets[0].getsockname()[1])
         provisioner = asyncio.create_task(provision(api, Path(settings.state) / "pvc"))

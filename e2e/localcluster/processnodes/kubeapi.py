@@ -33,7 +33,10 @@ UNREACHABLE = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class KubeApi:
-    """One connection pool to one API server. Use as an asynchronous context manager."""
+    """One connection pool to one API server, of at most ``connections`` (0: any number).
+
+    Use as an asynchronous context manager.
+    """
 
     def __init__(self, server: str, tls: ssl.SSLContext | None, token: str = "", connections: int = 64) -> None:
         self.server = server.rstrip("/")

@@ -1,0 +1,100 @@
+"""What admission costs: passes over a long queue, and runs admitted on a real control plane.
+
+  full_pass_s       one pass that remembers nothing, over RUNS queued runs and NODES nodes in racks of 16, nine tenths
+                    of which are held by runs with time limits (bench.crowd); the median
+  incremental_s     the pass right after one event (a run arrives, one ends, a node goes NotReady) in a queue where
+                    nobody else can start: of the three the one with the largest median
+  peak_mb           what a first pass allocates at most (tracemalloc)
+  admissions_per_s  ADMITTED one-node runs on as many simulated nodes, from the moment that their queue is opened until
+                    all have their nodes in status; pods are held back (bench.admitting says how)
+  with_pods_per_s   the same with pods and simulated workers, until all were told START
+  gang64_*          GANGS runs of 64 nodes in waves that fill 2,048 nodes, from the opening until each is admitted
+  writes_per_admission  requests that change something at the API server, events and leases aside
+
+The last line is JSON. Seconds are of this machine, with all that runs on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from statistics import median
+
+import uvloop
+
+from bench import admitting, passes
+from bench.recoveries import quantile
+from harness import world
+from harness.kube import create_namespace
+from harness.waiting import WaitedInVain
+from localcluster.control_plane import SETTINGS
+from localcluster.errors import LocalClusterError
+from localcluster.kwok import NodeBatch
+
+_NODES_PER_RACK = 16
+_GANG = 64
+
+
+def measure(options: argparse.Namespace) -> dict[str, object]:
+    """All figures."""
+    figures: dict[str, object] = {"bench": "admission", "runs": options.runs, "nodes": options.nodes}
+    pure = passes.measure(options.runs, options.nodes, options.rounds, _say)
+    figures["full_pass_s"] = round(median(pure.full), 3)
+    figures["incremental_s"] = round(pure.worst_median, 4)
+    figures["peak_mb"] = round(pure.peak / 1e6, 1)
+    if not options.admitted:
+        return figures
+    for setting in SETTINGS:
+        _say(f"setting: {setting}")
+    with world.started(kwok=_racks(options.admitted), report=_say) as here:
+        create_namespace(here.kubectl, admitting.NAMESPACE)
+        admitted = uvloop.run(admitting.admit(here, options.admitted, 1))
+        _say(f"{options.admitted} runs admitted in {max(admitted.seconds):.1f} s; load {os.getloadavg()[0]:.1f}")
+        launched = uvloop.run(admitting.launch(here, options.admitted))
+        _say(f"{options.admitted} runs started in {launched:.1f} s; load {os.getloadavg()[0]:.1f}")
+    figures["admissions_per_s"] = round(admitted.per_second, 1)
+    figures["with_pods_per_s"] = round(options.admitted / launched, 1)
+    with world.started(kwok=_racks(options.gang_nodes), report=_say) as here:
+        create_namespace(here.kubectl, admitting.NAMESPACE)
+        at_once = options.gang_nodes // _GANG
+        seconds = uvloop.run(admitting.waves(here, options.gangs, _GANG, at_once, _say))
+    figures["gang64_p50_s"] = round(quantile(seconds, 0.5), 3)
+    figures["gang64_p99_s"] = round(quantile(seconds, 0.99), 3)
+    figures["writes_per_admission"] = round(admitted.writes, 2)
+    return figures
+
+
+def _racks(nodes: int) -> NodeBatch:
+    return NodeBatch(count=nodes, racks=-(-nodes // _NODES_PER_RACK))
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.admission", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=10_000, help="that wait in a pass (default: 10000)")
+    parser.add_argument("--nodes", type=int, default=16_384, help="that a pass looks at (default: 16384)")
+    parser.add_argument("--rounds", type=int, default=8, help="of every event (default: 8)")
+    parser.add_argument("--admitted", type=int, default=5_000, help="one-node runs; 0: passes alone (default: 5000)")
+    parser.add_argument("--gangs", type=int, default=500, help="of 64 nodes (default: 500)")
+    parser.add_argument("--gang-nodes", type=int, default=2_048, help="for the gangs (default: 2048)")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is stopped then as well
+    try:
+        figures = measure(options)
+    except (LocalClusterError, WaitedInVain, TimeoutError) as error:
+        _say(f"error: {str(error) or type(error).__name__}")
+        return 1
+    print(json.dumps(figures), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
