@@ -1,4 +1,4 @@
-"""A real control plane for the tests that need one.
+"""A real control plane for the tests that need one, and what holds for every property test.
 
 One is started for the whole session, or with LOCKSTEP_TEST_STATE=DIR the one that runs in DIR is used and
 left running. A session that is killed leaves its control plane; the next one stops it.
@@ -15,12 +15,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from localcluster import LocalCluster, build, processes
 from localcluster.errors import ApiError, NotRunningError
 from localcluster.processnodes import ProcessNodes
 
 CRDS = Path(__file__).resolve().parents[1] / "crds"
+
+# How long an example takes says more about what else the machine does than about the code.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,10 @@ def env(**variable: Any) -> dict[str, Any]:
     return spec(env=[{"name": "A"} | variable])
 
 
+def saving(**changes: Any) -> dict[str, Any]:
+    return spec(checkpoint={"shared": {"claimName": "lustre"}} | changes)
+
+
 def volume(**changes: Any) -> dict[str, Any]:
     return spec(volumes=[{"name": "data", "mountPath": "/data", "emptyDir": {}} | changes])
 
@@ -55,6 +59,72 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         spec(gpusPerNode=8, resourcesPerNode={"nvidia.com/gpu": 4}),
         "spec.gpusPerNode",
         "keep one of them",
+    ),
+    "an interval that is no duration": (
+        saving(cadence={"interval": "often"}),
+        "spec.checkpoint.cadence.interval",
+        "write Adaptive, Disabled or a duration as 90s",
+    ),
+    "a time limit without a unit": (spec(timeLimit="3600"), "spec.timeLimit", "write a duration as 90s"),
+    "an archive on no known store": (
+        saving(archive={"uri": "ftp://golden/llama"}),
+        "spec.checkpoint.archive.uri",
+        "write the store as s3://bucket/prefix",
+    ),
+    "an archive of nothing": (
+        spec(checkpoint={"local": {"storage": "nvme"}, "archive": {"uri": "s3://golden/llama"}}),
+        "spec.checkpoint.archive",
+        "name one: shared",
+    ),
+    "one directory for all on nobody's disk": (
+        spec(checkpoint={"local": {"storage": "nvme"}, "layout": "Shared"}),
+        "spec.checkpoint.layout",
+        "needs the shared tier",
+    ),
+    "a start from a run and from a path": (
+        saving(start={"run": "base", "path": "team/base"}),
+        "spec.checkpoint.start.path",
+        "not both",
+    ),
+    "a start from a step of nothing": (
+        saving(start={"step": 10}),
+        "spec.checkpoint.start.step",
+        "name that run or path",
+    ),
+    "a fresh start from another run": (
+        saving(start={"run": "base", "mode": "Fresh"}),
+        "spec.checkpoint.start.mode",
+        "leave run and path out",
+    ),
+    "a rule that fits nothing": (
+        spec(recovery={"rules": [{"name": "a", "action": "Stop"}]}),
+        "spec.recovery.rules[0]",
+        "name exitCodes, a logPattern or a nodeCondition",
+    ),
+    "two rules of one name": (
+        spec(recovery={"rules": [{"name": "a", "exitCodes": [1], "action": "Stop"}] * 2}),
+        "spec.recovery.rules[1]",
+        "Duplicate value",
+    ),
+    "a gang that shrinks to more than it has": (
+        spec(elastic={"min": 9}),
+        "spec.elastic.min",
+        "lower it or raise spec.nodes",
+    ),
+    "a gang that shrinks to no multiple": (
+        spec(nodes=4, elastic={"min": 3, "multipleOf": 2}),
+        "spec.elastic.multipleOf",
+        "multiples of it",
+    ),
+    "spares without a barrier to wait at": (
+        spec(worker="Disabled", spareNodes=1),
+        "spec.spareNodes",
+        "leave one of them out",
+    ),
+    "an elastic gang without a worker": (
+        spec(worker="Disabled", elastic={"min": 1}),
+        "spec.elastic",
+        "worker: Disabled",
     ),
     "negative GPUs": (spec(gpusPerNode=-1), "spec.gpusPerNode", "greater than or equal to 0"),
     "memory in GB": (
@@ -248,7 +318,7 @@ BAD_CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         "create a new run instead",
     ),
     "another image while it runs": (spec(), spec(image="other"), "spec.image", "set suspend: true"),
-    "more nodes while it runs": (spec(), spec(nodes=3), "spec.nodes", "set suspend: true"),
+    "more GPUs while it runs": (spec(gpusPerNode=4), spec(gpusPerNode=8), "spec.gpusPerNode", "set suspend: true"),
     "a variable while it runs": (
         spec(env=[{"name": "A", "value": "1"}]),
         spec(env=[{"name": "A", "value": "2"}]),
@@ -302,6 +372,7 @@ def runs(namespace: str) -> str:
     return f"/apis/lockstep.dev/v1alpha1/namespaces/{namespace}/trainingruns"
 
 
+QUOTA = {"gpuType": "H100", "nominalNodes": 4}
 QUEUES = "/apis/lockstep.dev/v1alpha1/trainingqueues"
 
 
@@ -326,6 +397,31 @@ def test_a_name_that_pods_cannot_carry_is_refused(cluster: LocalCluster, name: s
         ({"limits": {"maxNodesPerRun": 0}}, "spec.limits.maxNodesPerRun", "greater than or equal to 1"),
         ({"nodeSelector": {"pool": True}}, "spec.nodeSelector.pool", "must be of type string"),
         ({"limit": {}}, "spec.limit", "unknown field"),
+        ({"quotas": [{"gpuType": "H100"}]}, "spec.quotas[0].nominalNodes", "Required value"),
+        ({"quotas": [{"gpuType": "H100", "nominalNodes": -1}]}, "spec.quotas[0].nominalNodes", "or equal to 0"),
+        ({"quotas": [QUOTA, QUOTA]}, "spec.quotas[1]", "Duplicate value"),
+        ({"quotas": [QUOTA | {"borrowingLimit": 2}]}, "spec.quotas", "need a cohort; name one or leave them out"),
+        ({"quotas": [QUOTA | {"lendingLimit": 2}]}, "spec.quotas", "need a cohort; name one or leave them out"),
+        ({"cohort": "research"}, "spec.cohort", "a queue of a cohort needs quotas"),
+        ({"fairSharing": {"weight": 0}}, "spec.fairSharing.weight", "greater than or equal to 1"),
+        ({"limits": {"maxTimeLimit": "72"}}, "spec.limits.maxTimeLimit", "write a duration as 90s"),
+        ({"limits": {"gpuHoursPerDay": 0}}, "spec.limits.gpuHoursPerDay", "greater than or equal to 1"),
+        ({"limits": {"onGpuHours": "Stop"}}, "spec.limits.onGpuHours", 'supported values: "Warn", "Block"'),
+        (
+            {"namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "In"}]}},
+            "spec.namespaceSelector.matchExpressions[0].values",
+            "In and NotIn need values",
+        ),
+        (
+            {"namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Exists", "values": ["a"]}]}},
+            "spec.namespaceSelector.matchExpressions[0].values",
+            "Exists and DoesNotExist take none",
+        ),
+        ({"heldRuns": ["llama"]}, "spec.heldRuns[0]", "write a run as namespace/name"),
+        ({"allowedPriorityClasses": ["high", "high"]}, "spec.allowedPriorityClasses[1]", "Duplicate value"),
+        ({"preemption": {"withinQueue": "Any"}}, "spec.preemption.withinQueue", 'supported values: "Never", "Lower'),
+        ({"preemption": {"minRuntime": "10"}}, "spec.preemption.minRuntime", "write a duration as 90s"),
+        ({"visibility": "None"}, "spec.visibility", 'supported values: "Full", "OwnNamespace"'),
     ],
 )
 def test_a_bad_queue_is_refused_with_field_and_remedy(

@@ -190,6 +190,17 @@ def test_runs_are_suspended_resumed_and_cancelled(user: User) -> None:
     assert "is cancelled already" in user.notes
 
 
+def test_a_run_is_asked_to_save_by_a_new_token_each_time(user: User) -> None:
+    user.types("submit", HELLO)
+    tokens = set()
+    for _ in range(2):
+        assert user.types("checkpoint", "hello") == "trainingrun.lockstep.dev/hello asked to save\n"
+        found = json.loads(user.types("info", "hello", "-o", "json"))["metadata"]["annotations"]
+        tokens.add(found["lockstep.dev/checkpoint-request"])
+    assert len(tokens) == 2
+    user.types("checkpoint", "hello", "--wait", "--timeout", "1s", code=124)
+
+
 def test_one_run_that_there_is_not_does_not_keep_the_others(user: User) -> None:
     user.types("submit", HELLO)
     assert user.types("cancel", "nope", "hello", code=1) == "trainingrun.lockstep.dev/hello cancelled\n"

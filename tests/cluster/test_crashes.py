@@ -68,7 +68,10 @@ def test_ranks_released_before_and_after_a_crash_run_the_same_attempt_from_the_s
 ) -> None:
     """The operator dies when it has released k of 4 ranks, for every k from 0 to 4."""
     site.make_claim(namespace, "lustre")
-    run = site.apply(namespace, "gpt", nodes=4, checkpoint={"shared": {"claimName": "lustre"}})
+    # Without the rule a node whose rank fails first twice would be left.
+    rules = [{"name": "on-purpose", "exitCodes": [1, 137], "action": "RestartInPlace"}]
+    spec = {"checkpoint": {"shared": {"claimName": "lustre"}}, "recovery": {"rules": rules}}
+    run = site.apply(namespace, "gpt", nodes=4, **spec)
     run.wait_until_running(1)
     for k in range(5):
         attempt = k + 2

@@ -1,6 +1,7 @@
 """Two candidates and a real Lease."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,6 +11,7 @@ from lockstep.controller.clock import SystemClock
 from lockstep.controller.credentials import load_credentials
 from lockstep.controller.election import Election, LostLeadershipError
 from lockstep.controller.kube import KubeClient
+from lockstep.controller.resources import LEASES
 
 pytestmark = pytest.mark.cluster
 
@@ -45,7 +47,9 @@ async def test_one_leads_until_it_releases_and_the_next_epoch_is_higher(kube: Ku
     holding.cancel()
     await asyncio.gather(holding, return_exceptions=True)
     await first.release()
-    async with asyncio.timeout(2):
+    lease = json.loads(await kube.get(LEASES, "lockstep-operator", namespace))
+    assert lease["spec"].get("holderIdentity", "") != "first"  # the second need not wait for it to run out
+    async with asyncio.timeout(30):
         await waiting
     assert second.is_leading()
     assert not first.is_leading()

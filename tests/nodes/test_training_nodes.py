@@ -90,7 +90,7 @@ def test_a_gang_whose_node_cannot_reach_its_peers_comes_back_when_it_can(site: T
     site.world.process_nodes.heal_node(node)
     run.wait_until_succeeded()
     assert run.pod_uids == pods
-    assert run.attempts[0]["cause"] == "ProcessExited"
+    assert run.attempts[0]["cause"] == "Application"
     run.assert_undisturbed(60)
 
 

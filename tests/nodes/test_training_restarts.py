@@ -26,7 +26,7 @@ def test_a_process_that_dies_is_started_again_in_its_pod(site: TrainingSite) -> 
     run.wait_until_succeeded()
     run.assert_undisturbed(60)
     first = run.attempts[0]
-    assert (first["cause"], first["rank"], first["exitCode"]) == ("ProcessExited", 1, 137)
+    assert (first["cause"], first["rank"], first["exitCode"]) == ("Application", 1, 137)
     assert first["action"] == "RestartInPlace"
     totals = run.status["totals"]
     assert (totals["restartsInPlace"], totals.get("podsReplaced", 0), totals.get("nodesReplaced", 0)) == (1, 0, 0)

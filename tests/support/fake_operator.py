@@ -29,6 +29,7 @@ class FakeOperator:
         self.refusals: list[tuple[int, str]] = []  # given out first, one per request
         self.heartbeat = heartbeat
         self.epoch = [100, 0]
+        self.ranks: dict[int, int] = {}  # by slot, where not all workers are to have the same
         self._context = server_context(material)
         self._changed = threading.Condition()
         self._revision = 0
@@ -149,6 +150,7 @@ class FakeOperator:
                 "heartbeatSeconds": self.heartbeat, "fenceSeconds": 0, "start": None, "nodelist": [], "verify": None,
                 "stopGraceSeconds": 5, **self._desired,
             }  # fmt: skip
+        reply["rank"] = self.ranks.get(body["slot"], reply["rank"])
         status = 200
         if refusal is not None:
             status, message = refusal

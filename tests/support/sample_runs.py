@@ -135,7 +135,7 @@ def recovering() -> dict[str, Any]:
     """Between two attempts of which the first was the program's own fault."""
     raw = running(
         state="Recovering",
-        reason="ProcessExited",
+        reason="Application",
         attempt=3,
         nodesReady="3/4",
         recovery={
@@ -146,7 +146,7 @@ def recovering() -> dict[str, Any]:
     )
     raw["status"]["attempts"][1] |= {
         "endedAt": at(30),
-        "cause": "ProcessExited",
+        "cause": "Application",
         "message": "rank 1 on gpu-2 ended with exit code 1",
         "rank": 1,
         "node": "gpu-2",
@@ -166,7 +166,7 @@ def failed() -> dict[str, Any]:
     raw = running(state="Failed", reason="NoProgress")
     raw["status"]["attempts"][1] |= {
         "endedAt": at(60),
-        "cause": "ProcessExited",
+        "cause": "Application",
         "message": "rank 1 on gpu-2 ended with exit code 1",
         "rank": 1,
         "node": "gpu-2",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,8 +138,11 @@ class Site:
 
     @classmethod
     @contextlib.contextmanager
-    def started(cls, cluster: LocalCluster, folder: Path) -> Iterator[Site]:
-        """Bring it up on ``cluster``, where Lockstep is installed for it, and take it down at the end."""
+    def started(cls, cluster: LocalCluster, folder: Path, settings: Mapping[str, Any] | None = None) -> Iterator[Site]:
+        """Bring it up on ``cluster``, where Lockstep is installed for it, and take it down at the end.
+
+        ``settings`` go over the operator's configuration.
+        """
         with contextlib.ExitStack() as stack:
             kubectl = Kubectl(cluster.kubeconfig)
             install(kubectl)
@@ -147,7 +150,8 @@ class Site:
             proxy.start()
             stack.callback(proxy.stop)
             ports = free_ports(("workers", "metrics"))
-            config = SETTINGS | {
+            given = SETTINGS | dict(settings or {})
+            config = given | {
                 "workerUrl": f"https://127.0.0.1:{ports['workers']}",
                 "workerListen": "127.0.0.1",
                 "workerPort": ports["workers"],
@@ -176,9 +180,9 @@ class Site:
         self.operator.wait_until_leading()
 
     @contextlib.contextmanager
-    def with_nodes(self, count: int) -> Iterator[list[str]]:
+    def with_nodes(self, count: int, **batch: Any) -> Iterator[list[str]]:
         """Simulated nodes for one test."""
-        nodes = self.cluster.add_kwok_nodes(NodeBatch(count=count, prefix="site"))
+        nodes = self.cluster.add_kwok_nodes(NodeBatch(**{"count": count, "prefix": "site"} | batch))
         try:
             yield nodes
         finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
 import signal
@@ -169,10 +170,17 @@ def train(args: argparse.Namespace) -> int:
     print("trainer: this is stderr", file=sys.stderr, flush=True)
     address = (environ["LOCKSTEP_MASTER_ADDR"], int(environ["LOCKSTEP_MASTER_PORT"]))
     gang = Gang(rank, world, address, args.patience)
+    steering = importlib.import_module("lockstep_training") if args.listen else None
     lineage = open_for_append(folder / f"lineage-rank{rank}.jsonl")
     progress = open_for_append(Path(environ["LOCKSTEP_PROGRESS_FILE"]))
+    failing, failing_at, last_words = (args.fail or "-1:0:").split(":", 2)
+    if environ["LOCKSTEP_ATTEMPT"] != "1" or rank != int(failing):
+        failing_at = 0
     try:
         for step in range(done + 1, args.steps + 1):
+            if step == int(failing_at):
+                print(last_words, file=sys.stderr, flush=True)
+                return 1
             told = gang.exchange({"batch": batch(step, rank), "state": state, "end": bool(asked_to_end)})
             if any(other["state"] != state for other in told):
                 print("trainer: the ranks differ", file=sys.stderr, flush=True)
@@ -185,8 +193,12 @@ def train(args: argparse.Namespace) -> int:
             line = lineage_line(step, rank, state)
             print(json.dumps(line), file=lineage)
             print(json.dumps(line | {"total_steps": args.steps, "time": time.time()}), file=progress)
-            if step in args.save_at or step % args.save_every == 0 or step == args.steps:
+            asked = steering is not None and steering.should_checkpoint(step)
+            if asked or step in args.save_at or step % args.save_every == 0 or step == args.steps:
                 save(gang, folder, step, state)
+                if steering is not None and step < args.steps and steering.should_stop():
+                    print(f"trainer: stops after step {step}, as it was told to", flush=True)
+                    return 0
             time.sleep(args.step_delay)
     except LostPeerError as error:
         print(f"trainer: {error}", file=sys.stderr, flush=True)
@@ -204,6 +216,8 @@ def main() -> int:
     parser.add_argument("--save-at", type=int, action="append", default=[], help="a further step to save at")
     parser.add_argument("--step-delay", type=float, default=0.1)
     parser.add_argument("--patience", type=float, default=4.0, help="seconds to wait for a peer")
+    parser.add_argument("--fail", help="RANK:STEP:TEXT: in the first attempt that rank says so and ends")
+    parser.add_argument("--listen", action="store_true", help="save and stop when Lockstep asks for it")
     return train(parser.parse_args())
 
 

@@ -6,8 +6,9 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ SETTINGS = {
     "checkGpus": False,
     "localStorage": {"nvme": "/nvme"},
     "breaker": {"window": 2.0},
+    "deadlines": {"shrink": 8.0},
+    "archive": {"image": "none", "cpu": "200m", "memory": "256Mi"},
 }
 SILENT_AFTER = 5.0
 """Seconds without heartbeats after which these settings call a worker silent."""
@@ -65,7 +68,8 @@ class TrainingSite:
         }
         path = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.RUNS}"
         made = self.world.cluster.api.send(Request("POST", path, body))
-        run = TrainingRun(self.world, name, made["metadata"]["uid"], nodes)
+        claim = made["spec"].get("checkpoint", {}).get("shared", {}).get("claimName", CLAIM)
+        run = TrainingRun(self.world, name, made["metadata"]["uid"], nodes, claim)
         self.runs.append(run)
         return run
 
@@ -125,6 +129,7 @@ class TrainingRun:
     name: str
     uid: str
     ranks: int
+    claim: str = CLAIM
 
     # What the API server says
 
@@ -223,7 +228,7 @@ class TrainingRun:
     @property
     def folder(self) -> Path:
         """The shared tier: one directory per attempt."""
-        return self.world.claim_folder(NAMESPACE, CLAIM) / NAMESPACE / self.name / self.uid
+        return self.world.claim_folder(NAMESPACE, self.claim) / NAMESPACE / self.name / self.uid
 
     def lineage(self, attempt: int, rank: int) -> list[Json]:
         """The steps that a rank took in one attempt, in order; a line cut short by the end is none."""
@@ -248,7 +253,8 @@ class TrainingRun:
             wanted = expected(rank)
             result: list[Json] = []
             for entry in self.attempts:
-                taken = self.lineage(entry["number"], rank)
+                # What was learnt from a loss that is no number is rolled back.
+                taken = list(takewhile(lambda line: line["loss"] != "nan", self.lineage(entry["number"], rank)))
                 if not taken:
                     continue
                 begin = int(entry.get("resumeStep") or 0)
@@ -285,16 +291,21 @@ class TrainingRun:
 
 
 @contextlib.contextmanager
-def training_world() -> Iterator[World]:
+def training_world(settings: Mapping[str, Any] = SETTINGS) -> Iterator[World]:
     """Four process nodes, the operator, and a namespace with the trainer and a claim."""
-    with started(process_nodes=NODES, settings=SETTINGS) as world:
+    with started(process_nodes=NODES, settings=settings) as world:
         create_namespace(world.kubectl, NAMESPACE)
-        claim = {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": CLAIM, "namespace": NAMESPACE},
-            "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
-        }
-        world.kubectl("apply", "-f", "-", text=json.dumps(claim))
+        make_claim(world, CLAIM)
         world.kubectl("create", "configmap", "trainer", "-n", NAMESPACE, f"--from-file={TRAINER}")
         yield world
+
+
+def make_claim(world: World, name: str) -> None:
+    """A claim of the namespace, which all nodes share."""
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    world.kubectl("apply", "-f", "-", text=json.dumps(claim))

@@ -4,13 +4,15 @@ It stands in for the real ones only where a property test needs thousands of his
 scenarios run against real parts in tests/cluster and tests/nodes. The core it drives is the real one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lockstep.api import names
+from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.admission.fifo import admit
+from lockstep.core import assignment as slots
+from lockstep.core.admission.admit import admit
 from lockstep.core.breaker import disruption
 from lockstep.core.decide import decide
 from lockstep.core.plan import CreatePod, DesiredPhase, Directive, Plan, StatusWrite
@@ -19,16 +21,21 @@ from lockstep.core.snapshot import (
     ClusterSnapshot,
     DryRunResult,
     ExitReport,
+    JobView,
     Leadership,
     NodeView,
     PodPhase,
     PodView,
+    PointReport,
     ProgressReport,
+    QueueView,
     RunSnapshot,
     RunView,
+    Sign,
     StartRecord,
     Verdict,
     VerifyReport,
+    WarmUpReport,
     WorkerPhase,
     WorkerReport,
 )
@@ -70,11 +77,17 @@ class Worker:
     ready_for: int = 0
     start: StartRecord | None = None
     exit: ExitReport | None = None
+    signs: tuple[Sign, ...] = ()
     step: int = 0
     steps_since: float = 0.0
     since: float = 0.0
     verified: tuple[VerifyReport, ...] = ()
     inventory: tuple[CheckpointReport, ...] = ()
+    saved: str = ""  # id of the save that it took up last
+    leaving_by: float = 0.0
+    pointed: PointReport | None = None
+    warmed: WarmUpReport | None = None
+    clock_skew: float = 0.0
 
 
 @dataclass
@@ -89,6 +102,21 @@ class World:
     workers: dict[str, Worker] = field(default_factory=dict)  # by pod uid
     silent_nodes: set[str] = field(default_factory=set)  # dead or cut off: no reports, no kubelet
     saved: dict[str, list[int]] = field(default_factory=dict)  # steps on the shared tier, by run uid
+    saved_by: dict[tuple[str, int], int] = field(default_factory=dict)  # attempt, by run uid and step
+    clock_skews: dict[str, float] = field(default_factory=dict)  # by node
+    pointer_problems: dict[str, str] = field(default_factory=dict)  # by node: what rewriting pointers ends with there
+    hung_at_pointers: set[str] = field(default_factory=set)  # nodes that do not answer a request to rewrite them
+    pointed_at: list[tuple[int, str, int]] = field(default_factory=list)  # by whom, where, to which step
+    deaf_to: dict[str, str] = field(default_factory=dict)  # by node: another one that it cannot exchange data with
+    cut_off: dict[str, float] = field(default_factory=dict)  # nodes whose processes run on unseen, and since when
+    overlaps: list[tuple[str, int, str]] = field(
+        default_factory=list
+    )  # started beside a lost writer: uid, attempt, node
+    hung_at_warm_up: set[str] = field(default_factory=set)
+    foreign: tuple[CheckpointReport, ...] = ()  # what every rank sees in the directory to start from
+    jobs: dict[str, tuple[JobView, ...]] = field(default_factory=dict)  # of the archive, by run
+    queues: dict[str, QueueView] = field(default_factory=dict)
+    classes: dict[str, int] = field(default_factory=dict)  # values of PriorityClasses
     # soft state of the operator
     reports: dict[str, dict[int, WorkerReport]] = field(default_factory=dict)
     directives: dict[str, Directive] = field(default_factory=dict)
@@ -97,6 +125,10 @@ class World:
     breaker: bool = False  # whether the cluster pass computes the breaker
     directives_reach: int | None = None  # how many workers hear a change of orders per round; None: all
     version: int = 1
+    listens: bool = False  # whether programs ask for saves
+    format: str = ""  # of what programs save
+    saves_succeed: bool = True  # whether what they save becomes valid
+    save_steps: dict[tuple[str, str], int] = field(default_factory=dict)  # by run uid and id: the step asked for
     starts: dict[tuple[str, int], StartRecord] = field(default_factory=dict)  # what children were started with
     launched: dict[tuple[str, int], set[int]] = field(default_factory=dict)  # slots that ran user code
 
@@ -109,6 +141,10 @@ class World:
             status = TrainingRunStatus()
             view = RunView("ns", name, f"uid-{name}", 1, "1", self.now, run_spec, status)
         return self._store(view)
+
+    def queue(self, name: str = "default", **fields: object) -> None:
+        """`kubectl apply` of a TrainingQueue."""
+        self.queues[name] = QueueView(name, TrainingQueueSpec.model_validate(fields))
 
     def crash(self) -> None:
         """The operator process dies; another one begins with nothing but what the API server has."""
@@ -133,23 +169,43 @@ class World:
             nodes=self.nodes,
             leadership=self._leadership(),
             dry_run=self.dry_runs.get(run.uid),
+            jobs=self.jobs.get(name, ()),
+            origin=self._origin(run),
+            queue=self.queues.get(run.spec.queue) if run.spec is not None else None,
         )
+
+    def _origin(self, run: RunView) -> RunView | None:
+        checkpoint = run.spec.checkpoint if run.spec is not None else None
+        return self.runs.get(checkpoint.start.run or "") if checkpoint is not None else None
 
     def cluster_snapshot(self) -> ClusterSnapshot:
         """What the admission pass sees."""
         return ClusterSnapshot(
             runs=tuple(self.runs.values()),
-            queues={},
+            queues=self.queues,
             nodes=self.nodes,
             gang_pods=tuple(self.pods.values()),
             foreign_requests={},
             in_flight={},
             leadership=Leadership(self.leader_since),
+            priority_classes=self.classes,
         )
 
     def _leadership(self) -> Leadership:
         trouble = disruption(self.cluster_snapshot(), self.tunables, self.now) if self.breaker else ""
         return Leadership(self.leader_since, trouble)
+
+    def admission(self, run: str, **changes: object) -> None:
+        """Change what admission remembers of a run."""
+        self.amend(run, admission=self.status(run).admission.model_copy(update=changes))
+
+    def amend(self, run: str, **changes: object) -> None:
+        """Change a run's status by hand."""
+        self._store(replace(self.runs[run], status=self.status(run).model_copy(update=changes)))
+
+    def grant(self, run: str, seconds: int, asked: str) -> None:
+        """The run was admitted with this time limit."""
+        self.admission(run, time_limit=seconds, asked_limit=asked)
 
     def wipe_status(self, name: str) -> None:
         """Somebody restores a backup without status, or edits it away."""
@@ -207,7 +263,8 @@ class World:
                 self.workers.pop(pod.uid, None)
             elif not pod.bound and not self._mutex_held(pod):
                 self.pods[name] = replace(pod, bound=True, phase=PodPhase.RUNNING, started_at=self.now)
-                self.workers[pod.uid] = Worker(pod.uid, pod.slot, pod.incarnation, pod.node, since=self.now)
+                if not pod.attempt:
+                    self.workers[pod.uid] = Worker(pod.uid, pod.slot, pod.incarnation, pod.node, since=self.now)
 
     def work(self) -> None:
         """Every worker hears its orders, acts, and reports, unless its node is silent."""
@@ -223,6 +280,7 @@ class World:
             if before != (worker.phase, worker.attempt, worker.ready_for):
                 worker.since = self.now
             self._report(pod, worker)
+        self._commit_saves()
 
     def work_reports_only(self) -> None:
         """Every worker reports, and has not yet heard new orders."""
@@ -233,9 +291,30 @@ class World:
     def tell_of_save(self, run: str, step: int) -> None:
         """All workers see a checkpoint and say so."""
         uid = self.runs[run].uid
+        steps = [*self.saved.get(uid, []), step]
         for worker in self._workers_of(uid):
-            worker.inventory = self._rows(uid, [step], len(self.runs[run].status.assignment.nodes))
+            worker.inventory = self._rows(uid, steps, slots.world(self.runs[run].status.assignment))
         self.work_reports_only()
+
+    def tell_to_end(self, run: str, rank: int, grace: float = 60.0) -> None:
+        """The pod of a rank gets SIGTERM from somebody else, as with an eviction."""
+        worker = self.worker(run, rank)
+        if worker is not None:
+            worker.leaving_by = self.now + grace
+
+    def cordon(self, name: str, unschedulable: bool = True) -> None:
+        """`kubectl cordon`, `kubectl uncordon`."""
+        self.nodes[name] = replace(self.nodes[name], unschedulable=unschedulable)
+
+    def drain(self, name: str, reason: str = "new firmware") -> None:
+        """`lockstep nodes drain`; without a reason it is over."""
+        self.nodes[name] = replace(self.nodes[name], drain=reason)
+
+    def annotate(self, run: str, **annotations: str) -> None:
+        """`kubectl annotate`, of our own annotations."""
+        named = {f"{names.GROUP}/{name.replace('_', '-')}": value for name, value in annotations.items()}
+        view = self.runs[run]
+        self._store(replace(view, annotations={**view.annotations, **named}))
 
     def lose_node(self, name: str) -> None:
         """Power failure: nothing on it runs any more, and nobody says so."""
@@ -244,13 +323,30 @@ class World:
             if pod.node == name:
                 self.workers.pop(pod.uid, None)
 
+    def cut_off_node(self, name: str) -> None:
+        """Its network fails: nothing is heard of it any more, and what runs there runs on."""
+        if name not in self.silent_nodes:
+            self.silent_nodes.add(name)
+            self.cut_off[name] = self.now
+
+    def _may_write(self, worker: Worker) -> bool:
+        """A process that nobody can reach, before its own fence falls."""
+        since = self.cut_off.get(worker.node)
+        if since is None or worker.phase is not WorkerPhase.RUNNING:
+            return False
+        return self.now < max(since, worker.steps_since) + self.tunables.fence_seconds
+
     def node_not_ready(self, name: str, ready: bool = False) -> None:
         """The node controller's view changes."""
         self.nodes[name] = replace(self.nodes[name], ready=ready, ready_changed_at=self.now)
 
     def return_node(self, name: str) -> None:
         """A lost machine boots: its old pods are Failed, or gone when they were deleted."""
+        for worker in self.workers.values():
+            if worker.node == name and worker.phase is WorkerPhase.RUNNING and not self._may_write(worker):
+                worker.phase, worker.exit = WorkerPhase.EXITED, ExitReport(0, 9, self.now, "Fenced")
         self.silent_nodes.discard(name)
+        self.cut_off.pop(name, None)
         self.node_not_ready(name, True)
         for key, pod in list(self.pods.items()):
             if pod.node == name and pod.bound and pod.uid not in self.workers:
@@ -259,13 +355,23 @@ class World:
                 else:
                     self.pods[key] = replace(pod, phase=PodPhase.FAILED, reason="NodeShutdown")
 
-    def exit_child(self, run: str, rank: int, code: int) -> None:
-        """The training process of a rank ends."""
+    def exit_child(
+        self, run: str, rank: int, code: int, *, signs: Sequence[str] = (), stderr: str = "", late: float = 0.0
+    ) -> None:
+        """The training process of a rank ends, ``late`` seconds after now, having shown ``signs`` before."""
         worker = self.worker(run, rank)
         if worker is not None and worker.phase is WorkerPhase.RUNNING:
             worker.phase = WorkerPhase.EXITED
             worker.since = self.now
-            worker.exit = ExitReport(code=code, at=self.now, reason="Error" if code else "Completed")
+            reason = "Error" if code else "Completed"
+            worker.exit = ExitReport(code=code, at=self.now + late, reason=reason, stderr_tail=stderr)
+            self.show(run, rank, *signs)
+
+    def show(self, run: str, rank: int, *signs: str, step: int = 0) -> None:
+        """A rank's log shows something."""
+        worker = self.worker(run, rank)
+        if worker is not None:
+            worker.signs += tuple(Sign(kind, self.now, step, f"a line about {kind}") for kind in signs)
 
     def fail_pod(self, run: str, rank: int) -> None:
         """The pod's container dies, worker and all."""
@@ -274,21 +380,38 @@ class World:
             del self.workers[worker.pod_uid]
             for key, pod in self.pods.items():
                 if pod.uid == worker.pod_uid:
-                    self.pods[key] = replace(pod, phase=PodPhase.FAILED, exit_code=137, reason="OOMKilled")
+                    self.pods[key] = replace(pod, phase=PodPhase.FAILED, exit_code=137, reason="Error")
+
+    def end_pod(self, run: str, rank: int, code: int, *, reason: str = "Error", message: str = "") -> None:
+        """The program of a pod without a worker ends."""
+        status = self.runs[run].status
+        slot = slots.ranked_slots(status.assignment)[rank]
+        for key, pod in self.pods.items():
+            if (pod.slot, pod.incarnation) == (slot, status.assignment.incarnations[slot]):
+                phase = PodPhase.FAILED if code else PodPhase.SUCCEEDED
+                reason = reason if code else "Completed"
+                self.pods[key] = replace(
+                    pod, phase=phase, exit_code=code, reason=reason, message=message, ended_at=self.now
+                )
 
     def train(self, run: str, steps: int) -> None:
         """Every running rank advances and the gang saves on the shared tier."""
         uid = self.runs[run].uid
-        running = [w for w in self._workers_of(uid) if w.phase is WorkerPhase.RUNNING]
-        if len(running) == len(self.runs[run].status.assignment.nodes) and running:
+        children = [w for w in self._workers_of(uid) if w.phase is WorkerPhase.RUNNING]
+        newest = max((w.attempt for w in children), default=0)
+        running = [w for w in children if w.attempt == newest and w.node not in self.cut_off]
+        if len(running) == slots.world(self.runs[run].status.assignment) and running:
             for worker in running:
                 worker.step += steps
                 worker.steps_since = self.now
-            self.saved.setdefault(uid, []).append(max(worker.step for worker in running))
+            step = max(worker.step for worker in running)
+            self.saved.setdefault(uid, []).append(step)
+            self.saved_by[uid, step] = running[0].attempt
 
     def worker(self, run: str, rank: int) -> Worker | None:
         """The worker of a rank's newest pod, if its process lives."""
-        found = [w for w in self._workers_of(self.runs[run].uid) if w.slot == rank]
+        seats = slots.ranked_slots(self.runs[run].status.assignment)
+        found = [w for w in self._workers_of(self.runs[run].uid) if rank < len(seats) and w.slot == seats[rank]]
         return max(found, key=lambda w: w.incarnation, default=None)
 
     def status(self, run: str) -> TrainingRunStatus:
@@ -299,23 +422,34 @@ class World:
         """Attempt of the child that runs in each slot."""
         return {w.slot: w.attempt for w in self._workers_of(self.runs[run].uid) if w.phase is WorkerPhase.RUNNING}
 
+    def warm(self, run: str) -> set[int]:
+        """Slots without a rank whose workers are at the barrier."""
+        seats = slots.ranked_slots(self.runs[run].status.assignment)
+        ready = [w for w in self._workers_of(self.runs[run].uid) if w.phase is WorkerPhase.READY]
+        return {w.slot for w in ready if w.slot not in seats}
+
     def _workers_of(self, uid: str) -> list[Worker]:
         return [self.workers[p.uid] for p in self.pods.values() if p.run_uid == uid and p.uid in self.workers]
 
-    @staticmethod
-    def _rows(uid: str, steps: list[int], world: int) -> tuple[CheckpointReport, ...]:
-        return tuple(
+    def _rows(self, uid: str, steps: list[int], world: int) -> tuple[CheckpointReport, ...]:
+        own = tuple(
             CheckpointReport(
                 tier="shared",
                 step=step,
                 path=f"/shared/{step}",
                 verdict=Verdict.VALID,
-                attempt=1,
+                attempt=self.saved_by.get((uid, step), 1),
                 world=world,
                 run_uid=uid,
                 committed_at=1.0,
+                format=self.format,
             )
             for step in sorted(set(steps))
+        )
+        return (
+            own + self.foreign
+            if any(r.uid == uid and r.status.resolved.start_root for r in self.runs.values())
+            else own
         )
 
     def _mutex_held(self, pod: PodView) -> bool:
@@ -328,20 +462,52 @@ class World:
         if orders is None or worker.slot >= len(orders.incarnations):
             return
         if orders.incarnations[worker.slot] != worker.incarnation:
+            if orders.incarnations[worker.slot] > worker.incarnation and worker.phase is WorkerPhase.RUNNING:
+                worker.phase, worker.exit = WorkerPhase.EXITED, ExitReport(143, at=self.now, reason="StoppedOnRequest")
             return
-        if orders.phase is DesiredPhase.PREPARE and worker.ready_for < orders.attempt:
-            worker.phase, worker.ready_for, worker.exit = WorkerPhase.READY, orders.attempt, None
+        phase, rank = orders.phase, orders.slot_ranks[worker.slot]
+        if rank < 0 and phase is DesiredPhase.RUN:
+            phase = DesiredPhase.PREPARE  # as the operator answers spares
+        if phase is DesiredPhase.PREPARE and worker.ready_for < orders.attempt:
+            worker.phase, worker.ready_for = (
+                WorkerPhase.READY,
+                orders.attempt,
+            )  # its exit is told of until it runs again
             worker.verified, worker.step = (), 0
-            worker.inventory = self._rows(pod.run_uid, self.saved.get(pod.run_uid, []), len(orders.slot_ranks))
-        elif orders.phase is DesiredPhase.PREPARE and orders.verify is not None:
-            worker.verified = (VerifyReport(orders.verify.tier, orders.verify.path, Verdict.VALID),)
-        elif orders.phase is DesiredPhase.RUN and worker.ready_for == orders.attempt > worker.attempt:
+            worker.pointed = worker.warmed = None
+            worker.clock_skew = self.clock_skews.get(worker.node, 0.0)
+            world = sum(rank >= 0 for rank in orders.slot_ranks)
+            worker.inventory = self._rows(pod.run_uid, self.saved.get(pod.run_uid, []), world)
+        elif phase is DesiredPhase.PREPARE and rank >= 0:
+            if orders.verify is not None:
+                worker.verified = (VerifyReport(orders.verify.tier, orders.verify.path, Verdict.VALID),)
+            point = orders.point
+            asked = point is not None and point.slot == worker.slot and worker.pointed is None
+            if point is not None and asked and worker.node not in self.hung_at_pointers:
+                worker.pointed = PointReport(point.path, point.step, self.pointer_problems.get(worker.node, ""))
+                self.pointed_at.append((worker.slot, point.path, point.step))
+            if orders.warm_up is not None and worker.node not in self.hung_at_warm_up:
+                deaf_to = self.deaf_to.get(worker.node)
+                nodes = {w.node: orders.slot_ranks[w.slot] for w in self._workers_of(pod.run_uid)}
+                bad = nodes.get(deaf_to, -1) if deaf_to is not None else -1
+                problem = f"rank {bad} does not answer" if bad >= 0 else ""
+                worker.warmed = WarmUpReport(orders.warm_up.id, 0.1, bad, problem)
+        elif phase is DesiredPhase.RUN and worker.ready_for == orders.attempt > worker.attempt:
             assert orders.start is not None
             worker.phase, worker.attempt, worker.start = WorkerPhase.RUNNING, orders.attempt, orders.start
+            worker.exit, worker.signs = None, ()
             worker.step, worker.steps_since = orders.start.resume_step, self.now
             self.launched.setdefault((pod.run_uid, orders.attempt), set()).add(worker.slot)
+            others = [w for w in self._workers_of(pod.run_uid) if w.attempt < orders.attempt and self._may_write(w)]
+            self.overlaps += [(pod.run_uid, orders.attempt, w.node) for w in others]
             first = self.starts.setdefault((pod.run_uid, orders.attempt), orders.start)
             assert first == orders.start, "two START records for one attempt"
+        elif phase is DesiredPhase.RUN and worker.phase is WorkerPhase.RUNNING and orders.save is not None:
+            asked = self.save_steps.setdefault((pod.run_uid, orders.save.id), orders.save.at_step)
+            assert asked == orders.save.at_step, "one id for two saves"
+            if self.listens and worker.saved != orders.save.id:
+                worker.saved = orders.save.id
+                worker.step, worker.steps_since = max(worker.step + 1, orders.save.at_step), self.now
         elif orders.phase is DesiredPhase.STOP and worker.phase is not WorkerPhase.EXITED:
             worker.phase = WorkerPhase.EXITED
             worker.exit = ExitReport(code=143, at=self.now, reason="StoppedOnRequest")
@@ -350,6 +516,25 @@ class World:
             phase = PodPhase.FAILED if code else PodPhase.SUCCEEDED
             self.pods[pod.name] = replace(pod, phase=phase, exit_code=code)
             del self.workers[pod.uid]
+
+    def _commit_saves(self) -> None:
+        """A save that every rank of a gang has taken up is complete."""
+        for run in self.runs.values():
+            gang = [w for w in self._workers_of(run.uid) if w.phase is WorkerPhase.RUNNING]
+            orders = self.directives.get(run.uid)
+            world = sum(rank >= 0 for rank in orders.slot_ranks) if orders is not None else 0
+            if orders is None or orders.save is None or len(gang) < world or not self.saves_succeed:
+                continue
+            if all(w.saved == orders.save.id for w in gang):
+                steps = self.saved.setdefault(run.uid, [])
+                step = max(w.step for w in gang)
+                steps.append(step)
+                self.saved_by[run.uid, step] = gang[0].attempt
+                for pod in self.pods.values():
+                    if pod.run_uid == run.uid and pod.uid in self.workers and pod.node not in self.silent_nodes:
+                        worker = self.workers[pod.uid]
+                        worker.inventory = self._rows(run.uid, steps, len(gang))
+                        self._report(pod, worker)
 
     def _report(self, pod: PodView, worker: Worker) -> None:
         if pod.uid not in self.workers:
@@ -375,6 +560,13 @@ class World:
             progress=progress,
             inventory=worker.inventory,
             verified=worker.verified,
+            signs=worker.signs,
+            saved=worker.saved,
+            listens=self.listens and worker.phase is WorkerPhase.RUNNING,
+            leaving_by=worker.leaving_by,
+            pointed=worker.pointed,
+            warmed=worker.warmed,
+            clock_skew=worker.clock_skew,
         )
 
     def _execute(self, name: str, plan: Plan, crash_after: int | None) -> None:
@@ -405,6 +597,8 @@ class World:
                 return self.crash()
             if new.name not in self.pods:
                 self._create(run, new)
+        if plan.delete_run and not dies():
+            del self.runs[name]
         return None
 
     def _create(self, run: RunView, new: CreatePod) -> None:
@@ -423,6 +617,7 @@ class World:
             phase=PodPhase.PENDING,
             created_at=self.now,
             resolved=new.body["metadata"]["annotations"][names.ANNOTATION_RESOLVED],
+            attempt=int(new.body["metadata"]["annotations"].get(names.ANNOTATION_ATTEMPT, 0)),
         )
 
     def _delete(self, pod: PodView) -> None:
@@ -432,6 +627,9 @@ class World:
             self.pods[pod.name] = replace(pod, deleting=True)
 
     def _write_status(self, name: str, status: TrainingRunStatus) -> None:
+        before = self.runs[name].status
+        if slots.is_held(before.assignment) and not slots.is_held(status.assignment):
+            assert before.stop is not None, "nodes were given back before status said that the run stops"
         # Through JSON, as over the wire: what does not survive that must not be relied on.
         self._store(replace(self.runs[name], status=TrainingRunStatus.load(status.dump())))
 

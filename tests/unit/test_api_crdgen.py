@@ -101,10 +101,42 @@ def test_every_default_is_one_that_its_own_model_would_write() -> None:
         "placement.topology[].policy": "Pack",
         "placement.topology[].mode": "Preferred",
         "checkpoint.format": "Auto",
+        "checkpoint.archive.interval": "6h",
+        "checkpoint.cadence": {"interval": "Adaptive", "max": "2h", "min": "1m"},
+        "checkpoint.cadence.interval": "Adaptive",
+        "checkpoint.cadence.min": "1m",
+        "checkpoint.cadence.max": "2h",
+        "checkpoint.gracePeriod": "5m",
+        "checkpoint.layout": "PerAttempt",
         "checkpoint.start": {"mode": "Auto"},
         "checkpoint.start.mode": "Auto",
-        "recovery": {"noProgressLimit": "Adaptive"},
+        "elastic.multipleOf": 1,
+        "elastic.growAfter": "30m",
+        "spareNodes": 0,
+        "recovery": {
+            "noProgressLimit": "Adaptive",
+            "hangTimeout": "Adaptive",
+            "onCordon": "Ignore",
+            "onNaN": "RollBack",
+            "onLossSpike": "Report",
+            "onStraggler": "Report",
+        },
         "recovery.noProgressLimit": "Adaptive",
+        "recovery.hangTimeout": "Adaptive",
+        "recovery.onCordon": "Ignore",
+        "recovery.onNaN": "RollBack",
+        "recovery.onLossSpike": "Report",
+        "recovery.onStraggler": "Report",
+        "preflight": {"warmUp": "Disabled"},
+        "preflight.warmUp": "Disabled",
+        "onTimeLimit": {"action": "Fail", "leadTime": "10m"},
+        "onTimeLimit.action": "Fail",
+        "onTimeLimit.leadTime": "10m",
+        "budget.action": "Warn",
+        "worker": "Enabled",
+        "dependsOn[].condition": "Succeeded",
+        "onUnsatisfiable": "Hold",
+        "nice": 0,
         "suspend": False,
         "cancel": False,
         "network": "Host",
@@ -131,7 +163,7 @@ def test_rules_of_a_model_and_of_its_fields_reach_the_schema_with_their_words() 
 
         low: int = 0
         """Low."""
-        rules: ClassVar = (Rule("self.low > 0", "write more", field=".low"),)
+        cross_field_rules: ClassVar = (Rule("self.low > 0", "write more", field=".low"),)
 
     assert structural_schema(Pair)["x-kubernetes-validations"] == [
         {"rule": "self.low > 0", "message": "write more", "fieldPath": ".low"}

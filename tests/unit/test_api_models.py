@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from lockstep.api import durations, quantities, times
-from lockstep.api.run_status import AttemptStatus, TrainingRunStatus
+from lockstep.api.recovery_status import AttemptStatus
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.api.v1alpha1 import TrainingRun, TrainingRunSpec
 
 SEVEN_LINES = {"nodes": 2, "image": "pytorch/pytorch", "command": ["torchrun", "train.py"]}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.api.run_status import Candidate as SavedCheckpoint
+from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
 from lockstep.core.checkpoints import (
     LOCAL,
     SHARED,
@@ -248,6 +248,50 @@ def test_a_checkpoint_is_read_when_every_rank_has_read_its_share(
 
 
 SEVERITY = {Verdict.VALID: 0, Verdict.UNKNOWN: 1, Verdict.INVALID: 2}
+
+
+EXCHANGED = "/local-checkpoints/ns/run/uid-of-run/a1/iter_0000300"
+
+
+def held(*owners: int, **changes: object) -> tuple[CheckpointReport, ...]:
+    """Local files whose loader fetches a shard from whichever node has it."""
+    return (shared_row(tier=LOCAL, path=EXCHANGED, format="NVRxLocal", world=0, owners=owners, **changes),)
+
+
+def test_copies_that_a_framework_made_stand_in_for_a_lost_node() -> None:
+    whole = only(ranks(held(0, 1), held(0, 1), held(2, 3), held(2, 3)))
+    assert (whole.verdict, whole.copies) == (Verdict.VALID, False)
+    lost = only(ranks(held(0, 1), (), held(2, 3), held(2, 3)))
+    assert (lost.verdict, lost.copies) == (Verdict.VALID, True)
+
+
+def test_a_shard_that_no_node_holds_makes_the_local_step_unusable() -> None:
+    lost = only(ranks(held(0, 1), held(0, 1), (), (), former=("gpu-0", "gpu-1", "gpu-7", "gpu-3")))
+    assert lost.verdict is Verdict.INVALID
+    assert lost.reason == "rank 2's shard was on gpu-7, which is lost (and those of 1 more), and no node holds a copy"
+    unheard = only(ranks(held(0, 1), held(0, 1), None, None))
+    assert unheard.verdict is Verdict.UNKNOWN
+
+
+def test_copies_of_more_nodes_than_there_are_or_damaged_ones_are_refused() -> None:
+    assert only(ranks(held(0, 1), held(2, 3))).reason == "was saved by 4 nodes and cannot be loaded by 2"
+    damaged = held(verdict=Verdict.INVALID, reason="1/iter_0000300_1_local.pt is cut off")
+    candidate = only(ranks(held(0, 1), damaged, held(2, 3), held(2, 3)))
+    assert candidate.verdict is Verdict.INVALID
+    assert "is cut off (rank 1 on gpu-1)" in candidate.reason
+
+
+def test_without_a_loader_that_exchanges_them_copies_on_other_nodes_count_for_nothing() -> None:
+    rows = (local_row(0, owners=(0,)), local_row(1, owners=(1,)))
+    candidate = only(ranks(rows, (), former=("gpu-0", "gpu-9")))
+    assert candidate.verdict is Verdict.INVALID
+
+
+def test_whoever_holds_no_file_of_an_exchanged_step_has_nothing_to_read() -> None:
+    absent = VerifyReport(LOCAL, EXCHANGED, Verdict.INVALID, "there is no file of this step")
+    read = VerifyReport(LOCAL, EXCHANGED, Verdict.VALID)
+    view = RankView(NODES[:2], {0: report(0, *held(0, 1), verified=(read,)), 1: report(1, verified=(absent,))})
+    assert merge_checks(view)[LOCAL, EXCHANGED].verdict is Verdict.VALID
 
 
 @given(st.lists(st.sampled_from(Verdict), min_size=1, max_size=4))

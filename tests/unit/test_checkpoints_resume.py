@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.checkpoints import LOCAL, SHARED, Candidate, Check
+from lockstep.core.checkpoints import ARCHIVE, LOCAL, SHARED, Candidate, Check
 from lockstep.core.plan import VerifyRequest
+from lockstep.core.quarantine import Save
 from lockstep.core.resume import (
     ResumeContext,
     ResumeDecision,
@@ -18,8 +19,9 @@ from lockstep.core.resume import (
 from lockstep.core.snapshot import Verdict
 
 UID = "uid-of-run"
-# Loads take 3 s from the local tier and 20 s from the shared one, steps 10 s, and step 120 was reached.
-LOAD_BYTES = {LOCAL: 15_000_000_000, SHARED: 1_000_000_000_000}
+# Loads take 3 s from the local tier, 20 s from the shared one and 100 s from the archive, steps 10 s, and step 120 was
+# reached.
+LOAD_BYTES = {LOCAL: 15_000_000_000, SHARED: 1_000_000_000_000, ARCHIVE: 1_000_000_000_000}
 CONTEXT = ResumeContext(
     attempt=2,
     world=16,
@@ -84,6 +86,38 @@ def test_the_checkpoint_that_costs_the_fewest_seconds_is_chosen(
     assert resume_seconds(decision.choice, CONTEXT) == seconds
 
 
+def test_a_copy_in_the_archive_is_brought_back_only_where_nothing_nearer_is_cheaper() -> None:
+    archived, nearer = checkpoint(ARCHIVE, 120), checkpoint(SHARED, 115)
+    assert (resume_seconds(archived, CONTEXT), resume_seconds(nearer, CONTEXT)) == (100, 70)
+    assert decide(archived, nearer).choice == nearer
+    older = decide(archived, checkpoint(SHARED, 111))
+    assert (older.kind, older.choice) == (ResumeKind.RESTORE, archived), "100 s against 110 s"
+    assert "step 120 of attempt 1 (archive)" in older.message
+
+
+def test_at_equal_cost_primaries_come_before_copies_and_the_archive_comes_last() -> None:
+    level = {"load_bytes": 0}
+    copies = checkpoint(LOCAL, 100, copies=True, **level)
+    primaries = checkpoint(LOCAL, 100, path="/local/primaries", **level)
+    archived = checkpoint(ARCHIVE, 100, **level)
+    assert decide(archived, copies, primaries).choice == primaries
+    assert decide(archived, copies).choice == copies
+    assert decide(archived, copies, checkpoint(SHARED, 100, **level)).choice == checkpoint(SHARED, 100, **level)
+
+
+def test_what_another_run_saved_counts_where_the_spec_says_to_start_from_it_and_step_0_does_not() -> None:
+    theirs = checkpoint(SHARED, 500, run_uid="other")
+    origin = {"origin": "run llama", "saved_before": False}
+    chosen = decide(theirs, **origin)
+    assert (chosen.kind, chosen.choice) == (ResumeKind.RESUME, theirs)
+    assert chosen.message == "resumes from step 500 of attempt 1 (shared) of run llama"
+    torn = decide(replace(theirs, verdict=Verdict.INVALID, reason="torn"), **origin)
+    assert (torn.kind, torn.reason) == (ResumeKind.BLOCKED, "NoStartCheckpoint")
+    assert "torn; correct checkpoint.start" in torn.message
+    assert decide(**origin).kind is ResumeKind.WAIT
+    assert decide(**origin, now=AFTER_GRACE).kind is ResumeKind.BLOCKED
+
+
 def test_at_equal_seconds_the_higher_step_wins_then_the_shared_tier_then_the_later_attempt() -> None:
     level = {"load_bytes": 0}
     cheap, older = checkpoint(SHARED, 100, load_bytes=500_000_000_000), checkpoint(SHARED, 99, **level)
@@ -100,11 +134,11 @@ def test_a_quarantined_pair_and_an_unknown_one_are_passed_over_after_one_bounded
         checkpoint(SHARED, 100, Verdict.UNKNOWN, reason="Stale file handle (rank 2 on gpu-2)"),
         checkpoint(SHARED, 90),
     )
-    quarantined = frozenset({(LOCAL, 120)})
-    waiting = decide(*candidates, quarantined=quarantined)
+    quarantine = frozenset({(LOCAL, Save(120))})
+    waiting = decide(*candidates, quarantine=quarantine)
     assert (waiting.kind, waiting.wait_until) == (ResumeKind.WAIT, AFTER_GRACE)
     assert "Stale file handle (rank 2 on gpu-2)" in waiting.message
-    decision = decide(*candidates, quarantined=quarantined, now=AFTER_GRACE)
+    decision = decide(*candidates, quarantine=quarantine, now=AFTER_GRACE)
     assert decision.kind is ResumeKind.RESUME
     assert decision.choice == candidates[2]
     assert resume_seconds(candidates[2], CONTEXT) == 320
@@ -112,6 +146,30 @@ def test_a_quarantined_pair_and_an_unknown_one_are_passed_over_after_one_bounded
         (120, "is quarantined: training failed soon after it was loaded"),
         (100, "could not be judged within 60 s: Stale file handle (rank 2 on gpu-2)"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("bad", "resaved", "chosen"),
+    [
+        (Save(110, 1), 3, (110, 3)),
+        (Save(110, 3), 3, (110, 1)),
+        (Save(110), 3, (100, 1)),  # as statuses of older operators have it: whoever saved it
+        (Save(110, 1), 0, (100, 1)),  # by whom cannot be told
+        (Save(100, 1), 3, (110, 3)),
+    ],
+)
+def test_a_quarantined_step_is_resumed_from_once_another_attempt_has_saved_it_anew(
+    bad: Save, resaved: int, chosen: tuple[int, int]
+) -> None:
+    again = checkpoint(SHARED, 110, attempt=resaved, path=f"/shared/a{resaved}/step-110")
+    decision = decide(
+        checkpoint(SHARED, 100),
+        checkpoint(SHARED, 110),
+        again,
+        quarantine=frozenset({(SHARED, bad), (LOCAL, Save(110))}),
+    )
+    assert decision.choice is not None
+    assert (decision.choice.step, decision.choice.attempt) == chosen
 
 
 def test_an_unknown_checkpoint_that_would_not_be_chosen_is_not_waited_for() -> None:
@@ -135,7 +193,7 @@ def test_while_waiting_the_best_known_one_is_read_already() -> None:
         (checkpoint(SHARED, 110), {"ceiling": 105}, "is newer than step 105, to which the run rolls back"),
         (
             checkpoint(SHARED, 110),
-            {"quarantined": frozenset({(SHARED, 110)})},
+            {"quarantine": frozenset({(SHARED, Save(110, 1))})},
             "is quarantined: training failed soon after it was loaded",
         ),
         (lost(110), {}, "rank 3's shard was on gpu-7, which is lost"),
@@ -153,6 +211,29 @@ def test_what_cannot_be_resumed_is_rejected_in_words(
 def test_a_checkpoint_that_can_be_resharded_may_come_from_another_number_of_nodes() -> None:
     sharded = checkpoint(SHARED, 110, world=8, format="TorchDCP")
     assert decide(sharded).choice == sharded
+
+
+def test_a_shard_on_a_node_s_own_disk_is_never_resharded() -> None:
+    decision = decide(checkpoint(LOCAL, 110, format="TorchDCP", world=8), checkpoint(SHARED, 100), now=AFTER_GRACE)
+    assert decision.choice is not None
+    assert decision.choice.step == 100
+    assert "was saved by 8 nodes and cannot be loaded by 16" in decision.rejected[0].reason
+
+
+def test_where_everything_was_saved_after_training_went_wrong_it_is_said_so() -> None:
+    decision = decide(checkpoint(SHARED, 120), checkpoint(SHARED, 110), ceiling=99)
+    assert (decision.kind, decision.reason) == (ResumeKind.BLOCKED, "NothingToGoBackTo")
+    assert "went wrong after step 99" in decision.message
+    assert "from step 110 on" in decision.message
+    torn = decide(checkpoint(SHARED, 90, Verdict.INVALID), ceiling=99)
+    assert torn.reason == "NoValidCheckpoint"
+
+
+@pytest.mark.parametrize(("ceiling", "step"), [(110, 110), (109, 100)])
+def test_the_step_that_a_run_rolls_back_to_may_itself_be_resumed_from(ceiling: int, step: int) -> None:
+    decision = decide(checkpoint(SHARED, 110), checkpoint(SHARED, 100), ceiling=ceiling)
+    assert decision.choice is not None
+    assert decision.choice.step == step
 
 
 def test_a_format_that_does_not_name_run_and_world_is_taken_at_its_place() -> None:
@@ -229,6 +310,17 @@ def test_a_choice_is_read_before_it_is_resumed_and_large_ones_get_more_time() ->
     assert decision.wait_until == 1_000 + 60 + (60 + 10), "10 s are what 1 GB per rank takes at 100 MB/s"
 
 
+def test_what_a_node_reads_from_its_own_disk_is_shared_with_nobody() -> None:
+    decision = choose_resume([checkpoint(LOCAL, 110, load_bytes=16_000_000_000)], {}, CONTEXT, DURING_GRACE)
+    assert decision.wait_until == 1_000 + 60 + (60 + 160)
+
+
+def test_what_nobody_had_to_read_takes_no_time_from_what_is_read() -> None:
+    torn = checkpoint(SHARED, 118, Verdict.INVALID)
+    decision = choose_resume([torn, checkpoint(SHARED, 110, load_bytes=0)], {}, CONTEXT, DURING_GRACE)
+    assert decision.wait_until == 1_000 + 60 + 60
+
+
 def test_wrong_bytes_reject_the_choice_and_the_next_is_read() -> None:
     newest, older = checkpoint(SHARED, 110), checkpoint(SHARED, 100)
     checks = {(SHARED, newest.path): Check(Verdict.INVALID, "rank-1.bin: crc32 differs (rank 1 on gpu-1)")}
@@ -258,7 +350,7 @@ def test_without_a_known_step_time_the_newer_step_wins_over_the_faster_tier() ->
 
 any_candidate = st.builds(
     checkpoint,
-    tier=st.sampled_from([LOCAL, SHARED]),
+    tier=st.sampled_from([LOCAL, SHARED, ARCHIVE]),
     step=st.integers(0, 200),
     verdict=st.sampled_from(Verdict),
     world=st.sampled_from([0, 8, 16]),
@@ -278,7 +370,9 @@ any_context = st.builds(
     saved_before=st.booleans(),
     mode=st.sampled_from(["Auto", "Fresh", "Require"]),
     ceiling=st.none() | st.integers(0, 200),
-    quarantined=st.frozensets(st.tuples(st.sampled_from([LOCAL, SHARED]), st.integers(0, 200)), max_size=3),
+    quarantine=st.frozensets(
+        st.tuples(st.sampled_from([LOCAL, SHARED]), st.builds(Save, st.integers(0, 200), st.integers(0, 3))), max_size=3
+    ),
 )
 any_now = st.floats(1_000, 1_000_000)
 
@@ -307,7 +401,9 @@ def test_only_a_valid_checkpoint_read_to_the_end_is_ever_resumed(
         assert choice is not None
         assert choice.verdict is Verdict.VALID
         assert checks[choice.tier, choice.path].verdict is Verdict.VALID
-        assert (choice.tier, choice.step) not in context.quarantined
+        bad = {save.attempt for tier, save in context.quarantine if (tier, save.step) == (choice.tier, choice.step)}
+        assert not bad & {0, choice.attempt}
+        assert choice.attempt or not bad
         assert context.ceiling is None or choice.step <= context.ceiling
         assert choice.run_uid in ("", UID)
         assert choice.world in (0, context.world)

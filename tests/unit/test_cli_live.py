@@ -89,7 +89,28 @@ def test_who_is_in_front_is_named_with_what_it_lacks() -> None:
     assert [(key, queue.reason) for key, queue in found.ahead] == [("team/first", "Resources")]
 
 
-@pytest.mark.parametrize("hidden", ["nodes", "pods", "trainingruns", "trainingqueues"])
+def test_classes_labels_and_shares_count_as_they_do_for_the_operator() -> None:
+    about = {"name": "default", "uid": "q", "resourceVersion": "1", "creationTimestamp": sample.at(0)}
+    queue: dict[str, Any] = {"metadata": about}
+    queue["spec"] = {"namespaceSelector": {"matchLabels": {"kind": "lab"}}}
+    lists: dict[str, Any] = {
+        "nodes": [node(f"gpu-{n}") for n in range(3)],
+        "trainingqueues": [queue],
+        "namespaces": [{"metadata": {"name": "team", "labels": {"kind": "lab"}}}],
+        "priorityclasses": [{"metadata": {"name": "production"}, "value": 1000}],
+    }
+    mine = sample.pending(factors={"fairShare": 100}, updated=sample.at(5))
+    urgent = sample.pending("urgent", position=1)
+    urgent["spec"] = sample.SPEC | {"priorityClassName": "production"}
+    urgent["metadata"] |= {"uid": "urgent", "creationTimestamp": sample.at(60)}
+    found = admission(Server(**lists, trainingruns=[mine, urgent]), mine)
+    assert found.queue.position == 2
+    assert found.queue.factors["fairShare"] == 100
+    lists["namespaces"] = [{"metadata": {"name": "team"}}]
+    assert admission(Server(**lists, trainingruns=[mine, urgent]), mine).queue.reason == "NamespaceNotAllowed"
+
+
+@pytest.mark.parametrize("hidden", ["nodes", "pods", "trainingruns", "trainingqueues", "namespaces", "priorityclasses"])
 def test_without_the_right_to_read_the_cluster_nothing_is_made_up(hidden: str) -> None:
     with pytest.raises(NotLive, match="you may not read the"):
         admission(Server(hidden), sample.pending())

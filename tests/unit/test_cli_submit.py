@@ -188,3 +188,11 @@ def test_help_loads_neither_the_models_nor_the_client() -> None:
     )
     assert done.stderr.strip() == ""
     assert "submit" in done.stdout
+
+
+def test_a_time_in_a_manifest_stays_as_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    spec = "{nodes: 1, image: i, command: [a], notBefore: 2026-12-01T00:00:00Z}"
+    path.write_text(f"apiVersion: lockstep.dev/v1alpha1\nkind: TrainingRun\nspec: {spec}\n")
+    (manifest,) = submit.read_manifests(str(path))
+    assert manifest["spec"]["notBefore"] == "2026-12-01T00:00:00Z"

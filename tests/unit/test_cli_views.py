@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from lockstep.api import names
 from lockstep.api.run_status import QueueStatus
-from lockstep.cli import events, explain, history, info, queue, runs
+from lockstep.cli import events, explain, history, info, prio, queue, queues, runs
 from lockstep.cli.live import LiveAdmission, NotLive
 from lockstep.cli.output import duration
 from lockstep.core.snapshot import NodeView
@@ -55,9 +56,59 @@ def listed(*, wide: bool = False, with_namespace: bool = False) -> list[str]:
     return queue.listing(views, with_namespace, wide, NOW)
 
 
+TOLD = {
+    "blockedBy": ["team/llama", "vision/resnet"],
+    "estimatedStart": sample.at(-2400),
+    "assumption": "every run uses its whole time limit, and nobody more urgent comes",
+    "priority": 1234,
+    "factors": {"class": 1000, "age": 240, "nice": -6},
+    "updated": sample.at(30),
+}
+FORETOLD = LiveAdmission(
+    queue=QueueStatus.load({"position": 1, "reason": "Resources", "message": "needs 4 nodes, 1 fit", **TOLD}),
+    ahead=(),
+    nodes=4,
+    holders=(),
+)
+UNKNOWN = {"assumption": "not known: it rests on the end of a run that has no time limit", "updated": sample.at(30)}
+
+
+def waiting() -> list[dict[str, Any]]:
+    return [sample.pending("second", **UNKNOWN), sample.pending("first", position=1, **TOLD)]
+
+
+def backfilled() -> dict[str, Any]:
+    raw = sample.running()
+    raw["status"]["admission"] = {"timeLimit": 7200, "askedLimit": "8h", "backfilled": True}
+    return raw | {"spec": raw["spec"] | {"timeLimit": "8h"}}
+
+
+def queue_objects() -> list[dict[str, Any]]:
+    quotas = [{"gpuType": "H100", "nominalNodes": 8, "borrowingLimit": 4}, {"gpuType": "Any", "nominalNodes": 2}]
+    usage = [{"gpuType": "H100", "nodes": 10, "borrowed": 2}]
+    lab = {"cohort": "lab", "quotas": quotas, "heldRuns": ["team/llama"]}
+    status = {"pending": 3, "running": 2, "nodesInUse": 10, "usage": usage, "gpuHoursLastDay": 1920}
+    return [
+        {"metadata": {"name": "research"}, "spec": lab, "status": status},
+        {"metadata": {"name": "spare"}, "spec": {"stopPolicy": "Hold"}},
+    ]
+
+
 VIEWS: dict[str, Callable[[], Iterable[str]]] = {
     "queue": listed,
     "queue-wide": lambda: listed(wide=True, with_namespace=True),
+    "queue-told": lambda: queue.listing([runs.view(raw) for raw in waiting()], False, True, NOW),
+    "queue-start": lambda: queue.starts(sorted((runs.view(raw) for raw in waiting()), key=queue.soonest), True),
+    "prio": lambda: prio.listing([runs.view(raw) for raw in waiting()], False),
+    "queues": lambda: queues.listing(queue_objects(), False),
+    "queues-wide": lambda: queues.listing(queue_objects(), True),
+    "info-told": lambda: paged(sample.pending(**TOLD)),
+    "info-backfilled": lambda: paged(backfilled(), NODES),
+    "explain-pending-foretold": lambda: explained(sample.pending(), FORETOLD),
+    "explain-pending-unknown-start": lambda: explained(
+        sample.pending(**UNKNOWN), NotLive("you may not read the nodes")
+    ),
+    "explain-backfilled": lambda: explained(backfilled()),
     "info-running": lambda: paged(sample.running(), NODES),
     "info-without-node-rights": lambda: paged(sample.running()),
     "info-pending": lambda: paged(sample.pending()),
@@ -71,6 +122,15 @@ VIEWS: dict[str, Callable[[], Iterable[str]]] = {
     "history": lambda: history.listing(runs.view(sample.recovering()).status, wide=False, now=NOW),
     "history-wide": lambda: history.listing(runs.view(sample.recovering()).status, wide=True, now=NOW),
 }
+
+
+@pytest.fixture(autouse=True)
+def _far_from_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -124,3 +184,35 @@ def test_events_come_in_the_order_they_were_last_seen_with_their_count() -> None
     assert "TrainingRun/llama, Node/gpu-3" in rows[2]
     assert "10s (x3)" in rows[3]
     assert rows[3].endswith("Again it was")
+
+
+def test_checkpoints_of_the_same_step_are_told_apart_by_who_saved_them() -> None:
+    raw = sample.running()
+    told = raw["status"]["checkpoint"]
+    told["rejected"] = [{"tier": "shared", "step": 400, "attempt": 1, "reason": "is quarantined"}]
+    told["quarantined"] = [
+        {"tier": "shared", "step": 400, "attempt": 1, "reason": "could not be loaded"},
+        {"tier": "local", "step": 300, "reason": "NaN"},
+    ]
+    lines = explained(raw)
+    assert "Not loaded again: step 400 of attempt 1 (shared): could not be loaded" in lines
+    assert "Not loaded again: step 300 (local): NaN" in lines
+    assert "  passed over: step 400 of attempt 1 (shared): is quarantined" in lines
+    assert "  step 400 of attempt 1 (shared): is quarantined" in paged(raw)
+
+
+def test_a_run_that_saves_before_it_stops_says_at_which_step_and_for_how_long() -> None:
+    stop = {
+        "reason": "Suspended",
+        "message": "suspend: true",
+        "time": sample.at(10),
+        "deadline": sample.at(-590),
+        "save": "save-1",
+    }
+    save = {"id": "save-1", "atStep": 120, "needsStep": 110, "reason": "Suspended", "deadline": sample.at(-290)}
+    raw = sample.running(stop=stop)
+    raw["status"]["checkpoint"]["save"] = save
+    told = explained(raw)
+    assert "Next: all ranks save at step 120, which is waited for 4m50s at most; then they are told to end." in told
+    raw["status"]["stop"]["save"] = ""
+    assert any(line.startswith("Next: the ranks end by themselves") for line in explained(raw))

@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from lockstep.controller.config import ConfigError, load
+from lockstep.core.accounting.usage import GpuRates
+from lockstep.core.admission.settings import AdmissionSettings, MaintenanceWindow
+from lockstep.core.tunables import Tunables
 
 
 def test_without_a_file_workers_insist_on_their_gpus() -> None:
@@ -22,3 +25,48 @@ def test_an_unknown_field_is_named(tmp_path: Path) -> None:
     path.write_text("checkGpu: false\n")
     with pytest.raises(ConfigError, match="checkGpu"):
         load(str(path), {})
+
+
+def test_rates_of_gpu_types_reach_decisions(tmp_path: Path) -> None:
+    path = tmp_path / "operator.yaml"
+    path.write_text("gpuRates: {H100: {price: 2.5, watts: 1300, peakFlops: 989.0e+12}}")
+    rates = load(str(path), {}).tunables(Tunables().gang).rates
+    assert rates["H100"] == GpuRates(price=2.5, watts=1300.0, peak_flops=989e12)
+
+
+def admission_of(tmp_path: Path, text: str) -> AdmissionSettings:
+    path = tmp_path / "operator.yaml"
+    path.write_text(f"admission: {text}\n")
+    return load(str(path), {}).tunables(Tunables().gang).admission
+
+
+def test_what_is_left_out_of_admission_is_as_decisions_have_it_by_default(tmp_path: Path) -> None:
+    assert admission_of(tmp_path, "{}") == AdmissionSettings()
+
+
+def test_windows_and_weights_reach_decisions(tmp_path: Path) -> None:
+    window = "{name: w, start: 1970-01-01T01:00:00Z, duration: 4h, every: 7d, nodeSelector: {rack: r7}}"
+    settings = admission_of(tmp_path, f"{{weights: {{size: 5}}, backfill: Conservative, windows: [{window}]}}")
+    assert settings.weights.size == 5
+    assert settings.backfill == "Conservative"
+    expected = MaintenanceWindow("w", 3600.0, 14_400.0, 604_800.0, frozenset(), {"rack": "r7"})
+    assert settings.windows == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{backfill: On}", "admission.backfill"),
+        ("{maxAge: soon}", "admission.maxAge: .*not a duration"),
+        (
+            "{windows: [{name: w, start: 2026-12-01T06:00:00Z, duration: 0s}]}",
+            "admission.windows.0: .*how long it lasts",
+        ),
+        ("{windows: [{name: w, start: noon, duration: 1h}]}", "admission.windows.0.start"),
+        ("{windows: [{name: w, start: 2026-12-01T06:00:00Z, duration: 2h, every: 1h}]}", "longer than duration"),
+        ("{weights: {age: -1}}", "admission.weights.age"),
+    ],
+)
+def test_a_mistake_in_admission_names_the_field(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        admission_of(tmp_path, text)

@@ -53,7 +53,7 @@ def test_a_pod_told_to_leave_is_lost_and_not_the_programs_failure() -> None:
     status = w.status("one")
     assert status.stop is None
     assert phase(w) is not Phase.FINISHED
-    assert status.attempts[0].cause == "PodLost"
+    assert status.attempts[0].cause == "Disruption"
     assert not status.attempts[0].charged
     assert status.recovery.consecutive_no_progress == 0
 
@@ -105,8 +105,51 @@ def test_a_rank_that_does_not_acknowledge_start_is_replaced() -> None:
     only_beats(w, 50)
     assert w.status("one").attempt == 1
     only_beats(w, 20)
-    assert w.status("one").attempts[0].cause == "PodLost"
+    assert w.status("one").attempts[0].cause == "Unknown"
     assert w.status("one").assignment.incarnations == (1, 2)
+
+
+def never_began(w: World, rank: int) -> None:
+    """The rank's worker falls silent at the barrier, as START is written."""
+    worker = w.worker("one", rank)
+    assert worker is not None
+    worker.phase, worker.attempt = WorkerPhase.READY, 0
+    w.directives_reach = rank
+    w.settle(rounds=4)
+    w.directives_reach = None
+    w.silent_nodes.add(f"n{rank}")
+
+
+def test_a_worker_that_fell_silent_at_the_barrier_and_never_began_is_lost_while_nobody_steps() -> None:
+    w = running()
+    never_began(w, 1)
+    only_beats(w, 28)
+    assert w.status("one").attempt == 1
+    only_beats(w, 10)
+    entry = w.status("one").attempts[0]
+    assert (entry.cause, entry.charged) == ("NodeLost", False)
+    assert w.status("one").assignment.nodes[1] != "n1"
+
+
+def test_one_that_is_not_heard_to_have_begun_is_left_alone_while_the_gang_steps() -> None:
+    w = running()
+    never_began(w, 1)
+    worker = w.worker("one", 1)
+    assert worker is not None
+    worker.phase, worker.attempt = WorkerPhase.RUNNING, 1  # it did begin, and is cut off from the operator
+    for _ in range(12):
+        w.train("one", 5)
+        only_beats(w, 10)
+    assert w.status("one").attempt == 1
+
+
+def test_a_new_leader_waits_as_long_for_one_that_never_began() -> None:
+    w = running()
+    never_began(w, 1)
+    only_beats(w, 20)
+    w.crash()
+    only_beats(w, 28)
+    assert w.status("one").attempt == 1
 
 
 def test_a_run_that_ended_well_while_no_operator_looked_on_has_succeeded() -> None:

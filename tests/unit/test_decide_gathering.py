@@ -1,6 +1,16 @@
 """A gang on its way to the barrier."""
 
+from dataclasses import replace
+
+import pytest
+
+from lockstep.api.checkpoint_status import QuarantinedCheckpoint
+from lockstep.core import report
+from lockstep.core.barrier import gather
 from lockstep.core.conditions import find
+from lockstep.core.draft import Draft
+from lockstep.core.launching import SlotStage, Stage
+from lockstep.core.plan import DesiredPhase, VerifyRequest
 from lockstep.core.snapshot import CheckpointReport, Verdict
 from support.world import World, node, spec
 
@@ -64,3 +74,75 @@ def test_what_a_complete_gang_waits_for_is_said() -> None:
     gathering = find(w.status("one"), "GangReady")
     assert gathering is not None
     assert "waits to learn more" in gathering.message
+
+
+def trained(steps: int) -> World:
+    """A run of two ranks that has saved, which all have seen."""
+    w = World({name: node(name) for name in ("n0", "n1", "n2")})
+    w.apply("one", spec(2))
+    w.settle()
+    w.train("one", steps)
+    w.tell_of_save("one", steps)
+    return w
+
+
+def test_the_newest_checkpoint_is_read_on_the_way_to_the_barrier() -> None:
+    w = trained(100)
+    w.exit_child("one", 1, 1)
+    w.work()
+    first = w.reconcile("one").directive
+    assert first is not None
+    assert first.phase is DesiredPhase.PREPARE
+    assert first.verify == VerifyRequest("shared", "/shared/100", 100)
+    w.work()  # all stand at the barrier …
+    assert w.reconcile("one").directive == first
+    w.work()  # … and have read what they were asked to
+    start = w.reconcile("one").directive
+    assert start is not None
+    assert start.phase is DesiredPhase.RUN
+    assert start.verify is None
+    assert start.start is not None
+    assert start.start.resume_step == 100
+    w.settle()
+    assert w.directives["uid-one"] == start  # nobody is woken again
+
+
+def test_another_checkpoint_than_the_one_expected_is_read_before_it_is_resumed_from() -> None:
+    w = trained(100)
+    w.exit_child("one", 1, 1)
+    w.saved["uid-one"].append(120)  # committed at the last moment, and seen by nobody yet
+    w.saved_by["uid-one", 120] = 1
+    w.work()
+    w.reconcile("one")
+    w.work()
+    second = w.reconcile("one").directive
+    assert second is not None
+    assert (second.phase, second.verify) == (DesiredPhase.PREPARE, VerifyRequest("shared", "/shared/120", 120))
+    w.settle()
+    assert w.starts["uid-one", 2].resume_step == 120
+
+
+def test_what_was_quarantined_or_lies_beyond_a_ceiling_is_not_read_in_advance() -> None:
+    w = trained(100)
+    view = w.runs["one"]
+    for change in (
+        {"quarantined": (QuarantinedCheckpoint(tier="shared", step=100, reason="NaN", time=1.0),)},
+        {"ceiling": 50},
+    ):
+        checkpoint = w.status("one").checkpoint.model_copy(update=change)
+        w.runs["one"] = replace(view, status=w.status("one").model_copy(update={"checkpoint": checkpoint}))
+        draft = Draft(w.snapshot("one"), w.tunables, w.now)
+        gather(draft, [SlotStage(0, Stage.PREPARING, None)])
+        assert draft.verify is None
+
+
+def test_inventories_are_merged_only_when_something_was_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = trained(100)
+    w.pass_time(w.tunables.progress_write_interval * 2)
+    merges = []
+    monkeypatch.setattr(report, "latest_valid", lambda *_: merges.append(1) or ())
+    w.pass_time(w.tunables.progress_write_interval * 2)
+    assert not merges
+    w.tell_of_save("one", 200)
+    w.pass_time(w.tunables.progress_write_interval * 2)
+    assert merges

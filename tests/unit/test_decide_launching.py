@@ -1,12 +1,16 @@
 """From admission to START: what fails on the way, whose fault it is, and when trying again is pointless."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.decide import decide
+from lockstep.core.launching import SHARED_TIER_IS_FULL
 from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.snapshot import CheckpointReport, PodPhase, Verdict
+from lockstep.core.snapshot import CheckpointReport, PodPhase, Verdict, WorkerPhase
+from lockstep.worker import preflight
 from support.world import World, node, spec
 
 NO_PYTHON = 'exec: "python3": executable file not found in $PATH'
@@ -158,3 +162,58 @@ def test_an_assignment_too_large_for_status_is_moved_out_of_it_by_every_write(no
     assert bool(named) is (nodes == 800)
     if named:
         assert plan.config_maps[0].name == named
+        # One of the same revision may be left of a status that was never written, with other nodes.
+        assert plan.status.assignment.hash in named
+
+
+def test_a_gang_of_which_no_worker_reaches_the_operator_gives_its_nodes_back_and_blames_none_of_them() -> None:
+    w = admitted(nodes=3)
+    for number, (name, pod) in enumerate(w.pods.items()):
+        started = w.now + number  # images come at different moments, and so do the deadlines
+        w.pods[name] = replace(pod, bound=True, phase=PodPhase.RUNNING, started_at=started)
+    for _ in range(150):
+        beat(w, 1.0)
+    status = w.status("one")
+    assert phase(w) in (Phase.STOPPING, Phase.PENDING)
+    assert status.recovery.excluded_nodes == ()
+    assert status.recovery.consecutive_no_progress == 0
+
+
+@pytest.mark.parametrize("full_everywhere", [True, False])
+def test_a_full_shared_tier_is_no_nodes_fault_and_waited_for(full_everywhere: bool) -> None:
+    w = admitted(nodes=3)
+    w.kubelets()
+    w.work_reports_only()
+    full = f"{SHARED_TIER_IS_FULL}: No space left on device"
+    for _ in range(200):
+        reports = w.reports[w.runs["one"].uid]
+        for slot, report in reports.items():
+            problem = full if full_everywhere or slot == 1 else ""
+            reports[slot] = replace(report, phase=WorkerPhase.PREPARING, problem=problem, received_at=w.now)
+        beat(w, 1.0)
+    status = w.status("one")
+    assert (status.recovery.excluded_nodes, status.assignment.incarnations) == ((), (1, 1, 1))
+    said = next(c for c in status.conditions if c.type == "GangReady").message
+    assert not full_everywhere or SHARED_TIER_IS_FULL in said
+
+
+def test_the_worker_says_it_in_the_words_that_are_known() -> None:
+    assert preflight.SHARED_TIER_IS_FULL == SHARED_TIER_IS_FULL
+
+
+def test_no_deadline_of_a_launch_runs_while_the_cluster_itself_looks_broken() -> None:
+    w = admitted()
+    change_pods(w, bound=False, started_at=None, reason="Unschedulable", message="node(s) had taints")
+    limits = w.tunables.deadlines
+    late = w.now + limits.scheduled + limits.started + 1.0
+    seen = w.snapshot("one")
+
+    def decided(at: float, **changes: Any) -> TrainingRunStatus:
+        snapshot = replace(seen, leadership=replace(seen.leadership, **changes))
+        return decide(snapshot, w.tunables, at).status or seen.run.status
+
+    assert decided(late).stop is not None
+    assert decided(late, disruption="12 of 100 nodes turned NotReady").assignment == seen.run.status.assignment
+    assert decided(late, disruption="12 of 100 nodes turned NotReady").stop is None
+    assert decided(late, calm_since=late - 1.0).stop is None
+    assert decided(late + limits.scheduled + limits.stop, calm_since=late - 1.0).stop is not None

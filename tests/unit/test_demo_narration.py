@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 
 from demo.narration import placement_map, told
+from lockstep.api.checkpoint_status import Candidate, CheckpointStatus, RejectedCandidate
+from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import (
     AssignmentStatus,
-    AttemptStatus,
-    Candidate,
-    CheckpointStatus,
     Condition,
     ProgressStatus,
     QueueStatus,
-    RejectedCandidate,
     StartRecord,
     TrainingRunStatus,
 )
@@ -146,7 +144,7 @@ def test_what_changed_is_told(before: TrainingRunStatus, now: TrainingRunStatus,
 
 
 def test_a_cause_that_becomes_clear_later_is_told_again() -> None:
-    guessed = LOST.model_copy(update={"cause": "ProcessExited", "message": "rank 0 ended with exit code 1"})
+    guessed = LOST.model_copy(update={"cause": "Application", "message": "rank 0 ended with exit code 1"})
     lines = told(status(attempts=(guessed,)), status(attempts=(LOST,)), RACKS)
     assert lines == ["the cause is now clear: attempt 1 ended after step 27 by NodeLost: n1 is silent -> Replace"]
 

@@ -7,10 +7,21 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from lockstep.controller.config import BreakerConfig, DeadlineConfig, OperatorConfig, load
+from lockstep.controller.config import (
+    AdmissionConfig,
+    ArchiveConfig,
+    BreakerConfig,
+    DeadlineConfig,
+    GpuRatesConfig,
+    HistoryConfig,
+    OperatorConfig,
+    WeightsConfig,
+    WindowConfig,
+    load,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
-IN_WORDS = {"identity", "topologyLevels", "gpuTypes", "priorityClass"}
+IN_WORDS = {"identity", "path", "topologyLevels", "gpuTypes", "priorityClass", "name", "start", "duration", "every"}
 """Fields whose default the page says in words."""
 
 
@@ -35,6 +46,12 @@ def documented(part: str) -> dict[str, str]:
         ("# The operator's configuration", OperatorConfig),
         ("## deadlines", DeadlineConfig),
         ("## breaker", BreakerConfig),
+        ("## archive", ArchiveConfig),
+        ("## admission", AdmissionConfig),
+        ("## weights", WeightsConfig),
+        ("## windows", WindowConfig),
+        ("## gpuRates", GpuRatesConfig),
+        ("## history", HistoryConfig),
     ],
 )
 def test_every_field_is_documented_with_its_default(title: str, model: type[BaseModel]) -> None:

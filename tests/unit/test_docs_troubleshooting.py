@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lockstep.core.conditions import TYPES
 from lockstep.core.launching import Stage
+from lockstep.core.signs import HOPELESS_EXITS, Kind
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "operator" / "lockstep"
@@ -16,7 +17,24 @@ PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 DECIDING = (
     *("core/" + name for name in ("barrier.py", "decide.py", "evidence.py", "launching.py", "lifecycle.py")),
     *("core/" + name for name in ("recovery.py", "regression.py", "report.py", "stopping.py", "resume.py")),
-    *("core/admission/fifo.py", "core/admission/holds.py", "core/tunables.py"),
+    *(
+        "core/admission/admit.py",
+        "core/admission/refill.py",
+        "core/admission/outlook.py",
+        "core/admission/holds.py",
+        "core/admission/queue_problems.py",
+        "core/admission/queue_report.py",
+        "core/admission/reservations.py",
+        "core/tunables.py",
+        "core/archiving.py",
+    ),
+    *("core/" + name for name in ("actions.py", "replacement.py", "roll_back.py", "accounting/account.py")),
+    *("core/" + name for name in ("saves.py", "drain.py", "leaving.py", "requests.py", "time_limit.py")),
+    *("core/" + name for name in ("spares.py", "elastic.py", "fencing.py", "origin.py", "pointing.py", "preflight.py")),
+    "core/resume_point.py",
+    "core/waiting.py",
+    "core/trial.py",
+    *("core/" + name for name in ("plain_gang.py", "plain_evidence.py", "plain_recovery.py", "plain_report.py")),
     "controller/execute.py",
 )
 """Where reasons come from."""
@@ -27,10 +45,22 @@ NO_REASONS = frozenset(
     {
         *TYPES,  # kinds of conditions; those that are reasons as well are checked by their own test
         *("True", "False", "Unknown", "Normal", "Warning"),
-        *("Auto", "Fresh", "Require", "Required", "TorchDCP", "Active"),  # values of spec and configuration
+        # Values of spec and configuration.
+        *("Auto", "Fresh", "Require", "Required", "TorchDCP", "Active", "Migrate", "Requeue", "Ignore"),
+        *("None", "Block", "Full"),
+        *("Megatron", "DeepSpeed", "HuggingFace", "NeMo", "Pointer", "Disabled"),
+        *("Point", "WarmUp", "Preempt"),  # actions of events
         "AlreadyExists",  # of the API server
+        "StartError",  # of a container runtime
+        "Archive",  # the action of every event about the archive
+        "Shared",  # a layout
+        *("Valid", "Other"),  # a queue without mistakes, and its nodes of no configured GPU type
+        # How an archive job ended; docs/checkpoints.md explains these.
+        *("SourceInvalid", "SourceVanished", "Conflict", "ArchiveCorrupt", "NotPublished"),
+        # Of an action; those that are written anywhere have other words.
+        *("Complete", "ReplaceNodes"),
         # Of a resume decision; only those that block a start are written anywhere.
-        *("Resume", "Verify", "Wait", "Blocked"),
+        *("Resume", "Verify", "Wait", "Blocked", "Restore", "List", "CheckpointInArchive", "ArchiveAsked"),
         *("CheckpointValid", "CheckpointUnknown", "CheckpointBeingRead", "NothingSaved", "StartModeFresh"),
     }
 )
@@ -43,7 +73,8 @@ def words_in_code() -> dict[str, str]:
         for node in ast.walk(ast.parse((PACKAGE / name).read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and CAMEL_CASE.fullmatch(node.value):
                 found.setdefault(node.value, f"{name}:{node.lineno}")
-    return found
+    reasons = {kind.value for kind in Kind if kind is not Kind.FINISHED} | HOPELESS_EXITS
+    return found | dict.fromkeys(reasons, "core/signs.py")
 
 
 def words_on_page() -> set[str]:

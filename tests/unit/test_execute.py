@@ -1,23 +1,43 @@
 """Carrying out plans when the API server says something else than expected."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
 import orjson
 import pytest
 
+from lockstep.api import names
+from lockstep.api.queue import TrainingQueueStatus
+from lockstep.api.times import to_rfc3339
+from lockstep.controller import reconcile
 from lockstep.controller.clock import ManualClock
 from lockstep.controller.events import EventRecorder
 from lockstep.controller.execute import Executor, StaleError
-from lockstep.controller.kube import ApiError, KubeClient
+from lockstep.controller.history import History
+from lockstep.controller.kube import ApiError, KubeClient, KubeError, UnreachableError
+from lockstep.controller.node_marks import NodeMarker
 from lockstep.controller.orders import Orders
 from lockstep.controller.reconcile import Reconciler
+from lockstep.controller.recoveries import Recoveries
 from lockstep.controller.reports import ReportBook
 from lockstep.controller.store import Store
 from lockstep.controller.tallies import Tallies
-from lockstep.controller.workqueue import WorkQueue, run_key
-from lockstep.core.plan import DesiredPhase, Directive, Plan
+from lockstep.controller.usage import UsageKeeper
+from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
+from lockstep.core.admission.memory import Memory
+from lockstep.core.plan import (
+    ClusterPlan,
+    CreateJob,
+    CreatePod,
+    DesiredPhase,
+    Directive,
+    EnsureConfigMap,
+    Plan,
+    QueueStatusWrite,
+    StatusWrite,
+)
 from lockstep.core.tunables import Tunables
 
 GONE = ApiError(404, "NotFound", 'trainingruns.lockstep.dev "llama" not found')
@@ -43,8 +63,9 @@ class Kube:
     """Answers writes and reads of the one run as told."""
 
     def __init__(self) -> None:
-        self.write: ApiError | None = None
+        self.write: KubeError | None = None
         self.read: ApiError | Mapping[str, Any] = run(11)
+        self.creation: KubeError | None = None
         self.writes = 0
 
     async def patch_status(self, *_: Any, **__: Any) -> bytes:
@@ -59,7 +80,9 @@ class Kube:
         return orjson.dumps(self.read)
 
     async def create(self, *_: Any, **__: Any) -> bytes:
-        return b"{}"
+        if self.creation is not None:
+            raise self.creation
+        return b'{"metadata": {"name": "j", "uid": "job-1", "resourceVersion": "20"}}'
 
 
 class World:
@@ -70,16 +93,26 @@ class World:
         self.book = ReportBook(self.clock, lambda uid: None)
         self.kube = Kube()
         kube = cast(KubeClient, self.kube)
-        events = cast(EventRecorder, SimpleNamespace(run_event=lambda *_: None, warn=lambda *_: None))
-        self.executor = Executor(kube, self.store, self.book, events, Tallies(), self.clock)
+        self.warnings: list[str] = []
+        warn: Callable[..., None] = lambda run, reason, *_: self.warnings.append(reason)  # noqa: E731
+        events = cast(EventRecorder, SimpleNamespace(run_event=lambda *_: None, warn=warn))
+        tallies = Tallies()
+        recoveries = Recoveries(self.clock, self.book.reports, tallies)
+        history = History("", 0, self.clock, tallies.drop_history)
+        nodes = NodeMarker(kube, self.store, self.clock, Tunables)
+        self.executor = Executor(kube, self.store, self.book, events, tallies, recoveries, self.clock, nodes, history)
         self.reconciler = Reconciler(
             kube=kube,
             store=self.store,
             book=self.book,
             queue=self.queue,
             executor=self.executor,
+            nodes=nodes,
+            recoveries=recoveries,
+            usage=UsageKeeper(kube, self.clock, "lockstep-system"),
             clock=self.clock,
             tunables=Tunables,
+            tallies=tallies,
         )
         self.store.apply_run(run(10))
 
@@ -124,3 +157,202 @@ async def test_a_run_without_pods_that_holds_nothing_keeps_no_words_of_workers(w
     assert isinstance(world.book.orders("u1"), Orders)
     await world.reconciler.reconcile(run_key("team", "llama"))
     assert world.book.orders("u1") is None
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        None,
+        ApiError(409, "AlreadyExists", "jobs.batch already exists"),
+        ApiError(403, "Forbidden", "exceeded quota"),
+        ApiError(422, "Invalid", "spec is invalid"),
+    ],
+)
+async def test_a_job_that_is_refused_or_there_already_holds_up_nothing(world: World, refusal: ApiError | None) -> None:
+    world.kube.creation = refusal
+    view = world.store.run("team", "llama")
+    assert view is not None
+    await world.executor.run_plan(view, Plan(jobs=(CreateJob("team", "j", {}),)))
+    assert len(world.store.archive_jobs.cache) == (1 if refusal is None else 0)
+
+
+async def test_a_job_is_made_again_when_the_api_server_was_overwhelmed(world: World) -> None:
+    world.kube.creation = ApiError(503, "ServiceUnavailable", "try again")
+    view = world.store.run("team", "llama")
+    assert view is not None
+    with pytest.raises(ApiError):
+        await world.executor.run_plan(view, Plan(jobs=(CreateJob("team", "j", {}),)))
+
+
+async def test_a_mark_that_cannot_be_taken_off_does_not_bring_the_admission_pass_back_at_once(world: World) -> None:
+    told = to_rfc3339(world.clock.now() - 2 * 86_400)
+    rows = orjson.dumps([{"run": "team/a", "time": told, "cause": "Hang"}] * 2).decode()
+    annotations = {names.ANNOTATION_FIRST_FAILURES: rows, names.ANNOTATION_SUSPECT: "2 first failures"}
+    metadata = {"name": "n1", "uid": "n1", "resourceVersion": "5", "annotations": annotations}
+    world.store.apply_node(orjson.dumps({"metadata": metadata}))
+    world.kube.read = ApiError(403, "Forbidden", "may not")
+    world.queue.clear()
+    await world.reconciler.reconcile(CLUSTER_KEY)
+    assert world.queue.oldest_due_age() == 0.0
+    assert not len(world.queue)
+
+
+async def test_an_admission_pass_is_asked_for_although_a_pod_of_the_plan_was_not_made(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(creates=(CreatePod("team", "p", 0, 1, "n1", b"{}"),), admission_changed=True)
+    monkeypatch.setattr(reconcile, "decide", lambda *_: plan)
+    world.kube.creation = ApiError(403, "Forbidden", "exceeded quota")
+    world.queue.clear()
+    with pytest.raises(ApiError):
+        await world.reconciler.reconcile(run_key("team", "llama"))
+    assert len(world.queue) == 1
+    assert await world.queue.get() == CLUSTER_KEY
+
+
+async def test_what_one_pass_leaves_to_the_next_ends_with_the_leadership(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memories: list[Memory] = []
+
+    def note(snapshot: object, tunables: object, now: float, memory: Memory) -> ClusterPlan:
+        memories.append(memory)
+        return ClusterPlan()
+
+    monkeypatch.setattr(reconcile, "admit", note)
+    for _ in range(2):
+        await world.reconciler.reconcile(CLUSTER_KEY)
+    world.reconciler.lead()
+    await world.reconciler.reconcile(CLUSTER_KEY)
+    assert memories[0] is memories[1]
+    assert memories[2] is not memories[1]
+
+
+def queue_object(version: int) -> dict[str, Any]:
+    metadata = {"name": "q", "uid": "q1", "resourceVersion": str(version), "generation": 1}
+    return {"metadata": metadata | {"creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}}
+
+
+@pytest.mark.parametrize(
+    ("refusal", "known", "taken"),
+    [
+        (None, 20, True),
+        (ApiError(409, "Conflict", "the object has been modified"), 20, False),
+        (ApiError(403, "Forbidden", "no such right"), 20, False),
+        (UnreachableError("no answer"), 20, False),
+        (None, 21, False),
+    ],
+)
+async def test_a_queue_status_that_cannot_be_written_is_tried_again_later_and_holds_up_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, refusal: KubeError | None, known: int, taken: bool
+) -> None:
+    patches: list[Any] = []
+
+    async def patch_status(*_: Any, patch: Any, **__: Any) -> bytes:
+        patches.append(patch)
+        if refusal is not None:
+            raise refusal
+        return orjson.dumps(queue_object(22) | {"status": patch})
+
+    monkeypatch.setattr(world.kube, "patch_status", patch_status)
+    world.store.apply_queue(queue_object(known))
+    write = QueueStatusWrite("q", "q1", "20", TrainingQueueStatus(running=1))
+    monkeypatch.setattr(reconcile, "admit", lambda *_: ClusterPlan(queues=(write,)))
+    world.queue.clear()
+    await world.reconciler.reconcile(CLUSTER_KEY)
+    assert bool(patches) is (known == 20)
+    view = world.store.queues.get("q1")
+    assert view is not None
+    assert view.status.running == int(taken)
+    world.queue.wake_at("last", world.clock.now() + 11)
+    await world.clock.advance(11)
+    assert await world.queue.get() == ("last" if taken else CLUSTER_KEY)
+
+
+async def test_a_status_that_the_api_server_refuses_is_told_of(world: World) -> None:
+    world.kube.write = ApiError(422, "Invalid", "status.attempts: Too many")
+    with pytest.raises(ApiError):
+        await world.write()
+    assert world.warnings == ["StatusRefused"]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (ApiError(403, "Forbidden", "exceeded quota"), True),
+        (ApiError(422, "Invalid", "spec is invalid"), True),
+        (ApiError(429, "TooManyRequests", "try again"), False),
+        (ApiError(401, "Unauthorized", "Unauthorized"), False),
+        (ApiError(409, "Conflict", "the object of the quota has been modified"), False),
+        (UnreachableError("connection refused"), False),
+    ],
+)
+async def test_only_what_the_api_server_has_against_a_pod_is_held_against_it(
+    world: World, refusal: KubeError, told: bool
+) -> None:
+    world.kube.creation = refusal
+    view = world.store.run("team", "llama")
+    assert view is not None
+    with pytest.raises(KubeError):
+        await world.executor.run_plan(view, Plan(creates=(CreatePod("team", "p", 0, 1, "n1", b"{}"),)))
+    assert bool(world.store._refused.get("u1")) is told
+    assert bool(world.warnings) is told
+
+
+@pytest.mark.parametrize("optional", [True, False])
+async def test_only_a_config_map_that_something_rests_on_holds_up_the_plan(world: World, optional: bool) -> None:
+    world.kube.creation = ApiError(403, "Forbidden", "exceeded quota")
+    view = world.store.run("team", "llama")
+    assert view is not None
+    status = view.status.model_copy(update={"state": "Pending"})
+    plan = Plan(config_maps=(EnsureConfigMap("team", "c", {}, optional=optional),), status=status)
+    with nullcontext() if optional else pytest.raises(ApiError):
+        await world.executor.run_plan(view, plan)
+    assert world.kube.writes == int(optional)
+    assert world.warnings == ["ConfigMapRefused"]
+
+
+async def test_an_admission_that_failed_is_not_tried_again_at_once(world: World) -> None:
+    view = world.store.run("team", "llama")
+    assert view is not None
+    write = StatusWrite(
+        "team", "llama", "u1", "10", view.status.model_copy(update={"state": "Launching"}), nodes=frozenset({"n1"})
+    )
+    world.queue.clear()
+    world.kube.write = UnreachableError("connection refused")
+    with pytest.raises(UnreachableError):
+        await world.executor.cluster_plan(ClusterPlan(writes=(write,)))
+    assert not len(world.queue)
+    world.kube.write = None
+    await world.executor.cluster_plan(ClusterPlan(writes=(write,)))
+    assert await world.queue.get() == CLUSTER_KEY
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        ApiError(404, "NotFound", 'configmaps "llama-a" not found'),
+        {"metadata": {}},
+        {"data": {"assignment.json": "[]"}},
+        {"data": {"assignment.json": '{"nodes": ["n9"], "incarnations": [1]}'}},
+    ],
+)
+async def test_a_run_whose_assignment_is_lost_is_held_and_holds_up_nobody_else(
+    world: World, found: ApiError | dict[str, Any]
+) -> None:
+    written: list[Any] = []
+
+    async def patch_status(*_: Any, patch: Any, **__: Any) -> bytes:
+        written.append(patch)
+        return orjson.dumps(run(13))
+
+    world.kube.patch_status = patch_status  # type: ignore[method-assign]
+    status = {"attempt": 1, "assignment": {"revision": 1, "hash": "abc", "configMap": "llama-a"}}
+    world.store.apply_run(run(12, status=status))
+    world.kube.read = found
+    await world.reconciler.reconcile(CLUSTER_KEY)
+    await world.reconciler.reconcile(run_key("team", "llama"))
+    held = next(each for each in written[0]["conditions"] if each["type"] == "StateRegression")
+    assert held["status"] == "True"
+    assert "restore status.assignment, or delete the run" in held["message"]
+    assert "assignment" not in written[0]

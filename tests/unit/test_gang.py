@@ -17,11 +17,11 @@ from lockstep.core.gang import dry_run_body, pod_body, template_for, worker_conf
 from lockstep.core.gang_settings import GangSettings
 from lockstep.core.snapshot import RunView
 from lockstep.core.tunables import Tunables
-from lockstep.worker.worker import expand as workers_expand
+from lockstep.worker.launch import expand as workers_expand
 
 GOLDEN = Path(__file__).parent / "golden"
 TUNABLES = Tunables(
-    gang=GangSettings(worker_source="print()", ca_certificate="PEM", local_storages={"nvme": "/mnt/nvme"})
+    gang=GangSettings(worker_archive=b"zip", ca_certificate="PEM", local_storages={"nvme": "/mnt/nvme"})
 )
 RESOLVED = ResolvedStatus(generation=1, gpus_per_node=8, cpu="191", memory="2046Gi", nodes=2)
 
@@ -208,10 +208,11 @@ def test_a_dry_run_is_pinned_nowhere_and_asks_for_something() -> None:
 
 def test_the_worker_config_map_is_named_by_its_content() -> None:
     first = worker_config_map("team", TUNABLES.gang)
-    other = worker_config_map("team", GangSettings(worker_source="print(1)", ca_certificate="PEM"))
+    other = worker_config_map("team", GangSettings(worker_archive=b"other zip", ca_certificate="PEM"))
     assert first.name == worker_config_map("team", TUNABLES.gang).name != other.name
     assert first.body["immutable"] is True
-    assert first.body["data"] == {"worker.py": "print()", "ca.crt": "PEM"}
+    assert first.body["data"] == {"ca.crt": "PEM"}
+    assert first.body["binaryData"] == {"worker.pyz": "emlw"}
 
 
 def test_the_hash_of_a_template_tells_specs_apart() -> None:

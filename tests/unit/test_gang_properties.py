@@ -6,9 +6,12 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from lockstep.api.run_status import AssignmentStatus
+from lockstep.core import assignment as slots
 from lockstep.core.conditions import is_true
 from lockstep.core.decide import decide
 from lockstep.core.lifecycle import TRANSITIONS, Phase, phase_of
+from lockstep.core.snapshot import RunView
 from support.world import World, node, spec
 
 RUNS = st.sampled_from(["one", "two"])
@@ -17,6 +20,8 @@ NODES = st.sampled_from([f"n{i}" for i in range(6)])
 CRASH = st.one_of(st.none(), st.integers(0, 4))
 PASSES_TO_REST = 4
 """A stop is written, carried out, and then its end: each is in status before the next is acted on."""
+LONGEST_STOP = 300.0 + 300.0 + 60.0
+"""Seconds: the grace period for the save, then as long for the ranks, and some for the operator."""
 _MOVES = {(before, after) for before, _, after in TRANSITIONS}
 
 
@@ -25,11 +30,14 @@ class Gangs(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.w = World({f"n{i}": node(f"n{i}", rack=f"rack-{i // 3}") for i in range(6)})
+        self.w = World({f"n{i}": node(f"n{i}", rack=f"rack-{i // 3}") for i in range(6)}, format="TorchDCP")
         self.highest: dict[str, tuple[int, tuple[int, ...]]] = {}
         self.phases: dict[str, Phase] = {}
-        self.w.apply("one", spec(3))
-        self.w.apply("two", spec(2))
+        self.asked: dict[tuple[str, str], tuple[int, int]] = {}
+        self.seats: dict[str, AssignmentStatus] = {}
+        one_directory = {"shared": {"claimName": "lustre"}, "layout": "Shared"}
+        self.w.apply("one", spec(3, spareNodes=1, checkpoint=one_directory))
+        self.w.apply("two", spec(2, elastic={"min": 1, "growAfter": "5m"}))
 
     @rule(run=RUNS, crash=CRASH)
     def look_at_a_run(self, run: str, crash: int | None) -> None:
@@ -89,6 +97,10 @@ class Gangs(RuleBasedStateMachine):
     def a_node_dies(self, name: str) -> None:
         self.w.lose_node(name)
 
+    @rule(name=NODES)
+    def a_node_is_cut_off(self, name: str) -> None:
+        self.w.cut_off_node(name)
+
     @rule(name=NODES, ready=st.booleans())
     def a_node_changes_its_mind(self, name: str, ready: bool) -> None:
         if ready:
@@ -104,6 +116,43 @@ class Gangs(RuleBasedStateMachine):
             self.w.apply(run, run_spec.model_copy(update={"suspend": suspend}))
             self.phases[run] = self._phase(run)
 
+    @rule(nodes=st.sampled_from([1, 2, 3]))
+    def somebody_changes_the_size(self, nodes: int) -> None:
+        run_spec = self.w.runs["two"].spec
+        assert run_spec is not None
+        if run_spec.nodes != nodes:
+            self.w.apply("two", run_spec.model_copy(update={"nodes": nodes}))
+
+    @rule(listens=st.booleans(), succeed=st.booleans())
+    def programs_change_their_ways(self, listens: bool, succeed: bool) -> None:
+        self.w.listens, self.w.saves_succeed = listens, succeed
+
+    @rule(run=RUNS, token=st.sampled_from("abc"))
+    def somebody_wants_a_save(self, run: str, token: str) -> None:
+        self.w.annotate(run, checkpoint_request=token)
+
+    @rule(run=RUNS, rank=RANKS, grace=st.sampled_from([3.0, 30.0, 60.0]))
+    def a_pod_is_told_to_end(self, run: str, rank: int, grace: float) -> None:
+        self.w.tell_to_end(run, rank, grace)
+
+    @rule(name=NODES, reason=st.sampled_from(["", "new firmware"]))
+    def a_node_is_drained_or_no_longer(self, name: str, reason: str) -> None:
+        self.w.drain(name, reason)
+
+    @rule(run=RUNS)
+    def a_stop_ends(self, run: str) -> None:
+        """However long nobody answers: once the dead nodes are known to be, all waits have an end."""
+        stop = self.w.status(run).stop
+        if stop is None:
+            return
+        for name in self.w.silent_nodes:
+            self.w.node_not_ready(name)
+        self.w.pass_time(LONGEST_STOP, step=60)
+        now = self.w.status(run).stop
+        assert now is None or now.time > stop.time, f"{stop} never ends"
+        for name in self.w.runs:
+            self.phases[name] = self._phase(name)
+
     @rule()
     def the_operator_dies(self) -> None:
         self.w.crash()
@@ -111,21 +160,40 @@ class Gangs(RuleBasedStateMachine):
     @rule(run=RUNS)
     def the_status_is_wiped(self, run: str) -> None:
         # Only of a gang that runs whole: otherwise attempts that left no trace may be counted again.
-        if len(self.w.children(run)) == len(self.w.status(run).assignment.nodes) > 0:
+        if len(self.w.children(run)) == slots.world(self.w.status(run).assignment) > 0:
             before = self.w.status(run)
             started = {w.attempt for w in self.w.workers.values() if w.start is not None}
             if before.attempt in started and not is_true(before, "Finished"):
                 self.w.wipe_status(run)
                 self.phases.pop(run, None)
                 self.highest.pop(run, None)
+                self.seats.pop(run, None)
 
     @invariant()
     def never_half_a_gang_past_the_barrier(self) -> None:
         """Whoever runs user code does so from a START that was in status and names everybody."""
-        for (uid, attempt), slots in self.w.launched.items():
+        for (uid, attempt), launched in self.w.launched.items():
             record = self.w.starts[uid, attempt]
-            members = sum(len(list(_numbers(ranges))) for ranges, _ in record.members)
-            assert max(slots) < members
+            members = [number for ranges, _ in record.members for number in _numbers(ranges)]
+            assert launched <= set(members)
+            assert sorted(_numbers(record.order) if record.order else range(len(members))) == sorted(members)
+
+    @invariant()
+    def every_rank_has_a_slot_to_itself(self) -> None:
+        for run in self.w.runs.values():
+            seats = list(slots.ranked_slots(run.status.assignment))
+            assert len(set(seats)) == len(seats)
+            assert set(seats) <= set(range(len(run.status.assignment.nodes)))
+
+    @invariant()
+    def whoever_keeps_its_node_keeps_its_rank(self) -> None:
+        for name, run in self.w.runs.items():
+            before, now = self.seats.get(name, AssignmentStatus()), run.status.assignment
+            if slots.is_held(before) and slots.world(before) == slots.world(now) and run.status.attempt:
+                for rank, slot in enumerate(slots.ranked_slots(before)):
+                    if _same(before, now, slot):
+                        assert slots.ranked_slots(now)[rank] == slot
+            self.seats[name] = now
 
     @invariant()
     def no_two_attempts_of_a_run_train_on_one_node(self) -> None:
@@ -158,9 +226,39 @@ class Gangs(RuleBasedStateMachine):
             self.highest[name] = (run.status.attempt, now)
 
     @invariant()
+    def every_second_is_accounted_for_once(self) -> None:
+        for run in self.w.runs.values():
+            goodput = run.status.goodput
+            if goodput.time is not None:
+                seconds = [seconds for _, seconds in goodput.buckets]
+                assert sum(seconds) == goodput.time - int(run.created_at)
+                assert min(seconds) >= 0
+
+    @invariant()
+    def a_save_id_stands_for_one_save(self) -> None:
+        for name, run in self.w.runs.items():
+            save = run.status.checkpoint.save
+            if save is not None:
+                asked = (save.attempt, save.needs_step)
+                assert self.asked.setdefault((name, save.id), asked) == asked
+
+    @invariant()
+    def saves_are_answered_by_what_was_saved_since(self) -> None:
+        for run in self.w.runs.values():
+            save = run.status.checkpoint.save
+            if save is not None and save.outcome == "Saved":
+                assert save.step >= save.needs_step
+                assert save.step in self.w.saved[run.uid]
+
+    @invariant()
     def resume_points_were_saved(self) -> None:
         for (uid, _), record in self.w.starts.items():
             assert not record.resume_tier or record.resume_step in self.w.saved.get(uid, [])
+
+    @invariant()
+    def no_attempt_starts_beside_a_writer_to_its_one_directory(self) -> None:
+        shared = {run.uid for run in self.w.runs.values() if _layout(run) == "Shared"}
+        assert not [overlap for overlap in self.w.overlaps if overlap[0] in shared]
 
     @invariant()
     def terminal_is_terminal(self) -> None:
@@ -179,6 +277,18 @@ class Gangs(RuleBasedStateMachine):
         if before is not None and before is not after:
             assert (before, after) in _MOVES, f"{before} -> {after} is not in the table of lifecycle"
         self.phases[run] = after
+
+
+def _same(before: AssignmentStatus, now: AssignmentStatus, slot: int) -> bool:
+    """The pod in ``slot`` is the same."""
+    there = slot < len(now.nodes) and bool(before.nodes[slot]) and before.nodes[slot] == now.nodes[slot]
+    return there and before.incarnations[slot] == now.incarnations[slot]
+
+
+def _layout(run: RunView) -> str:
+    assert run.spec is not None
+    assert run.spec.checkpoint is not None
+    return run.spec.checkpoint.layout
 
 
 def _numbers(ranges: str) -> list[int]:

@@ -28,6 +28,7 @@ class Process:
         self.metrics = Metrics(
             Sources(
                 runs=list,
+                queues=list,
                 summary=lambda uid: RunSummary(0, None, None, 0.0),
                 workers=lambda: 0,
                 leading=lambda: self.leads,

@@ -11,6 +11,7 @@ from lockstep.controller.parse import (
     parse_namespace,
     parse_node,
     parse_pod,
+    parse_priority_class,
     pod_requests,
 )
 from lockstep.controller.patches import dump_status, merge_patch
@@ -98,6 +99,7 @@ def test_a_bound_deleting_running_pod_says_so() -> None:
     view = parsed(raw)
     assert (view.bound, view.deleting, view.phase) == (True, True, PodPhase.RUNNING)
     assert (view.started_at, view.pod_ip) == (1767225605.0, "10.0.0.7")
+    assert view.killed_at == 1767229200.0
 
 
 @pytest.mark.parametrize(
@@ -263,6 +265,44 @@ def test_a_node_is_its_labels_resources_taints_and_readiness() -> None:
     assert node.taints[0].key == "k"
 
 
+@pytest.mark.parametrize(
+    ("annotations", "drain"),
+    [
+        ({}, ""),
+        ({"lockstep.dev/drain": "new firmware"}, "new firmware"),
+        ({"lockstep.dev/drain": ""}, "it is being drained"),  # an annotation without a value asks as well
+        ({"example.com/drain": "x"}, ""),
+    ],
+)
+def test_a_node_to_be_left_says_why(annotations: dict[str, str], drain: str) -> None:
+    raw = {"metadata": {"name": "gpu-1", "uid": "n1", "resourceVersion": "9", "annotations": annotations}}
+    assert parse_node(orjson.dumps(raw)).view.drain == drain
+
+
+def test_of_a_nodes_conditions_those_are_kept_that_are_true() -> None:
+    conditions = [
+        {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        {"type": "DiskPressure", "status": "False", "reason": "KubeletHasNoDiskPressure"},
+        {"type": "XidCriticalError", "status": "True", "reason": "GPU3", "lastTransitionTime": "2026-01-02T00:00:00Z"},
+    ]
+    raw = {"metadata": {"name": "gpu-1", "uid": "n1", "resourceVersion": "9"}, "status": {"conditions": conditions}}
+    view = parse_node(orjson.dumps(raw)).view
+    assert view.conditions == {"XidCriticalError": "GPU3"}
+    assert view.conditions_changed_at == 1767312000.0
+
+
+def test_a_disrupted_pod_says_by_what_and_when_it_ended() -> None:
+    ended = {"exitCode": 137, "reason": "Error", "finishedAt": "2026-01-01T00:00:00Z"}
+    view = parsed(
+        gang_pod(
+            phase="Failed",
+            conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}],
+            containerStatuses=[{"name": "trainer", "state": {"terminated": ended}}],
+        )
+    )
+    assert (view.disruption, view.ended_at) == ("EvictionByEvictionAPI", 1767225600.0)
+
+
 def test_a_node_that_never_reported_is_not_ready() -> None:
     raw = {"metadata": {"name": "gpu-1", "uid": "n1", "resourceVersion": "9"}}
     assert not parse_node(orjson.dumps(raw)).view.ready
@@ -350,3 +390,11 @@ def test_a_label_that_no_pod_of_ours_can_have_makes_it_somebody_elses_pod(label:
     raw = gang_pod()
     raw["metadata"]["labels"][f"lockstep.dev/{label}"] = value
     assert isinstance(parse_pod(orjson.dumps(raw)).view, ForeignPod)
+
+
+def test_a_priority_class_has_a_name_and_a_value() -> None:
+    raw = {"metadata": {"name": "urgent", "uid": "c1", "resourceVersion": "9"}, "value": -10, "globalDefault": False}
+    item = parse_priority_class(orjson.dumps(raw))
+    assert (item.uid, item.version, item.view) == ("c1", 9, ("urgent", -10))
+    zero = {"metadata": {"name": "plain", "uid": "c2", "resourceVersion": "10"}}
+    assert parse_priority_class(orjson.dumps(zero)).view == ("plain", 0)

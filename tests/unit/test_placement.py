@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lockstep.api.run_spec import PlacementSpec
 from lockstep.core.node_fit import Expression, Requirement, Toleration, node_refusal
+from lockstep.core.node_index import NodeIndex
 from lockstep.core.placement import Cluster, Placed, Unplaceable, place
 from lockstep.core.snapshot import NodeView, Taint
 
@@ -31,13 +32,13 @@ def node(name: str, rack: str = "", zone: str = "", labels: dict[str, str] | Non
 
 
 def cluster(nodes: Sequence[NodeView], booked: Sequence[str] = (), foreign: dict[str, Any] | None = None) -> Cluster:
-    return Cluster(
+    index = NodeIndex.of(
         nodes={view.name: view for view in nodes},
         foreign=foreign or {},
-        booked=set(booked),
         levels={"rack": RACK, "zone": ZONE},
         gpu_types={"H100": H100, "H200": H200},
     )
+    return Cluster(index, booked=index.mask(booked))
 
 
 def racks(**sizes: int) -> list[NodeView]:
@@ -102,6 +103,17 @@ def test_a_full_rack_between_two_others_makes_them_no_neighbours() -> None:
     result = refused(place(world, EIGHT_GPUS, 4, placement(topology("Contiguous"))))
     assert not result.hopeless
     assert "Contiguous by rack" in result.message
+
+
+def test_a_rack_that_could_never_serve_the_run_does_not_come_between_two_others() -> None:
+    nodes = [*racks(r1=2, r3=2), node("r2-0", "r2", allocatable={GPU: 4})]
+    result = place(cluster(nodes), EIGHT_GPUS, 4, placement(topology("Contiguous")))
+    assert racks_of(placed(result)) == ["r1", "r1", "r3", "r3"]
+
+
+def test_in_a_zone_that_is_not_filled_the_first_names_are_taken_whatever_their_rack() -> None:
+    nodes = [node(name, rack, "a") for name, rack in (("n1", "r2"), ("n2", "r2"), ("n3", "r1"), ("n4", "r1"))]
+    assert placed(place(cluster(nodes), EIGHT_GPUS, 3, placement(topology("Pack", level="zone")))) == ("n3", "n1", "n2")
 
 
 def test_a_preferred_wish_gives_way_where_a_required_one_waits() -> None:
@@ -286,6 +298,12 @@ CPU_192 = Requirement(resources={"cpu": 192_000})
             Requirement(resources={}, avoided={"n": "failed twice"}),
             {},
             "avoided after failures (failed twice)",
+        ),
+        (
+            node("n", conditions={"XidCriticalError": "GPU 3", "SomethingHarmless": ""}),
+            EIGHT_GPUS,
+            {},
+            "with the condition XidCriticalError (GPU 3)",
         ),
         (
             node("n"),

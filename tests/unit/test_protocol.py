@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.api.times import to_rfc3339
 from lockstep.controller.orders import Orders, encode_reply
 from lockstep.controller.protocol import (
     MalformedError,
@@ -17,8 +18,10 @@ from lockstep.controller.protocol import (
     decode_report,
 )
 from lockstep.core.plan import DesiredPhase, Directive, VerifyRequest
+from lockstep.core.ranges import format_ranges
 from lockstep.core.snapshot import StartRecord, WorkerPhase
 
+NOW = 1_800_000_000.0
 RUN_UID = "7f1c2a34-0000-4000-8000-000000000001"
 
 
@@ -133,12 +136,36 @@ def test_a_field_of_a_newer_release_is_passed_over() -> None:
         ({"newCheckpoints": [{**ROW, "path": "p" * 4097}]}, "$.newCheckpoints[0].path"),
         ({"verified": [ANSWER] * 65}, "$.verified"),
         ({"start": {**START, "masterPort": 0x10000}}, "$.start.masterPort"),
+        ({"newCheckpoints": [{**ROW, "bytes": 2**63}]}, "$.newCheckpoints[0].bytes"),
     ],
 )
 def test_a_value_out_of_bounds_is_refused_by_name(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(MalformedError) as refusal:
         decode_report(report(**changes))
     assert f"`{field}`" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"members": [{"slots": "0-2000000000", "incarnation": 1}]},
+        {"members": [{"slots": "0-60000", "incarnation": each} for each in range(9)]},
+        {"members": [{"slots": "0" * 4000, "incarnation": each} for each in range(99)]},
+        {"members": [{"slots": "a-b", "incarnation": 1}]},
+        {"order": "3,1-999999999"},
+        {"order": "0-60000,0-60000"},
+    ],
+)
+def test_a_start_record_that_would_fill_the_memory_is_refused(start: dict[str, Any]) -> None:
+    with pytest.raises(MalformedError, match="start: "):
+        decode_registration(registration(report=state(start={**START, **start})))
+
+
+@pytest.mark.parametrize(("at", "wall"), [(2**40, 0), (0, 2**40), (2**40, 2**40)])
+def test_a_workers_time_can_be_written_into_status_whatever_its_clock_shows(at: float, wall: float) -> None:
+    decoded = decode_report(report(wall=wall, progress={"step": 7, "at": at}))
+    assert decoded.progress is not None
+    assert to_rfc3339(decoded.progress.report(NOW - wall).at)
 
 
 @pytest.mark.parametrize(
@@ -239,6 +266,7 @@ def test_a_release_carries_the_whole_start_record() -> None:
             "masterPort": 40123,
             "resume": {"tier": "shared", "step": 300, "path": "/c"},
             "members": [{"slots": "0-1", "incarnation": 1}],
+            "order": "",
         },
         "nodelist": ["10.0.0.1", "10.0.0.2"],
         "verify": None,
@@ -262,10 +290,9 @@ def test_a_worker_that_already_runs_the_attempt_is_not_sent_the_addresses_again(
     [
         (None, 0, 1),
         (Orders(directive(), 1), 2, 1),
-        (Orders(directive(incarnations=(1, 2)), 1), 1, 1),
         (Orders(directive(incarnations=(1, 2)), 1), 1, 3),
     ],
-    ids=["no directive yet", "no such slot", "older incarnation", "incarnation not yet decided on"],
+    ids=["no directive yet", "no such slot", "incarnation not yet decided on"],
 )
 def test_whoever_the_directive_does_not_address_is_told_to_hold(
     orders: Orders | None, slot: int, incarnation: int
@@ -274,6 +301,12 @@ def test_whoever_the_directive_does_not_address_is_told_to_hold(
     assert (answer["phase"], answer["attempt"], answer["rank"]) == ("Hold", 0, -1)
     assert answer["start"] is None
     assert answer["nodelist"] == []
+
+
+def test_a_worker_whose_slot_has_a_successor_is_told_to_stop() -> None:
+    answer = reply(Orders(directive(incarnations=(1, 2)), 1), slot=1, incarnation=1)
+    assert (answer["phase"], answer["rank"]) == ("Stop", -1)
+    assert answer["start"] is None
 
 
 def test_a_spare_stays_at_the_barrier_while_the_others_run() -> None:
@@ -318,6 +351,7 @@ def test_whatever_is_sent_is_understood_or_refused(body: bytes) -> None:
 
 
 words = st.text(alphabet="abc0123", min_size=1, max_size=10)
+ranges = st.lists(st.integers(0, 9000), max_size=9).map(format_ranges)
 
 
 @given(
@@ -327,7 +361,8 @@ words = st.text(alphabet="abc0123", min_size=1, max_size=10)
         assignment_hash=words,
         master_address=words,
         master_port=st.integers(0, 65_535),
-        members=st.lists(st.tuples(words, st.integers(0, 9)), max_size=4).map(tuple),
+        members=st.lists(st.tuples(ranges, st.integers(0, 9)), max_size=4).map(tuple),
+        order=ranges,
     ),
     st.none() | st.tuples(st.sampled_from(["local", "shared"]), st.integers(0, 10**9), words),
 )

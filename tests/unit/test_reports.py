@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from lockstep.controller.clock import ManualClock
-from lockstep.controller.protocol import Checkpoint, Registration, Report, State
+from lockstep.controller.protocol import Checkpoint, Registration, Report, Start, State
 from lockstep.controller.reports import POLL_GRACE, ReportBook, SupersededError, UnregisteredError
 from lockstep.controller.trust import Claim
-from lockstep.core.plan import DesiredPhase, Directive
-from lockstep.core.snapshot import Verdict, WorkerPhase
+from lockstep.core.plan import DesiredPhase, Directive, VerifyRequest
+from lockstep.core.snapshot import StartRecord, Verdict, WorkerPhase
 
 RUN = "run-1"
 CLAIM = Claim(RUN, 0, 1, "pod-0-1")
@@ -105,6 +105,33 @@ async def test_a_newer_incarnation_starts_with_a_clean_sheet(desk: Desk) -> None
     desk.register(NEWER)
     report = desk.book.reports(RUN)[0]
     assert (report.exit, report.inventory) == (None, ())
+
+
+async def test_what_one_worker_may_occupy_in_memory_is_bounded_and_the_newest_rows_stay(desk: Desk) -> None:
+    owners = tuple(range(1024))
+    rows = tuple(saved(step, path=f"/{step}" + "x" * 4000, reason="y" * 256, owners=owners) for step in range(1, 33))
+    desk.register(inventory=rows)
+    kept = desk.book.reports(RUN)[0].inventory
+    assert sum(len(row.path) + 8 * len(row.owners) for row in kept) < 65_536
+    assert [row.step for row in kept] == list(range(32, 32 - len(kept), -1))
+
+
+async def test_the_start_that_all_ranks_have_is_kept_once(desk: Desk) -> None:
+    record = StartRecord(1, "abc", "10.0.0.1", 4000, members=(("0-1", 1),))
+    desk.book.set_directive(RUN, Directive(1, DesiredPhase.RUN, (1, 1), (0, 1), start=record))
+    desk.register(start=msgspec.to_builtins(Start.of(record)))
+    assert desk.book.reports(RUN)[0].start is record
+
+
+async def test_workers_are_counted_once_however_often_they_come(desk: Desk) -> None:
+    desk.register()
+    desk.register()
+    desk.register(NEWER)
+    desk.register(replace(CLAIM, run_uid="run-2"))
+    assert desk.book.worker_count() == 2
+    desk.book.forget(RUN)
+    desk.book.forget(RUN)
+    assert desk.book.worker_count() == 1
 
 
 async def test_a_plain_heartbeat_wakes_nobody(desk: Desk) -> None:
@@ -318,3 +345,54 @@ async def test_the_summary_names_extremes_and_the_oldest_running_report(desk: De
     assert summary.oldest_report_age == 6.0
     assert desk.book.worker_count() == 2
     assert desk.book.summary("unknown").workers == 0
+
+
+class TestTheLastOneAtTheBarrier:
+    """A decision need not wait for others once everybody has said what it waits for."""
+
+    PEER = Claim(RUN, 1, 1, "pod-1-1")
+
+    @pytest.fixture
+    def completions(self, desk: Desk) -> list[str]:
+        completed: list[str] = []
+        desk.book = ReportBook(desk.clock, desk.woken.append, completed.append)
+        for claim in (CLAIM, self.PEER):
+            desk.register(claim)
+        return completed
+
+    def test_is_told_apart_from_all_others(self, desk: Desk, completions: list[str]) -> None:
+        desk.book.set_directive(RUN, PREPARE)
+        desk.register(CLAIM, phase="Ready", readyFor=1)
+        assert completions == []
+        desk.register(self.PEER, phase="Ready", readyFor=1)
+        assert completions == [RUN]
+        desk.report(self.PEER, phase="Ready", readyFor=1)
+        assert completions == [RUN]
+
+    def test_is_the_one_that_has_read_its_share_last(self, desk: Desk, completions: list[str]) -> None:
+        read = {"tier": "shared", "path": "/shared/step-5", "verdict": "Valid"}
+        desk.book.set_directive(RUN, replace(PREPARE, verify=VerifyRequest("shared", "/shared/step-5", 5)))
+        for claim in (CLAIM, self.PEER):
+            desk.register(claim, phase="Ready", readyFor=1)
+        desk.report(self.PEER, phase="Ready", readyFor=1, verified=[read])
+        assert completions == []
+        desk.report(CLAIM, phase="Ready", readyFor=1, verified=[read])
+        assert completions == [RUN]
+
+    def test_may_have_been_there_before_anybody_asked(self, desk: Desk, completions: list[str]) -> None:
+        desk.report(CLAIM, phase="Ready", readyFor=1)
+        desk.book.set_directive(RUN, PREPARE)
+        desk.report(self.PEER, phase="Ready", readyFor=1)
+        assert completions == [RUN]
+
+    def test_is_not_one_of_another_incarnation_or_of_an_earlier_barrier(
+        self, desk: Desk, completions: list[str]
+    ) -> None:
+        desk.book.set_directive(RUN, replace(PREPARE, attempt=2, incarnations=(2, 1)))
+        for claim in (CLAIM, self.PEER):
+            desk.report(claim, phase="Ready", readyFor=2)
+        assert completions == []
+        desk.register(NEWER, phase="Ready", readyFor=1)
+        assert completions == []
+        desk.report(NEWER, phase="Ready", readyFor=2)
+        assert completions == [RUN]

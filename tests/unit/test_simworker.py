@@ -99,3 +99,43 @@ def test_complete_ends_it():
     sim = released()
     sim.obey(reply("Complete", 1), 0, NOW)
     assert sim.is_complete
+
+
+def test_a_rank_told_to_fail_several_times_does_so_in_one_attempt_after_the_other():
+    def end_of(attempt: int) -> int:
+        sim = released(attempt=attempt, rank=2, exit_rank=2, exit_step=3, exit_times=2)
+        sim.advance(NOW + 20)
+        return sim.exit["code"]
+
+    assert [end_of(attempt) for attempt in (1, 2, 3)] == [1, 1, 0]
+
+
+def test_every_attempt_saves_its_first_step_and_what_was_saved_is_found_and_read_at_the_next_barrier():
+    sim = released(saves=True)
+    assert sim.report(NOW, 0, 0)["newCheckpoints"] == sim.inventory
+    sim.obey(reply("Prepare", 2), 0, NOW + 1)
+    (row,) = sim.inventory
+    assert (row["step"], row["attempt"], row["verdict"]) == (1, 1, "Valid")
+    sim.obey(reply("Prepare", 2) | {"verify": {"tier": "shared", "path": row["path"]}}, 0, NOW + 2)
+    assert sim.report(NOW + 2, 0, 0)["verified"][0]["path"] == row["path"]
+
+
+def test_a_save_that_is_asked_for_is_done_once_at_its_step():
+    sim = released(saves=True)
+    wish = {"save": {"id": "s1", "atStep": 4}}
+    sim.obey(reply("Run", 1) | wish, 0, NOW + 2)
+    sim.advance(NOW + 3)
+    assert (sim.saved, sim.report(NOW + 3, 0, 0)["listens"]) == ("", True)
+    sim.advance(NOW + 5)
+    report = sim.report(NOW + 5, 0, 0)
+    assert (report["saved"], [row["step"] for row in report["newCheckpoints"]]) == ("s1", [4])
+    sim.obey(reply("Run", 1) | wish, 0, NOW + 6)
+    sim.advance(NOW + 8)
+    assert sim.report(NOW + 8, 0, 0)["newCheckpoints"] == report["newCheckpoints"]
+
+
+def test_who_saves_nothing_does_not_listen():
+    sim = released()
+    sim.obey(reply("Run", 1) | {"save": {"id": "s1", "atStep": 0}}, 0, NOW + 2)
+    sim.advance(NOW + 5)
+    assert (sim.report(NOW + 5, 0, 0)["listens"], sim.saved) == (False, "")

@@ -11,6 +11,7 @@ from lockstep.controller.parse import ForeignPod, Versioned, parse_node
 from lockstep.controller.patches import dump_status
 from lockstep.controller.store import MissingAssignmentError, Store
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue
+from lockstep.core import reservation as kept
 from lockstep.core.assignment import assigned, spilled
 from lockstep.core.snapshot import DryRunResult, Leadership, PodPhase, PodView, RefusedCreate
 
@@ -161,9 +162,9 @@ async def test_a_removed_run_never_comes_back(world: World) -> None:
 async def test_pods_of_a_deleted_run_are_orphans(world: World) -> None:
     world.store.replace_runs([run()], "10", begun_at=0.0)
     world.store.gang_pods.upsert(pod())
-    assert world.store.orphaned_pods() == ()
+    assert world.store.orphaned_pods("team", "llama") == ()
     world.store.remove_run("team", "llama", "u1")
-    assert [p.uid for p in world.store.orphaned_pods()] == ["p1"]
+    assert [p.uid for p in world.store.orphaned_pods("team", "llama")] == ["p1"]
 
 
 async def test_a_pod_heard_of_before_its_run_is_no_orphan(world: World) -> None:
@@ -171,17 +172,67 @@ async def test_a_pod_heard_of_before_its_run_is_no_orphan(world: World) -> None:
     await world.clock.advance(1)
     world.store.gang_pods.upsert(pod())
     world.store.replace_runs([], "10", begun_at=begun)
-    assert world.store.orphaned_pods() == ()
+    assert world.store.orphaned_pods("team", "llama") == ()
     await world.clock.advance(1)
     world.store.replace_runs([], "11", begun_at=world.clock.monotonic())
-    assert [p.uid for p in world.store.orphaned_pods()] == ["p1"]
+    assert [p.uid for p in world.store.orphaned_pods("team", "llama")] == ["p1"]
 
 
 async def test_a_copied_label_makes_no_orphan(world: World) -> None:
     world.store.gang_pods.upsert(pod(owner_uid="somebody else"))
     await world.clock.advance(1)
     world.store.replace_runs([], "30", begun_at=world.clock.monotonic())
-    assert world.store.orphaned_pods() == ()
+    assert world.store.orphaned_pods("team", "llama") == ()
+
+
+async def test_pods_of_living_runs_are_not_looked_at_to_find_the_orphans_of_one(world: World) -> None:
+    world.store.replace_runs([run()], "10", begun_at=0.0)
+    world.store.gang_pods.upsert(pod())
+    world.store.gang_pods.upsert(pod("p2", run_uid="u2", run="mistral"))
+    world.store.gang_pods.upsert(pod("p3", run_uid="u2", run="copied"))
+    await world.clock.advance(1)
+    world.store.replace_runs([run()], "30", begun_at=world.clock.monotonic())
+    assert world.store.orphaned_pods("team", "llama") == ()
+    assert [p.uid for p in world.store.orphaned_pods("team", "mistral")] == ["p2"]
+    assert [p.uid for p in world.store.orphaned_pods("team", "copied")] == ["p3"]
+    assert world.store.orphaned_pods("other", "mistral") == ()
+    for uid in ("p1", "p2", "p3"):
+        world.store.gang_pods.remove(uid, 40)
+    assert world.store.orphaned_pods("team", "mistral") == ()
+
+
+async def test_an_earlier_run_of_the_same_name_has_orphans_while_the_new_one_has_none(world: World) -> None:
+    world.store.replace_runs([run()], "10", begun_at=0.0)
+    world.store.gang_pods.upsert(pod())
+    world.store.apply_run(run(20, uid="u2"))
+    world.store.gang_pods.upsert(pod("p2", run_uid="u2"))
+    assert [p.uid for p in world.store.orphaned_pods("team", "llama")] == ["p1"]
+
+
+async def test_priority_classes_are_seen_by_the_admission_pass_and_wake_it(world: World) -> None:
+    classes = world.store.priority_classes
+    classes.upsert(Versioned("c1", 1, ("high", 1000)))
+    assert await world.due() == {CLUSTER_KEY}
+    seen = world.store.snapshot_cluster(LEADER)
+    classes.upsert(Versioned("c2", 2, ("high", 2000)))
+    classes.remove("c1", 2)
+    assert await world.due() == {CLUSTER_KEY}
+    assert seen.priority_classes == {"high": 1000}
+    assert world.store.snapshot_cluster(LEADER).priority_classes == {"high": 2000}
+    classes.remove("c2", 3)
+    assert world.store.snapshot_cluster(LEADER).priority_classes == {}
+
+
+async def test_labels_of_namespaces_are_seen_by_the_admission_pass_and_wake_it(world: World) -> None:
+    namespaces = world.store.namespaces
+    namespaces.upsert(Versioned("ns1", 1, ("team", {"tier": "gold"})))
+    assert await world.due() == {CLUSTER_KEY}
+    assert world.store.snapshot_cluster(LEADER).namespace_labels == {"team": {"tier": "gold"}}
+    namespaces.upsert(Versioned("ns2", 3, ("team", {"tier": "iron"})))
+    namespaces.remove("ns1", 3)
+    assert world.store.snapshot_cluster(LEADER).namespace_labels == {"team": {"tier": "iron"}}
+    namespaces.remove("ns2", 4)
+    assert world.store.snapshot_cluster(LEADER).namespace_labels == {}
 
 
 async def test_an_ordinary_pod_change_wakes_the_run_a_moment_later(world: World) -> None:
@@ -241,6 +292,14 @@ async def test_foreign_requests_are_sums_of_what_is_not_terminal(world: World) -
     others.remove("b", 8)
     assert world.store.foreign_requests == {}
     assert await world.due() == {CLUSTER_KEY}
+
+
+async def test_foreign_requests_of_an_earlier_snapshot_stay_as_they_were(world: World) -> None:
+    world.store.other_pods.upsert(foreign("a", cpu=100))
+    seen = dict(world.store.foreign_requests)
+    world.store.other_pods.upsert(foreign("b", cpu=50))
+    assert seen == {"gpu-1": {"cpu": 100, "pods": 1}}
+    assert world.store.foreign_requests["gpu-1"]["cpu"] == 150
 
 
 async def test_a_pod_with_senseless_gang_labels_is_counted_as_foreign(world: World) -> None:
@@ -332,6 +391,32 @@ async def test_a_written_assignment_is_known_in_full_although_status_only_names_
     assert snapshot.run.status.assignment.nodes == whole.nodes
 
 
+async def test_no_pass_is_made_before_the_nodes_that_are_kept_for_a_run_have_been_read(world: World) -> None:
+    names = tuple(f"gke-large-cluster-a3-mega-pool-{number:05d}" for number in range(2000))
+    whole, config_map = kept.spilled(kept.reservation_of(names, ("u2",), 1.0, 2.0), "team", "llama", "u1")
+    assert config_map is not None
+    raw = run(11, status=dump_status(TrainingRunStatus(reservation=whole)))
+    assert "nodes" not in raw["status"]["reservation"]
+    world.store.apply_run(raw)  # the watch may be first
+    with pytest.raises(MissingAssignmentError) as missing:
+        world.store.snapshot_cluster(LEADER)
+    assert missing.value.config_map == whole.config_map
+    world.store.keep_reservation("u1", config_map.body["data"][kept.RESERVATION_KEY])
+    [view] = world.store.snapshot_cluster(LEADER).runs
+    assert view.status.reservation == whole
+    assert world.store.apply_run(run(12, status=raw["status"])).status.reservation == whole
+
+
+async def test_a_reservation_whose_config_map_is_gone_names_nothing_and_holds_up_nobody(world: World) -> None:
+    whole, _ = kept.spilled(kept.reservation_of(("x" * 20_000,), (), 1.0, 2.0), "team", "llama", "u1")
+    world.store.apply_run(run(11, status=dump_status(TrainingRunStatus(reservation=whole))))
+    with pytest.raises(ValueError, match="does not hold"):
+        world.store.keep_reservation("u1", "{}")
+    world.store.lose_reservation("u1")
+    [view] = world.store.snapshot_cluster(LEADER).runs
+    assert view.status.reservation == kept.lost(whole)
+
+
 async def test_nothing_is_decided_before_a_named_assignment_has_been_read(world: World) -> None:
     whole = large_assignment()
     world.store.apply_run(run(11, status=dump_status(TrainingRunStatus(assignment=whole))))
@@ -348,11 +433,36 @@ async def test_the_store_is_synced_once_every_kind_was_listed(world: World) -> N
     store = world.store
     store.replace_runs([], "1", begun_at=0.0)
     store.replace_queues([], "1")
-    for cache in (store.gang_pods, store.other_pods, store.nodes):
+    for cache in (store.gang_pods, store.other_pods, store.nodes, store.priority_classes, store.archive_jobs.cache):
         cache.replace([], 1)
     assert not store.synced
     store.namespaces.replace([], 1)
     assert store.synced
+
+
+def training_queue(version: int, generation: int = 1, **changes: Any) -> dict[str, Any]:
+    metadata = {"name": "research", "uid": "q", "resourceVersion": str(version), "generation": generation}
+    created = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"metadata": metadata | created, "spec": {"stopPolicy": "Hold"}, **changes}
+
+
+async def test_what_a_queue_says_of_itself_wakes_nobody_and_leaves_its_rules_the_very_same(world: World) -> None:
+    world.store.apply_run(run(spec={**run()["spec"], "queue": "research"}))
+    world.store.apply_queue(training_queue(5))
+    assert await world.due() == {KEY, CLUSTER_KEY}
+    before = world.store.snapshot_cluster(LEADER).queues["research"]
+    world.store.apply_queue(training_queue(6, status={"pending": 3}))
+    assert await world.due() == set()
+    after = world.store.snapshot_cluster(LEADER).queues["research"]
+    assert (after.status.pending, after.resource_version) == (3, "6")
+    assert after.spec is before.spec
+    world.store.apply_queue(training_queue(7, generation=2, status={"pending": 3}))
+    assert await world.due() == {KEY, CLUSTER_KEY}
+
+
+async def test_a_status_of_a_queue_that_does_not_parse_reads_as_none(world: World) -> None:
+    world.store.apply_queue(training_queue(5, status={"pending": "many"}))
+    assert world.store.snapshot_cluster(LEADER).queues["research"].status.pending == 0
 
 
 async def test_a_queue_lives_as_long_as_it_is_listed(world: World) -> None:

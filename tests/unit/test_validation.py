@@ -38,6 +38,11 @@ BAD_SPECS: dict[str, tuple[TrainingRunSpec, str, str]] = {
         "spec.resourcesPerNode[mem]",
         "write cpu, memory or vendor/device",
     ),
+    "a pattern that is none": (
+        spec(recovery={"rules": [{"name": "a", "logPattern": "link (flapped", "action": "Stop"}]}),
+        "spec.recovery.rules[0].logPattern",
+        "missing ), unterminated subpattern",
+    ),
     "half a GPU": (
         spec(resourcesPerNode={"nvidia.com/gpu": "500m"}),
         "spec.resourcesPerNode[nvidia.com/gpu]",

@@ -4,20 +4,29 @@ import json
 import os
 import pickle
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.controller import protocol
 from lockstep.core.checkpoints import RankView, merge_inventories
 from lockstep.core.resume import ResumeContext, ResumeKind, choose_resume
 from lockstep.core.snapshot import Verdict, WorkerPhase, WorkerReport
-from lockstep.worker import worker
+from lockstep.worker import preflight
+from lockstep.worker.formats import InterruptedCheckError, examination, examine, verify_checkpoint
+from lockstep.worker.formats.dcp import dcp_extents
+from lockstep.worker.inventory import CommitWatch, survey
+from lockstep.worker.launch import Launch, contract_environment
+from lockstep.worker.limits import encoded
+from lockstep.worker.preflight import prepare
+from lockstep.worker.settings import Settings, Tier
+from lockstep.worker.tiers import ENOUGH_VALID, scan_tier
+from support import checkpoint_layouts as layouts
 
 RUN_UID = "run-1"
 
@@ -44,13 +53,13 @@ def step_of(root: Path, attempt: int, name: str) -> Path:
 
 
 def look(directory: Path, **how: Any) -> tuple[str, str]:
-    finding = worker.examine(str(directory), run_uid=RUN_UID, step=100, **how)
+    finding = examine(str(directory), run_uid=RUN_UID, step=100, **how)
     assert finding is not None
     return finding.verdict, finding.reason
 
 
 def test_a_complete_manifest_checkpoint_is_valid(tmp_path: Path) -> None:
-    finding = worker.examine(str(commit(tmp_path / "step-100")), run_uid=RUN_UID, step=100)
+    finding = examine(str(commit(tmp_path / "step-100")), run_uid=RUN_UID, step=100)
     assert finding is not None
     assert (finding.verdict, finding.world, finding.bytes, finding.format) == ("Valid", 2, 6, "Manifest")
     assert finding.committed_at > 0
@@ -116,7 +125,7 @@ def test_of_very_many_files_each_rank_looks_at_its_share(tmp_path: Path, monkeyp
     directory = commit(tmp_path / "step-100", {f"f{i}": b"x" for i in range(6)})
     (directory / "f4").unlink()
     assert look(directory, share=0, of=3) == ("Invalid", "f4 is missing")  # few files: all ranks see all
-    monkeypatch.setattr(worker, "ALL_FILES", 5)
+    monkeypatch.setattr(examination, "ALL_FILES", 5)
     assert [look(directory, share=share, of=3)[0] for share in range(3)] == ["Valid", "Invalid", "Valid"]
 
 
@@ -127,7 +136,7 @@ def test_the_scan_is_newest_first_over_all_attempts_and_knows_other_names(tmp_pa
     step_of(tmp_path, 3, "step-300").mkdir(parents=True)
     step_of(tmp_path, 3, "logs-7").mkdir()  # no checkpoint of ours, nor of torch
     (tmp_path / RUN_UID / "other").mkdir()
-    rows = worker.scan_tier("shared", str(tmp_path), RUN_UID)
+    rows = scan_tier("shared", str(tmp_path), RUN_UID)
     assert [(row["step"], row["attempt"], row["verdict"]) for row in rows] == [
         (300, 3, "Invalid"), (200, 2, "Valid"), (100, 2, "Valid"), (100, 1, "Valid"),
     ]  # fmt: skip
@@ -136,37 +145,37 @@ def test_the_scan_is_newest_first_over_all_attempts_and_knows_other_names(tmp_pa
 def test_the_scan_ends_when_enough_valid_ones_were_found(tmp_path: Path) -> None:
     for step in range(40):
         commit(step_of(tmp_path, 1, f"step-{step}"), step=step)
-    rows = worker.scan_tier("shared", str(tmp_path), RUN_UID)
-    assert [row["step"] for row in rows] == list(range(39, 39 - worker.ENOUGH_VALID, -1))
+    rows = scan_tier("shared", str(tmp_path), RUN_UID)
+    assert [row["step"] for row in rows] == list(range(39, 39 - ENOUGH_VALID, -1))
 
 
 def test_no_directory_means_no_checkpoint_but_an_unreadable_one_means_not_knowing(tmp_path: Path) -> None:
-    assert worker.scan_tier("shared", str(tmp_path / "none"), RUN_UID) == []
+    assert scan_tier("shared", str(tmp_path / "none"), RUN_UID) == []
     (tmp_path / RUN_UID).write_text("not a directory")
     with pytest.raises(NotADirectoryError):
-        worker.scan_tier("shared", str(tmp_path), RUN_UID)
+        scan_tier("shared", str(tmp_path), RUN_UID)
 
 
 @pytest.fixture
 def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Making ready ends all other processes of the node: here that would be children of the tests."""
-    monkeypatch.setattr(worker, "end_other_processes", lambda: "")
+    monkeypatch.setattr(preflight, "end_other_processes", lambda: "")
 
 
-def node(shared: Path, local: Path) -> worker.Settings:
-    return worker.Settings(
+def node(shared: Path, local: Path) -> Settings:
+    return Settings(
         operator_url="https://10.0.0.1:1", namespace="team", run="hello", run_uid=RUN_UID, slot=0, incarnation=1,
         pod_uid="p", command=["x"], scratch=str(local.parent),
         tiers={
-            "local": worker.Tier("local", str(local), 1.0),
-            "shared": worker.Tier("shared", str(shared), 2.0),
+            "local": Tier("local", str(local), 1.0),
+            "shared": Tier("shared", str(shared), 2.0),
         },
     )  # fmt: skip
 
 
 def test_a_survey_makes_the_directories_to_save_in(tmp_path: Path) -> None:
     local, shared = tmp_path / "local", tmp_path / "shared"
-    assert worker.survey(node(shared, local), 3, 0, 2) == []
+    assert survey(node(shared, local), 3, 0, 2) == []
     assert (local / RUN_UID / "a3").is_dir()
     assert (shared / RUN_UID / "a3").is_dir()
 
@@ -177,7 +186,7 @@ def test_a_rank_that_cannot_see_the_shared_tier_says_so_and_is_not_charged(
 ) -> None:
     local, shared = tmp_path / "local", tmp_path / "shared"
     commit(step_of(shared, 1, "step-100"))
-    sees = worker.prepare(node(shared, local), 2, 0, 2)
+    sees = prepare(node(shared, local), 2, 0, 2)
     real = os.scandir
 
     def stale(path: Any) -> Any:
@@ -186,7 +195,7 @@ def test_a_rank_that_cannot_see_the_shared_tier_says_so_and_is_not_charged(
         return real(path)
 
     monkeypatch.setattr(os, "scandir", stale)
-    blind = worker.prepare(node(shared, local), 2, 1, 2)
+    blind = prepare(node(shared, local), 2, 1, 2)
     for prepared in (sees, blind):
         assert prepared.problem == ""
         assert prepared.port is not None
@@ -215,7 +224,7 @@ def test_a_node_whose_own_disk_cannot_be_read_cannot_train(tmp_path: Path) -> No
     local = tmp_path / "local"
     local.mkdir()
     (local / RUN_UID).write_text("not a directory")
-    prepared = worker.prepare(node(tmp_path / "shared", local), 2, 0, 1)
+    prepared = prepare(node(tmp_path / "shared", local), 2, 0, 1)
     assert prepared.problem.startswith("preparing failed: Not a directory")
     assert prepared.port is None
 
@@ -225,7 +234,7 @@ def test_a_tier_that_takes_no_writes_is_found_out_before_the_barrier(tmp_path: P
     shared = tmp_path / "shared"
     (shared / RUN_UID).mkdir(parents=True)
     (shared / RUN_UID / "a2").write_text("in the way")
-    prepared = worker.prepare(node(shared, tmp_path / "local"), 2, 0, 1)
+    prepared = prepare(node(shared, tmp_path / "local"), 2, 0, 1)
     assert prepared.problem.startswith("preparing failed: File exists")
 
 
@@ -234,8 +243,28 @@ def test_in_the_local_tier_each_shard_is_a_row(tmp_path: Path) -> None:
     commit(step / "rank-0", rank=0)
     commit(step / "rank-3", rank=3)
     (step / "rank-3/a.bin").unlink()
-    rows = worker.scan_tier("local", str(tmp_path), RUN_UID)
+    rows = scan_tier("local", str(tmp_path), RUN_UID)
     assert [(Path(row["path"]).name, row["verdict"]) for row in rows] == [("rank-0", "Valid"), ("rank-3", "Invalid")]
+
+
+def test_whatever_lies_in_a_directory_the_inventory_is_one_that_the_operator_takes(tmp_path: Path) -> None:
+    root = tmp_path / RUN_UID / "a1"
+    commit(root / "step-100", attempt=1 << 40, world=1 << 40)
+    commit(root / "\udcff-step-200", step=200)
+    commit(root / "step-300", step=300, format="\ud800")
+    old = commit(root / "step-400", step=400) / "manifest.json"
+    os.utime(old, (-1000, -1000))
+    vast = commit(root / "step-600", step=600) / "manifest.json"
+    said = json.loads(vast.read_text())
+    said["files"][0]["bytes"] = 10**30
+    vast.write_text(json.dumps(said))
+    (root / "0").mkdir()
+    (root / "0" / f"iter_{10**20}_0_local.pt").write_bytes(b"")
+    layouts.torch_file(root / "0" / "iter_0000500_99999999_local.pt")
+    rows = scan_tier("local", str(tmp_path), RUN_UID)
+    assert {row["step"] for row in rows} >= {100, 200, 300, 400, 500, 600}
+    read = msgspec.json.decode(encoded({"rows": rows}), type=dict[str, list[protocol.Checkpoint]])["rows"]
+    assert len(read) == len(rows)
 
 
 def test_checksums_are_compared_over_the_share_asked_for(tmp_path: Path) -> None:
@@ -243,16 +272,16 @@ def test_checksums_are_compared_over_the_share_asked_for(tmp_path: Path) -> None
     committed = (directory / "manifest.json").stat().st_mtime
     (directory / "b").write_bytes(b"bbbB")
     os.utime(directory / "b", (committed, committed))
-    assert worker.verify_checkpoint(str(directory), 0, 2) == ("Valid", "")
-    verdict, reason = worker.verify_checkpoint(str(directory), 1, 2)
+    assert verify_checkpoint(str(directory), 0, 2) == ("Valid", "")
+    verdict, reason = verify_checkpoint(str(directory), 1, 2)
     assert verdict == "Invalid"
     assert reason == f"b has crc32 {zlib.crc32(b'bbbB'):08x}, its manifest says {zlib.crc32(b'bbbb'):08x}"
 
 
 def test_reading_stops_when_the_answer_is_no_longer_wanted(tmp_path: Path) -> None:
     directory = commit(tmp_path / "step-100")
-    with pytest.raises(worker.InterruptedCheckError):
-        worker.verify_checkpoint(str(directory), interrupted=lambda: True)
+    with pytest.raises(InterruptedCheckError):
+        verify_checkpoint(str(directory), interrupted=lambda: True)
 
 
 # torch's own classes, as far as their pickles go.
@@ -301,7 +330,7 @@ def save_dcp(directory: Path, metadata: bytes, **sizes: int) -> Path:
 def test_extents_are_read_off_the_metadata_without_unpickling(protocol: int) -> None:
     big = 5 << 32
     metadata = dcp_metadata(protocol, r0=1000, r1=big, r2=0)
-    assert worker.dcp_extents(metadata) == {"__r0.distcp": 1000, "__r1.distcp": big, "__r2.distcp": 0}
+    assert dcp_extents(metadata) == {"__r0.distcp": 1000, "__r1.distcp": big, "__r2.distcp": 0}
 
 
 def test_metadata_that_would_run_code_is_never_unpickled(tmp_path: Path) -> None:
@@ -316,7 +345,7 @@ def test_metadata_that_would_run_code_is_never_unpickled(tmp_path: Path) -> None
 
 def test_a_complete_dcp_checkpoint_is_valid(tmp_path: Path) -> None:
     directory = save_dcp(tmp_path / "iter_0000100", dcp_metadata(r0=1000, r1=0), r0=1000, r1=0)
-    finding = worker.examine(str(directory), run_uid=RUN_UID, step=100)
+    finding = examine(str(directory), run_uid=RUN_UID, step=100)
     assert finding is not None
     assert (finding.verdict, finding.reason, finding.format, finding.bytes) == ("Valid", "", "TorchDCP", 1000)
 
@@ -353,10 +382,9 @@ def test_a_torn_dcp_checkpoint_is_invalid_with_the_reason(tmp_path: Path, damage
 def test_no_part_of_a_metadata_file_passes_for_the_whole(cut: int) -> None:
     whole = dcp_metadata(r0=1000, r1=2000)
     with pytest.raises(ValueError):  # noqa: PT011
-        worker.dcp_extents(whole[: cut % len(whole)])
+        dcp_extents(whole[: cut % len(whole)])
 
 
-@settings(deadline=None)
 @given(marker=st.binary(max_size=300), name=st.sampled_from(["manifest.json", ".metadata"]))
 def test_no_bytes_in_a_commit_marker_make_a_verdict_impossible(
     tmp_path_factory: pytest.TempPathFactory, marker: bytes, name: str
@@ -368,3 +396,59 @@ def test_no_bytes_in_a_commit_marker_make_a_verdict_impossible(
     (directory / "__0_0.distcp").touch()
     (directory / name).write_bytes(marker)
     assert look(directory)[0] in ("Valid", "Invalid")
+
+
+def one_directory(shared: Path, local: Path) -> Settings:
+    """A run whose attempts all save in the same directory of the shared tier."""
+    return replace(node(shared, local), fenced=True)
+
+
+def test_with_one_directory_for_all_attempts_that_is_where_each_of_them_saves(tmp_path: Path) -> None:
+    local, shared = tmp_path / "local", tmp_path / "shared"
+    settings = one_directory(shared, local)
+    commit(shared / "step-100")
+    (row,) = survey(settings, 3, 0, 2)
+    assert (row["verdict"], row["path"], row["attempt"]) == ("Valid", str(shared / "step-100"), 1)
+    assert not (shared / RUN_UID).exists()
+    environment = contract_environment(settings, Launch(3, 0, 2, "10.1.0.1", 40123, "", "", []))
+    assert environment["LOCKSTEP_CHECKPOINT_DIR"] == str(shared)
+    assert environment["LOCKSTEP_LOCAL_CHECKPOINT_DIR"] == str(local / RUN_UID / "a3")
+
+
+def test_what_earlier_attempts_saved_in_the_one_directory_is_not_told_as_this_ones(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    commit(shared / "step-100")
+    watch = CommitWatch(one_directory(shared, tmp_path / "local"), Launch(2, 0, 2, "10.1.0.1", 40123, "", "", []))
+    assert watch.look() == ([], False)
+    commit(shared / "step-200", step=200, attempt=2)
+    (row,) = watch.look().rows
+    assert (row["step"], row["attempt"]) == (200, 2)
+    again = commit(shared / "step-100", {"a.bin": b"anew"}, attempt=2)
+    os.utime(again / "manifest.json", (2e9, 2e9))
+    assert [row["step"] for row in watch.look().rows] == [100], "saved again, over the older one"
+
+
+def test_the_directory_to_start_from_is_listed_whether_it_holds_steps_or_attempts(tmp_path: Path) -> None:
+    local, shared, theirs = tmp_path / "local", tmp_path / "shared", tmp_path / "shared" / "other"
+    commit(theirs / "step-7", step=7, runUID="other")
+    commit(theirs / "a2" / "step-9", step=9, runUID="other")
+    settings = replace(node(shared, local), start_root=str(theirs), start_run_uid="other")
+    rows = survey(settings, 1, 0, 2)
+    assert [(row["step"], row["verdict"], row["runUid"]) for row in rows] == [
+        (9, "Valid", "other"),
+        (7, "Valid", "other"),
+    ]
+    assert all(row["tier"] == "shared" for row in rows)
+    anybodys = survey(replace(settings, start_run_uid=""), 1, 0, 2)
+    assert {row["verdict"] for row in anybodys} == {"Valid"}
+    mixed_up = survey(replace(settings, start_run_uid="third"), 1, 0, 2)
+    assert {row["verdict"] for row in mixed_up} == {"Invalid"}
+
+
+def test_a_directory_to_start_from_that_cannot_be_listed_is_unknown(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    theirs = shared / "other"
+    theirs.parent.mkdir()
+    theirs.write_text("not a directory")
+    (row,) = survey(replace(node(shared, tmp_path / "local"), start_root=str(theirs)), 1, 0, 2)
+    assert (row["step"], row["verdict"]) == (0, "Unknown")

@@ -1,27 +1,24 @@
-"""How the worker turns START into a command, and what it makes of the progress file and of its own text."""
+"""How the worker turns START into a command, and what it makes of the progress file."""
 
-import ast
-import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lockstep.worker import worker
+from lockstep.worker.launch import Launch, expand, launcher_command, launcher_environment
+from lockstep.worker.preflight import MASTER_PORTS, hold_port
+from lockstep.worker.progress import ProgressTail, Section, parse_line
+from lockstep.worker.settings import Settings
 
-ROOT = Path(__file__).parents[2]
-SOURCE = Path(worker.__file__)
 
-
-def settings(command: list[str], **more: Any) -> worker.Settings:
-    return worker.Settings(
+def settings(command: list[str], **more: Any) -> Settings:
+    return Settings(
         operator_url="https://10.0.0.1:1", namespace="team", run="hello", run_uid="u", slot=0, incarnation=1,
         pod_uid="p", command=command, **more,
     )  # fmt: skip
 
 
-LAUNCH = worker.Launch(2, 1, 4, "10.1.0.1", 40123, "", "", [])
+LAUNCH = Launch(2, 1, 4, "10.1.0.1", 40123, "", "", [])
 FLAGS = ["--nnodes=4", "--node-rank=1", "--nproc-per-node=8", "--master-addr=10.1.0.1", "--master-port=40123"]
 
 
@@ -44,17 +41,17 @@ FLAGS = ["--nnodes=4", "--node-rank=1", "--nproc-per-node=8", "--master-addr=10.
 def test_torchrun_takes_the_interpreters_place(command: list[str], entrypoint: int, expected: list[str]) -> None:
     options = {"nprocPerNode": 8, "entrypoint": entrypoint}
     made = settings(command, launcher="Torchrun", launcher_options=options)
-    assert worker.launcher_command(made, LAUNCH) == expected
+    assert launcher_command(made, LAUNCH) == expected
 
 
 def test_plain_and_jax_leave_the_command_alone() -> None:
     for launcher in ("Plain", "JAX"):
         made = settings(["torchrun", "train.py"], launcher=launcher, gpus=8)
-        assert worker.launcher_command(made, LAUNCH) == ["torchrun", "train.py"]
+        assert launcher_command(made, LAUNCH) == ["torchrun", "train.py"]
 
 
 def test_plain_makes_a_bare_torchrun_find_its_peers() -> None:
-    made = worker.launcher_environment(settings(["torchrun"], gpus=8), LAUNCH)
+    made = launcher_environment(settings(["torchrun"], gpus=8), LAUNCH)
     assert made["PET_NNODES"] == "4"
     assert made["PET_NODE_RANK"] == "1"
     assert made["PET_NPROC_PER_NODE"] == "8"
@@ -64,7 +61,7 @@ def test_plain_makes_a_bare_torchrun_find_its_peers() -> None:
 
 @pytest.mark.parametrize(("address", "endpoint"), [("10.1.0.1", "10.1.0.1:40123"), ("fd00::1", "[fd00::1]:40123")])
 def test_jax_gets_its_coordinator(address: str, endpoint: str) -> None:
-    made = worker.launcher_environment(settings(["x"], launcher="JAX"), LAUNCH._replace(master_address=address))
+    made = launcher_environment(settings(["x"], launcher="JAX"), LAUNCH._replace(master_address=address))
     assert made == {"JAX_COORDINATOR_ADDRESS": endpoint, "JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "1"}
 
 
@@ -81,12 +78,12 @@ def test_jax_gets_its_coordinator(address: str, endpoint: str) -> None:
     ],
 )
 def test_expansion_follows_kubernetes(argument: str, expanded: str) -> None:
-    assert worker.expand(argument, {"LOCKSTEP_RESUME_PATH": "/ckpt", "LOCKSTEP_ATTEMPT": "2"}) == expanded
+    assert expand(argument, {"LOCKSTEP_RESUME_PATH": "/ckpt", "LOCKSTEP_ATTEMPT": "2"}) == expanded
 
 
 def test_settings_without_a_command_are_refused() -> None:
     with pytest.raises(ValueError, match="no command"):
-        worker.Settings.of({}, ["--"])
+        Settings.of({}, ["--"])
 
 
 @pytest.mark.parametrize(
@@ -106,56 +103,41 @@ def test_settings_without_a_command_are_refused() -> None:
     ],
 )
 def test_a_progress_line_is_understood_or_passed_over(line: bytes, expected: Any) -> None:
-    progress = worker.parse_progress(line, 50.0)
+    progress = parse_line(line, 50.0)
+    assert not isinstance(progress, Section)
     found = progress and (progress["step"], progress["loss"], progress["totalSteps"], progress["at"])
     assert found == expected
 
 
-def test_progress_is_the_newest_whole_line(tmp_path: Path) -> None:
+def test_progress_is_read_by_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "progress.jsonl"
-    tail = worker.ProgressTail(str(path))
-    assert tail.newest(1.0) is None  # nothing there yet
+    tail = ProgressTail(str(path))
+    assert tail.read(1.0) == []  # nothing there yet
 
-    def after(data: bytes) -> int | None:
+    def after(data: bytes) -> list[int]:
         with path.open("ab") as stream:
             stream.write(data)
-        progress = tail.newest(1.0)
-        return progress and progress["step"]
+        return [entry["step"] for entry in tail.read(1.0) if not isinstance(entry, Section)]
 
-    assert after(b'{"step": 1}\n{"step": 2}\nrubbish\n{"st') == 2
-    assert after(b'ep": 3}') is None
-    assert after(b"\n") == 3
-    assert after(b"") is None
-    assert after(b"x" * 5_000_000 + b'\n{"step": 4}\n') == 4
+    assert after(b'{"step": 1}\n{"step": 2}\nrubbish\n{"st') == [1, 2]
+    assert after(b'ep": 3}') == []
+    assert after(b"\n") == [3]
+    assert after(b"") == []
+    assert after(b'{"step": 9}\n' + b"x" * 5_000_000 + b'\n{"step": 4}\n') == [4]  # of very much only the newest
     path.write_bytes(b'{"step": 1}\n')  # written anew
-    assert after(b"") == 1
+    assert after(b"") == [1]
+
+
+def test_sections_are_told_apart_from_progress(tmp_path: Path) -> None:
+    path = tmp_path / "progress.jsonl"
+    path.write_text('{"section": "Save", "step": 7, "time": 3.0}\n{"section": "Lunch"}\n{"step": 8, "time": 4.0}\n')
+    save, step = ProgressTail(str(path)).read(1.0)
+    assert save == Section("Save", 3.0)
+    assert not isinstance(step, Section)
+    assert step["step"] == 8
 
 
 def test_the_port_held_for_the_master_is_nobody_elses() -> None:
-    with worker.hold_port() as held, worker.hold_port() as other:
-        assert held.getsockname()[1] in worker.MASTER_PORTS
+    with hold_port() as held, hold_port() as other:
+        assert held.getsockname()[1] in MASTER_PORTS
         assert held.getsockname()[1] != other.getsockname()[1]
-
-
-def test_the_worker_is_valid_python_3_8() -> None:
-    ast.parse(SOURCE.read_text(), feature_version=(3, 8))
-
-
-def test_the_worker_imports_only_the_standard_library_of_python_3_8() -> None:
-    younger = {"tomllib", "zoneinfo", "graphlib"}
-    imported = {
-        name.partition(".")[0]
-        for node in ast.walk(ast.parse(SOURCE.read_text()))
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-    }
-    assert imported <= sys.stdlib_module_names - younger
-
-
-def test_the_worker_names_the_version_it_was_released_with() -> None:
-    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == worker.WORKER_VERSION

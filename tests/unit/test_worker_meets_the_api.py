@@ -15,11 +15,11 @@ from lockstep.controller.listener import Listener
 from lockstep.controller.reports import ReportBook
 from lockstep.controller.tls import new_material, server_context
 from lockstep.controller.trust import TokenReviews
+from lockstep.controller.worker_archive import worker_archive
 from lockstep.controller.workerapi import WorkerApi
 from lockstep.core.plan import DesiredPhase, Directive
 from lockstep.core.snapshot import PodPhase, PodView, StartRecord, WorkerPhase, WorkerReport
 
-WORKER = Path(__file__).parents[2] / "operator/lockstep/worker/worker.py"
 RUN_UID = "7f1c2a34-1"
 POD = PodView(
     namespace="team", name="llama-7f1c2-0-1", uid="pod-0-1", run="llama", run_uid=RUN_UID, owner_uid=RUN_UID, slot=0,
@@ -64,6 +64,7 @@ async def test_barrier_release_restart_in_place_and_end_through_the_real_api(tmp
     listener = await Listener.open(api.application(), "127.0.0.1", 0, server_context(material))
     (tmp_path / "ca.crt").write_bytes(material.ca_cert)
     (tmp_path / "token").write_text(token())
+    (tmp_path / "worker.pyz").write_bytes(worker_archive())
     (tmp_path / "shared").mkdir()
     environment = {
         "PATH": os.environ["PATH"], "LOCKSTEP_OPERATOR_URL": f"https://127.0.0.1:{listener.port}",
@@ -79,7 +80,7 @@ async def test_barrier_release_restart_in_place_and_end_through_the_real_api(tmp
         "[ $LOCKSTEP_ATTEMPT = 1 ] && exec sleep 100; echo '{\"step\": 3}' >> $LOCKSTEP_PROGRESS_FILE",
     ]
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-B", str(WORKER), "--", *command, env=environment
+        sys.executable, "-I", "-B", str(tmp_path / "worker.pyz"), "--", *command, env=environment
     )
 
     async def heard(what: Callable[[WorkerReport], bool]) -> WorkerReport:

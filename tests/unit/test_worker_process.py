@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,67 +13,12 @@ from typing import Any
 import pytest
 
 from support.fake_operator import DEADLINE, FakeOperator
-
-WORKER = Path(__file__).parents[2] / "operator/lockstep/worker/worker.py"
-RUN_UID = "0d8f5f6e-1111-2222-3333-444455556666"
-# The interpreter of the user's image, which may be an old one.
-PYTHON = os.environ.get("LOCKSTEP_WORKER_PYTHON", sys.executable)
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    """The condition's value once it is true."""
-    deadline = time.monotonic() + DEADLINE
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError("the condition did not come true in time")
-
+from support.running_worker import RUN_UID, RunningWorker, commit_shared, exited, is_alive, pid_in, ready, until
 
 CONTRACT = """
     CONTRACT RUN RUN_UID ATTEMPT NODE_RANK NNODES NODELIST_FILE MASTER_ADDR MASTER_PORT RESUME_PATH RESUME_STEP
-    CHECKPOINT_DIR LOCAL_CHECKPOINT_DIR PROGRESS_FILE"""
-
-
-class RunningWorker:
-    """A worker process with its own scratch and checkpoint tiers. ``wrapper``: what to start it in."""
-
-    def __init__(
-        self, directory: Path, operator: FakeOperator, command: list[str], wrapper: Sequence[str] = (), **environ: str
-    ) -> None:
-        self.directory = directory
-        self.operator = operator
-        self.scratch = directory / "scratch"
-        self.shared = directory / "shared"
-        self.local = directory / "local"
-        for path in (self.scratch, self.shared, self.local):
-            path.mkdir(exist_ok=True)
-        self.token = directory / "token"
-        self.token.write_text("first\n")
-        checkpoint = {"format": "Auto", "shared": str(self.shared), "local": str(self.local), "runUid": RUN_UID}
-        environment = {
-            "PATH": os.environ["PATH"], "LOCKSTEP_OPERATOR_URL": operator.url, "LOCKSTEP_NAMESPACE": "team",
-            "LOCKSTEP_RUN": "hello", "LOCKSTEP_RUN_UID": RUN_UID, "LOCKSTEP_SLOT": "0", "LOCKSTEP_INCARNATION": "1",
-            "LOCKSTEP_POD_UID": "pod-1", "LOCKSTEP_NODE_NAME": "node-a", "LOCKSTEP_HOST_IP": "127.0.0.1",
-            "LOCKSTEP_CHECKPOINT_CONFIG": json.dumps(checkpoint), "LOCKSTEP_SCRATCH": str(self.scratch),
-            "LOCKSTEP_TOKEN_FILE": str(self.token), "LOCKSTEP_CA_FILE": str(operator.ca_file), **environ,
-        }  # fmt: skip
-        self.out, self.err = directory / "stdout", directory / "stderr"
-        with self.out.open("ab") as out, self.err.open("ab") as err:
-            self.process = subprocess.Popen(
-                [*wrapper, PYTHON, "-I", "-B", str(WORKER), "--", *command], env=environment, stdout=out, stderr=err
-            )
-
-    def wait(self) -> int:
-        return self.process.wait(DEADLINE)
-
-    def stderr(self) -> str:
-        return self.err.read_text()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+    RESUME_DIR CHECKPOINT_DIR LOCAL_CHECKPOINT_DIR PROGRESS_FILE CONTROL_FILE SAVED_FILE
+    STACK_FILE"""
 
 
 @pytest.fixture
@@ -100,42 +44,8 @@ def launch(tmp_path: Path, operator: FakeOperator) -> Iterator[Launch]:
         worker.kill()
 
 
-def ready(operator: FakeOperator, attempt: int, **where: Any) -> dict[str, Any]:
-    operator.desire("Prepare", attempt, **where)
-    return operator.wait_for(lambda state: state["readyFor"] == attempt)
-
-
-def exited(operator: FakeOperator, attempt: int) -> dict[str, Any]:
-    return operator.wait_for(lambda state: state["phase"] == "Exited" and state["attempt"] == attempt)
-
-
-def pid_in(path: Path) -> int:
-    return int(until(lambda: path.exists() and path.read_text().strip()))
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def commit_shared(worker: RunningWorker, attempt: int, step: int, data: bytes, crc: int | None = None) -> Path:
-    directory = worker.shared / RUN_UID / f"a{attempt}" / f"step-{step}"
-    directory.mkdir(parents=True)
-    (directory / "weights.bin").write_bytes(data)
-    crc = zlib.crc32(data) if crc is None else crc
-    manifest = {
-        "format": "lockstep/1", "runUID": RUN_UID, "attempt": attempt, "step": step, "world": 1,
-        "files": [{"name": "weights.bin", "bytes": len(data), "crc32": f"{crc:08x}"}],
-    }  # fmt: skip
-    (directory / "manifest.tmp").write_text(json.dumps(manifest))
-    (directory / "manifest.tmp").rename(directory / "manifest.json")
-    return directory
 
 
 def test_from_the_barrier_to_the_end_of_the_run(operator: FakeOperator, launch: Launch) -> None:
@@ -202,6 +112,20 @@ def test_a_restart_in_place_ends_every_process_of_the_older_attempt_first(
     assert report["attempt"] == 1
     assert report["exit"]["reason"] == "StoppedForRestart"
     assert report["exit"]["signal"] == signal.SIGKILL
+
+
+def test_on_its_way_to_the_barrier_it_says_nothing_of_its_own_accord_before_it_is_there(
+    operator: FakeOperator, launch: Launch
+) -> None:
+    launch("sleep", "100")
+    ready(operator, 1)
+    operator.run(1)
+    operator.wait_for(lambda state: state["phase"] == "Running")
+    before = len(operator.states())
+    ready(operator, 2)
+    pushed = [state["phase"] for state in operator.states()[before:] if not state["waitSeconds"]]
+    assert "Ready" in pushed
+    assert not {"Stopping", "Preparing", "Exited"} & set(pushed)
 
 
 def test_what_a_child_leaves_behind_ends_with_it(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
@@ -330,6 +254,11 @@ def test_progress_and_new_checkpoints_are_told_while_training(
     assert [(row["path"], row["step"], row["verdict"]) for row in rows] == [(str(commit), 5, "Valid")]
     count = len(operator.requests)
     operator.wait_for(lambda state: not state["newCheckpoints"], since=count)
+    # Who asks later, a new leader for one, hears of it as well.
+    count = len(operator.requests)
+    operator.refusals.append((409, "unregistered"))
+    again = operator.wait_for(lambda state: "inventory" in state, since=count)
+    assert [row["path"] for row in again["inventory"]] == [str(commit)]
 
 
 def test_the_barrier_brings_the_inventory_and_the_checksums_asked_for(operator: FakeOperator, launch: Launch) -> None:

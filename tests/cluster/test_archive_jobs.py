@@ -1,0 +1,64 @@
+"""The API server takes the archive jobs that the core makes, also where Pod Security is at its strictest."""
+
+import json
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+
+from localcluster import LocalCluster
+from localcluster.errors import KubectlError
+from lockstep.api.checkpoint_status import ArchiveJobStatus
+from lockstep.core.archive_job import ArchiveSettings, job_body, job_name
+from lockstep.core.objects import parse_run
+from lockstep.core.quarantine import Save
+from support import sample_runs
+
+pytestmark = pytest.mark.cluster
+SETTINGS = ArchiveSettings(
+    image="registry.example/lockstep:1", image_pull_secrets=("pull",), node_selector={"pool": "cpu"}, bandwidth=10**9
+)
+
+
+@pytest.mark.parametrize("action", ["Upload", "Restore", "List"])
+@pytest.mark.parametrize(
+    ("security", "refused"),
+    [
+        ({}, False),
+        ({"runAsUser": 1000, "fsGroup": 2000, "supplementalGroups": [3000]}, False),
+        ({"runAsUser": 0}, True),
+    ],
+    ids=["no user named", "the gang's user", "a gang of root's, which no restricted namespace would take"],
+)
+def test_jobs_and_their_pods_pass_strict_validation_and_restricted_pod_security(
+    cluster: LocalCluster, namespace: str, action: str, security: dict[str, object], refused: bool
+) -> None:
+    cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    archive = {
+        "uri": "s3://golden/llama",
+        "endpoint": "https://s3.example",
+        "credentialsSecretRef": {"name": "s3"},
+        "retention": {"keepLast": 2, "keepFor": "30d"},
+    }
+    raw = sample_runs.run(
+        "r" * 40,
+        checkpoint={"shared": {"claimName": "lustre"}, "archive": archive},
+        podTemplate={"spec": {"securityContext": security}},
+    )
+    run = replace(parse_run(raw), namespace=namespace)
+    assert run.spec is not None
+    assert run.spec.checkpoint is not None
+    assert run.spec.checkpoint.archive is not None
+    name = job_name(run, action, 12, 250_000, 3)
+    work = ArchiveJobStatus(name=name, action=action, step=250_000, attempt=12, path="/shared-checkpoints/x")
+    body = job_body(run, run.spec.checkpoint.archive, work, SETTINGS, pinned=("a1/step-5",), quarantined=(Save(7, 1),))
+    create = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
+    cluster.kubectl(*create, input=json.dumps(body))
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "as-the-job-makes-it", "namespace": namespace},
+        "spec": body["spec"]["template"]["spec"],
+    }
+    with pytest.raises(KubectlError, match="PodSecurity") if refused else nullcontext():
+        cluster.kubectl(*create, input=json.dumps(pod))

@@ -1,0 +1,40 @@
+"""The admission benchmark ends with its figures and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.cluster
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_benchmark_ends_with_one_line_of_json() -> None:
+    small = ["--runs=40", "--nodes=256", "--rounds=1", "--admitted=6", "--gangs=2", "--gang-nodes=64"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "bench.admission", *small],
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'e2e'}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    figures = json.loads(ended.stdout.splitlines()[-1])
+    assert (figures.pop("bench"), figures.pop("runs"), figures.pop("nodes")) == ("admission", 40, 256)
+    assert figures.keys() == {
+        "full_pass_s",
+        "incremental_s",
+        "peak_mb",
+        "admissions_per_s",
+        "with_pods_per_s",
+        "gang64_p50_s",
+        "gang64_p99_s",
+        "writes_per_admission",
+    }
+    assert all(value > 0 for value in figures.values())

@@ -1,0 +1,35 @@
+"""The recovery benchmark ends with its figures and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.nodes
+ROOT = Path(__file__).resolve().parents[2]
+FIGURES = ["in_place_p95_s", "replace_p95_s", "flatness", "commanded_512_s", "writes_in_place_512"]
+SMALL = ["--nodes=3", "--small=2", "--simulated=4", "--recoveries=3", "--replacements=1", "--commands=1", "--pause=2"]
+
+
+def test_the_benchmark_ends_with_one_line_of_json() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "bench.recover", *SMALL],
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'e2e'}"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    # Whether the figures are good enough is not asked of a machine that has other tests to run.
+    assert ended.returncode in (0, 1), ended.stdout + ended.stderr
+    figures = json.loads(ended.stdout.splitlines()[-1])
+    assert list(figures)[: 1 + len(FIGURES)] == ["bench", *FIGURES]
+    assert figures["bench"] == "recover"
+    assert all(figures[name] > 0 for name in FIGURES)
+    assert (ended.returncode == 1) == bool(figures["failed"])
+    assert (figures["nodes"], figures["recoveries"], figures["replacements"]) == (3, 3, 1)

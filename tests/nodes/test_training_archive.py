@@ -1,0 +1,126 @@
+"""Checkpoints of real training reach a real object store by jobs that Kubernetes runs, and come back whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localcluster.processnodes import ProcessNodes
+from lockstep.api import names
+from lockstep.core.archive_job import RESULT_FORMAT
+from support.object_store import ACCESS, BUCKET, OPERATOR, SECRET, S3Server
+from support.training import NAMESPACE, TrainingRun, TrainingSite
+
+pytestmark = pytest.mark.nodes
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
+STEPS = 40
+
+
+@pytest.fixture
+def server(site: TrainingSite, tmp_path: Path) -> Iterator[S3Server]:
+    """An object store that the nodes reach, and the secret with its credentials."""
+    nodes: ProcessNodes = site.world.process_nodes
+    with socket.socket() as probe:
+        probe.bind((nodes.gateway, 0))
+        port = probe.getsockname()[1]
+    server = S3Server(tmp_path / "s3", port, nodes.gateway)
+    server.start()
+    literals = [f"--from-literal={name}={value}" for name, value in CREDENTIALS.items()]
+    site.world.kubectl("create", "secret", "generic", "s3", "-n", NAMESPACE, *literals)
+    yield server
+    site.world.kubectl("delete", "secret", "s3", "-n", NAMESPACE)
+    server.stop()
+
+
+def archived(site: TrainingSite, server: S3Server, name: str, *options: str) -> TrainingRun:
+    archive = {
+        "uri": f"s3://{BUCKET}/{name}",
+        "endpoint": server.endpoint,
+        "interval": "1s",
+        "credentialsSecretRef": {"name": "s3"},
+    }
+    checkpoint = {"format": "Manifest", "shared": {"claimName": "checkpoints"}, "archive": archive}
+    root = {"spec": {"securityContext": {"runAsUser": 0}}}  # the process nodes' Python is root's
+    return site.train(name, 2, STEPS, *options, checkpoint=checkpoint, podTemplate=root)
+
+
+def published(run: TrainingRun) -> list[tuple[int, int]]:
+    known = run.status.get("checkpoint", {}).get("archive", {}).get("published", [])
+    return [(each["attempt"], each["step"]) for each in known]
+
+
+def jobs(run: TrainingRun) -> list[str]:
+    selector = f"labelSelector={names.LABEL_ARCHIVE_OF}={run.uid}"
+    found = run.world.cluster.api.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs?{selector}")["items"]
+    return [job["metadata"]["name"] for job in found]
+
+
+def test_checkpoints_are_in_the_archive_through_the_operators_death_and_the_last_one_too(
+    site: TrainingSite, server: S3Server, tmp_path: Path
+) -> None:
+    run = archived(site, server, "archived", "--save-every=10", "--step-delay=0.25")
+    run.wait("a job copies the first checkpoint", lambda: jobs(run), 60)
+    site.kill_operator()
+    run.wait("a copy is published", lambda: published(run), 60)
+    run.wait_until_succeeded()
+    run.wait("the last checkpoint is published", lambda: published(run)[0][1] == STEPS, 60)
+    made = jobs(run)
+    assert len(made) == len(set(made))
+    assert run.events("Archived")
+    assert run.events("ArchiveJobFailed") == []
+    for attempt, step in published(run):
+        assert f"archived/{run.uid}/a{attempt}/step-{step}/lockstep-archive.json" in server.objects()
+
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "lockstep.archive", "restore", "--uri", f"s3://{BUCKET}/archived"),
+            *("--endpoint", server.endpoint, "--run-uid", run.uid),
+            *("--checkpoint", f"a1/step-{STEPS}", "--into", str(tmp_path / "back")),
+        ],
+        env={**os.environ, **CREDENTIALS, "PYTHONPATH": str(OPERATOR)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout.splitlines()[-1])["format"] == RESULT_FORMAT
+    saved = run.folder / "a1" / f"step-{STEPS}"
+    for path in saved.iterdir():
+        assert (tmp_path / "back" / saved.name / path.name).read_bytes() == path.read_bytes()
+
+
+def test_wrong_credentials_are_said_and_disturb_no_training(site: TrainingSite, server: S3Server) -> None:
+    site.world.kubectl("delete", "secret", "s3", "-n", NAMESPACE)
+    wrong = [f"--from-literal={name}={value}" for name, value in (CREDENTIALS | {"AWS_SECRET_ACCESS_KEY": "x"}).items()]
+    site.world.kubectl("create", "secret", "generic", "s3", "-n", NAMESPACE, *wrong)
+    run = archived(site, server, "refused", "--save-every=10", "--step-delay=0.1")
+    run.wait_until_succeeded()
+    run.wait("the refusal is said", lambda: run.events("ArchiveJobFailed"), 60)
+    assert "CredentialsRefused" in run.status["checkpoint"]["archive"]["message"]
+    assert run.status["checkpoint"]["archive"]["failures"] == 1
+    assert [entry["cause"] for entry in run.attempts] == ["Succeeded"]
+
+
+def test_a_gang_whose_shared_tier_was_lost_goes_on_from_the_archive(site: TrainingSite, server: S3Server) -> None:
+    run = archived(site, server, "brought-back", "--save-every=10", "--step-delay=0.5")
+    run.wait("a copy is published", lambda: published(run), 90)
+    attempt, step = published(run)[0]
+    for path in run.folder.iterdir():
+        shutil.rmtree(path)  # somebody cleans up
+    run.kill_process(1)
+    run.wait("the gang waits for the copy", lambda: run.events("Restored"), 150)
+    run.wait("attempt 2 has started", lambda: run.status.get("start", {}).get("attempt") == 2, 60)
+    resume = run.status["start"]["resume"]
+    assert resume["tier"] == "shared"
+    assert resume["step"] >= step
+    assert f"/{run.uid}/a0/" in resume["path"]
+    run.wait_until_succeeded(120)
+    assert attempt == 1

@@ -1,0 +1,71 @@
+"""Runs without the worker: the program is the pod's own process, and a new attempt is a new set of pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.training import TRAINER, TrainingRun, TrainingSite
+
+pytestmark = pytest.mark.nodes
+
+
+def plain(site: TrainingSite, name: str, nodes: int, steps: int, *options: str) -> TrainingRun:
+    """The stub trainer, with what the worker would have done for it: a directory, and a file for its progress."""
+    trainer = f"python3 -B /app/{TRAINER.name} --steps={steps} {' '.join(options)}"
+    script = f'mkdir -p "$LOCKSTEP_CHECKPOINT_DIR"; export LOCKSTEP_PROGRESS_FILE=/dev/null; exec {trainer}'
+    checkpoint = {"shared": {"claimName": "checkpoints"}}
+    return site.apply(name, nodes, ["sh", "-c", script], worker="Disabled", checkpoint=checkpoint)
+
+
+def times(pod: dict[str, Any]) -> tuple[int, str, str]:
+    """Incarnation of a pod, and when it was made."""
+    labels = pod["metadata"]["labels"]
+    return int(labels["lockstep.dev/incarnation"]), pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]
+
+
+def test_a_gang_without_workers_trains_to_its_end(site: TrainingSite) -> None:
+    run = plain(site, "plain", 3, 20)
+    run.wait("runs", lambda: run.is_true("GangReady"))
+    assert "no barrier" in run.condition("GangReady")["message"]
+    for pod in run.pods:
+        assert pod["metadata"]["annotations"]["lockstep.dev/attempt"] == "1"
+        assert not [v for v in pod["spec"]["volumes"] if v["name"] == "lockstep-worker"]
+    run.wait_until_succeeded()
+    run.assert_undisturbed(20)
+    assert run.status["start"]["masterPort"] in range(20_000, 30_000)
+
+
+def test_a_failed_pod_replaces_the_whole_gang_once_every_old_pod_is_gone(site: TrainingSite) -> None:
+    run = plain(site, "plain-fails", 3, 40)
+    run.wait_until_step(1, 8)
+    before = run.pod_uids
+    run.kill_process(1)
+    overlap: list[set[str]] = []
+
+    def restarted() -> bool:
+        alive = [pod for pod in run.pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
+        attempts = {pod["metadata"]["annotations"]["lockstep.dev/attempt"] for pod in alive}
+        overlap.append(attempts)
+        return run.step(2) >= 1
+
+    run.wait("attempt 2 trains", restarted, 90)
+    assert all(len(attempts) <= 1 for attempts in overlap)
+    assert len(run.pod_uids - before) == 3
+    run.wait_until_succeeded()
+    first = run.attempts[0]
+    # Pods tell their ends in whole seconds, so that its peers may have been as early.
+    assert first["rank"] == 1 or "cannot be told" in first["message"]
+    assert (first["cause"], first["action"]) == ("Application", "ReplaceGang")
+    assert {times(pod)[0] for pod in run.pods if pod["status"]["phase"] == "Succeeded"} == {2}
+
+
+def test_cancelling_ends_the_programs_with_sigterm(site: TrainingSite) -> None:
+    run = plain(site, "plain-cancel", 2, 500)
+    run.wait_until_step(1, 3)
+    run.change(cancel=True)
+    run.wait_until_finished()
+    run.wait("its pods are gone", lambda: not run.processes())
+    # The stub saves when it is told to end, which only SIGTERM does.
+    assert list((run.folder / "a1").glob("step-*/manifest.json"))

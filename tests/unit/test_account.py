@@ -1,0 +1,285 @@
+"""The account that a run's status keeps, over whole histories in the simulated world."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.api.goodput_status import BucketsStatus, GoodputStatus
+from lockstep.core.accounting.book import Book, new_book, read, write
+from lockstep.core.accounting.goodput import Account, Bucket, Mark, Stage
+from lockstep.core.accounting.usage import (
+    BudgetUse,
+    GpuRates,
+    Usage,
+    budget_use,
+    model_flops_utilisation,
+    seconds_until,
+    step_efficiency,
+)
+from lockstep.core.cadence import SaveCost
+from lockstep.core.decide import decide
+from lockstep.core.failure_rate import Exposure
+from lockstep.core.tunables import Tunables
+from support.world import World, node, spec
+
+RATES = {"H100": GpuRates(price=2.5, watts=1000.0, peak_flops=1e15)}
+
+
+def world(**tunables: object) -> World:
+    return World({f"n{i}": node(f"n{i}") for i in range(3)}, tunables=Tunables(**tunables))  # type: ignore[arg-type]
+
+
+def goodput(w: World) -> GoodputStatus:
+    return w.status("llama").goodput
+
+
+def parts(w: World) -> dict[str, int]:
+    return {name: value for name, value in goodput(w).buckets if value}
+
+
+def train(w: World, seconds: int, step_seconds: int = 5) -> None:
+    """Steps of ``step_seconds``, each saved."""
+    for _ in range(seconds // step_seconds):
+        w.pass_time(step_seconds, step=step_seconds)
+        w.train("llama", 1)
+        w.settle()
+
+
+def life(w: World) -> None:
+    """Waits 20 s for nodes, trains 100 s, loses a process, trains 50 s, ends."""
+    for name in w.nodes:
+        w.nodes[name] = replace(w.nodes[name], unschedulable=True)
+    w.apply("llama", spec(2))
+    w.pass_time(20)
+    for name in w.nodes:
+        w.nodes[name] = replace(w.nodes[name], unschedulable=False)
+    w.settle()
+    train(w, 100)
+    w.exit_child("llama", 1, 1)
+    w.settle()
+    train(w, 50)
+    for rank in (0, 1):
+        w.exit_child("llama", rank, 0)
+    w.settle()
+
+
+def test_the_time_of_a_whole_life_is_told() -> None:
+    w = world()
+    life(w)
+    told = parts(w)
+    assert sum(told.values()) == int(goodput(w).time or 0) - 1_000_000
+    assert told["queue"] == pytest.approx(20, abs=2)
+    # The first step of an attempt ends its start-up when the worker does not say how long steps take.
+    assert told["init"] == pytest.approx(5, abs=2)
+    assert told["loading"] == pytest.approx(5, abs=2)
+    assert told["productive"] == pytest.approx(140, abs=3)
+    assert goodput(w).failures == 1
+    assert goodput(w).steps_lost == 0
+    assert goodput(w).recoveries == (pytest.approx(5, abs=2),)
+    assert float(goodput(w).ettr) == pytest.approx(told["productive"] / sum(told.values()), abs=1e-3)
+    assert float(goodput(w).goodput) > float(goodput(w).ettr)
+
+
+def test_the_account_is_closed_with_the_run() -> None:
+    w = world()
+    life(w)
+    ended = goodput(w)
+    w.pass_time(100)
+    assert goodput(w) == ended
+
+
+def test_steps_that_were_not_saved_are_lost_with_their_time() -> None:
+    w = world()
+    w.apply("llama", spec(2))
+    w.settle()
+    train(w, 50)
+    saved = list(w.saved["uid-llama"])
+    train(w, 50)
+    w.saved["uid-llama"] = saved
+    w.exit_child("llama", 1, 1)
+    w.settle()
+    train(w, 50)
+    assert goodput(w).steps_lost == 10
+    w.pass_time(40)
+    assert parts(w)["lost_work"] == pytest.approx(50, abs=3)
+
+
+def test_a_suspended_run_is_neither_waiting_nor_wasting() -> None:
+    w = world()
+    w.apply("llama", spec(2))
+    w.settle()
+    train(w, 50)
+    w.apply("llama", spec(2, suspend=True))
+    w.settle()
+    w.pass_time(100)
+    w.apply("llama", spec(2))
+    w.settle()
+    train(w, 50)
+    assert parts(w)["suspended"] == pytest.approx(100, abs=3)
+    assert float(goodput(w).ettr) > 0.8
+    assert goodput(w).failures == 0
+    assert goodput(w).recoveries == ()
+
+
+def test_a_pass_that_is_lost_or_done_twice_changes_nothing() -> None:
+    w = world()
+    w.apply("llama", spec(2))
+    w.settle()
+    train(w, 50)
+    w.exit_child("llama", 1, 1)
+    w.work_reports_only()
+    snapshot = w.snapshot("llama")
+    plan, again = (decide(snapshot, w.tunables, w.now) for _ in range(2))
+    assert plan == again
+    assert plan.status is not None
+    following = replace(snapshot, run=replace(snapshot.run, status=plan.status))
+    assert decide(following, w.tunables, w.now).status is None
+
+
+def test_a_status_without_an_account_begins_one_that_still_adds_up() -> None:
+    w = world()
+    w.apply("llama", spec(2))
+    w.settle()
+    train(w, 50)
+    run = w.runs["llama"]
+    w.runs["llama"] = replace(run, status=run.status.model_copy(update={"goodput": GoodputStatus()}))
+    train(w, 70)
+    told = parts(w)
+    assert sum(told.values()) == int(goodput(w).time or 0) - 1_000_000
+    assert told["productive"] >= 60
+
+
+def test_a_waiting_run_costs_no_writes() -> None:
+    w = world()
+    w.apply("llama", spec(9))
+    w.pass_time(50)
+    version = w.runs["llama"].resource_version
+    w.pass_time(200)
+    assert w.runs["llama"].resource_version == version
+    assert goodput(w).time is None
+
+
+def test_what_is_held_is_counted_and_priced() -> None:
+    w = world(rates=RATES, gpu_types={"H100": {}})
+    w.apply("llama", spec(2, gpusPerNode=8, placement={"gpuTypes": ["H100"]}))
+    w.settle()
+    train(w, 3600, step_seconds=60)
+    assert float(goodput(w).gpu_hours) == pytest.approx(16, abs=0.3)
+    assert float(goodput(w).energy_kwh) == pytest.approx(16, abs=0.3)
+    assert float(goodput(w).cost) == pytest.approx(40, abs=1)
+    w.apply("llama", spec(2, gpusPerNode=8, placement={"gpuTypes": ["H100"]}, suspend=True))
+    w.settle()
+    held = goodput(w).gpu_hours
+    w.pass_time(3600, step=600)
+    assert goodput(w).gpu_hours == held
+
+
+def test_throughput_is_that_of_the_newest_steps() -> None:
+    w = world(rates=RATES, gpu_types={"H100": {}})
+    progress = {"tokensPerStep": 4_000_000, "flopsPerToken": 4_000_000_000}
+    w.apply("llama", spec(2, gpusPerNode=8, placement={"gpuTypes": ["H100"]}, progress=progress))
+    w.settle()
+    train(w, 120)
+    assert float(goodput(w).tokens_per_second) == pytest.approx(800_000, rel=0.05)
+    assert float(goodput(w).mfu) == pytest.approx(0.2, rel=0.05)
+
+
+def test_a_budget_of_gpu_hours_warns_once_at_each_mark() -> None:
+    w = world()
+    w.apply("llama", spec(2, gpusPerNode=8, budget={"gpuHours": 16}))
+    w.settle()
+    warnings = []
+    for _ in range(70):
+        w.pass_time(60, step=20)
+        plan = decide(w.snapshot("llama"), w.tunables, w.now)
+        warnings += [event.note for event in plan.events if event.reason == "GpuHoursUsed"]
+        w.reconcile("llama")
+    assert read(goodput(w).state).warned is BudgetUse.ALL  # type: ignore[union-attr]
+    assert len(warnings) <= 2
+
+
+def test_a_new_leader_answers_the_workers_before_it_brings_the_account_up_to_date() -> None:
+    w = world()
+    w.apply("llama", spec(2))
+    w.settle()
+    w.now += 3600.0
+    w.crash()
+    assert decide(w.snapshot("llama"), w.tunables, w.now).status is None
+    assert decide(w.snapshot("llama"), w.tunables, w.now + 30.0).status is not None
+
+
+@pytest.mark.parametrize(
+    ("hours", "use"),
+    [(79.9, BudgetUse.WITHIN), (80.0, BudgetUse.MOST), (99.9, BudgetUse.MOST), (100.0, BudgetUse.ALL)],
+)
+def test_budget_marks(hours: float, use: BudgetUse) -> None:
+    assert budget_use(hours, 100.0) is use
+
+
+def test_usage_counts_each_type_of_gpu_and_knows_when_more_is_due() -> None:
+    usage = Usage(0).holding(16, "H100", 0.0).holding(8, "H200", 3600.0).until(7200.0)
+    assert usage.held == (("H100", 16 * 3_600_000), ("H200", 8 * 3_600_000))
+    assert usage.gpu_hours == 24.0
+    assert usage.cost({"H100": GpuRates(price=2.0)}) is None
+    assert usage.cost({"H100": GpuRates(price=2.0), "H200": GpuRates(price=3.0)}) == 56.0
+    assert seconds_until(usage, 26.0) == 900.0
+    assert seconds_until(usage, 24.0) is None
+    assert seconds_until(usage.holding(0, "", 7200.0), 26.0) is None
+
+
+def test_utilisation_and_efficiency() -> None:
+    assert model_flops_utilisation(1000.0, 6e9, 16, 1e12) == pytest.approx(0.375)
+    assert model_flops_utilisation(1000.0, 6e9, 0, 1e12) is None
+    assert step_efficiency(90, 1.0, 100.0) == pytest.approx(0.9)
+    assert step_efficiency(0, 1.0, 0.0) is None
+    assert step_efficiency(90, 0.0, 100.0) is None
+
+
+def test_the_buckets_of_status_are_those_of_the_account() -> None:
+    assert set(BucketsStatus.model_fields) == {bucket.value for bucket in Bucket}
+
+
+amounts = st.integers(0, 2**45)
+seen = st.floats(0.0, 1e12)
+books = st.builds(
+    Book,
+    st.builds(
+        Account,
+        submitted=amounts,
+        since=amounts,
+        stage=st.sampled_from(Stage),
+        closed=st.tuples(*[amounts] * len(Bucket)),
+        marks=st.lists(st.builds(Mark, amounts, amounts), min_size=1, max_size=32).map(tuple),
+        first_step=st.none() | amounts,
+        broken_at=st.none() | amounts,
+        unrepaired=st.booleans(),
+        failures=amounts,
+        steps_lost=amounts,
+        recoveries=st.lists(amounts, max_size=32).map(tuple),
+    ),
+    st.builds(
+        Usage, amounts, amounts, st.sampled_from(["", "H100"]), st.lists(st.tuples(st.text(), amounts)).map(tuple)
+    ),
+    st.builds(Exposure, seen, seen, seen),
+    amounts,
+    amounts,
+    amounts,
+    st.sampled_from(BudgetUse),
+    amounts,
+    amounts,
+    amounts,
+    st.none() | st.builds(SaveCost, seen, seen, amounts),
+    st.none() | st.builds(SaveCost, seen, seen, amounts),
+)
+
+
+@given(books)
+def test_a_book_reads_as_it_was_written(book: Book) -> None:
+    assert read(write(book)) == book
+
+
+@pytest.mark.parametrize("text", ["", "x", "[]", "null", "{}", '{"v":0}', write(new_book(0.0)).replace("queue", "?")])
+def test_what_is_no_book_is_not_taken_for_one(text: str) -> None:
+    assert read(text) is None

@@ -1,0 +1,146 @@
+"""What passes remember spares work and decides nothing: with and without it the same is decided."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep.api.queue import TrainingQueueSpec
+from lockstep.core.admission.admit import admit
+from lockstep.core.admission.ledger import Ledger, taken
+from lockstep.core.admission.memory import Memory
+from lockstep.core.admission.settings import AdmissionSettings, Weights
+from lockstep.core.node_index import NodeIndex
+from lockstep.core.plan import ClusterPlan
+from lockstep.core.snapshot import ClusterSnapshot, NodeFailure, PodPhase, QueueView, RunView
+from lockstep.core.tunables import Mode, Tunables
+from support.admission import NOW, after, node, pod, run, statuses, world
+
+WEIGHTS = Weights(priority_class=1000, age=1000, fair_share=1000)
+TUNABLES = Tunables(admission=AdmissionSettings(WEIGHTS, max_age=2000, admissions=3, told_per_pass=4))
+QUEUES = {
+    "a": {"cohort": "c", "quotas": [{"gpuType": "Any", "nominalNodes": 3}]},
+    "b": {"cohort": "c", "quotas": [{"gpuType": "Any", "nominalNodes": 2}], "limits": {"maxTimeLimit": "2h"}},
+}
+CLASSES = {"high": 100, "low": 1}
+Change = Callable[[ClusterSnapshot, Random], ClusterSnapshot]
+
+
+def fresh_run(chance: Random, now: float) -> RunView:
+    fields: dict[str, object] = {
+        "queue": chance.choice(["default", "a", "b", "nowhere"]),
+        "priorityClassName": chance.choice([None, "high", "low"]),
+        "timeLimit": chance.choice([None, "1h", "3h"]),
+        "dependsOn": chance.choice([[], [], [{"name": "r0"}]]),
+        "singleton": chance.choice([None, None, "one"]),
+        "notBefore": chance.choice([None, None, "1970-01-01T00:20:00Z"]),
+        "elastic": chance.choice([None, None, {"min": 1}]),
+        "gpusPerNode": chance.choice([None, 8, 16]),
+    }
+    nodes = chance.randint(1, 4)
+    if nodes == 1:
+        del fields["elastic"]
+    wanted = {name: value for name, value in fields.items() if value is not None}
+    return run(f"r{chance.randrange(10_000)}", nodes, at=now, **wanted)
+
+
+def arrive(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
+    return replace(snapshot, runs=(*snapshot.runs, fresh_run(chance, NOW + chance.randrange(100))))
+
+
+def leave(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
+    if not snapshot.runs:
+        return snapshot
+    gone = chance.choice(snapshot.runs)
+    return replace(snapshot, runs=tuple(view for view in snapshot.runs if view is not gone))
+
+
+def edit(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
+    """A label of a run's namespace, an annotation, or a queue."""
+    match chance.randrange(4):
+        case 0:
+            queues = dict(snapshot.queues)
+            policy = chance.choice(["None", "Hold"])
+            spec = TrainingQueueSpec.model_validate({**QUEUES["a"], "stopPolicy": policy})
+            queues["a"] = QueueView("a", spec)
+            return replace(snapshot, queues=queues)
+        case 1:
+            return replace(snapshot, priority_classes={**CLASSES, "high": chance.choice([0, 2, 200])})
+        case 2:
+            shares = {("a", "team", ""): chance.random(), ("default", "team", ""): chance.random()}
+            return replace(snapshot, fair_shares=shares)
+        case _:
+            words = {"lockstep.dev/paused": chance.choice(["true", "false"])}
+            runs = tuple(replace(view, annotations=words) if chance.random() < 0.3 else view for view in snapshot.runs)
+            return replace(snapshot, runs=runs)
+
+
+def shake_nodes(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
+    nodes = dict(snapshot.nodes)
+    name = chance.choice([*nodes])
+    match chance.randrange(4):
+        case 0:
+            nodes[name] = replace(nodes[name], ready=not nodes[name].ready, ready_changed_at=NOW)
+        case 1:
+            failures = [NodeFailure("team/x", NOW - chance.randrange(86_400), "Crash") for _ in range(2)]
+            nodes[name] = replace(nodes[name], failures=tuple(failures))
+        case 2:
+            new = node(f"n{chance.randrange(100)}")
+            nodes[new.name] = new
+        case _:
+            nodes[name] = replace(nodes[name], unschedulable=not nodes[name].unschedulable)
+    return replace(snapshot, nodes=nodes)
+
+
+def shake_pods(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
+    pods = [one for one in snapshot.gang_pods if chance.random() < 0.7]
+    for view in snapshot.runs:
+        if chance.random() < 0.2:
+            phase = chance.choice([PodPhase.RUNNING, PodPhase.FAILED])
+            where = chance.choice([*snapshot.nodes])
+            pods.append(pod(view, 0, where, phase, deleting=chance.random() < 0.5))
+    return replace(snapshot, gang_pods=tuple(pods))
+
+
+def carried_out(snapshot: ClusterSnapshot, plan: ClusterPlan) -> ClusterSnapshot:
+    """Runs that nothing was written of are the same objects as before, as they are in the operator's store."""
+    written = statuses(plan)
+    runs = (replace(view, status=written[view.name]) if view.name in written else view for view in snapshot.runs)
+    return replace(snapshot, runs=tuple(runs))
+
+
+CHANGES: list[Change] = [arrive, arrive, leave, edit, shake_nodes, shake_pods]
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 2**32), st.integers(1, 12))
+def test_a_pass_that_remembers_decides_as_one_that_does_not(seed: int, steps: int) -> None:
+    chance, memory, now = Random(seed), Memory(), NOW
+    snapshot = world([fresh_run(chance, NOW) for _ in range(6)], 5, queues=QUEUES, classes=CLASSES)
+    for _ in range(steps):
+        for _ in range(chance.randrange(3)):
+            snapshot = chance.choice(CHANGES)(snapshot, chance)
+        now += chance.choice([0.0, 1.0, 40.0, 700.0, 90_000.0, -5.0])
+        tunables = replace(TUNABLES, mode=chance.choice([Mode.ACTIVE] * 5 + [Mode.NO_NEW_ADMISSIONS]))
+        memory.forecast_at = None  # estimates alone may be as old as half a minute
+        plan = admit(snapshot, tunables, now)
+        assert admit(snapshot, tunables, now, memory) == plan
+        snapshot = carried_out(snapshot, plan)
+
+
+@given(st.integers(0, 2**32))
+def test_what_is_taken_is_the_same_by_name_and_as_sets(seed: int) -> None:
+    chance, memory = Random(seed), Memory()
+    snapshot = world([fresh_run(chance, NOW) for _ in range(6)], 5)
+    for _ in range(4):
+        snapshot = after(snapshot, admit(snapshot, TUNABLES, NOW))
+        snapshot = shake_pods(snapshot, chance)
+        if chance.random() < 0.5:
+            snapshot = replace(snapshot, in_flight={"uid-r1": frozenset(["n1", "gone"])})
+        index = NodeIndex.of(snapshot.nodes, {}, {}, {})
+        ledger = Ledger.of(snapshot)
+        booked, ending = taken(snapshot, memory.look(snapshot, TUNABLES, NOW), index, memory)
+        assert set(index.names(booked)) == ledger.booked_nodes & snapshot.nodes.keys()
+        assert set(index.names(ending)) == ledger.ending & snapshot.nodes.keys()

@@ -1,0 +1,97 @@
+"""What the controller knows of archive jobs, and how it comes by their last words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lockstep.api import names
+from lockstep.controller.archive_jobs import ArchiveJobs, last_words, parse_job
+from lockstep.core.snapshot import JobPhase
+
+RUN = "run-uid"
+
+
+def job(version: int, *, uid: str = "job-1", ended: str = "", owner: str = RUN) -> bytes:
+    conditions = [
+        {"type": ended, "status": "True", "message": "backoff limit", "lastTransitionTime": "2026-11-21T12:00:00Z"}
+    ]
+    body = {
+        "metadata": {
+            "name": f"llama-{uid}",
+            "namespace": "team",
+            "uid": uid,
+            "resourceVersion": str(version),
+            "labels": {names.LABEL_ARCHIVE_OF: RUN},
+            "ownerReferences": [{"uid": owner, "controller": True}],
+        },
+        "status": {"conditions": conditions if ended else []},
+    }
+    return json.dumps(body).encode()
+
+
+def pod(message: str, finished: str, container: str = "archive", owner: str = "job-1") -> dict[str, Any]:
+    terminated = {"exitCode": 0, "finishedAt": finished, "message": message}
+    return {
+        "metadata": {"ownerReferences": [{"uid": owner, "controller": True}]},
+        "status": {"containerStatuses": [{"name": container, "state": {"terminated": terminated}}]},
+    }
+
+
+def test_a_job_has_ended_once_its_last_words_were_asked_for() -> None:
+    heard: list[str] = []
+    jobs = ArchiveJobs(heard.append)
+    jobs.cache.upsert(parse_job(job(1)))
+    assert jobs.unread(RUN, "llama-job-1") is None
+    jobs.cache.upsert(parse_job(job(2, ended="Complete")))
+    assert [each.phase for each in jobs.of(RUN)] == [JobPhase.ACTIVE]
+    unread = jobs.unread(RUN, "llama-job-1")
+    assert unread is not None
+    jobs.keep_words(unread, "{}")
+    assert [(each.phase, each.result) for each in jobs.of(RUN)] == [(JobPhase.COMPLETE, "{}")]
+    assert jobs.unread(RUN, "llama-job-1") is None
+    assert heard == [RUN, RUN]
+
+
+def test_a_failed_job_tells_when_and_why() -> None:
+    view = parse_job(job(1, ended="Failed")).view
+    assert (view.phase, view.message, view.finished_at) == (JobPhase.FAILED, "backoff limit", 1_795_262_400.0)
+
+
+def test_a_job_that_is_gone_leaves_nothing_behind() -> None:
+    jobs = ArchiveJobs(lambda _: None)
+    item = parse_job(job(1, ended="Complete"))
+    jobs.cache.upsert(item)
+    jobs.keep_words(item.view, "{}")
+    jobs.cache.remove("job-1", 2)
+    assert jobs.of(RUN) == ()
+    jobs.keep_words(item.view, "late")
+    jobs.cache.upsert(parse_job(job(3, ended="Complete")))
+    assert jobs.unread(RUN, "llama-job-1") is not None
+
+
+def test_a_copied_label_makes_no_job_of_the_run() -> None:
+    jobs = ArchiveJobs(lambda _: None)
+    jobs.cache.upsert(parse_job(job(1, owner="somebody")))
+    assert jobs.of(RUN) == ()
+
+
+def test_the_last_pod_to_end_has_the_last_word() -> None:
+    pods = [
+        pod("second", "2026-11-21T12:00:02Z"),
+        pod("first", "2026-11-21T12:00:01Z"),
+        pod("sidecar", "2026-11-21T12:00:09Z", container="other"),
+        pod("somebody else's", "2026-11-21T12:00:09Z", owner="job-0"),
+        {"status": {"containerStatuses": [{"name": "archive", "state": {"running": {}}}]}},
+        {},
+    ]
+    assert last_words(pods, "job-1") == "second"
+    assert last_words([], "job-1") == ""
+
+
+def test_a_job_none_of_whose_pods_runs_is_idle_since_it_began() -> None:
+    body = json.loads(job(1))
+    body["status"] = {"startTime": "2026-11-21T12:00:00Z", "active": 1, "ready": 0}
+    assert parse_job(json.dumps(body).encode()).view.idle_since == 1_795_262_400.0
+    body["status"]["ready"] = 1
+    assert parse_job(json.dumps(body).encode()).view.idle_since == 0.0

@@ -1,0 +1,466 @@
+"""Which archive job is wanted, and what one that ended means: by table, and through deaths of the operator."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveStatus, QuarantinedCheckpoint
+from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
+from lockstep.archive import outcomes
+from lockstep.core.archive_job import FINAL_CODES, RESULT_FORMAT, ArchiveSettings, job_name, parse_result
+from lockstep.core.archiving import (
+    MAX_PUBLISHED,
+    ArchivePlan,
+    archive_candidates,
+    is_worth_a_search,
+    keep_archive,
+    paths_in_use,
+    plan_archive,
+    published_as,
+    restored_candidate,
+)
+from lockstep.core.draft import Draft
+from lockstep.core.objects import parse_run
+from lockstep.core.snapshot import JobPhase, JobView, Leadership, RunSnapshot, RunView
+from lockstep.core.tunables import Tunables
+from support import sample_runs
+
+NOW = sample_runs.NOW
+SETTINGS = ArchiveSettings(image="registry.example/lockstep:1")
+TIER = {"uri": "s3://golden/llama", "interval": "6h", "credentialsSecretRef": {"name": "s3"}}
+PATH = f"/shared-checkpoints/team/llama/{sample_runs.UID}"
+
+
+def run_of(
+    archive: ArchiveStatus | None = None, *, saved: tuple[int, int] | None = (2, 300), tier: dict[str, Any] = TIER
+) -> RunView:
+    checkpoint = {"shared": {"claimName": "lustre"}, "archive": tier}
+    run = parse_run(sample_runs.run(checkpoint=checkpoint))
+    assert run.spec_error == ""
+    latest = ()
+    if saved is not None:
+        attempt, step = saved
+        latest = (SavedCheckpoint(tier="shared", step=step, path=f"{PATH}/a{attempt}/step-{step}", attempt=attempt),)
+    known = archive if archive is not None else ArchiveStatus(uri="s3://golden/llama")
+    status = run.status.checkpoint.model_copy(update={"latest": latest, "archive": known})
+    return replace(run, status=run.status.model_copy(update={"checkpoint": status}))
+
+
+def after(run: RunView, plan: ArchivePlan, **checkpoint: Any) -> RunView:
+    """The run once the plan's status was written."""
+    status = run.status.checkpoint.model_copy(update={"archive": plan.status} | checkpoint)
+    return replace(run, status=run.status.model_copy(update={"checkpoint": status}))
+
+
+def job(plan: ArchivePlan, phase: JobPhase = JobPhase.COMPLETE, **result: Any) -> JobView:
+    assert plan.status.job is not None
+    body = json.dumps({"format": RESULT_FORMAT, "outcome": "Done"} | result) if result else ""
+    name = plan.status.job.name
+    return JobView("team", name, "uid", sample_runs.UID, phase, finished_at=NOW + 100, result=body)
+
+
+def copied(attempt: int = 2, step: int = 300) -> ArchiveStatus:
+    """What is known after the first copy was published."""
+    published = (ArchivedCheckpoint(step=step, attempt=attempt, bytes=7, time=NOW),)
+    return ArchiveStatus(uri="s3://golden/llama", published=published, time=NOW)
+
+
+def test_the_first_valid_checkpoint_is_copied_at_once() -> None:
+    plan = plan_archive(run_of(), (), SETTINGS, NOW)
+    assert plan.create is not None
+    assert plan.create.name == "llama-c83fa-archive-2-300"
+    assert plan.status.job is not None
+    assert plan.status.job.name == plan.create.name, "in status before it is made"
+    arguments = plan.create.body["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert arguments[:5] == ["upload", "--uri", "s3://golden/llama", "--run-uid", sample_runs.UID]
+    assert f"{PATH}/a2/step-300" in arguments
+
+
+def test_without_an_archive_or_a_valid_checkpoint_nothing_is_done() -> None:
+    assert plan_archive(run_of(archive=ArchiveStatus(), saved=None), (), SETTINGS, NOW).create is None
+    bare = parse_run(sample_runs.run())
+    assert plan_archive(bare, (), SETTINGS, NOW) == ArchivePlan(ArchiveStatus())
+
+
+def test_the_next_copy_waits_for_the_interval_unless_the_run_has_ended() -> None:
+    run = run_of(copied(), saved=(2, 400))
+    waiting = plan_archive(run, (), SETTINGS, NOW + 60)
+    assert waiting.create is None
+    assert waiting.wake_at == NOW + 6 * 3600
+    assert plan_archive(run, (), SETTINGS, NOW + 6 * 3600).create is not None
+    assert plan_archive(run, (), SETTINGS, NOW + 60, ended=True).create is not None
+
+
+def test_what_is_published_is_not_copied_again() -> None:
+    later = plan_archive(run_of(copied()), (), SETTINGS, NOW + 1e6, ended=True)
+    assert later.create is None
+    assert later.wake_at is None
+
+
+def test_one_job_at_a_time_and_none_is_made_twice_under_two_names() -> None:
+    run = run_of()
+    first = plan_archive(run, (), SETTINGS, NOW)
+    assert first.create is not None
+    not_seen = plan_archive(after(run, first), (), SETTINGS, NOW + 5)
+    assert not_seen.create == first.create, "not seen yet: made again under the same name"
+    newer = (SavedCheckpoint(tier="shared", step=900, path=f"{PATH}/a2/step-900", attempt=2),)
+    running = plan_archive(after(run, first, latest=newer), [job(first, JobPhase.ACTIVE)], SETTINGS, NOW + 1e6)
+    assert running.create is None
+
+
+def test_a_finished_copy_is_told_and_remembered() -> None:
+    run = run_of()
+    first = plan_archive(run, (), SETTINGS, NOW)
+    done = plan_archive(after(run, first), [job(first, checkpoint={"bytes": 42})], SETTINGS, NOW + 200)
+    assert done.status.job is None
+    assert done.status.published == (ArchivedCheckpoint(step=300, attempt=2, bytes=42, time=NOW + 100),)
+    assert done.status.time == NOW + 100
+    assert [event.reason for event in done.events] == ["Archived"]
+    assert plan_archive(after(run, done), (), SETTINGS, NOW + 201).events == ()
+
+
+def test_the_exit_code_alone_proves_a_copy() -> None:
+    run = run_of()
+    first = plan_archive(run, (), SETTINGS, NOW)
+    done = plan_archive(after(run, first), [job(first)], SETTINGS, NOW + 200)
+    assert [each.step for each in done.status.published] == [300]
+
+
+def test_a_failed_copy_is_tried_again_later_under_another_name() -> None:
+    run = run_of()
+    first = plan_archive(run, (), SETTINGS, NOW)
+    ended = job(first, JobPhase.FAILED, outcome="CredentialsRefused", message="the store says: no")
+    failed = plan_archive(after(run, first), [ended], SETTINGS, NOW)
+    assert failed.create is None
+    assert failed.wake_at == NOW + 60
+    assert failed.status.failures == 1
+    assert failed.status.message == "Upload of a2/step-300 failed: CredentialsRefused: the store says: no"
+    assert [(event.type, event.reason) for event in failed.events] == [("Warning", "ArchiveJobFailed")]
+    again = plan_archive(after(run, failed), [ended], SETTINGS, NOW + 60)
+    assert again.create is not None
+    assert again.create.name == "llama-c83fa-archive-2-300-1"
+
+
+def test_back_off_grows_to_an_hour() -> None:
+    status = ArchiveStatus(uri="s3://golden/llama", failures=20)
+    run = run_of(status)
+    first = plan_archive(run, (), SETTINGS, NOW)
+    failed = plan_archive(after(run, first), [job(first, JobPhase.FAILED)], SETTINGS, NOW)
+    assert failed.wake_at == NOW + 3600
+
+
+@pytest.mark.parametrize("outcome", ["SourceInvalid", "SourceVanished", "Conflict"])
+def test_a_source_that_was_refused_is_not_tried_again_but_the_next_one_is(outcome: str) -> None:
+    run = run_of()
+    first = plan_archive(run, (), SETTINGS, NOW)
+    ended = job(first, JobPhase.FAILED, outcome=outcome, message="changed")
+    failed = plan_archive(after(run, first), [ended], SETTINGS, NOW)
+    assert plan_archive(after(run, failed), [ended], SETTINGS, NOW + 1e6).create is None
+    newer = (SavedCheckpoint(tier="shared", step=400, path=f"{PATH}/a2/step-400", attempt=2),)
+    assert plan_archive(after(run, failed, latest=newer), [ended], SETTINGS, NOW + 1e6).create is not None
+
+
+def test_a_restore_goes_before_everything_else_and_ends_with_a_path() -> None:
+    run = run_of(copied(), saved=(2, 400))
+    plan = plan_archive(run, (), SETTINGS, NOW + 1e6, restore=copied().published[0])
+    assert plan.create is not None
+    container = plan.create.body["spec"]["template"]["spec"]["containers"][0]
+    assert container["args"][0] == "restore"
+    assert container["args"][-1] == f"{PATH}/a0", "where no attempt ever writes"
+    assert container["volumeMounts"][0]["readOnly"] is False
+    done = plan_archive(after(run, plan), [job(plan, path=f"{PATH}/a0/step-300")], SETTINGS, NOW + 1e6)
+    back = restored_candidate(done.status)
+    assert back is not None
+    assert (back.tier, back.step, back.path, back.attempt) == ("shared", 300, f"{PATH}/a0/step-300", 2)
+
+
+def test_a_copy_that_cannot_be_restored_is_no_candidate_any_more() -> None:
+    run = run_of(copied(), saved=None)
+    wanted = copied().published[0]
+    assert published_as(copied(), archive_candidates(copied())[0]) == wanted
+    plan = plan_archive(run, (), SETTINGS, NOW, restore=wanted)
+    ended = job(plan, JobPhase.FAILED, outcome="ArchiveCorrupt", message="other bytes")
+    failed = plan_archive(after(run, plan), [ended], SETTINGS, NOW)
+    assert archive_candidates(failed.status) == ()
+    searched = plan_archive(after(run, failed), [ended], SETTINGS, NOW, search=True)
+    assert searched.create is not None
+    assert searched.create.body["spec"]["template"]["spec"]["containers"][0]["args"][0] == "list"
+
+
+def test_a_lost_status_is_rebuilt_by_listing_once() -> None:
+    run = run_of(ArchiveStatus(), saved=None)
+    plan = plan_archive(run, (), SETTINGS, NOW, search=True)
+    assert plan.create is not None
+    published = [{"attempt": 3, "step": 500, "bytes": 9, "time": int(NOW)}, {"attempt": 2, "step": 300}]
+    done = plan_archive(after(run, plan), [job(plan, published=published)], SETTINGS, NOW, search=True)
+    assert [(each.attempt, each.step) for each in done.status.published] == [(3, 500), (2, 300)]
+    assert done.create is None
+    empty = plan_archive(after(run, plan), [job(plan, published=[])], SETTINGS, NOW, search=True)
+    assert empty.status.listed is not None
+    assert plan_archive(after(run, empty), (), SETTINGS, NOW, search=True).create is None
+
+
+def test_another_uri_is_another_archive() -> None:
+    run = run_of(ArchiveStatus(uri="s3://old/place", published=copied().published, time=NOW))
+    plan = plan_archive(run, (), SETTINGS, NOW + 1)
+    assert plan.status.published == ()
+    assert plan.create is not None
+
+
+def test_retention_is_carried_out_by_the_copy_and_spares_what_the_run_rests_on() -> None:
+    tier = TIER | {"retention": {"keepLast": 3, "keepEvery": 1000, "keepFor": "30d"}}
+    run = run_of(tier=tier)
+    resume = SavedCheckpoint(tier="shared", step=100, path=f"{PATH}/a1/step-100", attempt=1)
+    status = run.status.checkpoint.model_copy(update={"resume": resume})
+    run = replace(run, status=run.status.model_copy(update={"checkpoint": status}))
+    plan = plan_archive(run, (), SETTINGS, NOW)
+    assert plan.create is not None
+    arguments = plan.create.body["spec"]["template"]["spec"]["containers"][0]["args"]
+    words = " ".join(arguments)
+    assert "--keep-last 3 --keep-every 1000 --keep-for 2592000s --pin a1/step-100" in words
+    assert paths_in_use(after(run, plan).status.checkpoint) == {f"{PATH}/a1/step-100", f"{PATH}/a2/step-300"}
+
+
+def test_without_an_image_the_remedy_is_said() -> None:
+    plan = plan_archive(run_of(), (), ArchiveSettings(), NOW)
+    assert plan.create is None
+    assert "archive.image" in plan.status.message
+
+
+def test_job_names_fit_their_label_and_still_tell_the_work_apart() -> None:
+    run = replace(run_of(), name="r" * 40)
+    names = {job_name(run, "Upload", 2, step, failures) for step in (10**15, 10**15 + 1) for failures in (0, 1)}
+    assert len(names) == 4
+    assert all(len(name) <= 63 for name in names)
+
+
+def test_the_job_gives_up_on_exactly_the_codes_that_the_program_calls_final() -> None:
+    assert FINAL_CODES == outcomes.FINAL_CODES
+    assert len({reason.exit_code for reason in outcomes.REASONS}) == len(outcomes.REASONS)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "other"}', '{"format": "lockstep-archive-job/1"}', "null"])
+def test_a_message_of_another_form_is_no_result(text: str) -> None:
+    assert parse_result(text) is None
+
+
+events = st.lists(st.sampled_from(("see", "complete", "fail", "forget", "save", "wait")), max_size=40)
+
+
+@given(events)
+def test_whatever_happens_jobs_come_one_at_a_time_and_status_stays_bounded(history: list[str]) -> None:
+    """The operator may die after any write: the next pass then starts from what was written, as here each does."""
+    run, now, step = run_of(), NOW, 300
+    jobs: dict[str, JobView] = {}
+    made: set[str] = set()
+    for event in history:
+        plan = plan_archive(run, tuple(jobs.values()), SETTINGS, now)
+        run = after(run, plan)
+        active = [each.name for each in jobs.values() if each.phase is JobPhase.ACTIVE]
+        if plan.create is not None:
+            assert plan.status.job is not None
+            assert plan.create.name == plan.status.job.name
+            assert not active
+            made.add(plan.create.name)
+            if event != "wait":  # else the creation is lost, or the cache lags
+                phase = JobPhase.ACTIVE
+                jobs[plan.create.name] = JobView("team", plan.create.name, "uid", sample_runs.UID, phase)
+        elif active and event in ("complete", "fail"):
+            phase = JobPhase.COMPLETE if event == "complete" else JobPhase.FAILED
+            jobs[active[0]] = replace(jobs[active[0]], phase=phase, finished_at=now)
+        elif event == "forget":
+            jobs = {name: each for name, each in jobs.items() if each.phase is JobPhase.ACTIVE}
+        elif event == "save":
+            step += 100
+            latest = (SavedCheckpoint(tier="shared", step=step, path=f"{PATH}/a2/step-{step}", attempt=2),)
+            run = after(run, plan, latest=latest)
+        now += 3600.0
+        archive = run.status.checkpoint.archive
+        assert len(archive.published) <= MAX_PUBLISHED
+        steps = [each.step for each in archive.published]
+        assert steps == sorted(steps, reverse=True)
+
+
+def tidying(archive: ArchiveStatus | None = None, *, retention: int = 1, tier: dict[str, Any] | None = None) -> RunView:
+    checkpoint = {"shared": {"claimName": "lustre"}, "retention": {"keepLast": retention}}
+    raw = sample_runs.run(checkpoint=checkpoint | ({"archive": tier} if tier else {}))
+    run = parse_run(raw)
+    assert run.spec_error == ""
+    return replace(run, status=run_of(archive or ArchiveStatus()).status)
+
+
+def test_the_shared_tier_is_tidied_after_a_save_now_and_then() -> None:
+    run = tidying()
+    plan = plan_archive(run, (), SETTINGS, NOW)
+    assert plan.create is not None
+    container = plan.create.body["spec"]["template"]["spec"]["containers"][0]
+    assert " ".join(container["args"]) == (
+        f"prune --run-uid {sample_runs.UID} --root /shared-checkpoints/team/llama --layout PerAttempt --format Auto "
+        f"--keep-last 2 --pin {PATH}/a2/step-300"
+    ), "one more than the newest always stays: it may turn out to be bad"
+    assert container["volumeMounts"][0]["readOnly"] is False
+    done = plan_archive(after(run, plan), [job(plan)], SETTINGS, NOW + 100)
+    assert (done.create, done.wake_at, done.events) == (None, None, ())
+    newer = (SavedCheckpoint(tier="shared", step=400, path=f"{PATH}/a2/step-400", attempt=2),)
+    soon = plan_archive(after(run, done, latest=newer), (), SETTINGS, NOW + 200)
+    assert (soon.create, soon.wake_at) == (None, NOW + 100 + 1800)
+    assert plan_archive(after(run, done, latest=newer), (), SETTINGS, NOW + 1900).create is not None
+    assert plan_archive(after(run, done, latest=newer), (), SETTINGS, NOW + 1900, ended=True).create is None
+
+
+def rolled_back(run: RunView, ceiling: int) -> RunView:
+    checkpoint = run.status.checkpoint.model_copy(update={"ceiling": ceiling})
+    return replace(run, status=run.status.model_copy(update={"checkpoint": checkpoint}))
+
+
+def test_while_a_run_goes_back_nothing_is_removed_that_it_may_need() -> None:
+    run = tidying()
+    begun = plan_archive(run, (), SETTINGS, NOW)
+    assert begun.status.job is not None
+    assert begun.status.job.action == "Tidy"
+    assert plan_archive(rolled_back(run, 200), (), SETTINGS, NOW).create is None
+    given_up = plan_archive(rolled_back(after(run, begun), 200), (), SETTINGS, NOW)
+    assert given_up.status.job is None
+    assert given_up.create is None
+
+
+def test_what_training_went_wrong_after_is_not_copied() -> None:
+    run = run_of(saved=(2, 300))
+    assert plan_archive(rolled_back(run, 200), (), SETTINGS, NOW).status.job is None
+    assert plan_archive(rolled_back(run, 300), (), SETTINGS, NOW).status.job is not None
+    bad = (QuarantinedCheckpoint(tier="shared", step=300, reason="NaN"),)
+    checkpoint = run.status.checkpoint.model_copy(update={"quarantined": bad})
+    run = replace(run, status=run.status.model_copy(update={"checkpoint": checkpoint}))
+    assert plan_archive(run, (), SETTINGS, NOW).status.job is None
+
+
+@pytest.mark.parametrize(
+    ("attempt", "copied_again", "told"),
+    [(1, True, "--quarantined a1/step-300"), (2, False, ""), (0, False, "")],
+)
+def test_a_step_that_was_trained_again_is_copied(attempt: int, copied_again: bool, told: str) -> None:
+    run = run_of(saved=(2, 300), tier=TIER | {"retention": {"keepLast": 3}})
+    bad = (QuarantinedCheckpoint(tier="shared", step=300, attempt=attempt, reason="NaN"),)
+    checkpoint = run.status.checkpoint.model_copy(update={"quarantined": bad})
+    run = replace(run, status=run.status.model_copy(update={"checkpoint": checkpoint}))
+    plan = plan_archive(run, (), SETTINGS, NOW)
+    assert (plan.create is not None) is copied_again
+    if plan.create is not None:
+        assert told in " ".join(plan.create.body["spec"]["template"]["spec"]["containers"][0]["args"])
+
+
+def test_what_is_to_be_pruned_is_told_of_every_save_that_does_not_count() -> None:
+    run = tidying()
+    bad = tuple(
+        QuarantinedCheckpoint(tier=tier, step=step, attempt=attempt, reason="NaN")
+        for tier, step, attempt in (("shared", 200, 0), ("archive", 100, 2), ("shared", 100, 1), ("local", 50, 1))
+    )
+    checkpoint = run.status.checkpoint.model_copy(update={"quarantined": bad})
+    run = replace(run, status=run.status.model_copy(update={"checkpoint": checkpoint}))
+    plan = plan_archive(run, (), SETTINGS, NOW)
+    assert plan.create is not None
+    words = " ".join(plan.create.body["spec"]["template"]["spec"]["containers"][0]["args"])
+    assert words.endswith("--quarantined a1/step-100 --quarantined a2/step-100 --quarantined 200")
+
+
+def test_a_job_that_is_gone_with_its_tier_does_not_hold_up_others() -> None:
+    both = tidying(tier=TIER)
+    begun = plan_archive(both, (), SETTINGS, NOW)
+    assert begun.status.job is not None
+    assert begun.status.job.action == "Upload"
+    known = begun.status.model_copy(update={"tidied": None})
+    without = tidying(known)
+    later = plan_archive(without, (), SETTINGS, NOW)
+    assert later.status.job is not None
+    assert later.status.job.action == "Tidy"
+
+
+def test_tidying_that_fails_holds_up_no_copy() -> None:
+    known = ArchiveStatus(uri="s3://golden/llama", published=copied(1, 100).published, time=NOW)
+    run = tidying(known, tier=TIER)
+    plan = plan_archive(run, (), SETTINGS, NOW)
+    assert plan.status.job is not None
+    assert plan.status.job.action == "Tidy", "the copy is not due yet"
+    ended = job(plan, JobPhase.FAILED, outcome="DestinationRefused", message="must not be written")
+    failed = plan_archive(after(run, plan), [ended], SETTINGS, NOW + 10)
+    assert failed.status.failures == 0
+    assert failed.status.not_before is None
+    assert "must not be written" in failed.status.message
+    due = plan_archive(after(run, failed), [ended], SETTINGS, NOW + 6 * 3600)
+    assert due.status.job is not None
+    assert due.status.job.action in ("Upload", "Tidy")
+
+
+def drafted(run: RunView, *jobs: JobView) -> Draft:
+    snapshot = RunSnapshot(run=run, pods=(), reports={}, nodes={}, leadership=Leadership(NOW), jobs=jobs)
+    return Draft(snapshot, Tunables(archive=SETTINGS), NOW)
+
+
+def test_a_plan_writes_the_job_into_status_before_it_makes_it() -> None:
+    draft = drafted(run_of())
+    keep_archive(draft)
+    plan = draft.plan()
+    assert plan.status is not None
+    assert plan.status.checkpoint.archive.job is not None
+    assert [made.name for made in plan.jobs] == [plan.status.checkpoint.archive.job.name]
+
+
+def test_a_run_that_goes_away_gets_no_job() -> None:
+    draft = drafted(replace(run_of(), deleting=True))
+    keep_archive(draft)
+    assert draft.jobs == []
+
+
+def test_what_the_resume_choice_waits_for_comes_first() -> None:
+    draft = drafted(run_of(copied(), saved=(2, 400)))
+    draft.restore = copied().published[0]
+    keep_archive(draft)
+    assert draft.status.checkpoint.archive.job is not None
+    assert draft.status.checkpoint.archive.job.action == "Restore"
+
+
+def test_the_archive_is_searched_only_where_it_may_hold_something_forgotten() -> None:
+    def run(attempt: int, archive: ArchiveStatus) -> RunView:
+        made = run_of(archive)
+        return replace(made, status=made.status.model_copy(update={"attempt": attempt}))
+
+    empty, asked = ArchiveStatus(), ArchiveStatus(listed=NOW)
+    assert is_worth_a_search(run(2, empty), empty)
+    assert not is_worth_a_search(run(1, empty), empty), "nothing of this UID was ever saved"
+    assert not is_worth_a_search(run(2, asked), asked)
+
+
+def test_a_job_that_cannot_begin_is_told_of_once() -> None:
+    run = run_of()
+    first = plan_archive(run, (), SETTINGS, NOW)
+    stuck = replace(job(first, JobPhase.ACTIVE), idle_since=NOW)
+    waiting = plan_archive(after(run, first), [stuck], SETTINGS, NOW + 1)
+    assert (waiting.wake_at, waiting.events) == (NOW + 600, ())
+    told = plan_archive(after(run, first), [stuck], SETTINGS, NOW + 600)
+    assert [event.reason for event in told.events] == ["ArchiveJobIdle"]
+    assert "kubectl describe job llama-c83fa-archive-2-300" in told.status.message
+    assert plan_archive(after(run, told), [stuck], SETTINGS, NOW + 700).events == ()
+    done = plan_archive(after(run, told), [job(first)], SETTINGS, NOW + 800)
+    assert done.status.message == ""
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        '"checkpoint": {"bytes": Infinity}',
+        '"checkpoint": {"bytes": 1%s}' % ("0" * 30),
+        '"message": "\\udc80"',
+        '"published": [{"step": 1, "attempt": -1}]',
+        '"published": [{"step": 1, "attempt": 1, "time": NaN}]',
+        '"published": [{"step": 1, "attempt": 1, "time": 999999999999999}]',
+        '"published": %s' % ("[" * 4000),
+    ],
+)
+def test_last_words_that_do_not_fit_into_status_are_none(field: str) -> None:
+    assert parse_result(f'{{"format": "{RESULT_FORMAT}", "outcome": "Done", {field}}}') is None

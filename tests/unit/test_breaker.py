@@ -1,0 +1,92 @@
+"""When losses are taken for the cluster's trouble, and for how long."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.api import names
+from lockstep.api.recovery_status import AttemptStatus
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.breaker import disruption
+from lockstep.core.snapshot import ClusterSnapshot, Taint
+from lockstep.core.tunables import Tunables
+from support.world import World, node, spec
+
+NOW = 1_000_000.0
+LIMITS = Tunables()
+
+
+def cluster(count: int = 20, *, down: dict[int, float] | None = None) -> ClusterSnapshot:
+    """``down``: number of a node -> seconds since it turned NotReady."""
+    w = World({f"n{i}": node(f"n{i}") for i in range(count)})
+    for number, ago in (down or {}).items():
+        w.nodes[f"n{number}"] = replace(w.nodes[f"n{number}"], ready=False, ready_changed_at=NOW - ago)
+    return w.cluster_snapshot()
+
+
+@pytest.mark.parametrize(
+    ("down", "is_open"),
+    [
+        ({0: 10.0, 1: 20.0}, False),  # 10 % are not more than 10 %
+        ({0: 10.0, 1: 20.0, 2: 30.0}, True),
+        ({0: 10.0, 1: 20.0, 2: 200.0}, False),  # not together
+        ({0: 1010.0, 1: 1020.0, 2: 1030.0}, True),  # long ago, together, and not back
+        ({0: 4010.0, 1: 4020.0, 2: 4030.0}, False),  # for so long that they will not come back
+    ],
+)
+def test_nodes_that_went_together_hold_replacements_back_while_they_are_away(
+    down: dict[int, float], is_open: bool
+) -> None:
+    assert bool(disruption(cluster(down=down), LIMITS, NOW)) is is_open
+
+
+def test_in_a_small_cluster_a_large_share_may_still_be_few_nodes() -> None:
+    assert disruption(cluster(4, down={0: 10.0, 1: 20.0}), LIMITS, NOW) == ""
+    assert disruption(cluster(4, down={0: 10.0, 1: 20.0, 2: 30.0}), LIMITS, NOW)
+
+
+@pytest.mark.parametrize(("count", "is_open"), [(30, False), (29, True)])
+def test_the_share_of_nodes_has_to_be_exceeded_and_not_only_reached(count: int, is_open: bool) -> None:
+    assert bool(disruption(cluster(count, down={0: 10.0, 1: 20.0, 2: 30.0}), LIMITS, NOW)) is is_open
+
+
+def test_nodes_declared_out_of_service_are_no_riddle() -> None:
+    snapshot = cluster(down={0: 10.0, 1: 20.0, 2: 30.0})
+    declared = replace(snapshot.nodes["n0"], taints=(Taint(names.TAINT_OUT_OF_SERVICE, "NoExecute"),))
+    assert disruption(replace(snapshot, nodes={**snapshot.nodes, "n0": declared}), LIMITS, NOW) == ""
+
+
+def losing(runs: int, *, ago: float, down: bool) -> ClusterSnapshot:
+    """Runs that lost one node each."""
+    w = World({f"n{i}": node(f"n{i}") for i in range(100)})
+    for i in range(runs):
+        w.apply(f"run{i}", spec(1))
+        if down:
+            w.nodes[f"n{i}"] = replace(w.nodes[f"n{i}"], ready=False, ready_changed_at=NOW - 3000 * (i + 1))
+        seen = NOW - ago
+        entry = AttemptStatus(number=1, cause="NodeLost", node=f"n{i}", ended_at=seen - 600, seen_at=seen)
+        w.runs[f"run{i}"] = replace(w.runs[f"run{i}"], status=TrainingRunStatus(attempts=(entry,)))
+    return w.cluster_snapshot()
+
+
+@pytest.mark.parametrize(
+    ("runs", "ago", "down", "is_open"),
+    [
+        (4, 10.0, True, False),
+        (5, 10.0, False, True),
+        (5, 500.0, True, True),
+        (5, 500.0, False, False),
+        (5, 3700.0, True, False),  # for so long that the nodes will not come back
+    ],
+)
+def test_runs_that_lose_nodes_together_hold_replacements_back(runs: int, ago: float, down: bool, is_open: bool) -> None:
+    assert bool(disruption(losing(runs, ago=ago, down=down), LIMITS, NOW)) is is_open
+
+
+def test_a_run_that_loses_node_after_node_is_one_run() -> None:
+    snapshot = losing(1, ago=10.0, down=False)
+    (run,) = snapshot.runs
+    (entry,) = run.status.attempts
+    attempts = tuple(entry.model_copy(update={"number": number}) for number in range(1, 6))
+    unlucky = replace(run, status=run.status.model_copy(update={"attempts": attempts}))
+    assert disruption(replace(snapshot, runs=(unlucky,)), LIMITS, NOW) == ""

@@ -1,0 +1,102 @@
+"""What `lockstep nodes` shows and changes."""
+
+from typing import Any, cast
+
+import pytest
+
+from lockstep.api import names
+from lockstep.cli import nodes
+from lockstep.cli.client import Cluster
+from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.runs import view
+from lockstep.core.snapshot import NodeFailure, NodeView
+from support import sample_runs as sample
+
+NOW = sample.NOW
+RUNNING = view(sample.running())
+
+
+def node(name: str, **fields: object) -> NodeView:
+    return NodeView(name=name, uid=name, labels={}, allocatable={names.GPU_RESOURCE: 8}, **cast(Any, fields))
+
+
+def shown(*views: NodeView, wide: bool = False, every: bool = False) -> list[str]:
+    return nodes.listing(views, [RUNNING], wide=wide, every=every, now=NOW)
+
+
+def test_each_node_shows_its_run_and_rank_and_idle_ones_only_when_asked_for() -> None:
+    used = RUNNING.status.assignment.nodes[1]
+    lines = shown(node("idle"), node(used))
+    assert len(lines) == 2
+    assert lines[1].split()[:5] == [used, "Ready", RUNNING.key, "1", "8"]
+    assert len(shown(node("idle"), node(used), every=True)) == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "why"),
+    [
+        ({"ready": False}, "NotReady", ""),
+        ({"drain": "fan broken"}, "Draining", "draining: fan broken"),
+        ({"unschedulable": True}, "Cordoned", ""),
+        ({"conditions": {"KernelDeadlock": "AUFSUmountHung"}}, "Unhealthy", "condition KernelDeadlock"),
+        ({"failures": (NodeFailure("a/b", NOW - 60, "Hang"),)}, "Ready", ""),
+        (
+            {"failures": (NodeFailure("a/b", NOW - 60, "Hang"), NodeFailure("a/c", NOW - 30, "Hardware"))},
+            "Suspect",
+            "2 ranks failed first here within a day",
+        ),
+    ],
+)
+def test_the_state_of_a_node_and_why(fields: dict[str, object], state: str, why: str) -> None:
+    line = shown(node("gpu-77", **fields), every=True)[1]
+    assert line.split()[1] == state
+    assert why in line
+
+
+def test_wide_names_every_failure() -> None:
+    line = shown(node("n", failures=(NodeFailure("a/b", NOW - 60, "Hang"),)), wide=True)[1]
+    assert "Hang of a/b at " in line
+
+
+class Recorded:
+    """An API server that has one node."""
+
+    def __init__(self) -> None:
+        taint = {"key": names.TAINT_SUSPECT, "effect": "PreferNoSchedule"}
+        other = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+        self.node = {"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {"taints": [taint, other]}}
+        self.patch: dict[str, Any] = {}
+        self.refuses = False
+
+    def get(self, path: str) -> dict[str, Any]:
+        return self.node
+
+    def list(self, path: str) -> dict[str, Any]:
+        raise ApiError(403, "nodes is forbidden")
+
+    def merge_patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
+        self.patch = patch
+        return self.node
+
+
+def test_a_drain_says_why_and_keeps_new_work_away() -> None:
+    api = Recorded()
+    nodes.drain(cast(Cluster, api), ["n"], "fan broken")
+    assert api.patch["metadata"]["annotations"] == {names.ANNOTATION_DRAIN: "fan broken"}
+    assert api.patch["spec"] == {"unschedulable": True}
+    nodes.undrain(cast(Cluster, api), ["n"])
+    assert api.patch["metadata"]["annotations"] == {names.ANNOTATION_DRAIN: None}
+
+
+def test_clearing_a_node_takes_off_its_mark_and_no_other_taint() -> None:
+    api = Recorded()
+    nodes.clear(cast(Cluster, api), ["n"], NOW)
+    assert api.patch["metadata"]["resourceVersion"] == "7"
+    assert api.patch["metadata"]["annotations"][names.ANNOTATION_SUSPECT] is None
+    assert [taint["key"] for taint in api.patch["spec"]["taints"]] == ["nvidia.com/gpu"]
+
+
+def test_who_may_not_see_nodes_is_told_whom_to_ask() -> None:
+    with pytest.raises(CliError) as refused:
+        nodes.show(cast(Cluster, Recorded()), "table", every=False, now=NOW)
+    assert "administrator" in refused.value.remedy

@@ -1,0 +1,152 @@
+"""`submit --test-only` asks, tells the answer, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from lockstep.api import names
+from lockstep.cli import submit, trial
+from lockstep.cli.client import Cluster
+from lockstep.cli.errors import ApiError, CliError, ExitCode
+from support import sample_runs as sample
+from support.sample_runs import NOW
+
+MANIFEST: dict[str, Any] = {"metadata": {"name": "llama", "annotations": {"mine": "yes"}}, "spec": sample.SPEC}
+
+
+class Server:
+    """Creates what it is told to, and changes its status as it was given."""
+
+    namespace = "team"
+
+    def __init__(self, *statuses: dict[str, Any]) -> None:
+        self.statuses = list(statuses)
+        self.created: list[dict[str, Any]] = []
+        self.deleted: list[tuple[str, str]] = []
+
+    def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
+        self.created.append(body)
+        return self.version({})
+
+    def version(self, status: dict[str, Any]) -> dict[str, Any]:
+        raw = sample.run("llama-test-abcde", status=status)
+        raw["metadata"]["annotations"] = {names.ANNOTATION_TEST_ONLY: "true"}
+        return raw
+
+    def watch(self, path: str, *, seconds: float, **query: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+        if self.statuses:
+            yield "MODIFIED", self.version(self.statuses.pop(0))
+
+    def delete(self, path: str, uid: str) -> dict[str, Any]:
+        self.deleted.append((path, uid))
+        return {}
+
+
+def answered(**fields: Any) -> dict[str, Any]:
+    answer = {"at": sample.at(0), "observedGeneration": 1, "priority": 12, **fields}
+    return {"conditions": [sample.ACCEPTED], "testOnly": answer}
+
+
+def ask(server: Server, seconds: float = 5.0) -> dict[str, Any]:
+    return trial.ask(cast(Cluster, server), MANIFEST, seconds)
+
+
+def test_it_is_asked_under_a_name_of_its_own_and_deleted_with_the_answer() -> None:
+    server = Server({"conditions": [sample.ACCEPTED]}, answered(start=sample.at(0), nodes=["gpu-1"]))
+    raw = ask(server)
+    assert raw["status"]["testOnly"]["nodes"] == ["gpu-1"]
+    (body,) = server.created
+    assert body["metadata"] == {
+        "generateName": "llama-test-",
+        "annotations": {"mine": "yes", names.ANNOTATION_TEST_ONLY: "true"},
+    }
+    assert body["spec"] == sample.SPEC
+    assert [uid for _, uid in server.deleted] == [sample.UID]
+    assert MANIFEST["metadata"]["name"] == "llama"
+
+
+@pytest.mark.parametrize("name", ["a" * 40, "x", "a-b-c-d-e-f-g-h-i-j-k-l-m-n-o-p"])
+def test_the_name_fits_whatever_the_run_is_called(name: str) -> None:
+    generated = trial.question({"metadata": {"name": name}})["metadata"]["generateName"]
+    assert len(generated) + 5 <= names.MAX_RUN_NAME
+    assert "--" not in generated
+
+
+def test_an_answer_about_an_earlier_spec_is_none() -> None:
+    assert not trial.is_answered(sample.run(status=answered(observedGeneration=0)))
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({"conditions": [sample.condition("Accepted", "False", "PodRefused", "no such account")]}, "no such account"),
+        (
+            {"conditions": [sample.ACCEPTED, sample.condition("Finished", "True", "Cancelled")]},
+            "has ended the question",
+        ),
+    ],
+)
+def test_a_refusal_is_told_and_nothing_stays(status: dict[str, Any], words: str) -> None:
+    server = Server(status)
+    with pytest.raises(CliError, match=words):
+        ask(server)
+    assert len(server.deleted) == 1
+
+
+def test_an_operator_that_does_not_answer_is_said_and_nothing_stays() -> None:
+    server = Server()
+    with pytest.raises(CliError, match="has not said within 0 s") as refused:
+        ask(server, 0.05)
+    assert refused.value.exit_code is ExitCode.TIMED_OUT
+    assert len(server.deleted) == 1
+
+
+def told(**fields: Any) -> list[str]:
+    return list(trial.told("llama", sample.run(status=answered(**fields)), NOW))
+
+
+def test_a_start_at_once_names_the_nodes() -> None:
+    assert told(start=sample.at(0), nodes=["gpu-1", "gpu-2", "gpu-3", "gpu-4"]) == [
+        "llama would start now on gpu-1 gpu-2 gpu-3 gpu-4",
+        "  with 12 points of priority in queue default",
+    ]
+
+
+def test_a_later_start_says_what_it_rests_on_and_what_lacks() -> None:
+    rests, lacks = "every run uses its whole time limit", "needs 4 nodes, 1 fit"
+    lines = told(start=sample.at(-2400), nodes=["gpu-1"], reason="Resources", message=lacks, assumption=rests)
+    assert lines[0].startswith("llama would start in 40m (")
+    assert lines[0].endswith(") on gpu-1 and 3 more")
+    assert lines[1:3] == [f"  if {rests}", f"  Resources: {lacks}"]
+
+
+def test_a_start_that_nobody_knows_and_one_that_never_comes_are_told_apart() -> None:
+    lines = told(reason="Resources", message="needs 4 nodes", assumption="not known: it rests on a run")
+    assert lines[0] == "llama would start at a time that is not known: it rests on a run"
+    with pytest.raises(CliError, match="would not start: Placement: needs 4 nodes, 2 exist"):
+        told(reason="Placement", message="needs 4 nodes, 2 exist")
+
+
+def test_the_user_is_named_as_the_api_server_knows_them_unless_the_manifest_says() -> None:
+    class Reviewing(Server):
+        def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
+            return {"status": {"userInfo": {"username": "alice"}}}
+
+    mine: dict[str, Any] = {"metadata": {}}
+    theirs: dict[str, Any] = {"metadata": {"annotations": {names.ANNOTATION_USER: "bob"}}}
+    submit.name_user(cast(Cluster, Reviewing()), [mine, theirs])
+    assert mine["metadata"]["annotations"] == {names.ANNOTATION_USER: "alice"}
+    assert theirs["metadata"]["annotations"] == {names.ANNOTATION_USER: "bob"}
+
+
+def test_without_a_review_the_user_is_left_out() -> None:
+    class Old(Server):
+        def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
+            raise ApiError(404, "no such resource")
+
+    manifest: dict[str, Any] = {"metadata": {"name": "a"}}
+    submit.name_user(cast(Cluster, Old()), [manifest])
+    assert manifest == {"metadata": {"name": "a"}}

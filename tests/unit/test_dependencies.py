@@ -1,0 +1,137 @@
+"""Runs that have to come first: met for good, missed for good, missing, or waiting for each other."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.api.recovery_status import Totals
+from lockstep.api.run_status import AssignmentStatus, Condition, TrainingRunStatus
+from lockstep.core.admission.dependencies import Namespaces, Verdict, judge
+from lockstep.core.snapshot import RunView
+from support.world import spec
+
+
+def run(name: str, created: float = 0.0, status: TrainingRunStatus | None = None, **fields: object) -> RunView:
+    status = status or TrainingRunStatus()
+    return RunView("ns", name, f"uid-{name}", 1, "1", created, spec(1, **fields), status)
+
+
+def ended(succeeded: bool, reason: str = "Ended") -> TrainingRunStatus:
+    def condition(kind: str, word: str) -> Condition:
+        return Condition(type=kind, status=word, reason=reason, last_transition_time=0.0)  # type: ignore[arg-type]
+
+    return TrainingRunStatus(
+        conditions=(condition("Finished", "True"), condition("Succeeded", str(succeeded))), totals=Totals(attempts=1)
+    )
+
+
+STARTED = TrainingRunStatus(totals=Totals(attempts=1), state="Running")
+HOLDING = TrainingRunStatus(assignment=AssignmentStatus(nodes=("n0",), incarnations=(1,)))
+
+
+def judged(child: RunView, *others: RunView) -> Verdict:
+    return judge(child, Namespaces((child, *others)))
+
+
+@pytest.mark.parametrize(
+    ("condition", "parent", "met", "failed"),
+    [
+        ("Succeeded", ended(True), True, False),
+        ("Succeeded", ended(False), False, True),
+        ("Succeeded", STARTED, False, False),
+        ("Failed", ended(True), False, True),
+        ("Failed", ended(False), True, False),
+        ("Finished", ended(False), True, False),
+        ("Finished", STARTED, False, False),
+        ("Started", STARTED, True, False),
+        ("Started", TrainingRunStatus(), False, False),
+        ("Started", ended(False), True, False),
+    ],
+)
+def test_a_dependency_is_met_missed_or_waited_for(
+    condition: str, parent: TrainingRunStatus, met: bool, failed: bool
+) -> None:
+    verdict = judged(run("b", dependsOn=[{"name": "a", "condition": condition}]), run("a", status=parent))
+    assert verdict.met == (("a",) if met else ())
+    assert verdict.failed == (("a",) if failed else ())
+    assert bool(verdict.message) is not met
+
+
+def test_a_run_that_ended_before_it_ever_started_was_not_started() -> None:
+    cancelled = ended(False, "Cancelled").model_copy(update={"totals": Totals()})
+    verdict = judged(run("b", dependsOn=[{"name": "a", "condition": "Started"}]), run("a", status=cancelled))
+    assert verdict.failed == ("a",)
+    assert verdict.message == "a has ended (Cancelled) and was to be Started"
+
+
+def test_a_run_that_does_not_exist_is_waited_for() -> None:
+    verdict = judged(run("b", dependsOn=[{"name": "a"}]))
+    assert verdict == Verdict((), (), "no run a is in this namespace yet")
+
+
+def test_what_was_met_stays_met_when_its_record_is_gone() -> None:
+    child = run("b", dependsOn=[{"name": "a"}])
+    admission = child.status.admission.model_copy(update={"met": ("a",)})
+    assert judged(replace(child, status=child.status.model_copy(update={"admission": admission}))) == Verdict(("a",))
+
+
+def test_what_was_missed_stays_missed_when_the_run_of_that_name_is_made_again() -> None:
+    child = run("b", dependsOn=[{"name": "a"}])
+    admission = child.status.admission.model_copy(update={"failed": ("a",)})
+    child = replace(child, status=child.status.model_copy(update={"admission": admission}))
+    assert judged(child, run("a", status=ended(True))).failed == ("a",)
+
+
+def test_a_dependency_that_is_taken_out_of_the_spec_is_forgotten() -> None:
+    child = run("b")
+    admission = child.status.admission.model_copy(update={"failed": ("a",)})
+    assert judged(replace(child, status=child.status.model_copy(update={"admission": admission}))) == Verdict()
+
+
+def test_runs_that_wait_for_each_other_are_told_the_whole_circle() -> None:
+    runs = [
+        run("a", dependsOn=[{"name": "x"}, {"name": "b"}]),
+        run("b", dependsOn=[{"name": "c"}]),
+        run("c", dependsOn=[{"name": "a"}]),
+        run("x"),
+    ]
+    verdict = judged(*runs)
+    assert verdict.message == "the runs wait for each other: a -> b -> c -> a"
+    assert (verdict.failed, verdict.circle) == ((), True)
+
+
+def test_who_waits_for_a_circle_without_being_in_it_just_waits() -> None:
+    circle = [run("a", dependsOn=[{"name": "b"}]), run("b", dependsOn=[{"name": "a"}])]
+    verdict = judged(run("z", dependsOn=[{"name": "a"}]), *circle)
+    assert verdict.failed == ()
+    assert verdict.message == "a has to succeed first; it is Pending"
+
+
+def test_a_run_that_depends_on_itself_is_a_circle() -> None:
+    assert judged(run("a", dependsOn=[{"name": "a"}])).message == "the runs wait for each other: a -> a"
+
+
+def test_of_one_word_the_oldest_goes_first_and_who_has_nodes_before_it() -> None:
+    old, young = run("old", 1.0, singleton="w"), run("young", 2.0, singleton="w")
+    other = run("other", 0.0, singleton="v")
+    runs = Namespaces((young, old, other))
+    assert runs.ahead_of(old) is None
+    assert runs.ahead_of(young) is old
+    holds = replace(young, status=HOLDING)
+    assert Namespaces((holds, old)).ahead_of(old) is holds
+
+
+@pytest.mark.parametrize(
+    "older",
+    [run("old", 1.0, singleton="w", suspend=True), run("old", 1.0, singleton="w", status=ended(True))],
+    ids=["suspended", "finished"],
+)
+def test_who_will_not_start_is_waited_for_by_nobody(older: RunView) -> None:
+    young = run("young", 2.0, singleton="w")
+    assert Namespaces((young, older)).ahead_of(young) is None
+
+
+def test_the_same_word_in_another_namespace_is_another_word() -> None:
+    young = run("young", 2.0, singleton="w")
+    elsewhere = replace(run("old", 1.0, singleton="w"), namespace="theirs")
+    assert Namespaces((young, elsewhere)).ahead_of(young) is None

@@ -1,0 +1,265 @@
+"""Gangs that shrink rather than wait, grow back after a save, and follow spec.nodes; always as a new attempt."""
+
+import pytest
+
+from lockstep.core import assignment as slots
+from lockstep.core.conditions import find
+from lockstep.core.snapshot import CheckpointReport, Verdict
+from support.world import World, node, spec
+
+
+def world(count: int, *, saved_as: str = "TorchDCP") -> World:
+    w = World({f"n{i}": node(f"n{i}", rack=f"rack-{i // 4}") for i in range(count)}, format=saved_as, listens=True)
+    w.leader_since = w.now
+    return w
+
+
+def running(w: World, nodes: int, **fields: object) -> World:
+    w.apply("llama", spec(nodes, **fields))
+    w.settle()
+    w.pass_time(4)
+    assert len(w.children("llama")) == slots.world(w.status("llama").assignment), w.status("llama")
+    return w
+
+
+def lose(w: World, *ranks: int) -> list[str]:
+    assignment = w.status("llama").assignment
+    names = [assignment.nodes[slots.ranked_slots(assignment)[rank]] for rank in ranks]
+    for name in names:
+        w.lose_node(name)
+        del w.nodes[name]
+    return names
+
+
+def save(w: World, steps: int = 10) -> None:
+    w.train("llama", steps)
+    w.settle()
+    w.tell_of_save("llama", w.saved["uid-llama"][-1])
+    w.pass_time(2)
+
+
+def ranks(w: World) -> tuple[int, ...]:
+    return tuple(slots.ranked_slots(w.status("llama").assignment))
+
+
+def shrunk(elastic: dict[str, object] | None = None, **fields: object) -> World:
+    w = running(world(4), 4, elastic=elastic or {"min": 2}, **fields)
+    save(w)
+    lose(w, 1)
+    w.pass_time(70, step=5)
+    return w
+
+
+def test_a_gang_whose_lost_node_cannot_be_replaced_goes_on_smaller() -> None:
+    w = shrunk()
+    status = w.status("llama")
+    assert ranks(w) == (0, 2, 3)
+    assert set(w.children("llama").values()) == {status.attempt}
+    assert len(w.children("llama")) == 3
+    assert status.start is not None
+    assert status.start.resume is not None
+    assert (status.start.resume.step, status.start.order) == (10, "0,2-3")
+    assert (status.resolved.nodes, status.nodes_ready) == (3, "3/3")
+    assert w.directives["uid-llama"].slot_ranks == (0, -1, 1, 2)
+    condition = find(status, "AtFullSize")
+    assert condition is not None
+    assert (condition.status, condition.message) == ("False", "3 of 4 nodes train")
+    assert status.queue.reason == ""
+
+
+def test_it_waits_a_while_for_another_node_first() -> None:
+    w = running(world(4), 4, elastic={"min": 2})
+    save(w)
+    lose(w, 1)
+    w.pass_time(40, step=5)
+    assert slots.world(w.status("llama").assignment) == 4
+    w.nodes["n9"] = node("n9")
+    w.settle()
+    assert len(w.children("llama")) == 4
+    assert w.status("llama").attempt == 2
+
+
+def test_only_multiples_are_trained_with_and_who_is_left_out_waits_as_a_spare() -> None:
+    w = shrunk({"min": 2, "multipleOf": 2})
+    assert ranks(w) == (0, 2)
+    assert w.warm("llama") == {3}
+    attempt = w.status("llama").attempt
+    lose(w, 1)
+    w.settle()
+    assert ranks(w) == (0, 3), "and takes the place of the next one that is lost"
+    assert w.status("llama").attempt == attempt + 1
+
+
+def test_below_the_minimum_it_waits_and_gives_its_nodes_back_in_the_end() -> None:
+    w = running(world(4), 4, elastic={"min": 4})
+    save(w)
+    lose(w, 1)
+    w.pass_time(100, step=5)
+    condition = find(w.status("llama"), "AtFullSize")
+    assert condition is not None
+    assert (condition.reason, condition.message) == ("CannotResize", "3 nodes are left, and elastic.min is 4")
+    w.pass_time(600, step=20)
+    assert w.status("llama").state == "Pending"
+
+
+def test_a_checkpoint_that_the_smaller_gang_cannot_load_keeps_it_waiting() -> None:
+    w = running(world(4, saved_as="Manifest"), 4, elastic={"min": 2})
+    save(w)
+    lose(w, 1)
+    w.pass_time(100, step=5)
+    assert slots.world(w.status("llama").assignment) == 4
+    condition = find(w.status("llama"), "AtFullSize")
+    assert condition is not None
+    assert "was saved by 4 nodes and cannot be loaded by 3" in condition.message
+    w.nodes["n9"] = node("n9")
+    w.settle()
+    assert len(w.children("llama")) == 4
+
+
+def test_it_grows_back_after_a_save_and_not_before_its_time() -> None:
+    w = shrunk({"min": 2, "growAfter": "10m"})
+    w.nodes["n9"] = node("n9", rack="rack-0")
+    w.pass_time(300, step=30)
+    assert "n9" not in w.status("llama").assignment.nodes, "nodes are not held for later"
+    for _ in range(12):
+        w.train("llama", 5)
+        w.pass_time(30, step=10)
+    status = w.status("llama")
+    assert len(w.children("llama")) == 4, status
+    assert status.resolved.nodes == 4
+    assert find(status, "AtFullSize") is None
+    resized = next(entry for entry in status.attempts if entry.cause == "Resized")
+    assert (resized.rank, resized.charged, resized.action) == (None, False, "RestartInPlace")
+    assert status.start is not None
+    assert status.start.resume is not None
+    assert status.checkpoint.save is not None
+    assert status.start.resume.step >= status.checkpoint.save.needs_step
+    assert status.recovery.shrunk_at is None
+
+
+def test_a_run_that_waits_for_nodes_comes_before_growth() -> None:
+    w = shrunk({"min": 2, "growAfter": "1m"})
+    w.apply("other", spec(2))
+    w.settle()
+    w.nodes["n9"] = node("n9")
+    w.pass_time(200, step=20)
+    assert "n9" not in w.status("llama").assignment.nodes
+    w.nodes["n10"] = node("n10")
+    w.settle()
+    assert set(w.status("other").assignment.nodes) == {"n9", "n10"}
+
+
+def test_it_takes_no_nodes_that_would_not_make_a_next_size() -> None:
+    w = running(world(4), 4, elastic={"min": 2, "multipleOf": 2, "growAfter": "1m"})
+    save(w)
+    lose(w, 1, 2)
+    w.pass_time(70, step=5)
+    assert ranks(w) == (0, 3)
+    w.nodes["n9"] = node("n9")
+    w.pass_time(200, step=20)
+    assert "n9" not in w.status("llama").assignment.nodes
+    w.nodes["n8"] = node("n8")
+    for _ in range(4):
+        w.train("llama", 5)
+        w.pass_time(20, step=5)
+    assert len(w.children("llama")) == 4
+
+
+def test_lowering_nodes_of_a_running_gang_saves_and_goes_on_with_fewer() -> None:
+    w = running(world(4), 4)
+    save(w)
+    w.apply("llama", spec(2))
+    w.pass_time(20, step=2)
+    status = w.status("llama")
+    assert (ranks(w), status.attempt) == ((0, 1), 2)
+    assert status.assignment.nodes[2:] == ("", "")
+    assert len(w.children("llama")) == 2
+    assert status.start is not None
+    assert status.start.resume is not None
+    assert status.start.resume.step > 10, "it saved first"
+    assert {pod.slot for pod in w.pods.values() if not pod.is_terminal} == {0, 1}
+
+
+def test_raising_nodes_of_a_running_gang_starts_the_new_ones_first() -> None:
+    w = running(world(6), 2, spareNodes=1)
+    save(w)
+    w.apply("llama", spec(4, spareNodes=1))
+    w.pass_time(30, step=2)
+    status = w.status("llama")
+    assert (slots.world(status.assignment), status.attempt) == (4, 2)
+    assert len(w.children("llama")) == 4
+    assert status.spares == "1/1"
+
+
+def test_a_gang_that_saves_for_one_size_only_is_not_resized() -> None:
+    w = running(world(6, saved_as="Manifest"), 2)
+    save(w)
+    w.apply("llama", spec(4))
+    w.pass_time(30, step=2)
+    status = w.status("llama")
+    assert (status.attempt, slots.world(status.assignment)) == (1, 2)
+    condition = find(status, "AtFullSize")
+    assert condition is not None
+    assert "cannot grow to 4 nodes: step 10 was saved by 2 nodes" in condition.message
+
+
+def test_an_elastic_run_that_saved_nothing_starts_with_what_there_is() -> None:
+    w = running(world(3), 4, elastic={"min": 2})
+    assert len(w.children("llama")) == 3
+    assert w.status("llama").recovery.shrunk_at is not None
+
+
+def test_new_ranks_join_those_of_their_rack() -> None:
+    w = World({f"n{i}": node(f"n{i}", rack=rack) for i, rack in enumerate("aabb")}, format="TorchDCP", listens=True)
+    running(w, 4, elastic={"min": 2, "growAfter": "1m"})
+    save(w)
+    lose(w, 1)
+    w.pass_time(70, step=5)
+    w.nodes["n9"] = node("n9", rack="a")
+    for _ in range(6):
+        w.train("llama", 5)
+        w.pass_time(20, step=5)
+    names = [w.status("llama").assignment.nodes[slot] for slot in ranks(w)]
+    assert names == ["n0", "n9", "n2", "n3"]
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_without_a_save_it_does_not_grow_unless_nobody_listens(saves: bool) -> None:
+    w = shrunk({"min": 2, "growAfter": "1m"})
+    w.saves_succeed = False
+    w.listens = saves
+    w.nodes["n9"] = node("n9")
+    for _ in range(4):
+        w.pass_time(30, step=10)
+    assert len(w.children("llama")) == (3 if saves else 4)
+
+
+def test_what_was_never_complete_keeps_nobody_waiting() -> None:
+    w = running(world(4), 4, elastic={"min": 2})
+    lose(w, 1)
+    w.pass_time(50, step=5)
+    torn = CheckpointReport("shared", 5, "/shared/5", Verdict.INVALID, "it has no manifest", run_uid="uid-llama")
+    for worker in w.workers.values():
+        worker.inventory = (torn,)
+    w.pass_time(30, step=5)
+    assert len(w.children("llama")) == 3
+    started = w.status("llama").start
+    assert started is not None
+    assert started.resume is None
+
+
+def test_it_grows_once_with_all_that_are_about_to_be_ready() -> None:
+    w = running(world(6), 2)
+    save(w)
+    before = set(w.pods)
+    w.apply("llama", spec(4, elastic={"min": 2}))
+    w.reconcile("llama")
+    w.admit()
+    w.reconcile("llama")
+    late = next(pod.node for name, pod in sorted(w.pods.items()) if name not in before)
+    w.silent_nodes.add(late)  # its kubelet takes its time
+    w.pass_time(10)
+    assert w.status("llama").attempt == 1
+    w.silent_nodes.discard(late)
+    w.pass_time(20)
+    assert (w.status("llama").attempt, len(w.children("llama"))) == (2, 4)

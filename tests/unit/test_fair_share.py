@@ -1,0 +1,113 @@
+"""Usage that decays, and what it leaves of everybody's share."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.core.admission.fair_share import MAX_ROWS, REST, Holding, UsageBook, shares
+from support.admission import held, run
+
+HALF_LIFE = 7 * 86_400.0
+A, B, C = ("q", "a", ""), ("q", "b", ""), ("r", "c", "")
+
+
+def test_what_was_used_a_half_life_ago_counts_half() -> None:
+    book = UsageBook(1000.0, {A: 500.0}).advanced(1000.0 + HALF_LIFE, Holding(), HALF_LIFE)
+    assert book.rows[A] == pytest.approx(250.0)
+
+
+def test_a_short_use_counts_its_node_seconds_and_an_endless_one_comes_to_rest() -> None:
+    """Four nodes for a minute; and forever: n * h / ln 2."""
+    begun = UsageBook(1.0)
+    assert begun.advanced(61.0, Holding({A: 4}), HALF_LIFE).rows[A] == pytest.approx(240.0, rel=1e-4)
+    forever = begun.advanced(1e9, Holding({A: 4}), HALF_LIFE).rows[A]
+    assert forever == pytest.approx(4 * HALF_LIFE / math.log(2))
+
+
+@given(st.floats(1, 1e6), st.floats(1, 1e6), st.integers(1, 512), st.floats(60, 1e7))
+def test_two_steps_come_to_the_same_as_one(first: float, second: float, nodes: int, half_life: float) -> None:
+    book, use = UsageBook(1000.0, {A: 1e6}), Holding({A: nodes, B: 1}, {"q": 8 * nodes})
+    at_once = book.advanced(1000.0 + first + second, use, half_life)
+    in_steps = book.advanced(1000.0 + first, use, half_life).advanced(1000.0 + first + second, use, half_life)
+    for key in at_once.rows.keys() & in_steps.rows.keys():
+        assert at_once.rows[key] == pytest.approx(in_steps.rows[key], rel=1e-6, abs=2.0)
+    assert at_once.gpu_hours("q") == pytest.approx(in_steps.gpu_hours("q"), rel=1e-6)
+
+
+def test_gpu_hours_are_those_of_the_last_day() -> None:
+    book = UsageBook(3600.0).advanced(2 * 3600.0, Holding({}, {"q": 8}), HALF_LIFE)
+    assert book.gpu_hours("q") == pytest.approx(8.0)
+    later = book.advanced(25 * 3600.0 + 1800.0, Holding(), HALF_LIFE)
+    assert later.gpu_hours("q") == pytest.approx(4.0)  # half of that hour is more than a day ago
+    assert later.advanced(27 * 3600.0, Holding(), HALF_LIFE).gpu_hours("q") == 0.0
+
+
+def test_time_that_goes_back_counts_nothing() -> None:
+    book = UsageBook(1000.0, {A: 5.0})
+    assert book.advanced(900.0, Holding({A: 4}), HALF_LIFE) == book
+
+
+def test_a_book_survives_being_written_down() -> None:
+    book = UsageBook(7200.0, {A: 100.0, REST: 5.0}, {"q": {1: 60.0}})
+    assert UsageBook.load(json.loads(json.dumps(book.dump()))) == book
+
+
+@pytest.mark.parametrize("raw", [None, [], {"format": 2}, {"format": 1, "at": 0, "rows": [1], "hours": {}}])
+def test_anything_else_is_refused(raw: object) -> None:
+    with pytest.raises(ValueError, match=r"book of usage|not known"):
+        UsageBook.load(raw)
+
+
+def test_the_least_users_are_folded_into_one_row() -> None:
+    rows = {("q", f"n{index}", ""): 10.0 + index for index in range(MAX_ROWS + 10)}
+    book = UsageBook(1.0, rows).advanced(2.0, Holding(), HALF_LIFE)
+    assert len(book.rows) == MAX_ROWS
+    assert sum(book.rows.values()) == pytest.approx(sum(rows.values()), rel=1e-3)
+    assert ("q", f"n{MAX_ROWS + 9}", "") in book.rows
+
+
+def test_nobody_has_used_anything_and_everybody_has_the_whole_share() -> None:
+    assert shares(UsageBook(1.0), {}, [A, C]) == {A: 1.0, C: 1.0}
+
+
+def test_the_factor_is_that_of_slurm() -> None:
+    """Two queues with weights 3 and 1 that used the same: S = 0.75 and 0.25, U = E = 0.5 (by hand)."""
+    found = shares(UsageBook(1.0, {A: 50.0, C: 50.0}), {"q": 3, "r": 1}, [A, C])
+    effective_a = 0.5 + (1 - 0.5) * 0.75
+    effective_c = 0.5 + (1 - 0.5) * 0.25
+    assert found[A] == pytest.approx(2 ** (-effective_a / 0.75))
+    assert found[C] == pytest.approx(2 ** (-effective_c / 0.25))
+    assert found[A] > found[C]
+
+
+def test_who_used_nothing_bears_a_part_of_what_its_queue_used() -> None:
+    """One queue; namespace a used all. E(a) = 1, E(b) = 0 + (1 - 0) / 2; S = 1/2 each (by hand)."""
+    found = shares(UsageBook(1.0, {A: 100.0}), {}, [A, B])
+    assert found[A] == pytest.approx(2**-2)
+    assert found[B] == pytest.approx(2**-1)
+
+
+@given(st.dictionaries(st.tuples(*(st.sampled_from("xyz") for _ in range(3))), st.floats(1, 1e9), max_size=12))
+def test_factors_lie_between_0_and_1_and_more_use_never_raises_ones_own(
+    rows: dict[tuple[str, str, str], float],
+) -> None:
+    key = ("x", "x", "x")
+    before = shares(UsageBook(1.0, rows), {"x": 2}, [key])
+    more = shares(UsageBook(1.0, {**rows, key: rows.get(key, 0.0) + 1e6}), {"x": 2}, [key])
+    assert all(0.0 < factor <= 1.0 for factor in before.values())
+    assert more[key] <= before[key] + 1e-9
+
+
+def test_everything_that_is_held_is_charged_spares_included() -> None:
+    view = run("one", 2, status=held("n0", "n1", ""), queue="q")
+    assert Holding.of([view, run("waits", 4)]).nodes == {("q", "team", ""): 2}
+
+
+def test_a_user_name_as_long_as_a_book_is_cut() -> None:
+    view = replace(run("one", status=held("n0")), annotations={"lockstep.dev/user": "x" * 200_000})
+    ((_, _, user),) = Holding.of([view]).nodes
+    assert user == "x" * 63

@@ -1,0 +1,98 @@
+"""What is written down of runs and attempts that ended, and how it is read again."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep.api.recovery_status import AttemptStatus
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.cli.errors import CliError
+from lockstep.cli.history import recorded, show_recorded
+from lockstep.controller.clock import ManualClock
+from lockstep.controller.history import History
+from lockstep.core.conditions import with_condition
+from lockstep.core.history_records import records
+from lockstep.core.snapshot import RunView
+from support.world import World, node, spec
+
+NOW = 1_000_000.0
+
+
+def run_with(*attempts: AttemptStatus) -> RunView:
+    w = World({"n0": node("n0")}, now=NOW)
+    w.apply("one", spec(1))
+    return replace(w.runs["one"], status=status(*attempts))
+
+
+def status(*attempts: AttemptStatus, finished: bool = False) -> TrainingRunStatus:
+    made = TrainingRunStatus(attempt=len(attempts), attempts=attempts)
+    if finished:
+        made = with_condition(made, "Succeeded", False, "Deterministic", "it failed", now=NOW, generation=1)
+        made = with_condition(made, "Finished", True, "Deterministic", "it failed", now=NOW, generation=1)
+    return made
+
+
+RUNNING = AttemptStatus(number=1, started_at=NOW - 60)
+ENDED = RUNNING.model_copy(update={"ended_at": NOW, "cause": "Application", "rank": 2, "node": "n0"})
+
+
+def test_an_attempt_is_written_down_when_it_ends_and_again_when_its_cause_was_another() -> None:
+    assert list(records(run_with(), status(RUNNING), NOW)) == []
+    first = list(records(run_with(RUNNING), status(ENDED), NOW))
+    assert [(r["kind"], r["attempt"], r["cause"], r["rank"]) for r in first] == [("attempt", 1, "Application", 2)]
+    assert list(records(run_with(ENDED), status(ENDED), NOW)) == []
+    other = ENDED.model_copy(update={"cause": "NodeLost"})
+    assert [r["cause"] for r in records(run_with(ENDED), status(other), NOW)] == ["NodeLost"]
+
+
+def test_the_end_of_a_run_is_written_down_once_with_its_totals() -> None:
+    over = status(ENDED, finished=True)
+    over = over.model_copy(update={"goodput": over.goodput.model_copy(update={"state": "{}", "failures": 3})})
+    made = list(records(run_with(ENDED), over, NOW))
+    assert [(r["kind"], r["outcome"], r["reason"]) for r in made] == [("run", "Failed", "Deterministic")]
+    assert json.dumps(made)
+    assert made[0]["goodput"]["failures"] == 3
+    assert "state" not in made[0]["goodput"]
+    assert list(records(replace(run_with(), status=over), over, NOW)) == []
+
+
+def test_lines_reach_the_file_and_are_found_again_when_the_run_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "history.jsonl"
+    history = History(str(path), 100_000, ManualClock(NOW), lambda: None)
+    history.status_written(run_with(RUNNING), status(ENDED))
+    other = ENDED.model_copy(update={"cause": "NodeLost"})
+    history.status_written(run_with(ENDED), status(other, finished=True))
+    history.close()
+    with path.open("a") as file:
+        file.write('{"cut short')
+    found = recorded(path.read_text().splitlines(), "ns", "one")
+    assert [(r["kind"], r.get("cause")) for r in found] == [("attempt", "NodeLost"), ("run", None)]
+    show_recorded(str(path), "ns", "one", "table")
+    assert "NodeLost" in capsys.readouterr().out
+
+
+def test_a_run_that_the_file_does_not_know_is_said_to_be_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text("")
+    with pytest.raises(CliError, match="tells of no run one in namespace ns"):
+        show_recorded(str(path), "ns", "one", "table")
+    with pytest.raises(CliError, match="No such file"):
+        show_recorded(str(tmp_path / "absent"), "ns", "one", "table")
+
+
+def test_what_cannot_be_written_in_time_is_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstep.controller.history.QUEUED", 1)
+    dropped: list[int] = []
+    history = History(str(tmp_path / "h"), 100_000, ManualClock(NOW), lambda: dropped.append(1))
+    assert history._listener is not None
+    history._listener.stop()  # a file server that does not answer
+    for _ in range(3):
+        history.status_written(run_with(RUNNING), status(ENDED))
+    assert len(dropped) >= 2
+    history.close()  # not held up by what could not be written
+    for handler in history._listener.handlers:
+        handler.close()

@@ -1,0 +1,124 @@
+"""Writing on nodes what is remembered of them, when the API server does not take it."""
+
+import logging
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from lockstep.api import names
+from lockstep.api.times import to_rfc3339
+from lockstep.controller.clock import ManualClock
+from lockstep.controller.kube import ApiError, KubeClient, KubeError, UnknownOutcome
+from lockstep.controller.node_marks import REST_WITHOUT_RIGHTS, NodeMarker
+from lockstep.controller.store import Store
+from lockstep.controller.workqueue import WorkQueue
+from lockstep.core.plan import RememberFailure
+from lockstep.core.snapshot import NodeFailure
+from lockstep.core.tunables import Mode, Tunables
+
+FORBIDDEN = ApiError(403, "Forbidden", "nodes is forbidden: cannot patch")
+
+
+class Kube:
+    """One node, and an answer to each write: the last one again and again."""
+
+    def __init__(self, *answers: KubeError | None, **annotations: str) -> None:
+        self.answers = list(answers) or [None]
+        self.annotations = annotations
+        self.version = 1
+        self.requests = 0
+
+    def node(self) -> bytes:
+        metadata = {"name": "n1", "uid": "u-n1", "resourceVersion": str(self.version), "annotations": self.annotations}
+        return orjson.dumps({"metadata": metadata, "spec": {}})
+
+    async def get(self, *_: Any) -> bytes:
+        self.requests += 1
+        return self.node()
+
+    async def patch(self, resource: object, name: str, body: dict[str, Any]) -> bytes:
+        self.requests += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if answer is not None:
+            raise answer
+        self.version += 1
+        changed = {**self.annotations, **body["metadata"]["annotations"]}
+        self.annotations = {key: value for key, value in changed.items() if value is not None}
+        return self.node()
+
+
+class Desk:
+    def __init__(self, kube: Kube, mode: Mode = Mode.ACTIVE) -> None:
+        self.clock = ManualClock(now=1_000_000.0)
+        self.kube = kube
+        self.store = Store(WorkQueue(self.clock), self.clock)
+        self.store.apply_node(kube.node())
+        self.marker = NodeMarker(cast(KubeClient, kube), self.store, self.clock, lambda: Tunables(mode=mode))
+
+    async def remember(self, hours_ago: float = 1.0) -> None:
+        failure = NodeFailure("team/llama", self.clock.now() - 3600 * hours_ago, "Application")
+        await self.marker.remember(RememberFailure("n1", "u-n1", failure))
+
+
+def suspect(now: float, hours_ago: float = 30.0) -> dict[str, str]:
+    row = {"run": "team/llama", "time": to_rfc3339(now - 3600 * hours_ago), "cause": "Hang"}
+    return {
+        names.ANNOTATION_FIRST_FAILURES: orjson.dumps([row, row]).decode(),
+        names.ANNOTATION_SUSPECT: "2 first failures within a day",
+    }
+
+
+async def test_an_operator_that_may_not_write_nodes_says_so_once_and_seldom_tries(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk(Kube(FORBIDDEN))
+    with caplog.at_level(logging.WARNING, logger="lockstep.nodes"):
+        for _ in range(50):
+            await desk.remember()
+        assert desk.kube.requests == 2
+        await desk.clock.advance(REST_WITHOUT_RIGHTS + 1)
+        await desk.remember()
+    assert desk.kube.requests == 4
+    assert len(caplog.records) == 1
+    assert "nodes is forbidden" in caplog.text
+
+
+async def test_a_failure_is_remembered_once_the_rights_are_there() -> None:
+    desk = Desk(Kube(FORBIDDEN, None))
+    await desk.remember()
+    await desk.clock.advance(REST_WITHOUT_RIGHTS + 1)
+    await desk.remember()
+    assert "Application" in desk.kube.annotations[names.ANNOTATION_FIRST_FAILURES]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ApiError(422, "Invalid", "annotations are too long"),
+        ApiError(409, "Conflict", "modified"),
+        ApiError(429, "TooManyRequests", "later"),
+        UnknownOutcome("timeout", 0.0),
+    ],
+)
+async def test_a_node_that_cannot_be_written_holds_up_nobody_and_is_let_alone_for_a_moment(answer: KubeError) -> None:
+    desk = Desk(Kube(answer))
+    await desk.remember()
+    asked = desk.kube.requests
+    await desk.remember()
+    assert desk.kube.requests == asked
+
+
+async def test_a_change_by_somebody_else_is_taken_into_account() -> None:
+    desk = Desk(Kube(ApiError(409, "Conflict", "modified"), None))
+    await desk.remember()
+    assert names.ANNOTATION_FIRST_FAILURES in desk.kube.annotations
+
+
+async def test_the_mark_goes_when_the_day_is_over_but_not_while_only_reporting() -> None:
+    desk = Desk(Kube(**suspect(1_000_000.0)), Mode.REPORT_ONLY)
+    await desk.marker.forgive()
+    assert not desk.kube.requests
+    desk = Desk(Kube(**suspect(1_000_000.0)))
+    await desk.marker.forgive()
+    assert desk.kube.annotations == {}

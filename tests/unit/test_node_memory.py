@@ -1,0 +1,151 @@
+"""What nodes remember of failures, across runs."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from lockstep.api import names
+from lockstep.api.recovery_status import FirstFailure
+from lockstep.api.times import to_rfc3339
+from lockstep.core.draft import Draft
+from lockstep.core.node_memory import forgiven_at, marks_now, marks_with, read_failures, suspicion, to_remember
+from lockstep.core.snapshot import NodeFailure, NodeView
+from support.world import World, node, spec
+
+DAY = 86_400.0
+NOW = 1_000_000.0
+
+
+def failure(hours_ago: float, run: str = "ns/a") -> NodeFailure:
+    return NodeFailure(run, NOW - 3600.0 * hours_ago, "Application")
+
+
+def failed(*hours_ago: float, **changes: object) -> NodeView:
+    return node("n1", failures=tuple(failure(hours) for hours in hours_ago), **changes)
+
+
+@pytest.mark.parametrize(
+    ("hours_ago", "is_suspect"),
+    [((), False), ((1.0,), False), ((5.0, 1.0), True), ((30.0, 1.0), False), ((30.0, 5.0, 1.0), True)],
+)
+def test_a_node_is_suspect_when_ranks_failed_first_on_it_twice_within_a_day(
+    hours_ago: tuple[float, ...], is_suspect: bool
+) -> None:
+    assert bool(suspicion(failed(*hours_ago), NOW)) is is_suspect
+
+
+def test_nodes_that_failed_before_are_taken_last_but_no_run_waits_for_others() -> None:
+    w = World({"n0": node("n0"), "n1": failed(2.0, 1.0), "n2": node("n2")}, now=NOW)
+    w.apply("two", spec(2))
+    w.settle()
+    assert set(w.status("two").assignment.nodes) == {"n0", "n2"}
+    w.apply("one", spec(1))
+    w.settle()
+    assert w.status("one").assignment.nodes == ("n1",)
+
+
+def draft_with(first_failures: tuple[FirstFailure, ...], **changes: object) -> Draft:
+    w = World({"n1": replace(failed(2.0), **changes)}, now=NOW)
+    w.apply("a", spec(1))
+    view = w.runs["a"]
+    recovery = view.status.recovery.model_copy(update={"first_failures": first_failures})
+    w._store(replace(view, status=view.status.model_copy(update={"recovery": recovery})))
+    return Draft(w.snapshot("a"), w.tunables, NOW)
+
+
+def test_a_first_failure_is_carried_to_its_node_until_the_node_has_it() -> None:
+    told = FirstFailure(node="n1", time=failure(2.0).time, cause="Application")
+    new = FirstFailure(node="n1", time=failure(1.0).time, cause="Hang")
+    gone = FirstFailure(node="n9", time=failure(1.0).time, cause="Hang")
+    old = FirstFailure(node="n1", time=failure(30.0).time, cause="Hang")
+    wanted = to_remember(draft_with((told, new, gone, old)))
+    assert [(each.node, each.failure) for each in wanted] == [("n1", NodeFailure("ns/a", new.time, "Hang"))]
+
+
+@pytest.mark.parametrize(("later", "is_remembered"), [(3600.0, False), (0.0, False), (-1.0, True)])
+def test_what_a_person_forgave_is_not_remembered_again(later: float, is_remembered: bool) -> None:
+    new = FirstFailure(node="n1", time=failure(1.0).time, cause="Hang")
+    assert bool(to_remember(draft_with((new,), failures_cleared_at=new.time + later))) is is_remembered
+
+
+def test_a_failure_that_newer_ones_leave_no_room_for_is_not_carried_again_and_again() -> None:
+    old = FirstFailure(node="n1", time=failure(3.0).time, cause="Hang")
+    newer = tuple(failure(0.1 * each) for each in range(9, 0, -1))
+    assert to_remember(draft_with((old,), failures=newer[:7]))
+    assert to_remember(draft_with((old,), failures=newer[:8])) == []
+
+
+def test_the_second_failure_within_a_day_marks_the_node_and_the_first_does_not() -> None:
+    first = marks_with(failed(), failure(1.0), [failed()], True, NOW)
+    assert first.annotations[names.ANNOTATION_SUSPECT] is None
+    assert not first.tainted
+    second = marks_with(failed(2.0), failure(1.0), [failed()], True, NOW)
+    assert "2 first failures within a day" in (second.annotations[names.ANNOTATION_SUSPECT] or "")
+    assert second.tainted
+    assert not marks_with(failed(2.0), failure(1.0), [failed()], False, NOW).tainted
+
+
+def test_a_failure_that_the_node_has_already_is_not_counted_twice() -> None:
+    again = marks_with(failed(1.0), failure(1.0), [failed()], True, NOW)
+    assert again.annotations[names.ANNOTATION_SUSPECT] is None
+    assert read_failures(again.annotations[names.ANNOTATION_FIRST_FAILURES] or "") == (failure(1.0),)
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    marks = marks_with(failed(2.0), failure(1.0), [], False, NOW)
+    assert read_failures(marks.annotations[names.ANNOTATION_FIRST_FAILURES] or "") == (failure(2.0), failure(1.0))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '[{"run": "a"}]', '[{"run":"a","time":"yesterday","cause":"x"}]', "{}"]
+)
+def test_an_annotation_that_cannot_be_read_is_nothing(text: str) -> None:
+    assert read_failures(text) == ()
+
+
+def test_an_annotation_is_bounded_whatever_somebody_writes() -> None:
+    row = {"run": "r" * 10_000, "time": to_rfc3339(NOW), "cause": "c" * 10_000}
+    read = read_failures(json.dumps([row] * 100))
+    assert len(read) == 8
+    assert len(read[0].run) + len(read[0].cause) < 400
+
+
+def test_no_more_nodes_become_suspect_within_an_hour_than_the_breaker_lets() -> None:
+    marked = [failed(0.5, 0.4, suspect="yes") for _ in range(2)]
+    assert marks_with(failed(2.0), failure(0.1), marked, True, NOW).annotations[names.ANNOTATION_SUSPECT] is None
+    earlier = [failed(9.0, 8.0, suspect="yes") for _ in range(2)]
+    assert marks_with(failed(2.0), failure(0.1), earlier, True, NOW).annotations[names.ANNOTATION_SUSPECT]
+
+
+def test_a_node_that_is_suspect_already_stays_so_however_many_others_are() -> None:
+    marked = [failed(0.5, 0.4, suspect="yes") for _ in range(2)]
+    marks = marks_with(failed(2.0, 1.0, suspect="yes"), failure(0.1), marked, True, NOW)
+    assert marks.annotations[names.ANNOTATION_SUSPECT]
+    assert marks.tainted
+
+
+def test_a_mark_is_taken_off_when_the_day_is_over() -> None:
+    suspect = failed(20.0, 10.0, suspect="yes")
+    assert marks_now(suspect, NOW) is None
+    moment = forgiven_at([suspect, failed()])
+    assert moment == NOW - 20 * 3600.0 + DAY
+    marks = marks_now(suspect, moment)
+    assert marks is not None
+    assert marks.annotations[names.ANNOTATION_SUSPECT] is None
+    assert not marks.tainted
+    assert marks_now(failed(20.0, 10.0), NOW + DAY) is None
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"run": "a/b", "time": 1e300, "cause": "GPU"}',
+        '{"run": "a/b", "time": 1%s, "cause": "GPU"}' % ("0" * 400),
+        '{"run": "a/b", "time": -1e15, "cause": "GPU"}',
+        '{"run": "a/b", "time": "9999-12-31T23:59:59-23:00", "cause": "GPU"}',
+        '{"run": "\\udc80", "time": 1, "cause": "GPU"}',
+    ],
+)
+def test_an_annotation_that_cannot_be_told_on_is_nothing(row: str) -> None:
+    assert read_failures(f"[{row}]") == ()

@@ -1,0 +1,282 @@
+"""Placement on sets of nodes against placement node by node, and the index that it looks at."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.api.run_spec import PlacementSpec
+from lockstep.core import node_set
+from lockstep.core.ground import Ground
+from lockstep.core.node_fit import Expression, Requirement, Toleration
+from lockstep.core.node_index import NodeIndex
+from lockstep.core.numbering import Numbering
+from lockstep.core.placement import Cluster, Placed, Unplaceable, place
+from lockstep.core.snapshot import NodeView, Taint
+from support import placement_by_node
+
+RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
+GPU = "nvidia.com/gpu"
+LEVELS = {"rack": RACK, "zone": ZONE}
+GPU_TYPES = {"H100": {"gpu": "h100"}, "H200": {"gpu": "h200"}, "Any": {}}
+EIGHT = Requirement(resources={GPU: 8})
+NAMES = [f"n{number}" for number in (1, 2, 3, 9, 10, 11, 20, 100)] + ["a-1", "a-02", "a-2"]
+GONE = ["n5", "zz"]
+
+seldom = st.sampled_from([False] * 5 + [True])
+racks = st.sampled_from(["r1", "r2", "r10", "r2", "r1", None, ""])
+zones = st.sampled_from(["a", "b2", "b10", "a", "a", None, ""])
+
+
+@st.composite
+def node_views(draw: st.DrawFn, name: str, *, alike: bool = False) -> NodeView:
+    if alike:
+        places = {RACK: draw(st.sampled_from(["r1", "r2", "r10"])), ZONE: draw(st.sampled_from(["a", "b2"]))}
+        return NodeView(name=name, uid=name, labels=places, allocatable={"cpu": 192, GPU: 8})
+    labels = {RACK: draw(racks), ZONE: draw(zones), "gpu": draw(st.sampled_from(["h100", "h200", None]))}
+    labels["generation"] = draw(st.sampled_from(["3", "4", "x", None]))
+    allocatable = {"cpu": draw(st.sampled_from([192, 96])), GPU: draw(st.sampled_from([8, 8, 4, 0]))}
+    taints = [Taint("gpu", "NoSchedule", "broken"), Taint("node.kubernetes.io/disk-pressure", "NoSchedule")]
+    return NodeView(
+        name=name,
+        uid=name,
+        labels={key: value for key, value in labels.items() if value is not None},
+        allocatable={key: value for key, value in allocatable.items() if value},
+        taints=tuple(taint for taint in taints if draw(seldom)),
+        unschedulable=draw(seldom),
+        ready=not draw(seldom),
+        deleting=draw(seldom),
+        drain="asked for" if draw(seldom) else "",
+        conditions={"XidCriticalError": "GPU 3"} if draw(seldom) else {},
+    )
+
+
+names = st.lists(st.sampled_from(NAMES), unique=True)
+few = st.one_of(st.just([]), st.just([]), names)
+expressions = st.builds(
+    Expression,
+    st.sampled_from(["gpu", "generation", "metadata.name", RACK]),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Near"]),
+    st.lists(st.sampled_from(["h100", "3", "n1", "n10", "r1"]), min_size=1, max_size=2).map(tuple),
+)
+requirements = st.builds(
+    Requirement,
+    resources=st.sampled_from([{}, {GPU: 4}, {GPU: 8, "cpu": 100}]),
+    open=st.sampled_from([(), ("cpu",)]),
+    open_gpus=st.booleans(),
+    labels=st.sampled_from([(), (), (), (("gpu", "h100"),)]),
+    terms=st.one_of(st.just(()), st.lists(st.lists(expressions, max_size=2).map(tuple), max_size=2).map(tuple)),
+    tolerations=st.sampled_from([(), (Toleration("gpu", "Exists"),)]),
+    excluded=few.map(frozenset),
+    named=few.map(frozenset),
+    avoided=few.map(lambda avoided: {name: f"failed {index % 2}" for index, name in enumerate(avoided)}),
+    drain_taints=st.sampled_from([frozenset(), frozenset({"gpu"})]),
+    levels=st.sampled_from([(), (), (RACK,)]),
+)
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> list[dict[str, Any]]:
+    found = []
+    for level in draw(st.lists(st.sampled_from(["rack", "zone"]), unique=True)):
+        policy = draw(st.sampled_from(["Any", "Pack", "Contiguous", "Spread"]))
+        most = draw(st.integers(1, 3)) if policy == "Spread" else draw(st.none() | st.integers(1, 4))
+        mode = draw(st.sampled_from(["Required", "Preferred"]))
+        found.append({"level": level, "policy": policy, "mode": mode, **({"maxNodes": most} if most else {})})
+    return found
+
+
+@st.composite
+def placements(draw: st.DrawFn) -> PlacementSpec:
+    types = draw(st.sampled_from([[], [], [], ["H100"], ["H200", "H100"], ["Any"], ["H900"]]))
+    named = draw(st.sampled_from([[], [], ["n1", "gone"]]))
+    return PlacementSpec.model_validate({"topology": draw(rules()), "gpuTypes": types, "nodes": named})
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[dict[str, NodeView], dict[str, dict[str, int]]]:
+    alike = draw(st.booleans())  # with many nodes that will do it is the rules that decide
+    nodes = {name: draw(node_views(name, alike=alike)) for name in (NAMES if alike else draw(names.filter(bool)))}
+    foreign = {name: {"cpu": 150, **({GPU: 1} if draw(seldom) else {})} for name in draw(few) if name in nodes}
+    return nodes, foreign
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> dict[str, Any]:
+    kept = draw(st.one_of(st.just([]), st.lists(st.sampled_from(NAMES + GONE), unique=True, max_size=3)))
+    return {
+        "requirement": draw(st.just(EIGHT) | requirements),
+        "placement": draw(placements()),
+        "kept": kept,
+        "count": len(kept) + draw(st.integers(1, 6)),
+        "booked": draw(few),
+        "ending": draw(names),
+    }
+
+
+def asked(index: NodeIndex, question: dict[str, Any]) -> Placed | Unplaceable:
+    booked = index.mask(question["booked"])
+    cluster = Cluster(index, booked=booked, ending=booked & index.mask(question["ending"]))
+    return place(cluster, question["requirement"], question["count"], question["placement"], question["kept"])
+
+
+def same_as_node_by_node(
+    result: Placed | Unplaceable, nodes: Any, foreign: Any, question: dict[str, Any], levels: Any = LEVELS
+) -> bool:
+    cluster = placement_by_node.Cluster(
+        nodes, foreign, question["booked"], levels, GPU_TYPES, set(question["ending"]) & set(question["booked"])
+    )
+    expected = placement_by_node.place(
+        cluster, question["requirement"], question["count"], question["placement"], question["kept"]
+    )
+    if isinstance(result, Placed):
+        assert expected == placement_by_node.Placed(result.nodes, result.gpu_type)
+    else:
+        assert expected == placement_by_node.Unplaceable(result.message, result.hopeless, result.fits)
+    return True
+
+
+def index_of(nodes: Any, foreign: Any = None, before: NodeIndex | None = None) -> NodeIndex:
+    return NodeIndex.of(nodes, foreign or {}, LEVELS, GPU_TYPES, before)
+
+
+@given(worlds(), st.lists(questions(), min_size=1, max_size=3), st.sampled_from([LEVELS, LEVELS, {"rack": RACK}, {}]))
+def test_placement_on_sets_gives_what_placement_node_by_node_gives(
+    world: Any, several: list[dict[str, Any]], levels: dict[str, str]
+) -> None:
+    nodes, foreign = world
+    index = NodeIndex.of(nodes, foreign, levels, GPU_TYPES)
+    for question in several:
+        assert same_as_node_by_node(asked(index, question), nodes, foreign, question, levels)
+
+
+@given(worlds(), questions(), st.data())
+def test_an_index_made_from_the_one_before_answers_like_a_new_one(
+    world: Any, question: dict[str, Any], data: st.DataObject
+) -> None:
+    nodes, foreign = world
+    index = index_of(nodes, foreign)
+    for _ in range(3):
+        asked(index, question)
+        changed = data.draw(few)
+        nodes = nodes | {name: data.draw(node_views(name)) for name in changed}
+        if len(nodes) > 1 and data.draw(seldom):
+            nodes = dict(list(nodes.items())[1:])
+        foreign = {name: {"cpu": 150} for name in data.draw(few) if name in nodes}
+        index = index_of(nodes, foreign, before=index)
+        assert same_as_node_by_node(asked(index, question), nodes, foreign, question)
+
+
+@given(worlds(), questions(), st.lists(names, min_size=1, max_size=4))
+def test_what_was_asked_before_changes_no_answer(world: Any, question: dict[str, Any], bookings: list[Any]) -> None:
+    nodes, foreign = world
+    index = index_of(nodes, foreign)
+    for booked in bookings:
+        later = question | {"booked": booked}
+        assert asked(index, later) == asked(index_of(nodes, foreign), later)
+
+
+def site(**changes: Any) -> dict[str, NodeView]:
+    """Two racks of three nodes with eight GPUs; ``changes`` by node name."""
+    found = {}
+    for name in ("n1", "n2", "n3", "n10", "n11", "n12"):
+        labels = {RACK: "r1" if len(name) == 2 else "r2", ZONE: "a", "gpu": "h100"}
+        view = NodeView(name=name, uid=name, labels=labels, allocatable={GPU: 8})
+        found[name] = replace(view, **changes.get(name, {}))
+    return found
+
+
+PACKED = PlacementSpec.model_validate({"topology": [{"level": "rack", "policy": "Pack", "mode": "Required"}]})
+
+
+def test_an_index_of_the_same_nodes_is_the_one_before() -> None:
+    nodes, foreign = site(), {"n1": {"cpu": 1}}
+    index = index_of(nodes, foreign)
+    assert index_of(dict(reversed(nodes.items())), dict(foreign), before=index) is index
+
+
+def test_answers_are_remembered_until_a_node_changes_that_matters() -> None:
+    nodes = site()
+    index = index_of(nodes)
+    ground = Ground.of(index, EIGHT, PACKED)
+    nodes = nodes | {"n2": replace(nodes["n2"], ready_changed_at=5.0)}
+    index = index_of(nodes, before=index)
+    assert Ground.of(index, EIGHT, PACKED) is ground
+    assert index.view("n2").ready_changed_at == 5.0
+    nodes = nodes | {"n2": replace(nodes["n2"], unschedulable=True)}
+    index = index_of(nodes, before=index)
+    assert Ground.of(index, EIGHT, PACKED).able == index.everything & ~index.mask(["n2"])
+
+
+def test_a_node_in_another_rack_or_a_new_one_changes_the_order_of_ranks() -> None:
+    index = index_of(site())
+    everything = ("n1", "n2", "n3", "n10", "n11", "n12")
+    assert index.names(index.everything) == everything
+    moved = index_of(site(n1={"labels": {RACK: "r3", ZONE: "a"}}), before=index)
+    assert moved.names(moved.everything) == (*everything[1:], "n1")
+    grown = index_of(site() | {"n4": NodeView("n4", "n4", {RACK: "r1", ZONE: "a"}, {})}, before=index)
+    assert grown.names(grown.everything) == ("n1", "n2", "n3", "n4", "n10", "n11", "n12")
+
+
+def test_what_may_be_chosen_from_is_a_set_and_so_is_the_choice() -> None:
+    index = index_of(site(n3={"unschedulable": True}))
+    ground = Ground.of(index, EIGHT, PACKED)
+    (kind,) = ground.kinds(2)
+    assert index.names(kind.able) == ("n1", "n2", "n10", "n11", "n12")
+    assert kind.idle == index.everything
+    assert ground.choose(kind, 2, index.mask(["n2", "n11", "n12"])) == index.mask(["n11", "n12"])
+    assert ground.choose(kind, 3, index.mask(["n1", "n2", "n11", "n12"])) is None
+    assert (ground.is_hopeless(6), ground.is_hopeless(7)) == (False, True)
+
+
+def test_every_gpu_type_that_will_do_is_a_kind_of_its_own() -> None:
+    index = index_of(site(n3={"labels": {"gpu": "h200"}}))
+    both = PlacementSpec.model_validate({"gpuTypes": ["H200", "H100"]})
+    kinds = Ground.of(index, EIGHT, both).kinds(2)
+    assert [(kind.gpu_type, kind.able.bit_count()) for kind in kinds] == [("H200", 1), ("H100", 5)]
+    assert index.of_gpu_type("H200") == index.mask(["n3"])
+
+
+def test_no_words_are_made_for_a_run_that_nobody_asks_about() -> None:
+    index = index_of(site())
+    ground = Unspoken(index, EIGHT, PACKED)
+    (kind,) = ground.kinds(9)
+    assert ground.choose(kind, 9, index.everything) is None
+    assert Unplaceable(ground, 9, 0, 0, 0).fits == 6
+
+
+class Unspoken(Ground):
+    """A ground that is asked for no reasons."""
+
+    def refused(self, booked: int, ending: int) -> Iterator[Any]:
+        raise AssertionError("words were made")
+
+
+sets = st.sets(st.integers(0, 299))
+
+
+def as_mask(bits: set[int]) -> int:
+    return node_set.from_bits(bits, 300)
+
+
+@given(sets, st.integers(0, 300))
+def test_sets_of_nodes_are_what_they_say(bits: set[int], count: int) -> None:
+    nodes = as_mask(bits)
+    assert nodes == sum(1 << bit for bit in bits)
+    assert list(node_set.members(nodes)) == sorted(bits)
+    assert list(node_set.members(node_set.lowest(nodes, count))) == sorted(bits)[:count]
+
+
+@given(st.lists(sets, min_size=1, max_size=12), st.sampled_from([[RACK], [ZONE, RACK], [ZONE], []]))
+def test_nodes_are_counted_by_leaf_whatever_was_counted_before(several: list[set[int]], levels: list[str]) -> None:
+    labels = {f"n{bit}": {RACK: f"r{bit // 7}", ZONE: f"z{bit // 50}"} for bit in range(280)} | {
+        f"n{bit}": {} for bit in range(280, 300)
+    }
+    tree = Numbering(labels, (ZONE, RACK)).tree(levels)
+    for bits in several:
+        expected = [0] * len(tree)
+        for bit in bits:
+            expected[tree.leaf_of(bit)] += 1
+        assert tree.counts(as_mask(bits)) == expected

@@ -1,0 +1,212 @@
+"""Pods without a worker: what is in them, and that launchers are told what the worker would tell them."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.api import names
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
+from lockstep.controller.parse import parse_pod
+from lockstep.core.gang_settings import GangSettings
+from lockstep.core.launchers import launcher_of
+from lockstep.core.launchers.rendezvous import Rendezvous
+from lockstep.core.plain_pods import NODELIST_LIMIT, PlainAttempt, PlainTemplate, master_port, plain_dry_run_body
+from lockstep.core.snapshot import PodView, RunView
+from lockstep.core.tunables import Tunables
+from lockstep.core.validation import validate
+from lockstep.worker.launch import Launch, launcher_command, launcher_environment
+from lockstep.worker.settings import Settings
+
+GOLDEN = Path(__file__).parent / "golden"
+TUNABLES = Tunables(
+    gang=GangSettings(worker_archive=b"zip", ca_certificate="PEM", local_storages={"nvme": "/mnt/nvme"})
+)
+RESOLVED = ResolvedStatus(generation=1, gpus_per_node=8, cpu="191", memory="2046Gi", nodes=2)
+ATTEMPT = PlainAttempt(3, 2, "10.0.0.1", 20123, ("10.0.0.1", "10.0.0.2"))
+
+
+def run(**spec: Any) -> RunView:
+    fields = {"nodes": 2, "image": "pytorch/pytorch", "command": ["torchrun", "train.py"], "worker": "Disabled", **spec}
+    return RunView(
+        namespace="team",
+        name="hello",
+        uid="0f3a9c1e-0000-4000-8000-000000000000",
+        generation=1,
+        resource_version="7",
+        created_at=0.0,
+        spec=TrainingRunSpec.model_validate(fields),
+        status=TrainingRunStatus(attempt=3, resolved=RESOLVED),
+    )
+
+
+def body(view: RunView, attempt: PlainAttempt = ATTEMPT) -> dict[str, Any]:
+    return PlainTemplate(view, view.status, TUNABLES, attempt).pod_body(1, 2, "gpu-7", rank=1)
+
+
+def trainer(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next(c for c in pod["spec"]["containers"] if c["name"] == names.CONTAINER_NAME)
+
+
+def environment(pod: Mapping[str, Any]) -> dict[str, str]:
+    return {entry["name"]: entry.get("value", "") for entry in trainer(pod)["env"]}
+
+
+FULL: Mapping[str, Any] = {
+    "command": ["python", "train.py", "--rank", "$(LOCKSTEP_NODE_RANK)"],
+    "entrypoint": ["/init"],
+    "launcher": {"type": "Torchrun"},
+    "checkpoint": {"shared": {"claimName": "lustre"}, "local": {"storage": "nvme"}},
+    "env": [{"name": "JOB", "value": "$(LOCKSTEP_RUN)-$(LOCKSTEP_ATTEMPT)"}],
+    "podTemplate": {"spec": {"containers": [{"name": "logs", "image": "fluent/fluent-bit"}]}},
+}
+
+
+def test_the_pod_is_as_the_golden_one() -> None:
+    made = json.dumps(body(run(**FULL)), indent=2, sort_keys=True) + "\n"
+    golden = GOLDEN / "pod-plain.json"
+    if os.environ.get("LOCKSTEP_UPDATE_GOLDEN"):
+        golden.write_text(made)
+    assert made == golden.read_text()
+
+
+def test_nothing_of_the_worker_is_in_it() -> None:
+    pod = body(run(**FULL))
+    text = json.dumps(pod)
+    for trace in (
+        "lockstep-worker",
+        "lockstep-token",
+        "lockstep-scratch",
+        "OPERATOR_URL",
+        "worker.pyz",
+        names.TOKEN_MOUNT,
+    ):
+        assert trace not in text
+    assert "args" not in trainer(pod)
+    assert pod["metadata"]["annotations"][names.ANNOTATION_ATTEMPT] == "3"
+
+
+def test_what_the_user_sets_may_refer_to_what_lockstep_sets() -> None:
+    order = [entry["name"] for entry in trainer(body(run(**FULL)))["env"]]
+    assert order.index("LOCKSTEP_ATTEMPT") < order.index("JOB")
+
+
+def test_a_variable_that_the_user_sets_is_there_once() -> None:
+    pod = body(run(env=[{"name": "PET_NPROC_PER_NODE", "value": "4"}]))
+    entries = [entry for entry in trainer(pod)["env"] if entry["name"] == "PET_NPROC_PER_NODE"]
+    assert [entry["value"] for entry in entries] == ["4"]
+
+
+def test_each_attempt_has_directories_and_a_port_of_its_own() -> None:
+    told = environment(body(run(**FULL)))
+    uid = "0f3a9c1e-0000-4000-8000-000000000000"
+    assert told["LOCKSTEP_CHECKPOINT_DIR"] == f"/shared-checkpoints/team/hello/{uid}/a3"
+    assert told["LOCKSTEP_LOCAL_CHECKPOINT_DIR"] == f"/local-checkpoints/team/hello/{uid}/a3"
+    assert told["LOCKSTEP_RESUME_PATH"] == ""
+    ports = {master_port(uid, attempt) for attempt in range(1, 200)}
+    assert len(ports) > 190
+    assert all(20_000 <= port < 30_000 and port != names.NODE_MUTEX_PORT for port in ports)
+    assert master_port(uid, 7) == master_port(uid, 7)
+
+
+def test_a_nodelist_that_is_too_long_is_left_out() -> None:
+    many = tuple(f"2001:db8:0:{index:04x}:ffff:ffff:ffff:ffff" for index in range(1000))
+    assert len(",".join(many)) > NODELIST_LIMIT
+    assert "LOCKSTEP_NODELIST" not in environment(body(run(), PlainAttempt(1, 1000, many[0], 20_000, many)))
+
+
+def test_the_attempt_is_read_back_from_the_pod() -> None:
+    pod = body(run())
+    pod["metadata"] = {**pod["metadata"], "uid": "pod-1", "resourceVersion": "5", "creationTimestamp": None}
+    view = parse_pod(json.dumps(pod).encode()).view
+    assert isinstance(view, PodView)
+    assert (view.attempt, view.slot, view.incarnation, view.node) == (3, 1, 2, "gpu-7")
+    pod["metadata"]["annotations"] = {names.ANNOTATION_ATTEMPT: "many"}
+    view = parse_pod(json.dumps(pod).encode()).view
+    assert isinstance(view, PodView)
+    assert view.attempt == 0
+
+
+def test_the_dry_run_is_of_such_a_pod() -> None:
+    pod = plain_dry_run_body(run(**FULL), TUNABLES)
+    assert trainer(pod)["command"][:2] == ["/init", "torchrun"]
+    assert pod["metadata"]["annotations"][names.ANNOTATION_ATTEMPT] == "1"
+
+
+@pytest.mark.parametrize("launcher", ["Plain", "Torchrun", "JAX"])
+@pytest.mark.parametrize("address", ["10.0.0.1", "2001:db8::1"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["python", "train.py"],
+        ["/venv/bin/python3.12", "-u", "-m", "train"],
+        ["python", "-O", "train.py"],
+        ["train.py"],
+        ["/app/start.sh", "x"],
+        ["./python", "train.py"],
+        ["-m", "train"],
+    ],
+)
+@pytest.mark.parametrize("entrypoint", [[], ["/init", "--"]])
+@pytest.mark.parametrize("gpus", [0, 8])
+def test_launchers_are_told_what_the_worker_tells_them(
+    launcher: str, address: str, command: list[str], entrypoint: list[str], gpus: int
+) -> None:
+    spec = run(command=command, entrypoint=entrypoint, launcher={"type": launcher}).spec
+    assert spec is not None
+    ours = launcher_of(spec)
+    rendezvous = Rendezvous(rank=1, world=2, address=address, port=20_123, gpus=gpus)
+    options = dict(ours.options(spec, gpus))
+    settings = Settings.__new__(Settings)
+    for name, value in {
+        "launcher": launcher,
+        "launcher_options": options,
+        "gpus": gpus,
+        "command": [*entrypoint, *command],
+    }.items():
+        object.__setattr__(settings, name, value)
+    launch = Launch(1, 1, 2, address, 20_123, "", "", [])
+    assert list(ours.command(spec, rendezvous)) == launcher_command(settings, launch)
+    assert dict(ours.environment(rendezvous)) == launcher_environment(settings, launch)
+
+
+REFUSED: Mapping[str, dict[str, Any]] = {
+    "spec.preflight.minDisk": {"preflight": {"minDisk": "10Gi"}},
+    "spec.preflight.startJitter": {"preflight": {"startJitter": "5s"}},
+    "spec.recovery.debugHold": {"recovery": {"debugHold": "10m"}},
+    "spec.recovery.rules[0].logPattern": {"recovery": {"rules": [{"name": "a", "logPattern": "x", "action": "Stop"}]}},
+    "spec.recovery.rules[0].action": {"recovery": {"rules": [{"name": "a", "exitCodes": [9], "action": "RollBack"}]}},
+    "spec.checkpoint.cadence": {"checkpoint": {"shared": {"claimName": "c"}, "cadence": {"interval": "10m"}}},
+    "spec.checkpoint.layout": {"checkpoint": {"shared": {"claimName": "c"}, "layout": "Shared"}},
+    "spec.checkpoint.start": {"checkpoint": {"shared": {"claimName": "c"}, "start": {"mode": "Require"}}},
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_what_only_the_worker_does_is_refused_with_the_remedy(field: str) -> None:
+    spec = run(**REFUSED[field]).spec
+    assert spec is not None
+    problems = validate(spec, {})
+    assert [problem.field for problem in problems] == [field]
+    assert "worker: Enabled" in problems[0].message
+    assert not validate(spec.model_copy(update={"worker": "Enabled"}), {})
+
+
+CEL: Mapping[str, dict[str, Any]] = {
+    "network": {"network": "Pod"},
+    "warm": {"preflight": {"warmUp": "Ring"}},
+    "signal": {"checkpoint": {"shared": {"claimName": "c"}, "signal": "SIGUSR1"}},
+    "resumeBy": {"checkpoint": {"shared": {"claimName": "c"}, "resumeBy": "Env"}},
+    "archive": {"checkpoint": {"shared": {"claimName": "c"}, "archive": {"uri": "s3://bucket/x"}}},
+}
+
+
+@pytest.mark.parametrize("what", CEL)
+def test_what_the_api_server_refuses_is_refused_here_as_well(what: str) -> None:
+    spec = run(**CEL[what]).spec
+    assert spec is not None
+    assert any("worker: Enabled" in problem.message for problem in validate(spec, {}))

@@ -1,0 +1,94 @@
+"""``resumeBy: Pointer``: nobody starts before one rank has pointed the loader to the chosen step."""
+
+import pytest
+
+from lockstep.core.conditions import find
+from lockstep.core.plan import DesiredPhase
+from support.world import World, node, spec
+
+
+def saved(form: str = "Megatron", **checkpoint: object) -> World:
+    """A gang of three that has saved step 100 and lost a process."""
+    w = World({f"n{index}": node(f"n{index}") for index in range(3)}, format=form)
+    w.apply("one", spec(3, checkpoint={"shared": {"claimName": "lustre"}, **checkpoint}))
+    w.settle()
+    assert not w.pointed_at, "nothing is resumed from at first"
+    w.train("one", 100)
+    w.tell_of_save("one", 100)
+    return w
+
+
+def crash(w: World) -> None:
+    w.exit_child("one", 1, 1)
+    w.settle()
+
+
+@pytest.mark.parametrize(
+    ("form", "checkpoint", "points"),
+    [
+        ("Megatron", {}, True),
+        ("DeepSpeed", {}, True),
+        ("HuggingFace", {}, True),
+        ("NeMo", {}, True),
+        ("Megatron", {"resumeBy": "Env"}, False),
+        ("Manifest", {}, False),
+        ("TorchDCP", {}, False),
+        ("TorchDCP", {"resumeBy": "Pointer"}, True),
+    ],
+)
+def test_pointers_are_rewritten_for_loaders_that_look_for_themselves(
+    form: str, checkpoint: dict[str, str], points: bool
+) -> None:
+    w = saved(form, **checkpoint)
+    crash(w)
+    assert w.status("one").totals.attempts == 2
+    assert w.pointed_at == ([(0, "/shared", 100)] if points else [])
+
+
+def test_nobody_starts_before_the_answer() -> None:
+    w = saved()
+    w.hung_at_pointers.add("n0")
+    crash(w)
+    orders = w.directives["uid-one"]
+    assert orders.phase is DesiredPhase.PREPARE
+    assert orders.point is not None
+    assert (orders.point.slot, orders.point.path, orders.point.format) == (0, "/shared", "Auto")
+    asked = w.status("one").checkpoint.pointing
+    assert asked is not None
+    assert (asked.attempt, asked.slot, asked.step) == (2, 0, 100)
+    w.crash()
+    w.settle()
+    assert w.status("one").checkpoint.pointing == asked, "another leader asks the same rank"
+    w.now += 5
+    w.settle()
+    condition = find(w.status("one"), "GangReady")
+    assert condition is not None
+    assert "rank 0 points the loader to step 100" in condition.message
+    w.hung_at_pointers.clear()
+    w.settle()
+    assert w.status("one").totals.attempts == 2
+
+
+def test_a_rank_that_does_not_answer_is_followed_by_the_next() -> None:
+    w = saved()
+    w.hung_at_pointers.add("n0")
+    crash(w)
+    w.pass_time(w.tunables.deadlines.probe + 2, step=10)
+    assert w.status("one").totals.attempts == 2
+    assert w.pointed_at == [(1, "/shared", 100)]
+    asked = w.status("one").checkpoint.pointing
+    assert asked is not None
+    assert "no answer within 60 s" in asked.problem
+
+
+def test_after_three_refusals_the_run_stops_and_says_why() -> None:
+    w = saved()
+    w.pointer_problems = dict.fromkeys(w.nodes, "iter_0000200 is newer and cannot be judged: Input/output error")
+    crash(w)
+    w.pass_time(40, step=5)
+    assert [slot for slot, _, _ in dict.fromkeys(w.pointed_at)] == [0, 1, 2]
+    finished = find(w.status("one"), "Finished")
+    assert finished is not None
+    assert finished.reason == "PointerFailed"
+    assert "iter_0000200 is newer and cannot be judged" in finished.message
+    assert w.status("one").totals.attempts == 1

@@ -1,0 +1,545 @@
+"""From a failure to the next attempt in the simulated world: what is done, and what status remembers of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.conditions import find, is_true
+from lockstep.core.lifecycle import Phase, phase_of
+from lockstep.core.quarantine import quarantine_of
+from lockstep.core.retention import RetentionPolicy, StoredCheckpoint, to_prune
+from lockstep.core.snapshot import PodPhase, Verdict
+from lockstep.core.tunables import Deadlines, Tunables
+from support.world import World, node, spec
+
+RUN = "one"
+NAN = "Loss:NaN"
+
+
+def training(nodes: int = 3, spare: int = 3, *, step: int = 10, **fields: object) -> World:
+    """A run that has made and saved ``step`` steps."""
+    w = World({f"n{i}": node(f"n{i}") for i in range(nodes + spare)})
+    w.apply(RUN, spec(nodes, **fields))
+    w.settle()
+    if step:
+        train(w, step)
+    return w
+
+
+def train(w: World, steps: int, *, saving: bool = True) -> None:
+    w.train(RUN, steps)
+    if not saving:
+        w.saved[w.runs[RUN].uid].pop()
+    w.settle()
+    w.tell_of_save(RUN, max(w.saved.get(w.runs[RUN].uid, [0])))
+    w.settle()
+
+
+def status(w: World) -> TrainingRunStatus:
+    return w.status(RUN)
+
+
+def state(w: World) -> str:
+    return status(w).state
+
+
+def resumed(w: World) -> tuple[int, int | None]:
+    """Step and attempt of the checkpoint that the current attempt began from."""
+    start = status(w).start
+    assert start is not None
+    assert start.resume is not None
+    return start.resume.step, start.resume.attempt
+
+
+def fail(
+    w: World, rank: int, code: int = 1, *, signs: tuple[str, ...] = (), stderr: str = "", after: float = 5.0
+) -> None:
+    """A rank fails, and the gang comes back if it can."""
+    w.now += after
+    w.exit_child(RUN, rank, code, signs=signs, stderr=stderr)
+    w.pass_time(30, step=2)
+
+
+def test_the_history_tells_evidence_action_and_price() -> None:
+    w = training()
+    train(w, 7, saving=False)
+    fail(w, 1, stderr="RuntimeError: bad batch")
+    first = status(w).attempts[0]
+    assert (first.cause, first.rank, first.action, first.charged) == ("Application", 1, "RestartInPlace", True)
+    assert (first.last_step, first.steps_lost) == (17, 7)
+    assert "RuntimeError: bad batch" in first.message
+    assert "all ranks start again where they are" in first.message
+    assert status(w).attempts[1].resume_tier == "shared"
+
+
+def test_a_rank_heard_of_late_that_failed_earlier_is_the_cause_after_all() -> None:
+    w = training()
+    w.now += 5.0
+    w.exit_child(RUN, 2, 1, stderr="RuntimeError: a")
+    w.work()
+    w.exit_child(RUN, 1, 134, late=-1.0)  # it took its time to tell
+    w.reconcile(RUN)
+    w.settle()
+    first = status(w).attempts[0]
+    assert (first.rank, first.exit_code, first.victims) == (1, 134, "2")
+    assert [one.node for one in status(w).recovery.first_failures] == ["n1"]
+    assert [root.root for root in status(w).recovery.roots] == ["exit 134"]
+    assert status(w).recovery.consecutive_no_progress == 0, "what was saved is progress"
+
+
+def test_a_rank_named_too_early_is_cleared_at_the_barrier() -> None:
+    w = training()
+    train(w, 5, saving=False)
+    w.now += 5.0
+    w.exit_child(RUN, 2, 1, stderr="RuntimeError: a")
+    w.work()
+    w.reconcile(RUN)
+    assert status(w).attempts[0].rank == 2
+    w.exit_child(RUN, 1, 1, signs=("Xid:79",), late=-1.0)  # still dying when the others were told to restart
+    w.settle()
+    first = status(w).attempts[0]
+    assert (first.rank, first.cause) == (1, "Hardware")
+    assert "at first rank 2 was named" in first.message
+    assert "n1" not in status(w).assignment.nodes
+    assert [entry.node for entry in status(w).recovery.excluded_nodes] == ["n1"]
+    assert set(w.children(RUN).values()) == {2}
+
+
+def test_a_complaint_about_a_peer_waits_a_moment_for_that_peers_word() -> None:
+    w = training()
+    w.now += 5.0
+    w.exit_child(RUN, 0, 1, signs=("NCCL:RemoteError",))
+    w.directives_reach = 0
+    w.silent_nodes.add("n2")  # its report is late
+    w.work()
+    w.reconcile(RUN)
+    assert status(w).attempt == 1
+    w.exit_child(RUN, 2, 139, late=0.5)
+    w.silent_nodes.clear()
+    w.directives_reach = None
+    w.now += 1.0
+    w.settle()
+    assert (status(w).attempts[0].rank, status(w).attempts[0].victims) == (2, "0")
+
+
+def test_ranks_that_fail_at_the_same_time_are_said_to_be_tied_and_none_is_blamed() -> None:
+    w = training()
+    w.now += 5.0
+    for rank in (0, 1, 2):
+        w.exit_child(RUN, rank, 1, stderr="ValueError: bad batch", late=rank / 100)
+    w.settle()
+    first = status(w).attempts[0]
+    assert "which was first cannot be told" in first.message
+    assert status(w).recovery.first_failures == ()
+
+
+def test_a_node_that_fails_first_twice_in_a_day_is_left_for_a_day() -> None:
+    w = training()
+    fail(w, 1, stderr="RuntimeError: a")
+    assert "n1" in status(w).assignment.nodes
+    train(w, 100)
+    fail(w, 1, stderr="RuntimeError: b")
+    assert "n1" not in status(w).assignment.nodes
+    (excluded,) = status(w).recovery.excluded_nodes
+    assert excluded.until is not None
+    assert excluded.until - w.now > 80_000
+    assert status(w).totals.nodes_replaced == 1
+
+
+def test_a_node_that_fails_first_again_after_a_day_stays() -> None:
+    w = training()
+    fail(w, 1, stderr="RuntimeError: a")
+    w.now += 90_000
+    train(w, 100)
+    fail(w, 1, stderr="RuntimeError: b")
+    assert "n1" in status(w).assignment.nodes
+
+
+def test_the_same_crash_at_the_same_step_on_other_nodes_ends_the_run_with_what_to_do() -> None:
+    w = training(3)
+    fail(w, 1, stderr="RuntimeError: token 5 out of range")
+    train(w, 3, saving=False)
+    fail(w, 2, stderr="RuntimeError: token 7 out of range")
+    assert (state(w), status(w).reason) == ("Failed", "Deterministic")
+    ended = find(status(w), "Succeeded")
+    assert ended is not None
+    assert "mend it" in ended.message
+
+
+def test_gpu_memory_before_the_first_step_ends_the_run_at_the_second_node() -> None:
+    w = training(2, step=0)
+    fail(w, 0, signs=("CUDA:OutOfMemory",))
+    assert state(w) == "Running"
+    fail(w, 1, signs=("CUDA:OutOfMemory",))
+    assert (state(w), status(w).reason) == ("Failed", "Deterministic")
+    assert status(w).recovery.excluded_nodes == ()
+
+
+def test_a_fault_of_the_machine_replaces_the_node_although_another_rank_complained_first() -> None:
+    w = training()
+    w.show(RUN, 2, "Xid:79")
+    w.now += 20.0
+    w.exit_child(RUN, 0, 1, signs=("NCCL:Timeout",))
+    w.pass_time(20, step=2)
+    first = status(w).attempts[0]
+    assert (first.cause, first.rank, first.node, first.charged, first.action) == ("Hardware", 2, "n2", False, "Replace")
+    assert "n2" not in status(w).assignment.nodes
+    assert set(w.children(RUN).values()) == {2}
+
+
+def test_a_condition_of_a_node_explains_a_failure_and_keeps_everybody_off_until_it_is_gone() -> None:
+    w = training(3, 1)
+    w.now += 5.0
+    sick = {"conditions": {"XidCriticalError": "GPU 3"}, "conditions_changed_at": w.now}
+    w.nodes["n1"] = replace(w.nodes["n1"], **sick)
+    w.settle()
+    assert status(w).attempt == 1, "training goes on as long as it does"
+    fail(w, 0, signs=("NCCL:Timeout",))
+    assert status(w).attempts[0].cause == "Hardware"
+    assert set(status(w).assignment.nodes) == {"n0", "n2", "n3"}
+    (excluded,) = status(w).recovery.excluded_nodes
+    assert excluded.condition == "XidCriticalError"
+    w.nodes["n1"] = replace(w.nodes["n1"], conditions={})
+    w.settle()
+    assert status(w).recovery.excluded_nodes == ()
+
+
+@pytest.mark.parametrize("reason", ["EvictionByEvictionAPI", "PreemptionByKubeScheduler", "DeletionByTaintManager"])
+def test_a_disrupted_pod_goes_elsewhere_and_costs_nothing(reason: str) -> None:
+    w = training()
+    for name, pod in list(w.pods.items()):
+        if pod.slot == 1:
+            w.nodes["n1"] = replace(w.nodes["n1"], unschedulable=True)
+            w.pods[name] = replace(pod, phase=PodPhase.FAILED, exit_code=137, reason="Error", disruption=reason)
+            del w.workers[pod.uid]
+    w.exit_child(RUN, 0, 1, signs=("NCCL:RemoteError",))
+    w.pass_time(20, step=2)
+    first = status(w).attempts[0]
+    assert (first.cause, first.rank, first.charged, first.victims) == ("Disruption", 1, False, "0")
+    assert reason in first.message
+    assert "n1" not in status(w).assignment.nodes
+    assert status(w).recovery.excluded_nodes == ()
+
+
+def test_a_host_out_of_memory_is_tried_once_more_when_it_made_progress() -> None:
+    w = training()
+    for name, pod in list(w.pods.items()):
+        if pod.slot == 1:
+            w.pods[name] = replace(pod, phase=PodPhase.FAILED, exit_code=137, reason="OOMKilled")
+            del w.workers[pod.uid]
+    w.pass_time(10, step=2)
+    assert status(w).attempts[0].cause == "OutOfMemory"
+    assert set(w.children(RUN).values()) == {2}
+    train(w, 3, saving=False)
+    fail(w, 1, 247)
+    assert (state(w), status(w).reason) == ("Failed", "OutOfMemory")
+
+
+def test_a_checkpoint_that_cannot_be_loaded_is_passed_over_and_nobody_is_charged() -> None:
+    w = training()
+    train(w, 10)
+    fail(w, 0, stderr="RuntimeError: a")  # begins again from 20
+    fail(w, 1, signs=("Checkpoint:Corrupt",))
+    second = status(w).attempts[1]
+    assert (second.cause, second.action, second.charged) == ("CorruptCheckpoint", "RollBack", False)
+    quarantined = status(w).checkpoint.quarantined
+    assert [(entry.tier, entry.step, entry.attempt) for entry in quarantined] == [("shared", 20, 1)]
+    assert resumed(w) == (10, 1)
+
+
+def test_a_step_in_quarantine_that_is_trained_again_is_resumed_from_and_kept() -> None:
+    w = training()
+    train(w, 10)
+    fail(w, 0, stderr="RuntimeError: a")
+    fail(w, 1, signs=("Checkpoint:Corrupt",))
+    assert resumed(w) == (10, 1)
+    train(w, 10)  # 20 anew, by the third attempt
+    w.pass_time(w.tunables.progress_write_interval * 2)
+    assert [(saved.step, saved.attempt) for saved in status(w).checkpoint.latest] == [(20, 3)]
+    fail(w, 2, stderr="RuntimeError: b")
+    assert resumed(w) == (20, 3)
+    bad = frozenset(save for _, save in quarantine_of(status(w).checkpoint))
+    held = [
+        StoredCheckpoint(step, attempt, "uid", f"a{attempt}/step-{step}", Verdict.VALID)
+        for attempt, step in ((1, 10), (1, 20), (3, 20))
+    ]
+    gone = to_prune(held, RetentionPolicy(1), run_uid="uid", now=0.0, quarantined=bad)
+    assert [(each.attempt, each.step) for each in gone] == [(1, 10)]
+    fail(w, 2, signs=("Checkpoint:Corrupt",))  # what was saved anew can go wrong too
+    assert {(each.step, each.attempt) for each in status(w).checkpoint.quarantined} == {(20, 1), (20, 3)}
+    assert resumed(w) == (10, 1)
+
+
+def test_what_is_trained_again_after_nan_is_resumed_from() -> None:
+    w = training()
+    for _ in range(3):
+        train(w, 10)  # 20, 30, 40
+    w.show(RUN, 1, NAN, step=41)
+    w.pass_time(30, step=2)
+    assert resumed(w) == (30, 1)
+    train(w, 10)  # 40 anew
+    fail(w, 2, stderr="RuntimeError: b")
+    assert resumed(w) == (40, 2)
+
+
+def test_nan_goes_back_beyond_the_newest_checkpoint_until_training_is_past_it() -> None:
+    w = training()
+    for _ in range(3):
+        train(w, 10)  # 20, 30, 40
+    train(w, 2, saving=False)
+    w.show(RUN, 1, NAN, step=41)
+    w.now += 1.0
+    w.settle()
+    first = status(w).attempts[0]
+    assert (first.cause, first.action, first.charged, first.steps_lost) == ("NaN", "RollBack", False, 12)
+    assert (status(w).checkpoint.ceiling, status(w).recovery.roll_backs) == (30, 1)
+    resume = status(w).start
+    assert resume is not None
+    assert resume.resume is not None
+    assert resume.resume.step == 30
+    for _ in range(2):
+        train(w, 10)  # 40 again, then 50
+    assert status(w).checkpoint.ceiling is None
+    assert status(w).recovery.roll_backs == 0
+
+
+def test_a_crash_during_a_roll_back_keeps_what_was_saved_since() -> None:
+    w = training()
+    for _ in range(3):
+        train(w, 10)
+    train(w, 2, saving=False)
+    w.show(RUN, 1, NAN, step=42)
+    w.settle()
+    train(w, 5)  # 35, by the attempt after
+    fail(w, 0, stderr="RuntimeError: a")
+    start = status(w).start
+    assert start is not None
+    assert start.resume is not None
+    assert start.resume.step == 35
+    assert status(w).checkpoint.ceiling == 35
+
+
+def test_nan_that_comes_back_each_time_ends_the_run() -> None:
+    w = training()
+    for _ in range(9):
+        train(w, 10)
+    for _ in range(4):
+        train(w, 1, saving=False)
+        w.show(RUN, 1, NAN, step=95)
+        w.show(RUN, 2, NAN, step=95)
+        w.pass_time(30, step=2)
+    assert (state(w), status(w).reason) == ("Failed", "Diverged")
+    assert status(w).recovery.roll_backs == 3
+
+
+def test_a_rule_of_the_user_decides_and_is_counted() -> None:
+    rule = {"name": "flaky", "logPattern": "flaky link", "action": "ReplaceNode", "limit": 2}
+    w = training(recovery={"rules": [rule]})
+    fail(w, 1, signs=("Rule:flaky",))
+    assert "n1" not in status(w).assignment.nodes
+    assert [(use.name, use.count) for use in status(w).recovery.rules_used] == [("flaky", 1)]
+    assert "rule flaky" in status(w).attempts[0].message
+    fail(w, 0, signs=("Rule:flaky",))
+    fail(w, 2, signs=("Rule:flaky",))
+    assert (state(w), status(w).reason) == ("Failed", "RuleLimit")
+
+
+def test_a_run_that_spoils_node_after_node_is_not_believed_for_ever() -> None:
+    w = training(3, 6, recovery={"noProgressLimit": 100})
+    for _ in range(3):
+        train(w, 100)
+        fail(w, 1, signs=("Xid:79",))
+    assert len(status(w).recovery.excluded_nodes) == 2
+    assert is_true(status(w), "ClusterDisruption")
+    shown = find(status(w), "ClusterDisruption")
+    assert shown is not None
+    assert shown.reason == "ExclusionLimit"
+    w.now += 3700
+    w.settle()
+    assert find(status(w), "ClusterDisruption") is None
+
+
+def test_a_node_that_is_refused_once_is_kept_off_for_minutes_and_the_second_time_for_a_day() -> None:
+    patient = Tunables(deadlines=Deadlines(vacant=5000.0))
+    w = World({"n0": node("n0")}, tunables=patient)
+    w.apply(RUN, spec(1))
+    for expected in (900.0, 86_400.0):
+        for _ in range(2):
+            w.reconcile(RUN)
+            w.admit()
+        w.reconcile(RUN)
+        (pod,) = w.pods.values()
+        w.pods[pod.name] = replace(pod, reason="Unschedulable", message="taint")
+        w.now += 70
+        w.reconcile(RUN)
+        w.reconcile(RUN)
+        (excluded,) = status(w).recovery.excluded_nodes
+        assert excluded.until is not None
+        assert excluded.until - w.now == pytest.approx(expected, abs=1.0)
+        w.now += 1000
+
+
+def test_pods_lost_a_day_apart_do_not_add_up() -> None:
+    w = training()
+    for _ in range(5):
+        train(w, 10)
+        w.fail_pod(RUN, 1)
+        w.pass_time(4)
+        w.now += 90_000
+    assert "n1" in status(w).assignment.nodes
+
+
+def test_peers_of_lost_nodes_cost_nothing_while_the_breaker_is_open() -> None:
+    w = training(4, 4)
+    for name in ("n1", "n2", "n3"):
+        w.lose_node(name)
+        w.node_not_ready(name)
+    w.breaker = True
+    w.now += 15.0
+    w.exit_child(RUN, 0, 1, stderr="RuntimeError: a")
+    w.pass_time(10)
+    first = status(w).attempts[0]
+    assert (first.cause, first.charged) == ("NodeLost", False)
+    assert status(w).assignment.vacant == ()
+    assert status(w).recovery.consecutive_no_progress == 0
+    w.pass_time(600, step=30)
+    assert is_true(status(w), "ClusterDisruption"), "its cause lasts"
+    for name in ("n1", "n2", "n3"):
+        w.return_node(name)
+    w.pass_time(60, step=5)
+    assert set(w.children(RUN).values()) == {status(w).attempt}
+
+
+def test_a_node_whose_silence_is_established_after_the_end_is_its_cause_after_all() -> None:
+    w = training(step=0)
+    w.lose_node("n2")
+    w.now += 1.0
+    w.exit_child(RUN, 0, 1, stderr="RuntimeError: a")
+    w.work()
+    w.reconcile(RUN)
+    first = status(w).attempts[0]
+    assert (first.cause, first.rank, status(w).recovery.consecutive_no_progress) == ("Application", 0, 1)
+    w.node_not_ready("n2")
+    w.pass_time(20, step=2)
+    first = status(w).attempts[0]
+    assert (first.cause, first.rank, first.node, first.action) == ("NodeLost", 2, "n2", "Replace")
+    assert "; then rank 0 on n0 ended" in first.message
+    assert not first.charged
+    assert status(w).recovery.consecutive_no_progress == 0
+    assert [(one.node, one.cause) for one in status(w).recovery.first_failures] == [("n2", "NodeLost")]
+    assert status(w).recovery.roots == ()
+
+
+def test_a_node_lost_while_the_gang_gathers_is_not_the_cause_of_the_end_before() -> None:
+    w = training(step=0)
+    w.exit_child(RUN, 0, 1, stderr="RuntimeError: a")
+    w.settle()
+    assert status(w).attempt == 2
+    w.exit_child(RUN, 0, 1, stderr="RuntimeError: a")
+    w.directives_reach = 0  # nobody hears that it is to start again
+    w.settle()
+    w.pass_time(20, step=2)
+    w.lose_node("n2")
+    w.node_not_ready("n2")
+    w.pass_time(30, step=2)
+    second = status(w).attempts[1]
+    assert (second.cause, second.rank, second.charged) == ("Application", 0, True)
+    assert status(w).recovery.consecutive_no_progress == 2
+
+
+def test_what_would_only_repeat_itself_is_waited_out_although_something_was_saved() -> None:
+    w = training()
+    w.now += 5.0
+    w.exit_child(RUN, 1, 1, signs=("Storage:NoSpace",))
+    w.work()
+    w.reconcile(RUN)
+    assert status(w).recovery.consecutive_no_progress == 0, "what was saved is progress"
+    assert (status(w).recovery.not_before or 0.0) > w.now
+
+
+def test_what_lasts_after_an_hour_is_taken_for_lost() -> None:
+    w = training(4, 4)
+    for name in ("n1", "n2", "n3"):
+        w.lose_node(name)
+        w.node_not_ready(name)
+    w.breaker = True
+    w.pass_time(60, step=5)
+    assert status(w).assignment.vacant == ()
+    w.now += 3600
+    w.pass_time(60, step=5)
+    assert set(status(w).assignment.nodes) == {"n0", "n4", "n5", "n6"}
+    assert phase_of(status(w), False) is Phase.RUNNING
+
+
+def test_a_taken_port_costs_nothing() -> None:
+    w = training(step=0)
+    for _ in range(3):
+        fail(w, 0, signs=("Port:InUse",))
+    assert state(w) == "Running"
+    assert status(w).recovery.consecutive_no_progress == 0
+    for _ in range(3):
+        fail(w, 0, signs=("Port:InUse",), after=400)
+    assert state(w) == "Failed"
+
+
+def test_a_clock_that_is_far_ahead_holds_up_no_verdict() -> None:
+    w = training(checkpoint=None, step=0)
+    w.now += 5.0
+    w.exit_child(RUN, 1, 3, late=10_000.0)
+    w.pass_time(20, step=2)
+    assert (state(w), status(w).reason) == ("Failed", "ProcessFailed")
+    ended = status(w).attempts[0].ended_at
+    assert ended is not None
+    assert ended <= w.now
+
+
+def test_what_a_run_is_told_by_a_stop_is_in_its_history() -> None:
+    w = training()
+    fail(w, 1, 93)
+    last = status(w).attempts[-1]
+    assert (last.cause, last.action) == ("Deliberate", "Stop")
+    assert "asked not to be started again" in last.message
+    assert (state(w), status(w).reason) == ("Failed", "StoppedByProgram")
+
+
+def test_a_node_lost_twice_in_a_day_is_kept_off() -> None:
+    w = training(3, 1)
+    lose(w, "n1")
+    assert status(w).recovery.excluded_nodes == ()
+    w.return_node("n1")
+    lose(w, "n3")
+    assert "n1" in status(w).assignment.nodes
+    w.return_node("n3")
+    lose(w, "n1")
+    assert [entry.node for entry in status(w).recovery.excluded_nodes] == ["n1"]
+
+
+def lose(w: World, name: str) -> None:
+    """A node dies under the gang, which goes on with another."""
+    train(w, 10)
+    w.lose_node(name)
+    w.node_not_ready(name)
+    w.pass_time(40, step=2)
+    assert name not in status(w).assignment.nodes
+
+
+def test_a_pod_that_died_of_its_machine_does_not_come_back_there() -> None:
+    w = training()
+    w.show(RUN, 1, "Xid:79")
+    w.work()
+    w.fail_pod(RUN, 1)
+    w.pass_time(20, step=2)
+    assert status(w).attempts[0].cause == "Hardware"
+    assert "n1" not in status(w).assignment.nodes
+
+
+def test_workers_are_told_what_to_look_for_before_they_start() -> None:
+    rules = [
+        {"name": "fabric", "logPattern": "link flapped", "action": "ReplaceNode"},
+        {"name": "data", "exitCodes": [42], "action": "Stop"},
+    ]
+    w = World({"n0": node("n0")})
+    w.apply("one", spec(1, recovery={"rules": rules}))
+    w.settle()
+    assert w.directives["uid-one"].watch == (("fabric", "link flapped"),)

@@ -1,0 +1,250 @@
+"""Where a gang resumes from when its own tiers have nothing: from the archive, or what its spec says to start from."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.core.archive_job import RESULT_FORMAT, ArchiveSettings, parse_result
+from lockstep.core.conditions import find, is_true
+from lockstep.core.gang import pod_body
+from lockstep.core.inventory import is_foreign
+from lockstep.core.resume_point import MAX_ARCHIVE_FAILURES
+from lockstep.core.snapshot import CheckpointReport, JobPhase, JobView, Verdict
+from lockstep.core.tunables import Tunables
+from support.world import World, node, spec
+
+ARCHIVED = {"shared": {"claimName": "lustre"}, "archive": {"uri": "s3://golden/one", "interval": "6h"}}
+BACK = "/shared-checkpoints/ns/one/uid-one/a0/step-100"
+
+
+def archived(image: str = "lockstep:1") -> World:
+    """A gang that has saved step 100, of which there is a copy in the archive; then the shared tier is lost."""
+    w = World({f"n{index}": node(f"n{index}") for index in range(3)}, Tunables(archive=ArchiveSettings(image=image)))
+    w.apply("one", spec(2, checkpoint=ARCHIVED))
+    w.settle()
+    w.train("one", 100)
+    w.tell_of_save("one", 100)
+    w.pass_time(40, step=5)
+    if image:
+        end_job(w, "Upload", outcome="Done", published=[{"attempt": 1, "step": 100, "bytes": 7, "time": int(w.now)}])
+        assert [(each.attempt, each.step) for each in w.status("one").checkpoint.archive.published] == [(1, 100)]
+    w.saved.clear()
+    return w
+
+
+def end_job(w: World, action: str, phase: JobPhase = JobPhase.COMPLETE, **result: object) -> None:
+    """The job that status names ends, with what its last pod said."""
+    work = w.status("one").checkpoint.archive.job
+    assert work is not None
+    assert work.action == action
+    said = json.dumps({"format": RESULT_FORMAT, **result})
+    assert parse_result(said) is not None, "a real job writes nothing else"
+    w.jobs["one"] = (JobView("ns", work.name, "uid-job", "uid-one", phase, finished_at=w.now, result=said),)
+    w.settle()
+
+
+def said(w: World, kind: str = "GangReady") -> str:
+    condition = find(w.status("one"), kind)
+    assert condition is not None
+    return condition.message
+
+
+def test_a_copy_is_brought_back_when_nothing_else_is_left_and_the_gang_resumes_from_it() -> None:
+    w = archived()
+    w.exit_child("one", 1, 1)
+    w.pass_time(70, step=5)
+    assert w.status("one").totals.attempts == 1
+    work = w.status("one").checkpoint.archive.job
+    assert work is not None
+    assert (work.action, work.attempt, work.step) == ("Restore", 1, 100)
+    w.pass_time(5)
+    assert "waits for step 100 of attempt 1 (archive) to be brought back" in said(w)
+    w.crash()
+    w.pass_time(600, step=60)  # it takes longer than anybody would be given to read a checkpoint
+    assert w.status("one").totals.attempts == 1
+    end_job(w, "Restore", outcome="Done", path=BACK)
+    assert w.status("one").totals.attempts == 2
+    resume = w.status("one").checkpoint.resume
+    assert resume is not None
+    assert (resume.tier, resume.step, resume.path) == ("shared", 100, BACK)
+    assert len(w.children("one")) == 2
+    assert "resumes from step 100 of attempt 1 (shared)" in w.status("one").checkpoint.choice
+
+
+def test_after_repeated_failures_the_run_stops_waiting_and_says_what_went_wrong() -> None:
+    w = archived()
+    w.exit_child("one", 1, 1)
+    w.pass_time(70, step=5)
+    for _ in range(MAX_ARCHIVE_FAILURES):
+        assert not is_true(w.status("one"), "Finished")
+        end_job(w, "Restore", JobPhase.FAILED, outcome="CredentialsRefused", message="the store refuses the key")
+        w.pass_time(310, step=30)
+    assert is_true(w.status("one"), "Finished")
+    assert "CredentialsRefused: the store refuses the key" in said(w, "Finished")
+    rejected = w.status("one").checkpoint.rejected
+    assert any(each.tier == "archive" and "CredentialsRefused" in each.reason for each in rejected)
+
+
+def test_the_archive_is_asked_what_it_holds_before_saved_work_is_given_up() -> None:
+    w = archived()
+    view = w.runs["one"]
+    known = view.status.checkpoint.archive.model_copy(update={"published": (), "job": None})
+    checkpoint = view.status.checkpoint.model_copy(update={"archive": known, "latest": ()})
+    w.runs["one"] = replace(view, status=view.status.model_copy(update={"checkpoint": checkpoint}))
+    w.tell_of_save("one", 0)
+    for worker in w.workers.values():
+        worker.inventory = ()
+    w.jobs.clear()
+    w.exit_child("one", 1, 1)
+    w.pass_time(70, step=5)
+    assert w.status("one").totals.attempts == 1
+    assert "asks the archive what it holds" in said(w)
+    end_job(w, "List", outcome="Done", published=[{"attempt": 1, "step": 100, "bytes": 7, "time": int(w.now)}])
+    end_job(w, "Restore", outcome="Done", path=BACK)
+    assert w.starts["uid-one", 2].resume_path == BACK
+
+
+def test_without_an_image_for_its_jobs_the_archive_is_not_waited_for() -> None:
+    w = archived(image="")
+    w.exit_child("one", 1, 1)
+    w.pass_time(70, step=5)
+    assert find(w.status("one"), "Finished") is not None
+    assert "was valid before, and no rank sees it now" in said(w, "Finished")
+
+
+# --- start from another run, or from a directory
+
+
+def starting(start: dict[str, object], *, claim: str = "lustre", rows: tuple[CheckpointReport, ...] = ()) -> World:
+    """Run `two`, which is to start from `start`, beside run `one`, which has saved."""
+    w = World({f"n{index}": node(f"n{index}") for index in range(4)})
+    w.foreign = rows
+    w.apply("one", spec(2))
+    w.settle()
+    w.apply("two", following(start, claim))
+    w.settle()
+    return w
+
+
+def following(start: dict[str, object], claim: str = "lustre") -> TrainingRunSpec:
+    return spec(2, checkpoint={"shared": {"claimName": claim}, "start": start})
+
+
+def theirs(step: int, verdict: Verdict = Verdict.VALID, **changes: object) -> CheckpointReport:
+    row = CheckpointReport(
+        tier="shared",
+        step=step,
+        path=f"/shared-checkpoints/ns/one/uid-one/a3/step-{step}",
+        verdict=verdict,
+        reason="" if verdict is Verdict.VALID else "torn",
+        format="Megatron",
+        attempt=3,
+        run_uid="uid-one",
+        committed_at=1.0,
+    )
+    return replace(row, **changes)  # type: ignore[arg-type]
+
+
+def test_a_run_starts_from_the_newest_valid_checkpoint_of_another_one() -> None:
+    w = starting({"run": "one"}, rows=(theirs(500), theirs(600, Verdict.INVALID), theirs(400)))
+    resolved = w.status("two").resolved
+    assert (resolved.start_run, resolved.start_run_uid) == ("one", "uid-one")
+    assert resolved.start_root == "/shared-checkpoints/ns/one/uid-one"
+    start = w.starts["uid-two", 1]
+    assert (start.resume_step, start.resume_path) == (500, "/shared-checkpoints/ns/one/uid-one/a3/step-500")
+    assert w.status("two").checkpoint.latest == (), "it has saved nothing itself"
+    assert not w.pointed_at, "nothing of another run is changed"
+    config = pod_body(w.runs["two"], w.status("two"), w.tunables, 0, 1, "n0")["spec"]["containers"][0]["env"]
+    (told,) = [json.loads(each["value"]) for each in config if each["name"] == "LOCKSTEP_CHECKPOINT_CONFIG"]
+    assert told["start"] == {"root": "/shared-checkpoints/ns/one/uid-one", "runUid": "uid-one"}
+
+
+def test_a_run_that_has_saved_goes_on_from_its_own() -> None:
+    w = starting({"run": "one"}, rows=(theirs(500),))
+    w.exit_child("two", 1, 1)
+    w.settle()
+    assert w.starts["uid-two", 2].resume_step == 500, "nothing of its own yet"
+    w.train("two", 20)
+    w.tell_of_save("two", 520)
+    w.exit_child("two", 0, 1)
+    w.settle()
+    assert (w.starts["uid-two", 3].resume_step, w.starts["uid-two", 3].resume_path) == (520, "/shared/520")
+
+
+@pytest.mark.parametrize(("step", "resumed"), [(400, 400), (500, 500)])
+def test_a_run_starts_from_exactly_the_step_that_is_named(step: int, resumed: int) -> None:
+    w = starting({"run": "one", "step": step}, rows=(theirs(500), theirs(400)))
+    assert w.starts["uid-two", 1].resume_step == resumed
+
+
+def test_a_run_that_requires_a_checkpoint_finds_it_where_its_spec_says_to_start() -> None:
+    w = starting({"run": "one", "mode": "Require"}, rows=(theirs(500),))
+    assert w.starts["uid-two", 1].resume_step == 500
+
+
+def test_a_start_that_cannot_be_had_stops_the_run_rather_than_beginning_at_step_0() -> None:
+    w = starting({"run": "one", "step": 450}, rows=(theirs(500),))
+    w.pass_time(70, step=5)
+    finished = find(w.status("two"), "Finished")
+    assert finished is not None
+    assert finished.reason == "NoStartCheckpoint"
+    assert "step 450 of run one" in finished.message
+    assert ("uid-two", 1) not in w.starts
+
+
+@pytest.mark.parametrize(
+    ("start", "claim", "words"),
+    [
+        ({"run": "gone"}, "lustre", "there is no run gone in namespace ns"),
+        ({"run": "one"}, "scratch", "write shared: {claimName: lustre}"),
+        ({"run": "two"}, "lustre", "is this run itself"),
+    ],
+)
+def test_what_cannot_be_started_from_is_refused_with_the_remedy(
+    start: dict[str, object], claim: str, words: str
+) -> None:
+    w = starting(start, claim=claim)
+    accepted = find(w.status("two"), "Accepted")
+    assert accepted is not None
+    assert accepted.status == "False"
+    assert words in accepted.message
+    assert not w.status("two").assignment.nodes
+
+
+def test_once_resolved_the_other_run_may_be_deleted() -> None:
+    w = World({f"n{index}": node(f"n{index}") for index in range(2)})
+    w.foreign = (theirs(500),)
+    w.apply("one", spec(2))
+    w.settle()  # it holds all nodes
+    w.apply("two", following({"run": "one"}))
+    w.settle()
+    assert is_true(w.status("two"), "Accepted")
+    del w.runs["one"]
+    w.pods.clear()
+    w.workers.clear()
+    w.settle()
+    assert w.starts["uid-two", 1].resume_step == 500
+
+
+def test_a_directory_of_the_claim_may_be_named() -> None:
+    rows = (theirs(7, path="/shared-checkpoints/base/llama/iter_0000007", run_uid=""),)
+    w = starting({"path": "base/llama"}, rows=rows)
+    assert w.status("two").resolved.start_root == "/shared-checkpoints/base/llama"
+    assert w.starts["uid-two", 1].resume_path == "/shared-checkpoints/base/llama/iter_0000007"
+
+
+@pytest.mark.parametrize(
+    ("path", "foreign"),
+    [
+        ("/s/base/step-3", True),
+        ("/s/base/a2/step-3", True),
+        ("/s/base/other/step-3", False),
+        ("/s/base/me/a1/step-3", False),
+        ("/s/other/step-3", False),
+    ],
+)
+def test_checkpoints_elsewhere_are_told_from_ones_own_by_their_place(path: str, foreign: bool) -> None:
+    assert is_foreign(path, "/s/base", "me") == foreign
+    assert not is_foreign(path, "", "me")

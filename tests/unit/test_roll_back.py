@@ -1,0 +1,46 @@
+"""When what was saved before a roll-back counts again."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.core.draft import Draft
+from lockstep.core.gang_settings import GangSettings
+from lockstep.core.roll_back import lift_ceiling
+from lockstep.core.snapshot import CheckpointReport, Verdict
+from lockstep.core.tunables import Tunables
+from support.world import World, node, spec
+
+
+def rolled_back(tier: str) -> Draft:
+    """Rolled back to step 10 for what went wrong at step 30; the next attempt has saved step 40 in ``tier``."""
+    w = World({"n0": node("n0")}, Tunables(gang=GangSettings(local_storages={"nvme": "/nvme"})))
+    tiers = {"shared": {"claimName": "lustre"}, "local": {"storage": "nvme"}}
+    w.apply("one", spec(1, checkpoint=tiers))
+    w.settle()
+    view = w.runs["one"]
+    status = view.status.model_copy(
+        update={
+            "attempt": 2,
+            "checkpoint": view.status.checkpoint.model_copy(update={"ceiling": 10}),
+            "recovery": view.status.recovery.model_copy(update={"diverged_attempt": 1, "diverged_step": 30}),
+        }
+    )
+    w._store(replace(view, status=status))
+
+    def row(place: str, step: int, attempt: int) -> CheckpointReport:
+        path = f"/{place}/a{attempt}/step-{step}" + ("/rank-0" if place == "local" else "")
+        facts = {"attempt": attempt, "world": 1, "run_uid": view.uid, "committed_at": 1.0}
+        return CheckpointReport(place, step, path, Verdict.VALID, **facts)  # type: ignore[arg-type]
+
+    snapshot = w.snapshot("one")
+    inventory = (row("shared", 10, 1), row("shared", 20, 1), row(tier, 40, 2))
+    reports = {0: replace(snapshot.reports[0], inventory=inventory)}
+    return Draft(replace(snapshot, reports=reports), w.tunables, w.now)
+
+
+@pytest.mark.parametrize(("tier", "ceiling"), [("shared", None), ("local", 10)])
+def test_the_ceiling_is_lifted_by_what_outlasts_the_loss_of_a_node(tier: str, ceiling: int | None) -> None:
+    draft = rolled_back(tier)
+    lift_ceiling(draft)
+    assert draft.status.checkpoint.ceiling == ceiling

@@ -1,0 +1,297 @@
+"""Collective saves: one step for all ranks, asked for in status first, answered by what is valid."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.api.checkpoint_status import SaveStatus
+from lockstep.core.decide import decide
+from lockstep.core.saves import is_settled_for, save_order
+from lockstep.core.snapshot import Timing
+from support.world import World, node, spec
+
+
+def training(nodes: int = 2, **fields: object) -> World:
+    w = World({f"n{i}": node(f"n{i}") for i in range(nodes + 1)})
+    w.listens = True
+    w.apply("one", spec(nodes, **fields))
+    w.settle()
+    w.train("one", 5)
+    w.work()
+    return w
+
+
+def save_of(w: World) -> SaveStatus:
+    save = w.status("one").checkpoint.save
+    assert save is not None
+    return save
+
+
+def result_of(w: World) -> str:
+    return next(r.result for r in w.status("one").requests if r.name == "checkpoint-request")
+
+
+def timed(w: World, seconds: float, age: float = 0.0) -> None:
+    """All workers say how long a step takes; the slowest word is ``age`` old."""
+    for slot, report in w.reports["uid-one"].items():
+        w.reports["uid-one"][slot] = replace(
+            report, timing=Timing(step=seconds), received_at=w.now - (age if slot else 0.0)
+        )
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "age", "beyond"),
+    [
+        (1.0, 0.0, 1 + 4),  # two heartbeats of 2 s for the delivery, and the step under way
+        (0.5, 0.0, 1 + 8),
+        (30.0, 0.0, 1 + 1),
+        (1.0, 3.0, 1 + 7),  # what was done since the last word counts as well
+        (0.0, 0.0, 1 + 5 + 2),  # not measured: the average since the start, and five more
+    ],
+)
+def test_the_step_lies_beyond_any_that_a_rank_may_have_begun(step_seconds: float, age: float, beyond: int) -> None:
+    w = training()
+    started = w.status("one").attempts[-1].started_at
+    assert started is not None
+    w.now = started + 10.0  # five steps in ten seconds: an average of two
+    w.work()
+    timed(w, step_seconds, age)
+    w.annotate("one", checkpoint_request="a")
+    w.reconcile("one")
+    assert save_of(w).at_step == 5 + beyond
+
+
+def test_a_save_is_in_status_before_any_worker_is_told() -> None:
+    w = training()
+    w.annotate("one", checkpoint_request="a")
+    told = w.directives["uid-one"]
+    w.reconcile("one", crash_after=0)
+    assert w.status("one").checkpoint.save is None
+    assert told.save is None
+    plan = decide(w.snapshot("one"), w.tunables, w.now)
+    assert plan.status is not None
+    assert plan.status.checkpoint.save is not None
+    w.reconcile("one")
+    w.crash()
+    w.work()
+    repeated = w.reconcile("one").directive
+    assert repeated is not None
+    assert repeated.save is not None
+    assert repeated.save.id == save_of(w).id
+
+
+def test_a_request_is_answered_with_the_step_that_is_valid_on_all_ranks() -> None:
+    w = training()
+    w.annotate("one", checkpoint_request="a")
+    w.reconcile("one")
+    assert (result_of(w), save_of(w).outcome) == ("TakenUp", "")
+    w.settle()
+    assert save_of(w).outcome == "Saved"
+    assert save_of(w).step == save_of(w).at_step
+    assert result_of(w) == f"Saved step {save_of(w).step}"
+    assert w.status("one").checkpoint.latest[0].step == save_of(w).step
+    assert w.status("one").attempt == 1
+
+
+def test_what_was_valid_before_does_not_answer_a_request() -> None:
+    w = training()
+    w.tell_of_save("one", 5)
+    w.listens, w.saves_succeed = True, False
+    w.annotate("one", checkpoint_request="a")
+    w.settle()
+    assert save_of(w).needs_step == 6
+    assert save_of(w).outcome == ""
+
+
+def test_a_checkpoint_of_an_earlier_attempt_beyond_the_current_step_does_not_answer_a_request() -> None:
+    w = training()
+    w.tell_of_save("one", 5)
+    w.saves_succeed = False
+    w.annotate("one", checkpoint_request="a")
+    w.reconcile("one")
+    w.saved_by["uid-one", 300] = 7
+    w.tell_of_save("one", 300)
+    w.reconcile("one")
+    assert save_of(w).outcome == ""
+
+
+def test_a_checkpoint_that_does_not_say_its_attempt_answers_only_within_reach() -> None:
+    w = training()
+    w.tell_of_save("one", 5)
+    w.saves_succeed = False
+    timed(w, 1.0)
+    w.annotate("one", checkpoint_request="a")
+    w.reconcile("one")
+    w.saved_by["uid-one", 300] = 0
+    w.tell_of_save("one", 300)  # it was rolled back from
+    w.reconcile("one")
+    assert save_of(w).outcome == ""
+    w.saved_by["uid-one", save_of(w).at_step] = 0
+    w.tell_of_save("one", save_of(w).at_step)
+    w.reconcile("one")
+    assert save_of(w).outcome == "Saved"
+
+
+def test_a_save_that_never_comes_expires_at_its_deadline_and_training_goes_on() -> None:
+    w = training(checkpoint={"shared": {"claimName": "lustre"}, "gracePeriod": "1m"})
+    w.saves_succeed = False
+    w.annotate("one", checkpoint_request="a")
+    w.settle()
+    w.pass_time(58, step=2)
+    assert save_of(w).outcome == ""
+    w.pass_time(5)
+    assert (save_of(w).outcome, result_of(w)) == ("Expired", "Expired")
+    assert set(w.children("one").values()) == {1}
+
+
+def test_a_new_leader_hears_the_workers_before_it_calls_a_save_expired() -> None:
+    w = training(checkpoint={"shared": {"claimName": "lustre"}, "gracePeriod": "1m"})
+    w.saves_succeed = False
+    w.annotate("one", checkpoint_request="a")
+    w.settle()
+    w.now += 120  # nobody leads
+    w.crash()
+    w.reconcile("one")
+    assert save_of(w).outcome == ""
+    w.pass_time(10)
+    assert save_of(w).outcome == "Expired"
+
+
+def test_nothing_is_waited_for_where_nobody_listens() -> None:
+    w = training()
+    w.listens = False
+    w.work()
+    w.annotate("one", checkpoint_request="a")
+    w.settle()
+    assert result_of(w) == "NobodyListens"
+    assert w.status("one").checkpoint.save is None
+
+
+def test_a_new_leader_that_has_heard_nobody_asks_rather_than_losing_work() -> None:
+    w = training()
+    w.crash()
+    w.apply("one", spec(2, suspend=True))
+    w.reconcile("one")
+    stop = w.status("one").stop
+    assert stop is not None
+    assert stop.save
+    w.settle()
+    assert w.status("one").state == "Suspended"
+    assert save_of(w).outcome == "Saved"
+
+
+def test_a_save_ends_with_its_attempt() -> None:
+    w = training()
+    w.saved["uid-one"].clear()
+    w.saves_succeed = False
+    w.annotate("one", checkpoint_request="a")
+    w.settle()
+    w.exit_child("one", 1, 1)
+    w.settle()
+    assert w.status("one").attempt == 2
+    assert (save_of(w).outcome, result_of(w)) == ("Failed", "Failed")
+
+
+def test_a_save_answers_no_request_for_something_else() -> None:
+    w = training()
+    w.saves_succeed = False
+    w.annotate("one", checkpoint_request="a")
+    w.settle()
+    (asked,) = w.status("one").requests
+    assert asked.result == "TakenUp"
+    other = asked.model_copy(update={"name": "restart-request"})
+    w._store(replace(w.runs["one"], status=w.status("one").model_copy(update={"requests": (asked, other)})))
+    w.saves_succeed = True
+    w.settle()
+    assert result_of(w).startswith("Saved step")
+    assert [r.result for r in w.status("one").requests if r.name == "restart-request"] == ["TakenUp"]
+
+
+def test_workers_are_told_of_no_save_of_an_earlier_attempt() -> None:
+    w = training()
+    w.saves_succeed = False
+    w.annotate("one", checkpoint_request="a")
+    w.reconcile("one")
+    status = w.status("one")
+    order = save_order(status)
+    assert order is not None
+    assert order.id == save_of(w).id
+    assert save_order(status.model_copy(update={"attempt": 2})) is None
+
+
+def test_a_save_that_was_settled_in_an_earlier_attempt_is_none_of_the_current_one() -> None:
+    w = training()
+    w.annotate("one", checkpoint_request="a")
+    w.settle()
+    save = save_of(w)
+    assert save.outcome == "Saved"
+    assert is_settled_for(w.status("one"), save.reason)
+    assert not is_settled_for(w.status("one"), "Drained")
+    assert not is_settled_for(w.status("one").model_copy(update={"attempt": 2}), save.reason)
+
+
+def test_a_save_that_is_told_of_right_after_its_attempt_ended_was_made() -> None:
+    w = training()
+    w.saves_succeed = False
+    w.annotate("one", checkpoint_request="a")
+    w.settle()
+    at_step = save_of(w).at_step
+    w.exit_child("one", 1, 0)
+    w.exit_child("one", 0, 1)
+    w.work_reports_only()
+    w.reconcile("one")
+    assert (w.status("one").state, save_of(w).outcome) == ("Recovering", "")
+    w.tell_of_save("one", at_step)
+    w.reconcile("one")
+    assert (save_of(w).outcome, save_of(w).step) == ("Saved", at_step)
+
+
+def test_an_id_is_never_used_again_even_within_a_second_and_after_status_was_lost() -> None:
+    w = training()
+    seen, begin = set(), w.now
+    for token in ("a", "b", "c"):
+        w.now = begin  # the next leader's clock may be behind
+        w.annotate("one", checkpoint_request=token)
+        w.settle()
+        assert save_of(w).outcome == "Saved"
+        seen.add(save_of(w).id)
+    w.wipe_status("one")
+    w.now += 1
+    w.settle()
+    w.annotate("one", checkpoint_request="d")
+    w.settle()
+    seen.add(save_of(w).id)
+    assert len(seen) == 4
+
+
+def test_a_second_reason_joins_the_save_that_is_awaited() -> None:
+    w = training()
+    w.saves_succeed = False
+    w.annotate("one", checkpoint_request="a")
+    w.settle()
+    first = save_of(w)
+    w.pass_time(10)
+    w.apply("one", spec(2, suspend=True))
+    w.settle()
+    assert save_of(w).id == first.id
+    assert save_of(w).reason == "Requested, Suspended"
+    assert save_of(w).deadline == first.deadline
+    w.saves_succeed = True
+    w.settle()
+    assert w.status("one").state == "Suspended"
+    assert result_of(w).startswith("Saved step")
+
+
+def test_without_a_tier_a_request_is_answered_at_once() -> None:
+    w = training(checkpoint=None)
+    w.annotate("one", checkpoint_request="a")
+    w.settle()
+    assert result_of(w) == "NobodyListens"
+
+
+def test_a_run_that_does_not_train_says_so() -> None:
+    w = World({"n0": node("n0")})
+    w.apply("one", spec(2))
+    w.annotate("one", checkpoint_request="a")
+    w.settle()
+    assert result_of(w) in ("NotRunning", "")

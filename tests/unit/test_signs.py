@@ -1,0 +1,256 @@
+"""What exit codes, signs, pod reasons and conditions are read as: the tables of docs/recovery.md."""
+
+import pytest
+
+from lockstep.core import signs
+from lockstep.core.signs import Kind, read_exit, read_pod
+from lockstep.core.snapshot import ExitReport, PodPhase, PodView, Sign
+from support.world import node
+
+END = 1000.0
+
+
+def ended(code: int = 1, *, signal: int = 0, reason: str = "Error", tail: str = "") -> ExitReport:
+    return ExitReport(code=code, signal=signal, at=END, reason=reason, stderr_tail=tail)
+
+
+def sign(kind: str, *, before: float = 1.0, text: str = "") -> Sign:
+    return Sign(kind, END - before, text=text)
+
+
+def pod(**changes: object) -> PodView:
+    fields: dict[str, object] = {"exit_code": 1, "reason": "Error", "phase": PodPhase.FAILED} | changes
+    return PodView(
+        namespace="ns",
+        name="p",
+        uid="u",
+        run="r",
+        run_uid="ru",
+        owner_uid="ru",
+        slot=0,
+        incarnation=1,
+        node="n0",
+        bound=True,
+        created_at=0.0,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (1, Kind.APPLICATION),
+        (2, Kind.APPLICATION),
+        (14, Kind.HARDWARE),
+        (16, Kind.APPLICATION),
+        (17, Kind.DELIBERATE),
+        (93, Kind.DELIBERATE),
+        (128, Kind.HARDWARE),
+        (134, Kind.APPLICATION),
+        (137, Kind.APPLICATION),
+        (139, Kind.APPLICATION),
+        (143, Kind.APPLICATION),
+        (201, Kind.HARDWARE),
+        (202, Kind.HARDWARE),
+        (247, Kind.OUT_OF_MEMORY),
+    ],
+)
+def test_an_exit_code_is_read_by_the_table(code: int, kind: Kind) -> None:
+    assert read_exit(ended(code), ()).kind is kind
+
+
+def test_hardware_by_an_exit_code_alone_is_only_the_programs_word() -> None:
+    assert read_exit(ended(201), ()).weak
+    assert not read_exit(ended(201), [sign("Xid:79")]).weak
+
+
+@pytest.mark.parametrize("number", [6, 9, 11])
+def test_a_signal_has_the_root_of_its_shell_code(number: int) -> None:
+    assert read_exit(ended(0, signal=number, reason="Signal"), ()).root == f"exit {128 + number}"
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("CommandNotFound", Kind.DETERMINISTIC),
+        ("CommandNotExecutable", Kind.DETERMINISTIC),
+        ("OOMKilled", Kind.OUT_OF_MEMORY),
+        ("DirectoryNotCreated", Kind.STORAGE),
+        ("ProcessNotStarted", Kind.UNKNOWN),
+        ("Fenced", Kind.DISRUPTION),
+        ("StoppedForRestart", Kind.DISRUPTION),
+        ("StoppedOnRequest", Kind.DISRUPTION),
+        ("WorkerTerminated", Kind.DISRUPTION),
+    ],
+)
+def test_a_reason_of_the_worker_goes_before_the_code(reason: str, kind: Kind) -> None:
+    assert read_exit(ended(137, reason=reason), [sign("Xid:79")]).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "read"),
+    [
+        ("Xid:79", Kind.HARDWARE),
+        ("Xid:48", Kind.HARDWARE),
+        ("Xid:95", Kind.HARDWARE),
+        ("Xid:64", Kind.HARDWARE),
+        ("Xid:13", Kind.APPLICATION),
+        ("Xid:31", Kind.APPLICATION),
+        ("Xid:94", Kind.APPLICATION),
+        ("Xid:45", Kind.APPLICATION),
+        ("CUDA:Ecc", Kind.HARDWARE),
+        ("CUDA:Error", Kind.APPLICATION),
+        ("CUDA:OutOfMemory", Kind.APPLICATION),
+        ("NCCL:Timeout", Kind.APPLICATION),
+        ("NCCL:RemoteError", Kind.APPLICATION),
+        ("Storage:NoSpace", Kind.STORAGE),
+        ("Storage:IO", Kind.STORAGE),
+        ("Checkpoint:Corrupt", Kind.CORRUPT_CHECKPOINT),
+        ("Loss:NaN", Kind.NAN),
+        ("Port:InUse", Kind.APPLICATION),
+        ("Import:Error", Kind.APPLICATION),
+    ],
+)
+def test_a_sign_tells_what_a_bare_exit_code_does_not(kind: str, read: Kind) -> None:
+    reading = read_exit(ended(1), [sign(kind)])
+    assert (reading.kind, reading.root) == (read, kind)
+
+
+@pytest.mark.parametrize("number", [37, 43, 63, 66, 92, 154])
+def test_informational_xids_say_nothing(number: int) -> None:
+    assert read_exit(ended(1), [sign(f"Xid:{number}")]).root == "exit 1"
+
+
+def test_every_xid_is_in_one_set() -> None:
+    sets = [signs.XID_RESTART_APP, signs.XID_RESET_GPU, signs.XID_REBOOT, signs.XID_WORKFLOW, signs.XID_INFORMATIONAL]
+    assert sum(map(len, sets)) == len(frozenset().union(*sets))
+
+
+@pytest.mark.parametrize(("text", "hardware"), [("12028, Non-fatal, Link 32", False), ("20034, Fatal, LTSSM", True)])
+def test_a_switch_error_counts_when_its_driver_calls_it_fatal(text: str, hardware: bool) -> None:
+    assert signs.is_hardware(sign("SXid:1", text=text)) is hardware
+
+
+def test_what_was_logged_long_before_the_end_does_not_explain_it() -> None:
+    assert read_exit(ended(1), [sign("Storage:IO", before=5000.0)]).root == "exit 1"
+
+
+@pytest.mark.parametrize(("kind", "read"), [("Checkpoint:Corrupt", Kind.CORRUPT_CHECKPOINT), ("Loss:NaN", Kind.NAN)])
+def test_what_cannot_mend_itself_explains_an_end_however_long_ago_it_was_logged(kind: str, read: Kind) -> None:
+    assert read_exit(ended(1), [sign(kind, before=5000.0)]).kind is read
+
+
+def test_of_like_lines_the_earliest_is_quoted_in_whatever_order_they_came() -> None:
+    later, earlier = sign("CUDA:Error", before=1.0, text="later"), sign("CUDA:Error", before=2.0, text="earlier")
+    assert read_exit(ended(1), [later, earlier]).words == "CUDA:Error: earlier"
+
+
+@pytest.mark.parametrize(("path", "of_node"), [("/local-checkpoints/ns/one", True), ("/shared-checkpoints/ns", False)])
+def test_storage_is_the_nodes_own_where_the_line_names_the_local_tier(path: str, of_node: bool) -> None:
+    reading = read_exit(ended(1), [sign("Storage:IO", text=f"Input/output error: {path}")])
+    assert (reading.kind, reading.on_node) == (Kind.STORAGE, of_node)
+
+
+def test_a_fault_of_the_machine_goes_before_what_followed_from_it() -> None:
+    assert read_exit(ended(1), [sign("NCCL:Timeout"), sign("CUDA:Error"), sign("Xid:79")]).kind is Kind.HARDWARE
+
+
+@pytest.mark.parametrize("kind", ["NCCL:Timeout", "NCCL:RemoteError", "JAX:PeerLost", "Rendezvous:Timeout"])
+def test_complaints_about_peers_are_symptoms(kind: str) -> None:
+    assert read_exit(ended(1), [sign(kind)]).symptom
+    assert not read_exit(ended(1), [sign(kind), sign("CUDA:Error")]).symptom
+
+
+def test_what_jax_says_at_the_end_hides_no_exception_before_it() -> None:
+    seen = [sign("JAX:PeerLost")]
+    assert (
+        read_exit(ended(1, tail="TypeError: f() takes no arguments\n"), seen).root
+        == "TypeError: f() takes no arguments"
+    )
+    reset = "JaxRuntimeError: UNKNOWN: Gloo AllReduce failed: Read error [10.0.0.1]:7: Connection reset by peer\n"
+    assert read_exit(ended(1, tail=reset), seen).root == "JAX:PeerLost"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "JaxRuntimeError: UNKNOWN: Gloo all-reduce failed: [pair.cc:547] Connection closed by peer [10.0.0.1]:2729",
+        "ValueError: UNKNOWN: Gloo AllGather failed: [pair.cc:538] Read error [10.0.0.1]:9: Connection reset by peer",
+        "JaxRuntimeError: UNKNOWN: Gloo AllReduce failed: [unbound_buffer.cc:76] Timed out waiting 30000ms for recv",
+    ],
+)
+def test_what_gloo_says_is_a_complaint_about_a_peer(words: str) -> None:
+    assert read_exit(ended(1, tail=words + "\n"), ()).symptom
+
+
+TORCHRUN = """
+[rank3]: Traceback (most recent call last):
+[rank3]:   File "/train.py", line 9, in <module>
+[rank3]: ModuleNotFoundError: No module named 'apex'
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+"""
+
+
+def test_the_exception_is_found_behind_what_torchrun_prints_after_it() -> None:
+    reading = read_exit(ended(1, tail=TORCHRUN), ())
+    assert reading.root == "ModuleNotFoundError: No module named 'apex'"
+    assert reading.by_nature
+
+
+def test_of_exceptions_raised_while_another_was_handled_the_last_one_ended_it() -> None:
+    tail = "KeyError: 'loss'\n\nDuring handling of the above exception, another occurred:\n\nRuntimeError: no loss"
+    assert read_exit(ended(tail=tail), ()).root == "RuntimeError: no loss"
+
+
+@pytest.mark.parametrize(
+    ("code", "tail", "by_nature"),
+    [
+        (1, "RuntimeError: size mismatch for head.weight", True),
+        (1, "RuntimeError: The size of tensor a (4) must match the size of tensor b (5)", True),
+        (1, "RuntimeError: bad batch", False),
+        (2, "usage: train.py [-h] --data DATA", True),
+        (1, "", False),
+    ],
+)
+def test_mistakes_that_any_node_would_meet_are_told_from_others(code: int, tail: str, by_nature: bool) -> None:
+    assert read_exit(ended(code, tail=tail), ()).by_nature is by_nature
+
+
+def test_numbers_and_addresses_are_no_part_of_a_root() -> None:
+    first = read_exit(ended(tail="RuntimeError: bad batch 17 at 0x7f00"), ())
+    again = read_exit(ended(tail="RuntimeError: bad batch 99 at 0x7e1c"), ())
+    assert first.root == again.root
+    assert not first.bare
+
+
+def test_a_lost_connection_is_a_symptom() -> None:
+    tail = "ConnectionResetError: [Errno 104] Connection reset by peer"
+    assert read_exit(ended(tail=tail), ()).symptom
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"disruption": "EvictionByEvictionAPI", "exit_code": 137}, Kind.DISRUPTION),
+        ({"disruption": "PreemptionByKubeScheduler", "exit_code": 1}, Kind.DISRUPTION),
+        ({"disruption": "DeletionByTaintManager", "exit_code": 143}, Kind.DISRUPTION),
+        ({"disruption": "TerminationByKubelet", "exit_code": 137}, Kind.DISRUPTION),
+        ({"reason": "Evicted", "exit_code": None}, Kind.DISRUPTION),
+        ({"reason": "NodeShutdown", "exit_code": None}, Kind.DISRUPTION),
+        ({"exit_code": 143}, Kind.DISRUPTION),
+        ({"reason": "OOMKilled", "exit_code": 137}, Kind.OUT_OF_MEMORY),
+        ({"exit_code": 137}, Kind.UNKNOWN),
+        ({"exit_code": 93}, Kind.DELIBERATE),
+        ({"reason": "ErrImagePull", "exit_code": None}, Kind.STORAGE),
+        ({"reason": "UnexpectedAdmissionError", "exit_code": None}, Kind.UNKNOWN),
+    ],
+)
+def test_the_end_of_a_pod_is_read_by_what_ended_it(changes: dict[str, object], kind: Kind) -> None:
+    assert read_pod(pod(**changes)).kind is kind
+
+
+def test_only_conditions_on_which_nothing_can_train_are_faults() -> None:
+    conditions = {"XidCriticalError": "GPU 3", "FrequentKubeletRestart": "five in an hour", "Fancy": "yes"}
+    assert signs.bad_conditions(node("n0", conditions=conditions)) == ("XidCriticalError",)

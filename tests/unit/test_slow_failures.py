@@ -1,0 +1,334 @@
+"""Hangs, diverging losses and stragglers: failures that nobody reports."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.core.causes import Evidence
+from lockstep.core.conditions import find
+from lockstep.core.divergence import diverged
+from lockstep.core.draft import Draft
+from lockstep.core.hangs import COLLECT_SECONDS, hung, remember_pace, suspected
+from lockstep.core.snapshot import ProgressReport, Sign, StackReport, Timing, WorkerPhase
+from lockstep.core.stack_groups import StackGroup, grouped
+from lockstep.core.stragglers import straggling
+from support.world import World, node, spec
+
+STEADY = Timing(section="Step", step=10.0, longest=30.0, intervals=50)
+
+
+def running(ranks: int = 4, **fields: object) -> World:
+    w = World({f"n{i}": node(f"n{i}") for i in range(ranks)})
+    w.apply("one", spec(ranks, **fields))
+    w.settle()
+    assert w.children("one") == dict.fromkeys(range(ranks), 1)
+    return w
+
+
+def looked_at(
+    w: World, after: float, every: Mapping[str, Any], by_rank: Mapping[int, Mapping[str, Any]] | None = None
+) -> Draft:
+    """The run ``after`` seconds, with each rank's report changed as said and just received."""
+    now = w.now + after
+    snapshot = w.snapshot("one")
+    reports = {
+        slot: replace(report, **{"received_at": now, **every, **(by_rank or {}).get(slot, {})})
+        for slot, report in snapshot.reports.items()
+    }
+    return Draft(replace(snapshot, reports=reports), w.tunables, now)
+
+
+def stepped(w: World, step: int = 20, **more: Any) -> dict[str, Any]:
+    return {"progress": ProgressReport(step, w.now), "timing": STEADY, **more}
+
+
+def test_a_gang_whose_steps_come_at_their_pace_is_not_hung() -> None:
+    w = running()
+    assert hung(looked_at(w, 119.0, stepped(w))) is None
+
+
+def test_stacks_are_asked_for_shortly_before_the_time_is_over_and_the_same_ones_by_every_leader() -> None:
+    w = running()
+    early, late, later = (looked_at(w, after, stepped(w)) for after in (119.0, 121.0, 140.0))
+    assert [hung(draft) for draft in (early, late, later)] == [None, None, None]
+    assert early.stacks == ""
+    assert late.stacks == later.stacks == "a1-Step-20"
+
+
+def test_a_hang_waits_a_bounded_time_for_the_stacks_of_ranks_that_do_not_answer() -> None:
+    w = running()
+    assert hung(looked_at(w, 151.0, stepped(w))) is None
+    assert hung(looked_at(w, 150.0 + COLLECT_SECONDS, stepped(w))) is not None
+
+
+def test_the_rank_that_stands_elsewhere_is_named_with_its_node() -> None:
+    w = running()
+    waiting = {"stacks": StackReport("a1-Step-20", "python: all_reduce (dist.py:10)")}
+    reading = {"stacks": StackReport("a1-Step-20", "python: read (data.py:77)")}
+    draft = looked_at(w, 151.0, stepped(w, **waiting), {2: reading})
+    found = hung(draft)
+    assert found is not None
+    assert (found.kind, found.slot, found.node, found.at) == ("Hang", 2, "n2", w.now)
+    assert "rank 2 is in python: read (data.py:77), ranks 0-1,3 are in python: all_reduce" in found.message
+    assert "no step for 2m31s after step 20 (limit 2m30s: 5 x the longest of 30 s" in found.message
+    stacks = draft.config_maps[0]
+    assert stacks.name.endswith("-stacks-1")
+    entry = draft.attempt_entry(1)
+    assert entry is not None
+    assert entry.stacks == stacks.name
+
+
+def test_where_no_rank_stands_out_none_is_blamed() -> None:
+    w = running()
+    alike = {"stacks": StackReport("a1-Step-20", "python: all_reduce (dist.py:10)")}
+    found = hung(looked_at(w, 151.0, stepped(w, **alike)))
+    assert found is not None
+    assert found.tied == (1, 2, 3)
+    assert "no rank stands out" in found.message
+
+
+@pytest.mark.parametrize(
+    ("steps", "texts", "expected"),
+    [
+        ({0: 9, 1: 9, 2: 9, 3: 8}, {}, (3,)),
+        ({0: 9, 1: 9, 2: 8, 3: 8}, {}, ()),
+        ({0: 9, 1: 9}, {0: "a", 1: "b"}, ()),
+        (
+            {0: 9, 1: 9, 2: 9, 3: 9},
+            {0: "x", 1: "x", 2: "x", 3: "python [stopped by a signal]: in do_signal_stop"},
+            (3,),
+        ),
+        ({0: 9}, {0: "python [stopped by a signal]: nothing is known"}, (0,)),
+    ],
+)
+def test_the_suspects_are_the_few_that_differ(
+    steps: dict[int, int], texts: dict[int, str], expected: tuple[int, ...]
+) -> None:
+    assert suspected(steps, grouped(texts))[0] == expected
+
+
+def test_stacks_that_differ_in_addresses_alone_are_one_group() -> None:
+    assert [group.ranks for group in grouped({0: "f 0x7f01 pid 123", 1: "f 0x8f02 pid 4567", 2: "g 0x1 pid 123"})] == [
+        (0, 1),
+        (2,),
+    ]
+    assert StackGroup((0,), "a\nb").innermost == "a"
+
+
+@pytest.mark.parametrize(
+    ("setting", "silent", "after", "is_hung"),
+    [
+        ("10s", False, 9.0, False),
+        ("10s", False, 26.0, True),
+        ("Disabled", False, 1e6, False),
+        ("Adaptive", True, 1e6, False),
+        ("Adaptive", False, 1e6, True),
+    ],
+)
+def test_the_setting_decides_and_a_worker_that_is_not_heard_is_no_evidence(
+    setting: str, silent: bool, after: float, is_hung: bool
+) -> None:
+    w = running(recovery={"hangTimeout": setting})
+    draft = looked_at(w, after, stepped(w), {1: {"received_at": w.now}} if silent else {})
+    assert (hung(draft) is not None) is is_hung
+
+
+def test_before_two_steps_were_seen_nothing_is_a_hang() -> None:
+    w = running(recovery={"hangTimeout": "10s"})
+    nothing = {"progress": None, "timing": Timing(section="Init")}
+    first = {"progress": ProgressReport(1, w.now), "timing": Timing(section="Step")}
+    assert hung(looked_at(w, 1e6, nothing)) is None
+    assert hung(looked_at(w, 1e6, first)) is None
+
+
+def test_a_restart_that_never_reaches_its_first_step_is_measured_by_earlier_starts() -> None:
+    w = running()
+    draft = looked_at(w, 1.0, {**stepped(w), "timing": replace(STEADY, longest_init=100.0)})
+    remember_pace(draft)
+    w._store(replace(w.runs["one"], status=draft.status))
+    nothing = {"progress": None, "timing": Timing(section="Init")}
+    assert hung(looked_at(w, 499.0, nothing)) is None
+    found = hung(looked_at(w, 516.0, nothing))
+    assert found is not None
+    assert "5 x the 1m40s it took before" in found.message
+
+
+@pytest.mark.parametrize(
+    ("longest_save", "limit"),
+    [(100.0, 500.0), (1.0, 150.0), (0.0, 2700.0)],  # five times the longest save, or step; bounded while none is known
+)
+def test_a_save_under_way_has_the_time_that_saves_take(longest_save: float, limit: float) -> None:
+    w = running()
+    saving = {"timing": replace(STEADY, section="Save", longest_save=longest_save)}
+    assert hung(looked_at(w, limit + COLLECT_SECONDS - 1.0, stepped(w) | saving)) is None
+    assert hung(looked_at(w, limit + COLLECT_SECONDS, stepped(w) | saving)) is not None
+
+
+def test_a_new_leader_gives_workers_time_to_be_heard() -> None:
+    w = running()
+    w.leader_since = w.now + 1000.0
+    assert hung(looked_at(w, 1001.0, stepped(w))) is None
+    assert hung(looked_at(w, 1000.0 + 60.0, stepped(w))) is not None
+
+
+def test_the_pace_of_a_new_attempt_replaces_the_old_one_once_it_speaks_for_itself() -> None:
+    w = running()
+    slow = looked_at(w, 1.0, {"timing": replace(STEADY, longest=300.0)})
+    remember_pace(slow)
+    assert slow.status.progress.longest_interval == 300
+    w._store(replace(w.runs["one"], status=slow.status))
+    few = looked_at(w, 1.0, {"timing": replace(STEADY, longest=5.0, intervals=3)})
+    enough = looked_at(w, 1.0, {"timing": replace(STEADY, longest=5.0)})
+    remember_pace(few)
+    remember_pace(enough)
+    assert few.status.progress.longest_interval == 300
+    assert enough.status.progress.longest_interval == 5
+
+
+@given(after=st.floats(0, 1e5), later=st.floats(0, 1e5), longest=st.floats(0.1, 1e4))
+def test_another_step_never_makes_a_hang(after: float, later: float, longest: float) -> None:
+    w = running(2)
+    timing = replace(STEADY, longest=longest)
+    before = hung(looked_at(w, after, {"progress": ProgressReport(20, w.now), "timing": timing}))
+    newer = ProgressReport(21, w.now + min(after, later))
+    found = hung(looked_at(w, after, {"progress": newer, "timing": timing}))
+    assert found is None or before is not None
+
+
+def sign(kind: str, w: World, step: int, later: float = 0.0) -> dict[str, Any]:
+    return {"signs": (Sign(kind, w.now + later, step, "loss nan"),)}
+
+
+def test_the_first_rank_whose_loss_is_no_number_is_named_and_ties_are_said() -> None:
+    w = running()
+    draft = looked_at(
+        w, 5.0, stepped(w), {1: sign("Loss:NaN", w, 31), 2: sign("Loss:NaN", w, 30), 3: sign("Loss:NaN", w, 30, 1.0)}
+    )
+    found = diverged(draft)
+    assert isinstance(found, Evidence)
+    assert (found.kind, found.slot, found.tied) == ("NaN", 2, (3,))
+    assert "at step 30 on rank 2 (n2)" in found.message
+
+
+@pytest.mark.parametrize("loss", ["nan", "NaN", "inf", "-Infinity"])
+def test_a_loss_in_the_progress_that_is_no_number_is_enough(loss: str) -> None:
+    w = running()
+    found = diverged(looked_at(w, 5.0, {"progress": ProgressReport(7, w.now, loss=loss)}))
+    assert found is not None
+    assert found.kind == "NaN"
+
+
+@pytest.mark.parametrize("loss", ["", "2.31", "n/a"])
+def test_a_loss_that_is_a_number_or_unreadable_is_no_evidence(loss: str) -> None:
+    w = running()
+    assert diverged(looked_at(w, 5.0, {"progress": ProgressReport(7, w.now, loss=loss)})) is None
+
+
+def test_a_nan_can_be_ignored() -> None:
+    w = running(recovery={"onNaN": "Ignore"})
+    assert diverged(looked_at(w, 5.0, stepped(w), {1: sign("Loss:NaN", w, 31)})) is None
+
+
+def test_a_loss_spike_is_reported_unless_a_roll_back_is_asked_for() -> None:
+    reports = running()
+    draft = looked_at(reports, 5.0, stepped(reports), {0: sign("Loss:Spike", reports, 31)})
+    assert diverged(draft) is None
+    condition = find(draft.status, "Diverging")
+    assert condition is not None
+    assert condition.status == "True"
+    rolls_back = running(recovery={"onLossSpike": "RollBack"})
+    found = diverged(looked_at(rolls_back, 5.0, stepped(rolls_back), {0: sign("Loss:Spike", rolls_back, 31)}))
+    assert found is not None
+    assert found.kind == "LossSpike"
+
+
+def straggler_after(w: World, minutes: int, steps: Mapping[int, float]) -> tuple[Evidence | None, Draft]:
+    """Looked at each minute, with each rank's usual step time."""
+    by_rank = {rank: {"timing": replace(STEADY, step=seconds)} for rank, seconds in steps.items()}
+    for minute in range(minutes + 1):
+        draft = looked_at(w, 60.0 * minute, stepped(w), by_rank)
+        found = straggling(draft)
+        w._store(replace(w.runs["one"], status=draft.status))
+    return found, draft
+
+
+def test_a_rank_that_stays_slow_is_reported_with_its_pace() -> None:
+    w = running()
+    _, early = straggler_after(w, 2, {3: 20.0})
+    assert find(early.status, "Straggling") is None
+    found, draft = straggler_after(running(), 3, {3: 20.0})
+    assert found is None
+    condition = find(draft.status, "Straggling")
+    assert condition is not None
+    assert "rank 3 on n3 keeps 50 % of the pace" in condition.message
+
+
+def test_ranks_that_are_all_alike_are_no_evidence() -> None:
+    _, draft = straggler_after(running(), 5, dict.fromkeys(range(4), 20.0))
+    assert find(draft.status, "Straggling") is None
+    assert draft.status.recovery.straggler is None
+
+
+@pytest.mark.parametrize(
+    ("total", "interval", "is_replaced"),
+    [(10_000, 0, True), (25, 0, False), (20 + 40, 0, True), (20 + 40, 300, False)],  # 40 steps of 20 s, half of it lost
+)
+def test_a_straggler_is_replaced_only_when_that_pays(total: int, interval: int, is_replaced: bool) -> None:
+    w = running(recovery={"onStraggler": "Replace"})
+    view = w.runs["one"]
+    progress = view.status.progress.model_copy(update={"step": 20, "total_steps": total})
+    cadence = view.status.checkpoint.cadence.model_copy(update={"interval": interval})
+    checkpoint = view.status.checkpoint.model_copy(update={"cadence": cadence})
+    w._store(replace(view, status=view.status.model_copy(update={"progress": progress, "checkpoint": checkpoint})))
+    found, _ = straggler_after(w, 3, {3: 20.0})
+    assert (found is not None) is is_replaced
+
+
+def test_a_rank_that_has_ended_keeps_the_others_from_being_judged() -> None:
+    w = running()
+    draft = looked_at(w, 1e6, stepped(w), {1: {"phase": WorkerPhase.EXITED}})
+    assert hung(draft) is None
+
+
+def test_stacks_that_answer_an_earlier_question_name_nobody() -> None:
+    w = running()
+    stale = {"stacks": StackReport("a1-Step-10", "python: read (data.py:77)")}
+    fresh = {"stacks": StackReport("a1-Step-20", "python: all_reduce (dist.py:10)")}
+    found = hung(looked_at(w, 150.0 + COLLECT_SECONDS, stepped(w, **fresh), {2: stale}))
+    assert found is not None
+    assert found.tied == (1, 2, 3)
+
+
+def test_the_first_step_is_waited_for_from_when_the_last_rank_began() -> None:
+    w = running(recovery={"hangTimeout": "1h"})
+    w.train("one", 5)
+    begun = w.status("one").attempts[-1].started_at
+    assert begun is not None
+    nothing = {"progress": None, "timing": Timing(section="Init", intervals=1)}
+    late = {1: {**nothing, "since": begun + 600.0}}
+    assert hung(looked_at(w, begun + 3600.0 + 300.0 - w.now, nothing, late)) is None
+    assert hung(looked_at(w, begun + 3600.0 + 600.0 + COLLECT_SECONDS - w.now, nothing, late)) is not None
+
+
+def test_what_a_rank_says_of_an_earlier_attempt_is_no_evidence_of_its_pace() -> None:
+    w = running()
+    slow = {"timing": replace(STEADY, step=30.0)}
+    assert straggling_slot(looked_at(w, 1.0, stepped(w), {3: slow})) == 3
+    assert straggling_slot(looked_at(w, 1.0, stepped(w), {3: {**slow, "attempt": 0}})) is None
+
+
+def test_a_rank_of_few_measured_steps_keeps_all_from_being_compared() -> None:
+    w = running()
+    slow, short = ({"timing": replace(STEADY, step=30.0, intervals=n)} for n in (20, 19))
+    assert straggling_slot(looked_at(w, 1.0, stepped(w), {3: slow})) == 3
+    assert straggling_slot(looked_at(w, 1.0, stepped(w), {3: short})) is None
+
+
+def straggling_slot(draft: Draft) -> int | None:
+    straggling(draft)
+    known = draft.status.recovery.straggler
+    return known.slot if known is not None else None

@@ -1,0 +1,182 @@
+"""The leader's book of usage: read once it leads, written now and then, and never in the way of admission."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lockstep.api.names import ANNOTATION_TEST_ONLY, ANNOTATION_USER
+from lockstep.controller.kube import ApiError
+from lockstep.controller.usage import CONFIG_MAP, UsageKeeper
+from support.admission import held, run, world
+
+DAY = 86_400.0
+
+
+class Clock:
+    """Moved by hand."""
+
+    def __init__(self) -> None:
+        self.time = 1_000_000.0
+
+    def now(self) -> float:
+        return self.time
+
+
+class Kube:
+    """Holds one ConfigMap. A fake: what is tested is what is asked of it."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Any] | None = None
+        self.version = 0
+        self.down = False
+
+    async def get(self, resource: object, name: str, namespace: str) -> bytes:
+        self._answer()
+        if self.stored is None:
+            raise ApiError(404, "NotFound", f'configmaps "{name}" not found')
+        return json.dumps(self.stored).encode()
+
+    async def create(self, resource: object, body: Mapping[str, Any], namespace: str) -> bytes:
+        self._answer()
+        return self._store(body)
+
+    async def replace(self, resource: object, name: str, body: Mapping[str, Any], namespace: str) -> bytes:
+        self._answer()
+        if body["metadata"]["resourceVersion"] != str(self.version):
+            raise ApiError(409, "Conflict", "changed")
+        return self._store(body)
+
+    def _answer(self) -> None:
+        if self.down:
+            raise ApiError(503, "ServiceUnavailable", "down")
+
+    def _store(self, body: Mapping[str, Any]) -> bytes:
+        self.version += 1
+        self.stored = json.loads(json.dumps(body))
+        assert self.stored is not None
+        self.stored["metadata"]["resourceVersion"] = str(self.version)
+        return json.dumps(self.stored).encode()
+
+
+class Leader:
+    """A keeper, and passes on a cluster in which run a holds two nodes of queue q."""
+
+    def __init__(self, kube: Kube, clock: Clock) -> None:
+        self.keeper = UsageKeeper(kube, clock, "lockstep-system")  # type: ignore[arg-type]
+        self.snapshot = world([run("a", 2, queue="q", status=held("n0", "n1")), run("b", queue="other")])
+
+    def look(self) -> Mapping[tuple[str, str, str], float]:
+        asyncio.run(self.keeper.settle())
+        return self.keeper.counted(self.snapshot, 7 * DAY).fair_shares
+
+
+@pytest.fixture
+def kube() -> Kube:
+    return Kube()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_who_holds_nodes_loses_of_its_share_as_time_goes_by(kube: Kube, clock: Clock) -> None:
+    leader = Leader(kube, clock)
+    assert leader.look()["q", "team", ""] == 1.0
+    clock.time += 3600
+    found = leader.look()
+    assert found["q", "team", ""] < found["other", "team", ""] < 1.0
+
+
+def test_who_only_asks_is_given_the_share_that_a_run_would_have_and_takes_none(kube: Kube, clock: Clock) -> None:
+    leader = Leader(kube, clock)
+    leader.look()
+    clock.time += 3600
+    others = leader.look()
+    asked = replace(run("c", queue="q"), annotations={ANNOTATION_TEST_ONLY: "true", ANNOTATION_USER: "carol"})
+    leader.snapshot = replace(leader.snapshot, runs=(*leader.snapshot.runs, asked))
+    found = leader.look()
+    assert found["q", "team", "carol"] < 1.0
+    assert {key: found[key] for key in others} == pytest.approx(dict(others), rel=0.01)
+    real = replace(asked, annotations={ANNOTATION_USER: "carol"})
+    leader.snapshot = replace(leader.snapshot, runs=(*leader.snapshot.runs[:-1], real))
+    now_others = leader.look()
+    assert now_others["q", "team", ""] != pytest.approx(others["q", "team", ""], rel=0.01)
+    assert now_others["q", "team", "carol"] == pytest.approx(found["q", "team", "carol"], rel=0.01)
+
+
+def test_the_next_leader_goes_on_from_what_was_written(kube: Kube, clock: Clock) -> None:
+    leader = Leader(kube, clock)
+    for _ in range(3):
+        leader.look()
+        clock.time += 3600
+    leader.look()
+    before = leader.look()["q", "team", ""]
+    assert kube.stored is not None
+    assert kube.stored["metadata"]["name"] == CONFIG_MAP
+    following = Leader(kube, clock)
+    assert following.look()["q", "team", ""] == pytest.approx(before, rel=0.05)
+
+
+def test_a_queue_whose_hours_are_all_a_day_old_has_none_and_one_not_read_of_is_not_known(
+    kube: Kube, clock: Clock
+) -> None:
+    leader = Leader(kube, clock)
+    leader.snapshot = world([], queues={"q": {}})
+    kube.down = True
+    leader.look()
+    assert leader.keeper.counted(leader.snapshot, 7 * DAY).gpu_hours == {}
+    kube.down = False
+    leader.look()
+    assert leader.keeper.counted(leader.snapshot, 7 * DAY).gpu_hours == {"q": 0}
+
+
+def test_it_is_written_once_a_minute_at_most(kube: Kube, clock: Clock) -> None:
+    leader = Leader(kube, clock)
+    for _ in range(20):
+        leader.look()
+        clock.time += 10
+    assert 1 <= kube.version <= 4
+
+
+def test_an_api_server_that_is_down_holds_up_nothing(kube: Kube, clock: Clock) -> None:
+    kube.down = True
+    leader = Leader(kube, clock)
+    leader.look()
+    clock.time += 3600
+    assert leader.look()["q", "team", ""] < 1.0
+    kube.down = False
+    clock.time += 120
+    leader.look()
+    clock.time += 120
+    leader.look()
+    assert kube.version >= 1
+
+
+@pytest.mark.parametrize("data", [{}, {"usage.json": "no"}, {"usage.json": "{}"}])
+def test_a_book_that_cannot_be_read_is_begun_anew(kube: Kube, clock: Clock, data: dict[str, str]) -> None:
+    kube.stored, kube.version = {"metadata": {"resourceVersion": "1"}, "data": data}, 1
+    leader = Leader(kube, clock)
+    leader.look()
+    clock.time += 120
+    leader.look()
+    assert kube.version == 2
+
+
+def test_a_book_that_somebody_else_wrote_meanwhile_is_read_again(kube: Kube, clock: Clock) -> None:
+    leader = Leader(kube, clock)
+    for _ in range(2):
+        leader.look()
+        clock.time += 120
+    kube.version += 1
+    assert kube.stored is not None
+    kube.stored["metadata"]["resourceVersion"] = str(kube.version)
+    for _ in range(4):
+        leader.look()
+        clock.time += 120
+    assert kube.stored["metadata"]["resourceVersion"] == str(kube.version)
+    assert kube.version > 3

@@ -1,0 +1,115 @@
+"""What a worker says on its way from one attempt to the next, and when: all of a gang say it at the same time."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lockstep.worker.preflight import scratch_problem
+from lockstep.worker.settings import Settings
+from support.fake_operator import FakeOperator
+from support.running_worker import RunningWorker, commit_shared, exited, ready, until
+
+Launch = Callable[..., RunningWorker]
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[FakeOperator]:
+    # No heartbeat falls between two reports that follow each other.
+    fake = FakeOperator(tmp_path, heartbeat=10.0)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def launch(tmp_path: Path, operator: FakeOperator) -> Iterator[Launch]:
+    workers: list[RunningWorker] = []
+
+    def start(*command: str, **environ: str) -> RunningWorker:
+        workers.append(RunningWorker(tmp_path, operator, list(command), **environ))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.kill()
+
+
+def test_start_is_acknowledged_before_the_program_is_started(operator: FakeOperator, launch: Launch) -> None:
+    launch("/no/such/program")
+    ready(operator, 1)
+    operator.run(1)
+    assert exited(operator, 1)["exit"]["reason"] == "CommandNotFound"
+    said = [state["phase"] for state in operator.states() if state["attempt"] == 1]
+    assert said[0] == "Running"
+
+
+def test_start_is_acknowledged_in_one_report_which_is_the_next_poll(operator: FakeOperator, launch: Launch) -> None:
+    worker = launch("sleep", "100")
+    ready(operator, 1)
+    operator.wait_for(lambda state: state["readyFor"] == 1 and state["waitSeconds"])
+    count = len(operator.requests)
+    operator.run(1)
+    until(lambda: "sleep" in started_by(worker))
+    operator.desire("Stop", 1)
+    exited(operator, 1)
+    running = [state for state in operator.states()[count:] if state["phase"] == "Running"]
+    assert [bool(state["waitSeconds"]) for state in running] == [True]
+
+
+def test_without_an_operator_to_acknowledge_to_the_program_starts_all_the_same(
+    operator: FakeOperator, launch: Launch
+) -> None:
+    worker = launch("sleep", "100")
+    ready(operator, 1)
+    operator.refusals += [(503, "not-leading")] * 50
+    operator.run(1)
+    until(lambda: "sleep" in started_by(worker))
+
+
+def test_what_a_poll_could_not_deliver_is_told_at_once_by_the_other_connection(
+    operator: FakeOperator, launch: Launch
+) -> None:
+    launch("sleep", "100")
+    ready(operator, 1)
+    operator.wait_for(lambda state: state["readyFor"] == 1 and state["waitSeconds"])
+    count = len(operator.requests)
+    operator.refusals.append((503, "unavailable"))
+    operator.run(1)
+    told = operator.wait_for(lambda state: state["phase"] == "Running" and not state["waitSeconds"], since=count)
+    assert told["attempt"] == 1
+
+
+def test_the_newest_checkpoint_is_read_while_the_node_is_still_being_checked(
+    operator: FakeOperator, launch: Launch, tmp_path: Path
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\nuntil [ -e {tmp_path}/free ]; do sleep 0.05; done\necho 0\n")
+    tool.chmod(0o755)
+    operator.heartbeat = 0.5
+    worker = launch("true", PATH=f"{tmp_path}:{os.environ['PATH']}", LOCKSTEP_GPUS="1")
+    saved = commit_shared(worker, 1, 10, b"x" * 1000)
+    wanted = {"tier": "shared", "path": str(saved), "step": 10, "share": 0, "of": 1}
+    operator.desire("Prepare", 2, verify=wanted)
+    read = operator.wait_for(lambda state: state["verified"])
+    assert (read["phase"], read["readyFor"], read["verified"][0]["verdict"]) == ("Preparing", 0, "Valid")
+    (tmp_path / "free").touch()
+    arrived = operator.wait_for(lambda state: state["readyFor"] == 2)
+    assert [row["path"] for row in arrived["verified"]] == [str(saved)]
+
+
+def test_only_a_suspicious_worker_waits_for_its_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    settings = Settings("https://x", "team", "hello", "u", 0, 1, "pod", ("true",), scratch=str(tmp_path))
+    assert scratch_problem(settings, synced=False) == ""
+    assert not synced
+    assert scratch_problem(settings) == ""
+    assert len(synced) == 1
+
+
+def started_by(worker: RunningWorker) -> list[str]:
+    """Names of the worker's children."""
+    pid = worker.process.pid
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [Path(f"/proc/{child}/comm").read_text().strip() for child in found]
