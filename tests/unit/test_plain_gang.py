@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lockstep.api import names
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.lifecycle import Phase, phase_of
+from lockstep.core.plain_recovery import PEERS_TELL
 from lockstep.core.plan import CreatePod
 from lockstep.core.snapshot import PodPhase, PodView, Taint
 from support.world import World, node, spec
@@ -127,7 +128,7 @@ def test_a_failed_program_replaces_the_whole_gang_once_every_old_pod_is_gone() -
     node_of_1 = next(pod.node for pod in w.pods.values() if pod.slot == 1)
     w.silent_nodes.add(node_of_1)  # its kubelet takes its time
     w.end_pod("one", 0, 1, message="RuntimeError: bad luck")
-    w.settle()
+    w.pass_time(PEERS_TELL)
     assert phase(w) is Phase.RECOVERING
     assert [pod.slot for pod in live(w)] == [1]
     assert "waits for pods of earlier attempts" in condition(w, "GangReady")[2]
@@ -140,6 +141,28 @@ def test_a_failed_program_replaces_the_whole_gang_once_every_old_pod_is_gone() -
     assert (first.cause, first.rank, first.exit_code, first.action) == ("Application", 0, 1, "ReplaceGang")
     assert first.charged
     assert w.status("one").totals.restarts_in_place == 0
+
+
+def test_an_end_that_is_heard_of_later_may_have_come_first() -> None:
+    w = running()
+    w.end_pod("one", 0, 1, message="ConnectionError: peer 1 hung up")
+    w.settle()
+    assert phase(w) is Phase.RUNNING
+    w.end_pod("one", 1, 1, message="RuntimeError: bad luck")
+    pod = next(pod for pod in w.pods.values() if pod.slot == 1)
+    w.pods[pod.name] = replace(pod, ended_at=w.now - 2.0)
+    w.settle()
+    first = w.status("one").attempts[0]
+    assert (first.rank, first.message.count("bad luck")) == (1, 1)
+
+
+def test_ends_within_a_second_cannot_be_told_apart() -> None:
+    w = running()
+    w.end_pod("one", 1, 1)
+    w.now += 0.9
+    w.end_pod("one", 0, 1)
+    w.settle()
+    assert "cannot be told" in w.status("one").attempts[0].message
 
 
 def test_a_deleted_node_does_not_have_to_confirm_the_end_of_its_pods() -> None:
@@ -320,7 +343,7 @@ def test_a_changed_size_takes_the_gang_through_the_queue() -> None:
 def test_a_lost_status_is_rebuilt_with_attempt_and_incarnations_as_they_run() -> None:
     w = running()
     w.end_pod("one", 0, 1)
-    w.settle()
+    w.pass_time(PEERS_TELL)
     assert attempts_alive(w) == {2}
     pods = set(w.pods)
     w.wipe_status("one")
@@ -346,6 +369,7 @@ def test_pods_that_may_have_been_made_unseen_are_waited_for() -> None:
     w.dry_runs.clear()
     pod = next(iter(w.pods.values()))
     w.pods[pod.name] = replace(pod, bound=True, started_at=w.now, phase=PodPhase.FAILED, exit_code=1, ended_at=w.now)
+    w.now += PEERS_TELL
     w.reconcile("one", crash_after=1)
     assert w.status("one").attempt == 2
     w.settle()

@@ -120,8 +120,11 @@ def collected(
     return found + [fault for fault in _faults_of_machines(draft) if fault.condition or fault.at >= began - SIGN_LIVES]
 
 
-def first_cause(found: Sequence[Cause]) -> Cause:
-    """The cause among all that was ``found`` (not empty), with its ties and victims."""
+def first_cause(found: Sequence[Cause], tied_seconds: float = TIED_SECONDS) -> Cause:
+    """The cause among all that was ``found`` (not empty), with its ties and victims.
+
+    Of ends within ``tied_seconds`` of each other nobody can tell which was first.
+    """
     began = min(cause.at for cause in found)
     near = [cause for cause in found if cause.at <= began + CASCADE_SECONDS]
     unprompted = [cause for cause in near if cause.is_unprompted]
@@ -131,7 +134,7 @@ def first_cause(found: Sequence[Cause]) -> Cause:
     else:
         own = [cause for cause in near if not cause.reading.symptom] or near
         first = min(own, key=lambda c: (c.at, c.slot))
-        alike = {c.slot for c in own if c.exited and c.at - first.at <= TIED_SECONDS} - {first.slot}
+        alike = {c.slot for c in own if c.exited and c.at - first.at <= tied_seconds} - {first.slot}
         tied = tuple(sorted(alike)) if first.exited else first.evidence.tied
     ended = {cause.slot for cause in found if cause.lost or cause.exited}
     victims = tuple(sorted(ended - {first.slot, *tied}))

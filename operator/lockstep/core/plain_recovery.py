@@ -18,6 +18,10 @@ from lockstep.core.signs import Kind
 
 NODE_NOTICED = 60.0
 """Seconds within which the node controller declares a machine NotReady, which may be what its peers died of."""
+PEERS_TELL = 3.0
+"""Seconds within which the kubelets tell of ends at about the same time."""
+PODS_TELL_TIMES_TO = 1.0
+"""Seconds: pods give the times of their containers' ends in whole ones."""
 _BY_ITS_OWN_WORD = frozenset({Kind.DELIBERATE, Kind.DETERMINISTIC})
 
 
@@ -29,7 +33,9 @@ def answer_failures(draft: Draft) -> None:
     found = collected(draft, lost, plain_exits(draft), ())
     if not found:
         return
-    cause = first_cause(found)
+    cause = first_cause(found, PODS_TELL_TIMES_TO)
+    if cause.exited and _peers_may_have_been_first(draft, cause):
+        return
     outlasted = seconds_of_training(draft) >= SECONDS_AT_RISK
     case = replace(case_of(draft, cause, replaceable), outlasted=outlasted, progressed=outlasted)
     action = act(cause, case)
@@ -57,9 +63,23 @@ def _may_be_a_node(draft: Draft, cause: Cause, action: Action) -> bool:
     nodes = [draft.snapshot.nodes.get(name) for name in draft.status.assignment.nodes]
     if any(node is not None and not node.ready for node in nodes):
         return True  # it comes back, or is taken for lost
-    pods = [draft.pod(slot) for slot in draft.slot_range()]
-    if all(pod is not None and pod.is_terminal for pod in pods):
-        return False  # every node has told of its pod's end
+    if _all_have_ended(draft):
+        return False
     noticed_by = cause.at + NODE_NOTICED
     draft.wake(noticed_by)
     return draft.now < noticed_by
+
+
+def _peers_may_have_been_first(draft: Draft, cause: Cause) -> bool:
+    """The end that is heard of first need not be the one that came first."""
+    told_by = cause.at + PEERS_TELL
+    if _all_have_ended(draft) or draft.now >= told_by:
+        return False
+    draft.wake(told_by)
+    return True
+
+
+def _all_have_ended(draft: Draft) -> bool:
+    """Every node has told of its pod's end."""
+    pods = [draft.pod(slot) for slot in draft.slot_range()]
+    return all(pod is not None and pod.is_terminal for pod in pods)
