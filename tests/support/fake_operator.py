@@ -28,6 +28,7 @@ class FakeOperator:
         self.requests: list[tuple[str, str, dict[str, Any]]] = []
         self.refusals: list[tuple[int, str]] = []  # given out first, one per request
         self.heartbeat = heartbeat
+        self.clock_ahead = 0.0  # seconds, of the workers' clock
         self.epoch = [100, 0]
         self.ranks: dict[int, int] = {}  # by slot, where not all workers are to have the same
         self._context = server_context(material)
@@ -146,7 +147,7 @@ class FakeOperator:
                     if not self._changed.wait(max(0.0, deadline - time.monotonic())):
                         break
             reply: dict[str, Any] = {
-                "protocol": 1, "epoch": self.epoch, "revision": self._revision, "serverTime": time.time(),
+                "protocol": 1, "epoch": self.epoch, "revision": self._revision, "serverTime": time.time() + self.clock_ahead,
                 "heartbeatSeconds": self.heartbeat, "fenceSeconds": 0, "start": None, "nodelist": [], "verify": None,
                 "stopGraceSeconds": 5, **self._desired,
             }  # fmt: skip

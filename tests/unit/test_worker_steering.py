@@ -169,11 +169,11 @@ def test_the_cadence_and_the_end_reach_the_program(operator: FakeOperator, launc
 
 
 def test_times_in_the_control_file_are_those_of_this_machines_clock(operator: FakeOperator, launch: Launch) -> None:
+    operator.clock_ahead = 1000.0
     worker = launch("sleep", "100")
     ready(operator, 1)
-    ahead = 1000.0  # of the operator's clock
-    save = {"id": "s1", "atStep": 5, "deadline": time.time() + ahead + 60, "reason": ""}
-    operator.run(1, save=save, serverTime=time.time() + ahead)
+    save = {"id": "s1", "atStep": 5, "deadline": time.time() + operator.clock_ahead + 60, "reason": ""}
+    operator.run(1, save=save)
     until(lambda: control_of(worker)["save"])
     assert abs(control_of(worker)["save"]["deadline"] - time.time() - 60) < 20
 
