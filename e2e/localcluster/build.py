@@ -70,6 +70,7 @@ PROGRAMS = (
         "github.com/versity/versitygw",
         "1 minute",
     ),
+    Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", "helm.sh/helm/v4", "1 to 2 minutes"),
 )
 
 
@@ -113,6 +114,8 @@ def link_flags(program: Program, program_version: str) -> str:
             f"-X {package}.gitMinor={minor}",
             f"-X {package}.gitTreeState=clean",
         ]
+    elif program.module == "helm":
+        flags.append(f"-X helm.sh/helm/v4/internal/version.version=v{program_version}")
     elif program.module == "kwok":
         flags.append(f"-X sigs.k8s.io/kwok/pkg/consts.Version=v{program_version}")
     return " ".join(flags)
