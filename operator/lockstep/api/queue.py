@@ -10,6 +10,7 @@ from lockstep.api.run_status import Condition
 from lockstep.api.schema import Duration, MapList, Rule, SetList, SpecModel, StatusModel, Timestamp
 
 StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
+Backend = Literal["Builtin", "Kueue"]
 Visibility = Literal["Full", "OwnNamespace"]
 GpuHoursAction = Literal["Warn", "Block"]
 WithinQueue = Literal["Never", "LowerPriority"]
@@ -112,6 +113,11 @@ class LabelSelector(SpecModel):
 class TrainingQueueSpec(SpecModel):
     """A line that runs wait in, and the nodes it may use."""
 
+    backend: Backend = "Builtin"
+    """Who admits its runs. Builtin: Lockstep. Kueue: Kueue, by a Workload in `localQueue`; quotas, cohort and
+    preemption are then the ClusterQueue's."""
+    local_queue: ClassName | None = None
+    """With backend Kueue: the LocalQueue, in the namespace of each run; the name of this queue when left out."""
     node_selector: Annotated[dict[str, LabelValue], Field(max_length=16)] = Field(default_factory=dict)
     """Labels a node must carry to be used by this queue; every node when left out."""
     namespace_selector: LabelSelector | None = None
@@ -136,6 +142,32 @@ class TrainingQueueSpec(SpecModel):
     """Hold admits nothing new; what runs goes on. HoldAndDrain: what runs saves, gives its nodes back and waits."""
 
     cross_field_rules: ClassVar = (
+        Rule(
+            "!has(self.localQueue) || self.backend == 'Kueue'",
+            "is Kueue's: write backend: Kueue, or leave localQueue out",
+            field=".localQueue",
+        ),
+        Rule(
+            "self.backend != 'Kueue' || !has(self.quotas) || size(self.quotas) == 0",
+            "with backend Kueue the ClusterQueue has the quotas; leave them out",
+            field=".quotas",
+        ),
+        Rule(
+            "self.backend != 'Kueue' || !has(self.cohort)",
+            "with backend Kueue the ClusterQueue has the cohort; leave it out",
+            field=".cohort",
+        ),
+        Rule(
+            "self.backend != 'Kueue' || (self.preemption.withinQueue == 'Never' && "
+            "self.preemption.reclaimWithinCohort == 'Never')",
+            "with backend Kueue the ClusterQueue says who is preempted; leave it out",
+            field=".preemption",
+        ),
+        Rule(
+            "self.backend != 'Kueue' || (!has(self.limits.maxRunningRuns) && !has(self.limits.maxPendingRuns))",
+            "with backend Kueue the ClusterQueue bounds how many run; leave maxRunningRuns and maxPendingRuns out",
+            field=".limits",
+        ),
         Rule(
             "has(self.cohort) || !has(self.quotas) || "
             "self.quotas.all(q, !has(q.borrowingLimit) && !has(q.lendingLimit))",

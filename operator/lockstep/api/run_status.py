@@ -11,6 +11,7 @@ from pydantic import Field
 
 from lockstep.api.checkpoint_status import Candidate, CheckpointStatus
 from lockstep.api.goodput_status import GoodputStatus
+from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
 from lockstep.api.recovery_status import AttemptStatus, RecoveryStatus, Totals
 from lockstep.api.schema import MapList, StatusModel, Timestamp
@@ -259,6 +260,8 @@ class TrainingRunStatus(StatusModel):
     """Why the run waits."""
     admission: AdmissionStatus = AdmissionStatus()
     """What admission has to remember of the run."""
+    kueue: KueueStatus | None = None
+    """The run is admitted by Kueue; none: by Lockstep."""
     test_only: TrialStatus | None = None
     """When it would start; only for a run that asks for nothing else."""
     resolved: ResolvedStatus = ResolvedStatus()
