@@ -37,12 +37,16 @@ class Bookings:
         owners = {claim.owner for claim in claims}
         holders = {job.uid: job for job in jobs if job.uid in owners} if owners else {}
         self._held: dict[str, int] = {}
+        self._cleared: dict[str, float] = {}  # when the last of those is gone who make room for it
         for claim in claims:
             if claim.owner in holders:
                 self._held[claim.owner] = self._held.get(claim.owner, 0) | claim.nodes
+        for run in running if holders else ():
+            if run.yields_to in holders:
+                self._cleared[run.yields_to] = max(self._cleared.get(run.yields_to, now), run.ends)
         for uid, nodes in self._held.items():
             for option in _covering(holders[uid], nodes):
-                self._quota.take(uid, holders[uid].queue, option.gpu_type, option.count, now, inf)
+                self._take_held(holders[uid], option, inf)
                 break
         self._windows = [claim for claim in claims if claim.owner not in holders]
         self._but_for_windows = Calendar(now, self._calendar.free(now, self._instant), (), self._windows)
@@ -86,13 +90,18 @@ class Bookings:
         return None
 
     def keep(self, job: Job) -> Reservation | None:
-        """What is held for ``job`` stays so if it can be placed there, and it starts when these nodes are free."""
+        """What is held for ``job`` stays so if it can be placed there, and it starts when these nodes are free.
+
+        Until then nobody gets them, nor the quota, for however short a time: they may come free sooner than expected.
+        """
         nodes = self._held.get(job.uid, 0)
         for option in _covering(job, nodes):
-            reservation = self._reservation(job, replace(option, eligible=nodes), self.now)
+            after = self._cleared.get(job.uid, self.now)
+            reservation = self._reservation(job, replace(option, eligible=nodes), after)
             if reservation is not None:
                 reservation = replace(reservation, option=option)
-                self._book(job, option, nodes, self.now, reservation.until)
+                self._claim(job, nodes, self.now, reservation.until)
+                self._take_held(job, option, reservation.until)
                 return reservation
         return None
 
@@ -258,10 +267,18 @@ class Bookings:
         unfit = self._unfit.get((option.choose, option.count))
         return unfit is not None and usable & unfit == usable
 
+    def _take_held(self, job: Job, option: Option, until: float) -> None:
+        """Take for ``job`` the quota that is held for it. Who makes room for it has it for one more instant."""
+        start = self.now + OVERDUE if job.uid in self._cleared else self.now
+        self._quota.take(job.uid, job.queue, option.gpu_type, option.count, start, until)
+
     def _book(self, job: Job, option: Option, nodes: int, start: float, until: float) -> None:
+        self._claim(job, nodes, start, until)
+        self._quota.take(job.uid, job.queue, option.gpu_type, option.count, start, until)
+
+    def _claim(self, job: Job, nodes: int, start: float, until: float) -> None:
         self.changes += 1
         self._calendar.claim(Claim(start, until, nodes, job.uid))
-        self._quota.take(job.uid, job.queue, option.gpu_type, option.count, start, until)
         insort(self._holders, (until, job.uid, nodes))
         if job.duration >= NO_LIMIT:
             self._assumed = min(self._assumed, until)

@@ -66,6 +66,8 @@ class Running:
     ends: float
     limited: bool = True
     """False: it has no time limit, and ``ends`` is only assumed."""
+    yields_to: str = ""
+    """UID of the job that is promised what it uses of the quotas, because it makes room for it."""
 
 
 @dataclass(frozen=True, slots=True)

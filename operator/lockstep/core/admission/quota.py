@@ -215,7 +215,11 @@ class _Pool:
 
 
 class QuotaBook:
-    """Who uses what of which quota, now and as far as it is known."""
+    """Who uses what of which quota, now and as far as it is known.
+
+    What a run uses that makes room for another is the other's from the next instant on. So whoever wants to start is
+    held against both: what is used now, and what will be when the promise is kept.
+    """
 
     def __init__(self, rules: QuotaRules, now: float, running: Iterable[Running]) -> None:
         self.now = now
@@ -223,7 +227,7 @@ class QuotaBook:
         self._refusals: dict[tuple[PoolKey, str, Bound], QuotaRefusal] = {}
         by_pool: dict[PoolKey, list[_Holding]] = {}
         for run in running:
-            ends = run.ends if run.ends > now else now + OVERDUE
+            ends = run.ends if run.ends > now and not run.yields_to else now + OVERDUE
             for account, count in rules.needs(run.queue, run.gpu_type, run.count):
                 by_pool.setdefault(account.pool, []).append(_Holding(run.uid, account, count, now, ends))
         self._pools = {key: _Pool(now, holdings) for key, holdings in by_pool.items()}

@@ -71,10 +71,12 @@ class Reservations:
         """``running`` with those in the way gone by the deadline, be they told already or not."""
         if not self._standing:
             return running
-        gone = {victim: self._expires(self._of(uid)) for uid in self._standing for victim in self._of(uid).victims}
-        return [
-            replace(run, ends=min(run.ends, gone[run.uid]), limited=True) if run.uid in gone else run for run in running
-        ]
+        gone = {victim: uid for uid in self._standing for victim in self._of(uid).victims if self._is_there(victim, uid)}
+        return [self._yielding(run, gone[run.uid]) if run.uid in gone else run for run in running]
+
+    def _yielding(self, run: Running, uid: str) -> Running:
+        ends = min(run.ends, self._expires(self._of(uid)))
+        return replace(run, ends=ends, limited=True, yields_to=uid)
 
     def review(self, outlook: Outlook) -> None:
         """Whoever has started is done; what can no longer hold its run lapses."""
