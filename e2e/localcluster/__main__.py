@@ -39,7 +39,9 @@ def _build(_: argparse.Namespace) -> None:
 def _up(arguments: argparse.Namespace) -> None:
     build.build_all(_say)
     started = time.monotonic()
-    cluster = LocalCluster.start(arguments.state, bind=arguments.bind, report=_say)
+    cluster = LocalCluster.start(
+        arguments.state, bind=arguments.bind, gang_scheduling=arguments.gang_scheduling, report=_say
+    )
     _say(f"control plane up in {time.monotonic() - started:.1f} s")
     if arguments.kwok and not cluster.kwok_nodes():
         racks = -(-arguments.kwok // NODES_PER_RACK)
@@ -65,7 +67,7 @@ def _status(arguments: argparse.Namespace) -> int:
     _say(f"kubeconfig  {cluster.kubeconfig}")
     _say(f"state       {cluster.state_dir}")
     _say(f"reachable   {'on every interface of this machine' if cluster.layout.bind else 'on loopback only'}")
-    for setting in control_plane.SETTINGS:
+    for setting in control_plane.settings(cluster.layout):
         _say(f"setting     {setting}")
     _say("")
     _say(f"{'COMPONENT':<24} {'PID':>8} {'PORT':>6}  HEALTHY")
@@ -170,6 +172,9 @@ def _parser() -> argparse.ArgumentParser:
     verb = verbs.add_parser("up", parents=[state], help="start the control plane, built first if needed")
     verb.add_argument("--bind", metavar="ADDRESS", help="an address of this machine to be reached at as well")
     verb.add_argument("--kwok", type=int, default=0, metavar="N", help="N simulated nodes if it has none")
+    verb.add_argument(
+        "--gang-scheduling", action="store_true", help="a new cluster has Kubernetes' own gang scheduling (alpha)"
+    )
     verb.set_defaults(run=_up)
 
     verb = verbs.add_parser("down", parents=[state], help="stop everything and delete the cluster's data")

@@ -60,18 +60,26 @@ class LocalCluster:
         self._tls = ssl.create_default_context(cafile=str(self.ca_file))
 
     @classmethod
-    def start(cls, state_dir: Path | str, *, bind: str | None = None, report: Report = _silent) -> LocalCluster:
+    def start(
+        cls,
+        state_dir: Path | str,
+        *,
+        bind: str | None = None,
+        gang_scheduling: bool = False,
+        report: Report = _silent,
+    ) -> LocalCluster:
         """Starts a cluster in `state_dir`, or those components of the one there that do not run.
 
         Programs are built first where needed. With `bind`, an address of this machine, the API server is
-        reachable there too (it then listens on every interface). Returns when every component is healthy.
-        Raises BuildError, StartError.
+        reachable there too (it then listens on every interface). With `gang_scheduling` Kubernetes' own, which
+        is alpha, is on; a cluster that exists keeps what it was made with. Returns when every component is
+        healthy. Raises BuildError, StartError.
         """
         directory = Path(state_dir).absolute()
         build.build_all(report)
         with state.locked(directory):
             if not state.exists(directory):
-                _create(directory, bind)
+                _create(directory, bind, gang_scheduling)
             layout = state.load(directory).layout
             if bind not in (None, layout.bind):
                 raise LocalClusterError(f"the cluster in {directory} has --bind {layout.bind}: stop it first")
@@ -314,8 +322,8 @@ class LocalCluster:
         return f"its log {log} ends with:\n" + "\n".join(lines)
 
 
-def _create(directory: Path, bind: str | None) -> None:
-    layout = state.new_layout(directory, bind)
+def _create(directory: Path, bind: str | None, gang_scheduling: bool) -> None:
+    layout = state.new_layout(directory, bind, gang_scheduling=gang_scheduling)
     certificates.write_all(layout.pki, [bind] if bind else [])
     for identity in ("admin", "scheduler", "controller-manager", "kwok"):
         content = kubeconfig.with_certificate(

@@ -20,6 +20,11 @@ SETTINGS = (
     "kube-apiserver: RBAC on, audit off, admission plugins as shipped",
 )
 
+# Kubernetes' own gang scheduling, alpha in 1.36: off as in a stock cluster unless it is asked for.
+GANG_SCHEDULING = "feature gates GenericWorkload and GangScheduling on, scheduling.k8s.io/v1alpha2 served"
+_GANG_GATES = {"--feature-gates": "GenericWorkload=true,GangScheduling=true"}
+_GANG_API = {"--runtime-config": "scheduling.k8s.io/v1alpha2=true"}
+
 
 @dataclass(frozen=True)
 class Component:
@@ -30,6 +35,11 @@ class Component:
     health: Callable[[Layout], str]
     start_timeout: float = 60.0  # seconds until it must be healthy, generous for a loaded machine
     stop_grace: float = 10.0  # seconds between SIGTERM and SIGKILL
+
+
+def settings(layout: Layout) -> tuple[str, ...]:
+    """In what the cluster differs from a production control plane, in words."""
+    return (*SETTINGS, GANG_SCHEDULING) if layout.gang_scheduling else SETTINGS
 
 
 def stages_file() -> Path:
@@ -87,6 +97,7 @@ def _apiserver(layout: Layout) -> list[str]:
             "--authorization-mode": "Node,RBAC",
             "--allow-privileged": "true",
             "--endpoint-reconciler-type": "none",  # no Service proxy runs that would use the endpoint
+            **(_GANG_GATES | _GANG_API if layout.gang_scheduling else {}),
         }
     )
 
@@ -119,6 +130,7 @@ def _client_of_api_server(layout: Layout, component: str, identity: str) -> dict
         "--leader-elect": "false",
         "--kube-api-qps": CLIENT_QPS,
         "--kube-api-burst": CLIENT_QPS,
+        **(_GANG_GATES if layout.gang_scheduling else {}),
     }
 
 

@@ -34,11 +34,13 @@ PORT_NAMES = (
 
 @dataclass(frozen=True)
 class Layout:
-    """The fixed part of a cluster: its directory (absolute), an extra address it is reached at, its ports."""
+    """The fixed part of a cluster: its directory (absolute), an extra address it is reached at, its ports, and
+    whether its alpha API for gangs is on."""
 
     directory: Path
     bind: str | None
     ports: Mapping[str, int]
+    gang_scheduling: bool = False
 
     @property
     def url(self) -> str:
@@ -107,6 +109,7 @@ def encode(state: ClusterState) -> dict[str, Any]:
         "url": state.layout.url,
         "kubeconfig": str(state.layout.kubeconfig("admin")),
         "bind": state.layout.bind,
+        "gangScheduling": state.layout.gang_scheduling,
         "ports": dict(state.layout.ports),
         "processes": {name: asdict(record) for name, record in state.processes.items()},
     }
@@ -114,13 +117,15 @@ def encode(state: ClusterState) -> dict[str, Any]:
 
 def decode(content: Mapping[str, Any], directory: Path) -> ClusterState:
     return ClusterState(
-        layout=Layout(directory.absolute(), content["bind"], content["ports"]),
+        layout=Layout(
+            directory.absolute(), content["bind"], content["ports"], bool(content.get("gangScheduling", False))
+        ),
         processes={name: ProcessRecord(**record) for name, record in content["processes"].items()},
     )
 
 
-def new_layout(directory: Path, bind: str | None) -> Layout:
-    return Layout(directory.absolute(), bind, free_ports(PORT_NAMES))
+def new_layout(directory: Path, bind: str | None, *, gang_scheduling: bool = False) -> Layout:
+    return Layout(directory.absolute(), bind, free_ports(PORT_NAMES), gang_scheduling)
 
 
 def free_ports(names: tuple[str, ...]) -> dict[str, int]:
