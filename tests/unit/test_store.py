@@ -44,6 +44,14 @@ def world() -> World:
     return World()
 
 
+@pytest.fixture
+def confined() -> World:
+    """Its store looks after the namespace `other` alone."""
+    world = World()
+    world.store = Store(world.queue, world.clock, ["other"])
+    return world
+
+
 def run(version: int = 10, uid: str = "u1", generation: int = 1, **changes: Any) -> dict[str, Any]:
     return {
         "metadata": {
@@ -165,6 +173,21 @@ async def test_pods_of_a_deleted_run_are_orphans(world: World) -> None:
     assert world.store.orphaned_pods("team", "llama") == ()
     world.store.remove_run("team", "llama", "u1")
     assert [p.uid for p in world.store.orphaned_pods("team", "llama")] == ["p1"]
+
+
+async def test_runs_outside_of_the_named_namespaces_are_left_alone(confined: World) -> None:
+    ours = run(uid="u2")
+    ours["metadata"]["namespace"] = "other"
+    confined.store.apply_run(run())
+    confined.store.replace_runs([run(), ours], "30", begun_at=0.0)
+    assert [known.uid for known in confined.store.runs] == ["u2"]
+
+
+async def test_pods_outside_of_the_named_namespaces_are_nobodys_orphans(confined: World) -> None:
+    confined.store.replace_runs([], "10", begun_at=0.0)
+    confined.store.gang_pods.upsert(pod())
+    confined.store.remove_run("team", "llama", "u1")
+    assert confined.store.orphaned_pods("team", "llama") == ()
 
 
 async def test_a_pod_heard_of_before_its_run_is_no_orphan(world: World) -> None:

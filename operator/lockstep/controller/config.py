@@ -148,6 +148,7 @@ class OperatorConfig(_Section):
 
     mode: Literal["Active", "NoNewAdmissions", "ReportOnly"] = "Active"
     namespace: str = "lockstep-system"
+    namespaces: tuple[str, ...] = ()  # whose runs are looked after; all when empty
     identity: str = ""  # of this replica; the host name when empty
     lease_name: str = "lockstep-operator"
     worker_url: str = "https://lockstep-operator.lockstep-system.svc:8443"

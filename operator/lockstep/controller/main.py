@@ -71,7 +71,7 @@ class Operator:
         self.clock = SystemClock()
         self.kube = KubeClient(lambda: load_credentials(kubeconfig), self.clock)
         self.queue = WorkQueue(self.clock)
-        self.store = Store(self.queue, self.clock)
+        self.store = Store(self.queue, self.clock, config.namespaces)
         self.book = ReportBook(self.clock, self.store.worker_reported, self.store.gang_completed)
         self.instance = f"{config.identity or socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         self.election = Election(

@@ -64,10 +64,12 @@ class Store:
     """All state that is rebuilt from the API server, indexed the way decisions need it.
 
     ``gang_pods``, ``other_pods``, ``nodes``, ``namespaces`` and ``priority_classes`` are fed by informers; runs and
-    queues by ``apply_run``, ``replace_runs`` and their like.
+    queues by ``apply_run``, ``replace_runs`` and their like. Runs outside of ``namespaces``, where some are named, are
+    left alone.
     """
 
-    def __init__(self, queue: WorkQueue, clock: Clock) -> None:
+    def __init__(self, queue: WorkQueue, clock: Clock, namespaces: Collection[str] = ()) -> None:
+        self._ours = frozenset(namespaces)
         self._queue = queue
         self._clock = clock
         self.runs: ObjectCache[RunView] = ObjectCache(self._run_changed)
@@ -109,6 +111,8 @@ class Store:
         ``assignment`` and ``reservation`` are what was written: status itself may only name the ConfigMap of each.
         """
         view = parse_run(raw)
+        if not self._looks_after(view.namespace):
+            return view
         if assignment is not None:
             self._assignments[view.uid] = assignment
         if reservation is not None:
@@ -129,7 +133,8 @@ class Store:
 
     def replace_runs(self, raws: Sequence[Mapping[str, Any]], version: str, begun_at: float) -> None:
         """Take in a complete, consistent list that was asked for at ``begun_at`` (monotonic seconds)."""
-        views = [self._completed(parse_run(raw)) for raw in raws]
+        ours = [raw for raw in raws if self._looks_after(raw["metadata"]["namespace"])]
+        views = [self._completed(parse_run(raw)) for raw in ours]
         items = [Versioned(view.uid, int(view.resource_version), view) for view in views]
         self.runs.replace(items, int(version), reset=int(version) < self._runs_version)
         self._runs_version = int(version)
@@ -161,6 +166,9 @@ class Store:
         for uid in [uid for uid in self.queues.uids() if uid not in listed]:
             self.queues.remove(uid, int(version))
         self.queues.synced = True
+
+    def _looks_after(self, namespace: str) -> bool:
+        return not self._ours or namespace in self._ours
 
     # -- what others found out ------------------------------------------------------------------
 
@@ -322,6 +330,8 @@ class Store:
         must be owned by it, so that a copied label alone never gets anybody's pod deleted.
         """
         orphans: list[PodView] = []
+        if not self._looks_after(namespace):
+            return ()
         for run_uid in self._pods_named.get(run_key(namespace, name), ()):
             if self.runs.get(run_uid) is not None or not self.runs.synced:
                 continue
