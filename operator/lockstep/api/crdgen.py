@@ -1,6 +1,6 @@
 """Write crds/*.yaml and docs/api.md from the models: `python -m lockstep.api.crdgen [--check] [ROOT]`.
 
-The output is byte-stable; `--check` writes nothing and fails when a file differs.
+The CRDs are written a second time, as templates of the chart. The output is byte-stable; `--check` writes nothing and fails when a file differs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import yaml
 
 from lockstep.api import docgen, names
 from lockstep.api.openapi import structural_schema, validations
-from lockstep.api.v1alpha1 import KINDS, Column, TrainingQueue, TrainingRun
+from lockstep.api.v1alpha1 import KINDS, AnyKind, Column
 
 # `kubectl apply` keeps a copy of the object in an annotation, and annotations end at 262,144 bytes.
 MAX_JSON_BYTES = 200_000
 HEADER = "# Generated from the models in operator/lockstep/api by `make generate`. Do not edit.\n"
 
 
-def custom_resource_definition(model: type[TrainingRun] | type[TrainingQueue]) -> dict[str, Any]:
+def custom_resource_definition(model: AnyKind) -> dict[str, Any]:
     """Return the CRD of one kind. Raises ValueError when it outgrows plain `kubectl apply`."""
     kind = model.crd
     singular = kind.kind.lower()
@@ -76,12 +76,13 @@ def custom_resource_definition(model: type[TrainingRun] | type[TrainingQueue]) -
 
 def generated_files() -> dict[str, str]:
     """Return every generated file: path from the root of the repository, and text."""
-    files = {
-        f"crds/{names.GROUP}_{model.crd.plural}.yaml": HEADER
-        + yaml.safe_dump(custom_resource_definition(model), sort_keys=False, width=110, allow_unicode=True)
-        for model in KINDS
-    }
-    return files | {"docs/api.md": docgen.api_reference(KINDS)}
+    files = {"docs/api.md": docgen.api_reference(KINDS)}
+    for model in KINDS:
+        crd = custom_resource_definition(model)
+        name = f"{names.GROUP}_{model.crd.plural}.yaml"
+        files[f"crds/{name}"] = HEADER + _as_yaml(crd)
+        files[f"charts/lockstep/templates/crds/{name}"] = HEADER + _as_template(crd)
+    return files
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -102,6 +103,16 @@ def main(argv: list[str] | None = None) -> int:
     for path in stale:
         print(f"{path} is stale: run `make generate`" if options.check else f"wrote {path}")
     return 1 if stale and options.check else 0
+
+
+def _as_yaml(crd: dict[str, Any]) -> str:
+    return yaml.safe_dump(crd, sort_keys=False, width=110, allow_unicode=True)
+
+
+def _as_template(crd: dict[str, Any]) -> str:
+    """The CRD as the chart has it: it stays when a release goes, or every run would go with it."""
+    kept = crd | {"metadata": crd["metadata"] | {"annotations": {"helm.sh/resource-policy": "keep"}}}
+    return "{{- if .Values.crds.install }}\n" + _as_yaml(kept).replace("{{", '{{ "{{" }}') + "{{- end }}\n"
 
 
 def _printer_column(column: Column) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import yaml
 from lockstep.api import names
 from lockstep.api.fields import ApiField, ApiType, fields_of
 from lockstep.api.schema import ApiModel, Changeable, DateTime, IntOrString, Opaque, Rule
-from lockstep.api.v1alpha1 import TrainingQueue, TrainingRun
+from lockstep.api.v1alpha1 import AnyKind
 
 _INTRODUCTION = f"""# API reference: {names.API_VERSION}
 
@@ -22,7 +22,7 @@ time unless the table says otherwise. Amounts are written as everywhere in Kuber
 """
 
 
-def api_reference(kinds: Sequence[type[TrainingRun] | type[TrainingQueue]]) -> str:
+def api_reference(kinds: Sequence[AnyKind]) -> str:
     """Return the text of docs/api.md."""
     parts = [_INTRODUCTION]
     described: set[type[ApiModel]] = set()

@@ -109,7 +109,9 @@ def _change_marks(
         path = f"{above}{field.name}"
         always_there = field.required or field.default is not None
         maybe = guards if always_there else (*guards, path)
-        if (when := field.type.one(Changeable)) is not None:
+        if (when := field.type.one(Changeable)) is Changeable.ALWAYS:
+            continue
+        if when is not None:
             yield path, maybe, when
         elif field.type.model is not None:
             yield from _change_marks(field.type.model, f"{path}.", maybe)

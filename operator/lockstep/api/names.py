@@ -5,8 +5,10 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 RUNS = "trainingruns"
 QUEUES = "trainingqueues"
+RUN_SETS = "trainingrunsets"
 RUN_KIND = "TrainingRun"
 QUEUE_KIND = "TrainingQueue"
+RUN_SET_KIND = "TrainingRunSet"
 
 # Labels on gang pods. Everything that changes from attempt to attempt is absent on purpose.
 LABEL_RUN = f"{GROUP}/run"
@@ -15,6 +17,9 @@ LABEL_SLOT = f"{GROUP}/slot"
 LABEL_INCARNATION = f"{GROUP}/incarnation"
 LABEL_WORKER_SOURCE = f"{GROUP}/worker-source"
 LABEL_ALLOW_PRIVILEGED = f"{GROUP}/allow-privileged"
+# On the runs of a TrainingRunSet, for people to select by; what belongs to a set is told by its owner and name.
+LABEL_SET = f"{GROUP}/set"
+LABEL_INDEX = f"{GROUP}/index"
 # On archive jobs and their pods: the run's UID. No gang label, as their pods are no part of a gang.
 LABEL_ARCHIVE_OF = f"{GROUP}/archive-of"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
@@ -23,6 +28,8 @@ MANAGED_BY = "lockstep"
 # Annotations on a TrainingRun. One-shot requests take any new token and are acknowledged in status.requests.
 ANNOTATION_USER = f"{GROUP}/user"  # who submitted it, as they say; counts for fair share alone
 ANNOTATION_PAUSED = f"{GROUP}/paused"
+# On the runs of a TrainingRunSet: "index=3 count=100 min=0 max=99", for the environment of the training container.
+ANNOTATION_ARRAY = f"{GROUP}/array"
 # "true" on a run that had no nodes yet: it is told when it would start, never starts, and is deleted after a while.
 ANNOTATION_TEST_ONLY = f"{GROUP}/test-only"
 ANNOTATION_RESTART_REQUEST = f"{GROUP}/restart-request"
@@ -49,6 +56,7 @@ GANG_PRIORITY_CLASS = "lockstep-gang"
 NODE_MUTEX_PORT = 17771
 DEFAULT_QUEUE = "default"
 MAX_RUN_NAME = 40
+MAX_RUN_SET_NAME = 34  # its runs have a dash and up to five digits more
 GPU_RESOURCE = "nvidia.com/gpu"
 
 CONTAINER_NAME = "trainer"

@@ -57,6 +57,7 @@ class Changeable(enum.Enum):
 
     WHILE_SUSPENDED = "only while `suspend` is true"
     NEVER = "never"
+    ALWAYS = "at any time, with all that is in it"
 
 
 class ApiModel(BaseModel):

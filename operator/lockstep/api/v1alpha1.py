@@ -1,4 +1,4 @@
-"""The two kinds of lockstep.dev/v1alpha1, defined by these models and nowhere else."""
+"""The kinds of lockstep.dev/v1alpha1, defined by these models and nowhere else."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from lockstep.api.names import MAX_RUN_NAME
+from lockstep.api.names import MAX_RUN_NAME, MAX_RUN_SET_NAME
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
+from lockstep.api.run_set import TrainingRunSetSpec, TrainingRunSetStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.api.schema import ApiModel, Rule, SpecModel, StatusModel
@@ -146,4 +147,56 @@ class TrainingQueue(ApiModel):
     )
 
 
-KINDS: tuple[type[TrainingRun] | type[TrainingQueue], ...] = (TrainingRun, TrainingQueue)
+class TrainingRunSet(ApiModel):
+    """Many like runs that differ in an index: a job array. Its runs are TrainingRuns named after it and the index."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    api_version: Literal["lockstep.dev/v1alpha1"] = "lockstep.dev/v1alpha1"
+    kind: Literal["TrainingRunSet"] = "TrainingRunSet"
+    metadata: ObjectMeta
+    spec: TrainingRunSetSpec
+    """What to run, and how often."""
+    status: TrainingRunSetStatus = TrainingRunSetStatus()
+    """What has come of it."""
+
+    cross_field_rules: ClassVar = (
+        Rule(
+            f"size(self.metadata.name) <= {MAX_RUN_SET_NAME} && "
+            "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+            f"metadata.name must be at most {MAX_RUN_SET_NAME} lower case letters, digits and '-', "
+            "as runs are named after it and their index; shorten it",
+        ),
+        Rule(
+            "!has(self.spec.afterCorr) || self.spec.afterCorr != self.metadata.name",
+            "a set cannot come after itself; name another one in spec.afterCorr",
+        ),
+    )
+    crd: ClassVar = Kind(
+        kind="TrainingRunSet",
+        spec=TrainingRunSetSpec,
+        status=TrainingRunSetStatus,
+        plural="trainingrunsets",
+        short_names=("trunset", "trunsets"),
+        categories=("all", "lockstep"),
+        scope="Namespaced",
+        columns=(
+            Column("State", ".status.state"),
+            Column("Reason", ".status.reason"),
+            Column("Done", ".status.done", description="Indices that have ended, of all"),
+            Column("Running", ".status.counts.running", "integer"),
+            Column("Pending", ".status.counts.pending", "integer"),
+            Column("Failed", ".status.counts.failed", "integer"),
+            Column("Age", ".metadata.creationTimestamp", "date"),
+            Column("Indices", ".spec.indices", wide=True),
+            Column("Width", ".spec.maxRunning", "integer", wide=True, description="Most that run at once"),
+            Column("Succeeded", ".status.counts.succeeded", "integer", wide=True),
+            Column("Cancelled", ".status.counts.cancelled", "integer", wide=True),
+            Column("After", ".spec.afterCorr", wide=True),
+        ),
+        selectable=(".spec.afterCorr", ".status.state"),
+    )
+
+
+AnyKind = type[TrainingRun] | type[TrainingQueue] | type[TrainingRunSet]
+KINDS: tuple[AnyKind, ...] = (TrainingRun, TrainingQueue, TrainingRunSet)

@@ -3,9 +3,11 @@
 from typing import TypeVar
 
 from lockstep.api.queue import TrainingQueueStatus
+from lockstep.api.run_set import TrainingRunSetStatus
 from lockstep.api.run_status import Condition, TrainingRunStatus
 
-S = TypeVar("S", TrainingRunStatus, TrainingQueueStatus)
+S = TypeVar("S", TrainingRunStatus, TrainingQueueStatus, TrainingRunSetStatus)
+AnyStatus = TrainingRunStatus | TrainingQueueStatus | TrainingRunSetStatus
 TYPES = (
     "Accepted",
     "Admitted",
@@ -18,7 +20,7 @@ TYPES = (
 """The conditions every run carries; ``StateRegression`` and ``ClusterDisruption`` appear when they matter."""
 
 
-def find(status: TrainingRunStatus | TrainingQueueStatus, kind: str) -> Condition | None:
+def find(status: AnyStatus, kind: str) -> Condition | None:
     """The condition of type ``kind``, if it was ever set."""
     for condition in status.conditions:  # asked of every run in every pass: a generator would cost twice as much
         if condition.type == kind:
@@ -26,7 +28,7 @@ def find(status: TrainingRunStatus | TrainingQueueStatus, kind: str) -> Conditio
     return None
 
 
-def is_true(status: TrainingRunStatus, kind: str) -> bool:
+def is_true(status: AnyStatus, kind: str) -> bool:
     """The condition exists and is True."""
     found = find(status, kind)
     return found is not None and found.status == "True"

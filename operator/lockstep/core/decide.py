@@ -160,12 +160,12 @@ def _5_obey_requests(draft: Draft) -> bool:
         return True
     if draft.spec.cancel:
         if phase in (Phase.PENDING, Phase.SUSPENDED):
-            finish(draft, False, CANCELLED, "cancel: true")
+            finish(draft, False, CANCELLED, draft.run.set_says or "cancel: true")
         else:
-            stop_after_save(draft, CANCELLED, "cancel: true")
+            stop_after_save(draft, CANCELLED, draft.run.set_says or "cancel: true")
         return True
     if draft.spec.suspend and phase not in (Phase.PENDING, Phase.SUSPENDED):
-        stop_after_save(draft, SUSPENDED, "suspend: true")
+        stop_after_save(draft, SUSPENDED, draft.run.set_says or "suspend: true")
         return True
     if phase not in (Phase.PENDING, Phase.SUSPENDED) and leave_drained_queue(draft):
         return True

@@ -18,6 +18,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
 from lockstep.api.schema import SpecModel
 from lockstep.core import pod_template
+from lockstep.core.arrays.members import array_environment
 from lockstep.core.gang_settings import GangSettings
 from lockstep.core.launchers import launcher_of
 from lockstep.core.plan import EnsureConfigMap
@@ -292,6 +293,8 @@ def _environment(
     }
     if spec.preflight.min_disk is not None:
         values["LOCKSTEP_PREFLIGHT"] = json.dumps({"minDisk": amount("storage", spec.preflight.min_disk)})
+    theirs = {variable.name for variable in spec.env}
+    values |= {name: value for name, value in array_environment(run).items() if name not in theirs}
     host = spec.network == "Host"
     fields = {
         "LOCKSTEP_POD_UID": "metadata.uid",

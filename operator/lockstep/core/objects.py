@@ -7,9 +7,11 @@ from pydantic import ValidationError
 
 from lockstep.api import names
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
+from lockstep.api.run_set import TrainingRunSetSpec, TrainingRunSetStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.api.times import to_unix
+from lockstep.core.arrays.views import RunSetView
 from lockstep.core.snapshot import QueueView, RunView
 
 
@@ -29,6 +31,7 @@ def parse_run(raw: Mapping[str, Any]) -> RunView:
         status = TrainingRunStatus.load(raw.get("status"))
     except ValidationError:
         status = TrainingRunStatus()
+    owner: Mapping[str, Any] = next(filter(_is_run_set, meta.get("ownerReferences") or ()), {})
     return RunView(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -40,9 +43,37 @@ def parse_run(raw: Mapping[str, Any]) -> RunView:
         spec_error=spec_error,
         status=status,
         deleting=meta.get("deletionTimestamp") is not None,
-        annotations={
-            key: value for key, value in (meta.get("annotations") or {}).items() if key.startswith(f"{names.GROUP}/")
-        },
+        annotations=_our_annotations(meta),
+        set_uid=owner.get("uid", ""),
+        set_name=owner.get("name", ""),
+    )
+
+
+def parse_run_set(raw: Mapping[str, Any]) -> RunSetView:
+    """A TrainingRunSet. Neither spec nor status need parse, as with a run."""
+    meta = raw["metadata"]
+    spec: TrainingRunSetSpec | None = None
+    spec_error = ""
+    try:
+        spec = TrainingRunSetSpec.model_validate(raw.get("spec") or {})
+    except ValidationError as error:
+        spec_error = _in_words(error)
+    try:
+        status = TrainingRunSetStatus.load(raw.get("status"))
+    except ValidationError:
+        status = TrainingRunSetStatus()
+    return RunSetView(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        generation=meta.get("generation", 0),
+        resource_version=meta["resourceVersion"],
+        created_at=to_unix(meta["creationTimestamp"]),
+        spec=spec,
+        spec_error=spec_error,
+        status=status,
+        deleting=meta.get("deletionTimestamp") is not None,
+        annotations=_our_annotations(meta),
     )
 
 
@@ -66,6 +97,15 @@ def parse_queue(raw: Mapping[str, Any]) -> QueueView:
         resource_version=meta["resourceVersion"],
         status=status,
     )
+
+
+def _our_annotations(meta: Mapping[str, Any]) -> dict[str, str]:
+    annotations = meta.get("annotations") or {}
+    return {key: value for key, value in annotations.items() if key.startswith(f"{names.GROUP}/")}
+
+
+def _is_run_set(owner: Mapping[str, Any]) -> bool:
+    return owner.get("kind") == names.RUN_SET_KIND and owner.get("apiVersion", "").startswith(f"{names.GROUP}/")
 
 
 def _in_words(error: ValidationError) -> str:

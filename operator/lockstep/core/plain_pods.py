@@ -11,6 +11,7 @@ from typing import Any
 
 from lockstep.api import names
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.arrays.members import array_environment
 from lockstep.core.gang import GangTemplate, dry_run_status, shared_path, template_for
 from lockstep.core.launchers import launcher_of
 from lockstep.core.launchers.rendezvous import Rendezvous
@@ -126,6 +127,8 @@ def _contract(run: RunView, attempt: PlainAttempt) -> Mapping[str, str]:
         "LOCKSTEP_CHECKPOINT_DIR": f"{names.SHARED_CHECKPOINTS_MOUNT}/{shared}/{directory}" if shared else "",
         "LOCKSTEP_LOCAL_CHECKPOINT_DIR": f"{names.LOCAL_CHECKPOINTS_MOUNT}/{run.key}/{directory}" if local else "",
     }
+    array = array_environment(run)
+    values |= {name: value for name, value in array.items() if name.startswith("LOCKSTEP_")}
     addresses = nodelist(attempt.addresses)
     return values | ({"LOCKSTEP_NODELIST": addresses} if addresses else {})
 

@@ -1,9 +1,9 @@
-"""Sets of ranks and slots as short text: ``0-2,5``. Status must not grow with the gang."""
+"""Sets of ranks, slots and indices as short text: ``0-2,5``. Status must not grow with the gang."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
-BEYOND = 1 << 16
-"""No rank or slot has such a number: what somebody else wrote must not be unfolded into memory without end."""
+BEYOND = 1 << 17
+"""No rank, slot or index has such a number: what somebody else wrote must not be unfolded into memory without end."""
 
 
 def format_ranges(numbers: Iterable[int]) -> str:

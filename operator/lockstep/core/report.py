@@ -165,7 +165,8 @@ def _progressing(draft: Draft, phase: Phase) -> None:
 
 def _suspended(draft: Draft, phase: Phase) -> None:
     if phase is Phase.SUSPENDED:
-        draft.condition("Suspended", True, "SuspendRequested", "suspend: true; no nodes are held")
+        asked = draft.run.set_says or "suspend: true"
+        draft.condition("Suspended", True, "SuspendRequested", f"{asked}; no nodes are held")
     else:
         draft.condition("Suspended", False, "NotSuspended", "")
 

@@ -293,6 +293,9 @@ class RunView:
     spec: TrainingRunSpec | None
     status: TrainingRunStatus
     spec_error: str = ""
+    set_uid: str = ""  # of the TrainingRunSet that owns it
+    set_name: str = ""
+    set_says: str = ""  # why the set has it suspended or cancelled, where its own spec does not
     deleting: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
 
@@ -382,6 +385,7 @@ class RunSnapshot:
     jobs: tuple[JobView, ...] = ()  # archive jobs of the run
     origin: RunView | None = None  # the run that the spec says to start from, if there is one of that name
     queue: QueueView | None = None  # the run's queue; None: it has no object
+    recorded: bool = True  # what came of it stands where it outlives the run: in the status of its set, if it has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,4 +402,5 @@ class ClusterSnapshot:
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     priority_classes: Mapping[str, int] = field(default_factory=dict)  # values by name
     fair_shares: Mapping[tuple[str, str, str], float] = field(default_factory=dict)  # by queue, namespace and user
+    widths: Mapping[str, int] = field(default_factory=dict)  # maxRunning of the TrainingRunSets that have one, by UID
     gpu_hours: Mapping[str, int] = field(default_factory=dict)  # of the last 24 hours, by queue; as far as known

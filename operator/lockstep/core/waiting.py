@@ -6,6 +6,8 @@ from lockstep.core.draft import Draft
 from lockstep.core.stopping import PREEMPTED, QUEUE_DRAINED, finish, stop_after_save
 from lockstep.core.time_limit import asked_limit
 
+RECORD_AGAIN = 10.0
+"""Seconds after which a run whose set has not recorded its end yet is looked at again."""
 DEADLINE, UNSATISFIABLE = "DeadlineUnreachable", "DependencyNeverSatisfied"
 
 
@@ -55,4 +57,7 @@ def forget_when_due(draft: Draft, ended: float) -> None:
         return
     due = ended + parse_duration(ttl)
     draft.wake(due)
+    if not draft.snapshot.recorded:
+        draft.wake(draft.now + RECORD_AGAIN)
+        return
     draft.delete_run = draft.now >= due and not draft.live_pods and draft.status.checkpoint.archive.job is None

@@ -1,0 +1,1 @@
+"""Arrays: which index of a TrainingRunSet gets its run when, and what came of each."""

@@ -1,0 +1,165 @@
+"""The runs of a set: which they are, what they are made from, and what the set says to them.
+
+A run belongs to the set that owns it by UID, at the index that its name ends in. Both are the operator's to write;
+labels are there for people alone.
+"""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from lockstep.api import names
+from lockstep.api.indices import MAX_INDEX, parse_indices
+from lockstep.api.run_set import INDEX_VARIABLE
+from lockstep.core import assignment as slots
+from lockstep.core.arrays.views import RunSetView
+from lockstep.core.conditions import is_true
+from lockstep.core.ranges import parse_ranges
+from lockstep.core.snapshot import RunView
+
+_NAMED = re.compile(rf"(?<!\$){re.escape(INDEX_VARIABLE)}")
+
+
+def run_name(run_set: str, index: int) -> str:
+    """The one name that the run of an index can have, so that creating it twice is harmless."""
+    return f"{run_set}-{index}"
+
+
+def split_run_name(name: str) -> tuple[str, int] | None:
+    """Set and index of a run that is named as those of sets are; None for any other name."""
+    run_set, _, digits = name.rpartition("-")
+    if not run_set or not digits.isascii() or not digits.isdigit() or len(digits) > len(str(MAX_INDEX)):
+        return None
+    return (run_set, int(digits)) if str(int(digits)) == digits else None
+
+
+def index_of(run: RunView) -> int | None:
+    """The index of a run in the set that owns it; None when it is in none, or named otherwise."""
+    found = split_run_name(run.name) if run.set_uid else None
+    return found[1] if found is not None and found[0] == run.set_name else None
+
+
+def holds_nodes(run: RunView) -> bool:
+    """The run has nodes, be it to end soon."""
+    return slots.is_held(run.status.assignment) and not is_true(run.status, "Finished")
+
+
+def governed(run: RunView, owner: RunSetView | None) -> RunView:
+    """The run as its set will have it: suspended or cancelled by either of them.
+
+    Nothing is written into the run's own spec, so that what its user said of it alone holds again afterwards.
+    """
+    if run.spec is None or owner is None or owner.spec is None or is_true(run.status, "Finished"):
+        return run
+    if not run.spec.cancel and (words := _cancelled_by(run, owner)):
+        return replace(run, spec=run.spec.model_copy(update={"cancel": True}), set_says=words)
+    if not run.spec.suspend and owner.spec.suspend:
+        words = f"suspend: true of its set {owner.name}"
+        return replace(run, spec=run.spec.model_copy(update={"suspend": True}), set_says=words)
+    return run
+
+
+def governance(run_set: RunSetView | None) -> object:
+    """All of a set that ``governed`` looks at: while it is equal, nothing changes for its runs."""
+    if run_set is None or run_set.spec is None:
+        return None
+    spec, stop = run_set.spec, run_set.status.stop
+    return spec.suspend, spec.cancel, spec.cancel_indices, stop.cancel if stop is not None else ""
+
+
+def _cancelled_by(run: RunView, owner: RunSetView) -> str:
+    spec, stop = owner.spec, owner.status.stop
+    assert spec is not None
+    if spec.cancel:
+        return f"cancel: true of its set {owner.name}"
+    if spec.cancel_indices and index_of(run) in parse_indices(spec.cancel_indices):
+        return f"it is among cancelIndices of its set {owner.name}"
+    if stop is not None and (stop.cancel == "All" or not holds_nodes(run)):
+        return f"its set {owner.name} has given up: {stop.message}"
+    return ""
+
+
+def is_recorded(run: RunView, owner: RunSetView | None) -> bool:
+    """What came of the run stands where it outlives it: it may be deleted when its time is over.
+
+    A set that is not known proves nothing: were it gone, its runs would go with it.
+    """
+    index = index_of(run)
+    if index is None:
+        return True
+    if owner is None:
+        return False
+    known = owner.status.indices
+    return any(index in _readable(text) for text in (known.succeeded, known.failed, known.cancelled))
+
+
+def _readable(text: str) -> frozenset[int]:
+    try:
+        return parse_ranges(text)
+    except ValueError:
+        return frozenset()
+
+
+def run_body(run_set: RunSetView, index: int) -> dict[str, Any]:
+    """The run of one index, as it is created."""
+    assert run_set.spec is not None
+    indices = parse_indices(run_set.spec.indices)
+    template = run_set.spec.template
+    shape = f"index={index} count={len(indices)} min={min(indices)} max={max(indices)}"
+    user = run_set.annotations.get(names.ANNOTATION_USER)
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.RUN_KIND,
+        "metadata": {
+            "namespace": run_set.namespace,
+            "name": run_name(run_set.name, index),
+            "labels": {
+                **_with_index(template.metadata.labels, index),
+                names.LABEL_SET: run_set.name,
+                names.LABEL_INDEX: str(index),
+            },
+            "annotations": {
+                **_with_index(template.metadata.annotations, index),
+                **({names.ANNOTATION_USER: user} if user else {}),
+                names.ANNOTATION_ARRAY: shape,
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": names.API_VERSION,
+                    "kind": names.RUN_SET_KIND,
+                    "name": run_set.name,
+                    "uid": run_set.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        },
+        "spec": _with_index(template.spec.dump(), index),
+    }
+
+
+def array_environment(run: RunView) -> dict[str, str]:
+    """What the training container is told of the array; SLURM_ARRAY_TASK_* are for programs that know those."""
+    words = run.annotations.get(names.ANNOTATION_ARRAY, "").split()
+    shape = {name: value for name, _, value in (word.partition("=") for word in words)}
+    if set(shape) != {"index", "count", "min", "max"} or not all(_is_number(value) for value in shape.values()):
+        return {}
+    ours = {f"LOCKSTEP_ARRAY_{name.upper()}": value for name, value in shape.items()}
+    slurm = {"index": "ID", "count": "COUNT", "min": "MIN", "max": "MAX"}
+    return ours | {f"SLURM_ARRAY_TASK_{slurm[name]}": value for name, value in shape.items()}
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= len(str(MAX_INDEX))
+
+
+def _with_index(value: Any, index: int) -> Any:
+    """``value`` with the index wherever its variable stands; ``$$(…)`` stays, as everywhere."""
+    match value:
+        case str():
+            return _NAMED.sub(str(index), value)
+        case dict():
+            return {key: _with_index(each, index) for key, each in value.items()}
+        case list() | tuple():
+            return [_with_index(each, index) for each in value]
+    return value

@@ -1,0 +1,244 @@
+"""From what is seen to what is to be done, for one array. What ``decide`` is to a run, this is to a TrainingRunSet.
+
+Runs are made as they may get nodes, in ascending order, never more at a time than the width allows; what came of them
+is in status before they may be deleted. Made twice they cannot be: the name follows from the index, and an index with
+a run or an outcome gets no other. The steps are those of ``decide_run_set``, in its order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.api import names
+from lockstep.api.durations import parse_duration
+from lockstep.api.indices import parse_indices
+from lockstep.api.run_set import SetStop, TrainingRunSetSpec, TrainingRunSetStatus
+from lockstep.core.arrays.correspondence import Correspondence, correspond
+from lockstep.core.arrays.members import run_body, run_name
+from lockstep.core.arrays.tally import Tally, tally
+from lockstep.core.arrays.views import CreateRun, RunSetPlan, RunSetSnapshot
+from lockstep.core.conditions import find, with_condition
+from lockstep.core.plan import Event
+from lockstep.core.ranges import format_ranges
+from lockstep.core.tunables import Mode, Tunables
+from lockstep.core.validation import KnownNames, validate
+
+WAITING_AT_ONCE = 64
+"""Runs of one set that wait for nodes at the same time. More would only make the queue long: each has a place and an
+estimate in it, and the set says how many come after."""
+STOPPED = "StoppedOnFailure"
+_NAMED = 3
+
+
+def decide_run_set(snapshot: RunSetSnapshot, tunables: Tunables, now: float) -> RunSetPlan:
+    """What is to be done for one set at ``now``. The same snapshot and time give the same plan."""
+    run_set = snapshot.run_set
+    looks_on = run_set.annotations.get(names.ANNOTATION_PAUSED) == "true" or tunables.mode is Mode.REPORT_ONLY
+    if run_set.deleting or looks_on:
+        return RunSetPlan()
+    draft = _Draft(snapshot, tunables, now)
+    if draft.is_over():
+        return draft.forget_when_due()
+    if not draft.is_legible():
+        return draft.plan()
+    draft.give_up_after_failures()
+    draft.follow_the_other_set()
+    draft.cancel_what_is_left()
+    draft.make_runs()
+    draft.conclude()
+    return draft.plan()
+
+
+class _Draft:
+    """A plan in the making."""
+
+    def __init__(self, snapshot: RunSetSnapshot, tunables: Tunables, now: float) -> None:
+        self.snapshot, self.run_set = snapshot, snapshot.run_set
+        self.tunables = tunables
+        self.now, self.stamp = now, float(int(now))
+        self.status: TrainingRunSetStatus = self.run_set.status
+        self.events: list[Event] = []
+        self.creates: list[CreateRun] = []
+        self.tally = Tally(frozenset())
+        self.dependency = Correspondence()
+        self.taken: list[int] = []
+        self.has_room = True
+
+    @property
+    def spec(self) -> TrainingRunSetSpec:
+        """Steps after ``is_legible`` may rely on it."""
+        assert self.run_set.spec is not None
+        return self.run_set.spec
+
+    def plan(self) -> RunSetPlan:
+        """What came of the steps."""
+        self._update(observed_generation=self.run_set.generation)
+        changed = self.status != self.run_set.status
+        return RunSetPlan(self.status if changed else None, tuple(self.events), tuple(self.creates))
+
+    # -- the steps ------------------------------------------------------------------------------
+
+    def is_over(self) -> bool:
+        """Terminal is terminal."""
+        ended = find(self.status, "Finished")
+        return ended is not None and ended.status == "True"
+
+    def forget_when_due(self) -> RunSetPlan:
+        """Have the set deleted so long after its end; its runs go with it."""
+        ended = find(self.status, "Finished")
+        ttl = self.run_set.spec.ttl_after_finished if self.run_set.spec is not None else None
+        if ttl is None or ended is None:
+            return RunSetPlan()
+        due = ended.last_transition_time + parse_duration(ttl)
+        return RunSetPlan(delete_set=True) if self.now >= due else RunSetPlan(wake_at=due)
+
+    def is_legible(self) -> bool:
+        """Spec and status say what they are to say; else nothing is made, and nothing is taken for done."""
+        if self.run_set.spec is None:
+            self._refuse("InvalidSpec", self.run_set.spec_error)
+            return False
+        try:
+            self.tally = tally(self.snapshot)
+        except ValueError as error:
+            self._refuse("StateRegression", f"status.indices cannot be read: {error}; mend it, or create another set")
+            return False
+        self.events += self.tally.events
+        return True
+
+    def give_up_after_failures(self) -> None:
+        """In status before anybody is cancelled for it."""
+        rule, failed = self.spec.stop_on_failure, len(self.tally.failed)
+        if rule is None or self.status.stop is not None or failed < rule.failures:
+            return
+        words = f"{failed} {'index has' if failed == 1 else 'indices have'} failed: {format_ranges(self.tally.failed)}"
+        message = f"{words[:400]}; stopOnFailure allows fewer than {rule.failures}"
+        stop = SetStop(reason=STOPPED, message=message, time=self.stamp, cancel=rule.cancel)
+        self._update(stop=stop)
+        whom = "whoever has no nodes is" if rule.cancel == "Waiting" else "everybody is"
+        self.events.append(Event("Warning", STOPPED, "Stop", f"{message}; {whom} cancelled"))
+
+    def follow_the_other_set(self) -> None:
+        """Which indices may start, as far as afterCorr is concerned."""
+        self.dependency = correspond(self.snapshot, self.tally.left)
+        self._update(dependency=self.dependency.status)
+
+    def cancel_what_is_left(self) -> None:
+        """Indices that will get no run any more. Those that have one are cancelled as runs (``members.governed``)."""
+        spec, left = self.spec, self.tally.left
+        if not (spec.cancel or self.status.stop is not None):
+            doomed = parse_indices(spec.cancel_indices) if spec.cancel_indices else frozenset()
+            never = self.dependency.never if spec.on_unsatisfiable == "Cancel" else frozenset()
+            left &= doomed | never
+        self.tally.cancelled |= left
+
+    def make_runs(self) -> None:
+        """The next ones, as many as may have nodes and as the queue is to see."""
+        problems = [f"{p.field}: {p.message}" for p in self._problems()]
+        if problems:
+            self._refuse("InvalidSpec", "; ".join(problems).replace("spec.", "spec.template.spec."))
+            return
+        self._condition("Accepted", True, "Accepted", "the spec is valid")
+        tally, width = self.tally, self.spec.max_running
+        free = WAITING_AT_ONCE - len(tally.waiting)
+        if width is not None:
+            free = min(free, width - len(tally.holding) - len(tally.waiting))
+        if self.snapshot.refused:
+            free = min(free, 1)  # one is enough to learn whether it is refused still
+        self.has_room = free > 0
+        if self.spec.suspend:
+            return
+        ready = sorted(tally.left & self.dependency.ready if self.spec.after_corr else tally.left)
+        self.taken = [index for index in ready if index in self.snapshot.taken]
+        for index in [index for index in ready if index not in self.snapshot.taken][: max(0, free)]:
+            self.creates.append(CreateRun(run_name(self.run_set.name, index), index, run_body(self.run_set, index)))
+
+    def conclude(self) -> None:
+        """Counts, conditions, and the words for people."""
+        tally = self.tally
+        counts = tally.counts()
+        done = counts.succeeded + counts.failed + counts.cancelled
+        self._update(indices=tally.ranges(), counts=counts, done=f"{done}/{counts.total}")
+        value, reason, message = self._progress()
+        self._condition("Progressing", value, reason, message)
+        if reason in ("NameTaken", "RunRefused"):
+            self._say_once(reason, message)
+        suspended = self.spec.suspend and not tally.holding
+        self._condition("Suspended", suspended, "SuspendRequested" if suspended else "NotSuspended", "")
+        if done < counts.total:
+            self._condition("Finished", False, "NotFinished", "")
+            self._condition("Succeeded", None, "NotFinished", "")
+            self._update(state=self._state(), reason=reason)
+            return
+        state, reason, words = self._outcome()
+        self._condition("Progressing", False, "Finished", "")
+        self._condition("Finished", True, reason, words)
+        self._condition("Succeeded", state == "Succeeded", reason, words)
+        self._update(state=state, reason=reason)
+        self.events.append(Event("Normal" if state == "Succeeded" else "Warning", reason, "Finish", words))
+
+    # -- words ----------------------------------------------------------------------------------
+
+    def _progress(self) -> tuple[bool, str, str]:
+        """Whether what is left gets its runs, and why not. What needs somebody to act goes first."""
+        left = self.tally.left
+        if self.taken:
+            named = ", ".join(run_name(self.run_set.name, index) for index in self.taken[:_NAMED])
+            more = f" and {len(self.taken) - _NAMED} more" if len(self.taken) > _NAMED else ""
+            words = f"there are runs {named}{more} that are not of this set; delete them, or add their indices to"
+            return False, "NameTaken", f"{words} cancelIndices"
+        if self.snapshot.refused and left:
+            return False, "RunRefused", f"the API server refuses its runs: {self.snapshot.refused}"
+        accepted = find(self.status, "Accepted")
+        if accepted is not None and accepted.status == "False":
+            return False, accepted.reason, accepted.message
+        if self.spec.suspend:
+            return False, "Suspended", "suspend: true"
+        if self.spec.after_corr and self.dependency.never & left:
+            return False, "DependencyNeverSatisfied", self.dependency.message
+        if self.tally.active:
+            return True, "RunsActive", ""
+        if self.spec.after_corr and left and not self.dependency.ready & left:
+            return False, "Dependency", self.dependency.message
+        if left and not self.has_room:
+            return False, "MaxRunning", "maxRunning: 0; raise it to let runs start"
+        return True, "RunsActive", ""
+
+    def _state(self) -> str:
+        spec, stop = self.spec, self.status.stop
+        if spec.cancel or stop is not None:
+            return "Stopping"
+        if self.tally.holding:
+            return "Running"
+        return "Suspended" if spec.suspend else "Pending"
+
+    def _outcome(self) -> tuple[str, str, str]:
+        counts = self.status.counts
+        words = f"{counts.succeeded} of {counts.total} succeeded"
+        if counts.succeeded == counts.total:
+            return "Succeeded", "AllSucceeded", words
+        words += f", {counts.failed} failed, {counts.cancelled} were cancelled"
+        if self.status.stop is not None:
+            return "Failed", STOPPED, words
+        if counts.failed:
+            return "Failed", "SomeFailed", words
+        return "Cancelled", "Cancelled" if self.spec.cancel else "SomeCancelled", words
+
+    def _problems(self) -> list[Any]:
+        return validate(self.spec.template.spec, self.snapshot.namespace_labels, KnownNames.of(self.tunables))
+
+    def _refuse(self, reason: str, message: str) -> None:
+        self._condition("Accepted", False, reason, message)
+        if not self.tally.active:
+            self._update(state="Pending", reason=reason)
+
+    def _say_once(self, reason: str, message: str) -> None:
+        before = find(self.run_set.status, "Progressing")
+        if before is None or before.reason != reason:
+            self.events.append(Event("Warning", reason, "CreateRun", message))
+
+    def _condition(self, kind: str, value: bool | None, reason: str, message: str) -> None:
+        generation = self.run_set.generation
+        self.status = with_condition(self.status, kind, value, reason, message, now=self.now, generation=generation)
+
+    def _update(self, **changes: Any) -> None:
+        self.status = self.status.model_copy(update=changes)
