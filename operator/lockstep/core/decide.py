@@ -20,6 +20,8 @@ from lockstep.core.elastic import follow_size
 from lockstep.core.evidence import succeeded_ranks
 from lockstep.core.gang import dry_run_body
 from lockstep.core.inventory import latest_valid
+from lockstep.core.kueue.choice import choice_of, kueue_problems
+from lockstep.core.kueue.follow import follow_kueue, leave_for_kueue
 from lockstep.core.launchers import launcher_of
 from lockstep.core.launching import (
     desire_pods,
@@ -35,6 +37,7 @@ from lockstep.core.origin import resolve_origin
 from lockstep.core.plain_gang import follow_plain_gang
 from lockstep.core.plain_pods import plain_dry_run_body
 from lockstep.core.plan import DesiredPhase, Directive, DryRunPod, Plan
+from lockstep.core.problems import Problem
 from lockstep.core.ranges import format_ranges
 from lockstep.core.recovery import recover
 from lockstep.core.regression import hold_or_rebuild
@@ -69,6 +72,7 @@ def decide(snapshot: RunSnapshot, tunables: Tunables, now: float) -> Plan:
         if step(draft):
             break
     forget_trial(draft)
+    follow_kueue(draft)
     keep_account(draft)
     keep_archive(draft)
     conclude(draft)
@@ -122,6 +126,7 @@ def _4_refuse_what_cannot_run(draft: Draft) -> bool:
         draft.condition("Accepted", True, "Accepted", "the spec is valid")
         return False
     problems = validate(draft.spec, draft.snapshot.namespace_labels, KnownNames.of(draft.tunables))
+    problems += _refused_with_kueue(draft)
     elsewhere = resolve_origin(draft)
     problems += [elsewhere] if elsewhere is not None else []
     if problems:
@@ -142,6 +147,15 @@ def _4_refuse_what_cannot_run(draft: Draft) -> bool:
     draft.condition("Accepted", True, "Accepted", "the spec is valid")
     draft.admission_changed = draft.admission_changed or before.conditions != draft.status.conditions
     return False
+
+
+def _refused_with_kueue(draft: Draft) -> list[Problem]:
+    """What cannot be asked for where Kueue admits."""
+    choice = choice_of(draft.run, draft.snapshot.queue)
+    if choice is None:
+        return []
+    levels = draft.snapshot.kueue.levels_of(draft.run.namespace, choice.queue)
+    return list(kueue_problems(draft.spec, levels, draft.tunables))
 
 
 def _dry_run(draft: Draft) -> DryRunPod:
@@ -168,6 +182,8 @@ def _5_obey_requests(draft: Draft) -> bool:
         stop_after_save(draft, SUSPENDED, draft.run.set_says or "suspend: true")
         return True
     if phase not in (Phase.PENDING, Phase.SUSPENDED) and leave_drained_queue(draft):
+        return True
+    if leave_for_kueue(draft):
         return True
     return obey_requests(draft) or keep_to_limits(draft)
 

@@ -1,6 +1,7 @@
 """A Plan in the making: the snapshot of one run, and what the steps of ``decide`` have changed so far."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +11,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
 from lockstep.core import assignment as slots
 from lockstep.core.conditions import with_condition
+from lockstep.core.kueue.writes import WorkloadWrite
 from lockstep.core.lifecycle import Phase, phase_of
 from lockstep.core.plan import (
     CreateJob,
@@ -27,7 +29,7 @@ from lockstep.core.plan import (
     VerifyRequest,
     WarmUpRequest,
 )
-from lockstep.core.snapshot import PodView, RunSnapshot, WorkerReport
+from lockstep.core.snapshot import PodView, RunSnapshot, RunView, WorkerReport
 from lockstep.core.tunables import Tunables
 
 MAX_ATTEMPTS = 10
@@ -69,6 +71,7 @@ class Draft:
         self.delete_run = False
         self._wake_at: float | None = None
         self._ranks: tuple[AssignmentStatus, tuple[int, ...]] | None = None  # of the assignment beside them
+        self.workload: WorkloadWrite | None = None  # what Kueue is to be told
 
     @property
     def spec(self) -> TrainingRunSpec:
@@ -80,6 +83,11 @@ class Draft:
     def phase(self) -> Phase:
         """The phase of the status as changed so far."""
         return phase_of(self.status, self.run.spec is not None and self.run.spec.suspend)
+    @property
+    def view(self) -> RunView:
+        """The run with its status as changed so far."""
+        return self.run if self.status is self.run.status else replace(self.run, status=self.status)
+
 
     @property
     def trains(self) -> bool:
@@ -242,6 +250,7 @@ class Draft:
         )
 
     def _move_out_large_assignment(self) -> None:
+            workload=self.workload,
         run = self.run
         assignment, spill = slots.spilled(self.status.assignment, run.namespace, run.name, run.uid)
         self.update(assignment=assignment)

@@ -14,6 +14,7 @@ from typing import Any
 
 from lockstep.api import names
 from lockstep.api.core_shapes import Volume
+from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
 from lockstep.api.schema import SpecModel
@@ -85,8 +86,10 @@ def template_for(run: RunView, status: TrainingRunStatus, tunables: Tunables) ->
     assert run.spec is not None
     spec, resolved, settings = run.spec, status.resolved, tunables.gang
     theirs = spec.pod_template or {}
-    metadata = pod_template.merged(_metadata(run, resolved, settings), pod_template.section(theirs, "metadata"))
+    metadata = pod_template.merged(_metadata(run, resolved, status.kueue), pod_template.section(theirs, "metadata"))
     pod_spec = _pod_spec(run, spec, resolved, settings, pod_template.section(theirs, "spec"))
+    if status.kueue is not None:
+        pod_spec = _as_reserved(pod_spec, status.kueue)
     return GangTemplate(
         run=run.name,
         run_uid=run.uid,
@@ -158,17 +161,27 @@ def shared_path(run: RunView) -> str:
     return run.spec.checkpoint.shared.path or run.key
 
 
-def _metadata(run: RunView, resolved: ResolvedStatus, settings: GangSettings) -> dict[str, Any]:
+def _as_reserved(pod_spec: dict[str, Any], kueue: KueueStatus) -> dict[str, Any]:
+    """With what flavors and admission checks of Kueue add to the pods."""
+    known = pod_spec["tolerations"]
+    more = [each for toleration in kueue.tolerations if (each := toleration.dump()) not in known]
+    selector = {**pod_spec.get("nodeSelector", {}), **kueue.node_selector}
+    return {**pod_spec, "tolerations": [*known, *more]} | ({"nodeSelector": selector} if selector else {})
+
+
+def _metadata(run: RunView, resolved: ResolvedStatus, marks: KueueStatus | None) -> dict[str, Any]:
     # Without the template's hash, which is taken of this.
     open_in_spec = resolved.model_copy(update={"template_hash": ""})
     return {
         "namespace": run.namespace,
         "labels": {
+            **(marks.labels if marks is not None else {}),
             names.MANAGED_BY_LABEL: names.MANAGED_BY,
             names.LABEL_RUN: run.name,
             names.LABEL_RUN_UID: run.uid,
         },
         "annotations": {
+            **(marks.annotations if marks is not None else {}),
             "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
             "kubectl.kubernetes.io/default-container": names.CONTAINER_NAME,
             names.ANNOTATION_RESOLVED: json.dumps(open_in_spec.dump()),

@@ -12,6 +12,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.api.times import to_unix
 from lockstep.core.arrays.views import RunSetView
+from lockstep.core.kueue import words
 from lockstep.core.snapshot import QueueView, RunView
 
 
@@ -46,6 +47,7 @@ def parse_run(raw: Mapping[str, Any]) -> RunView:
         annotations=_our_annotations(meta),
         set_uid=owner.get("uid", ""),
         set_name=owner.get("name", ""),
+        labels={key: value for key, value in (meta.get("labels") or {}).items() if key.startswith(f"{words.GROUP}/")},
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from lockstep.api.queue import TrainingQueueStatus
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.kueue.writes import WorkloadWrite
 from lockstep.core.snapshot import NodeFailure, StartRecord
 
 
@@ -198,6 +199,7 @@ class StatusWrite:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatusWrite:
+    workload: WorkloadWrite | None = None  # rests on the status and on the pods that are gone already
     """What a TrainingQueue is to say of itself."""
 
     name: str

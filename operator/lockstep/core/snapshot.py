@@ -12,6 +12,7 @@ from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.failure_rate import PoolRecord
+from lockstep.core.kueue.installation import Kueue
 
 Resources = Mapping[str, int]
 
@@ -298,6 +299,7 @@ class RunView:
     set_says: str = ""  # why the set has it suspended or cancelled, where its own spec does not
     deleting: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)  # those of Kueue alone
 
     @property
     def key(self) -> str:
@@ -386,6 +388,7 @@ class RunSnapshot:
     origin: RunView | None = None  # the run that the spec says to start from, if there is one of that name
     queue: QueueView | None = None  # the run's queue; None: it has no object
     recorded: bool = True  # what came of it stands where it outlives the run: in the status of its set, if it has one
+    kueue: Kueue = field(default_factory=Kueue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,3 +407,4 @@ class ClusterSnapshot:
     fair_shares: Mapping[tuple[str, str, str], float] = field(default_factory=dict)  # by queue, namespace and user
     widths: Mapping[str, int] = field(default_factory=dict)  # maxRunning of the TrainingRunSets that have one, by UID
     gpu_hours: Mapping[str, int] = field(default_factory=dict)  # of the last 24 hours, by queue; as far as known
+    kueue: Kueue = field(default_factory=Kueue)

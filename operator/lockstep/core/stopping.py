@@ -4,6 +4,7 @@ Every wait has its end in status: that of the save is its deadline, that of the 
 that trains is asked to save; one that loses a rank while it is being stopped is stopped without.
 """
 
+from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_status import AdmissionStatus, StopStatus
 from lockstep.core import assignment as slots
 from lockstep.core.budget import backoff
@@ -20,7 +21,8 @@ from lockstep.core.snapshot import WorkerPhase
 
 SUSPENDED, CANCELLED, REQUEUED = "Suspended", "Cancelled", "Requeued"
 PREEMPTED, NODES_LOST, QUEUE_DRAINED = "Preempted", "NodesLost", "QueueDrained"
-REQUEUES = (REQUEUED, PREEMPTED, NODES_LOST, QUEUE_DRAINED)
+EVICTED_BY_KUEUE, RESERVATION_LOST = "EvictedByKueue", "ReservationLost"
+REQUEUES = (REQUEUED, PREEMPTED, NODES_LOST, QUEUE_DRAINED, EVICTED_BY_KUEUE, RESERVATION_LOST)
 """Reasons of stops after which the run queues again."""
 TIME_LIMIT, BUDGET_SPENT = "TimeLimit", "BudgetSpent"
 _AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
@@ -161,13 +163,21 @@ def _release(draft: Draft, reason: str) -> None:
         held_seconds=held,
         admission=_waits_again(draft, reason),
     )
+        kueue=_gives_up(draft.status.kueue, reason),
     draft.admission_changed = True
 
 
 def _waits_again(draft: Draft, reason: str) -> AdmissionStatus:
     """Who gave its nodes back through no wish of its user keeps its age, and goes to the head of its class."""
     before = draft.status.admission
-    ahead = reason in (PREEMPTED, NODES_LOST)
+    ahead = reason in (PREEMPTED, NODES_LOST, EVICTED_BY_KUEUE, RESERVATION_LOST)
+def _gives_up(kueue: KueueStatus | None, reason: str) -> KueueStatus | None:
+    """Kueue knows of its own evictions; at any other end the reservation is let go of."""
+    if kueue is None or reason == EVICTED_BY_KUEUE:
+        return kueue
+    return KueueStatus(queue=kueue.queue, chosen_by=kueue.chosen_by, given_up=kueue.workload_uid)
+
+
     return AdmissionStatus(
         since=before.since if ahead else None,
         requeued_for=reason if ahead else "",

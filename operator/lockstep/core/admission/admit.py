@@ -20,6 +20,7 @@ from lockstep.core.admission.floor import Floor
 from lockstep.core.admission.foretell import Standing
 from lockstep.core.admission.holds import hold_of, hours_used_up, queue_spec
 from lockstep.core.admission.jobs import NO_LIMIT, Claim, Job, Running
+from lockstep.core.admission.kueue import KueueDesk
 from lockstep.core.admission.memory import Memory, Row
 from lockstep.core.admission.order import Order
 from lockstep.core.admission.outlook import Outlook, Start, Wait
@@ -73,6 +74,7 @@ class _Pass:
         busy = {uid for uid, nodes in snapshot.in_flight.items() if nodes}
         rows = [row for row in self._floor.rows if row.run.uid not in busy] if busy else self._floor.rows
         self._rows = [row for row in rows if not row.trial]
+        self._kueue = KueueDesk(self._floor)
         self._entries = [Entry(row.run, row.run.status) for row in self._rows]
         self._asked = [Entry(row.run, row.run.status) for row in rows if row.asked]
         self._holding = self._those(attrgetter("holds"))
@@ -89,8 +91,14 @@ class _Pass:
         self._reservations = Reservations(self._entries, waiting, self._floor)
         self._floor.reserved = self._reservations.nodes
         for entry in gangs:
-            if slots.lacking(entry.status.assignment):
+            if entry.status.kueue is not None:
+                self._kueue.replace_lost_nodes(entry)
+            elif slots.lacking(entry.status.assignment):
                 replace_lost_nodes(entry, self._floor)
+        gangs = [entry for entry in gangs if entry.status.kueue is None]
+        for grant in self._kueue.grants():
+            self._give(grant.entry, grant.nodes, grant.gpu_type)
+            grant.entry.events.append(Event("Normal", "Admitted", "Admit", self._map_in_words(grant.nodes)))
         for entry in gangs:
             if not self._floor.reserved:  # nor is the quota theirs that is kept for others
                 find_spares(entry, self._floor, self._quota)
@@ -120,7 +128,7 @@ class _Pass:
             if entry.reason is None and row.related:
                 family = family or Namespaces(row.run for row in self._floor.rows if not row.trial)
                 entry.reason = self._dependency(entry, family)
-            if entry.reason is None:
+            if not self._kueue.takes(entry) and entry.reason is None:
                 rows.append((row.order, entry))
         rows.sort(key=itemgetter(0))
         return self._within_pending_limits([entry for _, entry in rows])
@@ -246,19 +254,17 @@ class _Pass:
         self._wake(self._now)
         return replace(outlook, starts=found.before)
 
-    def _start(self, entry: Entry, job: Job, start: Start) -> None:
-        """The whole gang gets its nodes, from which all else of its attempt follows."""
+    def _give(self, entry: Entry, chosen: Sequence[str], gpu_type: str, limit: float = NO_LIMIT) -> None:
+        """The whole gang gets its nodes, from which all else of its attempt follows. ``limit``: seconds."""
         floor, spec, status = self._floor, entry.spec, entry.status
-        chosen = floor.index.names(start.nodes)
         incarnations = floor.seen_incarnations(entry)
         before = status.assignment.model_copy(update={"incarnations": incarnations})
         stamp = float(int(self._now))
-        limit = start.until - self._now
         entry.status = status.model_copy(
             update={
                 "attempt": status.attempt + 1,
                 "assignment": slots.assigned(before, chosen, spares=spec.spare_nodes),
-                "resolved": resolve(entry.run, floor.cluster, chosen, start.option.gpu_type),
+                "resolved": resolve(entry.run, floor.cluster, chosen, gpu_type),
                 "last_admitted": stamp,
                 "reservation": None,
                 "recovery": status.recovery.model_copy(
@@ -274,11 +280,18 @@ class _Pass:
             requeued_for="",
             time_limit=None if limit >= NO_LIMIT else int(limit) + status.held_seconds,
             asked_limit=spec.time_limit or "",
-            backfilled=start.backfilled,
+            backfilled=False,
         )
         entry.reason = None
         self._started.append(entry)
         floor.book(entry, chosen)
+
+    def _start(self, entry: Entry, job: Job, start: Start) -> None:
+        """Give a run what the engine found for it."""
+        spec, limit = entry.spec, start.until - self._now
+        chosen = self._floor.index.names(start.nodes)
+        self._give(entry, chosen, start.option.gpu_type, limit)
+        entry.remember(backfilled=start.backfilled)
         words = self._map_in_words(chosen)
         if start.backfilled:
             words += "; ahead of runs before it in the order, which it does not delay"

@@ -76,7 +76,8 @@ def running_of(run: RunView, floor: Floor, queue: TrainingQueueSpec, now: float)
         ends, limited = min(ends, max(now, status.preemption.deadline)), True
     nodes = floor.held(run)
     count = sum(map(bool, status.assignment.nodes))
-    return Running(run.uid, run.spec.queue, status.resolved.gpu_type, nodes, count, max(now, ends), limited)
+    queue_name = run.spec.queue if status.kueue is None else ""  # what Kueue reserved is in nobody's quota here
+    return Running(run.uid, queue_name, status.resolved.gpu_type, nodes, count, max(now, ends), limited)
 
 
 def unsettled(floor: Floor, now: float) -> Iterator[Running]:

@@ -17,12 +17,9 @@ _NODES_NAMED = 8
 
 def replace_lost_nodes(entry: Entry, floor: Floor) -> None:
     """Fill vacant slots; whoever stays keeps its rank. The nodes are within the quota that the gang has."""
-    mode, disruption = floor.tunables.mode, floor.snapshot.leadership.disruption
-    if mode is Mode.REPORT_ONLY:
-        entry.reason = Reason("ReportOnly", mode_words(mode))
-        return
-    if disruption:
-        entry.reason = Reason("ClusterDisruption", f"no node is replaced: {disruption}")
+    why_not = may_not_replace(floor)
+    if why_not is not None:
+        entry.reason = why_not
         return
     vacant = slots.lacking(entry.status.assignment)
     placed = floor.place(entry, len(vacant), urgent=True)
@@ -37,12 +34,20 @@ def replace_lost_nodes(entry: Entry, floor: Floor) -> None:
         placed = floor.place(entry, some, urgent=True)
         if isinstance(placed, Unplaceable):
             return
-    named = _fill(entry, floor, vacant, placed.nodes)
+    named = fill(entry, floor, vacant, placed.nodes)
     entry.events.append(Event("Normal", "NodesReplaced", "Place", f"lost nodes replaced: {named}"))
     left = slots.lacking(entry.status.assignment)
     placed = floor.place(entry, len(left), urgent=True) if left else placed
     if isinstance(placed, Unplaceable):
         entry.reason = Reason("Resources", placed.message)
+
+
+def may_not_replace(floor: Floor) -> Reason | None:
+    """Why no lost node is replaced now; None: it may be."""
+    mode, disruption = floor.tunables.mode, floor.snapshot.leadership.disruption
+    if mode is Mode.REPORT_ONLY:
+        return Reason("ReportOnly", mode_words(mode))
+    return Reason("ClusterDisruption", f"no node is replaced: {disruption}") if disruption else None
 
 
 def find_spares(entry: Entry, floor: Floor, quota: Callable[[], QuotaBook]) -> None:
@@ -59,7 +64,7 @@ def find_spares(entry: Entry, floor: Floor, quota: Callable[[], QuotaBook]) -> N
         placed = floor.place(entry, some)
     if placed is None or isinstance(placed, Unplaceable):
         return
-    named = _fill(entry, floor, vacant, placed.nodes)
+    named = fill(entry, floor, vacant, placed.nodes)
     entry.events.append(Event("Normal", "SparesFound", "Place", f"spares: {named}"))
 
 
@@ -80,7 +85,7 @@ def find_growth(entry: Entry, floor: Floor, quota: Callable[[], QuotaBook]) -> N
         return  # fewer than the next size would only lie idle
     placed = floor.place(entry, size - at_hand)
     if isinstance(placed, Placed):
-        named = _fill(entry, floor, assignment.vacant, placed.nodes)
+        named = fill(entry, floor, assignment.vacant, placed.nodes)
         entry.events.append(Event("Normal", "NodesToGrow", "Place", f"the gang is to grow to {size}: {named}"))
 
 
@@ -95,7 +100,7 @@ def _within_quota(entry: Entry, quota: Callable[[], QuotaBook], count: int) -> i
     return count and quota().room(entry.spec.queue, entry.status.resolved.gpu_type, count)
 
 
-def _fill(entry: Entry, floor: Floor, vacant: Sequence[int], nodes: Sequence[str]) -> str:
+def fill(entry: Entry, floor: Floor, vacant: Sequence[int], nodes: Sequence[str]) -> str:
     """Put the new ones of ``nodes`` into ``vacant`` slots; in words, which went where."""
     found = floor.by_slot(entry.status.assignment, vacant, nodes)
     assignment = slots.filled(entry.status.assignment, found)

@@ -1,0 +1,243 @@
+"""Runs that Kueue admits: asked for, explained, and put on the nodes that Kueue reserved.
+
+Who goes first, and within which quota, is for Kueue to say. Which nodes are free stays ours to know: no node is ever
+used twice, and where Kueue names one that is taken, the run waits and says so.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from lockstep.api.kueue_status import KueueStatus, KueueToleration
+from lockstep.api.times import to_rfc3339
+from lockstep.core import assignment as slots
+from lockstep.core.admission.entry import Entry, Reason
+from lockstep.core.admission.floor import Floor
+from lockstep.core.admission.refill import fill, may_not_replace
+from lockstep.core.kueue import words
+from lockstep.core.kueue.asking import Ask, ask_of, topology_marks
+from lockstep.core.kueue.choice import Choice, choice_of, workload_name
+from lockstep.core.kueue.installation import Presence
+from lockstep.core.kueue.reserved import Given, NotGivenError, given
+from lockstep.core.kueue.workload import WorkloadView
+from lockstep.core.pod_template import tolerations
+from lockstep.core.requirement import requirement_of
+from lockstep.core.tunables import Mode
+
+WAITING, NOT_INSTALLED, NO_QUEUE = "WaitingForKueue", "KueueNotInstalled", "LocalQueueNotFound"
+DEACTIVATED, UNUSABLE, NO_CLASS = "KueueDeactivated", "KueueAssignment", "PriorityClassNotFound"
+_PASSING = ("EarlierPods", Mode.NO_NEW_ADMISSIONS.value, Mode.REPORT_ONLY.value)
+"""Reasons to wait for which a run keeps its place with Kueue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A whole gang's nodes, in rank order."""
+
+    entry: Entry
+    nodes: tuple[str, ...]
+    gpu_type: str
+
+
+class KueueDesk:
+    """What one admission pass does for the runs that Kueue admits."""
+
+    def __init__(self, floor: Floor) -> None:
+        self._floor = floor
+        self._kueue = floor.snapshot.kueue
+        self._admitted: list[tuple[Entry, WorkloadView, Ask]] = []
+
+    def takes(self, entry: Entry) -> bool:
+        """Whether the pending run is Kueue's; it is then asked for and told what it waits for."""
+        choice = choice_of(entry.run, self._floor.snapshot.queues.get(entry.spec.queue))
+        before = entry.status.kueue
+        if choice is None:
+            if before is not None:
+                _remember(entry, None)
+            return False
+        if entry.reason is not None and entry.reason.word not in _PASSING:
+            if before is not None:
+                _remember(entry, None)
+            return True
+        why_not = self._cannot_ask(entry, choice)
+        if why_not is not None:
+            entry.reason = entry.reason or why_not
+            return True
+        if before is None or (before.queue, before.chosen_by) != (choice.queue, choice.by):
+            given_up = before.given_up if before is not None else ""
+            _remember(entry, KueueStatus(queue=choice.queue, chosen_by=choice.by, given_up=given_up))
+        if entry.reason is None:
+            entry.reason = self._reason(entry)
+        return True
+
+    def grants(self) -> Iterator[Grant]:
+        """Nodes for those whose reservation is there; the others are told what is wrong with it."""
+        for entry, workload, ask in self._admitted:
+            try:
+                found = self._given(entry, workload)
+                nodes, gpu_type = found.place(self._floor.cluster, self._floor.reserved)
+            except NotGivenError as problem:
+                blockers = tuple(self._holders(problem.taken)) if problem.taken else ()
+                entry.reason = Reason(
+                    UNUSABLE, f"ClusterQueue {_cluster_queue(workload)} admitted it, but {problem}", blockers
+                )
+                continue
+            _remember(entry, self._marks(entry, workload, ask, found))
+            yield Grant(entry, nodes, gpu_type)
+
+    def replace_lost_nodes(self, entry: Entry) -> None:
+        """Fill vacant slots with what Kueue put in place of lost nodes, or within what it reserved."""
+        why_not = may_not_replace(self._floor)
+        if why_not is not None:
+            entry.reason = why_not
+            return
+        workload = self._workload(entry)
+        if not self._kueue.is_present or workload is None or not workload.is_admitted:
+            entry.reason = Reason(WAITING, "the reservation that a lost node is to be replaced in is not there")
+            return
+        vacant = slots.lacking(entry.status.assignment)
+        kept = [node for node in entry.status.assignment.nodes if node]
+        try:
+            nodes = self._given(entry, workload).replacements(self._floor.cluster, kept, len(vacant))
+        except NotGivenError as problem:
+            unhealthy = ", ".join(workload.unhealthy_nodes)
+            seeks = (
+                f"Kueue seeks a node in place of {unhealthy}"
+                if unhealthy
+                else f"for {len(vacant)} lost nodes {problem}"
+            )
+            entry.reason = Reason(UNUSABLE if not unhealthy else WAITING, seeks)
+            return
+        fill(entry, self._floor, vacant, nodes)
+
+    def _cannot_ask(self, entry: Entry, choice: Choice) -> Reason | None:
+        kueue, namespace = self._kueue, entry.run.namespace
+        if kueue.presence is Presence.UNKNOWN:
+            return Reason(WAITING, "what Kueue has is being read")
+        if kueue.presence is Presence.ABSENT:
+            source = f"the label {words.LABEL_QUEUE}" if choice.by == "Label" else f"TrainingQueue {entry.spec.queue}"
+            remedy = f"install it, or take {source} away from the run"
+            return Reason(
+                NOT_INSTALLED, f"{source} says that Kueue admits it, and {words.API_VERSION} is not served; {remedy}"
+            )
+        if (namespace, choice.queue) not in kueue.local_queues:
+            known = ", ".join(sorted(name for space, name in kueue.local_queues if space == namespace)) or "none"
+            return Reason(
+                NO_QUEUE, f"there is no LocalQueue {choice.queue} in namespace {namespace}; there are: {known}"
+            )
+        wanted = entry.run.labels.get(words.LABEL_PRIORITY_CLASS, "")
+        if wanted and wanted not in kueue.classes:
+            return Reason(
+                NO_CLASS, f"there is no WorkloadPriorityClass {wanted}; create it, or label the run otherwise"
+            )
+        return None
+
+    def _reason(self, entry: Entry) -> Reason:
+        """What it waits for. One whose nodes may be used is put aside for ``grants``."""
+        kueue = entry.status.kueue
+        assert kueue is not None
+        workload = self._kueue.workloads.get((entry.run.namespace, workload_name(entry.run)))
+        if workload is None or workload.deleting or workload.uid == kueue.given_up:
+            return Reason(WAITING, f"its Workload for LocalQueue {kueue.queue} is being made")
+        if workload.owner_uid != entry.run.uid:
+            return Reason(UNUSABLE, f"a Workload {workload.name} that is not of this run is in the way; delete it")
+        if not workload.active:
+            return Reason(DEACTIVATED, _deactivated(workload))
+        if not workload.is_admitted:
+            return Reason(WAITING, _pending(workload, kueue.queue))
+        snapshot = self._floor.snapshot
+        queue = snapshot.queues.get(entry.spec.queue)
+        ask = ask_of(entry.view, queue, self._kueue, snapshot.nodes, self._floor.tunables, self._floor.now)
+        if workload.asked != ask.digest:
+            return Reason(WAITING, "the run has changed since it was admitted, and Kueue is asked again")
+        self._admitted.append((entry, workload, ask))
+        return Reason(WAITING, "it is admitted and is about to get its nodes")
+
+    def _given(self, entry: Entry, workload: WorkloadView) -> Given:
+        assert workload.admission is not None
+        floor, queue = self._floor, self._floor.snapshot.queues.get(entry.spec.queue)
+        updates = []
+        for name in workload.admission.flavors:
+            flavor = self._kueue.flavors.get(name)
+            if flavor is None:
+                raise NotGivenError(f"there is no ResourceFlavor {name}")
+            updates.append(flavor.update)
+        updates += [check.update for check in workload.checks if check.update is not None]
+        labels: Mapping[str, str] = queue.spec.node_selector if queue is not None else {}
+        held = slots.is_held(entry.status.assignment)
+        requirement = requirement_of(entry.view, labels, floor.tunables, floor.now, held=held)
+        return given(
+            workload.admission, entry.spec.nodes, updates, requirement, entry.spec.placement, floor.snapshot.nodes
+        )
+
+    def _marks(self, entry: Entry, workload: WorkloadView, ask: Ask, found: Given) -> KueueStatus:
+        kueue, admission = entry.status.kueue, workload.admission
+        assert kueue is not None
+        assert admission is not None
+        request = ask.spec["podSets"][0].get("topologyRequest", {})
+        marks = topology_marks(request) if admission.topology is not None else {}
+        update = found.update
+        return kueue.model_copy(
+            update={
+                "workload": workload.name,
+                "workload_uid": workload.uid,
+                "given_up": "",
+                "cluster_queue": admission.cluster_queue,
+                "node_selector": dict(update.node_selector),
+                "tolerations": tuple(
+                    KueueToleration(key=each.key, operator=each.operator, value=each.value, effect=each.effect)
+                    for each in tolerations(update.tolerations)
+                ),
+                "labels": {**update.labels, words.LABEL_POD_SET: admission.pod_set},
+                "annotations": {**update.annotations, **marks, words.ANNOTATION_WORKLOAD: workload.name},
+            }
+        )
+
+    def _workload(self, entry: Entry) -> WorkloadView | None:
+        kueue = entry.status.kueue
+        found = self._kueue.workloads.get((entry.run.namespace, workload_name(entry.run)))
+        return found if found is not None and kueue is not None and found.uid == kueue.workload_uid else None
+
+    def _holders(self, nodes: tuple[str, ...]) -> Iterator[str]:
+        """UIDs of the runs that hold any of ``nodes``."""
+        wanted = set(nodes)
+        for run in self._floor.snapshot.runs:
+            if wanted.intersection(run.status.assignment.nodes):
+                yield run.uid
+
+
+def _remember(entry: Entry, kueue: KueueStatus | None) -> None:
+    entry.status = entry.status.model_copy(update={"kueue": kueue})
+
+
+def _cluster_queue(workload: WorkloadView) -> str:
+    return workload.admission.cluster_queue if workload.admission is not None else ""
+
+
+def _deactivated(workload: WorkloadView) -> str:
+    evicted = workload.condition(words.EVICTED)
+    why = f" ({evicted.reason}: {evicted.message})" if evicted is not None and evicted.status == "True" else ""
+    return (
+        f"Workload {workload.name} is deactivated{why}; set its spec.active to true, "
+        "or suspend the run and let it go on, to be asked for anew"
+    )
+
+
+def _pending(workload: WorkloadView, queue: str) -> str:
+    """Kueue's own words, where it has any."""
+    if workload.is_evicted and workload.is_reserved:
+        return "its reservation is being given back"
+    waits = [check for check in workload.checks if check.state != "Ready"]
+    if workload.is_true(words.QUOTA_RESERVED) and waits:
+        named = "; ".join(
+            f"{check.name} is {check.state}" + (f" ({check.message})" if check.message else "") for check in waits
+        )
+        return f"Kueue has the quota; admission checks are not through: {named}"
+    requeued, reserved = workload.condition(words.REQUEUED), workload.condition(words.QUOTA_RESERVED)
+    later = f"; Kueue tries again at {to_rfc3339(workload.requeue_at)}" if workload.requeue_at is not None else ""
+    if requeued is not None and requeued.status == "False":
+        return f"Kueue holds it back after {requeued.reason}: {requeued.message}{later}"
+    if reserved is not None and reserved.status == "False":
+        return f"Kueue: {reserved.reason}: {reserved.message}{later}"
+    if workload.is_true(words.QUOTA_RESERVED):
+        return "Kueue has the quota, and is to say where"
+    return f"LocalQueue {queue} has its Workload {workload.name}, of which Kueue has said nothing yet{later}"

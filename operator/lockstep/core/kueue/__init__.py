@@ -1,0 +1,1 @@
+"""Admission by Kueue: its Workload is read as an external ledger, and told what became of the gang."""

@@ -1,0 +1,205 @@
+"""One run and its Workload: when the gang has to leave, and what Kueue is told.
+
+Kueue's quota is given back last: first the ranks have saved and ended, then status says that the nodes are given back,
+then the pods are gone, and only then the Workload is released. Level-triggered, so that a write that was lost is made
+again from what is seen.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lockstep.core import assignment as slots
+from lockstep.core.conditions import find, without_condition
+from lockstep.core.draft import Draft
+from lockstep.core.kueue import telling, words
+from lockstep.core.kueue.asking import Ask, ask_of, workload_body
+from lockstep.core.kueue.choice import workload_name
+from lockstep.core.kueue.installation import Presence
+from lockstep.core.kueue.workload import ANNOTATION_ASKED, WorkloadView
+from lockstep.core.kueue.writes import WorkloadVerb, WorkloadWrite
+from lockstep.core.leftovers import holds_up
+from lockstep.core.lifecycle import Phase
+from lockstep.core.requirement import avoided_nodes
+from lockstep.core.stopping import (
+    EVICTED_BY_KUEUE,
+    NODES_LOST,
+    REQUEUED,
+    RESERVATION_LOST,
+    begin_stop,
+    stop_after_save,
+)
+from lockstep.core.trial import is_trial
+
+RESERVATION = "KueueReservation"
+LOST_AFTER = 60.0
+"""Seconds for which a reservation is missing before the gang leaves: whoever removes Kueue removes Workloads first."""
+_AT_WORK = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
+
+
+def leave_for_kueue(draft: Draft) -> bool:
+    """Give the nodes back, after a save, when the reservation they rest on is wanted back or gone. True: it stops."""
+    kueue, seen = draft.status.kueue, draft.snapshot.kueue
+    if kueue is None or draft.phase not in _AT_WORK:
+        draft.status = without_condition(draft.status, RESERVATION)
+        return False
+    if seen.presence is Presence.UNKNOWN:
+        return False
+    if seen.presence is Presence.ABSENT:
+        gone = "Kueue's API is gone: nobody can want the nodes back, and the gang goes on; install Kueue again"
+        draft.condition(RESERVATION, None, "KueueNotInstalled", gone)
+        return False
+    workload = _own_workload(draft)
+    if workload is not None and workload.uid == kueue.workload_uid and (workload.is_evicted or not workload.active):
+        stop_after_save(draft, EVICTED_BY_KUEUE, f"Kueue: {_eviction(workload)}; it queues again")
+        return True
+    lost = _loss(workload, kueue.workload_uid)
+    if lost:
+        return _leave_in_time(draft, lost)
+    draft.condition(RESERVATION, True, "Admitted", f"ClusterQueue {kueue.cluster_queue}, Workload {kueue.workload}")
+    assert workload is not None
+    return _resize(draft) or _ask_without_node(draft, workload)
+
+
+def follow_kueue(draft: Draft) -> None:
+    """What the Workload is to say or to be, as far as anything is to be written."""
+    if not draft.snapshot.kueue.is_present or draft.run.deleting or is_trial(draft.run):
+        return
+    workload = draft.snapshot.kueue.workloads.get((draft.run.namespace, workload_name(draft.run)))
+    if workload is None:
+        if ask := _wanted(draft):
+            body = workload_body(draft.run, ask)
+            draft.workload = _write(draft, WorkloadVerb.CREATE, "asks for nodes", body=body)
+        return
+    if workload.owner_uid != draft.run.uid or workload.deleting:
+        return
+    if any(holds_up(pod, draft.snapshot.nodes) for pod in draft.live_pods) and not _is_at_work(draft):
+        return  # the reservation is used until they have ended
+    draft.workload = _next_write(draft, workload)
+
+
+def _next_write(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:
+    kueue, now = draft.status.kueue, draft.now
+    if draft.phase is Phase.FINISHED:
+        if workload.is_finished:
+            return None
+        end = find(draft.status, "Succeeded")
+        succeeded = end is not None and end.status == "True"
+        return telling.finished(workload, succeeded, end.message if end is not None else "", now)
+    if kueue is None or workload.uid == kueue.given_up:
+        return _deleted(draft, workload, "the run does without this reservation")
+    if slots.is_held(draft.status.assignment):
+        return _told_of_gang(draft, workload)
+    ask = _wanted(draft)
+    if ask is None or workload.is_finished:
+        return _deleted(draft, workload, "the run asks for nothing now")
+    if workload.is_evicted and workload.is_reserved:
+        return telling.released(workload, now)
+    if workload.asked == ask.digest:
+        return None
+    if workload.is_reserved:
+        return _deleted(draft, workload, "the run asks for something else now")
+    body: Mapping[str, Any] = {"metadata": {"annotations": {ANNOTATION_ASKED: ask.digest}}, "spec": ask.spec}
+    return _write(draft, WorkloadVerb.AMEND, "the run asks for something else now", workload, body)
+
+
+def _told_of_gang(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:
+    assert draft.status.kueue is not None
+    if workload.uid != draft.status.kueue.workload_uid or draft.phase not in _AT_WORK:
+        return None
+    if workload.is_evicted or workload.is_finished:
+        return None
+    return telling.pods_ready(workload, draft.phase is Phase.RUNNING, draft.now)
+
+
+def _wanted(draft: Draft) -> Ask | None:
+    """What the run asks Kueue for, when it waits for it."""
+    run, status = draft.run, draft.status
+    if draft.phase is not Phase.PENDING or status.kueue is None or run.spec is None or run.spec.cancel:
+        return None
+    accepted = find(status, "Accepted")
+    if accepted is None or accepted.status != "True" or accepted.observed_generation != run.generation:
+        return None
+    snapshot = draft.snapshot
+    return ask_of(draft.view, snapshot.queue, snapshot.kueue, snapshot.nodes, draft.tunables, draft.now)
+
+
+def _is_at_work(draft: Draft) -> bool:
+    return draft.phase in _AT_WORK
+
+
+def _own_workload(draft: Draft) -> WorkloadView | None:
+    found = draft.snapshot.kueue.workloads.get((draft.run.namespace, workload_name(draft.run)))
+    return found if found is not None and found.owner_uid == draft.run.uid else None
+
+
+def _eviction(workload: WorkloadView) -> str:
+    evicted = workload.condition(words.EVICTED)
+    if evicted is None or evicted.status != "True":
+        return f"Workload {workload.name} was deactivated"
+    return f"{evicted.reason}: {evicted.message}" if evicted.message else evicted.reason
+
+
+def _loss(workload: WorkloadView | None, uid: str) -> str:
+    if workload is None or workload.deleting:
+        return "its Workload was deleted, by whom is not known"
+    if workload.uid != uid:
+        return "its Workload was deleted and made again"
+    if workload.is_finished:
+        finished = workload.condition(words.FINISHED)
+        return f"its Workload was finished by somebody else: {finished.reason if finished is not None else ''}"
+    return "" if workload.is_reserved else "its Workload has no reservation any more"
+
+
+def _leave_in_time(draft: Draft, lost: str) -> bool:
+    """Written first, acted on a while later, if it is still so."""
+    draft.condition(RESERVATION, False, RESERVATION_LOST, f"{lost}; the gang saves and asks Kueue again")
+    said = find(draft.run.status, RESERVATION)
+    since = said.last_transition_time if said is not None and said.status == "False" else draft.stamp
+    if draft.now < since + LOST_AFTER:
+        draft.wake(since + LOST_AFTER)
+        return False
+    stop_after_save(draft, RESERVATION_LOST, f"{lost}; it queues again")
+    return True
+
+
+def _resize(draft: Draft) -> bool:
+    """``spec.nodes`` changed: a reservation cannot."""
+    world = len(draft.status.assignment.nodes)
+    if draft.spec.nodes == world:
+        return False
+    stop_after_save(draft, REQUEUED, f"spec.nodes is {draft.spec.nodes} now, Kueue reserved {world}; it asks again")
+    return True
+
+
+def _ask_without_node(draft: Draft, workload: WorkloadView) -> bool:
+    """A node that only we know to be bad: Kueue replaces none that looks well to it, so it is asked without it."""
+    topology = workload.admission.topology if workload.admission is not None else None
+    lacking = slots.lacking(draft.status.assignment)
+    if not lacking or workload.unhealthy_nodes or topology is None or not topology.names_hosts:
+        return False
+    held = set(draft.status.assignment.nodes)
+    nodes = draft.snapshot.nodes
+    hosts = {view.labels.get(words.HOSTNAME_LEVEL, name): name for name, view in nodes.items()}
+    left = {hosts.get(host, host) for host in topology.hosts} - held
+    bad = {entry.node for entry in avoided_nodes(draft.status.recovery.excluded_nodes, draft.now)}
+    if not left or not left <= bad:
+        return False
+    named = ", ".join(sorted(left)[:3])
+    begin_stop(draft, NODES_LOST, f"Kueue has nothing in place of {named}, which the run keeps off; it asks without")
+    return True
+
+
+def _deleted(draft: Draft, workload: WorkloadView, why: str) -> WorkloadWrite:
+    return _write(draft, WorkloadVerb.DELETE, why, workload)
+
+
+def _write(
+    draft: Draft,
+    verb: WorkloadVerb,
+    why: str,
+    workload: WorkloadView | None = None,
+    body: Mapping[str, Any] | None = None,
+) -> WorkloadWrite:
+    run = draft.run
+    uid, version = (workload.uid, workload.resource_version) if workload is not None else ("", "")
+    return WorkloadWrite(verb, run.namespace, workload_name(run), why, uid, version, body or {})
