@@ -67,11 +67,11 @@ class Draft:
         self.barrier_waits = ""  # what a complete gang still waits for
         self.node_failures: list[RememberFailure] = []
         self.stacks = ""  # names the request for the stacks of all ranks
+        self.workload: WorkloadWrite | None = None  # what Kueue is to be told
         self.admission_changed = False
         self.delete_run = False
         self._wake_at: float | None = None
         self._ranks: tuple[AssignmentStatus, tuple[int, ...]] | None = None  # of the assignment beside them
-        self.workload: WorkloadWrite | None = None  # what Kueue is to be told
 
     @property
     def spec(self) -> TrainingRunSpec:
@@ -80,14 +80,14 @@ class Draft:
         return self.run.spec
 
     @property
-    def phase(self) -> Phase:
-        """The phase of the status as changed so far."""
-        return phase_of(self.status, self.run.spec is not None and self.run.spec.suspend)
-    @property
     def view(self) -> RunView:
         """The run with its status as changed so far."""
         return self.run if self.status is self.run.status else replace(self.run, status=self.status)
 
+    @property
+    def phase(self) -> Phase:
+        """The phase of the status as changed so far."""
+        return phase_of(self.status, self.run.spec is not None and self.run.spec.suspend)
 
     @property
     def trains(self) -> bool:
@@ -244,13 +244,13 @@ class Draft:
             node_failures=tuple(self.node_failures),
             directive=self.directive,
             events=tuple(self.events),
+            workload=self.workload,
             delete_run=self.delete_run,
             wake_at=self._wake_at,
             admission_changed=self.admission_changed,
         )
 
     def _move_out_large_assignment(self) -> None:
-            workload=self.workload,
         run = self.run
         assignment, spill = slots.spilled(self.status.assignment, run.namespace, run.name, run.uid)
         self.update(assignment=assignment)

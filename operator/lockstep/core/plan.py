@@ -178,6 +178,7 @@ class Plan:
     creates: tuple[CreatePod, ...] = ()
     jobs: tuple[CreateJob, ...] = ()
     node_failures: tuple[RememberFailure, ...] = ()
+    workload: WorkloadWrite | None = None  # rests on the status and on the pods that are gone already
     delete_run: bool = False  # its record has been kept for as long as was asked
     wake_at: float | None = None
     admission_changed: bool = False  # the cluster key should be looked at again
@@ -199,7 +200,6 @@ class StatusWrite:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatusWrite:
-    workload: WorkloadWrite | None = None  # rests on the status and on the pods that are gone already
     """What a TrainingQueue is to say of itself."""
 
     name: str

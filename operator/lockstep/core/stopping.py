@@ -159,18 +159,14 @@ def _release(draft: Draft, reason: str) -> None:
         stop=None,
         preemption=None,
         recovery=recovery,
+        kueue=_gives_up(draft.status.kueue, reason),
         last_admitted=None,
         held_seconds=held,
         admission=_waits_again(draft, reason),
     )
-        kueue=_gives_up(draft.status.kueue, reason),
     draft.admission_changed = True
 
 
-def _waits_again(draft: Draft, reason: str) -> AdmissionStatus:
-    """Who gave its nodes back through no wish of its user keeps its age, and goes to the head of its class."""
-    before = draft.status.admission
-    ahead = reason in (PREEMPTED, NODES_LOST, EVICTED_BY_KUEUE, RESERVATION_LOST)
 def _gives_up(kueue: KueueStatus | None, reason: str) -> KueueStatus | None:
     """Kueue knows of its own evictions; at any other end the reservation is let go of."""
     if kueue is None or reason == EVICTED_BY_KUEUE:
@@ -178,6 +174,10 @@ def _gives_up(kueue: KueueStatus | None, reason: str) -> KueueStatus | None:
     return KueueStatus(queue=kueue.queue, chosen_by=kueue.chosen_by, given_up=kueue.workload_uid)
 
 
+def _waits_again(draft: Draft, reason: str) -> AdmissionStatus:
+    """Who gave its nodes back through no wish of its user keeps its age, and goes to the head of its class."""
+    before = draft.status.admission
+    ahead = reason in (PREEMPTED, NODES_LOST, EVICTED_BY_KUEUE, RESERVATION_LOST)
     return AdmissionStatus(
         since=before.since if ahead else None,
         requeued_for=reason if ahead else "",

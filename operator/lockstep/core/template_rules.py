@@ -77,11 +77,11 @@ def _metadata(metadata: Mapping[str, Any]) -> Iterator[Problem]:
         for key in _object(metadata.get(kind)) or {}:
             if key.startswith(f"{names.GROUP}/") or key == names.MANAGED_BY_LABEL or key in _OWN_ANNOTATIONS:
                 yield Problem(f"{_TEMPLATE}.metadata.{kind}[{key}]", "is Lockstep's own; choose another key")
-
             elif key.startswith(f"{words.GROUP}/"):
                 # By them Kueue knows whose pod it is and whether to count it: not for anybody to copy.
                 remedy = f"label the TrainingRun with {words.LABEL_QUEUE} instead"
                 yield Problem(f"{_TEMPLATE}.metadata.{kind}[{key}]", f"is set by Lockstep where Kueue admits; {remedy}")
+
 
 def _no_lists(owner: Mapping[str, Any], lists: tuple[str, ...], path: str) -> Iterator[Problem]:
     """Yield what should be a list of objects and is not: it would be lost in the merge, and no dry run see it."""
