@@ -30,7 +30,7 @@ from bench.recoveries import quantile
 from harness import world
 from harness.kube import create_namespace
 from harness.waiting import WaitedInVain
-from localcluster.control_plane import SETTINGS
+from localcluster.control_plane import LARGE, SETTINGS
 from localcluster.errors import LocalClusterError
 from localcluster.kwok import NodeBatch
 
@@ -47,9 +47,9 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
     figures["peak_mb"] = round(pure.peak / 1e6, 1)
     if not options.admitted:
         return figures
-    for setting in SETTINGS:
+    for setting in (*SETTINGS, *LARGE):
         _say(f"setting: {setting}")
-    with world.started(kwok=_racks(options.admitted), report=_say) as here:
+    with world.started(kwok=_racks(options.admitted), large=True, report=_say) as here:
         create_namespace(here.kubectl, admitting.NAMESPACE)
         admitted = uvloop.run(admitting.admit(here, options.admitted, 1))
         _say(f"{options.admitted} runs admitted in {max(admitted.seconds):.1f} s; load {os.getloadavg()[0]:.1f}")
@@ -57,7 +57,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         _say(f"{options.admitted} runs started in {launched:.1f} s; load {os.getloadavg()[0]:.1f}")
     figures["admissions_per_s"] = round(admitted.per_second, 1)
     figures["with_pods_per_s"] = round(options.admitted / launched, 1)
-    with world.started(kwok=_racks(options.gang_nodes), report=_say) as here:
+    with world.started(kwok=_racks(options.gang_nodes), large=True, report=_say) as here:
         create_namespace(here.kubectl, admitting.NAMESPACE)
         at_once = options.gang_nodes // _GANG
         seconds = uvloop.run(admitting.waves(here, options.gangs, _GANG, at_once, _say))

@@ -54,17 +54,19 @@ def started(
     kwok: NodeBatch | None = None,
     settings: Mapping[str, Any] | None = None,
     heartbeat_seconds: float = 1.0,
+    large: bool = False,
     report: Callable[[str], None] = lambda line: None,
 ) -> Iterator[World]:
     """Bring everything up; tear everything down at the end, whatever happened.
 
-    ``settings`` go over the operator's configuration, ``heartbeat_seconds`` is the process nodes'. ``report``
-    is told of each part as it comes up. After a failure the folder with all logs stays, and is named.
+    ``settings`` go over the operator's configuration, ``heartbeat_seconds`` is the process nodes'. ``large``:
+    thousands of simulated nodes are to come. ``report`` is told of each part as it comes up. After a failure the
+    folder with all logs stays, and is named.
     """
     folder = _new_folder()
     with contextlib.ExitStack() as stack:
         try:
-            cluster = LocalCluster.start(folder, report=report)
+            cluster = LocalCluster.start(folder, large=large, report=report)
             stack.callback(cluster.stop)
             kubectl = Kubectl(cluster.kubeconfig)
             nodes, address = None, "127.0.0.1"

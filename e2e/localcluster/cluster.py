@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localcluster import build, certificates, kubeconfig, kwok, processes, state
+from localcluster import build, certificates, control_plane, kubeconfig, kwok, processes, state
 from localcluster.api import MERGE_PATCH, ApiClient, Request
 from localcluster.control_plane import COMPONENTS, Component, component_named
 from localcluster.errors import ApiError, KubectlError, LocalClusterError, StartError
@@ -66,20 +66,22 @@ class LocalCluster:
         *,
         bind: str | None = None,
         gang_scheduling: bool = False,
+        large: bool = False,
         report: Report = _silent,
     ) -> LocalCluster:
         """Starts a cluster in `state_dir`, or those components of the one there that do not run.
 
         Programs are built first where needed. With `bind`, an address of this machine, the API server is
         reachable there too (it then listens on every interface). With `gang_scheduling` Kubernetes' own, which
-        is alpha, is on; a cluster that exists keeps what it was made with. Returns when every component is
+        is alpha, is on; a `large` one has room for thousands of simulated nodes on a small machine (see
+        control_plane.LARGE). A cluster that exists keeps what it was made with. Returns when every component is
         healthy. Raises BuildError, StartError.
         """
         directory = Path(state_dir).absolute()
         build.build_all(report)
         with state.locked(directory):
             if not state.exists(directory):
-                _create(directory, bind, gang_scheduling)
+                _create(directory, bind, gang_scheduling, large)
             layout = state.load(directory).layout
             if bind not in (None, layout.bind):
                 raise LocalClusterError(f"the cluster in {directory} has --bind {layout.bind}: stop it first")
@@ -265,7 +267,7 @@ class LocalCluster:
                 record = processes.spawn(
                     [str(build.binary(component.name)), *component.arguments(self.layout)],
                     self.layout.log(component.name),
-                    state.component_environment(),
+                    state.component_environment() | control_plane.environment(self.layout),
                 )
                 current = current.with_process(component.name, record)
                 state.save(current)
@@ -322,8 +324,8 @@ class LocalCluster:
         return f"its log {log} ends with:\n" + "\n".join(lines)
 
 
-def _create(directory: Path, bind: str | None, gang_scheduling: bool) -> None:
-    layout = state.new_layout(directory, bind, gang_scheduling=gang_scheduling)
+def _create(directory: Path, bind: str | None, gang_scheduling: bool, large: bool) -> None:
+    layout = state.new_layout(directory, bind, gang_scheduling=gang_scheduling, large=large)
     certificates.write_all(layout.pki, [bind] if bind else [])
     for identity in ("admin", "scheduler", "controller-manager", "kwok"):
         content = kubeconfig.with_certificate(

@@ -34,13 +34,14 @@ PORT_NAMES = (
 
 @dataclass(frozen=True)
 class Layout:
-    """The fixed part of a cluster: its directory (absolute), an extra address it is reached at, its ports, and
-    whether its alpha API for gangs is on."""
+    """The fixed part of a cluster: its directory (absolute), an extra address it is reached at, its ports,
+    whether its alpha API for gangs is on, and whether it is made for thousands of simulated nodes."""
 
     directory: Path
     bind: str | None
     ports: Mapping[str, int]
     gang_scheduling: bool = False
+    large: bool = False
 
     @property
     def url(self) -> str:
@@ -110,6 +111,7 @@ def encode(state: ClusterState) -> dict[str, Any]:
         "kubeconfig": str(state.layout.kubeconfig("admin")),
         "bind": state.layout.bind,
         "gangScheduling": state.layout.gang_scheduling,
+        "large": state.layout.large,
         "ports": dict(state.layout.ports),
         "processes": {name: asdict(record) for name, record in state.processes.items()},
     }
@@ -118,14 +120,18 @@ def encode(state: ClusterState) -> dict[str, Any]:
 def decode(content: Mapping[str, Any], directory: Path) -> ClusterState:
     return ClusterState(
         layout=Layout(
-            directory.absolute(), content["bind"], content["ports"], bool(content.get("gangScheduling", False))
+            directory.absolute(),
+            content["bind"],
+            content["ports"],
+            gang_scheduling=bool(content.get("gangScheduling", False)),
+            large=bool(content.get("large", False)),
         ),
         processes={name: ProcessRecord(**record) for name, record in content["processes"].items()},
     )
 
 
-def new_layout(directory: Path, bind: str | None, *, gang_scheduling: bool = False) -> Layout:
-    return Layout(directory.absolute(), bind, free_ports(PORT_NAMES), gang_scheduling)
+def new_layout(directory: Path, bind: str | None, *, gang_scheduling: bool = False, large: bool = False) -> Layout:
+    return Layout(directory.absolute(), bind, free_ports(PORT_NAMES), gang_scheduling, large)
 
 
 def free_ports(names: tuple[str, ...]) -> dict[str, int]:

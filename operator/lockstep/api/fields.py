@@ -87,10 +87,14 @@ def fields_of(model: type[BaseModel]) -> Iterator[ApiField]:
 
 
 def change_rules(model: type[BaseModel]) -> list[Rule]:
-    """One CEL rule for each field below `model` that may not change at any time."""
+    """One CEL rule for each field below `model` that may not change at any time.
+
+    Each is tried at every write, those of status too: what is nearly always true comes first. To read a field that is
+    there costs the API server some ten microseconds in a spec of this size; one that is absent costs nothing.
+    """
     return [
         Rule(
-            cel=same if when is Changeable.NEVER else f"oldSelf.suspend || self.suspend || {same}",
+            cel=same if when is Changeable.NEVER else f"{same} || oldSelf.suspend || self.suspend",
             message="never changes after creation; create a new run instead"
             if when is Changeable.NEVER
             else "changes only while the run is suspended; set suspend: true with the change",
