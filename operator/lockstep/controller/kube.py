@@ -99,7 +99,16 @@ class ErrorStatus(msgspec.Struct):
     details: _StatusDetails | None = None
 
 
+class _Served(msgspec.Struct):
+    name: str
+
+
+class _ResourceList(msgspec.Struct):
+    resources: list[_Served] = []
+
+
 _pages = msgspec.json.Decoder(Page)
+_resources = msgspec.json.Decoder(_ResourceList)
 _errors = msgspec.json.Decoder(ErrorStatus)
 
 
@@ -139,6 +148,20 @@ class KubeClient:
     async def get(self, resource: Resource, name: str, namespace: str = "", *, within: float = _READ_TIMEOUT) -> bytes:
         """Read one object from a quorum. Raises ApiError (404 when there is none) or UnreachableError."""
         return await self._read("get", resource, resource.path(namespace, name), within=within)
+
+    async def served(self, group_version: str) -> frozenset[str]:
+        """Plurals of what the server serves in ``group/version``; empty where it does not know that.
+
+        Raises ApiError or UnreachableError.
+        """
+        group, _, version = group_version.partition("/")
+        try:
+            reply = await self._read("discover", Resource(group, version, "*"), f"/apis/{group_version}")
+        except ApiError as error:
+            if error.status == 404:
+                return frozenset()
+            raise
+        return frozenset(resource.name for resource in _resources.decode(reply).resources)
 
     async def list_pages(
         self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""

@@ -36,6 +36,7 @@ from lockstep.controller.health import Health, application
 from lockstep.controller.history import History
 from lockstep.controller.informer import Informer
 from lockstep.controller.kube import ApiError, KubeClient
+from lockstep.controller.kueue import KueueApi
 from lockstep.controller.listener import Listener
 from lockstep.controller.logs import configure_logging
 from lockstep.controller.metrics import Metrics, Sources
@@ -111,6 +112,7 @@ class Operator:
             tunables=lambda: self.tunables,
             tallies=self.tallies,
         )
+        self.kueue = KueueApi(self.kube, self.store.kueue, self.clock)
         self.own_kinds = OwnKinds(self.store, self.kube, self.clock)
         self.informers: tuple[Informer[Any], ...] = (
             Informer(
@@ -207,6 +209,7 @@ class Operator:
                     tasks.create_task(informer.run(), name=informer.name)
                 tasks.create_task(self.own_kinds.watch(self.take_signals), name="kopf")
                 tasks.create_task(self.own_kinds.compare(), name="list-diff")
+                tasks.create_task(self.kueue.run(), name="kueue")
                 tasks.create_task(self.events.post_all(), name="events")
                 tasks.create_task(self._follow_mode(), name="mode")
                 tasks.create_task(self._lead(), name="lead")
@@ -228,6 +231,7 @@ class Operator:
             await informer.synced.wait()
         # A standby's watch may lag behind what the last leader wrote: a quorum has the last word.
         await asyncio.gather(*(informer.refresh() for informer in self.informers))
+        await self.kueue.refresh()
         await self.own_kinds.list_now()
         while not self.store.synced:
             await self.clock.sleep(_SYNC_POLL)

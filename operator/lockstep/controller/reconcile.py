@@ -17,6 +17,7 @@ from lockstep.controller.resources import CONFIG_MAPS, PODS, RUNS
 from lockstep.controller.store import Store, is_assignment_missing, is_reservation_missing
 from lockstep.controller.tallies import Tallies
 from lockstep.controller.usage import UsageKeeper
+from lockstep.controller.workload_writer import WorkloadWriter
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key, split_run_key
 from lockstep.core.accounting.measures import pool_records
 from lockstep.core.admission.admit import admit
@@ -67,6 +68,7 @@ class Reconciler:
         self._tallies = tallies
         self._leadership = Leadership(clock.now())
         self._memory = Memory()
+        self._workloads = WorkloadWriter(kube, store.kueue, queue)
         self._most_workers = (0, 0.0)
 
     def lead(self) -> None:
@@ -105,6 +107,8 @@ class Reconciler:
             self._queue.wake_at(run_key(namespace, name), plan.wake_at)
         try:
             await self._executor.run_plan(snapshot.run, plan)
+            if plan.workload is not None:
+                await self._workloads.carry_out(snapshot.run, plan.workload)
         finally:
             # Status may be written although a pod was not: the next plan would not ask for the pass again.
             if plan.admission_changed:

@@ -18,6 +18,7 @@ from lockstep.api.run_status import AssignmentStatus
 from lockstep.controller.archive_jobs import ArchiveJobs
 from lockstep.controller.cache import ObjectCache
 from lockstep.controller.clock import Clock
+from lockstep.controller.kueue import KueueStore
 from lockstep.controller.parse import ForeignPod, Versioned, parse_node, parse_pod
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.core import reservation as kept
@@ -80,6 +81,7 @@ class Store:
         self.namespaces: ObjectCache[tuple[str, dict[str, str]]] = ObjectCache(self._namespace_changed)
         self.priority_classes: ObjectCache[tuple[str, int]] = ObjectCache(self._priority_class_changed)
         self.archive_jobs = ArchiveJobs(self._archive_job_changed)
+        self.kueue = KueueStore(queue, self.touch_all)
         self._run_uids: dict[str, str] = {}  # namespace/name -> UID
         self._queues_by_name: dict[str, QueueView] = {}
         self._nodes_by_name: dict[str, NodeView] = {}
@@ -293,6 +295,7 @@ class Store:
             jobs=self.archive_jobs.of(run.uid),
             origin=self._origin(run),
             queue=self._queues_by_name.get(run.spec.queue) if run.spec is not None else None,
+            kueue=self.kueue.view(MappingProxyType(self._class_values)),
         )
 
     def _origin(self, run: RunView) -> RunView | None:
@@ -315,6 +318,7 @@ class Store:
             leadership=leadership,
             namespace_labels=MappingProxyType(self._labels_of),
             priority_classes=MappingProxyType(self._class_values),
+            kueue=self.kueue.view(MappingProxyType(self._class_values)),
         )
 
     @property
@@ -543,4 +547,5 @@ def _bookable(run: RunView) -> RunView:
 
 def _admission_differs(old: RunView, new: RunView) -> bool:
     """Something that the admission pass looks at and no reconcile of ours wrote."""
-    return (old.generation, old.deleting, old.annotations) != (new.generation, new.deleting, new.annotations)
+    seen, sees = (old.generation, old.deleting, old.annotations), (new.generation, new.deleting, new.annotations)
+    return seen != sees or old.labels != new.labels
