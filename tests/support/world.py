@@ -6,6 +6,7 @@ scenarios run against real parts in tests/cluster and tests/nodes. The core it d
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from lockstep.api import names
 from lockstep.api.queue import TrainingQueueSpec
@@ -64,6 +65,17 @@ def spec(nodes: int = 2, **fields: object) -> TrainingRunSpec:
     )
 
 
+def group_named_by(pod: Mapping[str, Any]) -> str:
+    """The PodGroup that a pod names, as each kind of scheduler reads it; empty: none."""
+    native = pod["spec"].get("schedulingGroup", {}).get("podGroupName", "")
+    return str(native or pod["metadata"]["annotations"].get("scheduling.k8s.io/group-name", ""))
+
+
+def quorum(spec: Mapping[str, Any]) -> int:
+    """Of a PodGroup of either kind."""
+    return int(spec["minMember"] if "minMember" in spec else spec["schedulingPolicy"]["gang"]["minCount"])
+
+
 @dataclass
 class Worker:
     """The worker in a running pod, and its child."""
@@ -114,6 +126,8 @@ class World:
     )  # started beside a lost writer: uid, attempt, node
     hung_at_warm_up: set[str] = field(default_factory=set)
     foreign: tuple[CheckpointReport, ...] = ()  # what every rank sees in the directory to start from
+    pod_groups: dict[str, tuple[str, int]] = field(default_factory=dict)  # by name: run UID and quorum
+    members: dict[str, str] = field(default_factory=dict)  # by pod: the PodGroup that it names
     jobs: dict[str, tuple[JobView, ...]] = field(default_factory=dict)  # of the archive, by run
     queues: dict[str, QueueView] = field(default_factory=dict)
     classes: dict[str, int] = field(default_factory=dict)  # values of PriorityClasses
@@ -261,10 +275,21 @@ class World:
             if pod.deleting:
                 del self.pods[name]
                 self.workers.pop(pod.uid, None)
-            elif not pod.bound and not self._mutex_held(pod):
+            elif not pod.bound and not self._mutex_held(pod) and not self._held_by_group(name):
                 self.pods[name] = replace(pod, bound=True, phase=PodPhase.RUNNING, started_at=self.now)
                 if not pod.attempt:
                     self.workers[pod.uid] = Worker(pod.uid, pod.slot, pod.incarnation, pod.node, since=self.now)
+
+    def _held_by_group(self, name: str) -> bool:
+        """Fewer pods of its group than its quorum are bound or would be, could all that fit be at once."""
+        group = self.members.get(name)
+        if group is None:
+            return False
+        if group not in self.pod_groups:
+            return True
+        of_group = [pod for pod in self.pods.values() if self.members.get(pod.name) == group]
+        fit = [pod for pod in of_group if pod.bound or not (pod.deleting or self._mutex_held(pod))]
+        return len(fit) < self.pod_groups[group][1]
 
     def work(self) -> None:
         """Every worker hears its orders, acts, and reports, unless its node is silent."""
@@ -578,6 +603,10 @@ class World:
             writes += 1
             return crash_after is not None and writes > crash_after
 
+        for ended in plan.pod_group_deletes:
+            if dies():
+                return self.crash()
+            self.pod_groups.pop(ended.name, None)
         if plan.status is not None:
             if dies():
                 return self.crash()
@@ -592,6 +621,10 @@ class World:
             pod = self.pods.get(gone.name)
             if pod is not None and pod.uid == gone.uid:
                 self._delete(pod)
+        if plan.pod_group is not None:
+            if dies():
+                return self.crash()
+            self.pod_groups[plan.pod_group.name] = (run.uid, quorum(plan.pod_group.body["spec"]))
         for new in plan.creates:
             if dies():
                 return self.crash()
@@ -603,6 +636,10 @@ class World:
 
     def _create(self, run: RunView, new: CreatePod) -> None:
         self.version += 1
+        group = group_named_by(new.body)
+        if group:
+            assert group in self.pod_groups, f"{new.name} is made before its PodGroup {group}"
+            self.members[new.name] = group
         self.pods[new.name] = PodView(
             namespace="ns",
             name=new.name,

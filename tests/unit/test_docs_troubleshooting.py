@@ -49,7 +49,7 @@ NO_REASONS = frozenset(
         *("Auto", "Fresh", "Require", "Required", "TorchDCP", "Active", "Migrate", "Requeue", "Ignore"),
         *("None", "Block", "Full"),
         *("Megatron", "DeepSpeed", "HuggingFace", "NeMo", "Pointer", "Disabled"),
-        *("Point", "WarmUp", "Preempt"),  # actions of events
+        *("Point", "WarmUp", "Preempt", "CreatePodGroup"),  # actions of events
         "AlreadyExists",  # of the API server
         "StartError",  # of a container runtime
         "Archive",  # the action of every event about the archive

@@ -31,13 +31,16 @@ from lockstep.core.plan import (
     ClusterPlan,
     CreateJob,
     CreatePod,
+    DeletePodGroup,
     DesiredPhase,
     Directive,
     EnsureConfigMap,
+    EnsurePodGroup,
     Plan,
     QueueStatusWrite,
     StatusWrite,
 )
+from lockstep.core.snapshot import Leadership
 from lockstep.core.tunables import Tunables
 
 GONE = ApiError(404, "NotFound", 'trainingruns.lockstep.dev "llama" not found')
@@ -356,3 +359,113 @@ async def test_a_run_whose_assignment_is_lost_is_held_and_holds_up_nobody_else(
     assert held["status"] == "True"
     assert "restore status.assignment, or delete the run" in held["message"]
     assert "assignment" not in written[0]
+
+
+GROUP = EnsurePodGroup("team", "g", "scheduling.k8s.io/v1alpha2", {})
+ENDED = DeletePodGroup("team", "g", GROUP.api_version)
+MEMBER = CreatePod("team", "llama-u1-0-1", 0, 1, "n1", {})
+
+
+class GroupKube(Kube):
+    """Has one PodGroup, or none, and keeps what was asked of it in order."""
+
+    def __init__(self, there: Mapping[str, Any] | None = None, refusal: ApiError | None = None) -> None:
+        super().__init__()
+        self.there, self.refusal = there, refusal
+        self.asked: list[str] = []
+
+    async def create(self, resource: Any, *_: Any, **__: Any) -> bytes:
+        self.asked.append(f"create {resource.plural}")
+        if resource.plural == "podgroups":
+            if self.refusal is not None:
+                raise self.refusal
+            if self.there is not None:
+                raise ApiError(409, "AlreadyExists", "there is one")
+            return b"{}"
+        labels = {
+            names.LABEL_RUN: "llama",
+            names.LABEL_RUN_UID: "u1",
+            names.LABEL_SLOT: "0",
+            names.LABEL_INCARNATION: "1",
+        }
+        metadata = {"name": MEMBER.name, "namespace": "team", "uid": "p", "resourceVersion": "20", "labels": labels}
+        return orjson.dumps({"metadata": metadata | {"creationTimestamp": "2026-01-01T00:00:00Z"}})
+
+    async def get(self, resource: Any, *_: Any) -> bytes:
+        if resource.plural != "podgroups":
+            return await super().get()
+        if self.there is None:
+            raise ApiError(404, "NotFound", "none")
+        return orjson.dumps(self.there)
+
+    async def delete(self, resource: Any, name: str, namespace: str, *, uid: str, **_: Any) -> bytes:
+        if self.refusal is not None:
+            raise self.refusal
+        self.asked.append(f"delete {resource.plural} {namespace}/{name} {uid}")
+        return b"{}"
+
+    async def patch_status(self, *_: Any, **__: Any) -> bytes:
+        self.asked.append("patch status")
+        return await super().patch_status()
+
+
+def group_of(owner: str) -> dict[str, Any]:
+    return {"metadata": {"uid": "g1", "ownerReferences": [{"uid": owner}]}}
+
+
+async def carry_out(world: World, kube: GroupKube, plan: Plan) -> None:
+    world.executor._kube = world.executor._pod_groups._kube = cast(KubeClient, kube)
+    view = world.store.run("team", "llama")
+    assert view is not None
+    await world.executor.run_plan(view, plan)
+
+
+@pytest.mark.parametrize("there", [None, group_of("u1")], ids=["it is made", "it is there already"])
+async def test_the_pod_group_is_there_before_its_pods(world: World, there: Mapping[str, Any] | None) -> None:
+    kube = GroupKube(there)
+    await carry_out(world, kube, Plan(pod_group=GROUP, creates=(MEMBER,)))
+    assert kube.asked == ["create podgroups", "create pods"]
+
+
+@pytest.mark.parametrize(
+    ("kube", "words"),
+    [
+        (GroupKube(group_of("u2")), "not of this run"),
+        (GroupKube(refusal=ApiError(403, "Forbidden", "may not")), "may not"),
+        (GroupKube(refusal=NO_KIND), "could not find"),
+    ],
+    ids=["somebody else's", "a right is missing", "the API has gone"],
+)
+async def test_without_its_pod_group_no_pod_is_made_and_its_slot_says_why(
+    world: World, kube: GroupKube, words: str
+) -> None:
+    for _ in range(2):
+        with pytest.raises(ApiError):
+            await carry_out(world, kube, Plan(pod_group=GROUP, creates=(MEMBER,)))
+    assert "create pods" not in kube.asked
+    assert world.warnings == ["PodGroupRefused"], "said once"
+    snapshot = world.store.snapshot_run("team", "llama", {}, Leadership(0.0))
+    assert snapshot is not None
+    assert words in snapshot.refused_creates[MEMBER.name].message
+
+
+async def test_a_pod_group_is_gone_before_status_forgets_it(world: World) -> None:
+    view = world.store.run("team", "llama")
+    assert view is not None
+    kube = GroupKube(group_of("u1"))
+    status = view.status.model_copy(update={"state": "Suspended"})
+    await carry_out(world, kube, Plan(pod_group_deletes=(ENDED,), status=status))
+    assert kube.asked == ["delete podgroups team/g g1", "patch status"]
+
+
+@pytest.mark.parametrize(
+    "kube",
+    [GroupKube(), GroupKube(group_of("u2")), GroupKube(group_of("u1"), ApiError(403, "Forbidden", "may not"))],
+    ids=["gone", "somebody else's", "refused"],
+)
+async def test_no_stop_waits_for_a_pod_group_that_cannot_be_deleted(world: World, kube: GroupKube) -> None:
+    view = world.store.run("team", "llama")
+    assert view is not None
+    status = view.status.model_copy(update={"state": "Suspended"})
+    await carry_out(world, kube, Plan(pod_group_deletes=(ENDED,), status=status))
+    assert kube.asked == ["patch status"]

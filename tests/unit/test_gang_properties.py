@@ -11,7 +11,9 @@ from lockstep.core import assignment as slots
 from lockstep.core.conditions import is_true
 from lockstep.core.decide import decide
 from lockstep.core.lifecycle import TRANSITIONS, Phase, phase_of
+from lockstep.core.pod_group_settings import VOLCANO, PodGroupKind, PodGroupSettings
 from lockstep.core.snapshot import RunView
+from lockstep.core.tunables import Tunables
 from support.world import World, node, spec
 
 RUNS = st.sampled_from(["one", "two"])
@@ -28,9 +30,13 @@ _MOVES = {(before, after) for before, _, after in TRANSITIONS}
 class Gangs(RuleBasedStateMachine):
     """Each rule is something that can happen to a cluster; the operator may die after any write."""
 
+    tunables = Tunables()
+
     @initialize()
     def begin(self) -> None:
-        self.w = World({f"n{i}": node(f"n{i}", rack=f"rack-{i // 3}") for i in range(6)}, format="TorchDCP")
+        nodes = {f"n{i}": node(f"n{i}", rack=f"rack-{i // 3}") for i in range(6)}
+        self.w = World(nodes, tunables=self.tunables, format="TorchDCP")
+        self.wiped: set[str] = set()
         self.highest: dict[str, tuple[int, tuple[int, ...]]] = {}
         self.phases: dict[str, Phase] = {}
         self.asked: dict[tuple[str, str], tuple[int, int]] = {}
@@ -165,6 +171,7 @@ class Gangs(RuleBasedStateMachine):
             started = {w.attempt for w in self.w.workers.values() if w.start is not None}
             if before.attempt in started and not is_true(before, "Finished"):
                 self.w.wipe_status(run)
+                self.wiped.add(run)
                 self.phases.pop(run, None)
                 self.highest.pop(run, None)
                 self.seats.pop(run, None)
@@ -299,5 +306,26 @@ def _numbers(ranges: str) -> list[int]:
     return numbers
 
 
+class GroupedGangs(Gangs):
+    """The same where every launch has a PodGroup and pods are bound as its scheduler would."""
+
+    tunables = Tunables(pod_groups=PodGroupSettings(PodGroupKind.VOLCANO, served=(VOLCANO,)))
+
+    @invariant()
+    def a_group_that_status_does_not_name_is_gone(self) -> None:
+        for name, (uid, _) in self.w.pod_groups.items():
+            (run,) = [run for run in self.w.runs.values() if run.uid == uid]
+            group = run.status.resolved.pod_group
+            assert run.name in self.wiped or (group is not None and name.startswith(group.name))
+
+    @invariant()
+    def whoever_joins_a_started_gang_waits_for_nobody(self) -> None:
+        for pod in self.w.pods.values():
+            if self.w.members[pod.name].endswith("-later"):
+                assert self.w.pod_groups.get(self.w.members[pod.name], ("", 1))[1] == 1
+
+
 TestGangs = Gangs.TestCase
+TestGroupedGangs = GroupedGangs.TestCase
+TestGroupedGangs.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
 TestGangs.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

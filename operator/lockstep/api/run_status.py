@@ -106,6 +106,21 @@ class TrialStatus(StatusModel):
     """The points it would have; the highest come first."""
 
 
+class PodGroupStatus(StatusModel):
+    """The PodGroup of a launch, as another scheduler knows the gang; written before it is made."""
+
+    api_version: str
+    """API group and version of the PodGroup."""
+    name: str
+    """Name of the PodGroup of the pods that are launched together."""
+    min_count: int
+    """Pods that are bound together or not at all."""
+    queue: str = ""
+    """Volcano's queue; empty for its default."""
+    scheduler_name: str = ""
+    """The scheduler that pods name; empty for that of their template."""
+
+
 class ResolvedStatus(StatusModel):
     """What the spec left open, decided once per assignment."""
 
@@ -133,6 +148,8 @@ class ResolvedStatus(StatusModel):
     """The run whose directory that is."""
     start_run_uid: str = ""
     """Its UID."""
+    pod_group: PodGroupStatus | None = None
+    """The PodGroup of the launch; left out where gangs get none."""
 
 
 class AssignmentStatus(StatusModel):

@@ -16,6 +16,7 @@ from lockstep.core.accounting.usage import GpuRates
 from lockstep.core.admission.settings import AdmissionSettings, Backfill, MaintenanceWindow, Weights
 from lockstep.core.archive_job import ArchiveSettings
 from lockstep.core.gang_settings import GangSettings
+from lockstep.core.pod_group_settings import PodGroupKind, PodGroupSettings
 from lockstep.core.tunables import Breaker, Deadlines, Mode, Tunables
 
 
@@ -66,6 +67,18 @@ class ArchiveConfig(_Section):
     pod_retries: int = Field(6, ge=0)
     keep_finished: int = Field(86_400, ge=0)
     node_selector: dict[str, str] = {}
+
+
+class PodGroupConfig(_Section):
+    """See docs/schedulers.md and ``lockstep.core.pod_group_settings.PodGroupSettings``."""
+
+    kind: Literal["Disabled", "Auto", "Native", "Volcano"] = "Disabled"
+    queue: str = Field("", max_length=63)
+    scheduler_name: str = Field("volcano", min_length=1, max_length=63)
+
+    def settings(self) -> PodGroupSettings:
+        """What decisions see of it before discovery."""
+        return PodGroupSettings(PodGroupKind(self.kind), self.queue, self.scheduler_name)
 
 
 class WeightsConfig(_Section):
@@ -166,6 +179,7 @@ class OperatorConfig(_Section):
     deadlines: DeadlineConfig = DeadlineConfig()  # type: ignore[call-arg]
     breaker: BreakerConfig = BreakerConfig()  # type: ignore[call-arg]
     archive: ArchiveConfig = ArchiveConfig()  # type: ignore[call-arg]
+    pod_groups: PodGroupConfig = PodGroupConfig()  # type: ignore[call-arg]
     admission: AdmissionConfig = AdmissionConfig()  # type: ignore[call-arg]
     history: HistoryConfig = HistoryConfig()  # type: ignore[call-arg]
     heartbeat_min: float = Field(2.0, gt=0)
@@ -187,6 +201,7 @@ class OperatorConfig(_Section):
             breaker=Breaker(**self.breaker.model_dump()),
             gang=gang,
             archive=ArchiveSettings(**self.archive.model_dump()),
+            pod_groups=self.pod_groups.settings(),
             admission=self.admission.settings(),
             rates={name: GpuRates(**rates.model_dump()) for name, rates in self.gpu_rates.items()},
             heartbeat_min=self.heartbeat_min,

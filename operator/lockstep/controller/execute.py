@@ -19,6 +19,7 @@ from lockstep.controller.history import History
 from lockstep.controller.kube import ApiError, KubeClient, KubeError, UnknownOutcome, says_absent
 from lockstep.controller.node_marks import NodeMarker
 from lockstep.controller.patches import dump_status, merge_patch
+from lockstep.controller.pod_groups import PodGroups
 from lockstep.controller.recoveries import Recoveries
 from lockstep.controller.reports import ReportBook
 from lockstep.controller.resources import CONFIG_MAPS, JOBS, PODS, QUEUES, RUNS
@@ -30,6 +31,7 @@ from lockstep.core.plan import (
     CreatePod,
     DeletePod,
     EnsureConfigMap,
+    EnsurePodGroup,
     Plan,
     QueueStatusWrite,
     StatusWrite,
@@ -64,6 +66,7 @@ class Executor:
         self._history = history
         self._nodes = nodes
         self._kube = kube
+        self._pod_groups = PodGroups(kube)
         self._store = store
         self._book = book
         self._events = events
@@ -76,6 +79,8 @@ class Executor:
         """Carry out a run's plan. Raises StaleError, or a KubeError that is worth another try."""
         for config_map in plan.config_maps:
             await self._ensure_config_map(run, config_map)
+        for gone in plan.pod_group_deletes:
+            await self._pod_groups.delete(run, gone)
         if plan.status is not None:
             await self._write_status(run, plan.status)
         if plan.directive is not None:
@@ -89,7 +94,7 @@ class Executor:
         await _all_of(
             [
                 *(self._delete(pod) for pod in plan.deletes),
-                *(self._create(run, pod) for pod in plan.creates),
+                self._create_pods(run, plan),
                 *(self._create_job(run, job) for job in plan.jobs),
                 *(self._nodes.remember(failure) for failure in plan.node_failures),
             ]
@@ -190,7 +195,7 @@ class Executor:
             if error.status in (404, 409):
                 await self._refresh(run)
                 raise StaleError from error
-            if _is_verdict(error):
+            if error.is_verdict:
                 self._events.warn(run, "StatusRefused", "WriteStatus", error.message)
             raise
         self._store.apply_run(orjson.loads(reply), status.assignment, status.reservation)
@@ -220,7 +225,7 @@ class Executor:
         except ApiError as error:
             if error.reason == "AlreadyExists":
                 return
-            if _is_verdict(error):
+            if error.is_verdict:
                 words = f"ConfigMap {wanted.name}: {error.message}"
                 self._events.warn(run, "ConfigMapRefused", "CreateConfigMap", words)
                 if wanted.optional:
@@ -231,10 +236,29 @@ class Executor:
         try:
             await self._kube.create(PODS, body, namespace, dry_run=True)
         except ApiError as error:
-            if not _is_verdict(error):
+            if not error.is_verdict:
                 raise
             return DryRunResult(generation, False, error.message, self._clock.now())
         return DryRunResult(generation, True, "", self._clock.now())
+
+    async def _create_pods(self, run: RunView, plan: Plan) -> None:
+        """Their group is there before them: a scheduler that finds none would hold them, or take each by itself."""
+        if plan.pod_group is not None and plan.creates:
+            await self._ensure_pod_group(run, plan.pod_group, plan.creates)
+        await _all_of([self._create(run, pod) for pod in plan.creates])
+
+    async def _ensure_pod_group(self, run: RunView, group: EnsurePodGroup, members: Sequence[CreatePod]) -> None:
+        try:
+            await self._pod_groups.ensure(run, group)
+        except ApiError as error:
+            if not error.is_verdict:
+                raise
+            message = f"PodGroup {group.name}: {error.message}"
+            refused = RefusedCreate(self._clock.now(), message)
+            news = [self._store.note_refused_create(run.uid, pod.name, refused) for pod in members]
+            if any(news):
+                self._events.warn(run, "PodGroupRefused", "CreatePodGroup", message)
+            raise
 
     async def _create(self, run: RunView, pod: CreatePod) -> None:
         try:
@@ -243,7 +267,7 @@ class Executor:
             if error.reason == "AlreadyExists":
                 await self._recognise(run, pod)
                 return
-            if not _is_verdict(error):
+            if not error.is_verdict:
                 raise
             refused = RefusedCreate(self._clock.now(), error.message)
             if self._store.note_refused_create(run.uid, pod.name, refused):
@@ -271,7 +295,7 @@ class Executor:
         except ApiError as error:
             if error.reason == "AlreadyExists":
                 return
-            if not _is_verdict(error):
+            if not error.is_verdict:
                 raise
             self._events.warn(run, "ArchiveJobRefused", "Archive", f"job {job.name}: {error.message}")
             return
@@ -282,14 +306,6 @@ class Executor:
         if reply is not None:
             self._store.apply_pod(reply)
         log.info("deleted pod", extra={"pod": f"{pod.namespace}/{pod.name}", "cause": pod.reason})
-
-
-def _is_verdict(error: ApiError) -> bool:
-    """The server has judged the object, and will judge it the same a moment later.
-
-    Not so when it was overwhelmed, did not know us, or had a quota changed under its hands (a Conflict).
-    """
-    return 400 <= error.status < 500 and error.status not in (401, 408, 429) and error.reason != "Conflict"
 
 
 async def _all_of(work: list[Coroutine[Any, Any, None]]) -> None:

@@ -47,6 +47,14 @@ class ApiError(KubeError):
         self.message = message
         self.retry_after = retry_after
 
+    @property
+    def is_verdict(self) -> bool:
+        """The server has judged the object, and will judge it the same a moment later.
+
+        Not so when it was overwhelmed, did not know us, or had a quota changed under its hands (a Conflict).
+        """
+        return 400 <= self.status < 500 and self.status not in (401, 408, 429) and self.reason != "Conflict"
+
 
 class UnreachableError(KubeError):
     """No answer, and nothing was done: a read, or a write that was never sent."""

@@ -42,6 +42,7 @@ from lockstep.controller.logs import configure_logging
 from lockstep.controller.metrics import Metrics, Sources
 from lockstep.controller.node_marks import NodeMarker
 from lockstep.controller.parse import parse_namespace, parse_node, parse_pod, parse_priority_class
+from lockstep.controller.pod_groups import PodGroupApi
 from lockstep.controller.reconcile import Reconciler
 from lockstep.controller.recoveries import Recoveries
 from lockstep.controller.reports import ReportBook
@@ -55,6 +56,7 @@ from lockstep.controller.worker_archive import worker_archive
 from lockstep.controller.workerapi import WorkerApi
 from lockstep.controller.workqueue import WorkQueue
 from lockstep.core.gang_settings import GangSettings
+from lockstep.core.pod_group_settings import PodGroupSettings
 from lockstep.core.tunables import Mode, Tunables
 
 log = logging.getLogger("lockstep.main")
@@ -113,6 +115,7 @@ class Operator:
             tallies=self.tallies,
         )
         self.kueue = KueueApi(self.kube, self.store.kueue, self.clock)
+        self.pod_group_api = PodGroupApi(self.kube, self.clock, config.pod_groups.settings(), self._use_pod_groups)
         self.own_kinds = OwnKinds(self.store, self.kube, self.clock)
         self.informers: tuple[Informer[Any], ...] = (
             Informer(
@@ -212,6 +215,7 @@ class Operator:
                 tasks.create_task(self.kueue.run(), name="kueue")
                 tasks.create_task(self.events.post_all(), name="events")
                 tasks.create_task(self._follow_mode(), name="mode")
+                tasks.create_task(self.pod_group_api.follow(), name="pod-groups")
                 tasks.create_task(self._lead(), name="lead")
         except asyncio.CancelledError:
             await self.election.release()  # nothing of ours acts any more
@@ -227,6 +231,7 @@ class Operator:
 
     async def _act(self) -> None:
         """Runs are listed after the pods: a run's status is then never older than the pods it is held against."""
+        await self.pod_group_api.look_until_known()
         for informer in self.informers:
             await informer.synced.wait()
         # A standby's watch may lag behind what the last leader wrote: a quorum has the last word.
@@ -261,6 +266,11 @@ class Operator:
                 log.warning("mode is now %s", mode)
                 self.tunables = dataclasses.replace(self.tunables, mode=mode)
                 self.store.touch_all()
+
+    def _use_pod_groups(self, settings: PodGroupSettings) -> None:
+        """For launches from now on; gangs that have their nodes keep what they were given."""
+        self.tunables = dataclasses.replace(self.tunables, pod_groups=settings)
+        self.store.touch_all()
 
     def _informer_ages(self) -> Mapping[str, float]:
         now = self.clock.monotonic()

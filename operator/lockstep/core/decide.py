@@ -37,6 +37,7 @@ from lockstep.core.origin import resolve_origin
 from lockstep.core.plain_gang import follow_plain_gang
 from lockstep.core.plain_pods import plain_dry_run_body
 from lockstep.core.plan import DesiredPhase, Directive, DryRunPod, Plan
+from lockstep.core.pod_groups import let_go_of_group
 from lockstep.core.problems import Problem
 from lockstep.core.ranges import format_ranges
 from lockstep.core.recovery import recover
@@ -101,6 +102,8 @@ def _2_leave_the_finished_alone(draft: Draft) -> bool:
     if draft.live_pods:  # workers tell of the last saves after the exits
         latest = latest_valid(draft.snapshot, draft.status)
         draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"latest": latest}))
+    else:
+        let_go_of_group(draft)
     ended = next(c.last_transition_time for c in draft.status.conditions if c.type == "Finished")
     forget_when_due(draft, ended)
     overdue = max(held_until(draft), ended) + draft.tunables.deadlines.registered
@@ -132,6 +135,9 @@ def _4_refuse_what_cannot_run(draft: Draft) -> bool:
     if problems:
         words = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
         draft.condition("Accepted", False, "InvalidSpec", words)
+        return not draft.spec.cancel
+    if draft.tunables.pod_groups.lack:
+        draft.condition("Accepted", False, "PodGroupsNotServed", draft.tunables.pod_groups.lack)
         return not draft.spec.cancel
     answer = draft.snapshot.dry_run
     if answer is None or answer.generation != draft.run.generation:

@@ -17,10 +17,12 @@ from lockstep.core.plan import (
     CreateJob,
     CreatePod,
     DeletePod,
+    DeletePodGroup,
     DesiredPhase,
     Directive,
     DryRunPod,
     EnsureConfigMap,
+    EnsurePodGroup,
     Event,
     Plan,
     PointRequest,
@@ -52,6 +54,8 @@ class Draft:
         self.config_maps: list[EnsureConfigMap] = []
         self.deletes: list[DeletePod] = []
         self.creates: list[CreatePod] = []
+        self.pod_group: EnsurePodGroup | None = None
+        self.pod_group_deletes: list[DeletePodGroup] = []
         self.jobs: list[CreateJob] = []
         self.restore: ArchivedCheckpoint | None = None  # the copy that the resume choice waits for
         self.search_archive = False  # the resume choice found nothing: the archive may hold what status forgot
@@ -240,6 +244,8 @@ class Draft:
             dry_run=self.dry_run,
             deletes=tuple(self.deletes),
             creates=tuple(self.creates),
+            pod_group=self.pod_group,
+            pod_group_deletes=tuple(self.pod_group_deletes),
             jobs=tuple(self.jobs),
             node_failures=tuple(self.node_failures),
             directive=self.directive,

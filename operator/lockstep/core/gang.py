@@ -23,6 +23,7 @@ from lockstep.core.arrays.members import array_environment
 from lockstep.core.gang_settings import GangSettings
 from lockstep.core.launchers import launcher_of
 from lockstep.core.plan import EnsureConfigMap
+from lockstep.core.pod_groups import joined
 from lockstep.core.quantities import MEMORY, amount, quantity
 from lockstep.core.snapshot import RunView
 from lockstep.core.tunables import Tunables
@@ -90,10 +91,11 @@ def template_for(run: RunView, status: TrainingRunStatus, tunables: Tunables) ->
     pod_spec = _pod_spec(run, spec, resolved, settings, pod_template.section(theirs, "spec"))
     if status.kueue is not None:
         pod_spec = _as_reserved(pod_spec, status.kueue)
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
     return GangTemplate(
         run=run.name,
         run_uid=run.uid,
-        body={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec},
+        body=joined(body, run, status),
         terms=tuple(dict(term) for term in pod_template.affinity_terms(pod_spec)),
     )
 

@@ -8,6 +8,7 @@ from lockstep.core.draft import Draft
 from lockstep.core.evidence import Loss, LossKind
 from lockstep.core.gang import template_for, worker_config_map
 from lockstep.core.plan import CreatePod
+from lockstep.core.pod_groups import group_for, is_held_by_group
 from lockstep.core.replacement import no_other_node_is_left, replace, replace_before_start
 from lockstep.core.snapshot import PodView, WorkerPhase
 from lockstep.core.stopping import NODES_LOST, begin_stop
@@ -22,6 +23,7 @@ class Stage(StrEnum):
     VACANT = "waits for a node"
     REFUSED = "its pod is refused"
     SCHEDULING = "its pod is not scheduled"
+    HELD = "its pod waits for others of its PodGroup to fit"
     STARTING = "its container has not started"
     REGISTERING = "its worker has not registered"
     PREPARING = "its worker is not ready"
@@ -64,6 +66,7 @@ def desire_pods(draft: Draft) -> None:
         return
     template = template_for(draft.run, draft.status, draft.tunables)
     draft.config_maps.append(worker_config_map(draft.run.namespace, draft.tunables.gang))
+    draft.pod_group = group_for(draft.run, draft.status, template.body)
     for slot in missing:
         node, incarnation = assignment.nodes[slot], assignment.incarnations[slot]
         name = pod_name(draft.run.name, draft.run.uid, slot, incarnation)
@@ -148,7 +151,7 @@ def _no_fault_of_a_node(late: list[SlotStage], reached: list[SlotStage]) -> Slot
     """The first slot that another node would not help: then the gang gives its nodes back and tries again later."""
     for at in late:
         unheard = at.stage is Stage.SCHEDULING and not at.detail  # the scheduler has not even looked at it
-        if unheard or at.stage in (Stage.VACANT, Stage.REFUSED) or _is_full(at.detail):
+        if unheard or at.stage in (Stage.VACANT, Stage.REFUSED, Stage.HELD) or _is_full(at.detail):
             return at
     # An image that cannot be pulled, a claim that does not exist: all of the gang is stuck at the same point.
     alike = len(late) == len(reached) > 1 and {at.stage for at in late} in ({Stage.STARTING}, {Stage.SCHEDULING})
@@ -189,6 +192,8 @@ def _stage(draft: Draft, slot: int) -> SlotStage:
             return SlotStage(slot, Stage.SCHEDULING, None)  # it is made in this very pass
         return SlotStage(slot, Stage.REFUSED, refused.since + limits.scheduled, refused.message)
     detail = ": ".join(filter(None, (pod.reason, pod.message)))
+    if is_held_by_group(pod):
+        return SlotStage(slot, Stage.HELD, max(pod.created_at, calm_since) + limits.vacant)
     if not pod.bound:
         return SlotStage(
             slot, Stage.SCHEDULING, max(pod.created_at, calm_since) + _time_to_schedule(draft, pod), detail

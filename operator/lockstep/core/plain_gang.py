@@ -24,13 +24,14 @@ from lockstep.core.plain_evidence import all_pods_were_seen, is_given_up
 from lockstep.core.plain_pods import PlainAttempt, PlainTemplate, master_port, nodelist
 from lockstep.core.plain_recovery import answer_failures, mend_before_start
 from lockstep.core.plan import CreatePod
+from lockstep.core.pod_groups import group_for
 from lockstep.core.ranges import parse_ranges
 from lockstep.core.snapshot import PodView
 from lockstep.core.stopping import REQUEUED, begin_stop
 
 UNSEEN_PODS_WAIT = 60.0
 """Seconds in which pods may still appear whose creation nobody saw the answer of."""
-_NOT_UP = frozenset({Stage.REFUSED, Stage.SCHEDULING, Stage.STARTING})
+_NOT_UP = frozenset({Stage.REFUSED, Stage.SCHEDULING, Stage.HELD, Stage.STARTING})
 _NAMED = 3
 
 
@@ -197,6 +198,7 @@ def _make_pods(draft: Draft) -> None:
         addresses=tuple(_address(draft, nodes[slot]) for slot in draft.ranked_slots()),
     )
     template = PlainTemplate(draft.run, status, draft.tunables, attempt)
+    draft.pod_group = group_for(draft.run, status, template.body)
     for slot in missing:
         incarnation = status.assignment.incarnations[slot]
         body = template.pod_body(slot, incarnation, nodes[slot], rank=draft.rank(slot))

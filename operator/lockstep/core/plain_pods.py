@@ -47,6 +47,11 @@ class PlainTemplate:
         self._gang = _without_worker(template_for(run, status, tunables), attempt.number)
         self._contract = _contract(run, attempt)
 
+    @property
+    def body(self) -> Mapping[str, Any]:
+        """What all pods of the attempt have in common, but for the environment of their ranks."""
+        return self._gang.body
+
     def pod_body(self, slot: int, incarnation: int, node: str, *, rank: int) -> dict[str, Any]:
         """The pod of ``slot``; without ``node`` it is pinned nowhere (for a dry run)."""
         body = self._gang.pod_body(slot, incarnation, node)

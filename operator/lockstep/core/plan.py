@@ -22,6 +22,25 @@ class EnsureConfigMap:
 
 
 @dataclass(frozen=True, slots=True)
+class EnsurePodGroup:
+    """Create the PodGroup that pods are about to name; one that exists and is the run's own is the same."""
+
+    namespace: str
+    name: str
+    api_version: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePodGroup:
+    """Delete a PodGroup of the run. It may be gone already, or never have been made."""
+
+    namespace: str
+    name: str
+    api_version: str
+
+
+@dataclass(frozen=True, slots=True)
 class CreatePod:
     """Create one gang pod."""
 
@@ -170,11 +189,13 @@ class Plan:
     """
 
     config_maps: tuple[EnsureConfigMap, ...] = ()
+    pod_group_deletes: tuple[DeletePodGroup, ...] = ()  # before the status that forgets them
     status: TrainingRunStatus | None = None  # None: unchanged
     directive: Directive | None = None
     events: tuple[Event, ...] = ()
     dry_run: DryRunPod | None = None
     deletes: tuple[DeletePod, ...] = ()
+    pod_group: EnsurePodGroup | None = None  # of the pods that are created
     creates: tuple[CreatePod, ...] = ()
     jobs: tuple[CreateJob, ...] = ()
     node_failures: tuple[RememberFailure, ...] = ()

@@ -15,6 +15,7 @@ from lockstep.core.fencing import keep_fence
 from lockstep.core.inventory import latest_valid
 from lockstep.core.leftovers import holds_up
 from lockstep.core.lifecycle import Phase
+from lockstep.core.pod_groups import let_go_of_group
 from lockstep.core.saves import ask_for_save, fail_save, grace_period, is_awaited
 from lockstep.core.signs import STOPPED_FROM_OUTSIDE
 from lockstep.core.snapshot import WorkerPhase
@@ -143,6 +144,7 @@ def _ranks_have_ended(draft: Draft) -> bool:
 
 def _release(draft: Draft, reason: str) -> None:
     requeued = reason in REQUEUES
+    let_go_of_group(draft)
     draft.update(assignment=slots.released(draft.status.assignment))
     keep_fence(draft)  # what is left of the gang may write on, and afterwards nobody knows who took part
     recovery = draft.status.recovery.model_copy(update={"slot_losses": ()})

@@ -24,6 +24,7 @@ _NEVER_IN_POD = {
     "priority": "leave it out: gang pods carry Lockstep's own class",
     "preemptionPolicy": "leave it out: gang pods never preempt",
     "activeDeadlineSeconds": "it would kill one rank of the gang; leave it out",
+    "schedulingGroup": "Lockstep makes the gang's PodGroup, if its configuration asks for one; leave it out",
     "schedulingGates": "Lockstep admits the gang as a whole; use spec.suspend to hold it",
     "topologySpreadConstraints": "use spec.placement.topology",
     "resources": "use spec.resourcesPerNode",

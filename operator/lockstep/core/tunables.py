@@ -8,6 +8,7 @@ from lockstep.core.accounting.usage import GpuRates
 from lockstep.core.admission.settings import AdmissionSettings
 from lockstep.core.archive_job import ArchiveSettings
 from lockstep.core.gang_settings import GangSettings
+from lockstep.core.pod_group_settings import PodGroupSettings
 
 
 class Mode(StrEnum):
@@ -55,6 +56,7 @@ class Tunables:
     breaker: Breaker = field(default_factory=Breaker)
     gang: GangSettings = field(default_factory=GangSettings)
     archive: ArchiveSettings = field(default_factory=ArchiveSettings)
+    pod_groups: PodGroupSettings = field(default_factory=PodGroupSettings)
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
     topology_levels: Mapping[str, str] = field(  # level -> node label, narrowest first
         default_factory=lambda: {

@@ -36,6 +36,7 @@ from lockstep.core.admission.windows import window_claims
 from lockstep.core.ground import Ground
 from lockstep.core.placement import shortage
 from lockstep.core.plan import ClusterPlan, Event
+from lockstep.core.pod_groups import planned
 from lockstep.core.requirement import avoided_nodes, resolve
 from lockstep.core.snapshot import ClusterSnapshot
 from lockstep.core.topology import fullest_domains
@@ -264,7 +265,9 @@ class _Pass:
             update={
                 "attempt": status.attempt + 1,
                 "assignment": slots.assigned(before, chosen, spares=spec.spare_nodes),
-                "resolved": resolve(entry.run, floor.cluster, chosen, gpu_type),
+                "resolved": resolve(entry.run, floor.cluster, chosen, gpu_type).model_copy(
+                    update={"pod_group": planned(entry.run, self._tunables.pod_groups, status.attempt + 1)}
+                ),
                 "last_admitted": stamp,
                 "reservation": None,
                 "recovery": status.recovery.model_copy(

@@ -1,0 +1,61 @@
+"""Which PodGroups the operator's installation asks for, and which this API server serves."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+VOLCANO = "scheduling.volcano.sh/v1beta1"
+
+
+class PodGroupKind(StrEnum):
+    """Whose PodGroups gangs get."""
+
+    DISABLED = "Disabled"
+    NATIVE = "Native"  # Kubernetes' own
+    VOLCANO = "Volcano"
+    AUTO = "Auto"  # what is served: Kubernetes' own, then Volcano's, then none
+
+
+_VERSIONS = {
+    PodGroupKind.DISABLED: (),
+    # 1.36 has v1alpha2 behind gates, 1.37 is to have v1beta1. The fields we write are the same in both.
+    PodGroupKind.NATIVE: ("scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha2"),
+    PodGroupKind.VOLCANO: (VOLCANO,),
+}
+_VERSIONS[PodGroupKind.AUTO] = _VERSIONS[PodGroupKind.NATIVE] + _VERSIONS[PodGroupKind.VOLCANO]
+_REMEDIES = {
+    PodGroupKind.NATIVE: (
+        "switch on the feature gates GenericWorkload and GangScheduling and, on kube-apiserver, "
+        "--runtime-config=scheduling.k8s.io/v1alpha2=true (Kubernetes 1.36)"
+    ),
+    PodGroupKind.VOLCANO: "install Volcano",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupSettings:
+    """``queue`` is Volcano's, empty for its default. ``served``: what discovery found, of ``versions``."""
+
+    kind: PodGroupKind = PodGroupKind.DISABLED
+    queue: str = ""
+    scheduler_name: str = "volcano"
+    served: tuple[str, ...] = ()
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """API versions that would do, the best first."""
+        return _VERSIONS[self.kind]
+
+    @property
+    def api_version(self) -> str:
+        """The API version of PodGroups that new gangs get; empty: they get none."""
+        return next((version for version in self.versions if version in self.served), "")
+
+    @property
+    def lack(self) -> str:
+        """Why no run may start: what was asked for by name is not served. With the remedy; empty: nothing is amiss."""
+        if self.kind not in _REMEDIES or self.api_version:
+            return ""
+        return (
+            f"podGroups.kind of the operator's configuration is {self.kind}, and the API server serves no podgroups "
+            f"in {' or '.join(self.versions)}: {_REMEDIES[self.kind]}, or set podGroups.kind to Auto or Disabled"
+        )
