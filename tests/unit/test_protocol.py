@@ -274,6 +274,14 @@ def test_a_release_carries_the_whole_start_record() -> None:
     }
 
 
+def test_who_is_told_of_start_early_is_held_back_the_longer() -> None:
+    orders = Orders(directive(), 7, start_at=1000.75)
+    assert reply(orders)["startIn"] == 0.25
+    assert "startIn" not in reply(orders, attempt=2)  # it runs already
+    assert "startIn" not in reply(Orders(directive(), 7, start_at=1000.5))
+    assert "startIn" not in reply(Orders(directive(phase=DesiredPhase.PREPARE, start=None), 7, start_at=1000.75))
+
+
 def test_a_fresh_start_has_no_checkpoint_to_resume_from() -> None:
     fresh = StartRecord(1, "abc", "10.0.0.1", 40123)
     assert reply(Orders(directive(start=fresh, attempt=1), 1), attempt=0)["start"]["resume"] is None

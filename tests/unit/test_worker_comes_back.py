@@ -1,17 +1,22 @@
 """What a worker says on its way from one attempt to the next, and when: all of a gang say it at the same time."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import Mock
 
 import pytest
 
+from lockstep.worker.barrier import Barrier
+from lockstep.worker.launch import TOGETHER_SECONDS, Launch, start_delay
 from lockstep.worker.preflight import scratch_problem
-from lockstep.worker.settings import Settings
+from lockstep.worker.settings import JSON, Settings, Tier
 from support.fake_operator import FakeOperator
 from support.running_worker import RunningWorker, commit_shared, exited, ready, until
 
-Launch = Callable[..., RunningWorker]
+LaunchWorker = Callable[..., RunningWorker]
 
 
 @pytest.fixture
@@ -23,7 +28,7 @@ def operator(tmp_path: Path) -> Iterator[FakeOperator]:
 
 
 @pytest.fixture
-def launch(tmp_path: Path, operator: FakeOperator) -> Iterator[Launch]:
+def launch(tmp_path: Path, operator: FakeOperator) -> Iterator[LaunchWorker]:
     workers: list[RunningWorker] = []
 
     def start(*command: str, **environ: str) -> RunningWorker:
@@ -35,7 +40,7 @@ def launch(tmp_path: Path, operator: FakeOperator) -> Iterator[Launch]:
         worker.kill()
 
 
-def test_start_is_acknowledged_before_the_program_is_started(operator: FakeOperator, launch: Launch) -> None:
+def test_start_is_acknowledged_before_the_program_is_started(operator: FakeOperator, launch: LaunchWorker) -> None:
     launch("/no/such/program")
     ready(operator, 1)
     operator.run(1)
@@ -44,7 +49,9 @@ def test_start_is_acknowledged_before_the_program_is_started(operator: FakeOpera
     assert said[0] == "Running"
 
 
-def test_start_is_acknowledged_in_one_report_which_is_the_next_poll(operator: FakeOperator, launch: Launch) -> None:
+def test_start_is_acknowledged_in_one_report_which_is_the_next_poll(
+    operator: FakeOperator, launch: LaunchWorker
+) -> None:
     worker = launch("sleep", "100")
     ready(operator, 1)
     operator.wait_for(lambda state: state["readyFor"] == 1 and state["waitSeconds"])
@@ -57,8 +64,36 @@ def test_start_is_acknowledged_in_one_report_which_is_the_next_poll(operator: Fa
     assert [bool(state["waitSeconds"]) for state in running] == [True]
 
 
+def test_start_is_acknowledged_at_once_by_those_whose_program_is_held_back(
+    operator: FakeOperator, launch: LaunchWorker
+) -> None:
+    worker = launch("sleep", "100")
+    ready(operator, 1)
+    asked = time.monotonic()
+    operator.run(1, startIn=0.8)
+    operator.wait_for(lambda state: state["phase"] == "Running")
+    assert "sleep" not in started_by(worker) or time.monotonic() - asked > 0.8  # on a machine that stood still
+    until(lambda: "sleep" in started_by(worker))
+    assert time.monotonic() - asked >= 0.8
+
+
+@pytest.mark.parametrize(
+    ("desired", "seconds"),
+    [
+        ({}, 0.0),
+        ({"startIn": 0.25}, 0.25),
+        ({"startIn": 0.25, "jitterSeconds": 8}, 2.25),
+        ({"startIn": 1e9}, TOGETHER_SECONDS),
+        ({"startIn": -1.0}, 0.0),
+    ],
+)
+def test_a_rank_starts_once_all_were_told_and_its_turn_in_the_jitter_has_come(desired: JSON, seconds: float) -> None:
+    launch = Launch(1, rank=1, world=4, master_address="a", master_port=1, resume_path="", resume_step="", nodelist=())
+    assert start_delay(launch, desired) == seconds
+
+
 def test_without_an_operator_to_acknowledge_to_the_program_starts_all_the_same(
-    operator: FakeOperator, launch: Launch
+    operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     worker = launch("sleep", "100")
     ready(operator, 1)
@@ -68,7 +103,7 @@ def test_without_an_operator_to_acknowledge_to_the_program_starts_all_the_same(
 
 
 def test_what_a_poll_could_not_deliver_is_told_at_once_by_the_other_connection(
-    operator: FakeOperator, launch: Launch
+    operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     launch("sleep", "100")
     ready(operator, 1)
@@ -81,7 +116,7 @@ def test_what_a_poll_could_not_deliver_is_told_at_once_by_the_other_connection(
 
 
 def test_the_newest_checkpoint_is_read_while_the_node_is_still_being_checked(
-    operator: FakeOperator, launch: Launch, tmp_path: Path
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     tool = tmp_path / "nvidia-smi"
     tool.write_text(f"#!/bin/sh\nuntil [ -e {tmp_path}/free ]; do sleep 0.05; done\necho 0\n")
@@ -96,6 +131,72 @@ def test_the_newest_checkpoint_is_read_while_the_node_is_still_being_checked(
     (tmp_path / "free").touch()
     arrived = operator.wait_for(lambda state: state["readyFor"] == 2)
     assert [row["path"] for row in arrived["verified"]] == [str(saved)]
+
+
+ASKED_TO_READ = {"attempt": 1, "rank": 0, "verify": {"tier": "shared", "path": "/c", "share": 0, "of": 1}}
+
+
+class Reading(NamedTuple):
+    """A worker for whose arrival nothing lacks but what it was asked to read; ``read`` does that."""
+
+    barrier: Barrier
+    read: Callable[[], Callable[[], None] | None]
+
+
+@pytest.fixture
+def reading(tmp_path: Path) -> Iterator[Reading]:
+    tiers = {"shared": Tier("shared", str(tmp_path), 0.0)}
+    settings = Settings("https://x", "team", "hello", "u", 0, 1, "pod", ("true",), scratch=str(tmp_path), tiers=tiers)
+    begun: list[Callable[[], Callable[[], None] | None]] = []
+    barrier = Barrier(settings, Mock(), begun.append)
+    barrier.approach(ASKED_TO_READ)
+    read, prepare = begun
+    arrive = prepare()
+    assert arrive is not None
+    arrive()
+    barrier.approach(ASKED_TO_READ)
+    yield Reading(barrier, read)
+    barrier.leave()
+
+
+def test_what_is_read_quickly_is_told_in_the_same_words_as_the_arrival(reading: Reading) -> None:
+    assert reading.barrier.ready_for == 0
+    answer = reading.read()
+    assert answer is not None
+    answer()
+    reading.barrier.approach(ASKED_TO_READ)
+    said = reading.barrier.report()
+    assert (said["readyFor"], [row["path"] for row in said["verified"]]) == (1, ["/c"])
+
+
+def test_what_takes_long_to_read_holds_up_no_arrival(reading: Reading) -> None:
+    assert reading.barrier.ready_for == 0
+
+    def arrived() -> bool:
+        reading.barrier.approach(ASKED_TO_READ)
+        return reading.barrier.ready_for == 1
+
+    until(arrived)
+    assert reading.barrier.report()["port"] > 0
+
+
+def test_a_port_held_for_an_arrival_that_is_not_wanted_any_more_is_let_go(reading: Reading) -> None:
+    assert reading.barrier.report()["port"] > 0
+    reading.barrier.is_left_alone()
+    assert reading.barrier.report()["port"] == 0
+
+
+def test_a_save_seen_last_is_told_with_the_arrival_and_not_before(operator: FakeOperator, launch: LaunchWorker) -> None:
+    worker = launch("sleep", "100")
+    ready(operator, 1)
+    operator.run(1)
+    until(lambda: "sleep" in started_by(worker))
+    saved = commit_shared(worker, 1, 10, b"x" * 1000)
+    count = len(operator.requests)
+    ready(operator, 2)
+    said = operator.states()[count:]
+    assert [state["phase"] for state in said if not state["waitSeconds"]] == ["Ready"]
+    assert str(saved) in {row["path"] for row in said[-1]["inventory"]}
 
 
 def test_only_a_suspicious_worker_waits_for_its_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

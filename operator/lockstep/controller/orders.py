@@ -68,6 +68,7 @@ class _Reply(Struct, rename="camel", omit_defaults=True):
     point: _Point | None = None
     warm_up: Raw | UnsetType = UNSET
     jitter_seconds: float | UnsetType = UNSET
+    start_in: float | UnsetType = UNSET
 
 
 HOLD = "Hold"
@@ -77,7 +78,10 @@ _NOTHING = Raw(b"[]")
 
 
 class Orders:
-    """A run's directive and its revision, with the parts that are the same for every worker encoded once."""
+    """A run's directive and its revision, with the parts that are the same for every worker encoded once.
+
+    ``start_at``: Unix seconds before which no program of its START is to begin.
+    """
 
     __slots__ = (
         "_cadence",
@@ -88,12 +92,14 @@ class Orders:
         "_watch",
         "directive",
         "revision",
+        "start_at",
         "world_size",
     )
 
-    def __init__(self, directive: Directive, revision: int) -> None:
+    def __init__(self, directive: Directive, revision: int, start_at: float = 0.0) -> None:
         self.directive = directive
         self.revision = revision
+        self.start_at = start_at
         self.world_size = sum(rank >= 0 for rank in directive.slot_ranks)
         self._start = _NULL if directive.start is None else Raw(_encoder.encode(Start.of(directive.start)))
         self._nodelist = Raw(_encoder.encode(directive.nodelist))
@@ -126,6 +132,12 @@ class Orders:
     def watch_for(self, phase: str, attempt: int) -> Raw | UnsetType:
         """What to look for in stderr, for those yet to start."""
         return self._watch if phase == DesiredPhase.RUN and attempt < self.directive.attempt else UNSET
+
+    def start_in_for(self, phase: str, attempt: int, now: float) -> float | UnsetType:
+        """Seconds for those yet to start, so that all start together, whoever was told first."""
+        if phase == DesiredPhase.RUN and attempt < self.directive.attempt and self.start_at > now:
+            return round(self.start_at - now, 4)
+        return UNSET
 
     def point_for(self, phase: str, slot: int) -> _Point | None:
         """Pointers are rewritten by one elected worker."""
@@ -199,6 +211,7 @@ def encode_reply(
             point=orders.point_for(phase, slot) if orders else None,
             warm_up=orders.warm_up_for(phase) if orders and rank >= 0 else UNSET,
             jitter_seconds=(orders.directive.jitter if orders else 0.0) or UNSET,
+            start_in=orders.start_in_for(phase, attempt, now) if orders else UNSET,
         )
     )
 

@@ -20,6 +20,8 @@ POLL_GRACE = 2.0
 """Seconds an answered poll still counts as open: the worker reconnects within half a second. Without
 it a gang of hundreds, each between two polls for an instant, would never be at the barrier at once."""
 OFFSET_SECONDS = 60.0
+START_TOGETHER_WITHIN = 0.5
+"""Seconds that a program is held back at most, until every rank has heard of START."""
 
 
 class UnregisteredError(Exception):
@@ -76,25 +78,31 @@ class _Run:
     orders: Orders | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
     awaited: set[int] = field(default_factory=set)  # slots that are not yet what a decision waits for
+    start_told_at: float | None = None  # while not all have acknowledged it
+    start_took: float = 0.0  # seconds, until all had acknowledged the last one that they all did
 
     def wake_pollers(self) -> None:
         self.news.set()
         self.news = asyncio.Event()
 
-    def await_barrier(self) -> None:
-        """Begin to wait for whoever does not yet stand at the barrier that the directive asks for."""
+    def await_gang(self) -> None:
+        """Begin to wait for whoever is not yet where the directive wants all: at its barrier, or past its START."""
         directive = self.orders.directive if self.orders else None
         self.awaited.clear()
         if directive is not None and directive.phase is DesiredPhase.PREPARE:
             self.awaited.update(range(len(directive.incarnations)))
-            for worker in self.workers.values():
-                self.is_completed_by(worker.report)
+        elif directive is not None and directive.phase is DesiredPhase.RUN:
+            self.awaited.update(slot for slot, rank in enumerate(directive.slot_ranks) if rank >= 0)
+        for worker in self.workers.values():
+            self.is_completed_by(worker.report)
 
     def is_completed_by(self, report: WorkerReport) -> bool:
         """This is the last report that was waited for: a decision need wait for no other."""
-        if report.slot not in self.awaited or self.orders is None or not _stands_ready(report, self.orders.directive):
+        if report.slot not in self.awaited or self.orders is None or not _is_there(report, self.orders.directive):
             return False
         self.awaited.remove(report.slot)
+        if not self.awaited and self.start_told_at is not None:
+            self.start_took, self.start_told_at = report.received_at - self.start_told_at, None
         return not self.awaited
 
 
@@ -134,8 +142,14 @@ class ReportBook:
         run = self._runs.setdefault(run_uid, _Run())
         if run.orders is not None and run.orders.directive == directive:
             return
-        run.orders = Orders(directive, run.orders.revision + 1 if run.orders else 1)
-        run.await_barrier()
+        before, now = run.orders, self._clock.now()
+        start_at = before.start_at if before else 0.0
+        if directive.phase is not DesiredPhase.RUN:
+            run.start_told_at = None
+        elif before is not None and before.directive.phase is DesiredPhase.PREPARE:
+            run.start_told_at, start_at = now, now + min(START_TOGETHER_WITHIN, run.start_took)
+        run.orders = Orders(directive, before.revision + 1 if before else 1, start_at)
+        run.await_gang()
         run.wake_pollers()
 
     def forget(self, run_uid: str) -> None:
@@ -296,6 +310,13 @@ class ReportBook:
             listens=state.listens,
             clock_skew=-offset,
         )
+
+
+def _is_there(report: WorkerReport, directive: Directive) -> bool:
+    """Where the directive wants the whole gang."""
+    if directive.phase is DesiredPhase.RUN:
+        return report.attempt == directive.attempt
+    return _stands_ready(report, directive)
 
 
 def _stands_ready(report: WorkerReport, directive: Directive) -> bool:

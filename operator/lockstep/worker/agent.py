@@ -273,7 +273,7 @@ class Worker:
         self.start, self.exit, self.problem, self.training = desired["start"], None, "", None
         self.barrier.leave()
         self.phase = RUNNING
-        self.start_at = time.monotonic() + start_delay(launch, float(desired.get("jitterSeconds") or 0.0))
+        self.start_at = time.monotonic() + start_delay(launch, desired)
         contract = contract_environment(self.settings, launch)
         try:
             make_scratch(self.settings, launch, contract)
@@ -404,11 +404,12 @@ class Worker:
             report["leavingBy"] = self.leaving_by
         # On its way to the barrier nobody waits for news of it before it is there, and all of a gang are on their way.
         underway = self.desired["phase"] == "Prepare" and self.phase in (STOPPING, PREPARING)
-        urgent = report != self._told and not (underway and not self.problem and not self.terminating)
+        quiet = underway and not self.problem and not self.terminating
+        urgent = report != self._told and not quiet
         if urgent:
             self._told = report
-        if training and training.fresh and not self.child:
-            urgent = True  # there may be no next heartbeat: what was saved last is told of before it leaves
+        if training and training.fresh and not self.child and not quiet:
+            urgent = True  # there may be no next heartbeat; who arrives at the barrier tells of all that it finds
         # What changes all the time is left for the next heartbeat.
         steady: JSON = {"progress": None, "newCheckpoints": []}
         if training:

@@ -22,6 +22,7 @@ from lockstep.worker.warmup import PeerServer, Warmed, warm_up
 
 RETRY_SECONDS = 5.0
 LOOK_AGAIN_SECONDS = 10.0  # at what could not be read
+READ_WITHIN_SECONDS = 0.3  # what is read so soon after everything else is told of together with the arrival
 
 
 class Barrier:
@@ -36,6 +37,8 @@ class Barrier:
         self._port: Optional[socket.socket] = None
         self._approached = 0  # the attempt that was gathered for last
         self._preparing = False  # a thread is at it
+        self._prepared: Optional[Prepared] = None  # it is: all that lacks is what may still be read
+        self._arrive_by = 0.0  # monotonic
         self._verified: Dict[Tuple[Any, ...], JSON] = {}
         self._verifying: Tuple[Any, ...] = ()  # read by the verifying thread: any other value interrupts it
         self._pointed: Optional[JSON] = None
@@ -54,8 +57,12 @@ class Barrier:
             self._point(desired)
             self._warm_up(desired)
             self._look_again(attempt, rank, world)
+        elif self._prepared is not None and self._prepared.attempt == attempt:
+            self._verify(desired)
+            if not self._verifying or time.monotonic() >= self._arrive_by:
+                self._arrive(self._prepared)
         elif not self._preparing and time.monotonic() >= self._prepare_after:
-            self.ready_for, self._preparing = 0, True
+            self.ready_for, self._preparing, self._prepared = 0, True, None
             self._verified, self._warmed, self._pointed, self._pointing = {}, None, None, ()
             prepared = functools.partial(prepare, self._settings, attempt, rank, world, self.suspicious)
             if attempt != self._approached:
@@ -66,6 +73,9 @@ class Barrier:
     def is_left_alone(self) -> None:
         """The operator gathers for nothing at the moment."""
         self._wanted, self._verifying = 0, ()
+        if self._prepared is not None:
+            self._prepared = None
+            self._release_port()
 
     def leave(self) -> None:
         """Stand there no longer; the port is free afterwards."""
@@ -90,9 +100,7 @@ class Barrier:
         self._release_port()
         if self._wanted == prepared.attempt and not prepared.problem:
             self.problem, self._port, self.suspicious = "", prepared.port, False
-            self.ready_for = prepared.attempt
-            self._look_after = time.monotonic() + LOOK_AGAIN_SECONDS
-            self._link.register(prepared.inventory)
+            self._prepared, self._arrive_by = prepared, time.monotonic() + READ_WITHIN_SECONDS
             return
         if prepared.port is not None:
             prepared.port.close()
@@ -101,6 +109,11 @@ class Barrier:
                 say(f"not ready: {prepared.problem}")
             self.problem, self.suspicious = prepared.problem, True
             self._prepare_after = time.monotonic() + RETRY_SECONDS
+
+    def _arrive(self, prepared: Prepared) -> None:
+        self._prepared, self.ready_for = None, prepared.attempt
+        self._look_after = time.monotonic() + LOOK_AGAIN_SECONDS
+        self._link.register(prepared.inventory)
 
     def _look_again(self, attempt: int, rank: int, world: int) -> None:
         """The operator waits a bounded time for what could not be read: tell it as soon as it can be."""

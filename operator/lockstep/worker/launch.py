@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, attempt_directory
 
 CONTRACT = "1"  # of the child's environment
+TOGETHER_SECONDS = 1.0  # that the operator may hold a start back at most, until all were told
 
 
 class Launch(NamedTuple):
@@ -74,9 +75,14 @@ def python_directory(settings: Settings) -> str:
     return os.path.join(settings.scratch, "python")
 
 
-def start_delay(launch: Launch, jitter: float) -> float:
-    """Seconds by which this rank starts later than rank 0: the ranks spread evenly over ``jitter`` seconds."""
-    return jitter * launch.rank / launch.world if launch.world > 0 else 0.0
+def start_delay(launch: Launch, desired: JSON) -> float:
+    """Seconds from START until this rank's turn: once all were told of it, then spread evenly over the jitter.
+
+    Raises TypeError, ValueError.
+    """
+    together = max(0.0, min(TOGETHER_SECONDS, float(desired.get("startIn") or 0.0)))
+    jitter = float(desired.get("jitterSeconds") or 0.0)
+    return together + (jitter * launch.rank / launch.world if launch.world > 0 else 0.0)
 
 
 def launcher_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
