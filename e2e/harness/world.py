@@ -97,6 +97,18 @@ def started(
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def control_plane() -> Iterator[LocalCluster]:
+    """A control plane with nothing in it, for what would disturb others on theirs. Its logs stay after a failure."""
+    folder = _new_folder()
+    cluster = LocalCluster.start(folder, report=print)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def wait_until_schedulable(cluster: LocalCluster, names: Sequence[str]) -> None:
     """Return when the nodes are Ready and bear no taint of a node that is new."""
 

@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,17 +136,26 @@ def is_current(program: Program) -> bool:
     return binary(program.name).exists() and recorded.exists() and recorded.read_text() == stamp(program)
 
 
-def build_all(report: Report = print) -> None:
-    """Builds what is missing or out of date. Two callers at once take turns, the second finds it done.
+def program(name: str) -> Program:
+    """The program of this name. Raises LookupError."""
+    for known in PROGRAMS:
+        if known.name == name:
+            return known
+    raise LookupError(f"no program is called {name}")
 
-    Raises BuildError.
+
+def build_all(report: Report = print, names: Collection[str] | None = None) -> None:
+    """Builds what is missing or out of date, of all programs or of those in `names`.
+
+    Two callers at once take turns, the second finds it done. Raises BuildError.
     """
-    if all(is_current(program) for program in PROGRAMS):
+    wanted = PROGRAMS if names is None else tuple(program(name) for name in names)
+    if all(is_current(each) for each in wanted):
         return
     with _only_one_builder(report):
-        for program in PROGRAMS:
-            if not is_current(program):
-                _build(program, report)
+        for each in wanted:
+            if not is_current(each):
+                _build(each, report)
 
 
 @contextmanager
