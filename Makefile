@@ -56,10 +56,12 @@ lint: setup ## ruff, mypy --strict, import contracts, generated files
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	$(RUN) -m lockstep.api.crdgen --check
+	$(RUN) charts/generate.py --check
 	$(RUN) docs/figures.py --check
 
-generate: setup ## Write crds/ and the generated docs
+generate: setup ## Write crds/, the generated docs, and what is made from the chart
 	$(RUN) -m lockstep.api.crdgen
+	$(RUN) charts/generate.py
 	$(RUN) -m lockstep.controller.metrics > docs/metrics.md
 	$(RUN) -m faults.page > docs/faults.md
 	$(RUN) docs/figures.py

@@ -1,0 +1,119 @@
+{{/* The operator's rights, once: manifests/ are made from them as well. A right belongs to the narrowest of the three
+that works. Each says what it is for unless the resource does. */}}
+
+{{/* In the whole cluster, in a namespaced install too: nodes are shared, and what others run on them counts. */}}
+{{- define "lockstep.rules.cluster" -}}
+- apiGroups: [lockstep.dev]
+  resources: [trainingruns, trainingrunsets, trainingqueues]
+  verbs: [get, list, watch]
+- apiGroups: [lockstep.dev]
+  resources: [trainingqueues/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch]
+# Nodes are patched to remember what failed on them.
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [get, list, watch, patch]
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [list, watch]
+# Their values order the queue.
+- apiGroups: [scheduling.k8s.io]
+  resources: [priorityclasses]
+  verbs: [list, watch]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [list, watch]
+# Who a worker is.
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+# Kueue, where it is installed: the Workloads of runs that it admits, and what their reservations refer to.
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads, localqueues, clusterqueues, resourceflavors, topologies, workloadpriorityclasses]
+  verbs: [list, watch]
+{{- end }}
+
+{{/* In namespaces with runs: all, or those of a namespaced install. */}}
+{{- define "lockstep.rules.runs" -}}
+# Runs are made for the indices of a set, and deleted ttlAfterFinished after their end, or once they have only asked
+# when they would start.
+- apiGroups: [lockstep.dev]
+  resources: [trainingruns]
+  verbs: [create, delete]
+- apiGroups: [lockstep.dev]
+  resources: [trainingrunsets]
+  verbs: [delete]
+- apiGroups: [lockstep.dev]
+  resources: [trainingruns/status, trainingrunsets/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [create, delete]
+# With podGroups of the configuration alone: gangs as other schedulers know them.
+- apiGroups: [scheduling.k8s.io, scheduling.volcano.sh]
+  resources: [podgroups]
+  verbs: [get, create, delete]
+# The worker's program, assignments of large gangs, stacks.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, create]
+# Jobs that copy checkpoints to the archive and back.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, create]
+# Workloads of runs that Kueue admits, where it is installed.
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, create, patch, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [patch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
+
+{{/* In the operator's own namespace. Creation cannot be restricted by name. */}}
+{{- define "lockstep.rules.own" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [lockstep-operator]
+  verbs: [get, update]
+# The worker API's CA and serving certificate.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [lockstep-worker-tls]
+  verbs: [get, update]
+# Usage of late, for fair share.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [lockstep-usage]
+  verbs: [get, update]
+{{- end }}
+
+{{/* What users read beside their runs. */}}
+{{- define "lockstep.rules.look" -}}
+# In force only where the role is bound for the whole cluster.
+- apiGroups: [lockstep.dev]
+  resources: [trainingqueues]
+  verbs: [get, list, watch]
+# What lockstep's verbs read beside runs; view and edit have it anyway.
+- apiGroups: [""]
+  resources: [pods, pods/log, configmaps]
+  verbs: [get, list, watch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [get, list, watch]
+{{- end }}

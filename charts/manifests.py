@@ -1,0 +1,63 @@
+"""The chart as plain manifests, for those without Helm."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+NAMESPACE = "lockstep-system"
+OPERATOR_HEADER = """\
+# Generated from charts/lockstep by `make generate`. Do not edit: the rules are in its templates/_rules.tpl.
+# What an operator that is started by hand needs beside the CRDs in ../crds: its namespace, its service account with
+# exactly the rights it uses, the roles that users get through view, edit and admin, and the PriorityClass of gang pods.
+"""
+INSTALL_HEADER = """\
+# Generated from charts/lockstep by `make generate`. Do not edit.
+# Everything, with the chart's default values: kubectl apply --server-side -f install.yaml
+"""
+NAMESPACE_MANIFEST = f"""\
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: {NAMESPACE}
+  labels:
+    pod-security.kubernetes.io/enforce: restricted
+"""
+_HELMS_OWN = re.compile(r"^(# Source: .*| *(helm\.sh/|app\.kubernetes\.io/managed-by: Helm).*)\n", re.M)
+RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "PriorityClass"})
+
+
+def operator_manifest(helm: Path, chart: Path) -> str:
+    """All but the operator itself and the CRDs."""
+    return _joined(OPERATOR_HEADER, [NAMESPACE_MANIFEST, *_of_kinds(rendered(helm, chart), RIGHTS)])
+
+
+def install_manifest(helm: Path, chart: Path, crds: Path) -> str:
+    """Everything. The CRDs are those of the repository: nothing of Helm's is on them."""
+    definitions = [_without_comments(crd.read_text(encoding="utf-8")) for crd in sorted(crds.glob("*.yaml"))]
+    return _joined(INSTALL_HEADER, [NAMESPACE_MANIFEST, *definitions, *rendered(helm, chart)])
+
+
+def rendered(helm: Path, chart: Path) -> list[str]:
+    """The chart's objects with default values, without what only Helm reads. Raises CalledProcessError."""
+    command = [str(helm), "template", "lockstep", str(chart), "--namespace", NAMESPACE, "--set", "crds.install=false"]
+    answer = subprocess.run([*command, "--skip-tests"], capture_output=True, text=True, check=True)
+    text = re.sub(
+        r"^(# Source: .*| *(helm\.sh/|app\.kubernetes\.io/managed-by: Helm).*)\n", "", answer.stdout, flags=re.M
+    )
+    return [document for document in re.split(r"^---\n", text, flags=re.M) if document.strip()]
+
+
+def _of_kinds(documents: Iterable[str], kinds: Collection[str]) -> list[str]:
+    wanted = re.compile(rf"^kind: ({'|'.join(kinds)})$", re.M)
+    return [document for document in documents if wanted.search(document)]
+
+
+def _without_comments(document: str) -> str:
+    return re.sub(r"^#.*\n", "", document, flags=re.M)
+
+
+def _joined(header: str, documents: Iterable[str]) -> str:
+    return header + "---\n".join(document.strip("\n") + "\n" for document in documents)

@@ -1,0 +1,185 @@
+"""What may be set when the chart is installed: the one definition of values.yaml, its schema and its table."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+Name = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+Labels = dict[str, str]
+CHART_OWNED = frozenset(
+    {"namespace", "namespaces", "identity", "leaseName", "workerListen", "workerPort", "metricsListen", "metricsPort"}
+)
+"""Settings of the operator that the chart makes itself, as its other objects have to agree with them."""
+
+
+class Section(BaseModel):
+    """A mapping of values; what it does not know is refused. A field's docstring is its comment everywhere."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", use_attribute_docstrings=True)
+
+
+class Image(Section):
+    """The operator's image."""
+
+    repository: Annotated[str, Field(min_length=1)] = "lockstep-operator"
+    """Registry and name. Lockstep publishes none yet: build it from the Dockerfile and push it to your registry."""
+    tag: str = ""
+    """The chart's appVersion when empty."""
+    digest: Annotated[str, Field(pattern="^(sha256:[0-9a-f]{64})?$")] = ""
+    """Pins the image; wins over the tag."""
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+
+
+class SecretReference(Section):
+    """A Secret by name."""
+
+    name: Annotated[str, Field(min_length=1)]
+
+
+class Crds(Section):
+    """CustomResourceDefinitions. They are upgraded with the chart, and kept when it is uninstalled."""
+
+    install: bool = True
+    """`false` where somebody else applies them, from crds/ of the same version."""
+
+
+class Rbac(Section):
+    """Who may do what."""
+
+    user_roles: bool = True
+    """Add runs to the cluster's roles view, edit and admin."""
+
+
+class ServiceAccount(Section):
+    """The operator's account."""
+
+    annotations: Labels = {}
+
+
+class PriorityClass(Section):
+    """The class of gang pods, named by `config.priorityClass`, lockstep-gang by default. It never preempts."""
+
+    create: bool = True
+    value: Annotated[int, Field(ge=-2147483648, le=1000000000)] = 1000
+    """Cannot be changed later: Kubernetes takes no other value for a class that exists."""
+
+
+class History(Section):
+    """Where the records of ended attempts and runs go beside the log."""
+
+    claim_name: str = ""
+    """A PersistentVolumeClaim of the release's namespace. With one, an upgrade ends the old operator first."""
+
+
+class DisruptionBudget(Section):
+    """With two replicas or more: one at a time."""
+
+    enabled: bool = True
+
+
+class NetworkPolicy(Section):
+    """Who may reach the operator, and whom it may reach."""
+
+    enabled: bool = False
+    metrics_from: list[dict[str, Any]] = Field([], examples=[[{"namespaceSelector": {"matchLabels": {"a": "b"}}}]])
+    """Peers that may read metrics; everybody when empty. The worker API is open to all: gangs may use any network, and
+    every request is authenticated."""
+    api_server_cidrs: list[str] = Field([], examples=[["10.0.0.1/32"]])
+    """Where the API server is; anywhere when empty."""
+    api_server_ports: list[Annotated[int, Field(ge=1, le=65535)]] = [443, 6443]
+
+
+class PriorityAndFairness(Section):
+    """A priority level of its own at the API server, and the leaders' level for the operator's lease."""
+
+    enabled: bool = False
+    shares: Annotated[int, Field(ge=1, le=1000)] = 40
+    """Its shares of the API server's concurrency. All of Kubernetes' own levels have 245."""
+
+
+class ServiceMonitor(Section):
+    """For the Prometheus operator."""
+
+    enabled: bool = False
+    interval: str = "30s"
+    labels: Labels = {}
+
+
+class PrometheusRule(Section):
+    """Alerts (docs/runbooks.md), for the Prometheus operator."""
+
+    enabled: bool = False
+    labels: Labels = {}
+    runbooks: str = ""
+    """Where docs/runbooks.md is published; becomes each alert's runbook_url."""
+
+
+class Dashboards(Section):
+    """Grafana dashboards as ConfigMaps, for its sidecar."""
+
+    enabled: bool = False
+    labels: Labels = {"grafana_dashboard": "1"}
+
+
+class Resources(Section):
+    """Of the operator's container."""
+
+    requests: dict[str, str | int] = {"cpu": "500m", "memory": "512Mi"}
+    limits: dict[str, str | int] = {"memory": "2Gi"}
+    """No CPU limit: throttled, it could miss the renewal of its lease."""
+
+
+class Values(Section):
+    """Everything that may be set."""
+
+    image: Image = Image()
+    image_pull_secrets: list[SecretReference] = Field([], examples=[[{"name": "registry"}]])
+    config: dict[str, Any] = Field(
+        {},
+        examples=[
+            {
+                "mode": "Active",
+                "localStorage": {"nvme": "/mnt/nvme/lockstep"},
+                "gpuTypes": {"H100": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}},
+                "topologyLevels": {"rack": "topology.kubernetes.io/rack"},
+                "breaker": {"nodeShare": 0.1},
+            }
+        ],
+    )
+    """The operator's configuration: every field of docs/configuration.md but those that the chart has to make. A change
+    of `mode` counts within a minute or two. Any other restarts the operator, which disturbs nothing that runs."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    namespaces: Annotated[list[Name], Field(json_schema_extra={"uniqueItems": True})] = Field(
+        [], examples=[["team-a", "team-b"]]
+    )
+    """Namespaced install: only in these may the operator write, and only their runs are looked after. It still reads
+    nodes and pods of the whole cluster: nodes are shared. All namespaces when empty."""
+    replicas: Annotated[int, Field(ge=1, le=3)] = 1
+    """One leads. The others are warm and take over within seconds; until a worker has found the leader they turn it
+    away."""
+    crds: Crds = Crds()
+    rbac: Rbac = Rbac()
+    service_account: ServiceAccount = ServiceAccount()
+    priority_class: PriorityClass = PriorityClass()
+    history: History = History()
+    resources: Resources = Resources()
+    priority_class_name: str = ""
+    """Of the operator's own pods, e.g. system-cluster-critical."""
+    node_selector: Labels = {}
+    tolerations: list[dict[str, Any]] = []
+    affinity: dict[str, Any] = {}
+    topology_spread_constraints: list[dict[str, Any]] = []
+    """Replicas are kept on different nodes where possible; what is written here comes instead."""
+    pod_labels: Labels = {}
+    pod_annotations: Labels = {}
+    pod_disruption_budget: DisruptionBudget = DisruptionBudget()
+    network_policy: NetworkPolicy = NetworkPolicy()
+    priority_and_fairness: PriorityAndFairness = PriorityAndFairness()
+    service_monitor: ServiceMonitor = ServiceMonitor()
+    prometheus_rule: PrometheusRule = PrometheusRule()
+    dashboards: Dashboards = Dashboards()
+    global_: Annotated[dict[str, Any], Field(alias="global")] = {}
+    """Not used; charts that include this one may set it."""

@@ -1,0 +1,23 @@
+"""Helm, and a cluster that may be broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from harness import world
+from localcluster import LocalCluster
+from support.helm import Helm
+
+
+@pytest.fixture(scope="session")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="module")
+def bare_cluster() -> Iterator[LocalCluster]:
+    """A control plane of its own: what is installed and removed here would pull the rug from under other tests."""
+    with world.control_plane() as cluster:
+        yield cluster

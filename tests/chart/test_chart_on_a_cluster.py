@@ -1,0 +1,185 @@
+"""The chart on a real API server: what it takes, what stays when the release goes, who may do what."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.kube import Kubectl, create_namespace
+from harness.operator import OperatorProcess
+from harness.waiting import wait_for
+from localcluster import LocalCluster
+from localcluster.kwok import NodeBatch
+from support.helm import CHART, NAMESPACE, ROOT, VALUES, Helm, HelmError, only, parsed
+
+pytestmark = pytest.mark.cluster
+
+RELEASE = ("lockstep", CHART, "--namespace", NAMESPACE)
+NOT_SERVED_HERE = "monitoring.coreos.com"
+CRD = "crd/trainingruns.lockstep.dev"
+
+
+@pytest.fixture(scope="module")
+def kubectl(bare_cluster: LocalCluster) -> Kubectl:
+    kubectl = Kubectl(bare_cluster.kubeconfig)
+    restricted = {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
+    kubectl("apply", "-f", "-", text=json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": restricted}))
+    for team in ("team-a", "team-b"):
+        create_namespace(kubectl, team)
+    return kubectl
+
+
+@pytest.fixture(scope="module")
+def helm(bare_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(tmp_path_factory.mktemp("helm"), bare_cluster.kubeconfig)
+
+
+@pytest.fixture
+def installed(helm: Helm, kubectl: Kubectl) -> Iterator[Helm]:
+    """The chart with default values; gone afterwards, whatever a test did to it."""
+    helm("install", *RELEASE)
+    kubectl("wait", "--for=condition=Established", "--timeout=60s", CRD, "crd/trainingqueues.lockstep.dev")
+    yield helm
+    helm("uninstall", "lockstep", "--namespace", NAMESPACE, "--ignore-not-found")
+
+
+def hello(kubectl: Kubectl, namespace: str) -> str:
+    """A run; its UID."""
+    kubectl("apply", "-n", namespace, "-f", str(ROOT / "manifests" / "hello.yaml"))
+    return uid(kubectl, namespace)
+
+
+def uid(kubectl: Kubectl, namespace: str) -> str:
+    return str(kubectl.json("get", "trun", "hello", "-n", namespace)["metadata"]["uid"])
+
+
+def mode(kubectl: Kubectl) -> str:
+    config = kubectl.json("get", "configmap", "lockstep-operator", "-n", NAMESPACE)["data"]["operator.yaml"]
+    return str(yaml.safe_load(config)["mode"])
+
+
+def reachable(operator: OperatorProcess) -> tuple[int, str]:
+    """Exit code and words of what `helm test` runs."""
+    script = CHART / "files" / "reachable.py"
+    command = [sys.executable, str(script), operator.url, operator.metrics_url, "0"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return answer.returncode, answer.stdout.strip()
+
+
+def create_dry(kubectl: Kubectl, *objects: dict[str, Any]) -> str:
+    """What the API server would make of objects, strictly validated."""
+    text = "---\n".join(yaml.safe_dump(each) for each in objects)
+    return kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", text=text)
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda path: path.stem)
+def test_the_api_server_takes_every_object_as_it_is(helm: Helm, kubectl: Kubectl, values: Path) -> None:
+    objects = [o for o in helm.objects("--values", values) if NOT_SERVED_HERE not in o["apiVersion"]]
+    assert create_dry(kubectl, *objects).count("serverside-applied") == len(objects)
+
+
+def test_the_api_server_takes_the_plain_manifests_as_they_are(kubectl: Kubectl) -> None:
+    manifest = ROOT / "manifests" / "install.yaml"
+    said = kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", str(manifest))
+    assert said.count("serverside-applied") == len(parsed(manifest.read_text()))
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda path: path.stem)
+def test_its_pods_are_fit_for_a_namespace_that_is_restricted(installed: Helm, kubectl: Kubectl, values: Path) -> None:
+    objects = installed.objects("--values", values)
+    deployed = only(objects, "Deployment")["spec"]["template"]
+    deployed["metadata"] |= {"name": "operator", "namespace": NAMESPACE}
+    for pod in ({"apiVersion": "v1", "kind": "Pod", **deployed}, only(objects, "Pod")):
+        assert "serverside-applied" in create_dry(kubectl, pod)
+
+
+def test_a_release_comes_changes_goes_back_and_goes_and_runs_stay(installed: Helm, kubectl: Kubectl) -> None:
+    before = hello(kubectl, "team-a")
+    kubectl("apply", "-f", "-", text=json.dumps(
+        {"apiVersion": "lockstep.dev/v1alpha1", "kind": "TrainingQueue", "metadata": {"name": "research"}, "spec": {}}
+    ))  # fmt: skip
+
+    installed("upgrade", *RELEASE, "--set", "config.mode=ReportOnly")
+    assert (mode(kubectl), uid(kubectl, "team-a")) == ("ReportOnly", before)
+
+    installed("rollback", "lockstep", "1", "--namespace", NAMESPACE)
+    assert (mode(kubectl), uid(kubectl, "team-a")) == ("Active", before)
+
+    installed("uninstall", "lockstep", "--namespace", NAMESPACE)
+    assert (
+        kubectl.json("get", "deployments,clusterroles,services", "-n", NAMESPACE, "-l", "helm.sh/chart")["items"] == []
+    )
+    assert uid(kubectl, "team-a") == before
+    assert kubectl("get", "tqueue", "research", "-o", "name")
+
+    installed("install", *RELEASE)
+    assert uid(kubectl, "team-a") == before
+
+
+def test_an_upgrade_brings_newer_crds_and_a_rollback_the_older_ones(
+    installed: Helm, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    def short_names() -> list[str]:
+        return list(kubectl.json("get", CRD)["spec"]["names"]["shortNames"])
+
+    newer = Path(copytree(CHART, tmp_path / "lockstep"))
+    crd = newer / "templates" / "crds" / "lockstep.dev_trainingruns.yaml"
+    crd.write_text(crd.read_text().replace("    - trun\n", "    - trun\n    - newer\n", 1))
+    installed("upgrade", "lockstep", newer, "--namespace", NAMESPACE)
+    assert "newer" in short_names()
+    installed("rollback", "lockstep", "1", "--namespace", NAMESPACE)
+    assert "newer" not in short_names()
+
+
+def test_a_second_operator_for_the_same_cluster_is_refused(installed: Helm, kubectl: Kubectl) -> None:
+    with pytest.raises(HelmError, match="exists and cannot be imported into the current release"):
+        installed("install", "another", CHART, "--namespace", "team-b")
+
+
+def test_crds_that_were_applied_by_hand_are_taken_over_when_asked_to(helm: Helm, kubectl: Kubectl) -> None:
+    kubectl("delete", "-f", str(ROOT / "crds"), "--ignore-not-found")
+    kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+    with pytest.raises(HelmError, match="cannot be imported"):
+        helm("install", *RELEASE)
+    helm("install", *RELEASE, "--take-ownership", "--force-conflicts")
+    helm("uninstall", "lockstep", "--namespace", NAMESPACE)
+    assert kubectl("get", CRD, "-o", "name")
+
+
+def test_a_namespaced_install_acts_in_its_namespaces_alone_and_lacks_no_right(
+    installed: Helm, kubectl: Kubectl, bare_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    installed("upgrade", *RELEASE, "--set", "namespaces={team-a}")
+    made = yaml.safe_load(
+        kubectl.json("get", "configmap", "lockstep-operator", "-n", NAMESPACE)["data"]["operator.yaml"]
+    )
+    bare_cluster.add_kwok_nodes(NodeBatch(count=2), wait=60)
+    for team in ("team-a", "team-b"):
+        kubectl("delete", "trun", "hello", "-n", team, "--ignore-not-found")
+        hello(kubectl, team)
+
+    def gang(team: str) -> int:
+        return len(kubectl.json("get", "pods", "-n", team)["items"])
+
+    operator = OperatorProcess.start(kubectl, tmp_path / "operator", settings={"namespaces": made["namespaces"]})
+    try:
+        wait_for("the gang has its pods", lambda: gang("team-a") == 2, seconds=60, last_seen=operator.log_tail)
+        assert reachable(operator) == (0, "the operator leads, and workers reach it")
+        kubectl("delete", "trun", "hello", "-n", "team-a")
+        wait_for("its pods are gone", lambda: not gang("team-a"), seconds=60, last_seen=operator.log_tail)
+        requests = operator.metrics()["lockstep_api_requests_total"]
+        assert [labels for labels in requests if ("code", "403") in labels] == []
+        assert gang("team-b") == 0
+        assert "status" not in kubectl.json("get", "trun", "hello", "-n", "team-b")
+    finally:
+        operator.stop()
+    code, said = reachable(operator)
+    assert (code, "not reachable" in said) == (1, True)

@@ -1,0 +1,196 @@
+"""What the chart makes of values. Goldens: run with LOCKSTEP_UPDATE_GOLDEN=1 to write them anew, then read the diff."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from lockstep.controller.config import OperatorConfig, load
+from lockstep.controller.tls import SECRET_NAME
+from lockstep.controller.usage import CONFIG_MAP
+from support.helm import CHART, NAMESPACE, ROOT, VALUES, Helm, only, parsed
+
+GOLDEN = Path(__file__).parent / "golden"
+WITHOUT_CRDS = ("--set", "crds.install=false")
+READS = {"get", "list", "watch"}
+
+with_all_values = pytest.mark.parametrize("values", VALUES, ids=lambda path: path.stem)
+
+
+def config_of(objects: list[dict[str, Any]], folder: Path) -> OperatorConfig:
+    """The operator's configuration as the operator would read it."""
+    file = folder / "operator.yaml"
+    file.write_text(only(objects, "ConfigMap")["data"]["operator.yaml"])
+    return load(str(file), {})
+
+
+def rules_of(objects: list[dict[str, Any]], binding: str) -> list[dict[str, Any]]:
+    """The rules of every ClusterRole that bindings of a kind give to the operator."""
+    bound = [each["roleRef"] for each in objects if each["kind"] == binding]
+    named = {role["name"] for role in bound if role["kind"] == "ClusterRole"}
+    roles = [each for each in objects if each["kind"] == "ClusterRole" and each["metadata"]["name"] in named]
+    return [rule for role in roles for rule in role["rules"]]
+
+
+def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", CHART, *(f"--values={path}" for path in VALUES))
+
+
+@with_all_values
+def test_the_objects_are_those_on_record(helm: Helm, values: Path) -> None:
+    text = helm.template("--values", values, *WITHOUT_CRDS)
+    golden = GOLDEN / values.name
+    if os.environ.get("LOCKSTEP_UPDATE_GOLDEN"):
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+@with_all_values
+def test_the_operator_takes_the_configuration(helm: Helm, values: Path, tmp_path: Path) -> None:
+    given = (yaml.safe_load(values.read_text()) or {}).get("config", {})
+    made = config_of(helm.objects("--values", values), tmp_path)
+    dumped = made.model_dump(mode="json", by_alias=True)
+    for name, value in given.items():
+        if not isinstance(value, dict):
+            assert dumped[name] == value
+    assert made.namespace == NAMESPACE
+    assert set(given.get("breaker", {}).items()) <= set(made.breaker.model_dump(by_alias=True).items())
+
+
+def test_a_namespaced_install_tells_the_operator_its_namespaces(helm: Helm, tmp_path: Path) -> None:
+    objects = helm.objects("--set", "namespaces={team-a,team-b}")
+    assert config_of(objects, tmp_path).namespaces == ("team-a", "team-b")
+
+
+def test_workers_are_sent_to_the_service_at_the_port_that_the_operator_listens_on(helm: Helm, tmp_path: Path) -> None:
+    objects = helm.objects(namespace="elsewhere")
+    config = config_of(objects, tmp_path)
+    (service,) = [o for o in objects if o["kind"] == "Service" and o["spec"].get("clusterIP") != "None"]
+    (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    url = urlsplit(config.worker_url)
+    assert url.hostname == f"{service['metadata']['name']}.elsewhere.svc"
+    assert [(p["port"], p["targetPort"]) for p in service["spec"]["ports"]] == [(url.port, "workers")]
+    assert ports == {"workers": config.worker_port, "metrics": config.metrics_port}
+
+
+def test_archive_jobs_use_the_operators_image_unless_told_otherwise(helm: Helm, tmp_path: Path) -> None:
+    image = ("--set", "image.repository=r.example.com/op,image.tag=v7")
+    assert config_of(helm.objects(*image), tmp_path).archive.image == "r.example.com/op:v7"
+    other = config_of(helm.objects(*image, "--set", "config.archive.image=x:1,config.archive.parallel=2"), tmp_path)
+    assert (other.archive.image, other.archive.parallel) == ("x:1", 2)
+
+
+def test_only_a_change_of_the_mode_keeps_the_operators_pod(helm: Helm) -> None:
+    def pod(setting: str) -> Any:
+        return only(helm.objects("--set", setting), "Deployment")["spec"]["template"]
+
+    assert pod("config.mode=ReportOnly") == pod("logLevel=INFO")
+    assert pod("config.stopGrace=60") != pod("logLevel=INFO")
+
+
+@with_all_values
+def test_the_whole_cluster_is_only_read_but_for_what_has_no_namespace(helm: Helm, values: Path) -> None:
+    objects = helm.objects("--values", values, "--set", "namespaces={team-a}")
+    writes = {
+        (group, resource, verb)
+        for rule in rules_of(objects, "ClusterRoleBinding")
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in set(rule["verbs"]) - READS
+    }
+    assert writes == {
+        ("lockstep.dev", "trainingqueues/status", "patch"),
+        ("", "nodes", "patch"),
+        ("authentication.k8s.io", "tokenreviews", "create"),
+    }
+    assert {o["metadata"]["namespace"] for o in objects if o["kind"] == "RoleBinding"} == {"team-a", NAMESPACE}
+
+
+def test_an_install_for_all_namespaces_has_the_rights_of_a_namespaced_one_everywhere(helm: Helm) -> None:
+    confined = helm.objects("--set", "namespaces={team-a}")
+    everywhere = rules_of(helm.objects(), "ClusterRoleBinding")
+    assert everywhere == rules_of(confined, "ClusterRoleBinding") + rules_of(confined, "RoleBinding")
+
+
+def test_no_right_is_given_twice(helm: Helm) -> None:
+    for role in helm.objects():
+        if role["kind"] in ("Role", "ClusterRole"):
+            rights = [
+                (group, resource, verb, tuple(rule.get("resourceNames", ())))
+                for rule in role["rules"]
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+                for verb in rule["verbs"]
+            ]
+            assert [right for right in rights if rights.count(right) > 1] == [], role["metadata"]["name"]
+
+
+def test_no_rule_names_everything(helm: Helm) -> None:
+    for role in helm.objects():
+        if role["kind"] in ("Role", "ClusterRole"):
+            for rule in role["rules"]:
+                assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+
+
+def test_objects_of_the_operators_namespace_are_opened_by_name_alone(helm: Helm) -> None:
+    for rule in only(helm.objects(), "Role")["rules"]:
+        assert rule["verbs"] == ["create"] or rule["resourceNames"] in (
+            [OperatorConfig().lease_name],
+            [SECRET_NAME],
+            [CONFIG_MAP],
+        )
+
+
+def test_the_crds_are_those_of_the_repository_and_outlive_the_release(helm: Helm) -> None:
+    kept = {"helm.sh/resource-policy": "keep"}
+    of_chart = [o for o in parsed(helm.template()) if o["kind"] == "CustomResourceDefinition"]
+    assert all(crd["metadata"].pop("annotations") == kept for crd in of_chart)
+    of_repository = [crd for path in (ROOT / "crds").glob("*.yaml") for crd in parsed(path.read_text())]
+    assert {crd["metadata"]["name"]: crd for crd in of_chart} == {crd["metadata"]["name"]: crd for crd in of_repository}
+
+
+def test_an_upgrade_ends_the_old_operator_first_only_where_they_share_a_volume(helm: Helm) -> None:
+    def strategy(*settings: str) -> str:
+        return str(only(helm.objects(*settings), "Deployment")["spec"]["strategy"]["type"])
+
+    assert strategy() == "RollingUpdate"
+    assert strategy("--set", "history.claimName=h") == "Recreate"
+
+
+def test_nobody_has_to_guess_what_comes_after_the_installation(helm: Helm) -> None:
+    said = helm("install", "lockstep", CHART, "--dry-run=client", "--namespace", "ml")
+    assert "helm -n ml test lockstep" in said
+    manifest = re.search(r"<<EOF\n(.*?)\n *EOF", said, re.DOTALL)
+    assert manifest is not None
+    assert yaml.safe_load(manifest[1]) == yaml.safe_load((ROOT / "manifests/hello.yaml").read_text())
+
+
+def test_alerts_rest_on_metrics_that_exist_and_have_a_runbook(helm: Helm) -> None:
+    known = set(re.findall(r"^\| `(lockstep_\w+)`", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
+    runbooks = set(re.findall(r"^## (\w+)$", (ROOT / "docs/runbooks.md").read_text(), re.MULTILINE))
+    rule = only(
+        helm.objects("--set", "prometheusRule.enabled=true,prometheusRule.runbooks=https://r"), "PrometheusRule"
+    )
+    alerts = [alert for group in rule["spec"]["groups"] for alert in group["rules"]]
+    for alert in alerts:
+        assert set(re.findall(r"\blockstep_\w+", alert["expr"])) <= known, alert["alert"]
+        assert alert["annotations"]["runbook_url"] == f"https://r#{alert['alert'].lower()}"
+    assert {alert["alert"] for alert in alerts} == runbooks
+
+
+def test_the_generated_files_are_up_to_date() -> None:
+    command = [sys.executable, str(ROOT / "charts" / "generate.py"), "--check"]
+    path = os.pathsep.join([str(ROOT / "operator"), str(ROOT / "e2e")])
+    answer = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
