@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import tracemalloc
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from lockstep.core.resume import ResumeContext, ResumeKind, choose_resume
 from lockstep.core.snapshot import Verdict, WorkerPhase, WorkerReport
 from lockstep.worker import preflight
 from lockstep.worker.formats import InterruptedCheckError, examination, examine, verify_checkpoint
+from lockstep.worker.formats import manifest as manifest_format
 from lockstep.worker.formats.dcp import dcp_extents
 from lockstep.worker.inventory import CommitWatch, survey
 from lockstep.worker.launch import Launch, contract_environment
@@ -452,3 +454,18 @@ def test_a_directory_to_start_from_that_cannot_be_listed_is_unknown(tmp_path: Pa
     theirs.write_text("not a directory")
     (row,) = survey(replace(node(shared, tmp_path / "local"), start_root=str(theirs)), 1, 0, 2)
     assert (row["step"], row["verdict"]) == (0, "Unknown")
+
+
+def test_a_small_manifest_takes_no_more_memory_than_it_has_bytes(tmp_path: Path) -> None:
+    directory = commit(tmp_path / "step-100")
+    tracemalloc.start()
+    try:
+        assert look(directory) == ("Valid", "")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20  # the most at once
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_manifest_too_large_to_be_one_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest_format, "MAX_MANIFEST_BYTES", 64)
+    assert look(commit(tmp_path / "step-100")) == ("Invalid", "manifest.json is too large")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Callable, FrozenSet, List, NamedTuple, Optional, Pattern, Tuple
+from typing import BinaryIO, Callable, FrozenSet, List, NamedTuple, Optional, Pattern, Tuple
 
 VALID, INVALID, UNKNOWN = "Valid", "Invalid", "Unknown"
 ZIP, SAFETENSORS, OCDBT = "zip", "safetensors", "ocdbt"
@@ -117,6 +117,11 @@ def list_entry(path: str, run_uid: str = "", step: Optional[int] = None) -> Entr
     directories = frozenset(name for name, is_directory in kinds if is_directory)
     files = frozenset(name for name, is_directory in kinds if not is_directory)
     return Entry(path, files, directories, run_uid=run_uid, step=step)
+
+
+def read_up_to(limit: int, stream: BinaryIO) -> bytes:
+    """All of a file; of a larger one more than ``limit`` bytes. ``read(limit)`` would make room for that many."""
+    return stream.read(min(os.fstat(stream.fileno()).st_size, limit) + 1)
 
 
 def nested(reading: Reading, directory: str) -> List[ListedFile]:

@@ -7,7 +7,16 @@ import os
 import re
 from typing import Any
 
-from lockstep.worker.formats.findings import VALID, Entry, Finding, Format, InvalidError, ListedFile, Reading
+from lockstep.worker.formats.findings import (
+    VALID,
+    Entry,
+    Finding,
+    Format,
+    InvalidError,
+    ListedFile,
+    Reading,
+    read_up_to,
+)
 
 MANIFEST = "Manifest"
 MARKER = "manifest.json"
@@ -25,7 +34,7 @@ def read_manifest(entry: Entry) -> Reading:
     try:
         with open(entry.at(MARKER), "rb") as stream:
             committed_at = os.fstat(stream.fileno()).st_mtime
-            text = stream.read(MAX_MANIFEST_BYTES + 1)
+            text = read_up_to(MAX_MANIFEST_BYTES, stream)
     except FileNotFoundError:
         raise InvalidError(f"no {MARKER}: it was never committed") from None
     if len(text) > MAX_MANIFEST_BYTES:

@@ -20,7 +20,17 @@ from lockstep.worker.formats.families import (
     newest_time,
     stat_of,
 )
-from lockstep.worker.formats.findings import VALID, ZIP, Entry, Finding, Format, InvalidError, ListedFile, Reading
+from lockstep.worker.formats.findings import (
+    VALID,
+    ZIP,
+    Entry,
+    Finding,
+    Format,
+    InvalidError,
+    ListedFile,
+    Reading,
+    read_up_to,
+)
 from lockstep.worker.formats.manifest import inside
 
 MEGATRON = "Megatron"
@@ -87,7 +97,7 @@ def read_json(path: str) -> Dict[str, Any]:
     """A JSON object in a file. Raises InvalidError, OSError."""
     name = os.path.basename(path)
     with open(path, "rb") as stream:
-        text = stream.read(MAX_JSON_BYTES + 1)
+        text = read_up_to(MAX_JSON_BYTES, stream)
     try:
         value = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError):
