@@ -66,7 +66,7 @@ def follow_kueue(draft: Draft) -> None:
         return
     workload = draft.snapshot.kueue.workloads.get((draft.run.namespace, workload_name(draft.run)))
     if workload is None:
-        if ask := _wanted(draft):
+        if _waits(draft) and (ask := _wanted(draft)):
             body = workload_body(draft.run, ask)
             draft.workload = _write(draft, WorkloadVerb.CREATE, "asks for nodes", body=body)
         return
@@ -89,12 +89,12 @@ def _next_write(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:
         return _deleted(draft, workload, "the run does without this reservation")
     if slots.is_held(draft.status.assignment):
         return _told_of_gang(draft, workload)
-    ask = _wanted(draft)
-    if ask is None or workload.is_finished:
+    if workload.is_finished or not _waits(draft):
         return _deleted(draft, workload, "the run asks for nothing now")
     if workload.is_evicted and workload.is_reserved:
         return telling.released(workload, now)
-    if workload.asked == ask.digest:
+    ask = _wanted(draft)
+    if ask is None or workload.asked == ask.digest:
         return None
     if workload.is_reserved:
         return _deleted(draft, workload, "the run asks for something else now")
@@ -111,11 +111,18 @@ def _told_of_gang(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:
     return telling.pods_ready(workload, draft.phase is Phase.RUNNING, draft.now)
 
 
+def _waits(draft: Draft) -> bool:
+    """The run waits for Kueue. One that was refused as it is now does not."""
+    spec, accepted = draft.run.spec, find(draft.status, "Accepted")
+    if draft.phase is not Phase.PENDING or draft.status.kueue is None or spec is None or spec.cancel:
+        return False
+    refused = accepted is not None and accepted.status == "False"
+    return not (refused and accepted is not None and accepted.observed_generation == draft.run.generation)
+
+
 def _wanted(draft: Draft) -> Ask | None:
-    """What the run asks Kueue for, when it waits for it."""
+    """What the run asks Kueue for; None: whether it may be as it is now is yet to be found out."""
     run, status = draft.run, draft.status
-    if draft.phase is not Phase.PENDING or status.kueue is None or run.spec is None or run.spec.cancel:
-        return None
     accepted = find(status, "Accepted")
     if accepted is None or accepted.status != "True" or accepted.observed_generation != run.generation:
         return None

@@ -1,0 +1,295 @@
+"""The Workload that a run asks with, and how its answer is read."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lockstep.api.kueue_status import KueueStatus
+from lockstep.api.queue import TrainingQueueSpec
+from lockstep.api.recovery_status import ExcludedNode
+from lockstep.core.kueue.asking import Ask, ask_of, topology_marks, workload_body
+from lockstep.core.kueue.choice import choice_of, kueue_problems, workload_name
+from lockstep.core.kueue.installation import Flavor, Kueue, Presence, parse_cluster_queue, parse_flavor, parse_topology
+from lockstep.core.kueue.workload import ConflictError, PodSetUpdate, merged, parse_workload
+from lockstep.core.snapshot import QueueView, RunView
+from lockstep.core.tunables import Tunables
+from support.admission import node, run
+
+RACK, HOST = "topology.kubernetes.io/rack", "kubernetes.io/hostname"
+NODES = {"n1": node("n1", labels={HOST: "host-1"}), "n2": node("n2")}
+TOLERATED = [
+    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
+    {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"},
+    {"key": "nvidia.com/gpu", "operator": "Exists"},
+    {"key": "amd.com/gpu", "operator": "Exists"},
+]
+
+
+def asking(view: RunView) -> RunView:
+    return replace(view, status=view.status.model_copy(update={"kueue": KueueStatus(queue="team")}))
+
+
+def kueue(*levels: str) -> Kueue:
+    return Kueue(
+        Presence.PRESENT,
+        local_queues={("team", "team"): "shared"},
+        cluster_queues={"shared": ("gpus",)},
+        flavors={"gpus": Flavor(PodSetUpdate("gpus"), "racks" if levels else "")},
+        topologies={"racks": levels},
+        classes={"bulk": 5},
+        pod_classes={"high": 100},
+    )
+
+
+def ask(view: RunView, *levels: str, queue: QueueView | None = None) -> Ask:
+    return ask_of(asking(view), queue, kueue(*levels), NODES, Tunables(), 1_000.0)
+
+
+def terms(found: Ask) -> list[dict[str, Any]]:
+    affinity = found.spec["podSets"][0]["template"]["spec"]["affinity"]["nodeAffinity"]
+    listed: list[dict[str, Any]] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return listed
+
+
+def test_one_pod_set_of_whole_nodes_asks_for_what_each_pod_requests() -> None:
+    found = ask(run("llama", 4, gpusPerNode=8, resourcesPerNode={"rdma/hca": 8}))
+    assert found.spec == {
+        "queueName": "team",
+        "priority": 0,
+        "podSets": [
+            {
+                "name": "gang",
+                "count": 4,
+                "template": {
+                    "metadata": {},
+                    "spec": {
+                        "restartPolicy": "Never",
+                        "containers": [
+                            {
+                                "name": "trainer",
+                                "image": "image",
+                                "resources": {
+                                    "requests": {"rdma/hca": "8", "nvidia.com/gpu": "8"},
+                                    "limits": {"rdma/hca": "8", "nvidia.com/gpu": "8"},
+                                },
+                            }
+                        ],
+                        "tolerations": TOLERATED,
+                    },
+                },
+            }
+        ],
+    }
+
+
+def test_the_workload_is_the_runs_and_names_it() -> None:
+    view = asking(run("llama", gpusPerNode=8))
+    body = workload_body(view, ask(view))
+    meta = body["metadata"]
+    assert meta["name"] == workload_name(view) == "trainingrun-llama-uid-l"
+    assert meta["labels"]["kueue.x-k8s.io/job-uid"] == view.uid
+    assert meta["ownerReferences"][0]["uid"] == view.uid
+    assert meta["ownerReferences"][0]["controller"] is True
+    assert "finalizers" not in meta
+    assert body["spec"]["active"] is True
+    assert len(workload_name(replace(view, name="x" * 40))) <= 63
+
+
+def test_resources_that_are_asked_for_are_reserved_and_sidecars_with_them() -> None:
+    sidecar = {"name": "logs", "image": "logs", "resources": {"requests": {"cpu": "1"}}}
+    found = ask(
+        run(
+            "llama",
+            gpusPerNode=0,
+            resourcesPerNode={"cpu": 90, "memory": "1Ti"},
+            podTemplate={"spec": {"containers": [sidecar]}},
+        )
+    )
+    trainer, logs = found.spec["podSets"][0]["template"]["spec"]["containers"]
+    assert trainer["resources"]["requests"] == {"cpu": "90", "memory": "1Ti"}
+    assert logs["resources"] == {"requests": {"cpu": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("labels", "fields", "expected"),
+    [
+        ({}, {}, {"priority": 0}),
+        (
+            {},
+            {"priorityClassName": "high"},
+            {
+                "priority": 100,
+                "priorityClassRef": {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "high"},
+            },
+        ),
+        (
+            {"kueue.x-k8s.io/priority-class": "bulk"},
+            {"priorityClassName": "high"},
+            {
+                "priority": 5,
+                "priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "bulk"},
+            },
+        ),
+    ],
+)
+def test_the_priority_is_that_of_kueues_class_else_of_the_runs(
+    labels: dict[str, str], fields: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    found = ask(replace(run("llama", gpusPerNode=8, **fields), labels=labels))
+    assert {key: found.spec[key] for key in ("priority", "priorityClassRef") if key in found.spec} == expected
+
+
+@pytest.mark.parametrize(
+    ("topology", "levels", "expected"),
+    [
+        ([], (), None),
+        ([{"level": "rack", "mode": "Required"}], (), None),
+        ([], (RACK, HOST), {"unconstrained": True}),
+        ([{"level": "rack"}], (RACK, HOST), {"preferred": RACK}),
+        ([{"level": "rack", "mode": "Required"}], (RACK,), {"required": RACK}),
+        ([{"level": "zone"}, {"level": "rack", "mode": "Required"}], (RACK,), {"required": RACK}),
+        ([{"level": "rack", "policy": "Spread", "maxNodes": 1}], (RACK,), {"unconstrained": True}),
+    ],
+)
+def test_topology_is_asked_for_where_the_flavors_place_by_it(
+    topology: list[dict[str, Any]], levels: tuple[str, ...], expected: dict[str, Any] | None
+) -> None:
+    found = ask(run("llama", gpusPerNode=8, placement={"topology": topology}), *levels)
+    assert found.spec["podSets"][0].get("topologyRequest") == expected
+
+
+def test_every_topology_request_has_its_mark_on_the_pods() -> None:
+    assert topology_marks({"required": RACK}) == {"kueue.x-k8s.io/podset-required-topology": RACK}
+    assert topology_marks({"preferred": RACK}) == {"kueue.x-k8s.io/podset-preferred-topology": RACK}
+    assert topology_marks({"unconstrained": True}) == {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
+    assert topology_marks({}) == {}
+
+
+def test_nodes_that_are_wanted_or_not_are_said_by_host_name() -> None:
+    wanted = ask(run("llama", 1, gpusPerNode=8, placement={"nodes": ["n1", "n2"], "excludeNodes": ["n2"]}))
+    assert terms(wanted) == [{"matchExpressions": [{"key": HOST, "operator": "In", "values": ["host-1"]}]}]
+    avoided = ExcludedNode(node="n1", reason="Xid 79", since=0, until=2_000)
+    view = run("llama", gpusPerNode=8)
+    recovery = view.status.recovery.model_copy(update={"excluded_nodes": (avoided,)})
+    view = replace(view, status=view.status.model_copy(update={"recovery": recovery}))
+    assert terms(ask(view)) == [{"matchExpressions": [{"key": HOST, "operator": "NotIn", "values": ["host-1"]}]}]
+
+
+def test_gpu_types_and_the_queues_selector_are_node_labels() -> None:
+    queue = QueueView("default", TrainingQueueSpec.model_validate({"nodeSelector": {"pool": "a"}}))
+    found = ask(run("llama", gpusPerNode=8, placement={"gpuTypes": ["H100", "H200"]}), queue=queue)
+    assert [term["matchExpressions"][0]["values"] for term in terms(found)] == [
+        ["NVIDIA-H100-80GB-HBM3"],
+        ["NVIDIA-H200"],
+    ]
+    assert found.spec["podSets"][0]["template"]["spec"]["nodeSelector"] == {"pool": "a"}
+
+
+def test_the_digest_changes_with_what_is_asked_and_with_nothing_else() -> None:
+    view = run("llama", 2, gpusPerNode=8)
+    same = replace(view, status=view.status.model_copy(update={"attempt": 7}), resource_version="99")
+    assert ask(view).digest == ask(same).digest
+    assert view.spec is not None
+    larger = replace(view, spec=view.spec.model_copy(update={"nodes": 3}))
+    assert ask(view).digest != ask(larger).digest
+
+
+def test_the_label_wins_over_the_queue() -> None:
+    queue = QueueView("research", TrainingQueueSpec.model_validate({"backend": "Kueue"}))
+    view = run("llama")
+    assert choice_of(view, None) is None
+    assert choice_of(view, QueueView("default", TrainingQueueSpec())) is None
+    chosen = choice_of(view, queue)
+    assert chosen is not None
+    assert (chosen.queue, chosen.by) == ("research", "TrainingQueue")
+    labelled = choice_of(replace(view, labels={"kueue.x-k8s.io/queue-name": "mine"}), queue)
+    assert labelled is not None
+    assert (labelled.queue, labelled.by) == ("mine", "Label")
+
+
+@pytest.mark.parametrize(
+    ("topology", "words"),
+    [
+        ([{"level": "rack", "policy": "Spread", "maxNodes": 1, "mode": "Required"}], "can only require Pack"),
+        ([{"level": "zone", "mode": "Required"}], f"has no level topology.kubernetes.io/zone; it has {RACK}"),
+        ([{"level": "rack", "mode": "Required"}, {"level": "zone", "mode": "Required"}], "can require one level"),
+        ([{"level": "rack", "policy": "Spread", "maxNodes": 1}], ""),
+    ],
+)
+def test_required_topology_that_kueue_cannot_give_is_refused_by_field(
+    topology: list[dict[str, Any]], words: str
+) -> None:
+    view = run("llama", gpusPerNode=8, placement={"topology": topology})
+    assert view.spec is not None
+    problems = [f"{each.field}: {each.message}" for each in kueue_problems(view.spec, (RACK,), Tunables())]
+    assert bool(problems) == bool(words)
+    assert all(problem.startswith("spec.placement.topology[") for problem in problems)
+    assert words in "".join(problems)
+    assert not list(kueue_problems(view.spec, (), Tunables())), "without topology the placement is ours"
+
+
+def test_an_admission_is_read_with_its_checks_and_flavors() -> None:
+    raw = {
+        "metadata": {"namespace": "ns", "name": "w", "uid": "u", "resourceVersion": "3"},
+        "spec": {"queueName": "team"},
+        "status": {
+            "conditions": [{"type": "QuotaReserved", "status": "True"}, {"type": "Admitted", "status": "True"}],
+            "admission": {
+                "clusterQueue": "shared",
+                "podSetAssignments": [
+                    {"name": "gang", "count": 2, "flavors": {"nvidia.com/gpu": "h100", "cpu": "h100"}}
+                ],
+            },
+            "admissionChecks": [
+                {
+                    "name": "provision",
+                    "state": "Ready",
+                    "podSetUpdates": [{"name": "gang", "annotations": {"a": "b"}, "nodeSelector": {"new": "yes"}}],
+                }
+            ],
+            "requeueState": {"count": 2, "requeueAt": "2026-01-01T00:00:00Z"},
+        },
+    }
+    found = parse_workload(raw)
+    assert found.is_admitted
+    assert found.admission is not None
+    assert (found.admission.cluster_queue, found.admission.count, found.admission.flavors) == ("shared", 2, ("h100",))
+    assert found.checks[0].update is not None
+    assert found.checks[0].update.node_selector == {"new": "yes"}
+    assert found.requeues == 2
+    delayed = {**raw["status"]["admission"]["podSetAssignments"][0], "delayedTopologyRequest": "Pending"}  # type: ignore[index]
+    raw["status"]["admission"]["podSetAssignments"] = [delayed]  # type: ignore[index]
+    assert not parse_workload(raw).is_admitted, "the topology is yet to come"
+
+
+@pytest.mark.parametrize("condition", ["Evicted", "Finished"])
+def test_a_reservation_that_is_wanted_back_is_none(condition: str) -> None:
+    conditions = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted", condition)]
+    admission = {"clusterQueue": "q", "podSetAssignments": [{"name": "gang", "count": 1}]}
+    meta = {"namespace": "ns", "name": "w", "uid": "u", "resourceVersion": "3"}
+    found = parse_workload({"metadata": meta, "status": {"conditions": conditions, "admission": admission}})
+    assert not found.is_admitted
+    assert found.is_reserved
+
+
+def test_two_that_want_different_things_of_the_pods_are_a_conflict_that_names_both() -> None:
+    one = PodSetUpdate("ResourceFlavor a", node_selector={"pool": "a"}, tolerations=({"key": "x"},))
+    same = PodSetUpdate(
+        "admission check b", node_selector={"pool": "a"}, labels={"l": "1"}, tolerations=({"key": "x"},)
+    )
+    found = merged([one, same])
+    assert (found.node_selector, found.labels, found.tolerations) == ({"pool": "a"}, {"l": "1"}, ({"key": "x"},))
+    other = PodSetUpdate("admission check c", node_selector={"pool": "b"})
+    with pytest.raises(ConflictError, match="ResourceFlavor a and admission check c disagree about pool"):
+        merged([one, other])
+
+
+def test_queues_flavors_and_topologies_are_read() -> None:
+    queue = {
+        "spec": {"resourceGroups": [{"flavors": [{"name": "h100"}, {"name": "h200"}]}, {"flavors": [{"name": "h100"}]}]}
+    }
+    assert parse_cluster_queue(queue) == ("h100", "h200")
+    flavor = parse_flavor({"metadata": {"name": "h100"}, "spec": {"nodeLabels": {"a": "b"}, "topologyName": "racks"}})
+    assert (flavor.topology, flavor.update.node_selector) == ("racks", {"a": "b"})
+    assert parse_topology({"spec": {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOST}]}}) == (RACK, HOST)

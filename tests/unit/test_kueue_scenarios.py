@@ -1,0 +1,440 @@
+"""Runs that Kueue admits, from the first word to the last, with the double in Kueue's place."""
+
+import pytest
+
+from lockstep.core import assignment as slots
+from lockstep.core.conditions import find
+from lockstep.core.decide import decide
+from lockstep.core.kueue.installation import Presence
+from lockstep.core.kueue.writes import WorkloadVerb
+from lockstep.core.lifecycle import Phase, phase_of
+from lockstep.core.plan import Plan
+from support.kueue_double import HOSTNAME
+from support.kueue_world import KueueWorld, kueue_world
+
+RACK = "topology.kubernetes.io/rack"
+
+
+def phase(world: KueueWorld, run: str = "run") -> Phase:
+    view = world.runs[run]
+    assert view.spec is not None
+    return phase_of(view.status, view.spec.suspend)
+
+
+def nodes(world: KueueWorld, run: str = "run") -> tuple[str, ...]:
+    return world.status(run).assignment.nodes
+
+
+def reason(world: KueueWorld, run: str = "run") -> tuple[str, str]:
+    queue = world.status(run).queue
+    return queue.reason, queue.message
+
+
+def running(**pool: object) -> KueueWorld:
+    world = kueue_world(**pool)
+    world.submit()
+    world.settle()
+    assert phase(world) is Phase.RUNNING, reason(world)
+    return world
+
+
+def test_a_run_is_asked_for_admitted_trains_and_is_finished() -> None:
+    world = running()
+    assert [write.verb for write in world.written] == [WorkloadVerb.CREATE, WorkloadVerb.TELL]
+    assert world.told("PodsReady") == ("True", "Started")
+    status = world.status("run").kueue
+    assert status is not None
+    assert (status.queue, status.chosen_by, status.cluster_queue) == ("team", "Label", "cluster-queue")
+    for rank in range(2):
+        world.exit_child("run", rank, 0)
+    world.settle()
+    world.pass_time(200, 20)
+    assert phase(world) is Phase.FINISHED
+    assert world.told("Finished") == ("True", "Succeeded")
+    assert world.written[-1].verb is WorkloadVerb.TELL
+    assert len(world.written) == 3
+
+
+def test_a_queue_with_backend_kueue_sends_its_runs_there() -> None:
+    world = kueue_world()
+    world.queue("default", backend="Kueue", localQueue="team")
+    world.submit(labels={})
+    world.settle()
+    assert phase(world) is Phase.RUNNING
+    status = world.status("run").kueue
+    assert status is not None
+    assert status.chosen_by == "TrainingQueue"
+
+
+def test_without_kueue_the_run_waits_says_so_and_goes_on_once_it_is_installed() -> None:
+    world = kueue_world()
+    world.presence = Presence.ABSENT
+    world.submit()
+    world.settle()
+    assert reason(world)[0] == "KueueNotInstalled"
+    version = world.version
+    world.pass_time(300, 30)
+    assert world.version == version, "nothing is written while nothing changes"
+    world.presence = Presence.PRESENT
+    world.settle()
+    assert phase(world) is Phase.RUNNING
+
+
+def test_what_kueue_has_said_so_far_is_told() -> None:
+    world = kueue_world(pods=1)
+    world.submit()
+    world.settle()
+    assert phase(world) is Phase.PENDING
+    world.pass_time(120, 30)
+    word, message = reason(world)
+    assert word == "WaitingForKueue"
+    assert "WaitingForQuota: insufficient unused quota" in message
+
+
+def test_a_local_queue_that_is_not_there_is_named() -> None:
+    world = kueue_world()
+    world.submit(labels={"kueue.x-k8s.io/queue-name": "nobody"})
+    world.settle()
+    assert reason(world) == (
+        "LocalQueueNotFound",
+        "there is no LocalQueue nobody in namespace ns; there are: team",
+    )
+    assert not world.workloads
+
+
+def test_the_nodes_that_kueue_names_are_used_in_its_order() -> None:
+    world = kueue_world(levels=(RACK, HOSTNAME))
+    world.double.nodes = {name: world.double.nodes[name] for name in ("n3", "n1")}
+    world.submit()
+    world.settle()
+    assert nodes(world) == ("n1", "n3")
+    pod = next(iter(world.pods.values()))
+    assert pod.bound
+
+
+def test_a_rack_that_kueue_names_is_filled_by_us() -> None:
+    world = kueue_world(levels=(RACK,))
+    world.submit(placement={"topology": [{"level": "rack", "mode": "Required"}]})
+    world.settle()
+    assert phase(world) is Phase.RUNNING
+    assert len({world.nodes[name].labels[RACK] for name in nodes(world)}) == 1
+
+
+@pytest.mark.parametrize(("why", "requeued"), [("Preempted", "True"), ("PodsReadyTimeout", "False")])
+def test_an_eviction_waits_for_the_save_and_only_then_gives_the_reservation_back(why: str, requeued: str) -> None:
+    world = running()
+    world.double.requeue = False
+    world.double.queues["ns", "team"].pods = 0  # not admitted again
+    world.train("run", 100)
+    world.listens, world.saves_succeed = True, False
+    world.evict(why)
+    world.settle()
+    assert phase(world) is Phase.STOPPING
+    assert world.told("QuotaReserved")[0] == "True", "the save is waited for"
+    world.pass_time(30, 5)
+    assert world.told("QuotaReserved")[0] == "True"
+    world.saves_succeed = True
+    world.pass_time(5)
+    assert phase(world) is Phase.PENDING
+    assert not slots.is_held(world.status("run").assignment)
+    assert world.told("QuotaReserved") == ("False", world.told("QuotaReserved")[1])
+    assert world.told("Admitted") == ("False", "NoReservation")
+    assert world.told("Requeued") == (requeued, why)
+    assert world.told("PodsReady") == ("False", "WaitForStart")
+    assert "admission" not in world.workload()["status"]
+    assert world.workload()["status"]["accumulatedPastExecutionTimeSeconds"] >= 30
+
+
+def test_an_evicted_run_resumes_from_its_save_once_it_is_admitted_again() -> None:
+    world = running()
+    world.train("run", 100)
+    world.evict("Preempted")
+    world.settle()
+    world.pass_time(30, 5)
+    assert phase(world) is Phase.RUNNING
+    start = world.status("run").start
+    assert start is not None
+    assert start.resume is not None
+    assert start.resume.step >= 100
+    assert world.status("run").attempt == 2
+
+
+def test_a_preempted_run_makes_room_for_the_one_that_kueue_prefers() -> None:
+    world = kueue_world(pods=2, preempts=True)
+    world.classes = {"high": 10}
+    world.submit()
+    world.settle()
+    world.train("run", 5)
+    world.submit("urgent", priorityClassName="high")
+    world.pass_time(60, 5)
+    assert phase(world, "urgent") is Phase.RUNNING
+    assert phase(world) is Phase.PENDING
+    assert set(nodes(world, "urgent")) <= set(world.nodes)
+    for rank in range(2):
+        world.exit_child("urgent", rank, 0)
+    world.pass_time(300, 20)
+    assert phase(world) is Phase.RUNNING
+
+
+def test_a_deactivated_run_stops_says_so_and_goes_on_when_it_is_activated_again() -> None:
+    world = running()
+    world.train("run", 10)
+    world.activate(False)
+    world.pass_time(30, 5)
+    assert phase(world) is Phase.PENDING
+    assert reason(world)[0] == "KueueDeactivated"
+    assert "spec.active" in reason(world)[1]
+    world.activate(True)
+    world.pass_time(60, 5)
+    assert phase(world) is Phase.RUNNING
+
+
+def test_a_suspended_run_lets_go_of_its_workload_and_asks_anew_when_it_goes_on() -> None:
+    world = running()
+    first = world.workload()["metadata"]["uid"]
+    view = world.runs["run"]
+    assert view.spec is not None
+    world.apply("run", view.spec.model_copy(update={"suspend": True}))
+    world.pass_time(30, 5)
+    assert phase(world) is Phase.SUSPENDED
+    assert not world.workloads
+    world.apply("run", view.spec)
+    world.pass_time(30, 5)
+    assert phase(world) is Phase.RUNNING
+    assert world.workload()["metadata"]["uid"] != first
+
+
+def test_a_deleted_workload_costs_a_gang_its_nodes_after_a_minute_and_a_save() -> None:
+    world = running()
+    world.train("run", 10)
+    world.lose_workload()
+    world.settle()
+    found = find(world.status("run"), "KueueReservation")
+    assert found is not None
+    assert (found.status, found.reason) == ("False", "ReservationLost")
+    assert phase(world) is Phase.RUNNING, "whoever uninstalls Kueue deletes Workloads first"
+    world.pass_time(90, 10)
+    world.pass_time(60, 10)
+    assert phase(world) is Phase.RUNNING
+    assert world.status("run").attempt == 2
+    assert world.workload()["metadata"]["uid"] == world.status("run").kueue.workload_uid  # type: ignore[union-attr]
+
+
+def test_a_gang_outlives_the_removal_of_kueue() -> None:
+    world = running()
+    world.presence = Presence.ABSENT
+    world.workloads.clear()
+    world.pass_time(600, 60)
+    assert phase(world) is Phase.RUNNING
+    assert world.status("run").attempt == 1
+    found = find(world.status("run"), "KueueReservation")
+    assert found is not None
+    assert found.reason == "KueueNotInstalled"
+
+
+def test_a_gang_goes_on_while_nothing_is_known_of_kueue() -> None:
+    world = running()
+    world.presence = Presence.UNKNOWN
+    version = world.version
+    world.pass_time(20, 10)
+    assert phase(world) is Phase.RUNNING
+    assert world.version == version
+
+
+def test_one_failed_node_is_replaced_by_the_one_that_kueue_names() -> None:
+    world = running(levels=(RACK, HOSTNAME))
+    lost = nodes(world)[1]
+    world.train("run", 10)
+    world.lose_node(lost)
+    world.node_not_ready(lost)
+    world.double.unhealthy.add(lost)
+    world.pass_time(120, 5)
+    assert phase(world) is Phase.RUNNING
+    assert lost not in nodes(world)
+    assert world.told("Admitted")[0] == "True"
+    assert world.status("run").attempt == 2
+    assert world.told("PodsReady") == ("True", "Recovered")
+
+
+def test_two_failed_nodes_end_in_an_eviction_a_save_where_possible_and_another_admission() -> None:
+    world = running(nodes=6, levels=(RACK, HOSTNAME))
+    world.train("run", 10)
+    for lost in nodes(world):
+        world.lose_node(lost)
+        world.node_not_ready(lost)
+        world.double.unhealthy.add(lost)
+    world.pass_time(900, 10)
+    assert phase(world) is Phase.RUNNING
+    assert not set(nodes(world)) & world.double.unhealthy
+
+
+def test_a_node_that_only_we_leave_is_asked_around() -> None:
+    world = running(levels=(RACK, HOSTNAME))
+    bad = nodes(world)[1]
+    for _ in range(6):
+        world.train("run", 10)
+        world.exit_child("run", 1, 1, signs=["Xid:79"])
+        world.pass_time(120, 5)
+        if bad not in nodes(world):
+            break
+    assert bad not in nodes(world)
+    world.pass_time(400, 10)
+    assert phase(world) is Phase.RUNNING
+    assert bad not in nodes(world)
+
+
+def test_without_topology_a_lost_node_is_replaced_within_the_reservation() -> None:
+    world = running()
+    lost = nodes(world)[0]
+    world.lose_node(lost)
+    world.node_not_ready(lost)
+    world.pass_time(120, 5)
+    assert phase(world) is Phase.RUNNING
+    assert lost not in nodes(world)
+    assert world.workload()["metadata"]["uid"] == world.status("run").kueue.workload_uid  # type: ignore[union-attr]
+
+
+def test_a_node_that_a_run_of_ours_holds_is_not_taken_from_it() -> None:
+    world = kueue_world(levels=(RACK, HOSTNAME))
+    world.submit("ours", 3, labels={})
+    world.settle()
+    assert phase(world, "ours") is Phase.RUNNING
+    world.submit()
+    world.settle()
+    word, message = reason(world)
+    assert word == "KueueAssignment"
+    assert "held by others" in message
+    assert world.status("run").queue.blocked_by == ("ns/ours",)
+    assert phase(world, "ours") is Phase.RUNNING
+    for rank in range(3):
+        world.exit_child("ours", rank, 0)
+    world.pass_time(300, 20)
+    assert phase(world) is Phase.RUNNING
+
+
+def test_our_runs_are_not_given_nodes_that_kueues_gangs_use() -> None:
+    world = running()
+    world.submit("ours", 3, labels={})
+    world.settle()
+    assert phase(world, "ours") is Phase.PENDING
+    assert reason(world, "ours")[0] == "Resources"
+
+
+def test_a_change_of_size_is_saved_given_back_and_asked_for_anew() -> None:
+    world = running()
+    world.train("run", 10)
+    view = world.runs["run"]
+    assert view.spec is not None
+    world.apply("run", view.spec.model_copy(update={"nodes": 3}))
+    world.pass_time(120, 5)
+    assert phase(world) is Phase.RUNNING
+    assert len(nodes(world)) == 3
+    assert world.workload()["spec"]["podSets"][0]["count"] == 3
+
+
+def test_a_waiting_run_that_changes_keeps_its_workload() -> None:
+    world = kueue_world(pods=1)
+    world.submit()
+    world.settle()
+    first = world.workload()["metadata"]["uid"]
+    view = world.runs["run"]
+    assert view.spec is not None
+    world.apply("run", view.spec.model_copy(update={"nodes": 1}))
+    world.settle()
+    assert world.workload()["metadata"]["uid"] == first
+    assert phase(world) is Phase.RUNNING
+
+
+def test_taking_the_label_away_hands_a_waiting_run_to_our_own_admission() -> None:
+    world = kueue_world(pods=1)
+    world.submit()
+    world.settle()
+    assert world.workloads
+    world.label("run")
+    world.settle()
+    assert phase(world) is Phase.RUNNING
+    assert not world.workloads
+    assert world.status("run").kueue is None
+
+
+def test_a_run_held_back_asks_for_nothing() -> None:
+    world = kueue_world(pods=1)
+    world.submit()
+    world.settle()
+    world.queue("default", heldRuns=["ns/run"])
+    world.settle()
+    assert reason(world)[0] == "HeldByAdministrator"
+    assert not world.workloads
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"spareNodes": 1}, "spec.spareNodes"),
+        ({"elastic": {"min": 1}}, "spec.elastic"),
+        ({"gpusPerNode": None}, "spec.gpusPerNode"),
+    ],
+)
+def test_what_kueue_cannot_do_is_refused_by_field(fields: dict[str, object], path: str) -> None:
+    world = kueue_world()
+    world.submit(**fields)
+    world.settle()
+    found = find(world.status("run"), "Accepted")
+    assert found is not None
+    assert (found.status, found.reason) == ("False", "InvalidSpec")
+    assert found.message.startswith(f"{path}: ")
+    assert not world.workloads
+
+
+def _story(world: KueueWorld) -> None:
+    """Admitted, trains, evicted, admitted again, ends."""
+    world.submit()
+    world.pass_time(3)
+    world.train("run", 50)
+    if phase(world) is Phase.RUNNING and world.status("run").attempt == 1:
+        world.evict("Preempted")
+    world.pass_time(30, 3)
+    for rank in range(2):
+        world.exit_child("run", rank, 0)
+    world.pass_time(200, 20)
+
+
+@pytest.mark.parametrize("dies_at", range(26))
+def test_an_operator_that_dies_before_any_write_gives_nothing_back_early_and_ends_where_it_would(dies_at: int) -> None:
+    world = kueue_world(levels=(RACK, HOSTNAME))
+    reconcile, written = world.reconcile, 0
+
+    def dying(name: str, *, crash_after: int | None = None) -> Plan:
+        nonlocal written
+        plan = decide(world.snapshot(name), world.tunables, world.now)
+        writes = (plan.status is not None) + len(plan.deletes) + len(plan.creates) + (plan.workload is not None)
+        here = written <= dies_at < written + writes
+        left = dies_at - written if here else None
+        written += writes
+        return reconcile(name, crash_after=left)
+
+    world.reconcile = dying  # type: ignore[method-assign]
+    _story(world)
+    assert written > 26, "the story has more writes than are tried"
+    assert phase(world) is Phase.FINISHED
+    assert world.told("Finished") == ("True", "Succeeded")
+
+
+def test_a_lagging_watch_neither_starts_nor_releases_on_old_news() -> None:
+    world = running()
+    world.train("run", 10)
+    world.freeze()  # admitted, as far as the operator knows
+    world.evict("Preempted")
+    world.double.queues["ns", "team"].pods = 0
+    world.pass_time(10)
+    assert phase(world) is Phase.RUNNING, "nothing was heard yet"
+    world.stale = None
+    world.pass_time(5)
+    world.freeze()  # evicted and released, as far as the operator knows
+    world.double.queues["ns", "team"].pods = 4
+    world.kueue_acts()
+    world.pass_time(10)
+    assert phase(world) is Phase.PENDING
+    world.stale = None
+    world.pass_time(10)
+    assert phase(world) is Phase.RUNNING
