@@ -15,6 +15,7 @@ CLASSES = {"low": 10, "middle": 100, "high": 1000}
 NODES = 5
 NOMINAL = {"own": 3, "lent": 2, "free": 0}
 """Own nodes of the queues; ``free`` has no quotas, and so no part in the cohort."""
+COHORT = ("own", "lent")
 CHECKPOINT = {"shared": {"claimName": "lustre"}, "gracePeriod": "60s"}
 
 
@@ -37,8 +38,11 @@ class Shared(World):
                 self.dies_in = None
                 raise DiedError
         self.made += status.reservation is not None and self.status(name).reservation is None
+        given = set(status.assignment.nodes) - set(self.status(name).assignment.nodes)
         super()._write_status(name, status)
         self._check()
+        if given:
+            self._check_promises(name, given)
 
     def reconcile(self, name: str, *, crash_after: int | None = None) -> Plan:
         try:
@@ -79,6 +83,26 @@ class Shared(World):
         ]
         assert len(reserved) == len(set(reserved)), "a node is kept for two"
 
+    def _check_promises(self, name: str, given: set[str]) -> None:
+        """``name`` got nothing that others are to have for whom somebody makes room: no node and no quota."""
+        promised = {
+            other: view
+            for other, view in self.runs.items()
+            if other != name and view.status.reservation is not None and not is_true(view.status, "Finished")
+        }
+        used, going = 0, set[str]()
+        for view in promised.values():
+            assert view.spec is not None
+            assert view.status.reservation is not None
+            assert given.isdisjoint(view.status.reservation.nodes), "a node that was kept for another"
+            going |= set(view.status.reservation.victims)
+            used += view.spec.nodes if view.spec.queue in COHORT else 0
+        for other, nodes in self.holding().items():
+            view = self.runs[other]
+            assert view.spec is not None
+            used += len(nodes) if view.uid not in going and view.spec.queue in COHORT else 0
+        assert used <= sum(NOMINAL.values()), "quota that was kept for another"
+
 
 def shared(reclaim: str, min_runtime: str) -> Shared:
     w = Shared({f"n{i}": node(f"n{i}") for i in range(NODES)}, listens=True)
@@ -92,8 +116,12 @@ def shared(reclaim: str, min_runtime: str) -> Shared:
 
 
 QUEUES = st.sampled_from(sorted(NOMINAL))
-ARRIVAL = st.tuples(st.just("arrive"), st.integers(1, 4), st.sampled_from(["low", "middle", "high", "high"]), QUEUES)
-FILLING = st.lists(st.tuples(st.just("arrive"), st.integers(1, 3), st.just("low"), QUEUES), min_size=2, max_size=4)
+LIMITS = st.sampled_from([None, None, None, None, "1m", "1h"])
+CLASS = st.sampled_from(["low", "middle", "high", "high"])
+ARRIVAL = st.tuples(st.just("arrive"), st.integers(1, 4), CLASS, QUEUES, LIMITS)
+FILLING = st.lists(
+    st.tuples(st.just("arrive"), st.integers(1, 3), st.just("low"), QUEUES, st.none()), min_size=2, max_size=4
+)
 HISTORY = st.lists(
     st.one_of(
         ARRIVAL,
@@ -111,8 +139,9 @@ HISTORY = st.lists(
 def happen(w: Shared, what: tuple[Any, ...], seen: int) -> None:
     kind, *details = what
     if kind == "arrive":
-        nodes, of_class, queue = details
-        w.apply(f"run{seen}", spec(nodes, queue=queue, priorityClassName=of_class, checkpoint=CHECKPOINT))
+        nodes, of_class, queue, limit = details
+        fields = {"timeLimit": limit} if limit is not None else {}
+        w.apply(f"run{seen}", spec(nodes, queue=queue, priorityClassName=of_class, checkpoint=CHECKPOINT, **fields))
     elif kind == "die":
         w.dies_in = details[0]
     elif kind == "wait":
@@ -168,3 +197,40 @@ def test_nobody_is_booked_twice_and_no_run_is_sent_away_more_often_than_others_c
     rest = {name: view.resource_version for name, view in w.runs.items() if w.holding().get(name)}
     w.admit()
     assert {name: view.resource_version for name, view in w.runs.items() if w.holding().get(name)} == rest
+
+
+MIN_RUNTIME = 600.0
+STEP = 50.0
+AT_ONCE = 3 * STEP
+"""As long as it takes to save and stop where nothing takes time, in passes."""
+LOWER = st.sampled_from(["low", "middle"])
+ENDLESS = st.tuples(st.integers(2, 3), LOWER, st.just("own"), st.none())
+SHORT = st.tuples(st.integers(1, 2), LOWER, st.just("own"), st.sampled_from(["2m", "5m", "1h"]))
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    before=st.tuples(ENDLESS, SHORT, SHORT),
+    nodes=st.integers(4, 5),
+    later=st.lists(st.one_of(SHORT, SHORT, SHORT, ENDLESS), min_size=8, max_size=16),
+)
+def test_who_may_send_others_away_waits_no_longer_than_they_are_protected_and_take_to_go_whoever_comes_meanwhile(
+    before: tuple[tuple[Any, ...], ...], nodes: int, later: list[tuple[Any, ...]]
+) -> None:
+    w = shared("Any", f"{MIN_RUNTIME:.0f}s")
+    for seen, arrival in enumerate(before):
+        happen(w, ("arrive", *arrival), seen)
+        w.pass_time(STEP, step=STEP)
+    w.apply("urgent", spec(nodes, queue="own", priorityClassName="high", checkpoint=CHECKPOINT))
+    came, arrivals, told = w.now, iter(later), set[float]()
+    since = [w.status(name).last_admitted or came for name, held in w.holding().items() if held]
+    protected_until = max(since) + MIN_RUNTIME
+    while not w.status("urgent").assignment.nodes:
+        assert w.now <= protected_until + AT_ONCE, "who was there when it came is protected no more"
+        arrival = next(arrivals, None)
+        if arrival is not None:
+            happen(w, ("arrive", *arrival), len(w.runs))
+        w.pass_time(STEP, step=STEP)
+        told |= {at for at in [w.status("urgent").queue.estimated_start] if at is not None}
+    event(f"waited {(w.now - came) // 300 * 300:.0f} s")
+    assert w.now <= max(told, default=w.now) + STEP, "later than it was ever told"

@@ -261,6 +261,65 @@ class TestWhoGoes:
         assert statuses(later)["old"].preemption is not None
 
 
+class TestLater:
+    """Those in the way are protected for a while yet."""
+
+    old = training("old", "n0", since=NOW - 100)  # its queue's minRuntime is 10 minutes
+    first = urgent(2, at=NOW - 5)
+
+    def passed_with(self, *more: RunView, now: float = NOW, **kwargs: Any) -> ClusterPlan:
+        return passed(cluster(self.old, self.first, *more, **{"nodes": 2, **kwargs}), now)
+
+    def test_it_is_told_whom_it_preempts_when_and_when_it_starts(self) -> None:
+        plan = self.passed_with()
+        told = statuses(plan)["urgent"].queue
+        assert (told.reason, told.blocked_by) == ("Resources", ("team/old",))
+        assert told.assumption.startswith("it preempts team/old at 1970-01-01T00:25:00Z, by when they had their nodes")
+        assert told.estimated_start == NOW + 500 + Tunables().deadlines.stop + 120
+        assert plan.wake_at is not None
+        assert plan.wake_at <= NOW + 500
+        assert victims(cluster(self.old, self.first, nodes=2), NOW + 500) == ("old",)
+
+    @pytest.mark.parametrize(("limit", "starts"), [("8m", True), ("9m", False), (None, False)])
+    def test_who_comes_later_starts_on_these_nodes_only_if_it_ends_before(
+        self, limit: str | None, starts: bool
+    ) -> None:
+        plan = self.passed_with(run("later", 1, at=NOW, **({"timeLimit": limit} if limit else {})))
+        assert bool(statuses(plan)["later"].assignment.nodes) is starts
+        if not starts:
+            assert statuses(plan)["later"].queue.blocked_by == ("team/urgent",)
+
+    def test_other_nodes_are_anybodys(self) -> None:
+        first = urgent(2, at=NOW - 5, placement={"nodes": ["n0", "n1"]})
+        plan = passed(cluster(self.old, first, run("later", 1, at=NOW), nodes=3))
+        assert statuses(plan)["later"].assignment.nodes == ("n2",)
+        assert statuses(plan)["urgent"].queue.assumption.startswith("it preempts team/old")
+
+    def test_the_quota_is_kept_from_then_on_as_well(self) -> None:
+        queue = {**WITHIN, "quotas": [{"gpuType": "Any", "nominalNodes": 2}]}
+        later = [run(f"later-{limit}", 1, at=NOW, timeLimit=limit) for limit in ("9m", "8m")]
+        plan = self.passed_with(*later, nodes=4, queue=queue)
+        assert {write.name for write in plan.writes if write.nodes} == {"later-8m"}
+
+    def test_nothing_is_kept_for_a_run_that_starts_as_soon_without(self) -> None:
+        ends = training("ends", "n1", of_class="high", since=NOW - 3000, timeLimit="55m")  # 300 s are left
+        soon = replace(self.old, spec=self.old.spec.model_copy(update={"time_limit": "8m"}))  # type: ignore[union-attr]
+        told = statuses(passed(cluster(soon, ends, self.first, nodes=2)))["urgent"].queue
+        assert told.estimated_start == NOW + 380
+        assert "preempts" not in told.assumption
+
+    def test_a_run_of_the_same_class_whose_end_is_known_is_waited_for(self) -> None:
+        ends = training("ends", "n1", of_class="high", since=NOW - 3000, timeLimit="60m")  # 600 s are left
+        told = statuses(passed(cluster(self.old, ends, self.first, nodes=2)))["urgent"].queue
+        assert told.assumption.startswith("it preempts team/old at 1970-01-01T00:26:40Z")
+
+    def test_a_trial_is_told_that_it_would_not_start_there(self) -> None:
+        asks = replace(run("asks", 1, at=NOW), annotations={"lockstep.dev/test-only": "true"})
+        answer = statuses(self.passed_with(asks))["asks"].test_only
+        assert answer is not None
+        assert answer.start != NOW
+
+
 class TestCohorts:
     def queues(self, reclaim: str = "Any", **more: Any) -> dict[str, Any]:
         def quota(nodes: int) -> list[dict[str, Any]]:
@@ -309,6 +368,18 @@ class TestCohorts:
         snapshot = after(snapshot, passed(snapshot))
         told = {view.name: view.status.preemption.by for view in snapshot.runs if view.status.preemption is not None}
         assert len(told) == len(set(told.values())) == 2
+
+    def test_nobody_goes_for_quota_that_is_promised_to_a_run_before_it(self) -> None:
+        """The first in order waits for nodes that come free in an hour; its quota is free already."""
+        queues = self.queues() | {"first": self.queues()["lent"], "default": {}}
+        busy = training("busy", "n3", timeLimit="2h")
+        first = urgent(2, "middle", "first", queue="first", placement={"nodes": ["n3", "n4"]}, timeLimit="1h")
+        small = training("small", "n1", queue="lent", timeLimit="9h")
+        large = training("large", "n0", "n2", "n6", queue="lent", timeLimit="9h", saved=NOW)
+        mine = urgent(2, "low", queue="own", timeLimit="9h", placement={"nodes": ["n1", "n5"]})
+        snapshot = cluster(busy, small, large, mine, nodes=7, queues=queues)
+        assert victims(snapshot) == ("small",)
+        assert set(victims(replace(snapshot, runs=(*snapshot.runs, first)))) == {"small", "large"}
 
     def test_quota_that_is_kept_for_a_run_goes_to_nobody_else(self) -> None:
         snapshot = cluster(

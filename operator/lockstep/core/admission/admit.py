@@ -23,11 +23,19 @@ from lockstep.core.admission.jobs import NO_LIMIT, Claim, Job, Running
 from lockstep.core.admission.kueue import KueueDesk
 from lockstep.core.admission.memory import Memory, Row
 from lockstep.core.admission.order import Order
-from lockstep.core.admission.outlook import Outlook, Start, Wait
+from lockstep.core.admission.outlook import Foreseen, Outlook, Start, Wait
 from lockstep.core.admission.preemptors import Preemptors, may_preempt
 from lockstep.core.admission.queue_report import queue_writes
 from lockstep.core.admission.quota import QuotaBook, QuotaRules
-from lockstep.core.admission.reasons import ASSUMPTION, names_of, reason_of, told, urgency, visible_names
+from lockstep.core.admission.reasons import (
+    ASSUMPTION,
+    names_of,
+    preempts_later,
+    reason_of,
+    told,
+    urgency,
+    visible_names,
+)
 from lockstep.core.admission.refill import find_growth, find_spares, replace_lost_nodes
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.settings import Backfill
@@ -46,6 +54,9 @@ _NODES_NAMED = 8
 _FORECAST_LIVES = 30.0
 _ANSWERS_PER_PASS = 8
 _BLOCKING = ("Resources", "Quota", "Priority", "Window")
+
+_Rest = tuple[Sequence[Running], int, Sequence[Claim], QuotaRules, BackfillPolicy]
+"""What the engine is told beside the jobs."""
 
 
 def admit(snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: Memory | None = None) -> ClusterPlan:
@@ -82,6 +93,8 @@ class _Pass:
         self._started: list[Entry] = []
         self._left: Sequence[tuple[Entry, Job]] = ()
         self._claims: Sequence[Claim] = ()
+        self._awaited: Sequence[Running] = ()
+        self._foreseen: Mapping[str, Foreseen] = {}
         self._cut = False
         self._keys = memory.keys
 
@@ -100,11 +113,10 @@ class _Pass:
         for grant in self._kueue.grants():
             self._give(grant.entry, grant.nodes, grant.gpu_type)
             grant.entry.events.append(Event("Normal", "Admitted", "Admit", self._map_in_words(grant.nodes)))
-        for entry in gangs:
-            if not self._floor.reserved:  # nor is the quota theirs that is kept for others
-                find_spares(entry, self._floor, self._quota)
         nodes_awaited = self._admit(waiting)
         self._reservations.withdraw()
+        for entry in (*gangs, *self._started) if not self._cut else ():  # once nobody is to start any more
+            find_spares(entry, self._floor, self._quota)
         for entry in gangs:
             if not nodes_awaited:
                 find_growth(entry, self._floor, self._quota)
@@ -132,7 +144,7 @@ class _Pass:
             if not self._kueue.takes(entry) and entry.reason is None:
                 rows.append((row.order, entry))
         rows.sort(key=itemgetter(0))
-        return self._within_pending_limits([entry for _, entry in rows])
+        return self._within_pending_limits(self._within_widths([entry for _, entry in rows]))
 
     def _hold(self, entry: Entry, row: Row) -> Reason | None:
         era, hold = self._memory.era, row.hold
@@ -161,6 +173,25 @@ class _Pass:
             return None
         return Reason("Singleton", f"{ahead.name} comes first: it has the same spec.singleton", (ahead.uid,))
 
+    def _within_widths(self, waiting: Sequence[Entry]) -> Sequence[Entry]:
+        """Of each set as many as its maxRunning lets have nodes beside those that do; the others are held back."""
+        widths = self._snapshot.widths
+        if not widths:
+            return waiting
+        busy, room = {uid for uid, nodes in self._snapshot.in_flight.items() if nodes}, dict(widths)
+        for row in self._floor.rows:
+            if row.run.set_uid in room and (row.holds or row.run.uid in busy):
+                room[row.run.set_uid] -= 1
+        for entry in waiting:
+            run = entry.run
+            if run.set_uid not in room:
+                continue
+            room[run.set_uid] -= 1
+            if room[run.set_uid] < 0:
+                words = f"maxRunning of its set {run.set_name} is {widths[run.set_uid]}"
+                entry.reason = Reason("MaxRunning", words)
+        return [entry for entry in waiting if entry.reason is None]
+
     def _within_pending_limits(self, waiting: Sequence[Entry]) -> list[Entry]:
         """Those that came first, as many as their queue lets wait; the others are held back."""
         if all(view.spec.limits.max_pending_runs is None for view in self._snapshot.queues.values()):
@@ -185,11 +216,11 @@ class _Pass:
         outlook = backfill(self._now, jobs, running, free, spoken_for, self._rules, self._policy())
         by_uid = {entry.run.uid: (entry, job) for entry, job in zip(waiting, jobs, strict=True)}
         self._reservations.review(outlook)
-        outlook = self._make_room(list(zip(waiting, jobs, strict=True)), outlook, running)
+        rest = (running, free, spoken_for, self._rules, self._policy())
+        outlook = self._make_room(list(zip(waiting, jobs, strict=True)), outlook, rest)
         for start in outlook.starts:
             self._start(*by_uid[start.uid], start)
-        for start in outlook.starts:  # spares are found when nobody's nodes look free any more
-            find_spares(by_uid[start.uid][0], self._floor, self._quota)
+        self._set_aside(jobs, outlook)
         if outlook.cut:
             self._cut = True
             self._wake(self._now)
@@ -201,6 +232,17 @@ class _Pass:
         self._explain(left, outlook, estimates, claims)
         self._wake_for_claims(claims)
         return outlook.cut or any(outlook.waits[job.uid].kind in _BLOCKING for _, job in left)
+
+    def _set_aside(self, jobs: Sequence[Job], outlook: Outlook) -> None:
+        """What those are to have who wait is nobody's spare, and nobody grows by it."""
+        promised = [(job, wait.reservation) for job in jobs if (wait := outlook.waits.get(job.uid)) is not None]
+        self._awaited = [
+            Running(job.uid, job.queue, kept.option.gpu_type, kept.nodes, kept.option.count, kept.until)
+            for job, kept in promised
+            if kept is not None
+        ]
+        for awaited in self._awaited:
+            self._floor.reserved |= awaited.nodes
 
     def _job(self, entry: Entry) -> Job:
         row = self._memory.rows[entry.run.uid]
@@ -231,16 +273,19 @@ class _Pass:
         if not asked or self._cut:
             return ()
         claims = (*self._claims, *self._reservations.claims())
-        standing = Standing(self._now, self._running(), self._free(), claims, self._rules, self._policy())
+        standing = Standing(
+            self._now, self._running(), self._free(), claims, self._rules, self._policy(), self._foreseen
+        )
         trials = Trials(self._floor, self._left, standing, self._keys)
         for entry in asked:
             trials.answer(entry, self._shortage)
         return asked
 
-    def _make_room(self, waiting: Sequence[tuple[Entry, Job]], outlook: Outlook, running: Sequence[Running]) -> Outlook:
+    def _make_room(self, waiting: Sequence[tuple[Entry, Job]], outlook: Outlook, rest: _Rest) -> Outlook:
         """Tell those who are in the way of a reservation, and make a new one where somebody may: then whoever comes
-        after it in the order starts in the next pass at the earliest, on what is left."""
-        reservations = self._reservations
+        after it in the order starts in the next pass at the earliest, on what is left. Where somebody may later, look
+        again at all of them, so that nobody who comes after it is in its way by then."""
+        reservations, running = self._reservations, rest[0]
         if not reservations.nodes and not may_preempt(self._snapshot):
             return outlook
         reservations.tell(running, self._rules)
@@ -249,8 +294,10 @@ class _Pass:
         for moment in (reservations.wake_at, preemptors.wake_at):
             if moment is not None:
                 self._wake(moment)
+        self._foreseen = preemptors.foreseen
         if found is None:
-            return outlook
+            jobs = [job for _, job in waiting]
+            return backfill(self._now, jobs, *rest, self._foreseen) if self._foreseen else outlook
         reservations.make(found.entry, found.reservation)
         self._wake(self._now)
         return replace(outlook, starts=found.before)
@@ -338,6 +385,8 @@ class _Pass:
         lacking, hopeless = self._shortage(entry, job, wait)
         visible = visible_names(entry, queue_spec(self._snapshot, entry.spec.queue), self._keys)
         reason = self._reservations.reason(job.uid, visible) or reason_of(entry, job, wait, lacking, visible, claims)
+        if job.uid in self._foreseen:
+            reason = preempts_later(reason, self._foreseen[job.uid], visible)
         reason.named = names_of(reason.blockers, visible)
         if hopeless:
             reason.word = "Placement"
@@ -359,7 +408,9 @@ class _Pass:
         memory = self._memory
         if memory.forecast_at is None or self._now - memory.forecast_at >= _FORECAST_LIVES:
             left = free & ~self._floor.cluster.booked
-            found = forecast(self._now, jobs, self._running(), left, claims, self._rules, self._settings.depth)
+            found = forecast(
+                self._now, jobs, self._running(), left, claims, self._rules, self._settings.depth, self._foreseen
+            )
             memory.estimates = {uid: each.start for uid, each in found.items() if each.start is not None}
             memory.forecast_at = self._now
         if jobs:
@@ -377,7 +428,7 @@ class _Pass:
         return [*known, *others(self._floor, known, self._now)]
 
     def _quota(self) -> QuotaBook:
-        used = (*self._running(), *self._reservations.holders()) if self._snapshot.queues else ()
+        used = (*self._running(), *self._awaited) if self._snapshot.queues else ()
         return QuotaBook(self._rules, self._now, used)
 
     def _tell(self) -> None:

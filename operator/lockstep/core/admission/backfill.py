@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from lockstep.core.admission.bookings import Bookings
 from lockstep.core.admission.jobs import Claim, Job, Running
-from lockstep.core.admission.outlook import Estimate, Outlook, Reservation, Start, Wait, WaitKind
+from lockstep.core.admission.outlook import Estimate, Foreseen, Outlook, Reservation, Start, Wait, WaitKind
 from lockstep.core.admission.quota import QuotaRefusal, QuotaRules
 
 BLOCKERS_NAMED = 8
 
+_NOTHING: Mapping[str, Foreseen] = {}
 _BEGIN_TIME = Wait("BeginTime")
 _DEADLINE = Wait("DeadlineUnreachable")
 _NO_NODES = Wait("Resources")
@@ -62,11 +63,13 @@ def backfill(
     claims: Sequence[Claim],
     quota: QuotaRules,
     policy: BackfillPolicy,
+    foreseen: Mapping[str, Foreseen] = _NOTHING,
 ) -> Outlook:
     """Look at ``jobs`` in order.
 
     Claims whose owner is among them are held for it: unless it can start elsewhere now, it waits for just these nodes.
     All others are maintenance windows. Nodes that are expected back are part of ``free`` and claimed until then.
+    ``foreseen``, by UID, is what jobs are promised that may send others away later: it binds those that come after.
     """
     bookings = Bookings(now, jobs, running, free, claims, quota)
     queues: dict[str, _Queue] = {}
@@ -87,7 +90,8 @@ def backfill(
         # Who is like somebody that got nothing gets nothing, and while nothing was booked for the very same reason.
         alike = job.queue, id(job.options), job.duration, job.min_duration, job.latest_end
         before = failed.get(alike)
-        if before is not None and before[0] == bookings.changes and not bookings.is_held(job):
+        promised = bookings.is_held(job) or job.uid in foreseen
+        if before is not None and before[0] == bookings.changes and not promised:
             waits[job.uid] = before[2]
             continue
         if before is None or before[1] != bookings.releases or bookings.is_held(job):
@@ -95,7 +99,7 @@ def backfill(
             if start is not None:
                 starts.append(replace(start, backfilled=True) if anybody_waits else start)
                 continue
-        reservation = bookings.keep(job)
+        reservation = kept_or_foreseen(bookings, job, foreseen)
         most = policy.reservations_per_queue
         may_reserve = most is None or len(queue.promised) < most
         sought = reservation is None and may_reserve and (searches < policy.depth or not queue.searched)
@@ -121,6 +125,7 @@ def forecast(
     claims: Sequence[Claim],
     quota: QuotaRules,
     depth: int,
+    foreseen: Mapping[str, Foreseen] = _NOTHING,
 ) -> Mapping[str, Estimate]:
     """When the first ``depth`` jobs start if all use up their time, nobody else comes and each starts when it can."""
     bookings = Bookings(now, jobs, running, free, claims, quota)
@@ -129,10 +134,17 @@ def forecast(
     for job in jobs[:depth]:
         position = positions[job.queue] = positions.get(job.queue, 0) + 1
         bookings.release_held(job)
-        reservation = bookings.keep(job) or bookings.reserve(job, max(now, job.not_before))
+        reservation = kept_or_foreseen(bookings, job, foreseen) or bookings.reserve(job, max(now, job.not_before))
         start = reservation.start if reservation is not None and reservation.known else None
         estimates[job.uid] = Estimate(position, start)
     return estimates
+
+
+def kept_or_foreseen(bookings: Bookings, job: Job, foreseen: Mapping[str, Foreseen]) -> Reservation | None:
+    """What was promised to ``job`` before anybody was looked at."""
+    reservation = bookings.keep(job)
+    later = foreseen.get(job.uid) if foreseen and reservation is None else None
+    return bookings.foresee(job, later) if later is not None else reservation
 
 
 def _why(bookings: Bookings, job: Job, reservation: Reservation | None, queue: _Queue, sought: bool) -> Wait:

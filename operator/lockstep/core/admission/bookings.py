@@ -7,7 +7,7 @@ from math import inf, nextafter
 
 from lockstep.core.admission.calendar import Calendar
 from lockstep.core.admission.jobs import NO_LIMIT, OVERDUE, Choose, Claim, Job, Option, Running
-from lockstep.core.admission.outlook import Reservation, Start
+from lockstep.core.admission.outlook import Foreseen, Reservation, Start
 from lockstep.core.admission.quota import QuotaBook, QuotaRefusal, QuotaRules
 
 _HOLDERS_LOOKED_AT = 256
@@ -104,6 +104,15 @@ class Bookings:
                 self._take_held(job, option, reservation.until)
                 return reservation
         return None
+
+    def foresee(self, job: Job, foreseen: Foreseen) -> Reservation:
+        """From when ``job`` may send those away who hold its nodes, nobody else has them or the quota."""
+        until = foreseen.start + job.lengths(foreseen.start)[0]
+        for victim in foreseen.victims:
+            self._quota.end(victim, foreseen.at)
+        self._book(job, foreseen.option, foreseen.nodes, foreseen.at, until)
+        self._promised.append(Claim(foreseen.at, until, foreseen.nodes, job.uid))
+        return Reservation(foreseen.start, until, foreseen.option, foreseen.nodes)
 
     def reserve(self, job: Job, after: float) -> Reservation | None:
         """Book the earliest start from ``after`` on, and there the longest time; None: there will be none."""

@@ -1,12 +1,12 @@
 """When a run would start that came last of all, and where. Nobody's plans change by it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lockstep.core.admission.backfill import BackfillPolicy, backfill
+from lockstep.core.admission.backfill import BackfillPolicy, backfill, kept_or_foreseen
 from lockstep.core.admission.bookings import Bookings
 from lockstep.core.admission.jobs import Claim, Job, Running
-from lockstep.core.admission.outlook import Wait
+from lockstep.core.admission.outlook import Foreseen, Wait
 from lockstep.core.admission.quota import QuotaRules
 
 
@@ -30,6 +30,7 @@ class Standing:
     claims: Sequence[Claim]
     quota: QuotaRules
     policy: BackfillPolicy
+    foreseen: Mapping[str, Foreseen]
 
 
 def foretell(standing: Standing, before: Sequence[Job], job: Job, after: Sequence[Job]) -> Foretold:
@@ -41,14 +42,14 @@ def foretell(standing: Standing, before: Sequence[Job], job: Job, after: Sequenc
     owners = {claim.owner for claim in standing.claims}
     jobs = [*before, job, *(other for other in after if other.uid in owners)]
     now, rest = standing.now, (standing.running, standing.free, standing.claims, standing.quota)
-    outlook = backfill(now, jobs, *rest, standing.policy)
+    outlook = backfill(now, jobs, *rest, standing.policy, standing.foreseen)
     for start in outlook.starts:
         if start.uid == job.uid:
             return Foretold(now, start.nodes, known=True, wait=None)
     bookings = Bookings(now, jobs, *rest)
     for other in before[: standing.policy.depth]:
         bookings.release_held(other)
-        if bookings.keep(other) is None:
+        if kept_or_foreseen(bookings, other, standing.foreseen) is None:
             bookings.reserve(other, max(now, other.not_before))
     found = bookings.reserve(job, max(now, job.not_before))
     wait = outlook.waits.get(job.uid)

@@ -41,6 +41,20 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What a job is to have once it may send ``victims`` (UIDs) away: from ``at`` on. At ``start`` they are gone.
+
+    Nothing of it is written down: it follows from who holds what since when, and is found anew in every pass.
+    """
+
+    at: float
+    start: float
+    option: Option
+    nodes: int
+    victims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Why a job does not start now. ``blockers``: UIDs of those it waits for, the last of them first."""
 

@@ -53,19 +53,21 @@ def preempt(
     running: Iterable[Running],
     rules: QuotaRules,
     policy: PreemptionPolicy,
+    later: Sequence[Iterable[Running]] = (),
 ) -> Preemption | None:
     """The best set that is found; None when the job would not start even then, or can start without any.
 
     ``available`` are the free nodes that the job may have. Nodes that it may not have although they become free
     (claimed by others, in a maintenance window) are to be left out of what its options are eligible for.
-    ``running`` are all runs that use quota, the victims among them.
+    ``running`` are all runs that use quota, the victims among them; ``later`` the same for each moment to come at which
+    somebody gets what it was promised, for which there has to be room beside the job.
     """
-    usage = _Usage(rules, running)
+    usage, at_promises = _Usage(rules, running), [_Usage(rules, runs) for runs in later]
     best: Preemption | None = None
     for option in job.options:
         if option.fallback:
             continue
-        search = _Search(job, option, available, usage)
+        search = _Search(job, option, available, usage, at_promises)
         if search.suffices(()):
             return None
         own, others = search.candidates(now, class_value, victims, policy)
@@ -77,13 +79,15 @@ def preempt(
 
 
 class _Usage:
-    """What is used of each pool now."""
+    """What is used of each pool at one moment."""
 
     def __init__(self, rules: QuotaRules, running: Iterable[Running]) -> None:
         self.rules = rules
+        self._uids: set[str] = set()
         self._used: dict[PoolKey, dict[str, int]] = {}
         self._accounts: dict[tuple[PoolKey, str], Account] = {}
         for run in running:
+            self._uids.add(run.uid)
             for account, count in rules.needs(run.queue, run.gpu_type, run.count):
                 used = self._used.setdefault(account.pool, {})
                 used[account.queue] = used.get(account.queue, 0) + count
@@ -92,7 +96,20 @@ class _Usage:
     def used(self, account: Account) -> int:
         return self._used.get(account.pool, {}).get(account.queue, 0)
 
-    def room(self, account: Account, freed: dict[str, int]) -> int:
+    def has_room(self, needs: Iterable[tuple[Account, int]], gone: Sequence[Victim]) -> bool:
+        """There is room for ``needs`` when these are gone."""
+        return all(self._room(account, self._freed(account, gone)) >= need for account, need in needs)
+
+    def _freed(self, account: Account, gone: Sequence[Victim]) -> dict[str, int]:
+        """By queue, how much of the pool comes free."""
+        freed: dict[str, int] = {}
+        for victim in gone:
+            for theirs, count in self.rules.needs(victim.queue, victim.gpu_type, victim.count):
+                if theirs.pool == account.pool and victim.uid in self._uids:
+                    freed[victim.queue] = freed.get(victim.queue, 0) + count
+        return freed
+
+    def _room(self, account: Account, freed: dict[str, int]) -> int:
         """Room for more when the queues have freed so much of the pool."""
         pooled, own = 0, self.used(account) - freed.get(account.queue, 0)
         for queue, used in self._used.get(account.pool, {}).items():
@@ -104,11 +121,14 @@ class _Usage:
 class _Search:
     """Sets of victims for one way to place the job."""
 
-    def __init__(self, job: Job, option: Option, available: int, usage: _Usage) -> None:
+    def __init__(
+        self, job: Job, option: Option, available: int, usage: _Usage, at_promises: Sequence[_Usage] = ()
+    ) -> None:
         self._queue = job.queue
         self._option = option
         self._available = available
         self._usage = usage
+        self._at_promises = at_promises
         self._needs = list(usage.rules.needs(job.queue, option.gpu_type, option.count))
         self._account = usage.rules.account(job.queue, option.gpu_type)
 
@@ -155,14 +175,8 @@ class _Search:
         usable = self._usable(chosen)
         if usable.bit_count() < self._option.count:
             return False
-        for account, need in self._needs:
-            freed: dict[str, int] = {}
-            for victim in chosen:
-                for theirs, count in self._usage.rules.needs(victim.queue, victim.gpu_type, victim.count):
-                    if theirs.pool == account.pool:
-                        freed[victim.queue] = freed.get(victim.queue, 0) + count
-            if self._usage.room(account, freed) < need:
-                return False
+        if not all(usage.has_room(self._needs, chosen) for usage in (self._usage, *self._at_promises)):
+            return False
         return self._option.choose(usable) is not None
 
     def preemption(self, chosen: Sequence[Victim]) -> Preemption:

@@ -1,8 +1,13 @@
-"""Who of those that wait may send others away: the first of each queue, if its queue's rules allow it."""
+"""Who of those that wait may send others away, now or later: the first of each queue, if its queue's rules allow it.
+
+Where those in the way are still protected (``minRuntime``), the run is promised their nodes from the first moment at
+which enough of them may go. Were others let in there for longer, and protected in turn, it might wait for ever.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 from lockstep.api.preemption_status import ReservationStatus
 from lockstep.api.queue import TrainingQueueSpec
@@ -11,7 +16,7 @@ from lockstep.core.admission.entry import Entry
 from lockstep.core.admission.floor import Floor
 from lockstep.core.admission.holds import queue_spec
 from lockstep.core.admission.jobs import Claim, Job, Running
-from lockstep.core.admission.outlook import Outlook, Reservation, Start
+from lockstep.core.admission.outlook import Foreseen, Outlook, Reservation, Start, Wait
 from lockstep.core.admission.preemption import Preemption, PreemptionPolicy, Victim, preempt
 from lockstep.core.admission.quota import QuotaRules
 from lockstep.core.admission.reservations import Reservations
@@ -31,15 +36,27 @@ def may_preempt(snapshot: ClusterSnapshot) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A run that may, and what it is to have. ``before``: the starts that come before it in the order."""
+    """A run that may, and what it is to have. ``before``: the starts that nothing here has a say in."""
 
     entry: Entry
     reservation: ReservationStatus
     before: tuple[Start, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    """What somebody before it in the order is to have, and who is gone by then for its sake."""
+
+    job: Job
+    reservation: Reservation
+    victims: tuple[str, ...] = ()
+
+
 class Preemptors:
-    """The view of one pass before anybody starts. ``wake_at``: when somebody loses its protection."""
+    """The view of one pass before anybody starts.
+
+    ``foreseen``: by UID, who may send others away later. ``wake_at``: when somebody loses its protection.
+    """
 
     def __init__(
         self,
@@ -57,10 +74,12 @@ class Preemptors:
         self._running = running
         self._windows = windows
         self._before: list[tuple[Start, str]] = []
+        self._promises: list[_Promise] = []
+        self.foreseen: dict[str, Foreseen] = {}
         self.wake_at: float | None = None
 
     def first(self, waiting: Sequence[tuple[Entry, Job]], outlook: Outlook) -> Found | None:
-        """Who may, first in order. One at a time: each changes what others find.
+        """Who may now, first in order. One at a time: each changes what others find.
 
         Only those who start before it in the order have their nodes: were free nodes given to others first, which then
         are protected for a while, it might wait for ever.
@@ -71,58 +90,127 @@ class Preemptors:
             return None
         starts = {start.uid: start for start in outlook.starts}
         passed = self._reservations.queues()
-        promised: list[Reservation] = []
-        self._before = []
+        # Whoever has its nodes kept for it takes them, wherever it stands in the order.
+        kept = {entry.run.uid for entry, _ in waiting if entry.status.reservation is not None}
+        self._before = [(starts[job.uid], job.queue) for _, job in waiting if job.uid in starts and job.uid in kept]
+        begun = [start for start, _ in self._before]
         for entry, job in waiting:
             start, wait = starts.get(job.uid), outlook.waits.get(job.uid)
-            if start is not None:
+            if start is not None and job.uid not in kept:
                 self._before.append((start, job.queue))
-            if wait is None or wait.reservation is None:
+                begun += [] if self.foreseen else [start]
+            if wait is None or wait.reservation is None or job.uid in kept:
                 continue
+            later: Foreseen | None = None
             if job.queue not in passed:
                 passed.add(job.queue)
                 if job.queue in allowed and wait.kind in _WAITS:
-                    found = self._preemption(entry, job, promised)
+                    found = self._preemption(entry, job, self._floor.now)
                     if found is not None:
-                        return Found(entry, self._reservation(found), tuple(start for start, _ in self._before))
-            if wait.reservation.known:  # where nobody knows when, nothing was promised
-                promised.append(wait.reservation)
+                        return Found(entry, self._reservation(found), tuple(begun))
+                    later = self._later(entry, job, wait)
+            if later is not None:
+                self.foreseen[job.uid] = later
+                self._promises.append(_Promise(job, _promised(job, later), later.victims))
+            elif wait.reservation.known:  # where nobody knows when, nothing was promised
+                self._promises.append(_Promise(job, wait.reservation))
         return None
 
-    def _preemption(self, entry: Entry, job: Job, promised: Sequence[Reservation]) -> Preemption | None:
+    def _later(self, entry: Entry, job: Job, wait: Wait) -> Foreseen | None:
+        """What the job can have by sending others away later, unless it gets as much as soon without."""
+        now, known = self._floor.now, wait.reservation is not None and wait.reservation.known
+        before = wait.reservation.start if known and wait.reservation is not None else inf
+        protections = {each.protected_until for each in self._victims}
+        ends = {held.ends for held in self._running if held.limited}
+        moments = sorted(moment for moment in protections | ends if now < moment < before)
+        found, at = self._earliest(entry, job, moments)
+        if found is None:
+            soon = [moment for moment in protections if moment > now]
+            self._wake(min(soon, default=inf))
+            return None
+        self._wake(at)
+        start = at + max(self._notice(self._entries[uid]) for uid in found.victims) + _PATIENCE
+        return Foreseen(at, start, found.option, found.nodes, found.victims) if start < before else None
+
+    def _earliest(self, entry: Entry, job: Job, moments: Sequence[float]) -> tuple[Preemption | None, float]:
+        """The first moment at which enough of them may go: more of them may at each moment, as others have ended."""
+        least, step, most = 0, 1, len(moments) - 1
+        while least <= most:
+            index = min(least + step - 1, most)
+            found = self._preemption(entry, job, moments[index])
+            if found is not None:
+                break
+            least, step = index + 1, 2 * step
+        else:
+            return None, inf
+        most = index
+        while least < most:
+            middle = (least + most) // 2
+            sooner = self._preemption(entry, job, moments[middle])
+            if sooner is None:
+                least = middle + 1
+            else:
+                most, found = middle, sooner
+        return found, moments[most]
+
+    def _preemption(self, entry: Entry, job: Job, at: float) -> Preemption | None:
+        """Who would have to go at ``at``, if everybody ends by then whose time is up."""
         floor = self._floor
         value = class_value(entry.spec, floor.snapshot.priority_classes)
         if value is None or not self._victims:
             return None
-        starts = floor.now + self._longest_notice
+        starts = at + self._longest_notice
         end = starts + job.lengths(starts)[0]
         if job.latest_end is not None and end > job.latest_end:
             return None
-        closed = self._reservations.nodes
+        available, gone = self._available, set[str]()
+        for held in self._running:
+            if floor.now < at and held.ends <= at:
+                available |= held.nodes
+                gone.add(held.uid)
+        closed = self._closed(at, end)
+        begins = {promise.reservation.start for promise in self._promises}
+        options = tuple(replace(option, eligible=option.eligible & ~closed) for option in job.options)
+        rules = queue_spec(floor.snapshot, job.queue).preemption
+        return preempt(
+            at,
+            replace(job, options=options),
+            value,
+            available & ~closed,
+            [each for each in self._victims if each.uid not in gone],
+            self._used_at(at),
+            self._rules,
+            PreemptionPolicy(rules.within_queue, rules.reclaim_within_cohort),
+            [self._used_at(moment) for moment in sorted(begins) if at < moment < end],
+        )
+
+    def _closed(self, at: float, end: float) -> int:
+        """Nodes that a run may not have that sends others away at ``at`` and ends at ``end``."""
+        floor, closed = self._floor, self._reservations.nodes
         for nodes in floor.returning.values():
             closed |= nodes
         for claim in self._windows:
-            if claim.start < end and claim.end > floor.now:
+            if claim.start < end and claim.end > at:
                 closed |= claim.nodes
-        for reservation in promised:
-            if reservation.start < end:
-                closed |= reservation.nodes
-        usage = list(self._usage)
-        for start, queue in self._before:
-            closed |= start.nodes
-            option = start.option
-            usage.append(Running(start.uid, queue, option.gpu_type, start.nodes, option.count, start.until))
-        options = tuple(replace(option, eligible=option.eligible & ~closed) for option in job.options)
-        rules = queue_spec(floor.snapshot, job.queue).preemption
-        policy = PreemptionPolicy(rules.within_queue, rules.reclaim_within_cohort)
-        asking = replace(job, options=options)
-        available = self._available & ~closed
-        found = preempt(floor.now, asking, value, available, self._victims, usage, self._rules, policy)
-        if found is None:
-            protected = [each.protected_until for each in self._victims if each.protected_until > floor.now]
-            if protected:
-                self.wake_at = max(min(protected), floor.now + 1.0)
-        return found
+        for promise in self._promises:
+            if promise.reservation.start < end:
+                closed |= promise.reservation.nodes
+        for start, _ in self._before:
+            if start.until > at:
+                closed |= start.nodes
+        return closed
+
+    def _used_at(self, at: float) -> list[Running]:
+        """Who uses quota at ``at``, with the promises kept that begin by then."""
+        kept = [promise for promise in self._promises if promise.reservation.start <= at]
+        sent = {uid for promise in kept for uid in promise.victims}
+        used = [held for held in self._usage if held.uid not in sent and (held.ends > at or at <= self._floor.now)]
+        for promise in kept:
+            job, reserved = promise.job, promise.reservation
+            if at < reserved.until:
+                option = reserved.option
+                used.append(Running(job.uid, job.queue, option.gpu_type, 0, option.count, reserved.until))
+        return used
 
     def _reservation(self, found: Preemption) -> ReservationStatus:
         now = float(int(self._floor.now))
@@ -191,11 +279,31 @@ class Preemptors:
     def _ends(self, pod: PodView) -> bool:
         return is_ending_in_time(pod, self._floor.now)
 
-    @cached_property
+    @property
     def _usage(self) -> list[Running]:
         """Quota as it will be used when those who go are gone and those who are to have their nodes have come."""
+        return [
+            *self._staying,
+            *(
+                Running(start.uid, queue, start.option.gpu_type, start.nodes, start.option.count, start.until)
+                for start, queue in self._before
+            ),
+        ]
+
+    @cached_property
+    def _staying(self) -> list[Running]:
         stay = [held for held in self._running if held.uid not in self._going]
         return [*stay, *self._reservations.holders()]
+
+    def _wake(self, at: float) -> None:
+        at = max(at, self._floor.now + 1.0)
+        if at < inf:
+            self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
+
+
+def _promised(job: Job, foreseen: Foreseen) -> Reservation:
+    until = foreseen.start + job.lengths(foreseen.start)[0]
+    return Reservation(foreseen.at, until, foreseen.option, foreseen.nodes)
 
 
 def _allows(queue: TrainingQueueSpec) -> bool:

@@ -7,7 +7,7 @@ is never refused on account of others.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
@@ -314,6 +314,15 @@ class QuotaBook:
                 pool.add(holding, -holding.count)
                 pool.holdings.remove(holding)
             if given:
+                self._forget(key)
+
+    def end(self, uid: str, at: float) -> None:
+        """The run ``uid`` uses nothing from ``at`` on."""
+        for key, pool in self._pools.items():
+            for holding in [each for each in pool.holdings if each.uid == uid and each.end > at]:
+                pool.add(replace(holding, start=max(at, holding.start)), -holding.count)
+                pool.holdings.remove(holding)
+                pool.holdings.append(replace(holding, end=at))
                 self._forget(key)
 
     def borrowed(self, queue: str, gpu_type: str) -> int:

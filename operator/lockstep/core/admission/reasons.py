@@ -1,6 +1,7 @@
 """What people who wait are told, in words, and how often: changes only, and no flood of writes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lockstep.api.durations import format_duration
 from lockstep.api.queue import TrainingQueueSpec
@@ -8,7 +9,7 @@ from lockstep.api.run_status import QueueStatus
 from lockstep.api.times import to_rfc3339
 from lockstep.core.admission.entry import Entry, Reason
 from lockstep.core.admission.jobs import Claim, Job
-from lockstep.core.admission.outlook import Wait
+from lockstep.core.admission.outlook import Foreseen, Wait
 from lockstep.core.admission.quota import QuotaRefusal
 from lockstep.core.admission.settings import AdmissionSettings
 from lockstep.core.admission.windows import OWNER
@@ -42,6 +43,13 @@ def reason_of(
     if wait.reservation is not None:
         reason.assumption = ASSUMPTION if wait.reservation.known else UNKNOWN_ASSUMPTION
     return reason
+
+
+def preempts_later(reason: Reason, foreseen: Foreseen, names: Mapping[str, str]) -> Reason:
+    """The same of a run that will send others away once they have had their nodes for long enough."""
+    who, at = listed(foreseen.victims, names), to_rfc3339(foreseen.at)
+    words = f"it preempts {who} at {at}, by when they had their nodes for minRuntime; nobody more urgent comes"
+    return replace(reason, blockers=foreseen.victims, start=foreseen.start, assumption=words)
 
 
 def listed(uids: Sequence[str], names: Mapping[str, str]) -> str:

@@ -71,7 +71,8 @@ class Reservations:
         """``running`` with those in the way gone by the deadline, be they told already or not."""
         if not self._standing:
             return running
-        gone = {victim: uid for uid in self._standing for victim in self._of(uid).victims if self._is_there(victim, uid)}
+        victims = ((victim, uid) for uid in self._standing for victim in self._of(uid).victims)
+        gone = {victim: uid for victim, uid in victims if self._is_there(victim, uid)}
         return [self._yielding(run, gone[run.uid]) if run.uid in gone else run for run in running]
 
     def _yielding(self, run: Running, uid: str) -> Running:
