@@ -22,6 +22,7 @@ DECIDING = (
         "core/admission/refill.py",
         "core/admission/outlook.py",
         "core/admission/holds.py",
+        "core/admission/kueue.py",
         "core/admission/queue_problems.py",
         "core/admission/queue_report.py",
         "core/admission/reservations.py",
@@ -33,6 +34,7 @@ DECIDING = (
     *("core/" + name for name in ("spares.py", "elastic.py", "fencing.py", "origin.py", "pointing.py", "preflight.py")),
     "core/resume_point.py",
     "core/waiting.py",
+    "core/kueue/follow.py",
     "core/trial.py",
     *("core/" + name for name in ("plain_gang.py", "plain_evidence.py", "plain_recovery.py", "plain_report.py")),
     "controller/execute.py",
@@ -51,6 +53,7 @@ NO_REASONS = frozenset(
         *("Megatron", "DeepSpeed", "HuggingFace", "NeMo", "Pointer", "Disabled"),
         *("Point", "WarmUp", "Preempt", "CreatePodGroup"),  # actions of events
         "AlreadyExists",  # of the API server
+        *("Label", "Ready"),  # of Kueue: what named its queue, and the state of an admission check
         "StartError",  # of a container runtime
         "Archive",  # the action of every event about the archive
         "Shared",  # a layout

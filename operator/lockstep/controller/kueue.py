@@ -114,6 +114,10 @@ class KueueStore:
                 table.clear()
         self._touch_all()
 
+    def listed(self) -> None:
+        """Everything was listed for the first time since Kueue was found."""
+        self._touch_all()
+
     def view(self, pod_classes: Mapping[str, int]) -> Kueue:
         """As decisions see it: valid until the next await."""
         return Kueue(
@@ -205,11 +209,13 @@ class KueueApi:
         ]
         self._following = asyncio.create_task(self._run_informers(self._informers), name="kueue")
 
-    @staticmethod
-    async def _run_informers(informers: list[Informer[Any]]) -> None:
+    async def _run_informers(self, informers: list[Informer[Any]]) -> None:
         async with asyncio.TaskGroup() as tasks:
             for informer in informers:
                 tasks.create_task(informer.run(), name=informer.name)
+            for informer in informers:
+                await informer.synced.wait()
+            self._store.listed()
 
     async def _stop(self) -> None:
         if self._following is not None:
