@@ -73,10 +73,15 @@ class RunningWorker:
         """The worker, then what it started: that outlives it where no container ends with it."""
         self.process.kill()
         self.process.wait()
-        for pid in self._started():
+        until(self._is_all_gone)
+
+    def _is_all_gone(self) -> bool:
+        """Kills what is not: a program that was just being started may show itself only now."""
+        left = list(self._started())
+        for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        until(lambda: not list(self._started()))
+        return not left
 
     def _started(self) -> Iterator[int]:
         """Processes that got this worker's directories in their environment."""

@@ -92,6 +92,17 @@ def test_a_rank_starts_once_all_were_told_and_its_turn_in_the_jitter_has_come(de
     assert start_delay(launch, desired) == seconds
 
 
+def test_what_older_attempts_left_in_scratch_is_removed_once_the_next_one_starts(
+    operator: FakeOperator, launch: LaunchWorker
+) -> None:
+    worker = launch("sleep", "100")
+    for attempt in (1, 2):
+        ready(operator, attempt)
+        operator.run(attempt)
+        until(lambda: "sleep" in started_by(worker))
+    assert sorted(path.name for path in worker.scratch.glob("a*")) == ["a2"]
+
+
 def test_without_an_operator_to_acknowledge_to_the_program_starts_all_the_same(
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:

@@ -24,7 +24,7 @@ from lockstep.worker.launch import (
 from lockstep.worker.link import PROTOCOL, Link
 from lockstep.worker.output import say, write_own
 from lockstep.worker.processes import adopt_orphans, kill_others, out_of_memory_kills
-from lockstep.worker.scratch import highest_attempt, make_scratch
+from lockstep.worker.scratch import highest_attempt, make_scratch, remove_older
 from lockstep.worker.settings import JSON, Settings
 from lockstep.worker.tiers import NEWEST
 from lockstep.worker.training import Training
@@ -302,6 +302,7 @@ class Worker:
             f"resume={launch.resume_step or 'none'} world={launch.world} "
             f"master={launch.master_address}:{launch.master_port} start"
         )
+        remove_older(self.settings, launch.attempt)  # not before START was acknowledged: all the others wait for that
         self.memory_kills = out_of_memory_kills()
         # What steers the worker is not the training code's business; users cannot set variables of this name.
         environment = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}

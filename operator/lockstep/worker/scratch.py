@@ -28,12 +28,17 @@ def make_scratch(settings: Settings, launch: Launch, contract: Dict[str, str]) -
         with open(contract["LOCKSTEP_PROGRESS_FILE"], "w"):
             pass
         _offer_modules(settings)
-        for name in os.listdir(settings.scratch):
-            matched = ATTEMPT_NAME.match(name)
-            if matched and int(matched.group(1)) < launch.attempt:
-                shutil.rmtree(os.path.join(settings.scratch, name), ignore_errors=True)
     except OSError as error:
         raise LaunchError(125, "DirectoryNotCreated", trouble(error)) from None
+
+
+def remove_older(settings: Settings, attempt: int) -> None:
+    """Remove the scratch of the attempts before this one, whose own says that they are over. Never raises OSError."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(settings.scratch):
+            matched = ATTEMPT_NAME.match(name)
+            if matched and int(matched.group(1)) < attempt:
+                shutil.rmtree(os.path.join(settings.scratch, name), ignore_errors=True)
 
 
 def _offer_modules(settings: Settings) -> None:
