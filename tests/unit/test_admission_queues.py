@@ -265,6 +265,19 @@ class TestHolds:
         assert [event.reason for event in write.events] == ["Admitted", "GpuHoursLimit"]
         assert admitted(passed(world(runs, queues=queues, gpu_hours={"q": 99}))) == {"a", "b"}
 
+    def test_a_queue_whose_gpu_hours_are_not_known_admits_nobody_whom_the_limit_would_hold(self) -> None:
+        warned = {"gpuHoursPerDay": 1, "onGpuHours": "Warn"}
+        queues = {"q": {"limits": {"gpuHoursPerDay": 100}}, "w": {"limits": warned}, "free": {}}
+        runs = [run("a", queue="q"), run("b", queue="w"), run("c", queue="free")]
+        snapshot = world(runs, queues=queues)
+        plan = passed(snapshot)
+        assert admitted(plan) == {"b", "c"}
+        assert reason(plan, "a") == (0, "GpuHoursUnknown")
+        assert "queue q has a limit on GPU-hours" in queue_of(plan, "a").message
+        memory = Memory()
+        admit(snapshot, Tunables(), NOW, memory)
+        assert admitted(admit(replace(snapshot, gpu_hours={"q": 0}), Tunables(), NOW, memory)) == {"a", "b", "c"}
+
     def test_only_so_many_runs_of_a_queue_wait(self) -> None:
         runs = [run(f"r{i}", 9, at=float(i), queue="q") for i in range(3)]
         plan = passed(world(runs, queues={"q": {"limits": {"maxPendingRuns": 2}}}))
@@ -334,6 +347,23 @@ def test_spares_are_not_found_on_nodes_that_another_run_gets_in_the_same_pass() 
     plan = passed(world([run("a", 2, spareNodes=2), run("b", 2, at=1.0)], 5))
     nodes = [name for status in statuses(plan).values() for name in status.assignment.nodes if name]
     assert len(nodes) == len(set(nodes)) == 5
+
+
+class TestNews:
+    def test_that_a_start_is_known_or_is_no_more_is_told_at_once(self) -> None:
+        waits, other = run("a", 4), holding("trains", "n0", "n1", "n2", "n3")
+        memory, unknown = Memory(), world([waits, other])
+        settings = Tunables(admission=AdmissionSettings(told_every=60.0))
+        snapshot = after(unknown, admit(unknown, settings, NOW, memory))
+        assert snapshot.runs[0].status.queue.estimated_start is None
+        limited = replace(snapshot, runs=(snapshot.runs[0], holding("trains", "n0", "n1", "n2", "n3", limit=3600)))
+        plan = admit(limited, settings, NOW + 1, memory)
+        assert queue_of(plan, "a").estimated_start == NOW + 3600
+        known = after(limited, plan)
+        moved = holding("trains", "n0", "n1", "n2", "n3", limit=7200)
+        assert "a" not in statuses(admit(replace(known, runs=(known.runs[0], moved)), settings, NOW + 2, memory))
+        endless = admit(replace(known, runs=(known.runs[0], other)), settings, NOW + 40, memory)
+        assert queue_of(endless, "a").estimated_start is None
 
 
 class TestSparesAndWhoWaits:

@@ -35,6 +35,8 @@ from lockstep.core.tunables import Mode, Tunables
 
 log = logging.getLogger("lockstep.reconcile")
 _INTERVAL_LIVES = 60.0
+_READ_AGAIN = 5.0
+"""Seconds until the book of usage is asked for again, when it could not be read."""
 
 
 class Reconciler:
@@ -145,6 +147,8 @@ class Reconciler:
                 self._queue.add(run_key(affected.namespace, affected.name))
         if trouble:
             self._queue.wake_at(CLUSTER_KEY, now + tunables.breaker.window / 4)
+        if not self._usage.is_read:
+            self._queue.wake_at(CLUSTER_KEY, now + _READ_AGAIN)
         begun = self._clock.monotonic()
         plan = admit(snapshot, tunables, now, self._memory)
         self._tallies.passes.observe(self._clock.monotonic() - begun)

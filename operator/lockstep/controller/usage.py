@@ -38,6 +38,11 @@ class UsageKeeper:
         """Another leader may have counted since: read its book before counting on."""
         self._read = False
 
+    @property
+    def is_read(self) -> bool:
+        """What leaders before have counted is known."""
+        return self._read
+
     async def settle(self) -> None:
         """Read the book that a leader before left, and write this one when that is due. Failures are only logged."""
         now = self._clock.now()
@@ -46,13 +51,18 @@ class UsageKeeper:
         elif now - self._written_at >= _WRITTEN_EVERY and (self._held.nodes or self._book.rows):
             self._written_at = now
             await self._write()
+            if not self._read:  # somebody else wrote or removed it: theirs is read before the next count
+                await self._load(now)
 
     def counted(self, snapshot: ClusterSnapshot, half_life: float) -> ClusterSnapshot:
-        """The snapshot with everybody's fair share and the GPU-hours of queues, as of now."""
+        """The snapshot with everybody's fair share and the GPU-hours of queues, as of now.
+
+        No GPU-hours as long as the book was not read: what others counted before is missing in them.
+        """
         self._book = self._book.advanced(self._clock.now(), self._held, half_life)
         self._held = Holding.of(snapshot.runs)
         weights = {name: queue.spec.fair_sharing.weight for name, queue in snapshot.queues.items()}
-        known = {*self._book.hours, *(snapshot.queues if self._read else ())}  # what was not read may be in use
+        known = {*self._book.hours, *snapshot.queues} if self._read else ()
         hours = {queue: int(self._book.gpu_hours(queue)) for queue in known}
         present = {share_key(run) for run in snapshot.runs if run.spec is not None and not is_trial(run)}
         asking = {share_key(run) for run in snapshot.runs if is_trial(run)} - present
@@ -99,7 +109,7 @@ class UsageKeeper:
         except ApiError as error:
             self._cannot("written", error)
             if error.status in (404, 409):
-                self._read = False  # somebody else wrote or removed it: theirs is read before the next count
+                self._read = False
         except KubeError as error:
             self._cannot("written", error)
 

@@ -131,8 +131,13 @@ def hours_used_up(queue: TrainingQueueSpec, used: int) -> bool:
 
 def _hours_used_up(run: RunView, queue: TrainingQueueSpec, snapshot: ClusterSnapshot) -> Hold | None:
     assert run.spec is not None
-    used = snapshot.gpu_hours.get(run.spec.queue, 0)
-    if queue.limits.on_gpu_hours != "Block" or not hours_used_up(queue, used):
+    if queue.limits.on_gpu_hours != "Block" or queue.limits.gpu_hours_per_day is None:
+        return None
+    used = snapshot.gpu_hours.get(run.spec.queue)
+    if used is None:
+        words = f"queue {run.spec.queue} has a limit on GPU-hours, and what was used of it cannot be read yet"
+        return Hold("GpuHoursUnknown", f"{words}; the operator tries again every few seconds, and logs why")
+    if not hours_used_up(queue, used):
         return None
     words = f"queue {run.spec.queue} used {used} GPU-hours in the last 24 hours; it may use"
     return Hold("GpuHoursLimit", f"{words} {queue.limits.gpu_hours_per_day}; it goes on as they become a day old")

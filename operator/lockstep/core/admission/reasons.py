@@ -115,6 +115,8 @@ def urgency(
     before = entry.status.queue
     if before.reason != reason.word or before.updated is None:
         return 0.0
+    if (before.estimated_start is None) is not (reason.start is None):
+        return 0.0  # whether anybody can know is news, however often estimates move
     moved = (
         before.position != entry.position
         or before.message != reason.message[:LONGEST_MESSAGE]
