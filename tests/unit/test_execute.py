@@ -22,6 +22,7 @@ from lockstep.controller.orders import Orders
 from lockstep.controller.reconcile import Reconciler
 from lockstep.controller.recoveries import Recoveries
 from lockstep.controller.reports import ReportBook
+from lockstep.controller.run_set_reconcile import RunSetReconciler
 from lockstep.controller.store import Store
 from lockstep.controller.tallies import Tallies
 from lockstep.controller.usage import UsageKeeper
@@ -116,6 +117,7 @@ class World:
             clock=self.clock,
             tunables=Tunables,
             tallies=tallies,
+            run_sets=RunSetReconciler(kube, self.store, events, self.queue, self.clock, Tunables),
         )
         self.store.apply_run(run(10))
 

@@ -456,6 +456,7 @@ async def test_the_store_is_synced_once_every_kind_was_listed(world: World) -> N
     store = world.store
     store.replace_runs([], "1", begun_at=0.0)
     store.replace_queues([], "1")
+    store.replace_run_sets([], "1")
     for cache in (store.gang_pods, store.other_pods, store.nodes, store.priority_classes, store.archive_jobs.cache):
         cache.replace([], 1)
     assert not store.synced

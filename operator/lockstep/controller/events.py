@@ -11,6 +11,7 @@ from lockstep.api import names
 from lockstep.controller.clock import Clock
 from lockstep.controller.kube import ApiError, KubeClient, KubeError
 from lockstep.controller.resources import EVENTS
+from lockstep.core.arrays.views import RunSetView
 from lockstep.core.plan import Event
 from lockstep.core.snapshot import RunView
 
@@ -64,6 +65,11 @@ class EventRecorder:
         self._put(run.namespace, regarding, node, event)
         if node:
             self._put(_NODE_EVENTS_NAMESPACE, node, regarding, event)
+
+    def run_set_event(self, run_set: RunSetView, event: Event) -> None:
+        """Say ``event`` of an array."""
+        place = names.API_VERSION, names.RUN_SET_KIND, run_set.name, run_set.uid, run_set.namespace
+        self._put(run_set.namespace, _reference(*place), (), event)
 
     def warn(self, run: RunView, reason: str, action: str, note: str) -> None:
         """Say a Warning of a run."""

@@ -1,7 +1,7 @@
 """Our own kinds, watched by kopf: event -> store -> queue, and no more.
 
 Only ``on.event`` is used: no finalizer, no annotation, no state of kopf's on anybody's object. An
-object deleted while a watch was down is never reported by kopf, so both kinds are listed and compared
+object deleted while a watch was down is never reported by kopf, so our kinds are listed and compared
 with the store after every reconnect and each minute.
 """
 
@@ -15,8 +15,8 @@ import kopf
 
 from lockstep.api import names
 from lockstep.controller.clock import Clock
-from lockstep.controller.kube import KubeClient, KubeError
-from lockstep.controller.resources import QUEUES, RUNS
+from lockstep.controller.kube import ApiError, KubeClient, KubeError
+from lockstep.controller.resources import QUEUES, RUN_SETS, RUNS
 from lockstep.controller.store import Store
 
 log = logging.getLogger("lockstep.handlers")
@@ -25,7 +25,7 @@ _RETRY_AFTER = 2.0
 
 
 class OwnKinds:
-    """Keeps the store's runs and queues equal to the cluster's."""
+    """Keeps the store's runs, sets of runs and queues equal to the cluster's."""
 
     def __init__(self, store: Store, kube: KubeClient, clock: Clock) -> None:
         self._store = store
@@ -55,7 +55,7 @@ class OwnKinds:
         raise RuntimeError("kopf has ended by itself")
 
     async def compare(self) -> None:
-        """List both kinds each minute, and soon after kopf's watch has begun anew."""
+        """List our kinds each minute, and soon after kopf's watch has begun anew."""
         while True:
             await self._clock.wait(self._relisted, _LIST_EVERY)
             self._relisted.clear()
@@ -68,12 +68,25 @@ class OwnKinds:
 
     async def list_now(self) -> None:
         """Make the store equal to a quorum list. Raises KubeError."""
+        await self._list_run_sets()  # before the runs: what a set has on record of a run is then never news
         begun = self._clock.monotonic()
         runs, version = await self._kube.list_all(RUNS)
         queues, queue_version = await self._kube.list_all(QUEUES)
         self._store.replace_runs(runs, version, begun)
         self._store.replace_queues(queues, queue_version)
         self.last_heard = self._clock.monotonic()
+
+    async def _list_run_sets(self) -> None:
+        """Where their kind is not served, as after an upgrade without its CRD, runs go on as before."""
+        try:
+            run_sets, version = await self._kube.list_all(RUN_SETS)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            log.warning("arrays are not served: apply %s_%s.yaml from crds/", names.GROUP, names.RUN_SETS)
+            self._store.run_sets.cache.synced = True
+            return
+        self._store.replace_run_sets(run_sets, version)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -92,6 +105,14 @@ class OwnKinds:
                 self._store.remove_run(meta["namespace"], meta["name"], meta["uid"])
             else:
                 self._store.apply_run(event["object"])
+
+        @kopf.on.event(names.GROUP, names.VERSION, names.RUN_SETS, registry=registry)
+        async def _(type: str | None, event: Any, **_: Any) -> None:  # noqa: A002 - kopf's name
+            self._heard(type)
+            if type == "DELETED":
+                self._store.remove_run_set(event["object"]["metadata"]["uid"])
+            else:
+                self._store.apply_run_set(event["object"])
 
         @kopf.on.event(names.GROUP, names.VERSION, names.QUEUES, registry=registry)
         async def _(type: str | None, event: Any, **_: Any) -> None:  # noqa: A002 - kopf's name

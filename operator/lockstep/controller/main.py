@@ -47,6 +47,7 @@ from lockstep.controller.reconcile import Reconciler
 from lockstep.controller.recoveries import Recoveries
 from lockstep.controller.reports import ReportBook
 from lockstep.controller.resources import JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, SECRETS
+from lockstep.controller.run_set_reconcile import RunSetReconciler
 from lockstep.controller.store import Store
 from lockstep.controller.tallies import Tallies
 from lockstep.controller.tls import SECRET_NAME, SecretStore, ensure_material, keep_renewed, server_context
@@ -113,6 +114,9 @@ class Operator:
             clock=self.clock,
             tunables=lambda: self.tunables,
             tallies=self.tallies,
+            run_sets=RunSetReconciler(
+                self.kube, self.store, self.events, self.queue, self.clock, lambda: self.tunables
+            ),
         )
         self.kueue = KueueApi(self.kube, self.store.kueue, self.clock)
         self.pod_group_api = PodGroupApi(self.kube, self.clock, config.pod_groups.settings(), self._use_pod_groups)
@@ -284,6 +288,7 @@ class Operator:
         return Sources(
             runs=lambda: self.store.runs,
             queues=lambda: self.store.queues,
+            run_sets=lambda: self.store.run_sets.cache,
             summary=self.book.summary,
             workers=self.book.worker_count,
             leading=self.election.is_leading,

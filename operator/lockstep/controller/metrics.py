@@ -20,6 +20,8 @@ from lockstep.api import names
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.reports import RunSummary
 from lockstep.controller.tallies import Histogram, Tallies
+from lockstep.core.arrays.views import RunSetView
+from lockstep.core.conditions import is_true
 from lockstep.core.lifecycle import Phase, phase_of
 from lockstep.core.snapshot import QueueView, RunView
 from lockstep.core.trial import is_trial
@@ -74,6 +76,12 @@ CATALOGUE = (
     Definition("lockstep_queue_nodes", "gauge", "Nodes that the queue's runs hold.", _QUOTA),
     Definition("lockstep_queue_borrowed_nodes", "gauge", "Of these, beyond the queue's own.", _QUOTA),
     Definition("lockstep_queue_quota_nodes", "gauge", "Nodes that are the queue's own.", _QUOTA),
+    Definition(
+        "lockstep_set_indices",
+        "gauge",
+        "Indices of an array that goes on, by what became of them: pending, running, succeeded, failed, cancelled.",
+        ("namespace", "set", "state"),
+    ),
     Definition("lockstep_admissions_total", "counter", "Gangs that got their nodes."),
     Definition("lockstep_backfilled_total", "counter", "Of these, those that started before others that came first."),
     Definition(
@@ -141,6 +149,7 @@ class Sources:
     api_requests: Mapping[tuple[str, str, int], int]
     worker_requests: Mapping[tuple[str, int], int]
     token_reviews: Mapping[str, int]
+    run_sets: Callable[[], Iterable[RunSetView]] = tuple
 
 
 class Metrics(Collector):
@@ -170,6 +179,7 @@ class Metrics(Collector):
     def _samples(self) -> Iterator[tuple[str, list[str], float]]:
         yield from self._of_runs()
         yield from self._of_queues()
+        yield from self._of_run_sets()
         sources, tallies = self._sources, self._tallies
         yield "lockstep_workers", [], sources.workers()
         yield "lockstep_admissions_total", [], tallies.admissions
@@ -208,6 +218,13 @@ class Metrics(Collector):
             for row in view.status.usage:
                 yield "lockstep_queue_nodes", [view.name, row.gpu_type], row.nodes
                 yield "lockstep_queue_borrowed_nodes", [view.name, row.gpu_type], row.borrowed
+
+    def _of_run_sets(self) -> Iterator[tuple[str, list[str], float]]:
+        for view in self._sources.run_sets():
+            if not is_true(view.status, "Finished"):
+                counts = view.status.counts.model_dump(exclude={"total"})
+                for state, count in counts.items():
+                    yield "lockstep_set_indices", [view.namespace, view.name, state], count
 
     def _of_runs(self) -> Iterator[tuple[str, list[str], float]]:
         phases = dict.fromkeys(Phase, 0)

@@ -14,11 +14,12 @@ from lockstep.controller.node_marks import REST, NodeMarker
 from lockstep.controller.recoveries import Recoveries
 from lockstep.controller.reports import ReportBook
 from lockstep.controller.resources import CONFIG_MAPS, PODS, RUNS
+from lockstep.controller.run_set_reconcile import RunSetReconciler
 from lockstep.controller.store import Store, is_assignment_missing, is_reservation_missing
 from lockstep.controller.tallies import Tallies
 from lockstep.controller.usage import UsageKeeper
 from lockstep.controller.workload_writer import WorkloadWriter
-from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key, split_run_key
+from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key, split_run_key, split_set_key
 from lockstep.core.accounting.measures import pool_records
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.memory import Memory
@@ -56,7 +57,9 @@ class Reconciler:
         clock: Clock,
         tunables: Callable[[], Tunables],
         tallies: Tallies,
+        run_sets: RunSetReconciler,
     ) -> None:
+        self._run_sets = run_sets
         self._kube = kube
         self._store = store
         self._book = book
@@ -86,6 +89,8 @@ class Reconciler:
         try:
             if key == CLUSTER_KEY:
                 await self._cluster()
+            elif (place := split_set_key(key)) is not None:
+                await self._run_sets.reconcile(*place)
             else:
                 await self._run(*split_run_key(key))
         except StaleError:

@@ -20,10 +20,14 @@ from lockstep.controller.cache import ObjectCache
 from lockstep.controller.clock import Clock
 from lockstep.controller.kueue import KueueStore
 from lockstep.controller.parse import ForeignPod, Versioned, parse_node, parse_pod
+from lockstep.controller.run_sets import RunSets
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.core import reservation as kept
+from lockstep.core.arrays.members import governed, is_recorded
+from lockstep.core.arrays.views import RunSetView
 from lockstep.core.assignment import bookable, lost, restored
-from lockstep.core.objects import parse_queue, parse_run
+from lockstep.core.conditions import is_true
+from lockstep.core.objects import parse_queue, parse_run, parse_run_set
 from lockstep.core.snapshot import (
     ClusterSnapshot,
     DryRunResult,
@@ -81,6 +85,7 @@ class Store:
         self.namespaces: ObjectCache[tuple[str, dict[str, str]]] = ObjectCache(self._namespace_changed)
         self.priority_classes: ObjectCache[tuple[str, int]] = ObjectCache(self._priority_class_changed)
         self.archive_jobs = ArchiveJobs(self._archive_job_changed)
+        self.run_sets = RunSets(queue, clock, self.runs.get, self._uid_named, self._govern)
         self.kueue = KueueStore(queue, self.touch_all)
         self._run_uids: dict[str, str] = {}  # namespace/name -> UID
         self._queues_by_name: dict[str, QueueView] = {}
@@ -141,6 +146,23 @@ class Store:
         self.runs.replace(items, int(version), reset=int(version) < self._runs_version)
         self._runs_version = int(version)
         self._runs_listed_at = max(self._runs_listed_at, begun_at)
+
+    def apply_run_set(self, raw: Mapping[str, Any]) -> RunSetView:
+        """Take in a TrainingRunSet from a watch or from the answer to a write."""
+        view = parse_run_set(raw)
+        if self._looks_after(view.namespace):
+            self.run_sets.cache.upsert(Versioned(view.uid, int(view.resource_version), view))
+        return view
+
+    def remove_run_set(self, uid: str) -> None:
+        """A TrainingRunSet is gone for good."""
+        self.run_sets.cache.remove(uid, _FOREVER)
+
+    def replace_run_sets(self, raws: Sequence[Mapping[str, Any]], version: str) -> None:
+        """Take in a complete, consistent list."""
+        views = [parse_run_set(raw) for raw in raws if self._looks_after(raw["metadata"]["namespace"])]
+        items = [Versioned(view.uid, int(view.resource_version), view) for view in views]
+        self.run_sets.cache.replace(items, int(version))
 
     def apply_queue(self, raw: Mapping[str, Any]) -> None:
         """Take in a TrainingQueue. One that does not parse is left as it was before."""
@@ -251,12 +273,16 @@ class Store:
         """Every kind was listed completely at least once."""
         pods = (self.gang_pods, self.other_pods)
         small = (self.queues, self.namespaces, self.priority_classes)
-        caches = (self.runs, *small, *pods, self.nodes, self.archive_jobs.cache)
+        caches = (self.runs, *small, *pods, self.nodes, self.archive_jobs.cache, self.run_sets.cache)
         return all(cache.synced for cache in caches)
 
     def run(self, namespace: str, name: str) -> RunView | None:
         """The run that has this name now."""
         return self.runs.get(self._run_uids.get(f"{namespace}/{name}", ""))
+
+    def labels_of_namespace(self, namespace: str) -> Mapping[str, str]:
+        """Its labels; none while it is not known."""
+        return self._labels_of.get(namespace, {})
 
     def run_by_uid(self, uid: str) -> RunView | None:
         """The run with this UID."""
@@ -296,6 +322,7 @@ class Store:
             origin=self._origin(run),
             queue=self._queues_by_name.get(run.spec.queue) if run.spec is not None else None,
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
+            recorded=not is_true(run.status, "Finished") or is_recorded(run, self.run_sets.owner_of(run)),
         )
 
     def _origin(self, run: RunView) -> RunView | None:
@@ -319,6 +346,7 @@ class Store:
             namespace_labels=MappingProxyType(self._labels_of),
             priority_classes=MappingProxyType(self._class_values),
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
+            widths=self.run_sets.widths,
         )
 
     @property
@@ -368,6 +396,7 @@ class Store:
         """Have everything looked at: after becoming leader, and as the regular resync."""
         for run in self.runs:
             self._queue.add(run_key(run.namespace, run.name))
+        self.run_sets.touch_all()
         self._queue.add(CLUSTER_KEY)
 
     # -- changes --------------------------------------------------------------------------------
@@ -390,9 +419,19 @@ class Store:
             self._run_uids[run.key] = run.uid
             if namesake != run.uid:
                 self.runs.remove(namesake, self.runs.version(run.uid))
+        self.run_sets.run_changed(old, new)
         self._queue.add(run_key(run.namespace, run.name))
         if old is None or new is None or _admission_differs(old, new):
             self._queue.add(CLUSTER_KEY)
+
+    def _uid_named(self, key: str) -> str:
+        return self._run_uids.get(key, "")
+
+    def _govern(self, run_uid: str) -> None:
+        """The set of a run has something else to say to it."""
+        run = self.runs.get(run_uid)
+        if run is not None and (changed := governed(run, self.run_sets.owner_of(run))) is not run:
+            self.runs.amend(run_uid, changed)
 
     def _queue_changed(self, old: QueueView | None, new: QueueView | None) -> None:
         if new is not None:
@@ -508,7 +547,9 @@ class Store:
             del self._foreign[pod.node]
 
     def _completed(self, run: RunView) -> RunView:
-        """The run with its whole assignment and reservation, where status only names them and they are known."""
+        """The run as its set will have it, and with its whole assignment and reservation, where status only names them
+        and they are known."""
+        run = governed(run, self.run_sets.owner_of(run))
         if is_reservation_missing(run):
             run = self._with_reservation(run)
         known = self._assignments.get(run.uid)
@@ -547,5 +588,7 @@ def _bookable(run: RunView) -> RunView:
 
 def _admission_differs(old: RunView, new: RunView) -> bool:
     """Something that the admission pass looks at and no reconcile of ours wrote."""
+    if old.set_says != new.set_says:
+        return True
     seen, sees = (old.generation, old.deleting, old.annotations), (new.generation, new.deleting, new.annotations)
     return seen != sees or old.labels != new.labels

@@ -23,6 +23,17 @@ def run_key(namespace: str, name: str) -> str:
     return f"run/{namespace}/{name}"
 
 
+def set_key(namespace: str, name: str) -> str:
+    """The key of one TrainingRunSet."""
+    return f"set/{namespace}/{name}"
+
+
+def split_set_key(key: str) -> tuple[str, str] | None:
+    """Namespace and name of a set's key; None for any other key."""
+    kind, *place = key.split("/")
+    return (place[0], place[1]) if kind == "set" else None
+
+
 def split_run_key(key: str) -> tuple[str, str]:
     """Namespace and name of a run's key. Raises ValueError for any other key."""
     kind, namespace, name = key.split("/")

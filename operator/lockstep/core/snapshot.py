@@ -296,7 +296,8 @@ class RunView:
     spec_error: str = ""
     set_uid: str = ""  # of the TrainingRunSet that owns it
     set_name: str = ""
-    set_says: str = ""  # why the set has it suspended or cancelled, where its own spec does not
+    set_says: str = ""  # why the set has it suspended or cancelled, where its own spec does not …
+    own_spec: TrainingRunSpec | None = None  # … which then is this; ``spec`` is what counts
     deleting: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)  # those of Kueue alone

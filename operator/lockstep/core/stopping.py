@@ -70,7 +70,9 @@ def carry_out_stop(draft: Draft) -> None:
     stop = draft.status.stop
     assert stop is not None
     if stop.reason in (SUSPENDED, *REQUEUES) and draft.spec.cancel:
-        draft.update(stop=stop.model_copy(update={"reason": CANCELLED, "message": draft.run.set_says or "cancel: true"}))
+        draft.update(
+            stop=stop.model_copy(update={"reason": CANCELLED, "message": draft.run.set_says or "cancel: true"})
+        )
         stop = draft.status.stop
         assert stop is not None
     if stop.save:

@@ -11,6 +11,7 @@ from typing import Any
 from lockstep.api import names
 from lockstep.api.indices import MAX_INDEX, parse_indices
 from lockstep.api.run_set import INDEX_VARIABLE
+from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core import assignment as slots
 from lockstep.core.arrays.views import RunSetView
 from lockstep.core.conditions import is_true
@@ -49,14 +50,15 @@ def governed(run: RunView, owner: RunSetView | None) -> RunView:
 
     Nothing is written into the run's own spec, so that what its user said of it alone holds again afterwards.
     """
-    if run.spec is None or owner is None or owner.spec is None or is_true(run.status, "Finished"):
+    own = run.own_spec or run.spec
+    if own is None:
         return run
-    if not run.spec.cancel and (words := _cancelled_by(run, owner)):
-        return replace(run, spec=run.spec.model_copy(update={"cancel": True}), set_says=words)
-    if not run.spec.suspend and owner.spec.suspend:
-        words = f"suspend: true of its set {owner.name}"
-        return replace(run, spec=run.spec.model_copy(update={"suspend": True}), set_says=words)
-    return run
+    changes, words = _said_by(owner, run, own)
+    if words == run.set_says and all(getattr(run.spec, name) is value for name, value in changes.items()):
+        return run
+    if not changes:
+        return replace(run, spec=own, own_spec=None, set_says="")
+    return replace(run, spec=own.model_copy(update=changes), own_spec=own, set_says=words)
 
 
 def governance(run_set: RunSetView | None) -> object:
@@ -65,6 +67,17 @@ def governance(run_set: RunSetView | None) -> object:
         return None
     spec, stop = run_set.spec, run_set.status.stop
     return spec.suspend, spec.cancel, spec.cancel_indices, stop.cancel if stop is not None else ""
+
+
+def _said_by(owner: RunSetView | None, run: RunView, own: TrainingRunSpec) -> tuple[dict[str, bool], str]:
+    """Fields of the spec that the set has otherwise, and why."""
+    if owner is None or owner.spec is None or is_true(run.status, "Finished"):
+        return {}, ""
+    if not own.cancel and (words := _cancelled_by(run, owner)):
+        return {"cancel": True}, words
+    if not own.suspend and owner.spec.suspend:
+        return {"suspend": True}, f"suspend: true of its set {owner.name}"
+    return {}, ""
 
 
 def _cancelled_by(run: RunView, owner: RunSetView) -> str:

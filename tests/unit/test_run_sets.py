@@ -1,0 +1,441 @@
+"""Arrays: which index gets its run when, what is remembered of each, and what the set says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lockstep.api.indices import parse_indices
+from lockstep.api.run_set import SetDependency, SetIndices, TrainingRunSetStatus
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.arrays.members import array_environment, governed, index_of, run_body, split_run_name
+from lockstep.core.arrays.run_set import WAITING_AT_ONCE, decide_run_set
+from lockstep.core.arrays.views import RunSetPlan, RunSetSnapshot, RunSetView
+from lockstep.core.conditions import find, is_true
+from lockstep.core.objects import parse_run
+from lockstep.core.ranges import count_ranges, format_ranges
+from lockstep.core.tunables import Mode, Tunables
+from support.arrays import HOLDING, NOW, ArrayWorld, ended, member, run_set, set_spec
+
+
+def known(**indices: str) -> TrainingRunSetStatus:
+    """A status that was written before."""
+    return TrainingRunSetStatus(observed_generation=1, indices=SetIndices(**indices))
+
+
+def decided(view: RunSetView, *runs: Any, **rest: Any) -> RunSetPlan:
+    own = {index_of(run): governed(run, view) for run in runs}
+    return decide_run_set(RunSetSnapshot(view, own, **rest), Tunables(), NOW)  # type: ignore[arg-type]
+
+
+def made(plan: RunSetPlan) -> list[int]:
+    return [create.index for create in plan.creates]
+
+
+def status_of(plan: RunSetPlan) -> TrainingRunSetStatus:
+    assert plan.status is not None
+    return plan.status
+
+
+def said(plan: RunSetPlan, kind: str = "Progressing") -> tuple[str, str, str]:
+    found = find(status_of(plan), kind)
+    assert found is not None
+    return found.status, found.reason, found.message
+
+
+WITH_NODES = TrainingRunStatus(assignment=HOLDING)
+
+
+@pytest.mark.parametrize(
+    ("text", "indices"),
+    [
+        ("0-3", {0, 1, 2, 3}),
+        ("0-7:2", {0, 2, 4, 6}),
+        ("1,3,7-9", {1, 3, 7, 8, 9}),
+        ("5-5", {5}),
+        ("0-3,2", {0, 1, 2, 3}),
+        ("99999", {99999}),
+    ],
+)
+def test_indices_mean_what_they_mean_in_slurm(text: str, indices: set[int]) -> None:
+    assert parse_indices(text) == indices
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0-99%8", "maxRunning: 8"),
+        ("3-1", "a range goes up"),
+        ("0-10000", "more than 10000"),
+        ("0-5999,6000-11999", "more than 10000"),
+        ("", "write indices as"),
+        ("1,,2", "write indices as"),
+        ("0-9:0", "write indices as"),
+        ("-1", "write indices as"),
+        ("\u0661", "write indices as"),
+    ],
+)
+def test_indices_that_mean_nothing_are_refused_with_the_remedy(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_indices(text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, list(range(10))),
+        ({"maxRunning": 3}, [0, 1, 2]),
+        ({"maxRunning": 0}, []),
+        ({"suspend": True}, []),
+        ({"cancel": True}, []),
+        ({"cancelIndices": "0,2-8"}, [1, 9]),
+        ({"indices": "0-999"}, list(range(WAITING_AT_ONCE))),
+        ({"afterCorr": "before"}, []),
+    ],
+)
+def test_a_new_set_makes_as_many_runs_as_may_have_nodes_in_ascending_order(
+    fields: dict[str, Any], expected: list[int]
+) -> None:
+    assert made(decided(run_set(**fields))) == expected
+
+
+def test_a_run_that_ends_makes_room_for_the_next() -> None:
+    view = run_set(maxRunning=3, status=known(active="0-2"))
+    runs = [member(view, 0, ended("Succeeded")), member(view, 1, WITH_NODES), member(view, 2)]
+    plan = decided(view, *runs)
+    assert made(plan) == [3]
+    status = status_of(plan)
+    assert (status.indices.succeeded, status.indices.active, status.done) == ("0", "1-2", "1/10")
+    counts = status.counts
+    assert (counts.total, counts.pending, counts.running, counts.succeeded) == (10, 8, 1, 1)
+
+
+def test_a_run_that_its_user_holds_makes_room_for_the_next() -> None:
+    view = run_set(maxRunning=2, status=known(active="0-1"))
+    held = member(view, 0, spec=set_spec().template.spec.model_copy(update={"suspend": True}))
+    assert made(decided(view, held, member(view, 1))) == [2]
+
+
+def test_a_lower_width_makes_nothing_and_a_higher_one_more() -> None:
+    runs = [member(run_set(), index, WITH_NODES) for index in range(4)]
+    before = known(active="0-3")
+    assert made(decided(run_set(maxRunning=2, status=before), *runs)) == []
+    assert made(decided(run_set(maxRunning=6, status=before), *runs)) == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"),
+    [("Succeeded", "succeeded"), ("NoProgress", "failed"), ("TimeLimit", "failed"), ("Cancelled", "cancelled")],
+)
+def test_what_came_of_a_run_is_remembered_when_it_is_gone(reason: str, outcome: str) -> None:
+    view = run_set(status=known(active="0"), indices="0")
+    first = decided(view, member(view, 0, ended(reason)))
+    assert getattr(status_of(first).indices, outcome) == "0"
+    after = decided(replace(view, status=status_of(first)))
+    assert after == RunSetPlan()
+
+
+def test_a_run_that_was_deleted_before_its_end_counts_as_cancelled_and_is_not_made_again() -> None:
+    plan = decided(run_set(status=known(active="0-9")), *(member(run_set(), i) for i in range(10) if i != 4))
+    assert made(plan) == []
+    assert status_of(plan).indices.cancelled == "4"
+    assert [event.reason for event in plan.events] == ["RunDeleted"]
+
+
+def test_a_run_that_ended_just_before_it_was_deleted_counts_as_what_it_was_seen_last() -> None:
+    view = run_set(status=known(active="4"))
+    plan = decided(view, departed={4: member(view, 4, ended("Succeeded"))})
+    assert status_of(plan).indices.succeeded == "4"
+
+
+def test_a_run_that_is_there_is_active_whatever_status_says() -> None:
+    view = run_set(status=known(cancelled="4"))
+    assert 4 not in made(decided(view, member(view, 4)))
+    assert status_of(decided(view, member(view, 4))).indices.active.startswith("4")
+
+
+def test_a_run_of_somebody_else_is_named_and_left_alone() -> None:
+    plan = decided(run_set(maxRunning=2), taken=frozenset({0, 5}))
+    assert made(plan) == [1, 2]
+    value, reason, message = said(plan)
+    assert (value, reason) == ("False", "NameTaken")
+    assert "sweep-0, sweep-5" in message
+    assert "cancelIndices" in message
+
+
+def test_a_refusal_of_the_api_server_is_told_and_tried_with_one_run_at_a_time() -> None:
+    plan = decided(run_set(), refused="exceeded quota: count/trainingruns.lockstep.dev")
+    assert made(plan) == [0]
+    assert said(plan)[1] == "RunRefused"
+    assert "exceeded quota" in said(plan)[2]
+
+
+def test_a_template_that_cannot_run_is_refused_before_any_run_is_made() -> None:
+    template = {"spec": {"nodes": 1, "image": "i", "command": ["t"], "resourcesPerNode": {"gpu": 8}}}
+    plan = decided(run_set(template=template))
+    assert made(plan) == []
+    assert said(plan, "Accepted")[:2] == ("False", "InvalidSpec")
+    assert "spec.template.spec.resourcesPerNode[gpu]" in said(plan, "Accepted")[2]
+    assert status_of(plan).reason == "InvalidSpec"
+
+
+def test_a_spec_that_does_not_parse_is_refused_and_nothing_is_taken_for_done() -> None:
+    view = replace(run_set(status=known(active="0-3")), spec=None, spec_error="spec.indices: no")
+    plan = decide_run_set(RunSetSnapshot(view), Tunables(), NOW)
+    assert (made(plan), status_of(plan).indices) == ([], view.status.indices)
+    assert said(plan, "Accepted")[1:] == ("InvalidSpec", "spec.indices: no")
+
+
+def test_a_status_that_cannot_be_read_stops_the_set_and_loses_nothing() -> None:
+    plan = decided(run_set(status=known(succeeded="all")))
+    assert (made(plan), status_of(plan).indices.succeeded) == ([], "all")
+    assert said(plan, "Accepted")[1] == "StateRegression"
+
+
+def test_what_may_have_had_a_run_is_not_run_again_after_status_was_lost() -> None:
+    view = run_set()
+    plan = decided(view, member(view, 5, WITH_NODES), member(view, 2, ended("Succeeded")))
+    status = status_of(plan)
+    assert (status.indices.active, status.indices.succeeded, status.indices.cancelled) == ("5", "2", "0-1,3-4")
+    assert made(plan) == [6, 7, 8, 9]
+    assert [event.reason for event in plan.events] == ["StateRegression"]
+
+
+def test_after_so_many_failures_the_rest_is_cancelled_and_that_is_written_first() -> None:
+    view = run_set(status=known(active="0-3"), stopOnFailure={"failures": 2})
+    runs = [member(view, i, ended("NoProgress")) for i in (0, 1)]
+    runs += [member(view, 2, WITH_NODES), member(view, 3)]
+    plan = decided(view, *runs)
+    status = status_of(plan)
+    assert made(plan) == []
+    assert status.stop is not None
+    assert (status.indices.failed, status.indices.cancelled, status.indices.active) == ("0-1", "4-9", "2-3")
+    told = [governed(run, replace(view, status=status)) for run in runs[2:]]
+    assert [run.spec is not None and run.spec.cancel for run in told] == [False, True], "what trains goes on"
+    everybody = replace(
+        view, status=status.model_copy(update={"stop": status.stop.model_copy(update={"cancel": "All"})})
+    )
+    assert governed(runs[2], everybody).spec.cancel  # type: ignore[union-attr]
+    assert status.state == "Stopping"
+
+
+@pytest.mark.parametrize(
+    ("fields", "suspended", "cancelled", "words"),
+    [
+        ({}, False, False, ""),
+        ({"suspend": True}, True, False, "suspend: true of its set sweep"),
+        ({"cancel": True}, False, True, "cancel: true of its set sweep"),
+        ({"cancelIndices": "3"}, False, True, "among cancelIndices"),
+        ({"cancelIndices": "4"}, False, False, ""),
+    ],
+)
+def test_a_run_does_what_its_set_says_and_its_own_spec_stays_as_it_is(
+    fields: dict[str, Any], suspended: bool, cancelled: bool, words: str
+) -> None:
+    view = run_set(**fields)
+    told = governed(member(view, 3), view)
+    assert told.spec is not None
+    assert (told.spec.suspend, told.spec.cancel) == (suspended, cancelled)
+    assert words in told.set_says
+    assert governed(told, view) is told
+    let_go = governed(told, run_set())
+    assert let_go.spec is not None
+    assert (let_go.spec.suspend, let_go.spec.cancel, let_go.set_says) == (False, False, "")
+
+
+def test_a_run_that_its_user_holds_stays_held_when_its_set_goes_on() -> None:
+    view = run_set()
+    held = member(view, 0, spec=set_spec().template.spec.model_copy(update={"suspend": True}))
+    paused = governed(held, run_set(suspend=True))
+    assert governed(paused, view).spec.suspend  # type: ignore[union-attr]
+
+
+AFTER = {"afterCorr": "before"}
+
+
+def other(**indices: str) -> dict[str, RunSetView]:
+    return {"before": run_set("before", known(**indices))}
+
+
+def test_an_index_starts_when_the_same_one_of_the_other_set_has_succeeded() -> None:
+    plan = decided(run_set(**AFTER), sets=other(succeeded="1,4-5", active="0"))
+    assert made(plan) == [1, 4, 5]
+
+
+def test_what_was_met_once_stays_met_when_the_other_set_is_gone() -> None:
+    first = decided(run_set(maxRunning=1, **AFTER), sets=other(succeeded="1,4-5"))
+    assert made(first) == [1]
+    dependency = status_of(first).dependency
+    assert dependency == SetDependency(name="before", met="1,4-5")
+    later = run_set(
+        maxRunning=3, status=status_of(first).model_copy(update={"indices": SetIndices(active="1")}), **AFTER
+    )
+    assert made(decided(later, member(later, 1))) == [4, 5]
+
+
+def test_what_can_never_be_met_is_said_and_holds_up_nobody_else() -> None:
+    sets = {"before": run_set("before", known(succeeded="0", failed="1", cancelled="2"), indices="0-7")}
+    plan = decided(run_set(**AFTER), member(run_set(), 0, ended("Succeeded")), sets=sets)
+    value, reason, message = said(plan)
+    assert (value, reason) == ("False", "DependencyNeverSatisfied")
+    assert message.endswith("1-2,8-9")
+    assert not is_true(status_of(plan), "Finished")
+
+
+def test_what_can_never_be_met_is_cancelled_on_request_and_passed_on() -> None:
+    sets = other(succeeded="0-7", failed="8", cancelled="9")
+    plan = decided(run_set(onUnsatisfiable="Cancel", **AFTER), sets=sets)
+    assert status_of(plan).indices.cancelled == "8-9"
+    held = decided(run_set(**AFTER), sets=sets)
+    third = run_set("third", afterCorr="sweep")
+    passed_on = decided(third, sets={"sweep": replace(run_set(**AFTER), status=status_of(held))})
+    dependency = status_of(passed_on).dependency
+    assert dependency is not None
+    assert dependency.never == "8-9"
+
+
+@pytest.mark.parametrize(
+    ("sets", "reason", "words"),
+    [
+        ({}, "Dependency", "no TrainingRunSet before is in this namespace yet"),
+        ({"before": run_set("before", known(active="0"))}, "Dependency", "waits for the same indices of before"),
+        ({"before": run_set("before", afterCorr="sweep")}, "DependencyNeverSatisfied", "sweep -> before -> sweep"),
+    ],
+)
+def test_a_set_that_waits_for_another_says_so(sets: dict[str, RunSetView], reason: str, words: str) -> None:
+    plan = decided(run_set(**AFTER), sets=sets)
+    assert said(plan)[1] == reason
+    assert words in said(plan)[2]
+
+
+def test_a_circle_is_forgotten_when_it_is_broken() -> None:
+    first = decided(run_set(**AFTER), sets={"before": run_set("before", afterCorr="sweep")})
+    later = run_set(status=status_of(first), **AFTER)
+    assert made(decided(later, sets=other(succeeded="3"))) == [3]
+
+
+@pytest.mark.parametrize(
+    ("indices", "fields", "state", "reason"),
+    [
+        ({"succeeded": "0-9"}, {}, "Succeeded", "AllSucceeded"),
+        ({"succeeded": "0-8", "failed": "9"}, {}, "Failed", "SomeFailed"),
+        ({"succeeded": "0-8", "cancelled": "9"}, {}, "Cancelled", "SomeCancelled"),
+        ({"succeeded": "0-8", "cancelled": "9"}, {"cancel": True}, "Cancelled", "Cancelled"),
+        ({"succeeded": "0-8", "failed": "9"}, {"stopOnFailure": {}}, "Failed", "StoppedOnFailure"),
+    ],
+)
+def test_a_set_has_finished_when_every_index_has_an_outcome(
+    indices: dict[str, str], fields: dict[str, Any], state: str, reason: str
+) -> None:
+    status = status_of(decided(run_set(status=known(**indices), **fields)))
+    assert (status.state, status.reason, status.done) == (state, reason, "10/10")
+    assert is_true(status, "Finished")
+    assert is_true(status, "Succeeded") is (state == "Succeeded")
+
+
+def test_a_set_is_deleted_so_long_after_its_end() -> None:
+    view = run_set(status=known(succeeded="0-9"), ttlAfterFinished="1h")
+    over = replace(view, status=status_of(decided(view)))
+    assert decided(over) == RunSetPlan(wake_at=NOW + 3600)
+    assert decide_run_set(RunSetSnapshot(over), Tunables(), NOW + 3600) == RunSetPlan(delete_set=True)
+
+
+@pytest.mark.parametrize(
+    ("view", "mode"),
+    [
+        (replace(run_set(), deleting=True), Mode.ACTIVE),
+        (replace(run_set(), annotations={"lockstep.dev/paused": "true"}), Mode.ACTIVE),
+        (run_set(), Mode.REPORT_ONLY),
+    ],
+)
+def test_nothing_is_decided_for_a_set_that_is_left_alone(view: RunSetView, mode: Mode) -> None:
+    assert decide_run_set(RunSetSnapshot(view), Tunables(mode=mode), NOW) == RunSetPlan()
+
+
+def test_a_run_is_made_from_the_template_with_its_index_wherever_that_stands() -> None:
+    template = {
+        "metadata": {"labels": {"team": "nlp"}, "annotations": {"note": "seed $(LOCKSTEP_ARRAY_INDEX)"}},
+        "spec": {
+            "nodes": 2,
+            "image": "i",
+            "command": ["train", "--seed=$(LOCKSTEP_ARRAY_INDEX)", "$$(LOCKSTEP_ARRAY_INDEX)"],
+            "checkpoint": {"shared": {"claimName": "c"}, "start": {"run": "base-$(LOCKSTEP_ARRAY_INDEX)"}},
+        },
+    }
+    view = replace(run_set(indices="3-9:3", template=template), annotations={"lockstep.dev/user": "kim"})
+    body = run_body(view, 6)
+    meta, spec = body["metadata"], body["spec"]
+    assert meta["name"] == "sweep-6"
+    assert meta["labels"] == {"team": "nlp", "lockstep.dev/set": "sweep", "lockstep.dev/index": "6"}
+    assert meta["annotations"]["note"] == "seed 6"
+    assert meta["annotations"]["lockstep.dev/user"] == "kim"
+    assert meta["ownerReferences"][0]["uid"] == view.uid
+    assert spec["command"] == ["train", "--seed=6", "$$(LOCKSTEP_ARRAY_INDEX)"]
+    assert spec["checkpoint"]["start"]["run"] == "base-6"
+    meta |= {"uid": "u", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    run = parse_run(body)
+    assert run.spec_error == ""
+    assert (index_of(run), run.set_uid) == (6, view.uid)
+    assert array_environment(run) == {
+        "LOCKSTEP_ARRAY_INDEX": "6",
+        "LOCKSTEP_ARRAY_COUNT": "3",
+        "LOCKSTEP_ARRAY_MIN": "3",
+        "LOCKSTEP_ARRAY_MAX": "9",
+        "SLURM_ARRAY_TASK_ID": "6",
+        "SLURM_ARRAY_TASK_COUNT": "3",
+        "SLURM_ARRAY_TASK_MIN": "3",
+        "SLURM_ARRAY_TASK_MAX": "9",
+    }
+
+
+@pytest.mark.parametrize("words", ["", "index=1", "index=1 count=2 min=0 max=$(x)", "index=1 count=2 min=0 max=9 a=1"])
+def test_an_annotation_that_somebody_else_wrote_gives_no_environment(words: str) -> None:
+    run = replace(member(run_set(), 0), annotations={"lockstep.dev/array": words})
+    assert array_environment(run) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("sweep-3", ("sweep", 3)),
+        ("a-b-0", ("a-b", 0)),
+        ("sweep-03", None),
+        ("sweep", None),
+        ("-3", None),
+        ("sweep-x", None),
+        ("s-123456", None),
+    ],
+)
+def test_a_name_tells_set_and_index_in_one_way_only(name: str, split: tuple[str, int] | None) -> None:
+    assert split_run_name(name) == split
+
+
+def test_the_worst_status_of_ten_thousand_indices_stays_small() -> None:
+    view = run_set(indices="0-99998:10", status=TrainingRunSetStatus(observed_generation=1), **AFTER)
+    assert view.spec is not None
+    indices = sorted(parse_indices(view.spec.indices))
+    kinds = [format_ranges(indices[start::4]) for start in range(4)]
+    worst = SetIndices(active=kinds[0], succeeded=kinds[1], failed=kinds[2], cancelled=kinds[3])
+    assert sum(count_ranges(text) for text in kinds) == 10_000
+    written = TrainingRunSetStatus(indices=worst).dump()
+    assert len(str(written)) < 64 * 1024
+    TrainingRunSetStatus.load(written)
+
+
+def test_a_set_comes_to_rest_and_ends() -> None:
+    world = ArrayWorld()
+    world.apply(run_set(maxRunning=3))
+    while not is_true(world.sets["sweep"].status, "Finished"):
+        world.settle("sweep")
+        world.admit(10)
+        assert len([run for run in world.runs.values() if run.status.assignment.nodes]) <= 3
+        for name, run in list(world.runs.items()):
+            if run.status.assignment.nodes:
+                world.finish(name)
+        world.hear()
+        world.look("sweep")
+        world.expire()
+    assert world.made == [f"sweep-{index}" for index in range(10)]
+    assert world.sets["sweep"].status.indices.succeeded == "0-9"
