@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,21 +29,35 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 
-@pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
-    if given := os.environ.get("LOCKSTEP_TEST_STATE"):
-        yield LocalCluster.attach(given)
-        return
+@contextlib.contextmanager
+def _started(request: pytest.FixtureRequest, kind: str = "", **options: Any) -> Iterator[LocalCluster]:
+    """A cluster of this session. ``kind`` tells it from others, ``options`` are those of LocalCluster.start."""
     clusters = build.build_dir() / "test-clusters"
     _stop_abandoned(clusters)
     me = processes.this_process()
-    started = LocalCluster.start(clusters / f"{me.pid}-{me.start_ticks}", report=print)
+    started = LocalCluster.start(clusters / f"{me.pid}-{me.start_ticks}{kind}", report=print, **options)
     try:
         yield started
     finally:
         started.stop()
         if request.session.testsfailed == 0:  # otherwise the logs are worth keeping
             shutil.rmtree(started.state_dir)
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    if given := os.environ.get("LOCKSTEP_TEST_STATE"):
+        yield LocalCluster.attach(given)
+        return
+    with _started(request) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def gang_scheduling_cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """One whose kube-scheduler binds PodGroups as a whole."""
+    with _started(request, "-gangs", gang_scheduling=True) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +93,7 @@ def _wait_for_default_service_account(cluster: LocalCluster, namespace: str) -> 
 def _stop_abandoned(clusters: Path) -> None:
     """Stops what test sessions left that ended without a chance to do so."""
     for directory in clusters.glob("*-*"):
-        pid, _, start_ticks = directory.name.partition("-")
+        pid, start_ticks = directory.name.split("-")[:2]
         owner = processes.ProcessRecord(int(pid), int(start_ticks), processes.this_process().boot_id)
         if processes.is_alive(owner):
             continue
