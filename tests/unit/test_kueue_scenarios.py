@@ -332,6 +332,29 @@ def test_a_change_of_size_is_saved_given_back_and_asked_for_anew() -> None:
     assert world.workload()["spec"]["podSets"][0]["count"] == 3
 
 
+def test_a_gang_whose_status_was_lost_keeps_its_reservation() -> None:
+    world = running(levels=(RACK, HOSTNAME))
+    before = world.status("run").kueue
+    uid = world.workload()["metadata"]["uid"]
+    world.wipe_status("run")
+    world.pass_time(60, 2)
+    assert phase(world) is Phase.RUNNING
+    assert world.workload()["metadata"]["uid"] == uid
+    assert world.status("run").kueue == before
+    assert world.status("run").attempt == 1
+
+
+def test_when_it_would_start_is_not_asked_of_kueue() -> None:
+    world = kueue_world()
+    world.submit()
+    world.annotate("run", test_only="true")
+    world.settle()
+    found = find(world.status("run"), "Accepted")
+    assert found is not None
+    assert found.message.startswith("metadata.annotations[lockstep.dev/test-only]: Kueue tells nobody")
+    assert not world.workloads
+
+
 def test_a_waiting_run_that_changes_keeps_its_workload() -> None:
     world = kueue_world(pods=1)
     world.submit()

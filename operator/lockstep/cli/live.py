@@ -17,6 +17,7 @@ from lockstep.core.admission.admit import admit
 from lockstep.core.admission.ledger import Ledger
 from lockstep.core.admission.order import share_key
 from lockstep.core.admission.settings import AdmissionSettings
+from lockstep.core.admission.kueue import KUEUES
 from lockstep.core.conditions import find
 from lockstep.core.natural import natural_key
 from lockstep.core.objects import parse_queue
@@ -45,6 +46,8 @@ class NotLive(Exception):  # noqa: N818 (a reason, not a failure)
 def admission(cluster: Cluster, run: RunView, tunables: Tunables, now: float) -> LiveAdmission:
     """Decide as the operator would at ``now``. Raises NotLive where that would not be the truth."""
     reason = run.status.queue.reason
+    if run.status.kueue is not None or reason in KUEUES:
+        raise NotLive("Kueue admits it")
     if reason in (Mode.NO_NEW_ADMISSIONS.value, Mode.REPORT_ONLY.value, "ClusterDisruption"):
         raise NotLive("the operator alone knows its mode and its breaker")
     if _uses_configured_names(run, tunables):

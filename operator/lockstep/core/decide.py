@@ -160,6 +160,9 @@ def _refused_with_kueue(draft: Draft) -> list[Problem]:
     choice = choice_of(draft.run, draft.snapshot.queue)
     if choice is None:
         return []
+    if is_trial(draft.run):
+        field = f"metadata.annotations[{names.ANNOTATION_TEST_ONLY}]"
+        return [Problem(field, "Kueue tells nobody when a run would start; leave it out")]
     levels = draft.snapshot.kueue.levels_of(draft.run.namespace, choice.queue)
     return list(kueue_problems(draft.spec, levels, draft.tunables))
 

@@ -7,24 +7,26 @@ used twice, and where Kueue names one that is taken, the run waits and says so.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lockstep.api.kueue_status import KueueStatus, KueueToleration
+from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.times import to_rfc3339
 from lockstep.core import assignment as slots
 from lockstep.core.admission.entry import Entry, Reason
 from lockstep.core.admission.floor import Floor
 from lockstep.core.admission.refill import fill, may_not_replace
 from lockstep.core.kueue import words
-from lockstep.core.kueue.asking import Ask, ask_of, topology_marks
+from lockstep.core.kueue.asking import Ask, ask_of
 from lockstep.core.kueue.choice import Choice, choice_of, workload_name
 from lockstep.core.kueue.installation import Presence
+from lockstep.core.kueue.marks import marked, updates_of
 from lockstep.core.kueue.reserved import Given, NotGivenError, given
 from lockstep.core.kueue.workload import WorkloadView
-from lockstep.core.pod_template import tolerations
 from lockstep.core.requirement import requirement_of
 from lockstep.core.tunables import Mode
 
 WAITING, NOT_INSTALLED, NO_QUEUE = "WaitingForKueue", "KueueNotInstalled", "LocalQueueNotFound"
 DEACTIVATED, UNUSABLE, NO_CLASS = "KueueDeactivated", "KueueAssignment", "PriorityClassNotFound"
+KUEUES = (WAITING, NOT_INSTALLED, NO_QUEUE, DEACTIVATED, UNUSABLE)
+"""Reasons to wait that only runs have which Kueue admits."""
 _PASSING = ("EarlierPods", Mode.NO_NEW_ADMISSIONS.value, Mode.REPORT_ONLY.value)
 """Reasons to wait for which a run keeps its place with Kueue."""
 
@@ -45,9 +47,12 @@ class KueueDesk:
         self._floor = floor
         self._kueue = floor.snapshot.kueue
         self._admitted: list[tuple[Entry, WorkloadView, Ask]] = []
+        self._queues = {name for name, view in floor.snapshot.queues.items() if view.spec.backend == "Kueue"}
 
     def takes(self, entry: Entry) -> bool:
         """Whether the pending run is Kueue's; it is then asked for and told what it waits for."""
+        if entry.status.kueue is None and not entry.run.labels and entry.spec.queue not in self._queues:
+            return False  # as almost everybody's, where there are thousands
         choice = choice_of(entry.run, self._floor.snapshot.queues.get(entry.spec.queue))
         before = entry.status.kueue
         if choice is None:
@@ -81,7 +86,8 @@ class KueueDesk:
                     UNUSABLE, f"ClusterQueue {_cluster_queue(workload)} admitted it, but {problem}", blockers
                 )
                 continue
-            _remember(entry, self._marks(entry, workload, ask, found))
+            assert entry.status.kueue is not None
+            _remember(entry, marked(entry.status.kueue, workload, ask, found.update))
             yield Grant(entry, nodes, gpu_type)
 
     def replace_lost_nodes(self, entry: Entry) -> None:
@@ -155,41 +161,15 @@ class KueueDesk:
     def _given(self, entry: Entry, workload: WorkloadView) -> Given:
         assert workload.admission is not None
         floor, queue = self._floor, self._floor.snapshot.queues.get(entry.spec.queue)
-        updates = []
-        for name in workload.admission.flavors:
-            flavor = self._kueue.flavors.get(name)
-            if flavor is None:
-                raise NotGivenError(f"there is no ResourceFlavor {name}")
-            updates.append(flavor.update)
-        updates += [check.update for check in workload.checks if check.update is not None]
+        try:
+            updates = updates_of(workload, self._kueue)
+        except ValueError as error:
+            raise NotGivenError(str(error)) from error
         labels: Mapping[str, str] = queue.spec.node_selector if queue is not None else {}
         held = slots.is_held(entry.status.assignment)
         requirement = requirement_of(entry.view, labels, floor.tunables, floor.now, held=held)
         return given(
             workload.admission, entry.spec.nodes, updates, requirement, entry.spec.placement, floor.snapshot.nodes
-        )
-
-    def _marks(self, entry: Entry, workload: WorkloadView, ask: Ask, found: Given) -> KueueStatus:
-        kueue, admission = entry.status.kueue, workload.admission
-        assert kueue is not None
-        assert admission is not None
-        request = ask.spec["podSets"][0].get("topologyRequest", {})
-        marks = topology_marks(request) if admission.topology is not None else {}
-        update = found.update
-        return kueue.model_copy(
-            update={
-                "workload": workload.name,
-                "workload_uid": workload.uid,
-                "given_up": "",
-                "cluster_queue": admission.cluster_queue,
-                "node_selector": dict(update.node_selector),
-                "tolerations": tuple(
-                    KueueToleration(key=each.key, operator=each.operator, value=each.value, effect=each.effect)
-                    for each in tolerations(update.tolerations)
-                ),
-                "labels": {**update.labels, words.LABEL_POD_SET: admission.pod_set},
-                "annotations": {**update.annotations, **marks, words.ANNOTATION_WORKLOAD: workload.name},
-            }
         )
 
     def _workload(self, entry: Entry) -> WorkloadView | None:

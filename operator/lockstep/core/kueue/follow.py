@@ -6,16 +6,19 @@ again from what is seen.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from lockstep.api.kueue_status import KueueStatus
 from lockstep.core import assignment as slots
 from lockstep.core.conditions import find, without_condition
 from lockstep.core.draft import Draft
 from lockstep.core.kueue import telling, words
 from lockstep.core.kueue.asking import Ask, ask_of, workload_body
-from lockstep.core.kueue.choice import workload_name
+from lockstep.core.kueue.choice import choice_of, workload_name
 from lockstep.core.kueue.installation import Presence
-from lockstep.core.kueue.workload import ANNOTATION_ASKED, WorkloadView
+from lockstep.core.kueue.marks import marked, updates_of
+from lockstep.core.kueue.workload import ANNOTATION_ASKED, PodSetUpdate, WorkloadView, merged
 from lockstep.core.kueue.writes import WorkloadVerb, WorkloadWrite
 from lockstep.core.leftovers import holds_up
 from lockstep.core.lifecycle import Phase
@@ -40,7 +43,8 @@ def leave_for_kueue(draft: Draft) -> bool:
     """Give the nodes back, after a save, when the reservation they rest on is wanted back or gone. True: it stops."""
     kueue, seen = draft.status.kueue, draft.snapshot.kueue
     if kueue is None or draft.phase not in _AT_WORK:
-        draft.status = without_condition(draft.status, RESERVATION)
+        if find(draft.status, RESERVATION) is not None:
+            draft.status = without_condition(draft.status, RESERVATION)
         return False
     if seen.presence is Presence.UNKNOWN:
         return False
@@ -85,6 +89,9 @@ def _next_write(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:
         end = find(draft.status, "Succeeded")
         succeeded = end is not None and end.status == "True"
         return telling.finished(workload, succeeded, end.message if end is not None else "", now)
+    if kueue is None and slots.is_held(draft.status.assignment) and workload.is_reserved:
+        _adopt(draft, workload)
+        return None
     if kueue is None or workload.uid == kueue.given_up:
         return _deleted(draft, workload, "the run does without this reservation")
     if slots.is_held(draft.status.assignment):
@@ -100,6 +107,24 @@ def _next_write(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:
         return _deleted(draft, workload, "the run asks for something else now")
     body: Mapping[str, Any] = {"metadata": {"annotations": {ANNOTATION_ASKED: ask.digest}}, "spec": ask.spec}
     return _write(draft, WorkloadVerb.AMEND, "the run asks for something else now", workload, body)
+
+
+def _adopt(draft: Draft, workload: WorkloadView) -> None:
+    """A gang whose status was lost and rebuilt from its pods: it still rests on the reservation that is there.
+
+    One that was handed to our own admission meanwhile does not, and its Workload may go with its next wait.
+    """
+    snapshot = draft.snapshot
+    choice = choice_of(draft.run, snapshot.queue)
+    if choice is None or not workload.is_admitted or draft.run.spec is None:
+        return
+    draft.update(kueue=KueueStatus(queue=choice.queue, chosen_by=choice.by))
+    ask = ask_of(draft.view, snapshot.queue, snapshot.kueue, snapshot.nodes, draft.tunables, draft.now)
+    assert draft.status.kueue is not None
+    with suppress(ValueError):  # what cannot be made out now is not among the marks of the next pods
+        draft.update(kueue=marked(draft.status.kueue, workload, ask, merged(updates_of(workload, snapshot.kueue))))
+        return
+    draft.update(kueue=marked(draft.status.kueue, workload, ask, PodSetUpdate("")))
 
 
 def _told_of_gang(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:
