@@ -317,22 +317,6 @@ async def test_only_a_config_map_that_something_rests_on_holds_up_the_plan(world
     assert world.warnings == ["ConfigMapRefused"]
 
 
-async def test_an_admission_that_failed_is_not_tried_again_at_once(world: World) -> None:
-    view = world.store.run("team", "llama")
-    assert view is not None
-    write = StatusWrite(
-        "team", "llama", "u1", "10", view.status.model_copy(update={"state": "Launching"}), nodes=frozenset({"n1"})
-    )
-    world.queue.clear()
-    world.kube.write = UnreachableError("connection refused")
-    with pytest.raises(UnreachableError):
-        await world.executor.cluster_plan(ClusterPlan(writes=(write,)))
-    assert not len(world.queue)
-    world.kube.write = None
-    await world.executor.cluster_plan(ClusterPlan(writes=(write,)))
-    assert await world.queue.get() == CLUSTER_KEY
-
-
 @pytest.mark.parametrize(
     "found",
     [

@@ -25,6 +25,7 @@ from lockstep.controller.reports import ReportBook
 from lockstep.controller.resources import CONFIG_MAPS, JOBS, PODS, QUEUES, RUNS
 from lockstep.controller.store import Store
 from lockstep.controller.tallies import Tallies
+from lockstep.core.assignment import is_held
 from lockstep.core.plan import (
     ClusterPlan,
     CreateJob,
@@ -39,7 +40,7 @@ from lockstep.core.plan import (
 from lockstep.core.snapshot import DryRunResult, RefusedCreate, RunView
 
 log = logging.getLogger("lockstep.execute")
-_CONCURRENT_ADMISSIONS = 64
+_CONCURRENT_ADMISSIONS = 16  # more of them only make each other, and the lease, wait longer
 _REFRESH_PAUSE = 1.0
 _REFRESH_PAUSE_MAX = 30.0
 
@@ -73,7 +74,10 @@ class Executor:
         self._tallies = tallies
         self._recoveries = recoveries
         self._clock = clock
-        self._settling: set[asyncio.Task[None]] = set()
+        self._gate = asyncio.Semaphore(_CONCURRENT_ADMISSIONS)
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._failed_beside: Exception | None = None
+        self._in_step = False
 
     async def run_plan(self, run: RunView, plan: Plan) -> None:
         """Carry out a run's plan. Raises StaleError, or a KubeError that is worth another try."""
@@ -104,16 +108,68 @@ class Executor:
             await self._forget(run)
 
     async def cluster_plan(self, plan: ClusterPlan) -> None:
-        """Carry out an admission pass: all nodes are booked before the first write is on its way."""
-        for write in plan.writes:
+        """Carry out an admission pass: all nodes are booked before the first write is on its way.
+
+        Returns when all writes are on their way and those are done that others may be judged by. The next passes take
+        the rest for written; should one fail, the pass after it fails in its place, and then passes wait for all of
+        their writes until these succeed. Raises the first failure.
+        """
+        if (failure := self._failed_beside) is not None:
+            self._failed_beside, self._in_step = None, True
+            raise failure
+        writes = [write for write in plan.writes if not self._store.is_being_written(write.uid)]
+        beside = [write for write in writes if not self._in_step and self._concerns_nobody_else(write)]
+        awaited = [write for write in writes if write not in beside]
+        for write in beside:
+            self._store.assume(write.uid, write.status)
+        for write in awaited:
             self._store.book_in_flight(write.uid, write.nodes)
-        gate = asyncio.Semaphore(_CONCURRENT_ADMISSIONS)
+        for write in beside:
+            await self._gate.acquire()
+            self._keep(self._admit_beside(write))
+        await _all_of([self._admit_in_turn(write) for write in awaited])
+        self._in_step = False
 
-        async def admitted(write: StatusWrite) -> None:
-            async with gate:
-                await self._admit(write)
+    async def settle(self, within: float) -> None:
+        """Wait until what is on its way has its answer, for so many seconds at most; nothing is sent after that."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=within)
+        for task in self._under_way:
+            task.cancel()
 
-        await _all_of([admitted(write) for write in plan.writes])
+    def _concerns_nobody_else(self, write: StatusWrite) -> bool:
+        """The write gives a run its first nodes, and all that others have to know of it is that these are taken."""
+        run = self._store.run_by_uid(write.uid)
+        if run is None or run.spec is None or not write.nodes:
+            return False
+        return not is_held(run.status.assignment) and run.spec.singleton is None
+
+    async def _admit_in_turn(self, write: StatusWrite) -> None:
+        async with self._gate:
+            failed = True  # the next pass comes after a back-off: at once it would only end the same way
+            try:
+                settled = await self._admit(write)
+                failed = False
+            finally:
+                if failed or settled:
+                    self._store.release_in_flight(write.uid, look_again=not failed)
+
+    async def _admit_beside(self, write: StatusWrite) -> None:
+        settled = True
+        try:
+            settled = await self._admit(write)
+        except Exception as error:
+            self._failed_beside = error
+        finally:
+            self._gate.release()
+            if not settled:
+                self._store.book_in_flight(write.uid, write.nodes)
+            self._store.drop_assumption(write.uid)
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
 
     async def queue_statuses(self, writes: Sequence[QueueStatusWrite]) -> bool:
         """Have queues say what is in them. Nothing rests on it: False asks to be called again a while later."""
@@ -144,12 +200,12 @@ class Executor:
         """Delete pods whose run is gone."""
         await _all_of([self._delete(pod) for pod in pods])
 
-    async def _admit(self, write: StatusWrite) -> None:
+    async def _admit(self, write: StatusWrite) -> bool:
+        """False: the outcome is not known, and whoever has a booking for it keeps it."""
         run = self._store.run_by_uid(write.uid)
-        settled, failed = True, False
+        if run is None or run.resource_version != write.resource_version:
+            return True  # it has changed since: another pass will see
         try:
-            if run is None or run.resource_version != write.resource_version:
-                return  # it has changed since: another pass will see
             for config_map in write.config_maps:
                 await self._ensure_config_map(run, config_map)
             await self._write_status(run, write.status)
@@ -157,19 +213,11 @@ class Executor:
                 self._events.run_event(run, event)
                 _log_decision(run, write.status.attempt, event.reason, event.note)
         except UnknownOutcome as unknown:
-            settled = False
-            assert run is not None
-            task = asyncio.create_task(self._book_until_known(run, unknown.settles_at))
-            self._settling.add(task)
-            task.add_done_callback(self._settling.discard)
+            self._keep(self._book_until_known(run, unknown.settles_at))
+            return False
         except StaleError:
             pass
-        except KubeError:
-            failed = True  # the next pass comes after a back-off: at once it would only end the same way
-            raise
-        finally:
-            if settled:
-                self._store.release_in_flight(write.uid, look_again=not failed)
+        return True
 
     async def _book_until_known(self, run: RunView, settles_at: float) -> None:
         """The nodes stay booked until a quorum read, begun late enough, shows what became of the write."""

@@ -15,6 +15,7 @@ import kopf
 
 from lockstep.api import names
 from lockstep.controller.clock import Clock
+from lockstep.controller.kopf_storage import NoDiffBase, NoProgress
 from lockstep.controller.kube import ApiError, KubeClient, KubeError
 from lockstep.controller.resources import QUEUES, RUN_SETS, RUNS
 from lockstep.controller.store import Store
@@ -135,6 +136,8 @@ def _settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.peering.standalone = True
+    settings.persistence.diffbase_storage = NoDiffBase()
+    settings.persistence.progress_storage = NoProgress()
     settings.watching.inactivity_timeout = 70
     settings.queueing.error_delays = (1, 2, 5, 10)
     settings.networking.enforce_retry_after = True

@@ -222,6 +222,7 @@ class Operator:
                 tasks.create_task(self.pod_group_api.follow(), name="pod-groups")
                 tasks.create_task(self._lead(), name="lead")
         except asyncio.CancelledError:
+            await self.reconciler.stop()
             await self.election.release()  # nothing of ours acts any more
             await asyncio.to_thread(self.history.close)
             raise

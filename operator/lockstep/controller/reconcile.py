@@ -36,6 +36,8 @@ from lockstep.core.tunables import Mode, Tunables
 
 log = logging.getLogger("lockstep.reconcile")
 _INTERVAL_LIVES = 60.0
+_LAST_ANSWERS = 5.0
+_POOLS_EVERY = 10.0  # failures per node-day hardly move meanwhile
 _READ_AGAIN = 5.0
 """Seconds until the book of usage is asked for again, when it could not be read."""
 
@@ -74,15 +76,21 @@ class Reconciler:
         self._leadership = Leadership(clock.now())
         self._memory = Memory()
         self._workloads = WorkloadWriter(kube, store.kueue, queue)
+        self._pools_due = 0.0
         self._most_workers = (0, 0.0)
 
     def lead(self) -> None:
         """This process leads from now on: what it has not heard before says nothing."""
         self._leadership = Leadership(self._clock.now())
         self._memory = Memory()
+        self._pools_due = 0.0
         self._usage.lead()
         self._queue.clear()
         self._store.touch_all()
+
+    async def stop(self) -> None:
+        """Let what is on its way come to its end; nothing is begun any more."""
+        await self._executor.settle(_LAST_ANSWERS)
 
     async def reconcile(self, key: str) -> None:
         """Look at one key. Raises what is worth another try."""
@@ -135,14 +143,17 @@ class Reconciler:
     async def _cluster(self) -> None:
         await self._usage.settle()  # before the reads below: nothing may lie between the last of them and the snapshot
         # Nodes may be held that are not known yet: without them nothing may be admitted.
-        for run in [run for run in self._store.runs if is_assignment_missing(run)]:
-            await self._read_assignment(run)
-        for run in [run for run in self._store.runs if is_reservation_missing(run)]:
-            await self._read_reservation(run)
+        for run in self._store.unread():
+            if is_assignment_missing(run):
+                await self._read_assignment(run)
+            if is_reservation_missing(run):
+                await self._read_reservation(run)
         tunables, now = self._tunables(), self._clock.now()
         snapshot = self._usage.counted(self._store.snapshot_cluster(self._leadership), tunables.admission.half_life)
-        pools = pool_records(run.status for run in snapshot.runs)
-        self._leadership = dataclasses.replace(self._leadership, pools=pools)
+        if now >= self._pools_due:
+            pools = pool_records(run.status for run in snapshot.runs)
+            self._leadership = dataclasses.replace(self._leadership, pools=pools)
+            self._pools_due = now + _POOLS_EVERY
         trouble = disruption(snapshot, tunables, now)
         if trouble != self._leadership.disruption:
             calm_since = self._leadership.calm_since if trouble else now

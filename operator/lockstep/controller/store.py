@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lockstep.api.preemption_status import ReservationStatus
-from lockstep.api.run_status import AssignmentStatus
+from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
 from lockstep.controller.archive_jobs import ArchiveJobs
 from lockstep.controller.cache import ObjectCache
 from lockstep.controller.clock import Clock
@@ -102,6 +102,9 @@ class Store:
         self._dry_runs: dict[str, DryRunResult] = {}
         self._refused: dict[str, dict[str, RefusedCreate]] = {}  # run UID -> pod name -> refusal
         self._in_flight: dict[str, frozenset[str]] = {}  # run UID -> nodes
+        self._assumed: dict[str, TrainingRunStatus] = {}  # run UID -> what is being written
+        self._views: dict[str, RunView] = {}  # run UID -> the run as admission passes see it
+        self._unread: set[str] = set()  # UIDs of runs of which a ConfigMap has not been read
         self._assignments: dict[str, AssignmentStatus] = {}  # run UID -> newest one known in full
         self._reservations: dict[str, ReservationStatus] = {}  # the same of those
 
@@ -117,20 +120,22 @@ class Store:
 
         ``assignment`` and ``reservation`` are what was written: status itself may only name the ConfigMap of each.
         """
-        view = parse_run(raw)
-        if not self._looks_after(view.namespace):
-            return view
+        meta = raw["metadata"]
+        uid, version = meta["uid"], int(meta["resourceVersion"])
+        if not self._looks_after(meta["namespace"]):
+            return parse_run(raw)
         if assignment is not None:
-            self._assignments[view.uid] = assignment
+            self._assignments[uid] = assignment
         if reservation is not None:
-            self._reservations[view.uid] = reservation
-        self.runs.upsert(Versioned(view.uid, int(view.resource_version), self._completed(view)))
-        known = self.runs.get(view.uid)
+            self._reservations[uid] = reservation
+        if self.runs.version(uid) < version:  # what a watch repeats of our own writes is not even parsed
+            self.runs.upsert(Versioned(uid, version, self._completed(parse_run(raw))))
+        known = self.runs.get(uid)
         if known is None:
-            return view
+            return parse_run(raw)
         completed = self._completed(known)
         if completed is not known:  # the watch had the same version first, without the assignment
-            self.runs.amend(view.uid, completed)
+            self.runs.amend(uid, completed)
         return completed
 
     def remove_run(self, namespace: str, name: str, uid: str) -> None:
@@ -141,9 +146,9 @@ class Store:
     def replace_runs(self, raws: Sequence[Mapping[str, Any]], version: str, begun_at: float) -> None:
         """Take in a complete, consistent list that was asked for at ``begun_at`` (monotonic seconds)."""
         ours = [raw for raw in raws if self._looks_after(raw["metadata"]["namespace"])]
-        views = [self._completed(parse_run(raw)) for raw in ours]
-        items = [Versioned(view.uid, int(view.resource_version), view) for view in views]
-        self.runs.replace(items, int(version), reset=int(version) < self._runs_version)
+        reset = int(version) < self._runs_version
+        items = [self._listed(raw, anew=reset) for raw in ours]
+        self.runs.replace(items, int(version), reset=reset)
         self._runs_version = int(version)
         self._runs_listed_at = max(self._runs_listed_at, begun_at)
 
@@ -163,6 +168,12 @@ class Store:
         views = [parse_run_set(raw) for raw in raws if self._looks_after(raw["metadata"]["namespace"])]
         items = [Versioned(view.uid, int(view.resource_version), view) for view in views]
         self.run_sets.cache.replace(items, int(version))
+
+    def _listed(self, raw: Mapping[str, Any], *, anew: bool) -> Versioned[RunView]:
+        """One of a list. The version that is known is taken as it is, unless versions have begun ``anew``."""
+        uid, version = raw["metadata"]["uid"], int(raw["metadata"]["resourceVersion"])
+        known = self.runs.get(uid) if not anew and self.runs.version(uid) == version else None
+        return Versioned(uid, version, known or self._completed(parse_run(raw)))
 
     def apply_queue(self, raw: Mapping[str, Any]) -> None:
         """Take in a TrainingQueue. One that does not parse is left as it was before."""
@@ -232,6 +243,21 @@ class Store:
         """The result of the write has been taken in, or it was refused."""
         if self._in_flight.pop(run_uid, None) is not None and look_again:
             self._queue.add(CLUSTER_KEY)
+
+    def assume(self, run_uid: str, status: TrainingRunStatus) -> None:
+        """Have admission passes take a run's status for written that is about to be sent."""
+        self._assumed[run_uid] = status
+        self._view_of_run(self.runs.get(run_uid))
+
+    def drop_assumption(self, run_uid: str) -> None:
+        """The result of the write has been taken in, or it was refused: what is known counts again."""
+        if self._assumed.pop(run_uid, None) is not None:
+            self._view_of_run(self.runs.get(run_uid))
+            self._queue.add(CLUSTER_KEY)
+
+    def is_being_written(self, run_uid: str) -> bool:
+        """A write of an admission pass is under way for this run, or its outcome is not known yet."""
+        return run_uid in self._assumed or run_uid in self._in_flight
 
     def keep_assignment(self, run_uid: str, content: str) -> None:
         """Take in the content of the ConfigMap that a run's status names.
@@ -332,11 +358,10 @@ class Store:
 
     def snapshot_cluster(self, leadership: Leadership) -> ClusterSnapshot:
         """Everything known of the cluster. Raises MissingAssignmentError: unknown nodes cannot be kept free."""
-        for run in self.runs:
-            if is_assignment_missing(run) or is_reservation_missing(run):
-                raise MissingAssignmentError(run)
+        for run in self.unread():
+            raise MissingAssignmentError(run)
         return ClusterSnapshot(
-            runs=tuple(map(_bookable, self.runs)),
+            runs=tuple(self._views.values()),
             queues=MappingProxyType(self._queues_by_name),
             nodes=MappingProxyType(self._nodes_by_name),
             gang_pods=tuple(pod for pods in self._pods_of.values() for pod in pods.values()),
@@ -348,6 +373,10 @@ class Store:
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
             widths=self.run_sets.widths,
         )
+
+    def unread(self) -> tuple[RunView, ...]:
+        """Runs whose nodes, held or kept for them, are in a ConfigMap that has not been read."""
+        return tuple(run for uid in self._unread if (run := self.runs.get(uid)) is not None)
 
     @property
     def foreign_requests(self) -> Mapping[str, Resources]:
@@ -405,6 +434,8 @@ class Store:
         run = new or old
         assert run is not None
         if new is None:
+            self._views.pop(run.uid, None)
+            self._unread.discard(run.uid)
             self._dry_runs.pop(run.uid, None)
             self._assignments.pop(run.uid, None)
             self._reservations.pop(run.uid, None)
@@ -419,6 +450,7 @@ class Store:
             self._run_uids[run.key] = run.uid
             if namesake != run.uid:
                 self.runs.remove(namesake, self.runs.version(run.uid))
+            self._view_of_run(new)
         self.run_sets.run_changed(old, new)
         self._queue.add(run_key(run.namespace, run.name))
         if old is None or new is None or _admission_differs(old, new):
@@ -432,6 +464,17 @@ class Store:
         run = self.runs.get(run_uid)
         if run is not None and (changed := governed(run, self.run_sets.owner_of(run))) is not run:
             self.runs.amend(run_uid, changed)
+
+    def _view_of_run(self, run: RunView | None) -> None:
+        """Nobody else gets nodes that are being written, whatever is heard of the run meanwhile."""
+        if run is None:
+            return
+        if is_assignment_missing(run) or is_reservation_missing(run):
+            self._unread.add(run.uid)
+        else:
+            self._unread.discard(run.uid)
+        assumed = self._assumed.get(run.uid)
+        self._views[run.uid] = _bookable(run if assumed is None else replace(run, status=assumed))
 
     def _queue_changed(self, old: QueueView | None, new: QueueView | None) -> None:
         if new is not None:

@@ -6,13 +6,12 @@ from typing import Any
 
 import orjson
 
+from lockstep.controller.census import Census
 from lockstep.controller.clock import Clock
 from lockstep.controller.kube import ApiError, KubeClient, KubeError, says_absent
 from lockstep.controller.resources import CONFIG_MAPS
 from lockstep.core.admission.fair_share import Holding, UsageBook, shares
-from lockstep.core.admission.order import share_key
 from lockstep.core.snapshot import ClusterSnapshot
-from lockstep.core.trial import is_trial
 
 log = logging.getLogger("lockstep.usage")
 
@@ -30,6 +29,7 @@ class UsageKeeper:
         self._namespace = namespace
         self._book = UsageBook()
         self._held = Holding()
+        self._census = Census()
         self._version = ""  # of the ConfigMap; empty: there is none
         self._read = False
         self._written_at = 0.0
@@ -60,12 +60,12 @@ class UsageKeeper:
         No GPU-hours as long as the book was not read: what others counted before is missing in them.
         """
         self._book = self._book.advanced(self._clock.now(), self._held, half_life)
-        self._held = Holding.of(snapshot.runs)
+        self._census.look(snapshot.runs)
+        self._held = self._census.held
         weights = {name: queue.spec.fair_sharing.weight for name, queue in snapshot.queues.items()}
         known = {*self._book.hours, *snapshot.queues} if self._read else ()
         hours = {queue: int(self._book.gpu_hours(queue)) for queue in known}
-        present = {share_key(run) for run in snapshot.runs if run.spec is not None and not is_trial(run)}
-        asking = {share_key(run) for run in snapshot.runs if is_trial(run)} - present
+        present, asking = self._census.present, self._census.asking - self._census.present
         factors = shares(self._book, weights, present)
         if asking:  # they have the share that they would have, and take nothing from others
             factors = {**shares(self._book, weights, present | asking), **factors}

@@ -50,7 +50,7 @@ class AdmissionSettings:
     prefer_small: bool = False  # the size factor favours small runs rather than large ones
     backfill: Backfill = Backfill.EASY
     depth: int = 500  # runs whose start is looked for in one pass
-    admissions: int = 64  # most runs that one pass admits; the rest is looked at right after
+    admissions: int = 256  # most runs that one pass admits; the rest is looked at right after
     windows: tuple[MaintenanceWindow, ...] = ()
     node_return: float = 900.0  # a node that is NotReady for less is expected back, and waited for
     told_every: float = 60.0  # at most so often a waiting run is told of a new position or estimate

@@ -1,0 +1,191 @@
+"""Admissions whose writes are under way while the next pass decides: nothing is given twice, whatever comes of them."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+import pytest
+
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.controller.kube import ApiError, KubeError, UnknownOutcome, UnreachableError
+from lockstep.controller.workqueue import CLUSTER_KEY
+from lockstep.core.admission.ledger import Ledger
+from lockstep.core.assignment import assigned
+from lockstep.core.plan import ClusterPlan, StatusWrite
+from lockstep.core.snapshot import ClusterSnapshot, Leadership
+from unit.test_execute import World, run
+
+LEADER = Leadership(since=0.0)
+REFUSED = UnreachableError("connection refused")
+PATIENCE = 20.0
+
+
+class SlowWorld(World):
+    """Writes are answered when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+        self.written: list[dict[str, Any]] = []
+        self.kube.patch_status = self._patch_status  # type: ignore[method-assign]
+        self.queue.clear()
+
+    async def _patch_status(self, *_: Any, patch: dict[str, Any], **__: Any) -> bytes:
+        self.kube.writes += 1
+        await self.answers.wait()
+        if self.kube.write is not None:
+            raise self.kube.write
+        self.written.append(patch)
+        return orjson.dumps(run(12, status=patch))
+
+    def write(self, node: str = "n1", **changes: Any) -> StatusWrite:  # type: ignore[override]
+        view = self.store.run("team", "llama")
+        assert view is not None
+        update = {"attempt": 1, "assignment": assigned(view.status.assignment, [node]), **changes}
+        status = view.status.model_copy(update=update)
+        return StatusWrite("team", "llama", "u1", view.resource_version, status, nodes=frozenset({node}))
+
+    async def admit(self, *writes: StatusWrite) -> None:
+        await asyncio.wait_for(self.executor.cluster_plan(ClusterPlan(writes=writes)), PATIENCE)
+        await asyncio.sleep(0)
+
+    async def answer(self, refusal: KubeError | None = None) -> None:
+        self.kube.write = refusal
+        self.answers.set()
+        await asyncio.sleep(0)
+        await self.executor.settle(PATIENCE)
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        return self.store.snapshot_cluster(LEADER)
+
+    @property
+    def booked(self) -> Iterable[str]:
+        return set(Ledger.of(self.snapshot).booked_nodes)
+
+    async def next_key(self) -> str:
+        """The pass goes before all other work."""
+        return await asyncio.wait_for(self.queue.get(), PATIENCE)
+
+
+@pytest.fixture
+async def world() -> SlowWorld:
+    return SlowWorld()
+
+
+async def test_the_next_pass_does_not_wait_for_the_answer_and_takes_the_run_for_admitted(world: SlowWorld) -> None:
+    write = world.write()
+    await world.admit(write)
+    assert world.kube.writes == 1
+    assert not world.written
+    assert world.booked == {"n1"}
+    assert [view.status for view in world.snapshot.runs] == [write.status]
+    await world.answer()
+    assert world.booked == {"n1"}
+
+
+async def test_whoever_acts_for_a_run_sees_only_what_was_written(world: SlowWorld) -> None:
+    await world.admit(world.write())
+    seen = world.store.snapshot_run("team", "llama", {}, LEADER)
+    assert seen is not None
+    assert seen.run.status == TrainingRunStatus()
+
+
+@pytest.mark.parametrize("refusal", [REFUSED, ApiError(409, "Conflict", "the object has been modified")])
+async def test_nodes_of_a_write_that_was_refused_are_free_and_a_pass_comes(
+    world: SlowWorld, refusal: KubeError
+) -> None:
+    await world.admit(world.write())
+    await world.answer(refusal)
+    assert not world.booked
+    assert await world.next_key() == CLUSTER_KEY
+
+
+async def test_nodes_of_a_write_without_an_answer_stay_booked_until_a_late_read(world: SlowWorld) -> None:
+    await world.admit(world.write())
+    settles_at = world.clock.now() + 15
+    world.kube.write = UnknownOutcome("timeout", settles_at)
+    world.answers.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert world.booked == {"n1"}
+    world.kube.read = run(11)
+    await world.clock.advance(14)
+    assert world.booked == {"n1"}
+    await world.clock.advance(2)
+    assert not world.booked
+
+
+async def test_a_run_that_is_being_written_is_not_written_again_and_loses_no_booking(world: SlowWorld) -> None:
+    await world.admit(world.write())
+    await world.admit(world.write("n2"))
+    assert world.kube.writes == 1
+    assert world.booked == {"n1"}
+    await world.answer()
+    assert world.booked == {"n1"}
+
+
+async def test_what_is_heard_of_a_run_meanwhile_does_not_free_its_nodes(world: SlowWorld) -> None:
+    await world.admit(world.write())
+    world.store.apply_run(run(11, spec={"nodes": 1, "image": "j", "command": ["train"]}))
+    assert world.booked == {"n1"}
+    assert world.snapshot.runs[0].resource_version == "11"
+
+
+async def test_a_run_that_is_deleted_meanwhile_books_nothing(world: SlowWorld) -> None:
+    await world.admit(world.write())
+    world.store.remove_run("team", "llama", "u1")
+    assert not world.booked
+    world.kube.read = ApiError(404, "NotFound", 'trainingruns.lockstep.dev "llama" not found')
+    await world.answer(ApiError(404, "NotFound", 'trainingruns.lockstep.dev "llama" not found'))
+    assert not world.snapshot.runs
+
+
+async def test_a_pass_waits_for_what_other_runs_are_judged_by(world: SlowWorld) -> None:
+    world.store.apply_run(run(11, spec={"nodes": 1, "image": "i", "command": ["train"], "singleton": "one"}))
+    waiting = asyncio.create_task(world.admit(world.write()))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    world.answers.set()
+    await asyncio.wait_for(waiting, PATIENCE)
+
+
+async def test_a_pass_waits_for_words_to_those_who_wait(world: SlowWorld) -> None:
+    view = world.store.run("team", "llama")
+    assert view is not None
+    told = StatusWrite("team", "llama", "u1", "10", view.status.model_copy(update={"state": "Pending"}), frozenset())
+    waiting = asyncio.create_task(world.admit(told))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    world.answers.set()
+    await asyncio.wait_for(waiting, PATIENCE)
+
+
+async def test_after_a_failure_passes_fail_until_the_writes_succeed(world: SlowWorld) -> None:
+    """The queue then makes the pauses between them longer and longer."""
+    await world.admit(world.write())
+    await world.answer(REFUSED)
+    assert await world.next_key() == CLUSTER_KEY
+    world.queue.done(CLUSTER_KEY)
+    with pytest.raises(UnreachableError):
+        await world.admit(world.write())
+    world.queue.clear()
+    for _ in range(2):
+        with pytest.raises(UnreachableError):
+            await world.admit(world.write())
+        assert not len(world.queue)  # at once it would only end the same way
+    world.kube.write = None
+    await world.admit(world.write())
+    assert await world.next_key() == CLUSTER_KEY
+    assert world.booked == {"n1"}
+
+
+async def test_what_is_on_its_way_is_waited_for_at_the_end(world: SlowWorld) -> None:
+    await world.admit(world.write())
+    ending = asyncio.create_task(world.executor.settle(PATIENCE))
+    await asyncio.sleep(0.05)
+    assert not ending.done()
+    world.answers.set()
+    await asyncio.wait_for(ending, PATIENCE)
+    assert world.written

@@ -1,0 +1,44 @@
+"""Counting what runs hold: only what changed is counted anew, and the sums are those of counting all."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.api.names import ANNOTATION_TEST_ONLY, ANNOTATION_USER
+from lockstep.controller.census import Census
+from lockstep.core.admission.fair_share import Holding
+from lockstep.core.admission.order import share_key
+from lockstep.core.snapshot import RunView
+from lockstep.core.trial import is_trial
+from support.admission import held, run
+
+
+def view(number: int, nodes: int, queue: str, user: str, asks: bool) -> RunView:
+    """One of six runs: with nodes, waiting, or asking when it would start."""
+    name = f"r{number}"
+    status = held(*(f"{name}-{node}" for node in range(nodes))) if nodes and not asks else {}
+    annotations = {ANNOTATION_USER: user} | ({ANNOTATION_TEST_ONLY: "true"} if asks else {})
+    return replace(run(name, status=status, queue=queue), annotations=annotations)
+
+
+views = st.builds(
+    view,
+    st.integers(0, 5),
+    st.integers(0, 3),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["", "ada"]),
+    st.booleans(),
+)
+
+
+@given(st.lists(st.lists(views, max_size=8, unique_by=lambda view: view.uid), max_size=6))
+def test_it_comes_to_the_same_as_counting_all_runs(passes: list[list[RunView]]) -> None:
+    census = Census()
+    for runs in passes:
+        census.look(runs)
+        everybody = Holding.of(runs)
+        assert census.held.nodes == {key: count for key, count in everybody.nodes.items() if count}
+        assert census.held.gpus == {queue: count for queue, count in everybody.gpus.items() if count}
+        assert census.present == {share_key(each) for each in runs if each.spec is not None and not is_trial(each)}
+        assert census.asking == {share_key(each) for each in runs if is_trial(each)}
