@@ -14,10 +14,10 @@ from lockstep.cli.client import Cluster, Json, core_path, resource_path, runs_pa
 from lockstep.cli.errors import ApiError, CliError
 from lockstep.controller.parse import ForeignPod, parse_node, parse_pod
 from lockstep.core.admission.admit import admit
+from lockstep.core.admission.kueue import KUEUES
 from lockstep.core.admission.ledger import Ledger
 from lockstep.core.admission.order import share_key
 from lockstep.core.admission.settings import AdmissionSettings
-from lockstep.core.admission.kueue import KUEUES
 from lockstep.core.conditions import find
 from lockstep.core.natural import natural_key
 from lockstep.core.objects import parse_queue
