@@ -253,3 +253,30 @@ def test_what_a_status_write_changed_is_counted_once() -> None:
     assert tallies.attempts_ended == {("NodeLost", "RestartInPlace"): 1}
     tallies.status_written(recovered, admitted)  # rebuilt after its loss
     assert tallies.nodes_replaced == 1
+
+
+async def test_who_made_room_is_counted_by_queue_and_reason_with_what_it_lost_and_how_long_it_took(
+    world: World,
+) -> None:
+    def made_room(reason: str, saved_at: int, now: float) -> None:
+        notice = {"by": "uid-urgent", "reason": reason, "noticeTime": 1000, "deadline": 1300}
+        attempts = [{"number": 2, "startedAt": 500}]
+        before = run("old", RUNNING | {"preemption": notice, "attempts": attempts}, queue="research")
+        saved = {"latest": [{"tier": "shared", "step": 90, "time": saved_at}]}
+        away = RUNNING | {"assignment": {}, "attempts": attempts, "checkpoint": saved}
+        after = status(**away, admission={"preemptions": 1, "requeuedFor": "Preempted"})
+        world.tallies.made_room(before, before.status, now)
+        world.tallies.made_room(before, status(**away), now)  # suspended before it came to that
+        world.tallies.made_room(before, after, now)
+
+    made_room("WithinQueue", 1010, 1020.0)
+    made_room("WithinQueue", 940, 1040.0)
+    made_room("Reclaim", 0, 1002.0)
+    value = await world.scrape()
+    own, lent = {"queue": "research", "reason": "WithinQueue"}, {"queue": "research", "reason": "Reclaim"}
+    assert value("lockstep_preemptions_total", **own) == 2
+    assert value("lockstep_preemptions_total", **lent) == 1
+    assert value("lockstep_preempted_node_seconds_total", **own) == 2 * (10 + 100)
+    assert value("lockstep_preempted_node_seconds_total", **lent) == 2 * 502
+    assert value("lockstep_preemption_seconds_count") == 3
+    assert value("lockstep_preemption_seconds_sum") == 62

@@ -416,7 +416,12 @@ class TestNotices:
         plan = passed(self.reserved(), NOW + 1)
         notice = statuses(plan)["old"].preemption
         assert notice == PreemptionStatus(
-            by="uid-urgent", name="team/urgent", notice_time=NOW + 1, deadline=NOW + 421, saved_at_least=7
+            reason="WithinQueue",
+            by="uid-urgent",
+            name="team/urgent",
+            notice_time=NOW + 1,
+            deadline=NOW + 421,
+            saved_at_least=7,
         )
         assert ("old", "PreemptionNotice") in events(plan)
         told = statuses(plan)["urgent"].queue

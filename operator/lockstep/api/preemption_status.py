@@ -29,6 +29,8 @@ class PreemptionStatus(StatusModel):
     """UID of the run that it makes room for."""
     name: str = ""
     """That run as namespace/name, where the queue's visibility allows to say it."""
+    reason: str = ""
+    """WithinQueue: for a run of a higher class in its queue; Reclaim: for nodes that its queue has borrowed."""
     notice_time: Timestamp
     """When it was told."""
     deadline: Timestamp

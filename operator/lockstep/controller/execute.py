@@ -248,6 +248,7 @@ class Executor:
             raise
         self._store.apply_run(orjson.loads(reply), status.assignment, status.reservation)
         self._tallies.status_written(run.status, status)
+        self._tallies.made_room(run, status, self._clock.now())
         self._recoveries.status_written(run, status)
         self._history.status_written(run, status)
 

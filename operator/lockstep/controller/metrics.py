@@ -32,6 +32,7 @@ LARGE = 2000
 
 _RUN = ("namespace", "run")
 _QUOTA = ("queue", "gpu_type")
+_PREEMPTED = ("queue", "reason")
 _FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily}
 
 
@@ -94,6 +95,20 @@ CATALOGUE = (
         "histogram",
         "The start less the first estimate that was told; less than 0: it came earlier.",
     ),
+    Definition(
+        "lockstep_preemptions_total",
+        "counter",
+        "Runs stopped for another one, by their queue: for a higher class in it (WithinQueue), or for what it had "
+        "borrowed (Reclaim).",
+        _PREEMPTED,
+    ),
+    Definition(
+        "lockstep_preempted_node_seconds_total",
+        "counter",
+        "Node-seconds of theirs from the newest valid checkpoint, or the start of the attempt, to the end of the stop.",
+        _PREEMPTED,
+    ),
+    Definition("lockstep_preemption_seconds", "histogram", "From the notice to a run until its nodes are free."),
     Definition("lockstep_admission_pass_seconds", "histogram", "Time that the decisions of an admission pass take."),
     Definition(
         "lockstep_attempts_ended_total",
@@ -187,6 +202,10 @@ class Metrics(Collector):
         yield "lockstep_nodes_replaced_total", [], tallies.nodes_replaced
         yield "lockstep_pods_replaced_total", [], tallies.pods_replaced
         yield "lockstep_history_dropped_total", [], tallies.history_dropped
+        for key, count in tallies.preemptions.items():
+            yield "lockstep_preemptions_total", [*key], count
+        for key, count in tallies.preempted_node_seconds.items():
+            yield "lockstep_preempted_node_seconds_total", [*key], count
         for (cause, action), count in tallies.attempts_ended.items():
             yield "lockstep_attempts_ended_total", [cause, action], count
         yield "lockstep_leader", [], float(sources.leading())
@@ -207,6 +226,7 @@ class Metrics(Collector):
         tallies = self._tallies
         yield "lockstep_admission_wait_seconds", [], tallies.waits
         yield "lockstep_estimate_error_seconds", [], tallies.estimate_errors
+        yield "lockstep_preemption_seconds", [], tallies.notices
         yield "lockstep_admission_pass_seconds", [], tallies.passes
         for (action, phase), histogram in tallies.recovery_seconds.items():
             yield "lockstep_recovery_seconds", [action, phase], histogram

@@ -5,7 +5,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.admission.victims import unsaved_seconds
 from lockstep.core.assignment import is_held
+from lockstep.core.snapshot import RunView
 
 BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 """Upper bounds in seconds: a restart in place takes a second or two, a node with a cold image cache many minutes."""
@@ -47,6 +49,10 @@ class Tallies:
         self.history_dropped = 0
         self.attempts_ended: Counter[tuple[str, str]] = Counter()
         """By cause and action."""
+        self.preemptions: Counter[tuple[str, str]] = Counter()
+        self.preempted_node_seconds: Counter[tuple[str, str]] = Counter()
+        """By queue of the run that was sent away, and reason."""
+        self.notices = Histogram()
         self.recovery_seconds: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
         """By action and phase."""
 
@@ -61,6 +67,16 @@ class Tallies:
         for attempt in after.attempts:
             if attempt.ended_at is not None and attempt.number not in over:
                 self.attempts_ended[attempt.cause, attempt.action] += 1
+
+    def made_room(self, run: RunView, after: TrainingRunStatus, now: float) -> None:
+        """Count a status write that succeeded at ``now`` if by it ``run`` has given its nodes back to another one."""
+        before, notice = run.status, run.status.preemption
+        if notice is None or run.spec is None or after.admission.preemptions <= before.admission.preemptions:
+            return
+        key, nodes = (run.spec.queue, notice.reason), sum(map(bool, before.assignment.nodes))
+        self.preemptions[key] += 1
+        self.preempted_node_seconds[key] += int(nodes * unsaved_seconds(after, now))
+        self.notices.observe(max(0.0, now - notice.notice_time))
 
     def _admitted(self, before: TrainingRunStatus, after: TrainingRunStatus) -> None:
         self.admissions += 1

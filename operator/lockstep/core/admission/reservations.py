@@ -229,6 +229,7 @@ class Reservations:
         notice = PreemptionStatus(
             by=holder.run.uid,
             name=name,
+            reason="WithinQueue" if victim.spec.queue == holder.spec.queue else "Reclaim",
             notice_time=now,
             deadline=deadline,
             saved_at_least=newest_step(victim.status),

@@ -35,7 +35,7 @@ def victim_of(
         nodes=held.nodes,
         count=held.count,
         class_value=sys.maxsize if value is None else value,  # of a class that nobody knows it is not lower
-        lost=held.count * (_unsaved(status, now) + restart),
+        lost=held.count * (unsaved_seconds(status, now) + restart),
         protected_until=since + parse_duration(queue.preemption.min_runtime),
     )
 
@@ -57,6 +57,15 @@ def notice_seconds(spec: TrainingRunSpec, stop_deadline: float) -> float:
 def newest_step(status: TrainingRunStatus) -> int | None:
     """Step of the newest valid checkpoint."""
     return max((saved.step for saved in status.checkpoint.latest), default=None)
+
+
+def unsaved_seconds(status: TrainingRunStatus, now: float) -> float:
+    """Seconds of work since the newest valid checkpoint, or since the attempt began; 0 where none has begun."""
+    begun = next((a.started_at for a in status.attempts if a.number == status.attempt), None)
+    if begun is None:
+        return 0.0
+    saved = [saved.time for saved in status.checkpoint.latest if saved.time is not None]
+    return max(0.0, now - max([begun, *saved]))
 
 
 def is_leaving(run: RunView) -> bool:
@@ -88,12 +97,3 @@ def _would_go(run: RunView) -> bool:
 
 def _is_paused(run: RunView) -> bool:
     return run.annotations.get(names.ANNOTATION_PAUSED) == "true"
-
-
-def _unsaved(status: TrainingRunStatus, now: float) -> float:
-    """Seconds of work since the newest valid checkpoint, or since the attempt began; 0 where none has begun."""
-    begun = next((a.started_at for a in status.attempts if a.number == status.attempt), None)
-    if begun is None:
-        return 0.0
-    saved = [saved.time for saved in status.checkpoint.latest if saved.time is not None]
-    return max(0.0, now - max([begun, *saved]))
