@@ -28,8 +28,10 @@ LABEL org.opencontainers.image.title="lockstep-operator" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /opt/lockstep /opt/lockstep
-# Nothing is written: byte code is there already, and the root file system may be read-only.
-ENV PATH=/opt/lockstep/bin:/usr/local/bin:/usr/bin:/bin PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# Nothing is written: byte code is there already, and the root file system may be read-only. Libraries ask for the user's
+# name and home, and the user has no entry in /etc/passwd.
+ENV PATH=/opt/lockstep/bin:/usr/local/bin:/usr/bin:/bin \
+    HOME=/ USER=lockstep PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 # A number: kubelet cannot tell whether a name is root.
 USER 65532:65532
 ENTRYPOINT ["lockstep-operator"]
