@@ -12,6 +12,7 @@ from lockstep.controller.clock import ManualClock
 from lockstep.controller.protocol import Checkpoint, Registration, Report, Start, State
 from lockstep.controller.reports import (
     POLL_GRACE,
+    START_REMEMBERED,
     START_TOGETHER_WITHIN,
     ReportBook,
     SupersededError,
@@ -405,7 +406,7 @@ class TestTheLastOneAtTheBarrier:
 
 
 class TestTheStartOfAGang:
-    """Ranks start together: each is held back for as long as it took, the last time, until all had heard of START."""
+    """Ranks start together: each is held back for as long as it took, of late, until all had heard of START."""
 
     PEER = Claim(RUN, 1, 1, "pod-1-1")
 
@@ -435,8 +436,15 @@ class TestTheStartOfAGang:
         await self.acknowledged(desk, 1, after=(0.05, 0.15))
         await desk.clock.advance(60.0)
         assert self.held_back(desk, 2) == pytest.approx(0.2)
-        await self.acknowledged(desk, 2, after=(0.05, 0.05))
-        assert self.held_back(desk, 3) == pytest.approx(0.1)
+        await self.acknowledged(desk, 2, after=(0.2, 0.2))
+        assert self.held_back(desk, 3) == pytest.approx(0.4)
+
+    async def test_forgets_slowly_that_an_earlier_one_took_longer(self, desk: Desk) -> None:
+        self.held_back(desk, 1)
+        await self.acknowledged(desk, 1, after=(0.1, 0.2))
+        self.held_back(desk, 2)
+        await self.acknowledged(desk, 2, after=(0.0, 0.1))
+        assert self.held_back(desk, 3) == pytest.approx(0.3 * START_REMEMBERED)
 
     async def test_waits_for_half_a_second_at_most(self, desk: Desk) -> None:
         self.held_back(desk, 1)

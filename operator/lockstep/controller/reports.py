@@ -22,6 +22,8 @@ it a gang of hundreds, each between two polls for an instant, would never be at 
 OFFSET_SECONDS = 60.0
 START_TOGETHER_WITHIN = 0.5
 """Seconds that a program is held back at most, until every rank has heard of START."""
+START_REMEMBERED = 0.8
+"""What counts of how long an earlier START took, where a later one took less: one that went well is no promise."""
 
 
 class UnregisteredError(Exception):
@@ -79,7 +81,7 @@ class _Run:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     awaited: set[int] = field(default_factory=set)  # slots that are not yet what a decision waits for
     start_told_at: float | None = None  # while not all have acknowledged it
-    start_took: float = 0.0  # seconds, until all had acknowledged the last one that they all did
+    start_took: float = 0.0  # seconds, until all had acknowledged one of late
 
     def wake_pollers(self) -> None:
         self.news.set()
@@ -102,7 +104,8 @@ class _Run:
             return False
         self.awaited.remove(report.slot)
         if not self.awaited and self.start_told_at is not None:
-            self.start_took, self.start_told_at = report.received_at - self.start_told_at, None
+            took, self.start_told_at = report.received_at - self.start_told_at, None
+            self.start_took = max(took, START_REMEMBERED * self.start_took)
         return not self.awaited
 
 
