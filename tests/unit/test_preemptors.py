@@ -381,6 +381,20 @@ class TestCohorts:
         assert victims(snapshot) == ("small",)
         assert set(victims(replace(snapshot, runs=(*snapshot.runs, first)))) == {"small", "large"}
 
+    @pytest.mark.parametrize(("count", "starts"), [(1, True), (2, False)])
+    def test_quota_that_is_kept_is_counted_once_beside_what_is_still_used(self, count: int, starts: bool) -> None:
+        """Of five nodes three are used now, and four by the other one later: one is anybody's at any time."""
+        queues = self.queues()
+        queues["own"]["quotas"] = [{"gpuType": "Any", "nominalNodes": 4}]
+        queues["lent"]["quotas"] = [{"gpuType": "Any", "nominalNodes": 1}]
+        mine = urgent(4, "low", queue="own", placement={"nodes": ["n0", "n1", "n2", "n3"]})
+        snapshot = cluster(training("borrower", "n0", "n1", "n2", queue="lent"), mine, nodes=8, queues=queues)
+        reserved = after(snapshot, passed(snapshot))
+        assert reserved.runs[1].status.reservation is not None
+        later = run("later", count, at=NOW + 1, queue="own")
+        plan = passed(replace(reserved, runs=(*reserved.runs, later)))
+        assert {write.name for write in plan.writes if write.nodes} == ({"later"} if starts else set())
+
     def test_quota_that_is_kept_for_a_run_goes_to_nobody_else(self) -> None:
         snapshot = cluster(
             training("borrower", "n0", "n1", queue="lent"),
