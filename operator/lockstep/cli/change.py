@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from lockstep.cli import output, runs
+from lockstep.cli import arrays, output, runs
 from lockstep.cli.client import Cluster, runs_path
 from lockstep.cli.errors import CliError, Unreachable
 from lockstep.core.conditions import is_true
@@ -50,7 +50,12 @@ def each(cluster: Cluster, run_names: Sequence[str] | None, selector: str, act: 
 
 
 def _apply_to(cluster: Cluster, name: str, change: Change, form: str) -> None:
-    raw = runs.fetch(cluster, name)
+    try:
+        raw = runs.fetch(cluster, name)
+    except CliError:
+        if arrays.change(cluster, name, change.spec, change.done, form):
+            return
+        raise
     run = runs.view(raw)
     if is_true(run.status, "Finished"):
         output.note(f"{name} has finished already ({run.status.reason}); nothing to change.")

@@ -102,9 +102,15 @@ def submit_verb(
     dependency: Annotated[
         str | None,
         typer.Option(
-            "--dependency", "-d", metavar="LIST", help="afterok:RUN[:RUN], afterany, afternotok, after, singleton=WORD."
+            "--dependency",
+            "-d",
+            metavar="LIST",
+            help="afterok:RUN[:RUN], afterany, afternotok, after, singleton=WORD; of arrays aftercorr:NAME.",
         ),
     ] = None,
+    array: Annotated[
+        str, typer.Option("--array", "-a", metavar="INDICES", help="A run for each index: 0-99, 0-99:2 or 1,3,7-9%2.")
+    ] = "",
     hold: Annotated[bool, typer.Option("--hold", "-H", help="Wait until it is released.")] = False,
     test_only: Annotated[bool, typer.Option("--test-only", help="Only ask when and where it would start.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Stay until the end; fail unless it succeeds.")] = False,
@@ -117,8 +123,8 @@ def submit_verb(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Create a run from a manifest (- for standard input), or from flags and a command after --."""
+    from lockstep.cli import arrays, submit, trial
     from lockstep.cli import output as out
-    from lockstep.cli import submit, trial
     from lockstep.cli.client import connect
     from lockstep.cli.schedule import Schedule
 
@@ -138,6 +144,13 @@ def submit_verb(
     manifests = submit.manifests_of(arguments or (), flags, name)
     for manifest in manifests:
         schedule.put_into(manifest, time.time())
+    if array:
+        manifests = [arrays.wrapped(manifest, array) for manifest in manifests]
+    for manifest in manifests:
+        if not arrays.is_set(manifest):
+            arrays.refuse_outside_of_arrays(manifest)
+        elif wait or test_only:
+            raise UsageError("--wait and --test-only are for single runs", "leave --array out to ask for one of them")
     if dry_run == "client":
         for index, manifest in enumerate(manifests):
             submit.refuse_malformed(manifest)
@@ -224,6 +237,26 @@ def info_verb(
     info.show(connect(namespace, context, kubeconfig), run, output)
 
 
+@app.command("status")
+def status_verb(
+    run: Run,
+    output: TextOutput = "text",
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Show what became of each index of an array; of a run the same as info."""
+    from lockstep.cli import arrays, info
+    from lockstep.cli.client import connect
+
+    cluster = connect(namespace, context, kubeconfig)
+    raw = arrays.fetch(cluster, run)
+    if raw is None:
+        info.show(cluster, run, output)
+    else:
+        arrays.show_status(cluster, raw, output)
+
+
 @app.command("explain")
 def explain_verb(
     run: Run,
@@ -305,7 +338,7 @@ def cancel_verb(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """End runs for good and keep their records. Checkpoints stay."""
+    """End runs or arrays (SET, SET_[3-5]) for good and keep their records. Checkpoints stay."""
     from lockstep.cli import change
     from lockstep.cli.client import connect
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from lockstep.api.run_status import QueueStatus
-from lockstep.cli import outlook, output, runs
+from lockstep.cli import arrays, outlook, output, runs
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import ApiError
 from lockstep.core.conditions import is_true
 from lockstep.core.lifecycle import Phase, phase_of
+from lockstep.core.objects import parse_run_set
 from lockstep.core.snapshot import RunView
 
 COLUMNS = ("NAME", "STATE", "REASON", "NODES", "STEP", "ATTEMPT", "QUEUE", "POSITION", "PRIORITY", "START", "AGE")
@@ -69,12 +70,15 @@ def show(
     views = [(runs.view(raw), raw) for raw in found["items"]]
     shown = [(run, raw) for run, raw in views if with_finished or not is_true(run.status, "Finished")]
     shown.sort(key=lambda pair: order(pair[0]))
+    sets = arrays.listed(cluster, everywhere=everywhere, selector=selector, queue=queue)
     if form in ("table", "wide"):
-        lines = listing([run for run, _ in shown], everywhere, form == "wide", time.time())
-        output.print_lines(lines if shown or watch else ())
-        _note_hidden(cluster, everywhere, len(shown), len(views) - len(shown))
+        single, pending = arrays.folded([run for run, _ in shown], map(parse_run_set, sets))
+        lines = listing(single, everywhere, form == "wide", time.time(), pending)
+        rows = len(single) + len(pending)
+        output.print_lines(lines if rows or watch else ())
+        _note_hidden(cluster, everywhere, rows, len(views) - len(shown))
     elif not watch:
-        output.print_object({**found, "items": [raw for _, raw in shown]}, form)
+        output.print_object({**found, "items": [*(raw for _, raw in shown), *sets]}, form)
     if watch:
         for raw in _changes(cluster, path, query, found["metadata"]["resourceVersion"]):
             if form in ("table", "wide"):
@@ -83,10 +87,16 @@ def show(
                 output.print_object(raw, form)
 
 
-def listing(views: Sequence[RunView], with_namespace: bool, wide: bool, now: float) -> list[str]:
-    """The table, header first."""
+def listing(
+    views: Sequence[RunView], with_namespace: bool, wide: bool, now: float, pending: Sequence[arrays.Pending] = ()
+) -> list[str]:
+    """The table, header first; ``pending`` in one row for each array, where the first of its runs stands."""
     header = (*(("NAMESPACE",) if with_namespace else ()), *COLUMNS, *(WIDE_COLUMNS if wide else ()))
-    return output.table(header, [_row(run, with_namespace, wide, now) for run in views])
+    rows = [(order(run), _row(run, with_namespace, wide, now)) for run in views]
+    if pending:
+        rows += [(_place(each), _array_row(each, with_namespace, wide, now)) for each in pending]
+        rows.sort()
+    return output.table(header, [row for _, row in rows])
 
 
 def order(run: RunView) -> tuple[int, int, float, str]:
@@ -109,6 +119,28 @@ def _row(run: RunView, with_namespace: bool, wide: bool, now: float) -> list[str
         row += [status.progress.loss, "" if saved is None else str(saved)]
         row.append(next((node for _, node in runs.ranked_nodes(run)), ""))
         row += [",".join(status.queue.blocked_by) if waits(run) else "", status.queue.message]
+    return row
+
+
+def _place(pending: arrays.Pending) -> tuple[int, int, float, str]:
+    """Where the first of its runs stands, else behind whoever has a place."""
+    if pending.waiting:
+        return order(pending.waiting[0])
+    return 1, sys.maxsize, pending.view.created_at, pending.view.key
+
+
+def _array_row(pending: arrays.Pending, with_namespace: bool, wide: bool, now: float) -> list[str]:
+    view = pending.view
+    spec = view.spec.template.spec if view.spec is not None else None
+    queue = pending.waiting[0].status.queue if pending.waiting else None
+    row = [view.namespace] if with_namespace else []
+    row += [pending.name, *pending.state, f"0/{spec.nodes}" if spec is not None else "", "", ""]
+    row.append(spec.queue if spec is not None else "")
+    row += _prospects(queue, now) if queue is not None else ["", "", ""]
+    row.append(output.duration(now - view.created_at))
+    if wide:
+        row += ["", "", "", ",".join(queue.blocked_by) if queue is not None else ""]
+        row.append(queue.message if queue is not None else "")
     return row
 
 

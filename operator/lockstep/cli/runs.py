@@ -23,7 +23,9 @@ def fetch(cluster: Cluster, name: str) -> Json:
         return cluster.get(runs_path(cluster.namespace, name))
     except ApiError as error:
         if error.status == 404 and error.name:
-            raise not_found(cluster, name) from error
+            from lockstep.cli import arrays  # which reads runs itself
+
+            raise arrays.why_absent(cluster, name) or not_found(cluster, name) from error
         raise
 
 

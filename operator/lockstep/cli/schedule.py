@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lockstep.cli import slurm_words
+from lockstep.cli import arrays, slurm_words
 from lockstep.cli.client import Json
 
 
@@ -46,5 +46,7 @@ class Schedule:
     def put_into(self, manifest: Json, now: float) -> None:
         """Have ``manifest`` say so. One whose spec is none is left for others to refuse."""
         fields, spec = self.fields(now), manifest.get("spec") or {}
-        if fields and isinstance(spec, dict):
+        if arrays.is_set(manifest):
+            arrays.put_schedule(manifest, fields)
+        elif fields and isinstance(spec, dict):
             manifest["spec"] = spec | fields

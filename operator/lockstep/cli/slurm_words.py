@@ -55,7 +55,10 @@ def moment(flag: str, words: str, now: float) -> str:
 
 
 def dependencies(words: str) -> Json:
-    """``dependsOn`` and ``singleton`` from ``afterok:a:b,afterany:c,singleton=word``. Raises UsageError."""
+    """``dependsOn``, ``singleton`` and, of arrays, ``afterCorr`` from ``afterok:a:b,singleton=word,aftercorr:d``.
+
+    Raises UsageError.
+    """
     if "?" in words:
         raise UsageError(f"--dependency {words}: all of them have to be met, not any", "separate them by commas")
     depends: list[Json] = []
@@ -68,7 +71,10 @@ def dependencies(words: str) -> Json:
                 raise UsageError(f"--dependency {part} names no word", "write singleton=WORD: one of them at a time")
             spec["singleton"] = word
         elif kind == "aftercorr":
-            raise UsageError("--dependency aftercorr is for arrays", "write spec.afterCorr of a TrainingRunSet")
+            [after] = _named(part, rest, "")[:1]
+            if ":" in rest or "afterCorr" in spec:
+                raise UsageError(f"--dependency {words} names several sets", "an array comes after one: aftercorr:NAME")
+            spec["afterCorr"] = after["name"]
         elif kind not in _CONDITIONS:
             raise UsageError(
                 f"--dependency {part} is none", f"write {', '.join(_CONDITIONS)} with :NAME, or singleton=WORD"

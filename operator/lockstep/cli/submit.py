@@ -16,9 +16,10 @@ from pydantic import ValidationError
 
 from lockstep.api import names
 from lockstep.api.fields import fields_of
+from lockstep.api.run_set import TrainingRunSetSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.schema import ApiModel
-from lockstep.cli import output, runs, wait
+from lockstep.cli import arrays, output, runs, wait
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiError, CliError, UsageError
 from lockstep.core.snapshot import RunView
@@ -107,7 +108,7 @@ def read_manifests(path: str) -> list[Json]:
     """The runs in a file (-: standard input). Raises CliError on anything that is no run."""
     found = read_documents(path)
     for document in found:
-        if not _is_run(document):
+        if not _is_run(document) and not arrays.is_set(document):
             kind = document.get("kind") if isinstance(document, dict) else None
             raise CliError(
                 f"{path} holds {f'a {kind}, ' if kind else 'something '}not a {names.RUN_KIND} of {names.API_VERSION}",
@@ -135,28 +136,33 @@ def read_documents(path: str) -> list[Any]:
         raise CliError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
     if not found:
         raise CliError(f"{path} holds no run")
-    for document in filter(_is_run, found):
+    for document in found:
+        if not (_is_run(document) or arrays.is_set(document)):
+            continue
         document["metadata"] = document.get("metadata") or {}
     return found
 
 
 def refuse_malformed(manifest: Json) -> None:
     """Raise CliError with every field that does not parse. Where a server is asked, its words are the better ones."""
+    model = _model_of(manifest)
     try:
-        TrainingRunSpec.model_validate(manifest.get("spec") or {})
+        model.model_validate(manifest.get("spec") or {})
     except ValidationError as error:
-        raise _refused(manifest, list(_problems_of(error))) from error
+        raise _refused(manifest, list(_problems_of(error, model))) from error
 
 
 def refuse_bad(manifest: Json, namespace_labels: Mapping[str, str] | None) -> None:
     """Raise CliError with every problem of a well-formed spec that the operator would find. Labels None: not
     known, nothing is refused for their sake."""
     try:
-        spec = TrainingRunSpec.model_validate(manifest.get("spec") or {})
+        spec = _model_of(manifest).model_validate(manifest.get("spec") or {})
     except ValidationError:
         return
+    above, run_spec = ("spec", spec) if isinstance(spec, TrainingRunSpec) else ("spec.template.spec", _template(spec))
     labels = {names.LABEL_ALLOW_PRIVILEGED: "true"} if namespace_labels is None else namespace_labels
-    problems = [(problem.field, problem.message) for problem in validate(spec, labels)]
+    found = validate(run_spec, labels)
+    problems = [(above + problem.field.removeprefix("spec"), problem.message) for problem in found]
     if problems:
         raise _refused(manifest, problems)
 
@@ -179,7 +185,8 @@ def create(cluster: Cluster, manifest: Json, *, dry_run: bool) -> Json:
     namespace = manifest["metadata"].get("namespace") or cluster.namespace
     query = {"dryRun": "All"} if dry_run else {}
     try:
-        return cluster.create(runs_path(namespace), manifest, **query)
+        place = arrays.sets_path(namespace) if arrays.is_set(manifest) else runs_path(namespace)
+        return cluster.create(place, manifest, **query)
     except ApiError as error:
         raise _in_words(error, manifest, namespace) from error
 
@@ -226,14 +233,16 @@ def _in_words(error: ApiError, manifest: Json, namespace: str) -> CliError:
     name = manifest["metadata"].get("name", "")
     if error.status == 409 and name:
         return CliError(
-            f"there is a run {name} in namespace {namespace} already",
-            f"choose another --name, or change that one with kubectl apply; lockstep info {name} shows it",
+            f"there is {'an array' if arrays.is_set(manifest) else 'a run'} {name} in namespace {namespace} already",
+            "choose another --name, or change that one with kubectl apply; "
+            f"lockstep {'status' if arrays.is_set(manifest) else 'info'} {name} shows it",
         )
     if error.status == 404 and error.name == namespace:
         return CliError(f"there is no namespace {namespace}", "name another with -n")
     unknown = _UNKNOWN_FIELD.findall(str(error))
     if unknown:
-        return _refused(manifest, [(field, f"is no field; {_nearest(field)}") for field in unknown])
+        model = _model_of(manifest)
+        return _refused(manifest, [(field, f"is no field; {_nearest(field, model)}") for field in unknown])
     if error.causes:
         return _refused(manifest, [(field, _without_value(message)) for field, message in error.causes])
     return error
@@ -245,21 +254,29 @@ def _refused(manifest: Json, problems: Sequence[tuple[str, str]]) -> CliError:
     return CliError("\n".join([f"{name} is refused:", *(f"  {field}: {words}" for field, words in problems)]))
 
 
-def _problems_of(error: ValidationError) -> Iterator[tuple[str, str]]:
+def _model_of(manifest: Json) -> type[TrainingRunSpec] | type[TrainingRunSetSpec]:
+    return TrainingRunSetSpec if arrays.is_set(manifest) else TrainingRunSpec
+
+
+def _template(spec: TrainingRunSetSpec) -> TrainingRunSpec:
+    return spec.template.spec
+
+
+def _problems_of(error: ValidationError, root: type[ApiModel]) -> Iterator[tuple[str, str]]:
     for problem in error.errors():
         field = "spec"
         for part in problem["loc"]:
             field += f"[{part}]" if isinstance(part, int) else f".{part}"
         if problem["type"] == "extra_forbidden":
-            yield field, f"is no field; {_nearest(field)}"
+            yield field, f"is no field; {_nearest(field, root)}"
         else:
             yield field, problem["msg"].removeprefix("Value error, ")
 
 
-def _nearest(field: str) -> str:
+def _nearest(field: str, root: type[ApiModel]) -> str:
     """The field that was probably meant."""
     *parents, wrong = _INDEX.sub("", field).split(".")
-    model: type[ApiModel] | None = TrainingRunSpec if parents else None
+    model: type[ApiModel] | None = root if parents else None
     for parent in parents[1:]:
         found = next((f.type for f in fields_of(model) if f.name == parent), None) if model is not None else None
         inner = found.item or found if found is not None else None

@@ -1,0 +1,342 @@
+"""Arrays at the command line: what is created, patched and shown, and what is refused in whose words."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from lockstep.api import names
+from lockstep.cli import arrays, change, queue, runs, submit
+from lockstep.cli.client import Cluster
+from lockstep.cli.errors import ApiError, CliError, UsageError
+from lockstep.cli.main import main
+from lockstep.core.objects import parse_run_set
+from support import sample_runs as sample
+from support.sample_runs import NOW
+
+GOLDEN = Path(__file__).parent / "golden" / "cli"
+SWEEP_UID = "0c0ffee0-0000-4000-8000-000000000000"
+
+
+def sweep(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """An array of a hundred, eight at once."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.RUN_SET_KIND,
+        "metadata": {
+            "name": "sweep",
+            "namespace": "team",
+            "uid": SWEEP_UID,
+            "generation": 1,
+            "resourceVersion": "9",
+            "creationTimestamp": sample.at(7200),
+        },
+        "spec": {"indices": "0-99", "maxRunning": 8, "template": {"spec": sample.SPEC}} | spec,
+        "status": status or {},
+    }
+
+
+def of_sweep(raw: dict[str, Any], index: int) -> dict[str, Any]:
+    """A run of it."""
+    owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_SET_KIND, "name": "sweep", "uid": SWEEP_UID}
+    metadata = {"name": f"sweep-{index}", "uid": f"uid-{index}", "ownerReferences": [owner]}
+    return raw | {"metadata": raw["metadata"] | metadata}
+
+
+AT_WORK = {
+    "observedGeneration": 1,
+    "state": "Running",
+    "reason": "RunsActive",
+    "done": "43/100",
+    "counts": {"total": 100, "pending": 55, "running": 2, "succeeded": 41, "failed": 1, "cancelled": 1},
+    "indices": {"active": "43-46", "succeeded": "0-40", "failed": "41", "cancelled": "42"},
+}
+STUCK = AT_WORK | {
+    "conditions": [
+        sample.condition("Accepted", "True", "Accepted"),
+        sample.condition("Progressing", "False", "NameTaken", "there are runs sweep-50 that are not of this set"),
+    ],
+    "stop": {"reason": "StoppedOnFailure", "message": "1 index has failed: 41", "time": sample.at(60)},
+}
+RUNS = [
+    of_sweep(sample.running(), 43),
+    of_sweep(sample.recovering(), 44),
+    of_sweep(sample.pending(position=3, updated=sample.at(30), priority=7), 46),
+    of_sweep(sample.pending(position=2, updated=sample.at(30), priority=8), 45),
+]
+
+
+def in_the_queue(**changes: Any) -> list[str]:
+    views = [runs.view(raw) for raw in (*RUNS, sample.pending("other", position=1))]
+    single, pending = arrays.folded(views, [parse_run_set(sweep(AT_WORK, **changes))])
+    return queue.listing(single, False, False, NOW, pending)
+
+
+def paged(status: dict[str, Any], **spec: Any) -> list[str]:
+    return list(arrays.page(parse_run_set(sweep(status, **spec)), [runs.view(raw) for raw in RUNS]))
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("queue-array", in_the_queue),
+        ("status-array", lambda: paged(AT_WORK)),
+        ("status-array-stuck", lambda: paged(STUCK, afterCorr="prepare")),
+        ("status-array-new", lambda: list(arrays.page(parse_run_set(sweep()), []))),
+    ],
+)
+def test_what_is_shown_of_an_array(name: str, lines: Any) -> None:
+    file = GOLDEN / f"{name}.txt"
+    text = "\n".join(lines()) + "\n"
+    if os.environ.get("LOCKSTEP_WRITE_GOLDEN"):
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("status", "spec", "label", "state"),
+    [
+        ({}, {}, "sweep_[0-99%8]", ("Pending", "NotSeenYet")),
+        ({}, {"suspend": True, "maxRunning": None}, "sweep_[0-99]", ("Suspended", "Suspended")),
+        ({}, {"indices": "0-98:2"}, "sweep_[0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,...%8]", ("Pending", "NotSeenYet")),
+        ({"state": "Running", "indices": {"active": "0-7"}}, {}, "sweep_[8-99%8]", ("Pending", "MaxRunning")),
+    ],
+)
+def test_a_row_says_which_indices_wait_and_why(
+    status: dict[str, Any], spec: dict[str, Any], label: str, state: tuple[str, str]
+) -> None:
+    raw = sweep(status, **spec)
+    raw["spec"] = {field: value for field, value in raw["spec"].items() if value is not None}
+    held = [runs.view(of_sweep(sample.running(), index)) for index in range(8)] if status else []
+    _, [pending] = arrays.folded(held, [parse_run_set(raw)])
+    assert (pending.name, pending.state) == (label, state)
+
+
+def test_a_run_that_its_user_holds_has_a_row_of_its_own() -> None:
+    held = sample.run("x", status={"state": "Suspended", "reason": "SuspendRequested"}, suspend=True)
+    single, [pending] = arrays.folded([runs.view(of_sweep(held, 43))], [parse_run_set(sweep(AT_WORK))])
+    assert [run.name for run in single] == ["sweep-43"]
+    assert 43 not in pending.indices
+
+
+def test_an_array_in_which_nobody_waits_has_no_row() -> None:
+    view = parse_run_set(sweep({"indices": {"succeeded": "0-98"}}))
+    assert arrays.folded([runs.view(of_sweep(sample.running(), 99))], [view])[1] == []
+
+
+# -- submit -------------------------------------------------------------------------------------
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    with pytest.raises(SystemExit) as end:
+        main(["submit", "--dry-run=client", "-o", "json", *words])
+    said = capsys.readouterr()
+    assert not end.value.code, said.err
+    made: dict[str, Any] = json.loads(said.out)
+    return made
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as end:
+        main(["submit", "--dry-run=client", *words])
+    assert end.value.code in (1, 2)
+    return " ".join(capsys.readouterr().err.split())
+
+
+COMMAND = ("--image", "trainer", "--", "python", "train.py")
+
+
+def test_an_array_is_submitted_as_with_sbatch(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--name", "sweep", "-N", "2", "-a", "0-99%8", "-d", "afterok:tokenize,aftercorr:prepare", "--hold")
+    made = printed(capsys, *flags, "-t", "2h", *COMMAND)
+    assert (made["kind"], made["metadata"]) == ("TrainingRunSet", {"name": "sweep"})
+    spec = made["spec"]
+    ours = {field: value for field, value in spec.items() if field != "template"}
+    assert ours == {"indices": "0-99", "maxRunning": 8, "afterCorr": "prepare", "suspend": True}
+    assert spec["template"]["spec"] == {
+        "nodes": 2,
+        "image": "trainer",
+        "command": ["python", "train.py"],
+        "timeLimit": "2h",
+        "dependsOn": [{"name": "tokenize", "condition": "Succeeded"}],
+    }
+
+
+def test_a_name_for_an_array_leaves_room_for_its_indices(capsys: pytest.CaptureFixture[str]) -> None:
+    made = printed(capsys, "-a", "1", "--image", "i", "--", "python", f"{'long-' * 12}name.py")
+    assert len(made["metadata"]["generateName"]) + 5 <= names.MAX_RUN_SET_NAME
+
+
+def test_a_manifest_of_a_run_becomes_an_array(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    annotations = {"note": "x", names.ANNOTATION_USER: "kim"}
+    metadata = {"name": "sweep", "labels": {"team": "nlp"}, "annotations": annotations}
+    body = sample.run() | {"metadata": metadata}
+    del body["status"]
+    file.write_text(json.dumps(body))
+    made = printed(capsys, str(file), "--array", "1,3")
+    assert made["metadata"] == metadata
+    assert made["spec"]["template"]["metadata"] == {"labels": {"team": "nlp"}, "annotations": {"note": "x"}}
+    assert "maxRunning" not in made["spec"]
+
+
+def test_a_manifest_of_an_array_is_taken_and_flags_go_where_they_belong(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "set.yaml"
+    body = sweep()
+    del body["status"]
+    file.write_text(json.dumps(body))
+    made = printed(capsys, str(file), "-H", "-t", "90", "-d", "aftercorr:prepare")
+    assert (made["spec"]["suspend"], made["spec"]["afterCorr"]) == (True, "prepare")
+    assert made["spec"]["template"]["spec"]["timeLimit"] == "1h30m"
+    body["spec"]["template"]["spec"] = sample.SPEC | {"gpuPerNode": 8}
+    file.write_text(json.dumps(body))
+    assert "spec.template.spec.gpuPerNode: is no field; write gpusPerNode" in refused(capsys, str(file))
+    body["spec"]["template"]["spec"] = sample.SPEC | {"resourcesPerNode": {"gpu": 8}}
+    file.write_text(json.dumps(body))
+    assert "spec.template.spec.resourcesPerNode[gpu]: is no resource" in refused(capsys, str(file))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-a", "9-0", *COMMAND), "a range goes up"),
+        (("-a", "0-9%x", *COMMAND), "no width behind the %"),
+        (("-a", "0-20000", *COMMAND), "more than 10000 indices"),
+        (("-d", "aftercorr:prepare", *COMMAND), "aftercorr is for arrays"),
+        (("-a", "0", "-d", "aftercorr:a:b", *COMMAND), "an array comes after one"),
+        (("-a", "0", "-d", "aftercorr", *COMMAND), "names no run"),
+    ],
+)
+def test_what_no_array_can_be_made_of_is_refused(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert said in refused(capsys, *words)
+
+
+@pytest.mark.parametrize("flag", ["--wait", "--test-only"])
+def test_what_is_for_single_runs_is_refused(capsys: pytest.CaptureFixture[str], flag: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["submit", "-a", "0-3", flag, *COMMAND])
+    assert "are for single runs" in capsys.readouterr().err
+
+
+def test_a_problem_of_the_template_is_named_where_it_stands() -> None:
+    with pytest.raises(CliError, match=r"spec.template.spec.resourcesPerNode\[gpu\]"):
+        submit.refuse_bad(sweep(template={"spec": sample.SPEC | {"resourcesPerNode": {"gpu": 8}}}), {})
+
+
+# -- cancel and the like ------------------------------------------------------------------------
+
+
+class Server:
+    """One set and one of its runs; ``conflicts`` patches meet a newer version."""
+
+    namespace = "team"
+
+    def __init__(self, conflicts: int = 0, **spec: Any) -> None:
+        self.objects = {"trainingrunsets/sweep": sweep(AT_WORK, **spec), "trainingruns/sweep-43": RUNS[0]}
+        self.patches: list[tuple[str, dict[str, Any]]] = []
+        self.conflicts = conflicts
+
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
+        place = "/".join(path.split("/")[-2:])
+        if place not in self.objects:
+            raise ApiError(404, f'"{place}" not found', name=place.partition("/")[2])
+        return self.objects[place]
+
+    def merge_patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
+        if self.conflicts:
+            self.conflicts -= 1
+            raise ApiError(409, "the object has been modified", name="x")
+        self.patches.append(("/".join(path.split("/")[-2:]), patch))
+        return self.get(path)
+
+
+def apply(server: Server, word: str, what: change.Change = change.CANCEL) -> None:
+    change.apply(cast(Cluster, server), [word], "", what, "name")
+
+
+@pytest.mark.parametrize(
+    ("word", "what", "place", "spec"),
+    [
+        ("sweep", change.CANCEL, "trainingrunsets/sweep", {"cancel": True}),
+        ("sweep", change.SUSPEND, "trainingrunsets/sweep", {"suspend": True}),
+        ("sweep", change.RESUME, "trainingrunsets/sweep", {"suspend": False}),
+        ("sweep_[3-5,9]", change.CANCEL, "trainingrunsets/sweep", {"cancelIndices": "3-5,9"}),
+        ("sweep_7", change.CANCEL, "trainingrunsets/sweep", {"cancelIndices": "7"}),
+        ("sweep-60", change.CANCEL, "trainingrunsets/sweep", {"cancelIndices": "60"}),
+        ("sweep-43", change.CANCEL, "trainingruns/sweep-43", {"cancel": True}),
+    ],
+)
+def test_what_a_word_names_is_changed(word: str, what: change.Change, place: str, spec: dict[str, Any]) -> None:
+    server = Server()
+    apply(server, word, what)
+    [(patched, body)] = server.patches
+    assert (patched, body["spec"]) == (place, spec)
+
+
+def test_indices_that_are_cancelled_already_stay_so_whoever_writes_meanwhile(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    server = Server(conflicts=2, cancelIndices="1,5")
+    apply(server, "sweep_[3-6:2]")
+    assert server.patches[0][1] == {"metadata": {"resourceVersion": "9"}, "spec": {"cancelIndices": "1,3,5"}}
+    assert capsys.readouterr().out == "trainingrunset.lockstep.dev/sweep cancelled 3,5\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "what", "said"),
+    [
+        ("sweep_[200]", change.CANCEL, "sweep has no index 200"),
+        ("sweep-200", change.CANCEL, "sweep has no index 200"),
+        ("sweep_[x]", change.CANCEL, "write indices as"),
+        ("other_[1]", change.CANCEL, "there is no TrainingRunSet other"),
+        ("other-1", change.CANCEL, "there is no run other-1"),
+        ("sweep_[1-2]", change.SUSPEND, "can only be cancelled"),
+        ("sweep-60", change.SUSPEND, "index 60 of sweep has no run, it is pending"),
+        ("sweep-41", change.SUSPEND, "index 41 of sweep has no run, it is failed"),
+    ],
+)
+def test_what_a_word_cannot_mean_is_said(word: str, what: change.Change, said: str) -> None:
+    server = Server()
+    with pytest.raises((CliError, UsageError), match=said):
+        apply(server, word, what)
+    assert server.patches == []
+
+
+def test_a_verb_for_runs_says_that_it_met_an_array() -> None:
+    with pytest.raises(CliError, match="sweep is a TrainingRunSet"):
+        runs.fetch(cast(Cluster, Server()), "sweep")
+
+
+def test_an_array_that_has_finished_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    server = Server()
+    over = AT_WORK | {"conditions": [sample.condition("Finished", "True", "SomeFailed")], "reason": "SomeFailed"}
+    server.objects["trainingrunsets/sweep"] = sweep(over)
+    apply(server, "sweep")
+    assert server.patches == []
+    assert "has finished already (SomeFailed)" in capsys.readouterr().err
+
+
+def test_a_cluster_without_the_kind_has_no_arrays() -> None:
+    class Without(Server):
+        def list(self, path: str, **query: Any) -> dict[str, Any]:
+            raise ApiError(404, "the server could not find the requested resource")
+
+    assert arrays.listed(cast(Cluster, Without()), everywhere=False, selector="", queue="") == []
+
+
+def test_a_set_is_found_by_its_queue() -> None:
+    class With(Server):
+        def list(self, path: str, **query: Any) -> dict[str, Any]:
+            return {"items": [sweep(AT_WORK)]}
+
+    server = cast(Cluster, With())
+    assert len(arrays.listed(server, everywhere=False, selector="", queue="default")) == 1
+    assert arrays.listed(server, everywhere=False, selector="", queue="other") == []
