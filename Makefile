@@ -24,7 +24,7 @@ setup: .venv/.ready ## Make the virtual environment from uv.lock
 	@.venv/bin/uv sync --locked --quiet --compile-bytecode  # trainers start by the dozen, without writing any
 	@touch $@
 
-build: setup ## Build the local cluster's programs (once; about 6 minutes on 2 cores)
+build: setup ## Build the local cluster's programs (once; about 8 minutes on 2 cores)
 	@$(RUN) -m localcluster build
 
 test: setup build lint ## All checks and tests

@@ -128,7 +128,7 @@ def made_from_chart(helm: Path) -> dict[Path, str]:
     """Manifests, and their texts."""
     return {
         ROOT / "manifests" / "operator.yaml": operator_manifest(helm, CHART),
-        ROOT / "manifests" / "install.yaml": install_manifest(helm, CHART, ROOT / "crds"),
+        ROOT / "manifests" / "install.yaml": install_manifest(helm, CHART),
     }
 
 

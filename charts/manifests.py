@@ -15,7 +15,8 @@ OPERATOR_HEADER = """\
 """
 INSTALL_HEADER = """\
 # Generated from charts/lockstep by `make generate`. Do not edit.
-# Everything, with the chart's default values: kubectl apply --server-side -f install.yaml
+# Everything but the CRDs, with the chart's default values:
+#   kubectl apply --server-side -f crds/ -f manifests/install.yaml
 """
 NAMESPACE_MANIFEST = f"""\
 apiVersion: v1
@@ -34,10 +35,9 @@ def operator_manifest(helm: Path, chart: Path) -> str:
     return _joined(OPERATOR_HEADER, [NAMESPACE_MANIFEST, *_of_kinds(rendered(helm, chart), RIGHTS)])
 
 
-def install_manifest(helm: Path, chart: Path, crds: Path) -> str:
-    """Everything. The CRDs are those of the repository: nothing of Helm's is on them."""
-    definitions = [_without_comments(crd.read_text(encoding="utf-8")) for crd in sorted(crds.glob("*.yaml"))]
-    return _joined(INSTALL_HEADER, [NAMESPACE_MANIFEST, *definitions, *rendered(helm, chart)])
+def install_manifest(helm: Path, chart: Path) -> str:
+    """All but the CRDs."""
+    return _joined(INSTALL_HEADER, [NAMESPACE_MANIFEST, *rendered(helm, chart)])
 
 
 def rendered(helm: Path, chart: Path) -> list[str]:
@@ -53,10 +53,6 @@ def rendered(helm: Path, chart: Path) -> list[str]:
 def _of_kinds(documents: Iterable[str], kinds: Collection[str]) -> list[str]:
     wanted = re.compile(rf"^kind: ({'|'.join(kinds)})$", re.M)
     return [document for document in documents if wanted.search(document)]
-
-
-def _without_comments(document: str) -> str:
-    return re.sub(r"^#.*\n", "", document, flags=re.M)
 
 
 def _joined(header: str, documents: Iterable[str]) -> str:
