@@ -30,11 +30,15 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Series:
-    """Recoveries of one gang, one after another, and what they cost the operator together."""
+    """Recoveries of one gang, one after another, and what they cost the operator together.
+
+    ``programs``: seconds from each report of a failure until the last rank's program was started, where looked at.
+    """
 
     ranks: int
     recoveries: tuple[Recovery, ...]
     cost: Cost
+    programs: tuple[float, ...] = ()
 
     @property
     def cpu_per_rank(self) -> float:
@@ -117,13 +121,15 @@ class Gang:
         """Kill the training process of one rank after another, each ``pause`` seconds after all ran again."""
         attempt = int(self.status["attempt"])
         time.sleep(pause)
-        before, found = cost_so_far(self._world.operator), []
+        before, found, programs = cost_so_far(self._world.operator), [], []
         for number in range(times):
             os.kill(self.processes()[number % self.ranks], signal.SIGKILL)
             attempt += 1
             found.append(self._log.wait(self._uid, attempt, _RECOVERY_SECONDS))
             time.sleep(pause)
-        return Series(self.ranks, tuple(found), cost_so_far(self._world.operator).since(before))
+            programs.append(max(map(_started_at, self.processes().values())) - found[-1].reported_at)
+        cost = cost_so_far(self._world.operator).since(before)
+        return Series(self.ranks, tuple(found), cost, tuple(programs))
 
     def replace_nodes(self, times: int, pause: float) -> Series:
         """Take the power from one node after another and its Node object with it; give both back later."""
@@ -158,3 +164,9 @@ class Gang:
                         if b"LOCKSTEP_NODE_RANK" in entries:
                             found[int(entries[b"LOCKSTEP_NODE_RANK"])] = int(folder.name)
         return found
+
+
+def _started_at(pid: int) -> float:
+    """Unix seconds, to a hundredth."""
+    ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")

@@ -4,7 +4,8 @@ In one world of process nodes (the real worker, real processes, a real API serve
   in place   the training process of one rank is killed; from the arrival of the worker's report until the last rank
              has acknowledged START. What lies between: the decision in status, every other rank's process ended,
              the inventory taken, the checkpoint chosen and read, START in status. A worker acknowledges once it
-             has recorded the attempt as run, right before it starts the process, whose own start-up does not count
+             has recorded the attempt as run, before it starts the process, whose own start-up does not count. When the
+             last of them was started is told as well (programs)
   replace    a node loses its power and its Node object; from the moment when the operator knows of the loss until
              the last rank has acknowledged START: a pod on a free node, its worker, and then as above
   flatness   the operator's CPU per rank and recovery with all nodes, divided by the same with a small gang
@@ -108,6 +109,7 @@ def summary(
         "commanded_512_s": round(offered, 3),
         "writes_in_place_512": round(commanded.writes, 1),
         "writes_in_place": {str(options.small): round(writes[0], 1), str(options.nodes): round(writes[1], 1)},
+        "in_place_programs_p95_s": round(quantile(in_place.programs, 0.95), 3),
         "in_place_p50_s": round(median(one.seconds for one in in_place.recoveries), 3),
         "nodes": options.nodes,
         "simulated_nodes": options.simulated,
@@ -120,11 +122,12 @@ def summary(
 
 def _tell(what: str, series: Series) -> None:
     seconds = [one.seconds for one in series.recoveries]
+    programs = f"last program after {median(series.programs):.2f} s; " if series.programs else ""
     writes = ", ".join(f"{count / len(seconds):.1f} {name}" for name, count in sorted(series.cost.writes.items()))
     _say(
         f"{what}: {series.ranks} ranks, {len(seconds)} recoveries, median {median(seconds):.2f} s, p95 "
-        f"{quantile(seconds, 0.95):.2f} s, longest {max(seconds):.2f} s; {_phases(series.recoveries)}; per recovery "
-        f"{series.cost.cpu / len(seconds) * 1000:.0f} ms of the operator's CPU, {writes}; load "
+        f"{quantile(seconds, 0.95):.2f} s, longest {max(seconds):.2f} s; {_phases(series.recoveries)}; "
+        f"{programs}per recovery {series.cost.cpu / len(seconds) * 1000:.0f} ms of the operator's CPU, {writes}; load "
         f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
 
@@ -153,8 +156,8 @@ def main() -> int:
     parser.add_argument(
         "--pause",
         type=float,
-        default=6.0,
-        help="seconds of training between, in which workers see what was saved (default: 6)",
+        default=8.0,
+        help="seconds of training between, in which all workers tell of what was saved (default: 8)",
     )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is stopped then as well
