@@ -421,6 +421,16 @@ def test_a_name_that_pods_cannot_carry_is_refused(cluster: LocalCluster, name: s
         ({"allowedPriorityClasses": ["high", "high"]}, "spec.allowedPriorityClasses[1]", "Duplicate value"),
         ({"preemption": {"withinQueue": "Any"}}, "spec.preemption.withinQueue", 'supported values: "Never", "Lower'),
         ({"preemption": {"minRuntime": "10"}}, "spec.preemption.minRuntime", "write a duration as 90s"),
+        ({"backend": "kueue"}, "spec.backend", 'supported values: "Builtin", "Kueue"'),
+        ({"localQueue": "team"}, "spec.localQueue", "write backend: Kueue, or leave localQueue out"),
+        ({"backend": "Kueue", "quotas": [QUOTA]}, "spec.quotas", "the ClusterQueue has the quotas; leave them out"),
+        ({"backend": "Kueue", "cohort": "research"}, "spec.cohort", "the ClusterQueue has the cohort; leave it out"),
+        (
+            {"backend": "Kueue", "preemption": {"withinQueue": "LowerPriority"}},
+            "spec.preemption",
+            "the ClusterQueue says who is preempted",
+        ),
+        ({"backend": "Kueue", "limits": {"maxRunningRuns": 3}}, "spec.limits", "leave maxRunningRuns and maxPendingRuns"),
         ({"visibility": "None"}, "spec.visibility", 'supported values: "Full", "OwnNamespace"'),
     ],
 )

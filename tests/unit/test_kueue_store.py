@@ -1,0 +1,184 @@
+"""Kueue's objects in the controller: whether they are there, who looks when they change, how they are written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from lockstep.controller.clock import ManualClock
+from lockstep.controller.kube import ApiError, KubeClient
+from lockstep.controller.kueue import KueueStore
+from lockstep.controller.workload_writer import WorkloadWriter
+from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
+from lockstep.core.kueue.installation import Presence
+from lockstep.core.kueue.writes import WorkloadVerb, WorkloadWrite
+from lockstep.core.snapshot import RunView
+from support.admission import run
+
+KEY = ("team", "trainingrun-llama-uid-l")
+
+
+def workload(version: int = 5, uid: str = "w-1", **status: Any) -> Mapping[str, Any]:
+    return {
+        "metadata": {
+            "namespace": KEY[0],
+            "name": KEY[1],
+            "uid": uid,
+            "resourceVersion": str(version),
+            "labels": {"lockstep.dev/run": "llama"},
+        },
+        "spec": {"queueName": "team"},
+        "status": status,
+    }
+
+
+@dataclass
+class Kube:
+    """Answers as told, and keeps what was asked."""
+
+    answer: bytes | ApiError | None = None
+    read: bytes | ApiError = b""
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+
+    def _answered(self, verb: str, what: Any) -> Any:
+        self.asked.append((verb, what))
+        if isinstance(self.answer, ApiError):
+            raise self.answer
+        return self.answer
+
+    async def create(self, _: Any, body: Any, *__: Any) -> Any:
+        return self._answered("create", body)
+
+    async def patch(self, _: Any, name: str, body: Any, *__: Any) -> Any:
+        return self._answered("patch", body)
+
+    async def patch_status(self, *_: Any, **what: Any) -> Any:
+        return self._answered("patch_status", what)
+
+    async def delete(self, *_: Any, **what: Any) -> Any:
+        return self._answered("delete", what)
+
+    async def get(self, *_: Any) -> bytes:
+        if isinstance(self.read, ApiError):
+            raise self.read
+        return self.read
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.queue = WorkQueue(ManualClock())
+        self.touched = 0
+        self.store = KueueStore(self.queue, self._touch)
+        self.kube = Kube()
+        self.writer = WorkloadWriter(cast(KubeClient, self.kube), self.store, self.queue)
+        self.run: RunView = run("llama")
+
+    def _touch(self) -> None:
+        self.touched += 1
+
+    def known(self, version: int = 5, uid: str = "w-1") -> None:
+        self.store.workloads.cache.upsert(self.store.workloads.parse(orjson.dumps(workload(version, uid))))
+
+    def due(self) -> set[str]:
+        found = {key for key in (run_key("team", "llama"), CLUSTER_KEY) if key in self.queue._due}
+        self.queue.clear()
+        return found
+
+    async def write(self, verb: WorkloadVerb, **body: Any) -> None:
+        await self.writer.carry_out(self.run, WorkloadWrite(verb, *KEY, "why", "w-1", "5", body))
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_kueue_is_there_only_once_everything_of_it_was_listed(desk: Desk) -> None:
+    assert desk.store.presence is Presence.UNKNOWN
+    desk.store.found(Presence.PRESENT)
+    assert desk.store.presence is Presence.UNKNOWN
+    for table in desk.store.tables:
+        assert desk.store.presence is Presence.UNKNOWN
+        table.cache.replace([], 1)
+    assert desk.store.presence is Presence.PRESENT
+    before = desk.touched
+    desk.store.listed()
+    assert desk.touched == before + 1, "nobody else would tell those who wait"
+
+
+def test_what_kueue_had_is_forgotten_when_it_goes(desk: Desk) -> None:
+    desk.store.found(Presence.PRESENT)
+    desk.known()
+    desk.store.found(Presence.ABSENT)
+    assert desk.store.presence is Presence.ABSENT
+    assert not desk.store.view({}).workloads
+    desk.store.found(Presence.PRESENT)
+    assert desk.store.presence is Presence.UNKNOWN
+    touched = desk.touched
+    desk.store.found(Presence.PRESENT)
+    assert desk.touched == touched, "nothing is looked at for what is known"
+
+
+def test_a_workload_that_changes_has_its_run_and_the_nodes_looked_at(desk: Desk) -> None:
+    desk.known()
+    assert desk.due() == {run_key("team", "llama"), CLUSTER_KEY}
+    desk.known()
+    assert desk.due() == set()
+    desk.store.workloads.cache.remove("w-1", 9)
+    assert desk.due() == {run_key("team", "llama"), CLUSTER_KEY}
+    assert not desk.store.view({}).workloads
+
+
+def test_one_that_was_made_again_outlives_the_news_of_the_first(desk: Desk) -> None:
+    desk.known(5)
+    desk.known(8, "w-2")
+    desk.store.workloads.cache.remove("w-1", 7)
+    assert desk.store.view({}).workloads[KEY].uid == "w-2"
+
+
+async def test_writes_are_guarded_by_the_version_that_was_seen_and_their_answers_taken_in(desk: Desk) -> None:
+    desk.known()
+    desk.kube.answer = orjson.dumps(workload(6))
+    await desk.write(WorkloadVerb.TELL, conditions=[])
+    assert desk.kube.asked == [("patch_status", {"resource_version": "5", "patch": {"conditions": []}})]
+    assert desk.store.view({}).workloads[KEY].resource_version == "6"
+    await desk.write(WorkloadVerb.AMEND, spec={}, metadata={"annotations": {}})
+    assert desk.kube.asked[-1][1]["metadata"] == {"annotations": {}, "resourceVersion": "5"}
+
+
+async def test_what_changed_meanwhile_is_read_and_looked_at_again(desk: Desk) -> None:
+    desk.known()
+    desk.due()
+    desk.kube.answer, desk.kube.read = ApiError(409, "Conflict", "changed"), orjson.dumps(workload(7))
+    await desk.write(WorkloadVerb.TELL)
+    assert desk.store.view({}).workloads[KEY].resource_version == "7"
+    assert run_key("team", "llama") in desk.due()
+
+
+async def test_one_that_is_gone_is_forgotten(desk: Desk) -> None:
+    desk.known()
+    gone = ApiError(404, "NotFound", f'workloads.kueue.x-k8s.io "{KEY[1]}" not found')
+    desk.kube.answer = desk.kube.read = gone
+    await desk.write(WorkloadVerb.TELL)
+    assert not desk.store.view({}).workloads
+    desk.known(9, "w-2")
+    desk.kube.answer = None
+    await desk.write(WorkloadVerb.DELETE)
+    assert desk.kube.asked[-1] == ("delete", {"uid": "w-1", "resource_version": "5"})
+    assert desk.store.view({}).workloads[KEY].uid == "w-2", "that is another one"
+
+
+async def test_a_missing_kind_is_no_missing_workload(desk: Desk) -> None:
+    desk.known()
+    desk.kube.answer = desk.kube.read = ApiError(404, "NotFound", "the server could not find the requested resource")
+    with pytest.raises(ApiError):
+        await desk.write(WorkloadVerb.TELL)
+    assert desk.store.view({}).workloads
+
+
+def test_what_is_no_object_of_its_kind_is_left_out_and_stops_nothing(desk: Desk) -> None:
+    for raw in (b"{}", b'{"metadata": {"name": "x", "uid": "u", "resourceVersion": "1"}, "spec": 3}'):
+        with pytest.raises(ValueError, match="workloads"):
+            desk.store.workloads.parse(raw)
