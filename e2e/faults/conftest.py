@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from faults.stage import PATIENCE, apply
+from faults.stage import HIGH, LOW, PATIENCE, QUEUE, apply
 from harness.waiting import wait_for
+from harness.world import World
 from localcluster import build
 from localcluster.api import MERGE_PATCH, Request
 from localcluster.errors import KubectlError, LocalClusterError
@@ -33,12 +34,25 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def training_site() -> Iterator[TrainingSite]:
     with training_world(SETTINGS | {"deadlines": DEADLINES}) as world, contextlib.ExitStack() as stack:
+        make_queue(world)
         make_claim(world, SMALL_CLAIM)
         folder = world.claim_folder(NAMESPACE, SMALL_CLAIM)
         wait_for("the claim has its folder", folder.is_dir, seconds=PATIENCE)
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_BYTES}", "small", folder], check=True)
         stack.callback(subprocess.run, ["umount", "--lazy", folder], check=True)
         yield TrainingSite(world)
+
+
+def make_queue(world: World) -> None:
+    """Where preemption is allowed, and two classes."""
+    rules = {"preemption": {"withinQueue": "LowerPriority", "minRuntime": "0s"}}
+    path = f"/apis/{names.API_VERSION}/{names.QUEUES}"
+    body = {"apiVersion": names.API_VERSION, "kind": "TrainingQueue", "metadata": {"name": QUEUE}, "spec": rules}
+    world.cluster.api.send(Request("POST", path, body))
+    for name, value in ((LOW, 10), (HIGH, 1000)):
+        group = "scheduling.k8s.io/v1"
+        body = {"apiVersion": group, "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+        world.cluster.api.send(Request("POST", f"/apis/{group}/priorityclasses", body))
 
 
 @pytest.fixture(scope="session")

@@ -40,6 +40,8 @@ class Fault(StrEnum):
     API_SERVER = "api-server"
     OPERATOR_KILL = "operator-kill"
     MISTAKE = "mistake"
+    PREEMPTION = "preemption"
+    PREEMPTION_KILL = "preemption-kill"
 
 
 PHASES = {
@@ -68,9 +70,22 @@ FAULTS = {
     Fault.API_SERVER: "kill -9 of the API server, which is away for 5 s.",
     Fault.OPERATOR_KILL: "kill -9 of the operator.",
     Fault.MISTAKE: "The program fails on the same batch every time.",
+    Fault.PREEMPTION: "A run of a higher class comes and needs two of the four nodes.",
+    Fault.PREEMPTION_KILL: "The same, and kill -9 of the operator once it has given notice.",
 }
+PREEMPTIONS = frozenset({Fault.PREEMPTION, Fault.PREEMPTION_KILL})
+INCLUDED = frozenset({Fault.PREEMPTION})
+"""Not in the short menu, where something else of it does all that these do and more."""
 DISRUPTIONS = frozenset(
-    {Fault.NODE_DEATH, Fault.NODE_FREEZE, Fault.CUT_OPERATOR, Fault.API_SERVER, Fault.OPERATOR_KILL}
+    {
+        Fault.NODE_DEATH,
+        Fault.NODE_FREEZE,
+        Fault.CUT_OPERATOR,
+        Fault.API_SERVER,
+        Fault.OPERATOR_KILL,
+        Fault.PREEMPTION,
+        Fault.PREEMPTION_KILL,
+    }
 )
 """Nobody's program is to blame: never charged."""
 
@@ -81,8 +96,8 @@ class Dish:
 
     ``causes``: what the attempt that was hit may have ended with; empty: no attempt ends because of it. ``ends``:
     the reason of the condition Succeeded. ``words``: what its message has to say. ``save``: what may become of the save
-    before the stop. ``or_unharmed``: it may also go well, where the gang is released just before or after it is noticed
-    that a worker says nothing any more. ``covering``: in the short menu.
+    that was asked for before the stop. ``or_unharmed``: it may also go well, where the gang is released just before or
+    after it is noticed that a worker says nothing any more. ``covering``: in the short menu.
     """
 
     fault: Fault
@@ -102,6 +117,7 @@ class Dish:
 F, P = Fault, Phase
 APPLICATION = ("Application",)
 LOST = ("NodeLost",)
+SENT_AWAY = ("Preempted",)
 FAILED, SAVED = ("Failed",), ("Saved",)
 GAVE_UP = ("Application", "Hang")
 """Whoever notices first: a peer, or the operator."""
@@ -204,6 +220,17 @@ MENU: tuple[Dish, ...] = (
         words=("the wrong shape", "failed like this 3 times", "lockstep logs", "mend it"),
         covering=True,
     ),
+    Dish(F.PREEMPTION, P.LAUNCH),
+    Dish(F.PREEMPTION, P.BARRIER),
+    Dish(F.PREEMPTION, P.TRAINING, SENT_AWAY, save=SAVED),
+    Dish(F.PREEMPTION, P.SAVE, SENT_AWAY, save=SAVED),
+    Dish(F.PREEMPTION, P.RESTORE, SENT_AWAY),
+    Dish(F.PREEMPTION, P.STOP, save=SAVED),
+    Dish(F.PREEMPTION_KILL, P.LAUNCH),
+    Dish(F.PREEMPTION_KILL, P.BARRIER),
+    Dish(F.PREEMPTION_KILL, P.TRAINING, SENT_AWAY, save=SAVED, covering=True),
+    Dish(F.PREEMPTION_KILL, P.SAVE, SENT_AWAY, save=SAVED),
+    Dish(F.PREEMPTION_KILL, P.RESTORE, SENT_AWAY),
 )
 
 NOT_SERVED: dict[tuple[Fault, Phase], str] = {
@@ -211,6 +238,7 @@ NOT_SERVED: dict[tuple[Fault, Phase], str] = {
         (fault, Phase.BARRIER): "no program runs there"
         for fault in (F.SEGFAULT, F.ABORT, F.ERROR, F.EXIT_137, F.EXIT_93, F.NAN, F.MISTAKE)
     },
+    (F.PREEMPTION_KILL, P.STOP): "who stops already gets no notice",
     (F.TORN_SAVE, P.LAUNCH): "nothing is saved yet",
     (F.TORN_SAVE, P.BARRIER): "as in restore: it is read before the start",
     **{

@@ -7,8 +7,9 @@ from faults.menu import DISRUPTIONS, FAULTS, MENU, NOT_SERVED, PHASES, Dish, Fau
 HEAD = """# The fault menu
 
 `make faults-all` breaks real training on purpose: every fault of this page at every moment of a run's life.
-`make faults` serves the dishes in **bold**: every fault and every moment at least once, on two cores in ten minutes;
-continuous integration runs it. This page is made from `e2e/faults/menu.py`, and a test holds it to that.
+`make faults` serves the dishes in **bold**: every fault and every moment at least once (preemption in its harder form),
+on two cores in ten minutes; continuous integration runs it. This page is made from `e2e/faults/menu.py`, and a test
+holds it to that.
 
 Three ranks train the demo's language model in JAX on four nodes, with a real control plane, the real operator and the
 real worker. Whatever happens, the run has to end as the table says, and:
@@ -42,7 +43,9 @@ def page() -> str:
 LEGEND = """\
 The cause of the attempt that is hit, after which the run goes on and succeeds. *unharmed*: no attempt ends by it; what
 is lost before the start is replaced. At `stop` the outcome of the save before it is shown: the run is suspended either
-way, and succeeds once it is resumed. A number says why something cannot be.
+way, and succeeds once it is resumed. So it is at a preemption, after which the run resumes from just that save once the
+other one has had the nodes; a program that has not begun its steps is stopped without a save. A number says why
+something cannot be.
 """
 
 

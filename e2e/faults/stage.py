@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from faults import moments, trainer_path
-from faults.menu import Dish, Fault, Phase
+from faults.menu import PREEMPTIONS, Dish, Fault, Phase
 from faults.moments import Moment
 from harness.waiting import wait_for
 from support.training import NODES, TrainingRun, TrainingSite
@@ -36,8 +36,12 @@ INSIDE: Mapping[Fault, str] = {
 }
 """Faults that the program brings about itself."""
 PACE: Mapping[Phase, float] = {Phase.STOP: 0.25}
-UNHURRIED = frozenset({Fault.CUT_OPERATOR, Fault.NODE_FREEZE, Fault.API_SERVER, Fault.OPERATOR_KILL, Fault.NAN})
+UNHURRIED = PREEMPTIONS | {Fault.CUT_OPERATOR, Fault.NODE_FREEZE, Fault.API_SERVER, Fault.OPERATOR_KILL, Fault.NAN}
 """Training has to go on for as long as something is broken, or saves are to be known before it goes wrong."""
+OUTLASTED = frozenset({Fault.API_SERVER, Fault.OPERATOR_KILL, Fault.PREEMPTION_KILL})
+"""Outages that a save has to come through."""
+QUEUE, LOW, HIGH = "faults", "faults-low", "faults-high"
+"""A queue within which runs of the class ``HIGH`` send those of ``LOW`` away."""
 
 
 @dataclass
@@ -98,6 +102,11 @@ class Stage:
             with contextlib.suppress(FileNotFoundError):  # of a run that is only being launched
                 self.moment.permit(self.run.folder).touch()
 
+    def send_urgent(self) -> TrainingRun:
+        """A run of a higher class, for which the one on the stage has to make room."""
+        spec = {"queue": QUEUE, "priorityClassName": HIGH, "volumes": []}
+        return self.site.apply(f"urgent-{self.dish.name}", len(NODES) - RANKS + 1, ["true"], **spec)
+
     def admit(self, but: int | None = None) -> None:
         """Let the nodes reach the operator and each other, that of rank ``but`` left out."""
         kept = self.run.nodes[but] if but is not None else ""
@@ -137,7 +146,7 @@ class Stage:
     @property
     def _grace(self) -> str:
         """For a save: one that has to come through an outage may take its time, one that never comes may not."""
-        return "3m" if self.dish.fault in (Fault.API_SERVER, Fault.OPERATOR_KILL) else "30s"
+        return "3m" if self.dish.fault in OUTLASTED else "30s"
 
     # Processes
 
@@ -215,6 +224,8 @@ def apply(
         ],
         recovery={"hangTimeout": "12s"},
         volumes=[],
+        queue=QUEUE,
+        priorityClassName=LOW,
     )
 
 

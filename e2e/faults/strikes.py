@@ -189,6 +189,28 @@ def operator_killed(stage: Stage) -> Iterator[None]:
     yield
 
 
+@contextlib.contextmanager
+def preempted(stage: Stage) -> Iterator[None]:
+    """It is told to make room while it is held, and goes on when those who sent it away have had its nodes."""
+    urgent, run = stage.send_urgent(), stage.run
+    if stage.dish.phase is Phase.STOP:
+        urgent.wait("it waits for the nodes", lambda: urgent.status.get("queue", {}).get("reason"), PATIENCE)
+    else:
+        run.wait("it is told to make room", lambda: run.events("PreemptionNotice"), PATIENCE)
+    if stage.dish.fault is Fault.PREEMPTION_KILL:
+        stage.site.kill_operator()
+    stage.go_on()
+    if stage.dish.fault is Fault.PREEMPTION_KILL:
+        stage.site.world.operator.wait_until_leading(PATIENCE)
+    yield
+    urgent.wait_until_succeeded(PATIENCE)
+    away = 0 if stage.dish.phase is Phase.STOP else 1
+    assert run.status["admission"].get("preemptions", 0) == away, run.summary()
+    assert not urgent.status["admission"].get("preemptions")
+    assert "reservation" not in urgent.status
+    assert "preemption" not in run.status
+
+
 def until_given_up(stage: Stage) -> None:
     """The attempt that was hit is over, or the save before the stop is."""
     if stage.dish.phase is Phase.STOP:
@@ -222,4 +244,6 @@ STRIKES: Mapping[Fault, Callable[[Stage], contextlib.AbstractContextManager[None
     Fault.CUT_PEERS: cut_from_peers,
     Fault.API_SERVER: api_server_away,
     Fault.OPERATOR_KILL: operator_killed,
+    Fault.PREEMPTION: preempted,
+    Fault.PREEMPTION_KILL: preempted,
 }

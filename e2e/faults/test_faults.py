@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from faults.conftest import SMALL_CLAIM
-from faults.menu import DISRUPTIONS, MENU, Dish, Fault, Phase
+from faults.menu import DISRUPTIONS, MENU, PREEMPTIONS, Dish, Fault, Phase
 from faults.stage import HIT, PATIENCE, SAVE_AT, SAVE_EVERY, SAVED_BEFORE_STOP, TRAINING_AT, Stage
 from faults.strikes import struck
 from support.training import CLAIM, TrainingRun, TrainingSite
@@ -82,12 +82,17 @@ def assert_ends_are_explained(dish: Dish, run: TrainingRun) -> None:
         assert entry["cause"] in causes, told
     if hits:
         hit, following = attempts[len(before)], attempts[len(before) + 1 :]
-        if hit["cause"] == "Application" and dish.fault in SILENT:
+        if dish.fault in PREEMPTIONS:
+            save = run.status["checkpoint"].get("save", {})
+            assert save.get("outcome") in (dish.save or (None,)), save
+            resumed = save.get("step", RESUMED[dish.phase])
+            assert following[0]["resumeStep"] == resumed, told
+        elif hit["cause"] == "Application" and dish.fault in SILENT:
             blamed = [failure["time"] for failure in run.status["recovery"].get("firstFailures", ())]
             assert hit["seenAt"] not in blamed, f"a complaint about a peer was taken for a fault of {hit['node']}"
         elif dish.fault not in (Fault.FULL_DISK, Fault.NAN, Fault.CUT_PEERS):  # these show on several ranks at once
             assert hit["rank"] == HIT, told
-        if dish.phase in RESUMED and following:
+        if dish.phase in RESUMED and following and dish.fault not in PREEMPTIONS:
             back = SAVE_EVERY if dish.phase in ONE_BACK.get(dish.fault, ()) else 0
             if dish.fault is Fault.FULL_DISK:
                 assert following[0]["resumeStep"] >= SAVE_AT - SAVE_EVERY, told
