@@ -279,8 +279,15 @@ def test_what_was_asked_for_by_name_and_is_not_served_keeps_runs_from_starting_u
     assert len(w.children("llama")) == 2
 
 
-def test_auto_goes_on_without_what_is_not_served() -> None:
-    w = running(world(asked("Auto")))
+def test_auto_goes_on_without_what_is_not_served_and_says_so_once() -> None:
+    w = world(asked("Auto"))
+    w.apply("llama", spec(2))
+    for _ in range(3):
+        w.reconcile("llama")
+    told = [event for _ in range(3) for write in w.admit() for event in write.events]
+    (event,) = [event for event in told if event.reason == "WithoutPodGroup"]
+    assert "install Volcano, or set podGroups.kind to Disabled" in event.note
+    running(w)
     assert w.status("llama").resolved.pod_group is None
     assert not w.pod_groups
     assert not w.members

@@ -136,7 +136,7 @@ def _4_refuse_what_cannot_run(draft: Draft) -> bool:
         words = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
         draft.condition("Accepted", False, "InvalidSpec", words)
         return not draft.spec.cancel
-    if draft.tunables.pod_groups.lack:
+    if draft.tunables.pod_groups.lack and not draft.tunables.pod_groups.is_optional:
         draft.condition("Accepted", False, "PodGroupsNotServed", draft.tunables.pod_groups.lack)
         return not draft.spec.cancel
     answer = draft.snapshot.dry_run

@@ -28,6 +28,7 @@ _REMEDIES = {
         "--runtime-config=scheduling.k8s.io/v1alpha2=true (Kubernetes 1.36)"
     ),
     PodGroupKind.VOLCANO: "install Volcano",
+    PodGroupKind.AUTO: "switch on Kubernetes' own gang scheduling or install Volcano",
 }
 
 
@@ -52,10 +53,16 @@ class PodGroupSettings:
 
     @property
     def lack(self) -> str:
-        """Why no run may start: what was asked for by name is not served. With the remedy; empty: nothing is amiss."""
+        """What was asked for and is not served, with the remedy; empty: nothing is amiss."""
         if self.kind not in _REMEDIES or self.api_version:
             return ""
         return (
             f"podGroups.kind of the operator's configuration is {self.kind}, and the API server serves no podgroups "
-            f"in {' or '.join(self.versions)}: {_REMEDIES[self.kind]}, or set podGroups.kind to Auto or Disabled"
+            f"in {' or '.join(self.versions)}: {_REMEDIES[self.kind]}, or set podGroups.kind to "
+            + ("Disabled" if self.is_optional else "Auto or Disabled")
         )
+
+    @property
+    def is_optional(self) -> bool:
+        """Gangs start without a group where none is served."""
+        return self.kind in (PodGroupKind.AUTO, PodGroupKind.DISABLED)

@@ -348,6 +348,9 @@ class _Pass:
         if limit < job.duration:
             words += f"; with a time limit of {int(limit)} s"
         entry.events.append(Event("Normal", "Admitted", "Admit", words))
+        if self._tunables.pod_groups.lack:
+            note = f"the gang starts without a PodGroup: {self._tunables.pod_groups.lack}"
+            entry.events.append(Event("Normal", "WithoutPodGroup", "Admit", note))
         queue, used = queue_spec(self._snapshot, spec.queue), self._snapshot.gpu_hours.get(spec.queue, 0)
         if hours_used_up(queue, used):
             note = f"queue {spec.queue} used {used} GPU-hours in the last 24 hours, of {queue.limits.gpu_hours_per_day}"
