@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from lockstep.core.ranges import BEYOND, count_ranges
+from lockstep.core.ranges import count_ranges
 from lockstep.core.snapshot import (
     CheckpointReport,
     ExitReport,
@@ -39,6 +39,7 @@ STACKS = 2048
 MAX_REASON = 256
 MAX_SIGNS = 16
 MAX_PROBLEM = 1024
+MAX_SLOTS = 65_536
 LAST_MOMENT = 253_402_300_799.0
 """Of the year 9999, the last that can be written down."""
 
@@ -50,7 +51,7 @@ _Uid = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9-]+
 _Word = Annotated[str, Meta(max_length=64)]
 _Text = Annotated[str, Meta(max_length=65_536)]
 _Path = Annotated[str, Meta(max_length=4096)]
-_Slot = Annotated[int, Meta(ge=0, le=65_535)]
+_Slot = Annotated[int, Meta(ge=0, lt=MAX_SLOTS)]
 _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _Step = Annotated[int, Meta(ge=0, le=2**53)]
 _Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -391,8 +392,8 @@ def _require_a_gang(start: Start) -> None:
         slots = max(sum(count_ranges(member.slots) for member in start.members), count_ranges(start.order))
     except ValueError as error:
         raise MalformedError(f"start: {error}") from None
-    if slots > BEYOND:
-        raise MalformedError(f"start: a gang has at most {BEYOND} slots")
+    if slots > MAX_SLOTS:
+        raise MalformedError(f"start: a gang has at most {MAX_SLOTS} slots")
 
 
 def _unspoken(spoken: int) -> UnspokenProtocolError:
