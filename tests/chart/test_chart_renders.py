@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -185,6 +186,17 @@ def test_alerts_rest_on_metrics_that_exist_and_have_a_runbook(helm: Helm) -> Non
         assert set(re.findall(r"\blockstep_\w+", alert["expr"])) <= known, alert["alert"]
         assert alert["annotations"]["runbook_url"] == f"https://r#{alert['alert'].lower()}"
     assert {alert["alert"] for alert in alerts} == runbooks
+
+
+def test_dashboards_rest_on_metrics_that_exist(helm: Helm) -> None:
+    known = set(re.findall(r"^\| `(lockstep_\w+)`", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
+    objects = helm.objects("--set", "dashboards.enabled=true")
+    boards = [o for o in objects if "grafana_dashboard" in o["metadata"].get("labels", {})]
+    panels = [panel for board in boards for text in board["data"].values() for panel in json.loads(text)["panels"]]
+    queries = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    assert queries
+    for query in queries:
+        assert {name.removesuffix("_bucket") for name in re.findall(r"\blockstep_\w+", query)} <= known, query
 
 
 def test_the_generated_files_are_up_to_date() -> None:
