@@ -36,6 +36,7 @@ DECIDING = (
     "core/waiting.py",
     "core/kueue/follow.py",
     "core/trial.py",
+    *("core/arrays/run_set.py", "core/arrays/tally.py", "core/arrays/correspondence.py"),
     *("core/" + name for name in ("plain_gang.py", "plain_evidence.py", "plain_recovery.py", "plain_report.py")),
     "controller/execute.py",
 )
@@ -56,6 +57,7 @@ NO_REASONS = frozenset(
         *("Label", "Ready"),  # of Kueue: what named its queue, and the state of an admission check
         "StartError",  # of a container runtime
         "Archive",  # the action of every event about the archive
+        *("Record", "CreateRun", "Waiting", "Cancel"),  # of arrays: actions of events, values of spec
         "Shared",  # a layout
         *("Valid", "Other"),  # a queue without mistakes, and its nodes of no configured GPU type
         # How an archive job ended; docs/checkpoints.md explains these.

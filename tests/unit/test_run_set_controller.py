@@ -28,6 +28,15 @@ LEADER = Leadership(0.0)
 RUN = {"nodes": 1, "image": "trainer", "command": ["train"]}
 
 
+def merged(old: Any, patch: Any) -> Any:
+    """As the API server merges a patch (RFC 7386)."""
+    if not isinstance(patch, dict):
+        return patch
+    old = old if isinstance(old, dict) else {}
+    changed = {key: merged(old.get(key), value) for key, value in patch.items() if value is not None}
+    return {key: value for key, value in old.items() if key not in patch} | changed
+
+
 class Api:
     """An API server for sets and runs, which fails on request."""
 
@@ -74,7 +83,7 @@ class Api:
         found = self.objects[name]
         if found["metadata"]["resourceVersion"] != resource_version:
             raise ApiError(409, "Conflict", "the object has been modified")
-        status = {**found.get("status", {}), **patch}
+        status = merged(found.get("status", {}), patch)
         return orjson.dumps(self.put(name, **{**found, "status": status}))
 
     async def delete(self, resource: Any, name: str, namespace: str, *, uid: str, resource_version: str) -> None:
@@ -146,6 +155,8 @@ async def test_runs_are_made_and_put_on_record_and_the_next_look_finds_nothing_t
     assert operator.api.created == ["sweep-0", "sweep-1"]
     await operator.look()
     assert operator.status().indices.active == "0-1"
+    written = operator.api.objects["sweep"]["status"]["counts"]
+    assert written == {"total": 5, "pending": 5, "running": 0, "succeeded": 0, "failed": 0, "cancelled": 0}
     version = operator.api.version
     await operator.look()
     assert operator.api.version == version

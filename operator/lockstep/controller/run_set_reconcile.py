@@ -7,6 +7,7 @@ from collections.abc import Callable
 import orjson
 
 from lockstep.api.indices import parse_indices
+from lockstep.api.schema import StatusModel
 from lockstep.controller.clock import Clock
 from lockstep.controller.events import EventRecorder
 from lockstep.controller.execute import StaleError
@@ -80,7 +81,8 @@ class RunSetReconciler:
 
     async def _write_status(self, run_set: RunSetView, plan: RunSetPlan) -> None:
         assert plan.status is not None
-        patch = merge_patch(run_set.status.dump(), plan.status.dump())
+        # What equals its default may never have been written: people look at a 0.
+        patch = merge_patch(StatusModel.dump(run_set.status), plan.status.dump())
         version = run_set.resource_version
         try:
             reply = await self._kube.patch_status(
