@@ -430,7 +430,7 @@ def test_a_name_that_pods_cannot_carry_is_refused(cluster: LocalCluster, name: s
             "spec.preemption",
             "the ClusterQueue says who is preempted",
         ),
-        ({"backend": "Kueue", "limits": {"maxRunningRuns": 3}}, "spec.limits", "leave maxRunningRuns and maxPendingRuns"),
+        ({"backend": "Kueue", "limits": {"maxRunningRuns": 3}}, "spec.limits", "leave maxRunningRuns and maxP"),
         ({"visibility": "None"}, "spec.visibility", 'supported values: "Full", "OwnNamespace"'),
     ],
 )

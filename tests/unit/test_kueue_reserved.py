@@ -169,7 +169,12 @@ CLASH = {"name": "c", "state": "Ready", "podSetUpdates": [{"name": "gang", "node
             "WaitingForKueue",
             "its reservation is being given back",
         ),
-        (admitted(), {"asked": "something else"}, "WaitingForKueue", "the run has changed since it was admitted"),
+        (
+            admitted(),
+            {"asked": "something else"},
+            "WaitingForKueue",
+            "the run, or its Workload, has changed since it was admitted",
+        ),
         (admitted(), {"owner": "somebody"}, "KueueAssignment", "that is not of this run is in the way; delete it"),
         (admitted(), {"spec": {"active": False}}, "KueueDeactivated", "set its spec.active to true"),
         (admitted(3), {}, "KueueAssignment", "for 3 pods instead of 2"),

@@ -344,6 +344,21 @@ def test_a_gang_whose_status_was_lost_keeps_its_reservation() -> None:
     assert world.status("run").attempt == 1
 
 
+def test_a_workload_that_somebody_makes_ask_for_less_is_mended_or_asked_for_anew() -> None:
+    world = kueue_world(pods=1)
+    world.submit()
+    world.settle()
+    container = world.workload()["spec"]["podSets"][0]["template"]["spec"]["containers"][0]
+    container["resources"]["requests"]["nvidia.com/gpu"] = "1"
+    world.workload()["spec"]["podSets"][0]["count"] = 1
+    world.activate(True)
+    world.pass_time(60, 5)
+    pod_set = world.workload()["spec"]["podSets"][0]
+    assert pod_set["count"] == 2
+    assert pod_set["template"]["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] == "8"
+    assert phase(world) is Phase.PENDING, "one pod is all there is"
+
+
 def test_when_it_would_start_is_not_asked_of_kueue() -> None:
     world = kueue_world()
     world.submit()

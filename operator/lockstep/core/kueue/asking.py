@@ -12,8 +12,8 @@ from lockstep.core import gang, pod_template
 from lockstep.core.kueue import words
 from lockstep.core.kueue.choice import topology_rule, workload_name
 from lockstep.core.kueue.installation import Kueue
-from lockstep.core.kueue.workload import ANNOTATION_ASKED
-from lockstep.core.quantities import CPU, MEMORY
+from lockstep.core.kueue.workload import ANNOTATION_ASKED, WorkloadView
+from lockstep.core.quantities import CPU, MEMORY, amounts
 from lockstep.core.requirement import avoided_nodes
 from lockstep.core.snapshot import NodeView, QueueView, RunView
 from lockstep.core.tunables import Tunables
@@ -47,6 +47,22 @@ def ask_of(
         pod_set["topologyRequest"] = request
     spec = {"queueName": local_queue, **_priority(run, kueue), "podSets": [pod_set]}
     return Ask(spec, sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16])
+
+
+def is_as_asked(workload: WorkloadView, ask: Ask) -> bool:
+    """The Workload asks for what the run does: by its digest, and where it counts by what it says itself.
+
+    Whoever may edit Workloads could otherwise have less reserved than the run uses.
+    """
+    (pod_set,) = ask.spec["podSets"]
+    if (workload.asked, workload.queue, workload.pods) != (ask.digest, ask.spec["queueName"], pod_set["count"]):
+        return False
+    wanted = {each["name"]: each["resources"].get("requests", {}) for each in pod_set["template"]["spec"]["containers"]}
+    try:
+        said = {name: amounts(requests) for name, requests in workload.requests}
+    except ValueError:
+        return False
+    return said == {name: amounts(requests) for name, requests in wanted.items()}
 
 
 def workload_body(run: RunView, ask: Ask) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from lockstep.core import assignment as slots
 from lockstep.core.conditions import find, without_condition
 from lockstep.core.draft import Draft
 from lockstep.core.kueue import telling, words
-from lockstep.core.kueue.asking import Ask, ask_of, workload_body
+from lockstep.core.kueue.asking import Ask, ask_of, is_as_asked, workload_body
 from lockstep.core.kueue.choice import choice_of, workload_name
 from lockstep.core.kueue.installation import Presence
 from lockstep.core.kueue.marks import marked, updates_of
@@ -101,7 +101,7 @@ def _next_write(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:
     if workload.is_evicted and workload.is_reserved:
         return telling.released(workload, now)
     ask = _wanted(draft)
-    if ask is None or workload.asked == ask.digest:
+    if ask is None or is_as_asked(workload, ask):
         return None
     if workload.is_reserved:
         return _deleted(draft, workload, "the run asks for something else now")

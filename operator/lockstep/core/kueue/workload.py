@@ -73,7 +73,8 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
-    """A Workload. ``owner_uid``: UID of the controller that it names."""
+    """A Workload. ``owner_uid``: UID of the controller that it names; ``pods`` and ``requests`` (by container): what it
+    asks for, whatever ``asked`` says."""
 
     namespace: str
     name: str
@@ -84,6 +85,8 @@ class WorkloadView:
     owner_uid: str = ""
     queue: str = ""
     asked: str = ""
+    pods: int = 0
+    requests: tuple[tuple[str, Mapping[str, str]], ...] = ()
     active: bool = True
     deleting: bool = False
     conditions: tuple[WorkloadCondition, ...] = ()
@@ -130,7 +133,7 @@ def parse_workload(raw: Mapping[str, Any]) -> WorkloadView:
     """A Workload as the API server has it. What does not make sense is told in ``admission.problem``."""
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     owner: Mapping[str, Any] = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), {})
-    requeue = status.get("requeueState") or {}
+    requeue, pod_sets = status.get("requeueState") or {}, spec.get("podSets") or ()
     at = requeue.get("requeueAt")
     return WorkloadView(
         namespace=meta["namespace"],
@@ -141,6 +144,12 @@ def parse_workload(raw: Mapping[str, Any]) -> WorkloadView:
         run=(meta.get("labels") or {}).get(names.LABEL_RUN, ""),
         owner_uid=owner.get("uid", ""),
         queue=spec.get("queueName", ""),
+        pods=sum(each.get("count") or 0 for each in pod_sets),
+        requests=tuple(
+            (str(container.get("name")), (container.get("resources") or {}).get("requests") or {})
+            for each in pod_sets
+            for container in each.get("template", {}).get("spec", {}).get("containers") or ()
+        ),
         asked=(meta.get("annotations") or {}).get(ANNOTATION_ASKED, ""),
         active=spec.get("active") is not False,
         deleting=meta.get("deletionTimestamp") is not None,
