@@ -8,7 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from lockstep.core.admission.jobs import Job, Option, Running
-from lockstep.core.admission.preemption import Preemption, PreemptionPolicy, Victim, preempt
+from lockstep.core.admission.preemption import Preemption, PreemptionPolicy, Victim, can_preempt, preempt
 from lockstep.core.admission.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
 from support.small_queues import CHOICES, EVERY, OLD, OPTIONS, quota_rules
 
@@ -207,6 +207,7 @@ def test_a_preemption_frees_what_it_says_by_the_rules_and_spares_whom_it_can(
 ) -> None:
     waits, value, available, victims, running, rules, policy = situation
     found = preempt(0.0, waits, value, available, victims, running, rules, policy)
+    assert can_preempt(0.0, waits, value, available, victims, running, rules, policy) is (found is not None)
 
     def does(chosen: Sequence[Victim], wanted: Option) -> bool:
         return would_start(chosen, waits, wanted, available, rules, running) and allowed(

@@ -62,20 +62,40 @@ def preempt(
     ``running`` are all runs that use quota, the victims among them; ``later`` the same for each moment to come at which
     somebody gets what it was promised, for which there has to be room beside the job.
     """
-    usage, at_promises = _Usage(rules, running), [_Usage(rules, runs) for runs in later]
     best: Preemption | None = None
-    for option in job.options:
-        if option.fallback:
-            continue
-        search = _Search(job, option, available, usage, at_promises)
-        if search.suffices(()):
-            return None
+    for search in _searches(job, available, running, rules, later):
         own, others = search.candidates(now, class_value, victims, policy)
         for chosen in search.sets(own, others):
             found = search.preemption(chosen)
             if best is None or (found.lost, len(found.victims)) < (best.lost, len(best.victims)):
                 best = found
     return best
+
+
+def can_preempt(
+    now: float,
+    job: Job,
+    class_value: int,
+    available: int,
+    victims: Sequence[Victim],
+    running: Iterable[Running],
+    rules: QuotaRules,
+    policy: PreemptionPolicy,
+    later: Sequence[Iterable[Running]] = (),
+) -> bool:
+    """Whether ``preempt`` would find a set, for much less than to find one."""
+    searches = _searches(job, available, running, rules, later)
+    return any(search.has_set(*search.candidates(now, class_value, victims, policy)) for search in searches)
+
+
+def _searches(
+    job: Job, available: int, running: Iterable[Running], rules: QuotaRules, later: Sequence[Iterable[Running]]
+) -> "Sequence[_Search]":
+    """One for each full size of the job; none if it can start without victims."""
+    usage, at_promises = _Usage(rules, running), [_Usage(rules, runs) for runs in later]
+    full = [option for option in job.options if not option.fallback]
+    searches = [_Search(job, option, available, usage, at_promises) for option in full]
+    return () if any(search.suffices(()) for search in searches) else searches
 
 
 class _Usage:
@@ -152,6 +172,21 @@ class _Search:
                 if related and policy.reclaim_within_cohort != "Never" and self._borrowed(victim) > 0:
                     others.append(victim)
         return own, others
+
+    def has_set(self, own: Sequence[Victim], others: Sequence[Victim]) -> bool:
+        """Some set suffices: all of them, if any."""
+        if self.suffices(own):
+            return True
+        return bool(others) and self._account is not None and any(map(self._reclaims, self._mixtures(own, others)))
+
+    def _mixtures(self, own: Sequence[Victim], others: Sequence[Victim]) -> Iterator[list[Victim]]:
+        """As many of both as may go, in each greedy order."""
+        for order in _ORDERS:
+
+            def key(victim: Victim, order: _Order = order) -> tuple[float, float, str]:
+                return *order(victim, self._of_use(victim)), victim.uid
+
+            yield self._while_borrowing(sorted([*own, *others], key=key))
 
     def sets(self, own: Sequence[Victim], others: Sequence[Victim]) -> Iterator[list[Victim]]:
         """Minimal sets that suffice, each from another greedy order."""

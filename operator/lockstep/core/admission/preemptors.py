@@ -4,10 +4,11 @@ Where those in the way are still protected (``minRuntime``), the run is promised
 which enough of them may go. Were others let in there for longer, and protected in turn, it might wait for ever.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
+from typing import TypeVar
 
 from lockstep.api.preemption_status import ReservationStatus
 from lockstep.api.queue import TrainingQueueSpec
@@ -17,12 +18,14 @@ from lockstep.core.admission.floor import Floor
 from lockstep.core.admission.holds import queue_spec
 from lockstep.core.admission.jobs import Claim, Job, Running
 from lockstep.core.admission.outlook import Foreseen, Outlook, Reservation, Start, Wait
-from lockstep.core.admission.preemption import Preemption, PreemptionPolicy, Victim, preempt
+from lockstep.core.admission.preemption import Preemption, PreemptionPolicy, Victim, can_preempt, preempt
 from lockstep.core.admission.quota import QuotaRules
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.victims import class_value, goes_anyway, is_ending_in_time, notice_seconds, victim_of
 from lockstep.core.reservation import reservation_of
 from lockstep.core.snapshot import ClusterSnapshot, PodView
+
+T = TypeVar("T")
 
 _WAITS = ("Resources", "Quota", "RunningRunsLimit")
 _PATIENCE = 2 * ENDING
@@ -105,7 +108,7 @@ class Preemptors:
             if job.queue not in passed:
                 passed.add(job.queue)
                 if job.queue in allowed and wait.kind in _WAITS:
-                    found = self._preemption(entry, job, self._floor.now)
+                    found = self._ask(entry, job, self._floor.now, preempt)
                     if found is not None:
                         return Found(entry, self._reservation(found), tuple(begun))
                     later = self._later(entry, job, wait)
@@ -137,8 +140,7 @@ class Preemptors:
         least, step, most = 0, 1, len(moments) - 1
         while least <= most:
             index = min(least + step - 1, most)
-            found = self._preemption(entry, job, moments[index])
-            if found is not None:
+            if self._ask(entry, job, moments[index], can_preempt):
                 break
             least, step = index + 1, 2 * step
         else:
@@ -146,15 +148,14 @@ class Preemptors:
         most = index
         while least < most:
             middle = (least + most) // 2
-            sooner = self._preemption(entry, job, moments[middle])
-            if sooner is None:
-                least = middle + 1
+            if self._ask(entry, job, moments[middle], can_preempt):
+                most = middle
             else:
-                most, found = middle, sooner
-        return found, moments[most]
+                least = middle + 1
+        return self._ask(entry, job, moments[most], preempt), moments[most]
 
-    def _preemption(self, entry: Entry, job: Job, at: float) -> Preemption | None:
-        """Who would have to go at ``at``, if everybody ends by then whose time is up."""
+    def _ask(self, entry: Entry, job: Job, at: float, question: Callable[..., T]) -> T | None:
+        """``preempt`` or ``can_preempt`` as of ``at``, if everybody ends by then whose time is up."""
         floor = self._floor
         value = class_value(entry.spec, floor.snapshot.priority_classes)
         if value is None or not self._victims:
@@ -172,7 +173,7 @@ class Preemptors:
         begins = {promise.reservation.start for promise in self._promises}
         options = tuple(replace(option, eligible=option.eligible & ~closed) for option in job.options)
         rules = queue_spec(floor.snapshot, job.queue).preemption
-        return preempt(
+        return question(
             at,
             replace(job, options=options),
             value,
