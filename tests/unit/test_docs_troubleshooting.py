@@ -54,7 +54,7 @@ NO_REASONS = frozenset(
         *("Megatron", "DeepSpeed", "HuggingFace", "NeMo", "Pointer", "Disabled"),
         *("Point", "WarmUp", "Preempt", "CreatePodGroup"),  # actions of events
         "AlreadyExists",  # of the API server
-        *("Label", "Ready"),  # of Kueue: what named its queue, and the state of an admission check
+        *("Kueue", "Label", "Ready"),  # a backend, what named its queue, and the state of an admission check
         "StartError",  # of a container runtime
         "Archive",  # the action of every event about the archive
         *("Record", "CreateRun", "Waiting", "Cancel"),  # of arrays: actions of events, values of spec
