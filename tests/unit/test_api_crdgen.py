@@ -9,7 +9,9 @@ import pytest
 from pydantic import BaseModel
 
 from lockstep.api.crdgen import MAX_JSON_BYTES, custom_resource_definition, generated_files, main
+from lockstep.api.fields import change_rules
 from lockstep.api.openapi import structural_schema
+from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.schema import Rule, SpecModel
 from lockstep.api.v1alpha1 import KINDS, TrainingRun
 
@@ -168,3 +170,10 @@ def test_rules_of_a_model_and_of_its_fields_reach_the_schema_with_their_words() 
     assert structural_schema(Pair)["x-kubernetes-validations"] == [
         {"rule": "self.low > 0", "message": "write more", "fieldPath": ".low"}
     ]
+
+
+def test_a_rule_of_change_first_asks_what_is_nearly_always_true() -> None:
+    """Rules are tried at every write of a status as well: a field that did not change must be all that they read."""
+    rules = change_rules(TrainingRunSpec)
+    assert any("suspend" in rule.cel for rule in rules)
+    assert not [rule.cel for rule in rules if rule.cel.startswith(("self.suspend", "oldSelf.suspend"))]

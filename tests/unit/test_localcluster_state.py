@@ -31,6 +31,17 @@ def test_state_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "state.json").read_text())["kubeconfig"].endswith("kubeconfigs/admin.yaml")
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_thousands_of_simulated_nodes_are_quiet_only_where_that_is_asked_for(tmp_path: Path, large: bool) -> None:
+    made = state.new_layout(tmp_path, None, large=large)
+    assert state.decode(state.encode(state.ClusterState(made, {})), tmp_path).layout.large is large
+    calls = [argument for each in control_plane.COMPONENTS.values() for argument in each.arguments(made)]
+    assert ("--node-lease-duration-seconds=2400" in calls) is large
+    assert ("--node-monitor-grace-period=2400s" in calls) is large
+    assert bool(control_plane.environment(made)) is large
+    assert set(control_plane.LARGE).issubset(control_plane.settings(made)) is large
+
+
 def test_a_directory_without_state_says_how_to_start_a_cluster(tmp_path: Path) -> None:
     with pytest.raises(NotRunningError, match="make cluster-up"):
         state.load(tmp_path)

@@ -1,11 +1,13 @@
 """The store: what it knows, who it wakes, and what it keeps booked."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 import pytest
 
 from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
+from lockstep.controller import store
 from lockstep.controller.clock import ManualClock
 from lockstep.controller.parse import ForeignPod, Versioned, parse_node
 from lockstep.controller.patches import dump_status
@@ -13,7 +15,8 @@ from lockstep.controller.store import MissingAssignmentError, Store
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue
 from lockstep.core import reservation as kept
 from lockstep.core.assignment import assigned, spilled
-from lockstep.core.snapshot import DryRunResult, Leadership, PodPhase, PodView, RefusedCreate
+from lockstep.core.objects import parse_run
+from lockstep.core.snapshot import DryRunResult, Leadership, PodPhase, PodView, RefusedCreate, RunView
 
 LEADER = Leadership(since=0.0)
 KEY = "run/team/llama"
@@ -124,6 +127,26 @@ async def test_an_older_event_after_a_write_changes_nothing(world: World) -> Non
     view = world.store.apply_run(run(11, status={"attempt": 1}))
     assert view.status.attempt == 2
     assert await world.due() == set()
+
+
+async def test_what_is_known_already_is_not_parsed_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every write of ours comes back by the watch, and every run with each list."""
+    parsed: list[str] = []
+
+    def note(raw: Mapping[str, Any]) -> RunView:
+        parsed.append(raw["metadata"]["resourceVersion"])
+        return parse_run(raw)
+
+    monkeypatch.setattr(store, "parse_run", note)
+    known = world.store.apply_run(run(11))
+    assert world.store.apply_run(run(11)) is known
+    world.store.replace_runs([run(11)], "30", begun_at=1.0)
+    assert parsed == ["11"]
+    world.store.replace_runs([run(11, status={"attempt": 3})], "12", begun_at=2.0)  # of a restored backup
+    assert parsed == ["11", "11"]
+    restored = world.store.run("team", "llama")
+    assert restored is not None
+    assert restored.status.attempt == 3
 
 
 async def test_a_run_deleted_in_a_watch_gap_goes_with_the_next_list_and_frees_its_nodes(world: World) -> None:

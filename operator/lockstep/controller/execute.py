@@ -76,7 +76,6 @@ class Executor:
         self._clock = clock
         self._gate = asyncio.Semaphore(_CONCURRENT_ADMISSIONS)
         self._under_way: set[asyncio.Task[None]] = set()
-        self._failed_beside: Exception | None = None
         self._in_step = False
 
     async def run_plan(self, run: RunView, plan: Plan) -> None:
@@ -110,13 +109,10 @@ class Executor:
     async def cluster_plan(self, plan: ClusterPlan) -> None:
         """Carry out an admission pass: all nodes are booked before the first write is on its way.
 
-        Returns when all writes are on their way and those are done that others may be judged by. The next passes take
-        the rest for written; should one fail, the pass after it fails in its place, and then passes wait for all of
-        their writes until these succeed. Raises the first failure.
+        Returns when all writes are on their way and those are done that others may be judged by; the next passes take
+        the rest for written. Once one of these has failed, passes wait for all of their writes until these succeed.
+        Raises the first failure of those that were waited for.
         """
-        if (failure := self._failed_beside) is not None:
-            self._failed_beside, self._in_step = None, True
-            raise failure
         writes = [write for write in plan.writes if not self._store.is_being_written(write.uid)]
         beside = [write for write in writes if not self._in_step and self._concerns_nobody_else(write)]
         awaited = [write for write in writes if write not in beside]
@@ -159,7 +155,8 @@ class Executor:
         try:
             settled = await self._admit(write)
         except Exception as error:
-            self._failed_beside = error
+            log.warning("an admission of %s/%s was not written: %s", write.namespace, write.name, error)
+            self._in_step = True  # the next pass meets with the same, and comes again after a back-off
         finally:
             self._gate.release()
             if not settled:
