@@ -204,6 +204,18 @@ def test_a_suspended_run_lets_go_of_its_workload_and_asks_anew_when_it_goes_on()
     assert world.workload()["metadata"]["uid"] != first
 
 
+def test_a_requeued_run_lets_go_of_its_reservation_and_stands_in_line_anew() -> None:
+    world = running()
+    first = world.workload()["metadata"]["uid"]
+    world.train("run", 10)
+    world.annotate("run", requeue_request="now")
+    world.pass_time(120, 5)
+    assert phase(world) is Phase.RUNNING
+    assert world.status("run").attempt == 2
+    assert world.workload()["metadata"]["uid"] != first
+    assert first in [write.uid for write in world.written if write.verb is WorkloadVerb.DELETE]
+
+
 def test_a_deleted_workload_costs_a_gang_its_nodes_after_a_minute_and_a_save() -> None:
     world = running()
     world.train("run", 10)
