@@ -1,15 +1,17 @@
 """Kueue's objects in the controller: whether they are there, who looks when they change, how they are written."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import msgspec
 import orjson
 import pytest
 
 from lockstep.controller.clock import ManualClock
-from lockstep.controller.kube import ApiError, KubeClient
-from lockstep.controller.kueue import KueueStore
+from lockstep.controller.kube import ApiError, KubeClient, Page
+from lockstep.controller.kueue import KueueApi, KueueStore
 from lockstep.controller.workload_writer import WorkloadWriter
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.core.kueue.installation import Presence
@@ -182,3 +184,52 @@ def test_what_is_no_object_of_its_kind_is_left_out_and_stops_nothing(desk: Desk)
     for raw in (b"{}", b'{"metadata": {"name": "x", "uid": "u", "resourceVersion": "1"}, "spec": 3}'):
         with pytest.raises(ValueError, match="workloads"):
             desk.store.workloads.parse(raw)
+
+
+class Served:
+    """An API server that serves Kueue, or does not."""
+
+    def __init__(self) -> None:
+        self.kinds = frozenset[str]()
+
+    async def served(self, group_version: str) -> frozenset[str]:
+        assert group_version == "kueue.x-k8s.io/v1beta2"
+        return self.kinds
+
+    async def list_pages(self, *_: Any, **__: Any) -> AsyncGenerator[Page, None]:
+        yield msgspec.json.decode(b'{"metadata": {"resourceVersion": "1"}, "items": []}', type=Page)
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncGenerator[list[bytes], None]:
+        mark = {"resourceVersion": "1", "annotations": {"k8s.io/initial-events-end": "true"}}
+        yield [orjson.dumps({"type": "BOOKMARK", "object": {"metadata": mark}})]
+        await asyncio.Event().wait()
+
+
+async def until(what: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not what():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0)
+
+
+async def test_kueue_is_followed_while_it_is_served_in_full_and_found_again(desk: Desk) -> None:
+    server, clock = Served(), ManualClock()
+    api = KueueApi(cast(KubeClient, server), desk.store, clock)
+    await api.refresh()
+    assert desk.store.presence is Presence.ABSENT
+    server.kinds = frozenset({"workloads", "localqueues"})
+    await api.refresh()
+    assert desk.store.presence is Presence.ABSENT, "a Kueue without topologies is not one that we know"
+    server.kinds = frozenset(table.resource.plural for table in desk.store.tables)
+    await api.refresh()
+    touched = desk.touched
+    await until(lambda: desk.store.presence is Presence.PRESENT)
+    await until(lambda: desk.touched > touched)
+    following = api._following
+    assert following is not None
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await api.refresh()
+    await until(lambda: desk.store.presence is Presence.PRESENT)
+    server.kinds = frozenset()
+    await api.refresh()
+    assert desk.store.presence is Presence.ABSENT

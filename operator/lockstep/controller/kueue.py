@@ -178,6 +178,11 @@ class KueueApi:
 
     async def _look(self) -> None:
         served = await self._is_served()
+        if self._following is not None and self._following.done():
+            await asyncio.gather(self._following, return_exceptions=True)
+            log.error("Kueue was not followed any more, and is again")
+            await self._stop()
+            self._store.found(Presence.UNKNOWN)
         if served and self._following is None:
             log.info("Kueue is there")
             self._follow()
