@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from harness.waiting import wait_for
 from localcluster.api import MERGE_PATCH, Request
 from lockstep.api import names
-from lockstep.cli.main import main
+from support.cli_user import User
 from support.site import Run, Site
 
 pytestmark = pytest.mark.cluster
@@ -24,34 +23,6 @@ QUEUE = "private"
 QUEUE_PATH = f"/apis/{names.API_VERSION}/{names.QUEUES}"
 RUN = ("--image", "registry.example/train:1", "--queue", QUEUE)
 COMMAND = ("--", "python", "train.py")
-
-
-class User:
-    """Types commands as a service account that is bound to ``lockstep-edit`` in one namespace."""
-
-    def __init__(self, site: Site, namespace: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self.namespace = namespace
-        self._capsys = capsys
-        cluster = site.cluster
-        cluster.kubectl("-n", namespace, "create", "serviceaccount", "user")
-        role = "--clusterrole=lockstep-edit"
-        cluster.kubectl("-n", namespace, "create", "rolebinding", "user", role, f"--serviceaccount={namespace}:user")
-        content = yaml.safe_load(cluster.kubeconfig_for_service_account(namespace, "user").read_text())
-        content["contexts"][0]["context"]["namespace"] = namespace
-        self._kubeconfig = cluster.kubeconfig.parent / f"{namespace}.kubeconfig"
-        self._kubeconfig.write_text(yaml.safe_dump(content))
-        self.notes = ""
-
-    def types(self, *words: str, code: int = 0, kubeconfig: Path | None = None) -> str:
-        """Standard output of `lockstep WORDS`, which must end with ``code``."""
-        split = words.index("--") if "--" in words else len(words)
-        flags = ("--kubeconfig", str(kubeconfig or self._kubeconfig))
-        with pytest.raises(SystemExit) as end:
-            main([*words[:split], *flags, *words[split:]])
-        said = self._capsys.readouterr()
-        self.notes = said.err
-        assert (end.value.code or 0) == code, said
-        return said.out
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from localcluster.api import MERGE_PATCH, Request
 from localcluster.errors import ApiError
 from lockstep.api import names
 from lockstep.core.ranges import count_ranges, parse_ranges
+from support.cli_user import User
 from support.site import Site
 
 pytestmark = pytest.mark.cluster
@@ -177,6 +178,38 @@ def test_what_a_user_does_to_single_runs_is_respected(site: Site, namespace: str
     assert count_ranges(known["cancelled"]) == 6
     array.wait("the set is deleted after its time", lambda: _is_gone(site, array.path))
     assert site.cluster.api.get(f"{runs}/sweep-1")["metadata"]["uid"] == own["metadata"]["uid"]
+
+
+def test_a_user_with_rights_in_one_namespace_submits_watches_and_cancels_an_array(
+    site: Site, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    user = User(site, namespace, capsys)
+    command = ("--image", "registry.example/train:1", "--", "python", "train.py")
+    user.types("submit", "--name", "prepare", "-a", "0-1", "-H", *command)
+    made = user.types("submit", "--name", "sweep", "-a", "0-9%2", "-d", "aftercorr:prepare", *command)
+    assert made == "trainingrunset.lockstep.dev/sweep created\n"
+    user.types("submit", "--name", "sweep", "-a", "0-9", *command, code=1)
+    assert "there is an array sweep" in user.notes
+    sweep = Array(site, namespace, "sweep")
+    sweep.wait("it waits", lambda: sweep.condition("Progressing").get("reason") == "DependencyNeverSatisfied")
+    assert "sweep_[0-9%2]" in user.types("queue")
+    assert "did not succeed, or does not exist: 2-9" in user.types("status", "sweep")
+    user.types("cancel", "sweep_[2-9]")
+    user.types("resume", "prepare")
+    prepare = Array(site, namespace, "prepare")
+    prepare.wait("it runs", lambda: prepare.count("running") == 2)
+    listed = user.types("queue").splitlines()
+    assert {"prepare-0", "prepare-1"} <= {line.split()[0] for line in listed}
+    user.types("hold", "sweep-1", code=1)
+    assert "index 1 of sweep has no run, it is pending" in user.notes
+    user.types("requeue", "prepare", code=1)
+    assert "prepare is a TrainingRunSet" in user.notes
+    annotations = prepare.runs[0]["metadata"]["annotations"]
+    assert annotations[names.ANNOTATION_USER] == f"system:serviceaccount:{namespace}:user"
+    user.types("cancel", "prepare", "sweep")
+    for array in (prepare, sweep):
+        array.wait("it ends", lambda array=array: array.condition("Finished").get("status") == "True")
+    assert "No runs wait or run" in (user.types("queue") + user.notes)
 
 
 def _is_gone(site: Site, path: str) -> bool:

@@ -14,7 +14,9 @@ from lockstep.core.arrays.members import array_environment, governed, index_of, 
 from lockstep.core.arrays.run_set import WAITING_AT_ONCE, decide_run_set
 from lockstep.core.arrays.views import RunSetPlan, RunSetSnapshot, RunSetView
 from lockstep.core.conditions import find, is_true
+from lockstep.core.gang import dry_run_body
 from lockstep.core.objects import parse_run
+from lockstep.core.plain_pods import plain_dry_run_body
 from lockstep.core.ranges import count_ranges, format_ranges
 from lockstep.core.tunables import Mode, Tunables
 from support.arrays import HOLDING, NOW, ArrayWorld, ended, member, run_set, set_spec
@@ -388,6 +390,21 @@ def test_a_run_is_made_from_the_template_with_its_index_wherever_that_stands() -
         "SLURM_ARRAY_TASK_MIN": "3",
         "SLURM_ARRAY_TASK_MAX": "9",
     }
+
+
+@pytest.mark.parametrize("worker", ["Enabled", "Disabled"])
+def test_the_training_container_is_told_of_its_index(worker: str) -> None:
+    mine = [{"name": "SLURM_ARRAY_TASK_ID", "value": "mine"}]
+    template = {"spec": {"nodes": 1, "image": "i", "command": ["t"], "worker": worker, "env": mine}}
+    body = run_body(run_set(template=template), 3)
+    body["metadata"] |= {"uid": "uid-3", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    pod = (dry_run_body if worker == "Enabled" else plain_dry_run_body)(parse_run(body), Tunables())
+    [trainer] = pod["spec"]["containers"]
+    values = [(each["name"], each.get("value")) for each in trainer["env"] if "ARRAY" in each["name"]]
+    assert ("LOCKSTEP_ARRAY_INDEX", "3") in values
+    assert ("SLURM_ARRAY_TASK_MAX", "9") in values
+    assert [value for name, value in values if name == "SLURM_ARRAY_TASK_ID"] == ["mine"]
+    assert len(values) == 8
 
 
 @pytest.mark.parametrize("words", ["", "index=1", "index=1 count=2 min=0 max=$(x)", "index=1 count=2 min=0 max=9 a=1"])

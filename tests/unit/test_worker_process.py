@@ -75,7 +75,8 @@ def test_the_child_gets_the_contract_and_nothing_that_steers_the_worker(
 ) -> None:
     seen = tmp_path / "seen"
     script = "import os, sys, json; json.dump([dict(os.environ), sys.argv[1:], open(os.environ['LOCKSTEP_NODELIST_FILE']).read()], open(sys.argv[1], 'w'))"  # noqa: E501
-    worker = launch(sys.executable, "-c", script, str(seen), "$(LOCKSTEP_RESUME_PATH)", "$$(LOCKSTEP_RUN)", "$(NOPE)")
+    worker = launch(sys.executable, "-c", script, str(seen), "$(LOCKSTEP_RESUME_PATH)", "$$(LOCKSTEP_RUN)", "$(NOPE)",
+                    LOCKSTEP_ARRAY_INDEX="7", SLURM_ARRAY_TASK_ID="7")  # fmt: skip
     ready(operator, 2, rank=1, world=2)
     operator.run(2, rank=1, world=2, resume={"tier": "shared", "step": 300, "path": "/shared/step-300"})
     assert exited(operator, 2)["exit"]["reason"] == "Completed"
@@ -87,12 +88,13 @@ def test_the_child_gets_the_contract_and_nothing_that_steers_the_worker(
         "LOCKSTEP_MASTER_ADDR": "10.1.0.1", "LOCKSTEP_MASTER_PORT": "40123", "LOCKSTEP_RESUME_STEP": "300",
         "LOCKSTEP_CHECKPOINT_DIR": str(worker.shared / RUN_UID / "a2"),
         "LOCKSTEP_LOCAL_CHECKPOINT_DIR": str(worker.local / RUN_UID / "a2"),
+        "LOCKSTEP_ARRAY_INDEX": "7", "SLURM_ARRAY_TASK_ID": "7",
         "MASTER_ADDR": "10.1.0.1", "NODE_RANK": "1", "PET_NNODES": "2", "PET_MASTER_PORT": "40123",
     }  # fmt: skip
     assert {key: environment.get(key) for key in expected} == expected
     assert Path(expected["LOCKSTEP_CHECKPOINT_DIR"]).is_dir()
     made = {name for name in environment if name.startswith("LOCKSTEP_")}
-    assert made == {f"LOCKSTEP_{name}" for name in CONTRACT.split()}
+    assert made == {f"LOCKSTEP_{name}" for name in CONTRACT.split()} | {"LOCKSTEP_ARRAY_INDEX"}
 
 
 def test_a_restart_in_place_ends_every_process_of_the_older_attempt_first(

@@ -16,6 +16,7 @@ from lockstep.worker.launch import (
     Launch,
     contract_environment,
     expand,
+    is_passed_on,
     launcher_command,
     launcher_environment,
     python_environment,
@@ -305,7 +306,7 @@ class Worker:
         remove_older(self.settings, launch.attempt)  # not before START was acknowledged: all the others wait for that
         self.memory_kills = out_of_memory_kills()
         # What steers the worker is not the training code's business; users cannot set variables of this name.
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}
+        environment = {key: value for key, value in os.environ.items() if is_passed_on(key)}
         environment.update(contract, **launcher_environment(self.settings, launch))
         environment.update(python_environment(self.settings, launch, environment))
         command = [expand(argument, environment) for argument in launcher_command(self.settings, launch)]

@@ -35,6 +35,11 @@ class Launch(NamedTuple):
         )  # fmt: skip
 
 
+def is_passed_on(name: str) -> bool:
+    """Whether the child gets this variable of the pod: all but what steers the worker. Arrays are for the child."""
+    return not name.startswith("LOCKSTEP_") or name.startswith("LOCKSTEP_ARRAY_")
+
+
 def contract_environment(settings: Settings, launch: Launch) -> Dict[str, str]:
     """The LOCKSTEP_ variables of one attempt (docs/worker.md)."""
     scratch = os.path.join(settings.scratch, f"a{launch.attempt}")
