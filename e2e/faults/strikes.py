@@ -199,9 +199,10 @@ def preempted(stage: Stage) -> Iterator[None]:
         run.wait("it is told to make room", lambda: run.events("PreemptionNotice"), PATIENCE)
     if stage.dish.fault is Fault.PREEMPTION_KILL:
         stage.site.kill_operator()
-    stage.go_on()
-    if stage.dish.fault is Fault.PREEMPTION_KILL:
         stage.site.world.operator.wait_until_leading(PATIENCE)
+    if stage.dish.save:  # else it might come to its end first
+        run.wait("a save is asked for", lambda: run.status.get("checkpoint", {}).get("save"), PATIENCE)
+    stage.go_on()
     yield
     urgent.wait_until_succeeded(PATIENCE)
     away = 0 if stage.dish.phase is Phase.STOP else 1
