@@ -164,10 +164,13 @@ class Crowd:
 def written(snapshot: ClusterSnapshot, plan: ClusterPlan) -> ClusterSnapshot:
     """The snapshot once the plan is carried out, the pods of those who got nodes aside."""
     statuses = {write.uid: write.status for write in plan.writes}
-    if not statuses:
-        return snapshot
-    runs = tuple(replace(run, status=statuses[run.uid]) if run.uid in statuses else run for run in snapshot.runs)
-    return replace(snapshot, runs=runs)
+    if statuses:
+        runs = tuple(replace(run, status=statuses[run.uid]) if run.uid in statuses else run for run in snapshot.runs)
+        snapshot = replace(snapshot, runs=runs)
+    if plan.queues:
+        told = {write.name: replace(snapshot.queues[write.name], status=write.status) for write in plan.queues}
+        snapshot = replace(snapshot, queues={**snapshot.queues, **told})
+    return snapshot
 
 
 def _node(number: int, nodes: int) -> NodeView:

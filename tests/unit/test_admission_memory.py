@@ -14,7 +14,7 @@ from lockstep.core.admission.memory import Memory
 from lockstep.core.admission.settings import AdmissionSettings, Weights
 from lockstep.core.node_index import NodeIndex
 from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, NodeFailure, PodPhase, QueueView, RunView
+from lockstep.core.snapshot import ClusterSnapshot, NodeFailure, PodPhase, RunView
 from lockstep.core.tunables import Mode, Tunables
 from support.admission import NOW, after, node, pod, run, statuses, world
 
@@ -43,7 +43,7 @@ def fresh_run(chance: Random, now: float) -> RunView:
     if nodes == 1:
         del fields["elastic"]
     wanted = {name: value for name, value in fields.items() if value is not None}
-    return run(f"r{chance.randrange(10_000)}", nodes, at=now, **wanted)
+    return run(f"r{chance.randrange(10**9)}", nodes, at=now, **wanted)
 
 
 def arrive(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
@@ -59,13 +59,22 @@ def leave(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
 
 def edit(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
     """A label of a run's namespace, an annotation, or a queue."""
-    match chance.randrange(4):
+    match chance.randrange(6):
         case 0:
             queues = dict(snapshot.queues)
-            policy = chance.choice(["None", "Hold"])
-            spec = TrainingQueueSpec.model_validate({**QUEUES["a"], "stopPolicy": policy})
-            queues["a"] = QueueView("a", spec)
+            changes = {
+                "stopPolicy": chance.choice(["None", "None", "Hold"]),
+                "visibility": chance.choice(["Full", "OwnNamespace"]),
+                "preemption": {"withinQueue": chance.choice(["Never", "LowerPriority"]), "minRuntime": "1m"},
+                "limits": {"maxPendingRuns": chance.choice([1, 3, 50]), "gpuHoursPerDay": 5, "onGpuHours": "Block"},
+            }
+            queues["a"] = replace(queues["a"], spec=TrainingQueueSpec.model_validate({**QUEUES["a"], **changes}))
             return replace(snapshot, queues=queues)
+        case 4:
+            return replace(snapshot, gpu_hours={name: chance.randrange(10) for name in ("a", "b")})
+        case 5:
+            runs = tuple(edited(view, chance) if chance.random() < 0.3 else view for view in snapshot.runs)
+            return replace(snapshot, runs=runs)
         case 1:
             return replace(snapshot, priority_classes={**CLASSES, "high": chance.choice([0, 2, 200])})
         case 2:
@@ -75,6 +84,15 @@ def edit(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
             words = {"lockstep.dev/paused": chance.choice(["true", "false"])}
             runs = tuple(replace(view, annotations=words) if chance.random() < 0.3 else view for view in snapshot.runs)
             return replace(snapshot, runs=runs)
+
+
+def edited(view: RunView, chance: Random) -> RunView:
+    """Another wish, another queue, or done with."""
+    assert view.spec is not None
+    change: dict[str, object] = chance.choice(
+        [{"nodes": chance.randint(1, 4), "elastic": None}, {"queue": "b"}, {"suspend": True}, {"time_limit": "2h"}]
+    )
+    return replace(view, spec=view.spec.model_copy(update=change), deleting=chance.random() < 0.2)
 
 
 def shake_nodes(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
@@ -108,7 +126,8 @@ def carried_out(snapshot: ClusterSnapshot, plan: ClusterPlan) -> ClusterSnapshot
     """Runs that nothing was written of are the same objects as before, as they are in the operator's store."""
     written = statuses(plan)
     runs = (replace(view, status=written[view.name]) if view.name in written else view for view in snapshot.runs)
-    return replace(snapshot, runs=tuple(runs))
+    told = {write.name: replace(snapshot.queues[write.name], status=write.status) for write in plan.queues}
+    return replace(snapshot, runs=tuple(runs), queues={**snapshot.queues, **told})
 
 
 CHANGES: list[Change] = [arrive, arrive, leave, edit, shake_nodes, shake_pods]
@@ -122,11 +141,12 @@ def test_a_pass_that_remembers_decides_as_one_that_does_not(seed: int, steps: in
     for _ in range(steps):
         for _ in range(chance.randrange(3)):
             snapshot = chance.choice(CHANGES)(snapshot, chance)
+        if chance.random() < 0.2 and snapshot.runs:
+            snapshot = replace(snapshot, in_flight={chance.choice(snapshot.runs).uid: frozenset(["n1"])})
         now += chance.choice([0.0, 1.0, 40.0, 700.0, 90_000.0, -5.0])
         tunables = replace(TUNABLES, mode=chance.choice([Mode.ACTIVE] * 5 + [Mode.NO_NEW_ADMISSIONS]))
-        memory.forecast_at = None  # estimates alone may be as old as half a minute
-        plan = admit(snapshot, tunables, now)
-        assert admit(snapshot, tunables, now, memory) == plan
+        plan = admit(snapshot, tunables, now, memory)
+        assert plan == admit(snapshot, tunables, now, memory.anew())
         snapshot = carried_out(snapshot, plan)
 
 
@@ -141,6 +161,6 @@ def test_what_is_taken_is_the_same_by_name_and_as_sets(seed: int) -> None:
             snapshot = replace(snapshot, in_flight={"uid-r1": frozenset(["n1", "gone"])})
         index = NodeIndex.of(snapshot.nodes, {}, {}, {})
         ledger = Ledger.of(snapshot)
-        booked, ending = taken(snapshot, memory.look(snapshot, TUNABLES, NOW), index, memory)
+        booked, ending = taken(snapshot, memory.look(snapshot, TUNABLES, NOW), index, memory.pods)
         assert set(index.names(booked)) == ledger.booked_nodes & snapshot.nodes.keys()
         assert set(index.names(ending)) == ledger.ending & snapshot.nodes.keys()

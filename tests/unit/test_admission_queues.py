@@ -338,9 +338,9 @@ def test_what_a_pass_remembers_of_a_run_goes_with_the_run() -> None:
     memory = Memory()
     runs = [run(f"r{number}", 8) for number in range(3)]
     admit(world(runs), Tunables(), NOW, memory)
-    assert set(memory.rows) == {"uid-r0", "uid-r1", "uid-r2"}
+    assert set(memory.roll.rows) == {"uid-r0", "uid-r1", "uid-r2"}
     admit(world(runs[:1]), Tunables(), NOW, memory)
-    assert set(memory.rows) == {"uid-r0"}
+    assert set(memory.roll.rows) == {"uid-r0"}
 
 
 def test_spares_are_not_found_on_nodes_that_another_run_gets_in_the_same_pass() -> None:

@@ -92,7 +92,7 @@ def test_a_promise_that_rests_on_a_run_without_a_limit_names_no_time_and_holds_a
     assert outlook.waits["all"].start is None
     assert outlook.waits["all"].nodes == EVERY
     assert started(outlook) == ["a day"]
-    estimates = forecast(0.0, [job("all", 6, 1), job("next", 6, 1)], runs, 0b110000, [], FREE, 2)
+    estimates = dict(forecast(0.0, [job("all", 6, 1), job("next", 6, 1)], runs, 0b110000, [], FREE, 2))
     assert [estimate.start for estimate in estimates.values()] == [None, None]
 
 

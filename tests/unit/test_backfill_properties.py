@@ -216,7 +216,7 @@ def as_running(site: Site, start: Start) -> Running:
 def test_a_forecast_is_what_conservative_backfill_would_promise(site: Site, depth: int) -> None:
     site = replace(site, jobs=[replace(job, not_before=0.0) for job in site.jobs])
     promises = in_order(site, backfill(*site.arguments, CONSERVATIVE))
-    estimates = forecast(*site.arguments, depth)
+    estimates = dict(forecast(*site.arguments, depth))
     assert list(estimates) == [job.uid for job in site.jobs[:depth]]
     for job, got, start in promises[:depth]:
         if got is not None and got.option.fallback:
@@ -231,7 +231,7 @@ def test_a_forecast_keeps_to_the_time_before_which_a_job_may_not_start(site: Sit
     site = replace(site, jobs=[replace(job, not_before=float(not_before)) for job in site.jobs[:1]])
     for job in site.jobs:
         first = earliest(site, begun(site), job, not_before)
-        assert forecast(*site.arguments, 1)[job.uid].start == (first[0] if first is not None else None)
+        assert dict(forecast(*site.arguments, 1))[job.uid].start == (first[0] if first is not None else None)
 
 
 @given(st.data())

@@ -5,8 +5,9 @@ plain lists of counts, one per leaf.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 from lockstep.core import node_set
@@ -17,6 +18,8 @@ Span = tuple[int, int]
 
 _REMEMBERED = 8
 """Sets whose counts are kept. Sets that are asked about one after the other differ by a few nodes."""
+_ANSWERS_KEPT = 2048
+"""Each of two sets: a few kilobytes in the largest cluster."""
 _NEAR = 64
 """Nodes by which a set may differ from a remembered one for its counts to be told from those."""
 
@@ -88,11 +91,24 @@ class DomainTree:
         self._firsts = [first for first, _ in in_order]
         self._leaf_of_span = [index for _, index in in_order]
         self._whole = all(len(leaf.spans) == 1 for leaf in self._leaves)
+        self._begins = [leaf.spans[0][0] for leaf in self._leaves if self._whole]
+        self._ends = [leaf.spans[0][1] for leaf in self._leaves if self._whole]
         self.nodes_apart = all(leaf.spans == [(index, index + 1)] for index, leaf in enumerate(self._leaves))
         self._counted: list[tuple[int, list[int]]] = []
+        self._answers: dict[Hashable, int | None] = {}
 
     def __len__(self) -> int:
         return len(self._leaves)
+
+    def remember(self, asked: Hashable, answer: Callable[[], int | None]) -> int | None:
+        """What ``answer`` gives, made once as long as it is among the last few thousand. It must follow from the tree
+        and from what was ``asked`` alone."""
+        if asked in self._answers:
+            return self._answers[asked]
+        if len(self._answers) >= _ANSWERS_KEPT:
+            del self._answers[next(iter(self._answers))]
+        found = self._answers[asked] = answer()
+        return found
 
     def leaf_of(self, bit: int) -> int:
         """The leaf in which node ``bit`` lies."""
@@ -134,7 +150,7 @@ class DomainTree:
     def _counted_anew(self, nodes: int) -> list[int]:
         digits = node_set.digits_of(nodes)
         if self._whole:
-            return [digits.count("1", first, end) for first, end in (leaf.spans[0] for leaf in self._leaves)]
+            return list(map(digits.count, repeat("1"), self._begins, self._ends))
         return [sum(digits.count("1", first, end) for first, end in leaf.spans) for leaf in self._leaves]
 
     def _counted_on(self, nodes: int, known: int, counts: Sequence[int]) -> list[int]:

@@ -41,7 +41,6 @@ class Ground:
         self._bare = self.able = self.passing = 0
         self._kinds: dict[int, tuple[Kind, ...]] = {}
         self._hopeless: dict[int, bool] = {}
-        self._chosen: dict[tuple[Kind, int], tuple[int, int | None]] = {}
         if self.unknown:
             return
         if placement.gpu_types:
@@ -52,7 +51,7 @@ class Ground:
         self.passing = self._judged.passing & self._wanted & ~self.kept
         if requirement.open_gpus:
             self._leave_out_nodes_without_gpus()
-        self._attempts = attempts(placement.topology, index.levels)
+        self._attempts = tuple(map(tuple, attempts(placement.topology, index.levels)))
         self._tree = index.numbering.tree([wish.label for wish in self._attempts[0]], self._absent)
 
     @classmethod
@@ -77,13 +76,7 @@ class Ground:
 
         None when the rules forbid it. Nodes that are no more are represented by the bits after the last one.
         """
-        usable = available & kind.able
-        before = self._chosen.get((kind, count))
-        if before is not None and before[0] == usable:
-            return before[1]
-        chosen = arrange(self._tree, self._attempts, usable, kind.idle, self._obliged, count)
-        self._chosen[kind, count] = usable, chosen
-        return chosen
+        return self._arranged(available & kind.able, kind.idle, count)
 
     def is_hopeless(self, count: int) -> bool:
         """An idle and healthy cluster could not hold ``count`` nodes either."""
@@ -92,10 +85,7 @@ class Ground:
             return all(kind.idle.bit_count() + self._obliged.bit_count() < count for kind in kinds)
         known = self._hopeless.get(count)
         if known is None:
-            known = self._hopeless[count] = all(
-                arrange(self._tree, self._attempts, kind.idle, kind.idle, self._obliged, count) is None
-                for kind in kinds
-            )
+            known = self._hopeless[count] = all(self._arranged(kind.idle, kind.idle, count) is None for kind in kinds)
         return known
 
     def most(self, count: int, available: int) -> int:
@@ -138,6 +128,11 @@ class Ground:
     def missing_names(self) -> list[str]:
         """Nodes that the user named and the cluster does not have."""
         return [name for name in self.placement.nodes if name not in self._index]
+
+    def _arranged(self, usable: int, idle: int, count: int) -> int | None:
+        """The tree outlives this ground: most of what is asked after a node has changed was asked before."""
+        asked = self._attempts, usable, idle, self._obliged, count
+        return self._tree.remember(asked, lambda: arrange(self._tree, *asked))
 
     def _leave_out_nodes_without_gpus(self) -> None:
         """Who leaves the number of GPUs open means the cluster's GPU nodes, where there are any."""

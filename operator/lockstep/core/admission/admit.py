@@ -5,44 +5,36 @@ for a reason of its own (``holds``, ``dependencies``) blocks nobody; among the o
 quotas as they are and will be. Gangs grow by what nobody waits for. Nothing here acts.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 
 from lockstep.api.run_status import QueueStatus
 from lockstep.core import assignment as slots
 from lockstep.core import gang
+from lockstep.core.admission.answers import Answers, Known, say, waits_since
 from lockstep.core.admission.backfill import BackfillPolicy, backfill, forecast
-from lockstep.core.admission.candidates import ENDING, job_of, others, quota_of, running_of, unsettled
+from lockstep.core.admission.candidates import ENDING, job_of, others, running_in, running_of, unsettled
 from lockstep.core.admission.dependencies import Namespaces, judge
 from lockstep.core.admission.entry import Entry, Reason, holds_nodes
 from lockstep.core.admission.floor import Floor
+from lockstep.core.admission.forecast import Forecast
 from lockstep.core.admission.foretell import Standing
 from lockstep.core.admission.holds import hold_of, hours_used_up, queue_spec
 from lockstep.core.admission.jobs import NO_LIMIT, Claim, Job, Running
 from lockstep.core.admission.kueue import KueueDesk
-from lockstep.core.admission.memory import Memory, Row
-from lockstep.core.admission.order import Order
-from lockstep.core.admission.outlook import Foreseen, Outlook, Start, Wait
+from lockstep.core.admission.line import put_in_order
+from lockstep.core.admission.memory import Memory
+from lockstep.core.admission.outlook import Estimate, Foreseen, Outlook, Start, Wait
 from lockstep.core.admission.preemptors import Preemptors, may_preempt
 from lockstep.core.admission.queue_report import queue_writes
 from lockstep.core.admission.quota import QuotaBook, QuotaRules
-from lockstep.core.admission.reasons import (
-    ASSUMPTION,
-    names_of,
-    preempts_later,
-    reason_of,
-    told,
-    urgency,
-    visible_names,
-)
 from lockstep.core.admission.refill import find_growth, find_spares, replace_lost_nodes
 from lockstep.core.admission.reservations import Reservations
+from lockstep.core.admission.roll import Row
 from lockstep.core.admission.settings import Backfill
 from lockstep.core.admission.trials import Trials
 from lockstep.core.admission.windows import window_claims
-from lockstep.core.ground import Ground
-from lockstep.core.placement import shortage
 from lockstep.core.plan import ClusterPlan, Event
 from lockstep.core.pod_groups import planned
 from lockstep.core.requirement import avoided_nodes, resolve
@@ -51,7 +43,6 @@ from lockstep.core.topology import fullest_domains
 from lockstep.core.tunables import Tunables
 
 _NODES_NAMED = 8
-_FORECAST_LIVES = 30.0
 _ANSWERS_PER_PASS = 8
 _BLOCKING = ("Resources", "Quota", "Priority", "Window")
 
@@ -66,9 +57,9 @@ def admit(snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: Mem
     The plan's ``wake_at`` is ``now`` when more runs are to be looked at than one pass takes. ``memory`` spares work
     that the pass before has done; it changes no decision but how fresh estimates are.
     """
-    memory = memory if memory is not None else Memory()
+    memory = memory if memory is not None else Memory(forecast=Forecast(share=None))
     plan = _Pass(snapshot, tunables, now, memory).plan()
-    queues, look_again = queue_writes(snapshot, memory.rows, plan.writes, tunables, now)
+    queues, look_again = queue_writes(snapshot, memory, plan.writes, tunables, now)
     times = [at for at in (plan.wake_at, look_again) if at is not None]
     return replace(plan, queues=queues, wake_at=min(times, default=None))
 
@@ -82,27 +73,32 @@ class _Pass:
         self._memory = memory
         self._wake_at: float | None = None
         self._floor = Floor(snapshot, tunables, now, memory)
-        self._rules = QuotaRules.of({name: quota_of(view) for name, view in snapshot.queues.items()})
-        busy = {uid for uid, nodes in snapshot.in_flight.items() if nodes}
-        rows = [row for row in self._floor.rows if row.run.uid not in busy] if busy else self._floor.rows
-        self._rows = [row for row in rows if not row.trial]
+        self._roll = memory.roll
+        self._rules = memory.rules.quotas
+        self._busy = {uid for uid, nodes in snapshot.in_flight.items() if nodes}
+        self._rows = [row for row in self._roll.by_age if not row.trial and row.uid not in self._busy]
+        for row in self._rows:  # what a pass decided is in its plan, or came to nothing
+            if row.entry.status is not row.run.status or row.entry.events:
+                row.forget_decisions()
+        for row in self._roll.lacking.values():
+            row.entry.reason = None
+        self._entries = [row.entry for row in self._rows]
+        asked = sorted(self._roll.asked.values(), key=attrgetter("place"))
+        self._asked = [Entry(row.run, row.run.status) for row in asked if row.uid not in self._busy]
         self._kueue = KueueDesk(self._floor)
-        self._entries = [Entry(row.run, row.run.status) for row in self._rows]
-        self._asked = [Entry(row.run, row.run.status) for row in rows if row.asked]
-        self._holding = self._those(attrgetter("holds"))
-        self._started: list[Entry] = []
-        self._left: Sequence[tuple[Entry, Job]] = ()
+        self._answers = Answers(self._floor)
+        self._started: list[Row] = []
+        self._left: Sequence[Row] = ()
         self._claims: Sequence[Claim] = ()
         self._awaited: Sequence[Running] = ()
         self._foreseen: Mapping[str, Foreseen] = {}
         self._cut = False
-        self._keys = memory.keys
 
     def plan(self) -> ClusterPlan:
         """The steps, in order."""
-        gangs = self._those(attrgetter("lacks"))
-        waiting = self._in_order()
-        self._reservations = Reservations(self._entries, waiting, self._floor)
+        gangs = [row.entry for row in self._those(self._roll.lacking)]
+        waiting, held = self._in_order()
+        self._reservations = Reservations(self._entries, [row.entry for row in waiting], self._floor)
         self._floor.reserved = self._reservations.nodes
         for entry in gangs:
             if entry.status.kueue is not None:
@@ -115,49 +111,68 @@ class _Pass:
             grant.entry.events.append(Event("Normal", "Admitted", "Admit", self._map_in_words(grant.nodes)))
         nodes_awaited = self._admit(waiting)
         self._reservations.withdraw()
-        for entry in (*gangs, *self._started) if not self._cut else ():  # once nobody is to start any more
+        begun = [*gangs, *(row.entry for row in self._started)]
+        for entry in begun if not self._cut else ():  # once nobody is to start any more
             find_spares(entry, self._floor, self._quota)
         for entry in gangs:
             if not nodes_awaited:
                 find_growth(entry, self._floor, self._quota)
-        self._tell()
+        self._tell(held)
         entries = [*self._entries, *self._answered()]
         changed = [entry for entry in entries if entry.status is not entry.run.status]
         return ClusterPlan(tuple(write for entry in changed for write in entry.writes()), self._wake_at)
 
-    def _those(self, rule: Callable[[Row], bool]) -> list[Entry]:
-        return [entry for entry, row in zip(self._entries, self._rows, strict=True) if rule(row)]
+    def _those(self, rows: Mapping[str, Row]) -> list[Row]:
+        """Those of ``rows`` that this pass decides of, by age."""
+        return sorted((row for row in rows.values() if row.uid not in self._busy), key=attrgetter("place"))
 
-    def _in_order(self) -> list[Entry]:
-        """Who could start if there were nodes, the first first; the others are told what holds them back."""
-        shares, rows = self._snapshot.fair_shares, []
-        order = Order(self._settings, self._snapshot.priority_classes, len(self._snapshot.nodes), self._now)
-        family: Namespaces | None = None
-        for entry, row in zip(self._entries, self._rows, strict=True):
-            if not row.pending:
-                continue
-            entry.points = row.points_at(self._now, self._memory.era, shares, order)
-            entry.reason = self._hold(entry, row)
-            if entry.reason is None and row.related:
-                family = family or Namespaces(row.run for row in self._floor.rows if not row.trial)
-                entry.reason = self._dependency(entry, family)
-            if not self._kueue.takes(entry) and entry.reason is None:
-                rows.append((row.order, entry))
-        rows.sort(key=itemgetter(0))
-        return self._within_pending_limits(self._within_widths([entry for _, entry in rows]))
+    def _in_order(self) -> tuple[list[Row], list[Row]]:
+        """(who could start if there were nodes, the first first; whom something else holds back, as its entry says)."""
+        rows = put_in_order(self._memory, self._snapshot, self._tunables, self._now)
+        if self._busy:
+            rows = [row for row in rows if row.uid not in self._busy]
+        waiting, held = [row for row in rows if row.held is None], [row for row in rows if row.held is not None]
+        for row in held:
+            row.entry.reason = row.held
+        for row, reason in self._held_by_others():
+            row.entry.reason = reason
+            held.append(row)
+        for passed_over in (self._of_kueue, self._beyond_widths, self._beyond_pending_limits):
+            uids = {row.uid for row in held}
+            waiting = [row for row in waiting if row.uid not in uids]
+            taken = passed_over(waiting)
+            held += [row for row in waiting if row.uid in taken]
+        return [row for row in waiting if row.uid not in taken], held
 
-    def _hold(self, entry: Entry, row: Row) -> Reason | None:
-        era, hold = self._memory.era, row.hold
-        if row.hold_era != era or (hold is not None and hold.until is not None and hold.until <= self._now):
-            hold = hold_of(row.run, self._snapshot, self._tunables, self._now, has_live_pods=False)
-            row.hold, row.hold_era = hold, era
-        if hold is None and self._floor.has_live_pods(entry):
-            hold = hold_of(row.run, self._snapshot, self._tunables, self._now, has_live_pods=True)
-        if hold is None:
-            return None
-        if hold.until is not None:
-            self._wake(hold.until)
-        return Reason(hold.reason, hold.message, start=hold.until)
+    def _of_kueue(self, waiting: Sequence[Row]) -> Collection[str]:
+        """UIDs of those that Kueue admits. They are asked for, and told what they wait for."""
+        pending, queues = self._roll.pending, self._snapshot.queues
+        backed = {name for name, view in queues.items() if view.spec.backend == "Kueue"}
+        by_queue = {uid: row for uid, row in pending.items() if row.queue in backed} if backed else {}
+        rows = {**self._roll.named_to_kueue, **by_queue}
+        for row in waiting if rows else ():
+            row.entry.reason = None
+        return {row.uid for row in self._those(rows) if self._kueue.takes(row.entry)}
+
+    def _held_by_others(self) -> Iterator[tuple[Row, Reason]]:
+        """Runs that nothing of their own holds back, but their own pods or other runs."""
+        roll, now = self._roll, self._now
+        for uid in (self._floor.pods_of.keys() & roll.pending.keys()) - self._busy:
+            row = roll.pending[uid]
+            if row.held is None and self._floor.has_live_pods(row.run):
+                hold = hold_of(row.run, self._snapshot, self._tunables, now, has_live_pods=True)
+                if hold is not None:
+                    yield row, Reason(hold.reason, hold.message, start=hold.until)
+        related = [row for row in self._those(roll.related) if row.held is None]
+        if not related:
+            return
+        places = {row.run.namespace for row in related}
+        family = Namespaces(row.run for row in self._roll.by_age if not row.trial and row.run.namespace in places)
+        for row in related:
+            if not self._floor.has_live_pods(row.run):
+                reason = self._dependency(row.entry, family)
+                if reason is not None:
+                    yield row, reason
 
     def _dependency(self, entry: Entry, family: Namespaces) -> Reason | None:
         if entry.spec.depends_on:
@@ -173,82 +188,76 @@ class _Pass:
             return None
         return Reason("Singleton", f"{ahead.name} comes first: it has the same spec.singleton", (ahead.uid,))
 
-    def _within_widths(self, waiting: Sequence[Entry]) -> Sequence[Entry]:
-        """Of each set as many as its maxRunning lets have nodes beside those that do; the others are held back."""
-        widths = self._snapshot.widths
-        if not widths:
-            return waiting
-        busy, room = {uid for uid, nodes in self._snapshot.in_flight.items() if nodes}, dict(widths)
-        for row in self._floor.rows:
-            if row.run.set_uid in room and (row.holds or row.run.uid in busy):
+    def _beyond_widths(self, waiting: Sequence[Row]) -> Collection[str]:
+        """UIDs of those for whom the maxRunning of their set has no room beside those that have nodes or come first.
+        They are told so."""
+        widths, beyond = self._snapshot.widths, set[str]()
+        room = dict(widths)
+        for row in self._roll.by_age if widths else ():
+            if row.run.set_uid in room and (row.holds or row.uid in self._busy):
                 room[row.run.set_uid] -= 1
-        for entry in waiting:
-            run = entry.run
+        for row in waiting if widths else ():
+            run = row.run
             if run.set_uid not in room:
                 continue
             room[run.set_uid] -= 1
             if room[run.set_uid] < 0:
                 words = f"maxRunning of its set {run.set_name} is {widths[run.set_uid]}"
-                entry.reason = Reason("MaxRunning", words)
-        return [entry for entry in waiting if entry.reason is None]
+                row.entry.reason = Reason("MaxRunning", words)
+                beyond.add(row.uid)
+        return beyond
 
-    def _within_pending_limits(self, waiting: Sequence[Entry]) -> list[Entry]:
-        """Those that came first, as many as their queue lets wait; the others are held back."""
-        if all(view.spec.limits.max_pending_runs is None for view in self._snapshot.queues.values()):
-            return [*waiting]
-        came = sorted(waiting, key=lambda entry: (entry.run.created_at, entry.run.key))
+    def _beyond_pending_limits(self, waiting: Sequence[Row]) -> Collection[str]:
+        """UIDs of those that came after as many as their queue lets wait. They are told so."""
+        queues = self._snapshot.queues.items()
+        limits = {name: most for name, view in queues if (most := view.spec.limits.max_pending_runs) is not None}
+        bounded = [row for row in waiting if row.queue in limits] if limits else []
         counts: dict[str, int] = {}
-        for entry in came:
-            most = queue_spec(self._snapshot, entry.spec.queue).limits.max_pending_runs
-            counts[entry.spec.queue] = counts.get(entry.spec.queue, 0) + 1
-            if most is not None and counts[entry.spec.queue] > most:
-                entry.reason = Reason("PendingRunsLimit", f"queue {entry.spec.queue} lets at most {most} runs wait")
-        return [entry for entry in waiting if entry.reason is None]
+        beyond = set()
+        for row in sorted(bounded, key=attrgetter("place")):
+            most = limits[row.queue]
+            counts[row.queue] = counts.get(row.queue, 0) + 1
+            if counts[row.queue] > most:
+                row.entry.reason = Reason("PendingRunsLimit", f"queue {row.queue} lets at most {most} runs wait")
+                beyond.add(row.uid)
+        return beyond
 
-    def _admit(self, waiting: Sequence[Entry]) -> bool:
+    def _admit(self, waiting: Sequence[Row]) -> bool:
         """Start whom the engine says; True when somebody waits for nodes."""
         self._claims = window_claims(self._settings.windows, self._floor.index, self._now)
         if not waiting:
             return False
-        jobs = [self._job(entry) for entry in waiting]
+        floor, ground = self._floor, self._memory.ground
+        jobs = [row.wanted if row.ground is ground else job_of(row, floor) for row in waiting]
         running, free, claims = self._reservations.expected(self._running()), self._free(), self._claims
         spoken_for = (*claims, *self._reservations.claims())
         outlook = backfill(self._now, jobs, running, free, spoken_for, self._rules, self._policy())
-        by_uid = {entry.run.uid: (entry, job) for entry, job in zip(waiting, jobs, strict=True)}
         self._reservations.review(outlook)
         rest = (running, free, spoken_for, self._rules, self._policy())
-        outlook = self._make_room(list(zip(waiting, jobs, strict=True)), outlook, rest)
+        outlook = self._make_room(waiting, jobs, outlook, rest)
         for start in outlook.starts:
-            self._start(*by_uid[start.uid], start)
-        self._set_aside(jobs, outlook)
+            self._start(self._roll.rows[start.uid], start)
+        self._set_aside(outlook)
         if outlook.cut:
             self._cut = True
             self._wake(self._now)
-        left = [(entry, job) for entry, job in zip(waiting, jobs, strict=True) if entry.run.uid in outlook.waits]
-        for entry, _ in by_uid.values():
-            entry.considered = entry.run.uid in outlook.waits or bool(entry.nodes)
-        self._left = left
-        estimates = self._estimates([job for _, job in left], free, (*claims, *self._reservations.claims()))
-        self._explain(left, outlook, estimates, claims)
+        waits = outlook.waits
+        self._left = [row for row in waiting if row.uid in waits]
+        estimates = self._estimates(free, (*claims, *self._reservations.claims()))
+        self._answers.find(self._left, waits, estimates, Known(self._reservations, self._foreseen, claims))
+        self._wake_for_avoided_nodes(waits)
         self._wake_for_claims(claims)
-        return outlook.cut or any(outlook.waits[job.uid].kind in _BLOCKING for _, job in left)
+        return outlook.cut or any(wait.kind in _BLOCKING for wait in waits.values())
 
-    def _set_aside(self, jobs: Sequence[Job], outlook: Outlook) -> None:
+    def _set_aside(self, outlook: Outlook) -> None:
         """What those are to have who wait is nobody's spare, and nobody grows by it."""
-        promised = [(job, wait.reservation) for job in jobs if (wait := outlook.waits.get(job.uid)) is not None]
         self._awaited = [
-            Running(job.uid, job.queue, kept.option.gpu_type, kept.nodes, kept.option.count, kept.until)
-            for job, kept in promised
-            if kept is not None
+            Running(uid, self._roll.rows[uid].queue, kept.option.gpu_type, kept.nodes, kept.option.count, kept.until)
+            for uid, wait in outlook.waits.items()
+            if (kept := wait.reservation) is not None
         ]
         for awaited in self._awaited:
             self._floor.reserved |= awaited.nodes
-
-    def _job(self, entry: Entry) -> Job:
-        row = self._memory.rows[entry.run.uid]
-        if row.job is not None and row.job_era == self._memory.ground_era:
-            return row.job
-        return job_of(entry, self._floor, queue_spec(self._snapshot, entry.spec.queue))
 
     def _free(self) -> int:
         """Nodes that nobody has, as decided so far."""
@@ -276,12 +285,13 @@ class _Pass:
         standing = Standing(
             self._now, self._running(), self._free(), claims, self._rules, self._policy(), self._foreseen
         )
-        trials = Trials(self._floor, self._left, standing, self._keys)
+        left = [(row.entry, row.wanted) for row in self._left]
+        trials = Trials(self._floor, left, standing, self._roll.keys)
         for entry in asked:
-            trials.answer(entry, self._shortage)
+            trials.answer(entry, self._answers.shortage)
         return asked
 
-    def _make_room(self, waiting: Sequence[tuple[Entry, Job]], outlook: Outlook, rest: _Rest) -> Outlook:
+    def _make_room(self, waiting: Sequence[Row], jobs: Sequence[Job], outlook: Outlook, rest: _Rest) -> Outlook:
         """Tell those who are in the way of a reservation, and make a new one where somebody may: then whoever comes
         after it in the order starts in the next pass at the earliest, on what is left. Where somebody may later, look
         again at all of them, so that nobody who comes after it is in its way by then."""
@@ -290,13 +300,12 @@ class _Pass:
             return outlook
         reservations.tell(running, self._rules)
         preemptors = Preemptors(self._entries, self._floor, reservations, self._rules, running, self._claims)
-        found = preemptors.first(waiting, outlook)
+        found = preemptors.first([(row.entry, row.wanted) for row in waiting], outlook)
         for moment in (reservations.wake_at, preemptors.wake_at):
             if moment is not None:
                 self._wake(moment)
         self._foreseen = preemptors.foreseen
         if found is None:
-            jobs = [job for _, job in waiting]
             return backfill(self._now, jobs, *rest, self._foreseen) if self._foreseen else outlook
         reservations.make(found.entry, found.reservation)
         self._wake(self._now)
@@ -326,26 +335,26 @@ class _Pass:
         resolved = entry.status.resolved.model_copy(update={"template_hash": template.hash})
         entry.status = entry.status.model_copy(update={"resolved": resolved})
         entry.remember(
-            since=_since(entry, stamp),
+            since=waits_since(entry, stamp),
             requeued_for="",
             time_limit=None if limit >= NO_LIMIT else int(limit) + status.held_seconds,
             asked_limit=spec.time_limit or "",
             backfilled=False,
         )
         entry.reason = None
-        self._started.append(entry)
+        self._started.append(self._roll.rows[entry.run.uid])
         floor.book(entry, chosen)
 
-    def _start(self, entry: Entry, job: Job, start: Start) -> None:
+    def _start(self, row: Row, start: Start) -> None:
         """Give a run what the engine found for it."""
-        spec, limit = entry.spec, start.until - self._now
+        entry, spec, limit = row.entry, row.entry.spec, start.until - self._now
         chosen = self._floor.index.names(start.nodes)
         self._give(entry, chosen, start.option.gpu_type, limit)
         entry.remember(backfilled=start.backfilled)
         words = self._map_in_words(chosen)
         if start.backfilled:
             words += "; ahead of runs before it in the order, which it does not delay"
-        if limit < job.duration:
+        if limit < row.wanted.duration:
             words += f"; with a time limit of {int(limit)} s"
         entry.events.append(Event("Normal", "Admitted", "Admit", words))
         if self._tunables.pod_groups.lack:
@@ -356,123 +365,59 @@ class _Pass:
             note = f"queue {spec.queue} used {used} GPU-hours in the last 24 hours, of {queue.limits.gpu_hours_per_day}"
             entry.events.append(Event("Warning", "GpuHoursLimit", "Admit", note))
 
-    def _explain(
-        self,
-        left: Sequence[tuple[Entry, Job]],
-        outlook: Outlook,
-        estimates: Mapping[str, float],
-        claims: Sequence[Claim],
-    ) -> None:
-        positions: dict[str, int] = {}
-        said: dict[tuple[int, int, str], Reason] = {}  # runs that wait for the same are told the same
-        each_its_own = bool(self._reservations.nodes)
-        discreet = {name for name, view in self._snapshot.queues.items() if view.spec.visibility != "Full"}
-        for entry, job in left:
-            wait = outlook.waits[job.uid]
-            entry.position = positions[job.queue] = positions.get(job.queue, 0) + 1
-            namespace = entry.run.namespace if job.queue in discreet else ""
-            alike = id(wait), id(job.options), namespace
-            # Options are the same object only for runs that ask for the same; none at all are everybody's.
-            reason = said.get(alike) if job.options and not each_its_own else None
-            if reason is None:
-                reason = said[alike] = self._reason(entry, job, wait, claims)
-            if job.uid in estimates and reason.start is None and reason.word != "Placement":
-                reason = replace(reason, start=estimates[job.uid], assumption=ASSUMPTION)
-            entry.reason = reason
-            if entry.status.recovery.excluded_nodes:
-                for avoided in avoided_nodes(entry.status.recovery.excluded_nodes, self._now):
-                    if avoided.until is not None:
-                        self._wake(avoided.until)
+    def _estimates(self, free: int, claims: Sequence[Claim]) -> Mapping[str, float]:
+        """When those who wait start, as far as anybody can say."""
 
-    def _reason(self, entry: Entry, job: Job, wait: Wait, claims: Sequence[Claim]) -> Reason:
-        lacking, hopeless = self._shortage(entry, job, wait)
-        visible = visible_names(entry, queue_spec(self._snapshot, entry.spec.queue), self._keys)
-        reason = self._reservations.reason(job.uid, visible) or reason_of(entry, job, wait, lacking, visible, claims)
-        if job.uid in self._foreseen:
-            reason = preempts_later(reason, self._foreseen[job.uid], visible)
-        reason.named = names_of(reason.blockers, visible)
-        if hopeless:
-            reason.word = "Placement"
-        return reason
-
-    def _shortage(self, entry: Entry, job: Job, wait: Wait) -> tuple[str, bool]:
-        """In words what nodes lack, and whether an idle and healthy cluster would lack them too."""
-        if wait.kind != "Resources":
-            return "", False
-        requirement = self._floor.requirements(entry)[-1]
-        ground = Ground.of(self._floor.index, requirement, entry.spec.placement)
-        cluster = self._floor.cluster
-        count = min((option.count for option in job.options), default=entry.spec.nodes)
-        hopeless = ground.is_hopeless(entry.spec.nodes) and ground.is_hopeless(count)
-        return shortage(ground, entry.spec.nodes, 0, cluster.booked, cluster.ending), hopeless
-
-    def _estimates(self, jobs: Sequence[Job], free: int, claims: Sequence[Claim]) -> Mapping[str, float]:
-        """When those who wait start, as far as anybody can say. Worked out now and then."""
-        memory = self._memory
-        if memory.forecast_at is None or self._now - memory.forecast_at >= _FORECAST_LIVES:
+        def begin() -> Iterator[tuple[str, Estimate]]:
+            jobs = [row.wanted for row in self._left]
             left = free & ~self._floor.cluster.booked
-            found = forecast(
-                self._now, jobs, self._running(), left, claims, self._rules, self._settings.depth, self._foreseen
-            )
-            memory.estimates = {uid: each.start for uid, each in found.items() if each.start is not None}
-            memory.forecast_at = self._now
-        if jobs:
-            self._wake(memory.forecast_at + max(_FORECAST_LIVES, self._settings.told_every))
-        return memory.estimates
+            rest = self._running(), left, claims, self._rules, self._settings.depth, self._foreseen
+            return forecast(self._now, jobs, *rest)
+
+        known = self._memory.forecast
+        estimates = known.look(self._now, begin)
+        if self._left:
+            self._wake(known.wake_at)
+        return estimates
 
     def _running(self) -> list[Running]:
         """Who holds nodes, as decided so far."""
-        known = [
-            running_of(entry.view, self._floor, queue_spec(self._snapshot, entry.spec.queue), self._now)
-            for entry in (*self._holding, *self._started)
-            if holds_nodes(entry.view)
-        ]
-        known += unsettled(self._floor, self._now)
-        return [*known, *others(self._floor, known, self._now)]
+        floor = self._floor
+        known = []
+        for row in (*self._those(self._roll.holding), *self._started):
+            entry = row.entry
+            if entry.status is row.run.status:
+                known.append(running_in(row, floor))
+            elif holds_nodes(entry.view):
+                known.append(running_of(entry.view, floor, queue_spec(self._snapshot, row.queue), self._now))
+        known += unsettled(floor, self._now)
+        return [*known, *others(floor, known, self._now)]
 
     def _quota(self) -> QuotaBook:
         used = (*self._running(), *self._awaited) if self._snapshot.queues else ()
         return QuotaBook(self._rules, self._now, used)
 
-    def _tell(self) -> None:
-        """Status of those who wait: new reasons first, then who has not heard for longest."""
-        due: list[tuple[float, float, int, Entry]] = []
-        for number, (entry, row) in enumerate(zip(self._entries, self._rows, strict=True)):
-            reason = entry.reason
-            if row.over or not entry.considered:
-                continue
-            if reason is None or not reason.word:
-                if entry.status.queue.reason:
-                    self._say(entry, QueueStatus())
-                continue
-            at = urgency(entry, reason, self._named(entry, reason), self._settings, self._now)
-            if at is not None and at > self._now:
-                self._wake(at)
-            elif at is not None:
-                due.append((at, row.run.created_at, number, entry))
-        due.sort()
-        if len(due) > self._settings.told_per_pass:
-            self._wake(self._now + 1.0)
-        for *_, entry in due[: self._settings.told_per_pass]:
-            assert entry.reason is not None
-            self._say(entry, told(entry, self._named(entry, entry.reason), self._now))
+    def _tell(self, held: Sequence[Row]) -> None:
+        """Status of those who wait, and of those who do not any more and say so still."""
+        for row in (*held, *self._those(self._roll.lacking)):
+            reason = row.entry.reason
+            if reason is not None:
+                self._answers.hold(row, reason)
+                if reason.start is not None:
+                    self._wake(reason.start)
+        for row in (*self._started, *self._those(self._roll.outdated)):
+            if row.entry.reason is None and row.entry.status.queue.reason:
+                say(row.entry, QueueStatus(), self._now)
+        self._answers.tell()
+        if self._answers.wake_at is not None:
+            self._wake(self._answers.wake_at)
 
-    def _named(self, entry: Entry, reason: Reason) -> tuple[str, ...]:
-        """The runs in the way, as far as this one may hear of them."""
-        if reason.named is None:
-            queue = queue_spec(self._snapshot, entry.spec.queue)
-            reason.named = names_of(reason.blockers, visible_names(entry, queue, self._keys)) if reason.blockers else ()
-        return reason.named
-
-    def _say(self, entry: Entry, words: QueueStatus) -> None:
-        entry.status = entry.status.model_copy(update={"queue": words})
-        if entry.reason is None:
-            return
-        admission = entry.status.admission
-        if admission.since is None and entry.position:
-            entry.remember(since=_since(entry, float(int(self._now))))
-        if entry.reason.start is not None and admission.first_estimate is None:
-            entry.remember(first_estimate=float(int(entry.reason.start)))
+    def _wake_for_avoided_nodes(self, waits: Mapping[str, Wait]) -> None:
+        """A node that recovery keeps a run off may be used again, with nobody to tell."""
+        for uid, row in self._roll.avoiding.items():
+            for avoided in avoided_nodes(row.run.status.recovery.excluded_nodes, self._now) if uid in waits else ():
+                if avoided.until is not None:
+                    self._wake(avoided.until)
 
     def _wake_for_claims(self, claims: Iterable[Claim]) -> None:
         """A window that ends frees its nodes, with nobody to tell."""
@@ -496,12 +441,3 @@ class _Pass:
 
     def _wake(self, at: float) -> None:
         self._wake_at = at if self._wake_at is None else min(self._wake_at, at)
-
-
-def _since(entry: Entry, stamp: float) -> float:
-    """Since when it waits for nothing but its turn: since it was made, gave its nodes back, or was let go."""
-    known = entry.status.admission.since
-    if known is not None:
-        return known
-    held = bool(entry.status.attempt or entry.run.status.queue.reason)
-    return stamp if held else float(int(entry.run.created_at))

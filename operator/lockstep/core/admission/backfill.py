@@ -6,7 +6,7 @@ claims to give: one in EASY backfill, any number in conservative backfill. Whoev
 nodes or because of a deadline, holds up nobody.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lockstep.core.admission.bookings import Bookings
@@ -75,24 +75,25 @@ def backfill(
     queues: dict[str, _Queue] = {}
     starts: list[Start] = []
     waits: dict[str, Wait] = {}
-    failed: dict[tuple[object, ...], tuple[int, int, Wait]] = {}
+    failed: dict[Hashable, tuple[int, int, Wait]] = {}
+    promised = {*foreseen, *(claim.owner for claim in claims)}
+    overtaking = policy.overtaking
     searches, anybody_waits = 0, False
     for job in jobs:
         if len(starts) >= policy.admissions:
             return Outlook(tuple(starts), waits, cut=True)
+        # Who is like somebody that got nothing gets nothing, and while nothing was booked for the very same reason.
+        alike = job.group or job.alike
+        before = failed.get(alike)
+        if before is not None and before[0] == bookings.changes and overtaking and job.uid not in promised:
+            waits[job.uid] = before[2]
+            continue
         queue = queues.get(job.queue) or queues.setdefault(job.queue, _Queue())
         if job.not_before > now:
             waits[job.uid] = _BEGIN_TIME
             continue
-        if queue.promised and not policy.overtaking and not bookings.holds_for(job):
+        if queue.promised and not overtaking and not bookings.holds_for(job):
             waits[job.uid] = queue.wait_behind()
-            continue
-        # Who is like somebody that got nothing gets nothing, and while nothing was booked for the very same reason.
-        alike = job.queue, id(job.options), job.duration, job.min_duration, job.latest_end
-        before = failed.get(alike)
-        promised = bookings.is_held(job) or job.uid in foreseen
-        if before is not None and before[0] == bookings.changes and not promised:
-            waits[job.uid] = before[2]
             continue
         if before is None or before[1] != bookings.releases or bookings.is_held(job):
             start = bookings.start(job)
@@ -126,18 +127,19 @@ def forecast(
     quota: QuotaRules,
     depth: int,
     foreseen: Mapping[str, Foreseen] = _NOTHING,
-) -> Mapping[str, Estimate]:
-    """When the first ``depth`` jobs start if all use up their time, nobody else comes and each starts when it can."""
+) -> Iterator[tuple[str, Estimate]]:
+    """When the first ``depth`` jobs start if all use up their time, nobody else comes and each starts when it can.
+
+    By UID, in order, each worked out when it is asked for.
+    """
     bookings = Bookings(now, jobs, running, free, claims, quota)
-    estimates: dict[str, Estimate] = {}
     positions: dict[str, int] = {}
     for job in jobs[:depth]:
         position = positions[job.queue] = positions.get(job.queue, 0) + 1
         bookings.release_held(job)
         reservation = kept_or_foreseen(bookings, job, foreseen) or bookings.reserve(job, max(now, job.not_before))
         start = reservation.start if reservation is not None and reservation.known else None
-        estimates[job.uid] = Estimate(position, start)
-    return estimates
+        yield job.uid, Estimate(position, start)
 
 
 def kept_or_foreseen(bookings: Bookings, job: Job, foreseen: Mapping[str, Foreseen]) -> Reservation | None:

@@ -79,7 +79,13 @@ class Bookings:
         if longest < shortest:
             return None
         counts = self._calendar.count_from_now
-        options = [option for option in job.options if counts(self.now + shortest, option.eligible) >= option.count]
+        refusal = self._quota.refusal
+        options = [
+            option
+            for option in job.options
+            if counts(self.now + shortest, option.eligible) >= option.count
+            and refusal(job.queue, option.gpu_type, option.count) is None
+        ]
         for option, may_be_cut in _ways(options, shortest < longest):
             found = self._longest(job, option, self.now, shortest if may_be_cut else longest, longest)
             if found is not None:

@@ -1,7 +1,6 @@
 """Runs in the words of the engine: who waits for which nodes for how long, and who holds which until when."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from lockstep.api.durations import parse_duration
@@ -9,11 +8,13 @@ from lockstep.api.queue import ANY_GPU_TYPE, TrainingQueueSpec
 from lockstep.api.run_spec import PlacementSpec, TrainingRunSpec
 from lockstep.core.admission.entry import Entry
 from lockstep.core.admission.floor import Floor
+from lockstep.core.admission.group import Group, Wish
 from lockstep.core.admission.jobs import NO_LIMIT, Job, Option, Running
-from lockstep.core.admission.quota import QueueQuota, TypeQuota
+from lockstep.core.admission.roll import Row
 from lockstep.core.ground import Ground, Kind
 from lockstep.core.node_fit import Requirement
-from lockstep.core.snapshot import QueueView, RunView
+from lockstep.core.requirement import wish_of
+from lockstep.core.snapshot import RunView
 from lockstep.core.time_limit import asked_limit, limit_in_force
 from lockstep.core.world_size import world_size
 
@@ -22,35 +23,41 @@ ENDING = 60.0
 """Seconds within which a node is expected back that nothing but pods being deleted still holds."""
 
 
-def job_of(entry: Entry, floor: Floor, queue: TrainingQueueSpec) -> Job:
+def job_of(row: Row, floor: Floor) -> Job:
     """The job that a pending run is. What it used before it was suspended counts towards its time limit."""
-    row, options = floor.memory.rows.get(entry.run.uid), _options(entry, floor, queue)
-    if row is None or row.run is not entry.run:
-        return _job_with(options, entry, queue)
-    job = row.job
-    if job is None or row.judged_era != floor.memory.era:
-        job = _job_with(options, entry, queue)
-    elif job.options is not options:
-        job = replace(job, options=options)
-    row.job, row.judged_era = job, floor.memory.era
-    row.job_era = floor.memory.ground_era if _is_shared(entry) else -1
-    return job
+    group = row.group
+    if group is None or group.rules is not floor.memory.rules.of(row.queue):
+        group = row.group = group_of(row.entry, floor)
+    if group.ground is not floor.memory.ground or not group.shared:
+        group.options, group.ground = _options(row.entry, floor, group), floor.memory.ground
+    row.ground = group.ground if group.shared else None
+    limits = group.duration, group.min_duration, 0.0, group.latest_end
+    row.wanted = Job(row.uid, row.queue, group.options, *limits, group)
+    return row.wanted
 
 
-def _job_with(options: tuple[Option, ...], entry: Entry, queue: TrainingQueueSpec) -> Job:
-    spec = entry.spec
-    longest = granted_at_most(spec, queue)
+def group_of(entry: Entry, floor: Floor) -> Group:
+    """Those that are alike: the same object for all of them, for as long as any of them has it."""
+    spec, memory = entry.spec, floor.memory
+    rules = memory.rules.of(spec.queue)
+    longest = granted_at_most(spec, rules.spec)
     if longest < NO_LIMIT:
         longest = max(_LEAST, longest - entry.status.held_seconds)
     least = parse_duration(spec.min_time_limit) if spec.min_time_limit is not None else None
-    return Job(
-        uid=entry.run.uid,
-        queue=spec.queue,
-        options=options,
-        duration=longest,
-        min_duration=float(max(_LEAST, least - entry.status.held_seconds)) if least is not None else None,
-        latest_end=spec.deadline,
-    )
+    shortest = None if least is None else float(max(_LEAST, least - entry.status.held_seconds))
+    limits = longest, shortest, spec.deadline
+    # What may be had depends on how many nodes are free, or on what happened to this run alone.
+    if spec.elastic is not None or entry.status.recovery.excluded_nodes:
+        return Group(Wish(), rules, False, *limits)
+    content = wish_of(spec)
+    wish = memory.wishes.get(content)
+    if wish is None:
+        wish = memory.wishes[content] = Wish()
+    key = wish, rules, limits, entry.run.namespace if rules.discreet else ""
+    group = memory.groups.get(key)
+    if group is None:
+        group = memory.groups[key] = Group(wish, rules, True, *limits)
+    return group
 
 
 def granted_at_most(spec: TrainingRunSpec, queue: TrainingQueueSpec) -> float:
@@ -62,8 +69,19 @@ def granted_at_most(spec: TrainingRunSpec, queue: TrainingQueueSpec) -> float:
     return min(known, default=NO_LIMIT)
 
 
+def running_in(row: Row, floor: Floor) -> Running:
+    """The run of ``row``, which holds nodes, as it was seen."""
+    rules, numbering, known = floor.memory.rules.of(row.queue), floor.index.numbering, row.running
+    if known is not None and known[0] is numbering and known[1] is rules:
+        return known[2]
+    found = running_of(row.run, floor, rules.spec, floor.now)
+    if row.run.status.last_admitted is not None:  # else it rests on the time
+        row.running = numbering, rules, found
+    return found
+
+
 def running_of(run: RunView, floor: Floor, queue: TrainingQueueSpec, now: float) -> Running:
-    """The run that holds nodes, until its time limit."""
+    """The run that holds nodes, until its time limit, be that over or not."""
     assert run.spec is not None
     status = run.status
     since = status.last_admitted if status.last_admitted is not None else now
@@ -71,13 +89,13 @@ def running_of(run: RunView, floor: Floor, queue: TrainingQueueSpec, now: float)
     ends = since + (NO_LIMIT if limit is None else limit - status.held_seconds)
     limited = limit is not None
     if status.stop is not None:
-        ends, limited = min(ends, max(now, status.stop.deadline)), True
+        ends, limited = min(ends, status.stop.deadline), True
     elif status.preemption is not None:
-        ends, limited = min(ends, max(now, status.preemption.deadline)), True
+        ends, limited = min(ends, status.preemption.deadline), True
     nodes = floor.held(run)
     count = sum(map(bool, status.assignment.nodes))
     queue_name = run.spec.queue if status.kueue is None else ""  # what Kueue reserved is in nobody's quota here
-    return Running(run.uid, queue_name, status.resolved.gpu_type, nodes, count, max(now, ends), limited)
+    return Running(run.uid, queue_name, status.resolved.gpu_type, nodes, count, ends, limited)
 
 
 def unsettled(floor: Floor, now: float) -> Iterator[Running]:
@@ -106,36 +124,17 @@ def others(floor: Floor, known: Iterable[Running], now: float) -> Iterator[Runni
         yield Running("", "", "", nodes, 0, at)
 
 
-def quota_of(view: QueueView) -> QueueQuota:
-    """The rules of one queue."""
-    spec = view.spec
-    return QueueQuota(
-        cohort=spec.cohort or "",
-        quotas={
-            quota.gpu_type: TypeQuota(quota.nominal_nodes, quota.borrowing_limit, quota.lending_limit)
-            for quota in spec.quotas
-        },
-        max_running_runs=spec.limits.max_running_runs,
-    )
+def _options(entry: Entry, floor: Floor, group: Group) -> tuple[Option, ...]:
+    """What may be had now or later. The same object for groups alike, for as long as it holds."""
+    if not group.shared:
+        return _options_of_its_own(entry, floor, group)
+    key = group.wish, group.rules.ground
+    return floor.memory.by_ground(key, partial(_options_of_its_own, entry, floor, group))
 
 
-def _options(entry: Entry, floor: Floor, queue: TrainingQueueSpec) -> tuple[Option, ...]:
-    """What may be had now or later. The same object for runs alike, for as long as it holds."""
-    if not _is_shared(entry):
-        return _options_of_its_own(entry, floor, queue)
-    return floor.memory.on_ground(
-        (floor.wish(entry), entry.spec.queue), partial(_options_of_its_own, entry, floor, queue)
-    )
-
-
-def _is_shared(entry: Entry) -> bool:
-    """What the run may be placed on is the same for all that ask for the same, however many nodes are free."""
-    return entry.spec.elastic is None and not entry.status.recovery.excluded_nodes
-
-
-def _options_of_its_own(entry: Entry, floor: Floor, queue: TrainingQueueSpec) -> tuple[Option, ...]:
-    spec, found = entry.spec, list[Option]()
-    for requirement in floor.requirements(entry):
+def _options_of_its_own(entry: Entry, floor: Floor, group: Group) -> tuple[Option, ...]:
+    spec, queue, found = entry.spec, group.rules.spec, list[Option]()
+    for requirement in floor.requirements(entry, group):
         grounds = list(_grounds(floor, requirement, spec.placement, queue))
         for ground, limit in grounds:
             found += [_option(floor, ground, kind, spec.nodes, limit) for kind in ground.kinds(spec.nodes)]
@@ -153,7 +152,7 @@ def _option(floor: Floor, ground: Ground, kind: Kind, count: int, limit: int, *,
         able = floor.awaited(ground, kind)
         return Option(kind.gpu_type, count, able.able & limit, partial(ground.choose, able, count), fallback)
 
-    return floor.memory.on_ground((ground, kind, count, limit, fallback), make)
+    return floor.memory.by_ground((ground, kind, count, limit, fallback), make)
 
 
 def _grounds(
@@ -172,12 +171,3 @@ def _grounds(
             yield Ground.of(index, requirement, of_type), index.everything
     if any(quota.gpu_type == ANY_GPU_TYPE for quota in queue.quotas):
         yield Ground.of(index, requirement, placement), index.everything & ~named
-
-
-def queues_of(runs: Iterable[RunView]) -> Mapping[str, int]:
-    """How many runs each queue has."""
-    counts: dict[str, int] = {}
-    for run in runs:
-        if run.spec is not None:
-            counts[run.spec.queue] = counts.get(run.spec.queue, 0) + 1
-    return counts

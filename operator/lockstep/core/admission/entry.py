@@ -32,7 +32,7 @@ class Reason:
 
 @dataclass(slots=True)
 class Entry:
-    """One run. ``position`` is its place in its queue, ``considered`` False: the pass came to its end before it."""
+    """One run. ``position`` is its place in its queue."""
 
     run: RunView
     status: TrainingRunStatus
@@ -41,7 +41,6 @@ class Entry:
     reason: Reason | None = None
     points: Points = _NO_POINTS
     position: int = 0
-    considered: bool = True
     config_maps: tuple[EnsureConfigMap, ...] = ()
 
     @property

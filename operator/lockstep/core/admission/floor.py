@@ -1,13 +1,13 @@
 """The cluster while one admission pass gives its nodes away."""
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import cast
 
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.core import assignment as slots
 from lockstep.core.admission.entry import Entry
+from lockstep.core.admission.group import Group
 from lockstep.core.admission.holds import queue_spec
 from lockstep.core.admission.ledger import held, taken
 from lockstep.core.admission.memory import Memory
@@ -17,8 +17,8 @@ from lockstep.core.node_fit import Requirement
 from lockstep.core.node_index import NodeIndex
 from lockstep.core.node_memory import suspicion
 from lockstep.core.placement import Cluster, Placed, Unplaceable, place
-from lockstep.core.requirement import requirement_of, wish_of
-from lockstep.core.snapshot import ClusterSnapshot, PodView, RunView
+from lockstep.core.requirement import requirement_of
+from lockstep.core.snapshot import ClusterSnapshot, RunView
 from lockstep.core.tunables import Tunables
 
 
@@ -29,11 +29,11 @@ class Floor:
         self.snapshot = snapshot
         self.tunables = tunables
         self.now = now
-        self.rows = memory.look(snapshot, tunables, now)
+        self.roll = memory.look(snapshot, tunables, now)
         self.index = NodeIndex.of(
             snapshot.nodes, snapshot.foreign_requests, tunables.topology_levels, tunables.gpu_types, memory.index
         )
-        self.cluster = Cluster(self.index, *taken(snapshot, self.rows, self.index, memory))
+        self.cluster = Cluster(self.index, *taken(snapshot, self.roll, self.index, memory.pods))
         self.suspects = {node.name: why for node in self.index.failed_on if (why := suspicion(node, now))}
         self.returning = self._returning()
         self._all_returning = 0
@@ -43,26 +43,15 @@ class Floor:
         """Nodes that are kept for runs that others make room for."""
         memory.look_at_ground(self.index, self.suspects, self._all_returning)
         self.memory = memory
-        self._pods = memory.of_pods(snapshot.gang_pods, "by run", partial(_by_run, snapshot.gang_pods))
+        self.pods_of = memory.pods.by_run
 
-    def requirements(self, entry: Entry) -> tuple[Requirement, ...]:
+    def requirements(self, entry: Entry, group: Group) -> tuple[Requirement, ...]:
         """What a pending run asks of its nodes, the most wanted first: without nodes that failed, then with them."""
-        if entry.status.recovery.excluded_nodes:
+        if not group.shared:
             return tuple(self._requirements(entry, held=False))
-        wish = self.wish(entry)
-        return self.memory.on_ground(
-            ("requirements", wish, entry.spec.queue), lambda: tuple(self._requirements(entry, held=False))
-        )
-
-    def wish(self, entry: Entry) -> Hashable:
-        """The same for runs that ask the same of as many nodes, exclusions by recovery and elasticity aside."""
-        row = self.memory.rows.get(entry.run.uid)
-        if row is None or row.run is not entry.run:
-            return wish_of(entry.spec)
-        if row.wish is None:
-            content = wish_of(entry.spec)
-            row.wish = self.memory.shared(content, lambda: _Wish())
-        return row.wish
+        key = "requirement", group.wish, group.rules.ground
+        plain = self.memory.by_rules(key, lambda: self._requirement(entry, held=False))
+        return tuple(self._avoiding(plain))
 
     def place(self, entry: Entry, count: int, *, urgent: bool = False) -> Placed | Unplaceable:
         """Find ``count`` nodes beside those the run has. Those that are kept for others only if it is ``urgent``."""
@@ -87,7 +76,7 @@ class Floor:
 
     def held(self, run: RunView) -> int:
         """The nodes in the assignment of ``run``, which may be as a pass has changed it."""
-        row = self.memory.rows.get(run.uid)
+        row = self.roll.rows.get(run.uid)
         if row is not None and row.run.status.assignment is run.status.assignment:
             return held(row, self.index)
         return self.index.mask(run.status.assignment.nodes)
@@ -115,22 +104,25 @@ class Floor:
                 new.remove(same)
         return found | dict(zip((slot for slot in vacant if slot not in found), new, strict=False))
 
-    def has_live_pods(self, entry: Entry) -> bool:
+    def has_live_pods(self, run: RunView) -> bool:
         """Pods of an earlier gang of the run have not ended."""
-        return entry.run.uid in self._pods and any(
-            holds_up(pod, self.snapshot.nodes) for pod in self._pods.get(entry.run.uid, ())
-        )
+        return any(holds_up(pod, self.snapshot.nodes) for pod in self.pods_of.get(run.uid, ()))
 
     def seen_incarnations(self, entry: Entry) -> tuple[int, ...]:
         """The highest incarnation of every slot. Pods count too, should status have been set back."""
         seen = dict(enumerate(entry.status.assignment.incarnations))
-        for pod in self._pods.get(entry.run.uid, ()):
+        for pod in self.pods_of.get(entry.run.uid, ()):
             seen[pod.slot] = max(seen.get(pod.slot, 0), pod.incarnation)
         return tuple(seen.get(slot, 0) for slot in range(max(seen, default=-1) + 1))
 
     def _requirements(self, entry: Entry, *, held: bool) -> Iterator[Requirement]:
+        yield from self._avoiding(self._requirement(entry, held=held))
+
+    def _requirement(self, entry: Entry, *, held: bool) -> Requirement:
         labels = queue_spec(self.snapshot, entry.spec.queue).node_selector
-        requirement = requirement_of(entry.view, labels, self.tunables, self.now, held=held)
+        return requirement_of(entry.view, labels, self.tunables, self.now, held=held)
+
+    def _avoiding(self, requirement: Requirement) -> Iterator[Requirement]:
         if self.suspects:
             yield replace(requirement, avoided={**self.suspects, **requirement.avoided})
         yield requirement  # better on nodes that failed before than not at all
@@ -149,15 +141,3 @@ class Floor:
         view = self.snapshot.nodes.get(node)
         narrowest = next(iter(self.tunables.topology_levels.values()), "")
         return view.labels.get(narrowest, "") if view is not None else ""
-
-
-class _Wish:
-    """Stands for what some runs ask for alike."""
-
-
-def _by_run(pods: Iterable[PodView]) -> dict[str, list[PodView]]:
-    found: dict[str, list[PodView]] = {}
-    for pod in pods:
-        if pod.owner_uid == pod.run_uid:
-            found.setdefault(pod.run_uid, []).append(pod)
-    return found

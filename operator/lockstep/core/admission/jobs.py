@@ -1,6 +1,6 @@
 """What the engine of the queue knows of runs. A set of nodes is an int whose bit i is node i; times are in seconds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 NO_LIMIT = 365 * 86400.0
@@ -29,9 +29,10 @@ class Option:
     """A smaller size, taken only if it can start now."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Job:
-    """A run that waits. Its options come in the order of its liking."""
+    """A run that waits. Its options come in the order of its liking. Nobody changes one: thousands are made at once,
+    which takes four times as long for a class that forbids it."""
 
     uid: str
     queue: str
@@ -42,6 +43,15 @@ class Job:
     """It may be cut to no less, if it can start sooner so."""
     not_before: float = 0.0
     latest_end: float | None = None
+    group: object = None
+    """The same object for jobs that are alike but for their UID; None: nobody knows of any."""
+
+    @property
+    def alike(self) -> Hashable:
+        """Equal for jobs that can be answered alike."""
+        if self.group is not None:
+            return self.group
+        return self.queue, id(self.options), self.duration, self.min_duration, self.not_before, self.latest_end
 
     def lengths(self, start: float) -> tuple[float, float]:
         """(shortest, longest) that it may have if it starts at ``start``; none will do when they cross."""

@@ -4,10 +4,11 @@ A node is taken when a run's assignment names it, when a write whose result is n
 when any pod of any run is on it that has not ended: Terminating pods and those of deleted runs too.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from lockstep.core.admission.memory import Memory, Row
+from lockstep.core.admission.pod_book import PodBook
+from lockstep.core.admission.roll import Roll, Row
 from lockstep.core.conditions import is_true
 from lockstep.core.node_index import NodeIndex
 from lockstep.core.snapshot import ClusterSnapshot
@@ -56,26 +57,18 @@ class Ledger:
         return tuple(sorted(self.keys.get(uid, uid) for uid in self.by_node.get(node, ())))
 
 
-def taken(snapshot: ClusterSnapshot, rows: Sequence[Row], index: NodeIndex, memory: Memory) -> tuple[int, int]:
-    """(booked, ending) as a ledger of ``snapshot`` has them, as sets of nodes. ``rows``: of all its runs."""
-    wanted = 0
-    for row in rows:
-        if row.takes:
-            wanted |= held(row, index)
+def taken(snapshot: ClusterSnapshot, roll: Roll, index: NodeIndex, pods: PodBook) -> tuple[int, int]:
+    """(booked, ending) as a ledger of ``snapshot`` has them, as sets of nodes. All of its runs and pods were seen."""
+    of_live, wanted = pods.nodes(index)
+    for row in roll.taking.values():
+        wanted |= held(row, index)
     for nodes in snapshot.in_flight.values():
         wanted |= index.mask(nodes)
-
-    def by_pods() -> tuple[int, int]:
-        live = [pod for pod in snapshot.gang_pods if not pod.is_terminal]
-        return index.mask({pod.node for pod in live}), index.mask({pod.node for pod in live if not pod.deleting})
-
-    of_live, of_staying = memory.of_pods(snapshot.gang_pods, ("taken", index.numbering), by_pods)
-    wanted |= of_staying
     return wanted | of_live, of_live & ~wanted
 
 
 def held(row: Row, index: NodeIndex) -> int:
     """The nodes in the assignment of a run."""
-    if row.held[0] is not index.numbering:
-        row.held = index.numbering, index.mask(row.run.status.assignment.nodes)
-    return row.held[1]
+    if row.mask[0] is not index.numbering:
+        row.mask = index.numbering, index.mask(row.run.status.assignment.nodes)
+    return row.mask[1]

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from lockstep.api.queue import QuotaUsage, TrainingQueueStatus
-from lockstep.core.admission.candidates import quota_of
 from lockstep.core.admission.holds import mode_words
-from lockstep.core.admission.memory import Row
+from lockstep.core.admission.memory import Memory
 from lockstep.core.admission.queue_problems import problems_of
 from lockstep.core.admission.quota import QuotaRules
+from lockstep.core.admission.roll import Roll, Row
 from lockstep.core.conditions import with_condition
 from lockstep.core.plan import QueueStatusWrite, StatusWrite
-from lockstep.core.snapshot import ClusterSnapshot, QueueView, RunView
+from lockstep.core.snapshot import ClusterSnapshot, QueueView
 from lockstep.core.tunables import Mode, Tunables
 
 TOLD_EVERY = 10.0
@@ -32,51 +32,60 @@ class _Figures:
     nodes: int = 0
     by_gpu_type: dict[str, int] = field(default_factory=dict)  # "" for nodes of no configured type
 
-    def count(self, run: RunView) -> None:
+    def count(self, row: Row) -> None:
         """A run that has nodes."""
-        nodes, gpu_type = sum(map(bool, run.status.assignment.nodes)), run.status.resolved.gpu_type
+        gpu_type = row.run.status.resolved.gpu_type
         self.running += 1
-        self.nodes += nodes
-        self.by_gpu_type[gpu_type] = self.by_gpu_type.get(gpu_type, 0) + nodes
+        self.nodes += row.size
+        self.by_gpu_type[gpu_type] = self.by_gpu_type.get(gpu_type, 0) + row.size
 
 
 def queue_writes(
-    snapshot: ClusterSnapshot,
-    rows: Mapping[str, Row],
-    decided: Iterable[StatusWrite],
-    tunables: Tunables,
-    now: float,
+    snapshot: ClusterSnapshot, memory: Memory, decided: Iterable[StatusWrite], tunables: Tunables, now: float
 ) -> tuple[tuple[QueueStatusWrite, ...], float | None]:
     """The queues whose status is to change once ``decided`` is carried out, and when to look at the others again.
 
-    ``rows``: of all runs of the snapshot, by UID.
+    ``memory`` has seen the snapshot. A queue of which nothing has changed says what it said, until it may say more.
     """
     if not snapshot.queues:
         return (), None
-    status_of = {write.uid: write.status for write in decided}
-    figures = {name: _Figures() for name in snapshot.queues}
-    after = [Row(replace(rows[uid].run, status=status)) for uid, status in status_of.items()]
-    now_rows = [*(row for uid, row in rows.items() if uid not in status_of), *after]
-    waiting = Counter([row.queue for row in now_rows if row.pending and not row.holds])
-    for name, figure in figures.items():
-        figure.pending = waiting[name]
-    for row in now_rows:
-        if row.holds and row.queue in figures:
-            figures[row.queue].count(row.run)
-    rules = QuotaRules.of({name: quota_of(view) for name, view in snapshot.queues.items()})
+    figures = _figures(snapshot, memory.roll, decided)
+    before, memory.queues_said = memory.queues_said, {}
     writes: list[QueueStatusWrite] = []
     wake_at: float | None = None
     for name, view in snapshot.queues.items():
-        status = _status(view, figures[name], rules, snapshot, tunables, now)
-        due = _due(view.status, status, now)
-        if due is None:
-            continue
-        if due <= now:
-            told = status.model_copy(update={"updated": float(int(now))})
-            writes.append(QueueStatusWrite(name, view.uid, view.resource_version, told))
+        rests_on = view, figures[name], memory.rules.version
+        known = before.get(name)
+        may_speak = view.status.updated is None or not now - TOLD_EVERY < view.status.updated <= now
+        if known is not None and known[0] == rests_on and not may_speak:
+            due = known[1]
         else:
+            status = _status(view, figures[name], memory.rules.quotas, snapshot, tunables, now)
+            due = _due(view.status, status, now)
+            if due is not None and due <= now:
+                told = status.model_copy(update={"updated": float(int(now))})
+                writes.append(QueueStatusWrite(name, view.uid, view.resource_version, told))
+                continue
+        memory.queues_said[name] = rests_on, due
+        if due is not None:
             wake_at = due if wake_at is None else min(wake_at, due)
     return tuple(writes), wake_at
+
+
+def _figures(snapshot: ClusterSnapshot, roll: Roll, decided: Iterable[StatusWrite]) -> Mapping[str, _Figures]:
+    figures = {name: _Figures() for name in snapshot.queues}
+    status_of = {write.uid: write.status for write in decided}
+    after = [Row(replace(roll.rows[uid].run, status=status)) for uid, status in status_of.items()]
+    pending = Counter(row.queue for row in roll.pending.values())
+    pending.subtract(row.queue for uid in status_of if (row := roll.rows[uid]).pending)
+    pending.update(row.queue for row in after if row.pending)
+    for name, figure in figures.items():
+        figure.pending = pending[name]
+    staying = [row for uid, row in roll.holding.items() if uid not in status_of]
+    for row in (*staying, *(row for row in after if row.holds)):
+        if row.queue in figures:
+            figures[row.queue].count(row)
+    return figures
 
 
 def _status(

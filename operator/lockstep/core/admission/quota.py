@@ -6,7 +6,7 @@ is never refused on account of others.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Literal, NamedTuple
@@ -225,6 +225,8 @@ class QuotaBook:
         self.now = now
         self._rules = rules
         self._refusals: dict[tuple[PoolKey, str, Bound], QuotaRefusal] = {}
+        self._verdicts: dict[tuple[str, str, int], QuotaRefusal | None] = {}
+        self._booked_on: dict[tuple[str, str], Sequence[tuple[Account, _Pool]]] = {}
         by_pool: dict[PoolKey, list[_Holding]] = {}
         for run in running:
             ends = run.ends if run.ends > now and not run.yields_to else now + OVERDUE
@@ -250,8 +252,14 @@ class QuotaBook:
 
     def refusal(self, queue: str, gpu_type: str, count: int) -> QuotaRefusal | None:
         """Why a run of ``count`` nodes cannot start now, as far as the quotas are concerned."""
-        for account, need in self._rules.needs(queue, gpu_type, count):
-            pool = self._pool(account)
+        key = queue, gpu_type, count
+        if key not in self._verdicts:
+            self._verdicts[key] = self._verdict(*key)
+        return self._verdicts[key]
+
+    def _verdict(self, queue: str, gpu_type: str, count: int) -> QuotaRefusal | None:
+        for account, pool in self._accounts(queue, gpu_type):
+            need = 1 if account.counts_runs else count
             room = pool.room(account, 0)
             if room >= need:
                 continue
@@ -331,6 +339,14 @@ class QuotaBook:
         used = self._pool(account).used.get(queue) if account is not None else None
         return max(0, used[0] - account.nominal) if account is not None and used is not None else 0
 
+    def _accounts(self, queue: str, gpu_type: str) -> Sequence[tuple[Account, _Pool]]:
+        """What such a run is booked on, each with its pool."""
+        known = self._booked_on.get((queue, gpu_type))
+        if known is None:
+            accounts = [account for account, _ in self._rules.needs(queue, gpu_type, 0)]
+            known = self._booked_on[queue, gpu_type] = [(account, self._pool(account)) for account in accounts]
+        return known
+
     def _pool(self, account: Account) -> _Pool:
         pool = self._pools.get(account.pool)
         if pool is None:
@@ -339,6 +355,7 @@ class QuotaBook:
 
     def _forget(self, pool: PoolKey) -> None:
         self._refusals = {key: refusal for key, refusal in self._refusals.items() if key[0] != pool}
+        self._verdicts.clear()
 
     def _holders(self, pool: _Pool, account: Account, bound: Bound) -> tuple[str, ...]:
         held = [holding for holding in pool.holdings if holding.start <= self.now]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from lockstep.api.durations import format_duration
 from lockstep.api.queue import TrainingQueueSpec
@@ -17,7 +18,7 @@ from lockstep.core.admission.windows import OWNER
 LONGEST_MESSAGE = 1024
 _NAMED = 3
 _MOST_BLOCKERS = 8
-_MOVED_BY = 60.0  # an estimate that moves by less than this, or a tenth of what is left, is not told again
+_MOVED_BY, _MOVED_BY_PART = 60.0, 0.1  # an estimate that moves by less seconds, or less of what is left, is not told
 ASSUMPTION = "every run uses its whole time limit, and nobody more urgent comes"
 UNKNOWN_ASSUMPTION = "not known: it rests on the end of a run that has no time limit"
 
@@ -108,10 +109,8 @@ def told(entry: Entry, blocked_by: tuple[str, ...], now: float) -> QueueStatus:
     )
 
 
-def urgency(
-    entry: Entry, reason: Reason, blocked_by: tuple[str, ...], settings: AdmissionSettings, now: float
-) -> float | None:
-    """When ``reason`` is to be told: 0 at once, a later time, or None: it says what status says."""
+def urgency(entry: Entry, reason: Reason, blocked_by: tuple[str, ...], settings: AdmissionSettings) -> float | None:
+    """When ``reason`` is to be told: 0 at once, another time, or None: it says what status says."""
     before = entry.status.queue
     if before.reason != reason.word or before.updated is None:
         return 0.0
@@ -122,19 +121,21 @@ def urgency(
         or before.message != reason.message[:LONGEST_MESSAGE]
         or before.blocked_by != blocked_by
         or before.assumption != reason.assumption
-        or _has_moved(before.estimated_start, _whole(reason.start), now)
     )
-    return before.updated + settings.told_every if moved else None
+    since = -inf if moved else _moved_at(before.estimated_start, _whole(reason.start))
+    return None if since is None else max(before.updated + settings.told_every, since)
 
 
 def _whole(time: float | None) -> float | None:
     return None if time is None else float(int(time))
 
 
-def _has_moved(before: float | None, after: float | None, now: float) -> bool:
+def _moved_at(before: float | None, after: float | None) -> float | None:
+    """From when on an estimate is worth another word; None: never."""
     if before is None or after is None:
-        return before is not after
-    return abs(after - before) > max(_MOVED_BY, 0.1 * (before - now))
+        return None if before is after else -inf
+    by = abs(after - before)
+    return before - by / _MOVED_BY_PART if by > _MOVED_BY else None
 
 
 def _window_words(job: Job, owner: str, windows: Sequence[Claim]) -> str:

@@ -150,6 +150,10 @@ class Reservations:
                 words = f"it need not make room for {notice.name or 'another run'} any more"
                 entry.events.append(Event("Normal", "PreemptionWithdrawn", "Preempt", words))
 
+    def keeps_for(self, uid: str) -> bool:
+        """Others make room for this run."""
+        return uid in self._kept
+
     def reason(self, uid: str, names: Mapping[str, str]) -> Reason | None:
         """What is told to a run that others make room for; None: nobody does."""
         kept = self._kept.get(uid)

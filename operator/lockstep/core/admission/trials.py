@@ -47,7 +47,7 @@ class Trials:
         if reason is not None and reason.start is not None:
             begin = reason.start
         if reason is None or begin:
-            job = replace(job_of(entry, self._floor, queue_spec(self._snapshot, entry.spec.queue)), not_before=begin)
+            job = replace(job_of(self._floor.roll.rows[entry.run.uid], self._floor), not_before=begin, group=None)
             found = self._foretold(entry, job)
             reason = self._in_words(entry, job, found, shortage, reason)
             if found.start is not None and found.known:

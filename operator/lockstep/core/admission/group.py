@@ -1,0 +1,33 @@
+"""What some of those that wait ask for alike: what is found out for one of them holds for all."""
+
+from dataclasses import dataclass
+
+from lockstep.core.admission.entry import Reason
+from lockstep.core.admission.jobs import Option
+from lockstep.core.admission.queue_rules import QueueRules
+
+
+class Wish:
+    """Stands for the nodes that some runs ask for alike, wherever they queue."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Group:
+    """Runs of one queue that wish for the same, for as long, and may hear the same of others.
+
+    ``options`` hold for as long as ``ground`` is that of the pass. ``shared`` False: they hold for this pass alone,
+    and the group is that of one run.
+    """
+
+    wish: Wish
+    rules: QueueRules
+    shared: bool
+    duration: float
+    min_duration: float | None
+    latest_end: float | None
+    ground: object = None
+    options: tuple[Option, ...] = ()
+    said: Reason | None = None
+    """What they were found to wait for last. Asked for by equality, so that a row sees at once that nothing is new."""
