@@ -356,13 +356,14 @@ def test_a_gang_whose_status_was_lost_keeps_its_reservation() -> None:
     assert world.status("run").attempt == 1
 
 
-def test_a_workload_that_somebody_makes_ask_for_less_is_mended_or_asked_for_anew() -> None:
+@pytest.mark.parametrize(("gpus", "count"), [("1", 2), ("8", 1)])
+def test_a_workload_that_somebody_makes_ask_for_less_is_mended(gpus: str, count: int) -> None:
     world = kueue_world(pods=1)
     world.submit()
     world.settle()
     container = world.workload()["spec"]["podSets"][0]["template"]["spec"]["containers"][0]
-    container["resources"]["requests"]["nvidia.com/gpu"] = "1"
-    world.workload()["spec"]["podSets"][0]["count"] = 1
+    container["resources"]["requests"]["nvidia.com/gpu"] = gpus
+    world.workload()["spec"]["podSets"][0]["count"] = count
     world.activate(True)
     world.pass_time(60, 5)
     pod_set = world.workload()["spec"]["podSets"][0]
