@@ -1,5 +1,7 @@
 """Runs that Kueue admits, from the first word to the last, with the double in Kueue's place."""
 
+import dataclasses
+
 import pytest
 
 from lockstep.core import assignment as slots
@@ -204,8 +206,10 @@ def test_a_suspended_run_lets_go_of_its_workload_and_asks_anew_when_it_goes_on()
     assert world.workload()["metadata"]["uid"] != first
 
 
-def test_a_requeued_run_lets_go_of_its_reservation_and_stands_in_line_anew() -> None:
+@pytest.mark.parametrize("backoff", [10.0, 0.0])
+def test_a_requeued_run_lets_go_of_its_reservation_and_stands_in_line_anew(backoff: float) -> None:
     world = running()
+    world.tunables = dataclasses.replace(world.tunables, backoff_base=backoff, backoff_max=backoff)
     first = world.workload()["metadata"]["uid"]
     world.train("run", 10)
     world.annotate("run", requeue_request="now")
