@@ -91,7 +91,8 @@ def test_dependencies_are_those_of_slurm_by_name() -> None:
     [
         ("afterok", "names no run"), ("afterok:", "names no run"), ("afterok:a::b", "names no run"),
         ("afterok:a?afterok:b", "not any"), ("after:a+5", "on top"), ("aftercorr:a:b", "several sets"),
-        ("before:a", "is none"), ("singleton", "names no word"), ("singleton=", "names no word"), ("afterok:a,after:a", "names a twice"),
+        ("before:a", "is none"), ("singleton", "names no word"), ("singleton=", "names no word"),
+        ("afterok:a,after:a", "names a twice"),
     ],
 )  # fmt: skip
 def test_a_dependency_that_is_none_is_refused(words: str, said: str) -> None:
