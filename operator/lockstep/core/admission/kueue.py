@@ -118,7 +118,7 @@ class KueueDesk:
     def _cannot_ask(self, entry: Entry, choice: Choice) -> Reason | None:
         kueue, namespace = self._kueue, entry.run.namespace
         if kueue.presence is Presence.UNKNOWN:
-            return Reason(WAITING, "what Kueue has is being read")
+            return Reason(WAITING, "what Kueue has is being read; should that take long, the operator's log says why")
         if kueue.presence is Presence.ABSENT:
             source = f"the label {words.LABEL_QUEUE}" if choice.by == "Label" else f"TrainingQueue {entry.spec.queue}"
             remedy = f"install it, or take {source} away from the run"
