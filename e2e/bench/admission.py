@@ -8,6 +8,7 @@
   peak_mb           what a first pass allocates at most (tracemalloc)
   admissions_per_s  ADMITTED one-node runs on as many simulated nodes, from the moment that their queue is opened until
                     all have their nodes in status; pods are held back (bench.admitting says how)
+  operator_cpu_ms   the operator's CPU per admission meanwhile, operator_mb the memory that it then holds
   with_pods_per_s   the same with pods and simulated workers, until all were told START
   gang64_*          GANGS runs of 64 nodes in waves that fill 2,048 nodes, from the opening until each is admitted
   writes_per_admission  requests that change something at the API server, events and leases aside
@@ -57,6 +58,8 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         launched = uvloop.run(admitting.launch(here, options.admitted))
         _say(f"{options.admitted} runs started in {launched:.1f} s; load {os.getloadavg()[0]:.1f}")
     figures["admissions_per_s"] = round(admitted.per_second, 1)
+    figures["operator_cpu_ms"] = round(admitted.cpu_ms, 2)
+    figures["operator_mb"] = round(admitted.memory / 1e6, 1)
     figures["with_pods_per_s"] = round(options.admitted / launched, 1)
     with world.started(kwok=_racks(options.gang_nodes), large=True, report=_say) as here:
         create_namespace(here.kubectl, admitting.NAMESPACE)

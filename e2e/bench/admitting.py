@@ -39,15 +39,22 @@ _CONCURRENCY = 32
 
 @dataclass(frozen=True)
 class Admissions:
-    """``seconds`` from the opening of the queue until each run was seen admitted, and the operator's cost."""
+    """``seconds`` from the opening of the queue until each run was seen admitted, the operator's cost, and the bytes of
+    memory that it then held."""
 
     seconds: tuple[float, ...]
     cost: Cost
+    memory: float
 
     @property
     def per_second(self) -> float:
         """Over all of them."""
         return len(self.seconds) / max(self.seconds)
+
+    @property
+    def cpu_ms(self) -> float:
+        """Milliseconds of the operator's CPU per run: the figure that depends least on what else the machine does."""
+        return 1000 * self.cost.cpu / len(self.seconds)
 
     @property
     def writes(self) -> float:
@@ -136,7 +143,8 @@ async def _opened(api: KubeApi, operator: OperatorProcess, seen: _Seen, runs: in
     await _set_queue(api, "None")
     await seen.wait("all are admitted", _ADMIT_SECONDS, lambda: len(seen.admitted) >= runs)
     cost = cost_so_far(operator).since(before)
-    return Admissions(tuple(sorted(at - begun for at in seen.admitted.values())), cost)
+    memory = sum(operator.metrics()["process_resident_memory_bytes"].values())
+    return Admissions(tuple(sorted(at - begun for at in seen.admitted.values())), cost, memory)
 
 
 @asynccontextmanager

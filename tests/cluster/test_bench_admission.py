@@ -32,6 +32,8 @@ def test_the_benchmark_ends_with_one_line_of_json() -> None:
         "incremental_s",
         "peak_mb",
         "admissions_per_s",
+        "operator_cpu_ms",
+        "operator_mb",
         "with_pods_per_s",
         "gang64_p50_s",
         "gang64_p99_s",
