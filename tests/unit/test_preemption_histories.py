@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from lockstep.api.run_status import TrainingRunStatus
@@ -213,6 +213,11 @@ SHORT = st.tuples(st.integers(1, 2), LOWER, st.just("own"), st.sampled_from(["2m
     before=st.tuples(ENDLESS, SHORT, SHORT),
     nodes=st.integers(4, 5),
     later=st.lists(st.one_of(SHORT, SHORT, SHORT, ENDLESS), min_size=8, max_size=16),
+)
+@example(  # one ends before its time, and its pod is there for a moment longer
+    before=((2, "low", "own", None), (2, "low", "own", "2m"), (1, "low", "own", "2m")),
+    nodes=5,
+    later=[(2, "low", "own", "2m"), (1, "low", "own", "5m"), (2, "middle", "own", None), (1, "low", "own", "1h")],
 )
 def test_who_may_send_others_away_waits_no_longer_than_they_are_protected_and_take_to_go_whoever_comes_meanwhile(
     before: tuple[tuple[Any, ...], ...], nodes: int, later: list[tuple[Any, ...]]

@@ -17,7 +17,7 @@ from lockstep.core.plan import ClusterPlan
 from lockstep.core.reservation import RESERVATION_KEY, is_unread, lost, named, reservation_of, restored
 from lockstep.core.snapshot import ClusterSnapshot, RunView
 from lockstep.core.tunables import Mode, Tunables
-from support.admission import NOW, after, held, node, pod, run, statuses, world
+from support.admission import ACCEPTED, FINISHED, NOW, after, held, node, pod, run, statuses, world
 
 HOUR = 3600.0
 CLASSES = {"low": 10, "middle": 100, "high": 1000}
@@ -312,6 +312,11 @@ class TestLater:
         ends = training("ends", "n1", of_class="high", since=NOW - 3000, timeLimit="60m")  # 600 s are left
         told = statuses(passed(cluster(self.old, ends, self.first, nodes=2)))["urgent"].queue
         assert told.assumption.startswith("it preempts team/old at 1970-01-01T00:26:40Z")
+
+    def test_a_node_that_is_held_by_no_more_than_a_pod_of_a_run_that_is_over_is_counted_on(self) -> None:
+        over = run("over", status={"conditions": (ACCEPTED, FINISHED)})
+        snapshot = cluster(self.old, self.first, over, pods=[pod(over, 0, "n1")], nodes=2)
+        assert statuses(passed(snapshot))["urgent"].queue.assumption.startswith("it preempts team/old")
 
     def test_a_trial_is_told_that_it_would_not_start_there(self) -> None:
         asks = replace(run("asks", 1, at=NOW), annotations={"lockstep.dev/test-only": "true"})

@@ -22,6 +22,7 @@ from lockstep.core.admission.preemption import Preemption, PreemptionPolicy, Vic
 from lockstep.core.admission.quota import QuotaRules
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.victims import class_value, goes_anyway, is_ending_in_time, notice_seconds, victim_of
+from lockstep.core.conditions import is_true
 from lockstep.core.reservation import reservation_of
 from lockstep.core.snapshot import ClusterSnapshot, PodView
 
@@ -164,7 +165,7 @@ class Preemptors:
         end = starts + job.lengths(starts)[0]
         if job.latest_end is not None and end > job.latest_end:
             return None
-        available, gone = self._available, set[str]()
+        available, gone = self._available | (self._left_behind if at > floor.now else 0), set[str]()
         for held in self._running:
             if floor.now < at and held.ends <= at:
                 available |= held.nodes
@@ -276,6 +277,13 @@ class Preemptors:
             if held.uid in self._going:
                 available |= held.nodes
         return available
+
+    @cached_property
+    def _left_behind(self) -> int:
+        """Nodes that only pods of runs still hold that are over. Nobody knows for how long, but it is not for ever."""
+        live = {uid for uid, entry in self._entries.items() if not is_true(entry.run.status, "Finished")}
+        pods = self._floor.snapshot.gang_pods
+        return self._floor.index.mask([pod.node for pod in pods if pod.run_uid not in live and not pod.is_terminal])
 
     def _ends(self, pod: PodView) -> bool:
         return is_ending_in_time(pod, self._floor.now)
