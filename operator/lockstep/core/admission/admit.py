@@ -134,15 +134,19 @@ class _Pass:
         waiting, held = [row for row in rows if row.held is None], [row for row in rows if row.held is not None]
         for row in held:
             row.entry.reason = row.held
-        for row, reason in self._held_by_others():
+        others = {row.uid: reason for row, reason in self._held_by_others()}
+        for uid, reason in others.items():
+            row = self._roll.pending[uid]
             row.entry.reason = reason
             held.append(row)
+        if others:
+            waiting = [row for row in waiting if row.uid not in others]
         for passed_over in (self._of_kueue, self._beyond_widths, self._beyond_pending_limits):
-            uids = {row.uid for row in held}
-            waiting = [row for row in waiting if row.uid not in uids]
             taken = passed_over(waiting)
-            held += [row for row in waiting if row.uid in taken]
-        return [row for row in waiting if row.uid not in taken], held
+            if taken:
+                held += [row for row in waiting if row.uid in taken]
+                waiting = [row for row in waiting if row.uid not in taken]
+        return waiting, held
 
     def _of_kueue(self, waiting: Sequence[Row]) -> Collection[str]:
         """UIDs of those that Kueue admits. They are asked for, and told what they wait for."""

@@ -75,11 +75,9 @@ class Answers:
             if alike is not None and alike[0] is wait:
                 reason = alike[1]
             else:
-                reason = self._reason(row.entry, row.wanted, wait, known)
-                if not known.promises(uid):
-                    if reason == group.said:
-                        reason = group.said
-                    group.said = reason
+                own = known.promises(uid)
+                reason = self._reason(row.entry, row.wanted, wait, known) if own else self._reason_of(row, wait, known)
+                if not own:
                     said[group] = wait, reason
             if uid in estimates and reason.start is None and reason.word != "Placement":
                 reason = replace(reason, start=estimates[uid], assumption=ASSUMPTION)
@@ -139,6 +137,21 @@ class Answers:
             if key is not None:
                 self._shortages[key] = known
         return known
+
+    def _reason_of(self, row: Row, wait: Wait, known: Known) -> Reason:
+        """That of everybody in its group; the same object for as long as there is nothing else to say."""
+        group = row.group
+        assert group is not None
+        lacks = self.shortage(row.entry, row.wanted, wait)
+        heard = group.heard
+        lasts = wait.kind != "Window"  # the words of that tell when the window begins
+        if heard is not None and lasts and heard[1] is group.options and heard[2] == lacks and heard[0] == wait:
+            return heard[3]
+        reason = self._reason(row.entry, row.wanted, wait, known)
+        if heard is not None and heard[3] == reason:
+            reason = heard[3]
+        group.heard = wait, group.options, lacks, reason
+        return reason
 
     def _reason(self, entry: Entry, job: Job, wait: Wait, known: Known) -> Reason:
         lacking, hopeless = self.shortage(entry, job, wait)

@@ -312,7 +312,8 @@ class QuotaBook:
             pool = self._pool(account)
             pool.holdings.append(holding)
             pool.add(holding, need)
-            self._forget(account.pool)
+            if holding.start <= self.now:  # else nothing of it is used now, which is what refusals are about
+                self._forget(account.pool)
 
     def give(self, uid: str) -> None:
         """The run ``uid`` uses nothing."""
