@@ -147,9 +147,10 @@ class FakeOperator:
                     if not self._changed.wait(max(0.0, deadline - time.monotonic())):
                         break
             reply: dict[str, Any] = {
-                "protocol": 1, "epoch": self.epoch, "revision": self._revision, "serverTime": time.time() + self.clock_ahead,
-                "heartbeatSeconds": self.heartbeat, "fenceSeconds": 0, "start": None, "nodelist": [], "verify": None,
-                "stopGraceSeconds": 5, **self._desired,
+                "protocol": 1, "epoch": self.epoch, "revision": self._revision,
+                "serverTime": time.time() + self.clock_ahead, "heartbeatSeconds": self.heartbeat,
+                "fenceSeconds": 0, "start": None, "nodelist": [], "verify": None, "stopGraceSeconds": 5,
+                **self._desired,
             }  # fmt: skip
         reply["rank"] = self.ranks.get(body["slot"], reply["rank"])
         status = 200

@@ -39,7 +39,6 @@ from lockstep.core.plan import (
     EnsurePodGroup,
     Plan,
     QueueStatusWrite,
-    StatusWrite,
 )
 from lockstep.core.snapshot import Leadership
 from lockstep.core.tunables import Tunables

@@ -1,6 +1,7 @@
 """Write crds/*.yaml and docs/api.md from the models: `python -m lockstep.api.crdgen [--check] [ROOT]`.
 
-The CRDs are written a second time, as templates of the chart. The output is byte-stable; `--check` writes nothing and fails when a file differs.
+The CRDs are written a second time, as templates of the chart. The output is byte-stable; `--check` writes nothing and
+fails when a file differs.
 """
 
 from __future__ import annotations
