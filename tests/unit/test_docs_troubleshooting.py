@@ -19,6 +19,7 @@ DECIDING = (
     *("core/" + name for name in ("recovery.py", "regression.py", "report.py", "stopping.py", "resume.py")),
     *(
         "core/admission/admit.py",
+        "core/admission/answers.py",
         "core/admission/refill.py",
         "core/admission/outlook.py",
         "core/admission/holds.py",
