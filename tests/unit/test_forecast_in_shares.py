@@ -53,6 +53,15 @@ def test_estimates_are_worked_out_anew_when_they_are_old_or_time_went_back() -> 
     assert forecast.look(50.0, jobs({"a": 3.0})) == {"a": 3.0}
 
 
+def test_who_took_long_rests_as_long() -> None:
+    forecast = Forecast(share=1)
+    all_of_them = jobs({f"r{number}": float(number) for number in range(40)})
+    for now in range(41):
+        forecast.look(float(now), all_of_them)
+    assert forecast.wake_at == 80.0
+    assert len(forecast.look(79.0, never)) == 40
+
+
 def test_a_long_queue_is_told_its_starts_within_a_few_passes() -> None:
     """None of them twice for the first time, and as a pass that is asked once tells them."""
     waiting = [run(f"r{number}", 4, at=float(number), timeLimit="1h") for number in range(2 * SHARE)]

@@ -10,7 +10,7 @@ from itertools import islice
 from lockstep.core.admission.outlook import Estimate
 
 LIVES = 30.0
-"""Seconds for which estimates count."""
+"""Seconds for which estimates count; those that took longer to work out count for twice that time."""
 STEP = 1.0
 """Seconds between two passes while there are more to be worked out."""
 SHARE = 8
@@ -28,6 +28,7 @@ class Forecast:
         """Start by UID, where it is known."""
         self.wake_at = 0.0
         """When a pass is to look again, as long as anybody waits."""
+        self._due = 0.0
         self._left: Iterator[tuple[str, Estimate]] | None = None
         self._found: dict[str, float | None] = {}
         self._share = share
@@ -37,7 +38,7 @@ class Forecast:
         """The estimates, some of them new. ``begin`` gives all of them, each worked out when it is asked for."""
         if self._settled:
             return self.estimates
-        if self._left is None and (self.begun is None or now < self.begun or now - self.begun >= LIVES):
+        if self._left is None and (self.begun is None or now < self.begun or now >= self._due):
             self.begun, self._left, self._found = now, begin(), {}
         if self._left is not None:
             some = {uid: each.start for uid, each in islice(self._left, self._share)}
@@ -46,8 +47,10 @@ class Forecast:
             if self._share is None or len(some) < self._share:
                 known = {uid: start for uid, start in known.items() if uid in self._found}
                 self._left = None
+                begun = now if self.begun is None else self.begun
+                self._due = max(begun + LIVES, now + (now - begun))
             self.estimates = known
-        self.wake_at = now + STEP if self._left is not None else (self.begun or 0.0) + LIVES
+        self.wake_at = now + STEP if self._left is not None else self._due
         return self.estimates
 
     def settled(self) -> "Forecast":
