@@ -7,7 +7,6 @@ plain functions, never reach.
 
 import logging
 import sys
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from lockstep.controller.cache import ObjectCache
 from lockstep.controller.clock import Clock
 from lockstep.controller.kueue import KueueStore
 from lockstep.controller.parse import ForeignPod, Versioned, parse_node, parse_pod
+from lockstep.controller.pod_index import PodIndex
 from lockstep.controller.run_sets import RunSets
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.core import reservation as kept
@@ -91,12 +91,8 @@ class Store:
         self._queues_by_name: dict[str, QueueView] = {}
         self._nodes_by_name: dict[str, NodeView] = {}
         self._labels_of: dict[str, Mapping[str, str]] = {}  # namespace -> labels
-        self._pods_of: dict[str, dict[str, PodView]] = {}  # run UID -> pod UID -> pod
-        self._pods_named: dict[str, Counter[str]] = {}  # run key -> run UID -> number of pods
-        self._runs_on: dict[str, dict[str, str]] = {}  # node -> pod UID -> key of the run
+        self._pods = PodIndex(clock)
         self._class_values: dict[str, int] = {}  # PriorityClass -> value
-        self._foreign: dict[str, dict[str, int]] = {}  # node -> resource -> sum of requests
-        self._first_seen: dict[str, float] = {}  # pod UID -> monotonic seconds
         self._runs_listed_at = float("-inf")
         self._runs_version = 0
         self._dry_runs: dict[str, DryRunResult] = {}
@@ -320,7 +316,7 @@ class Store:
 
     def pods_of(self, run_uid: str) -> tuple[PodView, ...]:
         """Every pod of a run that still exists."""
-        return tuple(self._pods_of.get(run_uid, {}).values())
+        return tuple(self._pods.of(run_uid))
 
     def snapshot_run(
         self, namespace: str, name: str, reports: Mapping[int, WorkerReport], leadership: Leadership
@@ -364,7 +360,7 @@ class Store:
             runs=tuple(self._views.values()),
             queues=MappingProxyType(self._queues_by_name),
             nodes=MappingProxyType(self._nodes_by_name),
-            gang_pods=tuple(pod for pods in self._pods_of.values() for pod in pods.values()),
+            gang_pods=tuple(self._pods.all_of_gangs()),
             foreign_requests=self.foreign_requests,
             in_flight=MappingProxyType(self._in_flight),
             leadership=leadership,
@@ -381,7 +377,7 @@ class Store:
     @property
     def foreign_requests(self) -> Mapping[str, Resources]:
         """By node: the sums of what everything but gangs requests there, with the pods themselves counted."""
-        return MappingProxyType(self._foreign)
+        return self._pods.foreign_requests
 
     def orphaned_pods(self, namespace: str, name: str) -> tuple[PodView, ...]:
         """Gang pods of a run of this name that is known to be gone, to be deleted.
@@ -393,15 +389,15 @@ class Store:
         orphans: list[PodView] = []
         if not self._looks_after(namespace):
             return ()
-        for run_uid in self._pods_named.get(run_key(namespace, name), ()):
+        for run_uid in self._pods.uids_of_runs_named(run_key(namespace, name)):
             if self.runs.get(run_uid) is not None or not self.runs.synced:
                 continue
             gone = self.runs.is_gone(run_uid)
             orphans += [
                 pod
-                for uid, pod in self._pods_of[run_uid].items()
+                for pod in self._pods.of(run_uid)
                 if (pod.namespace, pod.run, pod.owner_uid) == (namespace, name, run_uid)
-                and (gone or self._first_seen[uid] < self._runs_listed_at)
+                and (gone or self._pods.first_seen(pod.uid) < self._runs_listed_at)
             ]
         return tuple(orphans)
 
@@ -497,7 +493,7 @@ class Store:
             self._nodes_by_name[node.name] = new
         elif (known := self._nodes_by_name.get(node.name)) is not None and known.uid == node.uid:
             del self._nodes_by_name[node.name]
-        for key in set(self._runs_on.get(node.name, {}).values()):
+        for key in self._pods.runs_on(node.name):
             self._queue.add(key)
         self._queue.add(CLUSTER_KEY)
 
@@ -526,16 +522,9 @@ class Store:
             self._queue.add(run_key(run.namespace, run.name))
 
     def _pod_changed(self, old: PodView | ForeignPod | None, new: PodView | ForeignPod | None) -> None:
-        self._count_foreign(old, -1)
-        self._count_foreign(new, +1)
+        self._pods.change(old, new)
         if isinstance(old, ForeignPod) and not isinstance(new, PodView) and old != new:
             self._queue.wake_at(CLUSTER_KEY, self._clock.now() + _FREED)
-        if isinstance(old, PodView):
-            self._forget_pod(old)
-        if isinstance(new, PodView):
-            self._index_pod(new)
-        elif isinstance(old, PodView):
-            del self._first_seen[old.uid]
         pod = new if isinstance(new, PodView) else old if isinstance(old, PodView) else None
         if pod is None:
             return
@@ -549,45 +538,8 @@ class Store:
             self._queue.add(CLUSTER_KEY)
 
     def _look_soon(self, key: str, run_uid: str) -> None:
-        delay = min(_SOON_AT_MOST, _SOON + _SOON_PER_POD * len(self._pods_of.get(run_uid, ())))
+        delay = min(_SOON_AT_MOST, _SOON + _SOON_PER_POD * len(self._pods.of(run_uid)))
         self._queue.wake_at(key, self._clock.now() + delay)
-
-    def _index_pod(self, pod: PodView) -> None:
-        self._pods_of.setdefault(pod.run_uid, {})[pod.uid] = pod
-        key = run_key(pod.namespace, pod.run)
-        self._pods_named.setdefault(key, Counter())[pod.run_uid] += 1
-        self._runs_on.setdefault(pod.node, {})[pod.uid] = key
-        self._first_seen.setdefault(pod.uid, self._clock.monotonic())
-
-    def _forget_pod(self, pod: PodView) -> None:
-        pods = self._pods_of[pod.run_uid]
-        del pods[pod.uid]
-        if not pods:
-            del self._pods_of[pod.run_uid]
-        key = run_key(pod.namespace, pod.run)
-        named = self._pods_named[key]
-        named[pod.run_uid] -= 1
-        if not named[pod.run_uid]:
-            del named[pod.run_uid]
-        if not named:
-            del self._pods_named[key]
-        runs = self._runs_on[pod.node]
-        del runs[pod.uid]
-        if not runs:
-            del self._runs_on[pod.node]
-
-    def _count_foreign(self, pod: PodView | ForeignPod | None, sign: int) -> None:
-        if not isinstance(pod, ForeignPod) or pod.terminal or not pod.node:
-            return
-        sums = dict(self._foreign.get(pod.node, {}))  # a copy: the old sums may be in a snapshot
-        for name, value in pod.requests.items():
-            if total := sums.get(name, 0) + sign * value:
-                sums[name] = total
-            else:
-                sums.pop(name, None)
-        self._foreign[pod.node] = sums
-        if not sums:
-            del self._foreign[pod.node]
 
     def _completed(self, run: RunView) -> RunView:
         """The run as its set will have it, and with its whole assignment and reservation, where status only names them
