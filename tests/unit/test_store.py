@@ -11,7 +11,8 @@ from lockstep.controller import store
 from lockstep.controller.clock import ManualClock
 from lockstep.controller.parse import ForeignPod, Versioned, parse_node
 from lockstep.controller.patches import dump_status
-from lockstep.controller.store import MissingAssignmentError, Store
+from lockstep.controller.store import Store
+from lockstep.controller.whole_status import MissingAssignmentError
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue
 from lockstep.core import reservation as kept
 from lockstep.core.assignment import assigned, spilled

@@ -15,9 +15,10 @@ from lockstep.controller.recoveries import Recoveries
 from lockstep.controller.reports import ReportBook
 from lockstep.controller.resources import CONFIG_MAPS, PODS, RUNS
 from lockstep.controller.run_set_reconcile import RunSetReconciler
-from lockstep.controller.store import Store, is_assignment_missing, is_reservation_missing
+from lockstep.controller.store import Store
 from lockstep.controller.tallies import Tallies
 from lockstep.controller.usage import UsageKeeper
+from lockstep.controller.whole_status import is_assignment_missing, is_reservation_missing
 from lockstep.controller.workload_writer import WorkloadWriter
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key, split_run_key, split_set_key
 from lockstep.core.accounting.measures import pool_records

@@ -21,11 +21,18 @@ from lockstep.controller.kueue import KueueStore
 from lockstep.controller.parse import ForeignPod, Versioned, parse_node, parse_pod
 from lockstep.controller.pod_index import PodIndex
 from lockstep.controller.run_sets import RunSets
+from lockstep.controller.whole_status import (
+    MissingAssignmentError,
+    WholeStatus,
+    is_assignment_missing,
+    is_reservation_missing,
+    without_assignment,
+    without_reservation,
+)
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
-from lockstep.core import reservation as kept
 from lockstep.core.arrays.members import governed, is_recorded
 from lockstep.core.arrays.views import RunSetView
-from lockstep.core.assignment import bookable, lost, restored
+from lockstep.core.assignment import bookable
 from lockstep.core.conditions import is_true
 from lockstep.core.objects import parse_queue, parse_run, parse_run_set
 from lockstep.core.snapshot import (
@@ -51,18 +58,6 @@ _log = logging.getLogger(__name__)
 
 
 _FOREVER = sys.maxsize
-
-
-class MissingAssignmentError(Exception):
-    """The nodes of a run are in a ConfigMap that has not been read: nothing may be decided before it is."""
-
-    def __init__(self, run: RunView) -> None:
-        self.run_uid = run.uid
-        self.namespace = run.namespace
-        reservation = run.status.reservation
-        lacks = reservation if reservation is not None and kept.is_unread(reservation) else run.status.assignment
-        self.config_map = lacks.config_map
-        super().__init__(f"{run.key}: the nodes in ConfigMap {self.config_map} have not been read")
 
 
 class Store:
@@ -101,8 +96,7 @@ class Store:
         self._assumed: dict[str, TrainingRunStatus] = {}  # run UID -> what is being written
         self._views: dict[str, RunView] = {}  # run UID -> the run as admission passes see it
         self._unread: set[str] = set()  # UIDs of runs of which a ConfigMap has not been read
-        self._assignments: dict[str, AssignmentStatus] = {}  # run UID -> newest one known in full
-        self._reservations: dict[str, ReservationStatus] = {}  # the same of those
+        self._whole = WholeStatus()
 
     # -- runs and queues ------------------------------------------------------------------------
 
@@ -120,10 +114,7 @@ class Store:
         uid, version = meta["uid"], int(meta["resourceVersion"])
         if not self._looks_after(meta["namespace"]):
             return parse_run(raw)
-        if assignment is not None:
-            self._assignments[uid] = assignment
-        if reservation is not None:
-            self._reservations[uid] = reservation
+        self._whole.wrote(uid, assignment, reservation)
         if self.runs.version(uid) < version:  # what a watch repeats of our own writes is not even parsed
             self.runs.upsert(Versioned(uid, version, self._completed(parse_run(raw))))
         known = self.runs.get(uid)
@@ -261,32 +252,26 @@ class Store:
         Raises ValueError when it is not the assignment whose hash is in status.
         """
         run = self.runs.get(run_uid)
-        if run is None or not is_assignment_missing(run):
-            return
-        self._assignments[run_uid] = restored(run.status.assignment, content)
-        self.runs.amend(run_uid, self._completed(run))
+        if run is not None and is_assignment_missing(run):
+            self.runs.amend(run_uid, self._whole.read_assignment(run, content))
 
     def lose_assignment(self, run_uid: str) -> None:
         """The ConfigMap that a run's status names is gone, or holds something else."""
         run = self.runs.get(run_uid)
         if run is not None and is_assignment_missing(run):
-            status = run.status.model_copy(update={"assignment": lost(run.status.assignment)})
-            self.runs.amend(run_uid, replace(run, status=status))
+            self.runs.amend(run_uid, without_assignment(run))
 
     def keep_reservation(self, run_uid: str, content: str) -> None:
         """As ``keep_assignment``, of the nodes that are kept for a run."""
         run = self.runs.get(run_uid)
-        if run is None or run.status.reservation is None or not is_reservation_missing(run):
-            return
-        self._reservations[run_uid] = kept.restored(run.status.reservation, content)
-        self.runs.amend(run_uid, self._completed(run))
+        if run is not None and is_reservation_missing(run):
+            self.runs.amend(run_uid, self._whole.read_reservation(run, content))
 
     def lose_reservation(self, run_uid: str) -> None:
         """The ConfigMap of a reservation is gone, or holds something else: it lapses."""
         run = self.runs.get(run_uid)
-        if run is not None and run.status.reservation is not None and is_reservation_missing(run):
-            status = run.status.model_copy(update={"reservation": kept.lost(run.status.reservation)})
-            self.runs.amend(run_uid, replace(run, status=status))
+        if run is not None and is_reservation_missing(run):
+            self.runs.amend(run_uid, without_reservation(run))
 
     # -- what decisions see ---------------------------------------------------------------------
 
@@ -433,8 +418,7 @@ class Store:
             self._views.pop(run.uid, None)
             self._unread.discard(run.uid)
             self._dry_runs.pop(run.uid, None)
-            self._assignments.pop(run.uid, None)
-            self._reservations.pop(run.uid, None)
+            self._whole.forget(run.uid)
             self._refused.pop(run.uid, None)
             if self._run_uids.get(run.key) == run.uid:
                 del self._run_uids[run.key]
@@ -542,35 +526,8 @@ class Store:
         self._queue.wake_at(key, self._clock.now() + delay)
 
     def _completed(self, run: RunView) -> RunView:
-        """The run as its set will have it, and with its whole assignment and reservation, where status only names them
-        and they are known."""
-        run = governed(run, self.run_sets.owner_of(run))
-        if is_reservation_missing(run):
-            run = self._with_reservation(run)
-        known = self._assignments.get(run.uid)
-        named = run.status.assignment
-        if not is_assignment_missing(run) or known is None or known.hash != named.hash:
-            return run
-        parts = {name: getattr(known, name) for name in ("nodes", "incarnations", "rank_to_slot")}
-        whole = named.model_copy(update=parts)
-        return replace(run, status=run.status.model_copy(update={"assignment": whole}))
-
-    def _with_reservation(self, run: RunView) -> RunView:
-        known, named = self._reservations.get(run.uid), run.status.reservation
-        if known is None or named is None or known.hash != named.hash:
-            return run
-        whole = named.model_copy(update={"nodes": known.nodes, "victims": known.victims})
-        return replace(run, status=run.status.model_copy(update={"reservation": whole}))
-
-
-def is_assignment_missing(run: RunView) -> bool:
-    """The status names a ConfigMap for the nodes, and it has not been read."""
-    return bool(run.status.assignment.config_map) and not run.status.assignment.nodes
-
-
-def is_reservation_missing(run: RunView) -> bool:
-    """The status names a ConfigMap for the nodes that are kept for the run, and it has not been read."""
-    return kept.is_unread(run.status.reservation)
+        """The run as its set will have it, with all that its status leaves to ConfigMaps and that is known."""
+        return self._whole.completed(governed(run, self.run_sets.owner_of(run)))
 
 
 def _bookable(run: RunView) -> RunView:
