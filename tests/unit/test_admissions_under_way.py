@@ -187,3 +187,33 @@ async def test_what_is_on_its_way_is_waited_for_at_the_end(world: SlowWorld) -> 
     world.answers.set()
     await asyncio.wait_for(ending, PATIENCE)
     assert world.written
+
+
+@pytest.mark.parametrize("beside", [True, False])
+async def test_the_lease_is_not_given_up_while_a_write_may_still_take_effect(world: SlowWorld, beside: bool) -> None:
+    """A successor that reads too early would give its nodes to somebody else."""
+    if not beside:
+        world.store.apply_run(run(11, spec={"nodes": 1, "image": "i", "command": ["train"], "singleton": "one"}))
+    deciding = asyncio.create_task(world.admit(world.write()))
+    await asyncio.sleep(0.05)
+    deciding.cancel()
+    assert not await world.executor.settle(0.05)
+
+
+async def test_what_a_pass_waited_for_when_it_was_cut_short_is_written_before_the_lease_is_given_up(
+    world: SlowWorld,
+) -> None:
+    world.store.apply_run(run(11, spec={"nodes": 1, "image": "i", "command": ["train"], "singleton": "one"}))
+    deciding = asyncio.create_task(world.admit(world.write()))
+    await asyncio.sleep(0.05)
+    deciding.cancel()
+    world.answers.set()
+    assert await world.executor.settle(PATIENCE)
+    assert world.written
+
+
+async def test_a_result_that_is_not_known_keeps_the_lease_from_being_given_up(world: SlowWorld) -> None:
+    await world.admit(world.write())
+    world.kube.write = UnknownOutcome("timeout", world.clock.now() + 15)
+    world.answers.set()
+    assert not await world.executor.settle(0.05)

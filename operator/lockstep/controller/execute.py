@@ -6,7 +6,7 @@ and arrives at the rest of the plan.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any
 
 import orjson
@@ -123,15 +123,21 @@ class Executor:
         for write in beside:
             await self._gate.acquire()
             self._keep(self._admit_beside(write))
-        await _all_of([self._admit_in_turn(write) for write in awaited])
+        # Should the pass be cut short, these go on: ``settle`` waits for them as for the others.
+        await asyncio.shield(_all_of([self._keep(self._admit_in_turn(write)) for write in awaited]))
         self._in_step = False
 
-    async def settle(self, within: float) -> None:
-        """Wait until what is on its way has its answer, for so many seconds at most; nothing is sent after that."""
+    async def settle(self, within: float) -> bool:
+        """Wait until what is on its way has its answer, for so many seconds at most; nothing is sent after that.
+
+        False: some of it may take effect still, and nobody else may book nodes yet.
+        """
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=within)
-        for task in self._under_way:
+        left = [task for task in self._under_way if not task.done()]
+        for task in left:
             task.cancel()
+        return not left
 
     def _concerns_nobody_else(self, write: StatusWrite) -> bool:
         """The write gives a run its first nodes, and all that others have to know of it is that these are taken."""
@@ -163,10 +169,11 @@ class Executor:
                 self._store.book_in_flight(write.uid, write.nodes)
             self._store.drop_assumption(write.uid)
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
+        return task
 
     async def queue_statuses(self, writes: Sequence[QueueStatusWrite]) -> bool:
         """Have queues say what is in them. Nothing rests on it: False asks to be called again a while later."""
@@ -354,7 +361,7 @@ class Executor:
         log.info("deleted pod", extra={"pod": f"{pod.namespace}/{pod.name}", "cause": pod.reason})
 
 
-async def _all_of(work: list[Coroutine[Any, Any, None]]) -> None:
+async def _all_of(work: Sequence[Awaitable[None]]) -> None:
     """Run everything to its end, then raise the first error: one bad pod must not hold up the others."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:

@@ -222,8 +222,10 @@ class Operator:
                 tasks.create_task(self.pod_group_api.follow(), name="pod-groups")
                 tasks.create_task(self._lead(), name="lead")
         except asyncio.CancelledError:
-            await self.reconciler.stop()
-            await self.election.release()  # nothing of ours acts any more
+            if await self.reconciler.stop():
+                await self.election.release()  # nothing of ours acts any more
+            else:
+                log.warning("the lease is left to run out: the result of an admission is not known yet")
             await asyncio.to_thread(self.history.close)
             raise
 

@@ -89,9 +89,9 @@ class Reconciler:
         self._queue.clear()
         self._store.touch_all()
 
-    async def stop(self) -> None:
-        """Let what is on its way come to its end; nothing is begun any more."""
-        await self._executor.settle(_LAST_ANSWERS)
+    async def stop(self) -> bool:
+        """Let what is on its way come to its end; nothing is begun any more. False: it has not come to its end."""
+        return await self._executor.settle(_LAST_ANSWERS)
 
     async def reconcile(self, key: str) -> None:
         """Look at one key. Raises what is worth another try."""
