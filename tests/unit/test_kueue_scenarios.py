@@ -7,6 +7,7 @@ import pytest
 from lockstep.core import assignment as slots
 from lockstep.core.conditions import find
 from lockstep.core.decide import decide
+from lockstep.core.kueue import words
 from lockstep.core.kueue.installation import Presence
 from lockstep.core.kueue.writes import WorkloadVerb
 from lockstep.core.lifecycle import Phase, phase_of
@@ -410,6 +411,63 @@ def test_taking_the_label_away_hands_a_waiting_run_to_our_own_admission() -> Non
     assert phase(world) is Phase.RUNNING
     assert not world.workloads
     assert world.status("run").kueue is None
+
+
+def _reserved_on_nodes_of_others() -> KueueWorld:
+    world = kueue_world(6, levels=(RACK, HOSTNAME))
+    world.submit("ours", 3, labels={})
+    world.settle()
+    world.submit()
+    world.settle()
+    assert reason(world)[0] == "KueueAssignment"
+    assert world.told("QuotaReserved")[0] == "True"
+    return world
+
+
+def test_taking_the_label_away_gives_a_reservation_back_before_our_own_admission() -> None:
+    world = _reserved_on_nodes_of_others()
+    world.label("run")
+    world.admit()
+    assert phase(world) is Phase.PENDING, "it would be counted by Kueue and by us"
+    world.settle()
+    assert phase(world) is Phase.RUNNING
+    assert not world.workloads
+    assert world.status("run").kueue is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "word"),
+    [
+        ({words.LABEL_QUEUE: "nobody"}, "LocalQueueNotFound"),
+        ({words.LABEL_QUEUE: "team", words.LABEL_PRIORITY_CLASS: "nobody"}, "PriorityClassNotFound"),
+    ],
+)
+def test_a_run_that_asks_for_what_is_not_there_keeps_nothing_reserved(labels: dict[str, str], word: str) -> None:
+    world = _reserved_on_nodes_of_others()
+    world.label("run", **labels)
+    world.settle()
+    assert reason(world)[0] == word
+    assert not world.workloads
+    version = world.version
+    world.pass_time(120, 10)
+    assert world.version == version, "nothing goes round in circles"
+    world.label("run", **{words.LABEL_QUEUE: "team"})
+    world.settle()
+    assert world.told("QuotaReserved")[0] == "True"
+
+
+def test_a_priority_class_that_a_waiting_run_has_no_more_is_taken_from_its_workload() -> None:
+    world = kueue_world(pods=1)
+    world.classes = {"high": 7}
+    world.submit(priorityClassName="high")
+    world.settle()
+    assert world.workload()["spec"]["priorityClassRef"]["name"] == "high"
+    view = world.runs["run"]
+    assert view.spec is not None
+    world.apply("run", view.spec.model_copy(update={"priority_class_name": None}))
+    world.settle()
+    assert world.workload()["spec"]["priority"] == 0
+    assert "priorityClassRef" not in world.workload()["spec"]
 
 
 def test_a_run_held_back_asks_for_nothing() -> None:

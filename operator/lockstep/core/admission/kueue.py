@@ -56,6 +56,10 @@ class KueueDesk:
         choice = choice_of(entry.run, self._floor.snapshot.queues.get(entry.spec.queue))
         before = entry.status.kueue
         if choice is None:
+            if before is not None and self._holds_quota(entry):  # until it is deleted, as the run asks for nothing now
+                going = Reason(WAITING, "it is Kueue's no more, and its reservation is being given back")
+                entry.reason = entry.reason or going
+                return True
             if before is not None:
                 _remember(entry, None)
             return False
@@ -65,6 +69,10 @@ class KueueDesk:
             return True
         why_not = self._cannot_ask(entry, choice)
         if why_not is not None:
+            # What it cannot ask for now, it does not keep reserved under an older wish either.
+            asks_otherwise = before is not None and (before.queue != choice.queue or why_not.word == NO_CLASS)
+            if asks_otherwise and self._kueue.is_present:
+                _remember(entry, None)
             entry.reason = entry.reason or why_not
             return True
         if before is None or (before.queue, before.chosen_by) != (choice.queue, choice.by):
@@ -171,6 +179,13 @@ class KueueDesk:
         return given(
             workload.admission, entry.spec.nodes, updates, requirement, entry.spec.placement, floor.snapshot.nodes
         )
+
+    def _holds_quota(self, entry: Entry) -> bool:
+        """A Workload of the run's is reserved: with nodes of ours beside it, the run would be counted twice."""
+        found = self._kueue.workloads.get((entry.run.namespace, workload_name(entry.run)))
+        if found is None or found.owner_uid != entry.run.uid or not self._kueue.is_present:
+            return False
+        return found.is_reserved and not (found.is_finished or found.deleting)
 
     def _workload(self, entry: Entry) -> WorkloadView | None:
         kueue = entry.status.kueue

@@ -105,7 +105,9 @@ def _next_write(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:
         return None
     if workload.is_reserved:
         return _deleted(draft, workload, "the run asks for something else now")
-    body: Mapping[str, Any] = {"metadata": {"annotations": {ANNOTATION_ASKED: ask.digest}}, "spec": ask.spec}
+    # A merge patch keeps what it does not name: a class that the run had, and has no more, is taken away by null.
+    spec = {"priorityClassRef": None, **ask.spec}
+    body: Mapping[str, Any] = {"metadata": {"annotations": {ANNOTATION_ASKED: ask.digest}}, "spec": spec}
     return _write(draft, WorkloadVerb.AMEND, "the run asks for something else now", workload, body)
 
 
@@ -141,6 +143,8 @@ def _waits(draft: Draft) -> bool:
     spec, accepted = draft.run.spec, find(draft.status, "Accepted")
     if draft.phase is not Phase.PENDING or draft.status.kueue is None or spec is None or spec.cancel:
         return False
+    if choice_of(draft.run, draft.snapshot.queue) is None:
+        return False  # its label was taken away, or its queue is ours now
     refused = accepted is not None and accepted.status == "False"
     return not (refused and accepted is not None and accepted.observed_generation == draft.run.generation)
 
