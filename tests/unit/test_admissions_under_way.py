@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.controller import reconcile
 from lockstep.controller.kube import ApiError, KubeError, UnknownOutcome, UnreachableError
 from lockstep.controller.workqueue import CLUSTER_KEY
 from lockstep.core.admission.ledger import Ledger
@@ -217,3 +218,27 @@ async def test_a_result_that_is_not_known_keeps_the_lease_from_being_given_up(wo
     world.kube.write = UnknownOutcome("timeout", world.clock.now() + 15)
     world.answers.set()
     assert not await world.executor.settle(0.05)
+
+
+async def test_what_cannot_be_sent_before_an_answer_comes_is_not_decided_over_and_over(
+    world: SlowWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reservation, say, after which the pass asks to come again at once: it is not in status yet."""
+    view = world.store.run("team", "llama")
+    assert view is not None
+    status = view.status.model_copy(update={"state": "Pending"})
+    reserved = StatusWrite("team", "llama", "u1", "10", status, frozenset())
+    plan = ClusterPlan(writes=(reserved,), wake_at=world.clock.now())
+    monkeypatch.setattr(reconcile, "admit", lambda *_: plan)
+    world.kube.write = UnknownOutcome("timeout", world.clock.now() + 15)
+    world.answers.set()
+    for due in (1, 0):  # once more at once, and then not before there is an answer
+        world.queue.clear()
+        await world.reconciler.reconcile(CLUSTER_KEY)
+        world.queue.wake_at("last", world.clock.now())
+        key = await world.next_key()
+        world.queue.done(key)
+        assert (key == CLUSTER_KEY) is bool(due)
+    world.queue.clear()
+    await world.clock.advance(16)
+    assert await world.next_key() == CLUSTER_KEY

@@ -39,6 +39,8 @@ log = logging.getLogger("lockstep.reconcile")
 _INTERVAL_LIVES = 60.0
 _LAST_ANSWERS = 5.0
 _POOLS_EVERY = 10.0  # failures per node-day hardly move meanwhile
+_STUCK = 5.0
+"""Seconds until a pass comes again at the latest whose writes all wait for the answers to earlier ones."""
 _READ_AGAIN = 5.0
 """Seconds until the book of usage is asked for again, when it could not be read."""
 
@@ -170,7 +172,9 @@ class Reconciler:
         plan = admit(snapshot, tunables, now, self._memory)
         self._tallies.passes.observe(self._clock.monotonic() - begun)
         if plan.wake_at is not None:
-            self._queue.wake_at(CLUSTER_KEY, plan.wake_at)
+            # While nothing of it can be sent, the same would be decided over and over; the answers bring the next pass.
+            stuck = plan.writes and all(self._store.is_being_written(write.uid) for write in plan.writes)
+            self._queue.wake_at(CLUSTER_KEY, max(plan.wake_at, now + _STUCK) if stuck else plan.wake_at)
         await self._executor.cluster_plan(plan)
         if not await self._executor.queue_statuses(plan.queues):
             self._queue.wake_at(CLUSTER_KEY, now + TOLD_EVERY)
