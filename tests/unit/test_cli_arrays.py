@@ -310,6 +310,13 @@ def test_what_a_word_cannot_mean_is_said(word: str, what: change.Change, said: s
     assert server.patches == []
 
 
+def test_cancelled_indices_that_cannot_be_read_are_named_and_kept() -> None:
+    server = Server(cancelIndices="5-3")
+    with pytest.raises(CliError, match=r"spec.cancelIndices of sweep cannot be read: 5-3: a range goes up"):
+        apply(server, "sweep_[3]")
+    assert server.patches == []
+
+
 def test_a_verb_for_runs_says_that_it_met_an_array() -> None:
     with pytest.raises(CliError, match="sweep is a TrainingRunSet"):
         runs.fetch(cast(Cluster, Server()), "sweep")

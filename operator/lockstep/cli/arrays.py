@@ -184,7 +184,10 @@ def _cancel_indices(cluster: Cluster, name: str, words: str, form: str) -> None:
         if absent:
             raise CliError(f"{name} has no index {shortened(absent)}", f"it has {raw['spec']['indices']}")
         before = raw["spec"].get("cancelIndices") or ""
-        after = format_ranges(wanted | (parse_indices(before) if before else frozenset()))
+        try:
+            after = format_ranges(wanted | (parse_indices(before) if before else frozenset()))
+        except ValueError as error:
+            raise CliError(f"spec.cancelIndices of {name} cannot be read: {error}", "mend it first") from error
         body = {
             "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]},
             "spec": {"cancelIndices": after},
