@@ -115,6 +115,11 @@ class Operator:
         body = self.api.put(name, metadata=metadata, spec={"indices": "0-4", "template": {"spec": RUN}} | spec)
         self.store.apply_run_set(body)
 
+    def annotate(self, annotations: dict[str, str]) -> None:
+        found = self.api.objects["sweep"]
+        metadata = found["metadata"] | {"annotations": annotations}
+        self.store.apply_run_set(self.api.put("sweep", **{**found, "metadata": metadata}))
+
     def change_run(self, name: str, **status: Any) -> None:
         found = self.api.objects[name]
         self.store.apply_run(self.api.put(name, **{**found, "status": status}))
@@ -215,6 +220,104 @@ async def test_a_run_that_ends_and_is_deleted_between_two_looks_counts_as_what_i
     assert operator.said == ["RunDeleted"]
 
 
+@pytest.mark.parametrize(
+    "left_alone", [{"annotations": {names.ANNOTATION_PAUSED: "true"}}, {"spec": {"cancelIndices": "5-3"}}]
+)
+async def test_what_came_of_a_run_is_kept_in_mind_while_its_set_is_left_alone(
+    operator: Operator, left_alone: dict[str, Any]
+) -> None:
+    operator.apply(maxRunning=1)
+    await operator.look()
+    await operator.look()
+    operator.apply(maxRunning=1, **left_alone.get("spec", {}))
+    operator.annotate(left_alone.get("annotations", {}))
+    await operator.look()
+    operator.change_run("sweep-0", conditions=SUCCEEDED)
+    operator.delete_run("sweep-0")
+    await operator.look()
+    operator.apply(maxRunning=1)
+    operator.annotate({})
+    await operator.look()
+    assert (operator.status().indices.succeeded, operator.said) == ("0", [])
+
+
+async def test_a_run_that_is_deleted_while_others_are_made_is_not_made_again(operator: Operator) -> None:
+    operator.apply(maxRunning=2)
+    create, answered = operator.api.create, False
+
+    async def answer(resource: Any, body: Any, namespace: str) -> bytes:
+        if not answered:
+            raise KubeError("no answer")
+        if body["metadata"]["name"] == "sweep-1":
+            operator.delete_run("sweep-0")
+        return await create(resource, body, namespace)
+
+    operator.api.create = answer  # type: ignore[method-assign]
+    with pytest.raises(KubeError):
+        await operator.look()
+    answered = True
+    await operator.look()  # there is nothing to write: it makes both, and hears of the end of one
+    await operator.look()
+    assert operator.api.created == ["sweep-0", "sweep-1", "sweep-2"]
+    assert (operator.status().indices.cancelled, operator.status().indices.active) == ("0", "1")
+
+
+async def test_a_set_that_cannot_be_read_lets_nobody_start_and_whoever_trains_go_on(operator: Operator) -> None:
+    operator.apply()
+    await operator.look()
+    operator.change_run("sweep-1", **HOLDING)
+    operator.apply(cancelIndices="5-3")
+    told = [operator.run(f"sweep-{index}").spec.suspend for index in (0, 1)]  # type: ignore[union-attr]
+    assert told == [True, False]
+    assert operator.run("sweep-0").set_says == "the spec of its set sweep cannot be read"
+    operator.apply()
+    assert not operator.run("sweep-0").spec.suspend  # type: ignore[union-attr]
+
+
+async def test_a_run_of_another_namespace_is_in_no_set_whatever_it_says_of_its_owner(operator: Operator) -> None:
+    operator.apply(indices="0-1", maxRunning=2)
+    owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_SET_KIND, "name": "sweep", "uid": "uid-sweep"}
+    metadata = {"namespace": "other", "name": "sweep-0", "uid": "u", "ownerReferences": [owner]}
+    operator.store.apply_run(operator.api.put("copied", metadata=metadata, spec=RUN))
+    await operator.look()
+    operator.store.remove_run("other", "sweep-0", "u")
+    await operator.look()
+    assert operator.api.created == ["sweep-0", "sweep-1"]
+    assert operator.status().indices.active == "0-1"
+
+
+async def test_a_status_that_cannot_be_read_is_neither_written_over_nor_taken_for_a_new_set(operator: Operator) -> None:
+    operator.apply()
+    stop = {"reason": "StoppedOnFailure", "cancel": "Unheard", "time": "2026-01-01T00:00:00Z"}
+    status = {"observedGeneration": 1, "indices": {"succeeded": "0-3"}, "stop": stop}
+    operator.store.apply_run_set(operator.api.put("sweep", **{**operator.api.objects["sweep"], "status": status}))
+    await operator.look()
+    assert (operator.api.created, operator.said) == ([], ["StateRegression"])
+    assert operator.api.objects["sweep"]["status"] == status
+
+
+def test_after_a_restore_a_set_is_what_the_api_server_has(operator: Operator) -> None:
+    operator.apply()
+    backup = operator.api.objects["sweep"]
+    operator.apply(suspend=True)
+    operator.store.replace_run_sets([operator.api.objects["sweep"]], str(operator.api.version))
+    operator.store.replace_run_sets([backup], str(operator.api.version - 1))
+    found = operator.store.run_sets.named("team", "sweep")
+    assert found is not None
+    assert found.resource_version == backup["metadata"]["resourceVersion"]
+
+
+def test_late_news_of_a_set_of_the_same_name_is_nothing_to_those_that_come_after(operator: Operator) -> None:
+    operator.apply()
+    late = operator.api.put("before", metadata={"uid": "old"}, spec={"indices": "0-4", "template": {"spec": RUN}})
+    new = operator.api.put("before", metadata={"uid": "new"}, spec={"indices": "0-4", "template": {"spec": RUN}})
+    operator.store.apply_run_set(new)
+    operator.store.apply_run_set(late)
+    sweep = operator.store.run_sets.named("team", "sweep")
+    assert sweep is not None
+    assert operator.store.run_sets.snapshot(sweep, {}, frozenset()).sets["before"].uid == "new"
+
+
 async def test_what_a_set_says_reaches_its_runs_and_is_taken_back(operator: Operator) -> None:
     operator.apply()
     await operator.look()
@@ -290,7 +393,7 @@ def member(name: str, **status: Any) -> RunView:
 
 def admitted(width: int | None, *runs: RunView, in_flight: frozenset[str] = frozenset()) -> tuple[list[str], list[str]]:
     """Who gets nodes, and who is told to wait for the width."""
-    widths = {} if width is None else {"uid-sweep": width}
+    widths = {} if width is None else {("team", "uid-sweep"): width}
     flying = {"uid-a": in_flight} if in_flight else {}
     snapshot = replace(world(runs, 8), widths=widths, in_flight=flying)
     plan = admit(snapshot, Tunables(), 1_000.0)
@@ -312,3 +415,5 @@ def test_no_more_runs_of_a_set_get_nodes_than_its_width_allows() -> None:
 
 def test_the_width_of_a_set_is_nothing_to_other_runs() -> None:
     assert admitted(1, run("other"), member("a"), member("b"))[0] == ["a", "other"]
+    elsewhere = replace(member("c", assignment=ON_A_NODE), namespace="other")
+    assert admitted(1, elsewhere, member("a"))[0] == ["a"], "a copied UID takes no room in the set"

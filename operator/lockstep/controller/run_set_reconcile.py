@@ -57,9 +57,8 @@ class RunSetReconciler:
         plan = decide_run_set(snapshot, self._tunables(), self._clock.now())
         if plan.wake_at is not None:
             self._queue.wake_at(set_key(namespace, name), plan.wake_at)
+        self._sets.forget_departed(run_set)
         await self._carry_out(run_set, plan)
-        if plan.status is None:
-            self._sets.forget_departed(run_set.uid)
 
     async def _carry_out(self, run_set: RunSetView, plan: RunSetPlan) -> None:
         if plan.status is not None:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from lockstep.controller.cache import ObjectCache
 from lockstep.controller.clock import Clock
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, set_key
-from lockstep.core.arrays.members import governance, index_of, run_name, split_run_name
+from lockstep.core.arrays.members import governance, index_of, is_recorded, run_name, split_run_name
 from lockstep.core.arrays.views import RunSetSnapshot, RunSetView
 from lockstep.core.snapshot import RunView
 
@@ -37,11 +37,11 @@ class RunSets:
         self._members: dict[str, dict[str, int]] = {}  # set UID -> run UID -> index
         self._departed: dict[str, dict[int, RunView]] = {}  # set UID -> index -> the run as it was seen last
         self._refused: dict[str, str] = {}  # set UID -> what the API server said of a run it would not take
-        self._widths: dict[str, int] = {}
+        self._widths: dict[tuple[str, str], int] = {}
 
     @property
-    def widths(self) -> Mapping[str, int]:
-        """``maxRunning`` of the sets that have one, by UID."""
+    def widths(self) -> Mapping[tuple[str, str], int]:
+        """``maxRunning`` of the sets that have one, by namespace and UID."""
         return MappingProxyType(self._widths)
 
     def named(self, namespace: str, name: str) -> RunSetView | None:
@@ -51,15 +51,15 @@ class RunSets:
     def owner_of(self, run: RunView) -> RunSetView | None:
         """The set that the run belongs to, if it is known. A reference is anybody's to write: it has to fit."""
         owner = self.cache.get(run.set_uid) if run.set_uid else None
-        fits = owner is not None and (owner.namespace, owner.name) == (run.namespace, run.set_name)
-        return owner if fits and index_of(run) is not None else None
+        return owner if owner is not None and _fits(run, owner) and index_of(run) is not None else None
 
     def snapshot(
         self, run_set: RunSetView, namespace_labels: Mapping[str, str], indices: frozenset[int]
     ) -> RunSetSnapshot:
         """Everything known of one set."""
         members = self._members.get(run_set.uid, {})
-        runs = {index: run for uid, index in members.items() if (run := self._run(uid)) is not None}
+        found = ((index, self._run(uid)) for uid, index in members.items())
+        runs = {index: run for index, run in found if run is not None and _fits(run, run_set)}
         prefix = f"{run_set.namespace}/"
         named = ((index, self._uid_named(prefix + run_name(run_set.name, index))) for index in indices)
         return RunSetSnapshot(
@@ -68,7 +68,11 @@ class RunSets:
             departed={i: run for i, run in self._departed.get(run_set.uid, {}).items() if i not in runs},
             taken=frozenset(index for index, uid in named if uid and uid not in members),
             refused=self._refused.get(run_set.uid, ""),
-            sets={view.name: view for view in self.cache if view.namespace == run_set.namespace},
+            sets={
+                view.name: view
+                for view in self.cache
+                if view.namespace == run_set.namespace and self._uids.get(view.key) == view.uid
+            },
             namespace_labels=namespace_labels,
         )
 
@@ -79,9 +83,12 @@ class RunSets:
         else:
             self._refused.pop(uid, None)
 
-    def forget_departed(self, uid: str) -> None:
-        """Status says all that is known: what was seen last of runs that are gone is of no more use."""
-        self._departed.pop(uid, None)
+    def forget_departed(self, run_set: RunSetView) -> None:
+        """What was seen last of runs that are gone is of no more use once their outcome is on record."""
+        departed = self._departed.get(run_set.uid)
+        if departed is not None:
+            left = {index: run for index, run in departed.items() if not is_recorded(run, run_set)}
+            self._departed[run_set.uid] = left
 
     def touch_all(self) -> None:
         """Have every set looked at."""
@@ -94,7 +101,7 @@ class RunSets:
         """A run is there, is another, or is gone."""
         if old is not None and old.set_uid and (new is None or new.set_uid != old.set_uid):
             index = self._members.get(old.set_uid, {}).pop(old.uid, None)
-            if index is not None and self.cache.get(old.set_uid) is not None:
+            if index is not None and self.owner_of(old) is not None:
                 self._departed.setdefault(old.set_uid, {})[index] = old
             self._look_soon(old)
         run = new or old
@@ -117,8 +124,9 @@ class RunSets:
         if new is None:
             if self._uids.get(view.key) == view.uid:
                 del self._uids[view.key]
-            for kept in (self._departed, self._refused, self._widths):
-                kept.pop(view.uid, None)
+            self._departed.pop(view.uid, None)
+            self._refused.pop(view.uid, None)
+            self._widths.pop((view.namespace, view.uid), None)
         else:
             self._take_in(new)
         if governance(old) != governance(new):
@@ -136,15 +144,21 @@ class RunSets:
             return  # late news of one deleted before
         self._uids[new.key] = new.uid
         width = new.spec.max_running if new.spec is not None else None
-        if width != self._widths.get(new.uid):
+        place = new.namespace, new.uid
+        if width != self._widths.get(place):
             self._queue.add(CLUSTER_KEY)
             if width is None:
-                del self._widths[new.uid]
+                del self._widths[place]
             else:
-                self._widths[new.uid] = width
+                self._widths[place] = width
 
     def _followers(self, view: RunSetView) -> Iterator[RunSetView]:
         """Sets that come after this one."""
         for other in self.cache:
             if other.namespace == view.namespace and other.spec is not None and other.spec.after_corr == view.name:
                 yield other
+
+
+def _fits(run: RunView, run_set: RunSetView) -> bool:
+    """A reference that names the set of the UID, where that set is: another tenant may have copied the UID alone."""
+    return (run.namespace, run.set_name) == (run_set.namespace, run_set.name)

@@ -89,7 +89,7 @@ class Store:
         self._pods = PodIndex(clock)
         self._class_values: dict[str, int] = {}  # PriorityClass -> value
         self._runs_listed_at = float("-inf")
-        self._runs_version = 0
+        self._runs_version = self._run_sets_version = 0
         self._dry_runs: dict[str, DryRunResult] = {}
         self._refused: dict[str, dict[str, RefusedCreate]] = {}  # run UID -> pod name -> refusal
         self._in_flight: dict[str, frozenset[str]] = {}  # run UID -> nodes
@@ -154,7 +154,9 @@ class Store:
         """Take in a complete, consistent list."""
         views = [parse_run_set(raw) for raw in raws if self._looks_after(raw["metadata"]["namespace"])]
         items = [Versioned(view.uid, int(view.resource_version), view) for view in views]
-        self.run_sets.cache.replace(items, int(version))
+        reset = int(version) < self._run_sets_version
+        self.run_sets.cache.replace(items, int(version), reset=reset)
+        self._run_sets_version = int(version)
 
     def _listed(self, raw: Mapping[str, Any], *, anew: bool) -> Versioned[RunView]:
         """One of a list. The version that is known is taken as it is, unless versions have begun ``anew``."""

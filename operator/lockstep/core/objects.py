@@ -55,15 +55,15 @@ def parse_run_set(raw: Mapping[str, Any]) -> RunSetView:
     """A TrainingRunSet. Neither spec nor status need parse, as with a run."""
     meta = raw["metadata"]
     spec: TrainingRunSetSpec | None = None
-    spec_error = ""
+    spec_error = status_error = ""
     try:
         spec = TrainingRunSetSpec.model_validate(raw.get("spec") or {})
     except ValidationError as error:
         spec_error = _in_words(error)
     try:
         status = TrainingRunSetStatus.load(raw.get("status"))
-    except ValidationError:
-        status = TrainingRunSetStatus()
+    except ValidationError as error:
+        status, status_error = TrainingRunSetStatus(), _in_words(error, "status")
     return RunSetView(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -73,6 +73,7 @@ def parse_run_set(raw: Mapping[str, Any]) -> RunSetView:
         created_at=to_unix(meta["creationTimestamp"]),
         spec=spec,
         spec_error=spec_error,
+        status_error=status_error,
         status=status,
         deleting=meta.get("deletionTimestamp") is not None,
         annotations=_our_annotations(meta),
@@ -110,9 +111,9 @@ def _is_run_set(owner: Mapping[str, Any]) -> bool:
     return owner.get("kind") == names.RUN_SET_KIND and owner.get("apiVersion", "").startswith(f"{names.GROUP}/")
 
 
-def _in_words(error: ValidationError) -> str:
+def _in_words(error: ValidationError, part: str = "spec") -> str:
     problems = []
     for problem in error.errors():
-        field = ".".join(("spec", *map(str, problem["loc"])))
+        field = ".".join((part, *map(str, problem["loc"])))
         problems.append(f"{field}: {problem['msg'].removeprefix('Value error, ')}")
     return "; ".join(problems)

@@ -406,6 +406,6 @@ class ClusterSnapshot:
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     priority_classes: Mapping[str, int] = field(default_factory=dict)  # values by name
     fair_shares: Mapping[tuple[str, str, str], float] = field(default_factory=dict)  # by queue, namespace and user
-    widths: Mapping[str, int] = field(default_factory=dict)  # maxRunning of the TrainingRunSets that have one, by UID
+    widths: Mapping[tuple[str, str], int] = field(default_factory=dict)  # maxRunning of sets, by namespace and UID
     gpu_hours: Mapping[str, int] = field(default_factory=dict)  # of the last 24 hours, by queue; as far as known
     kueue: Kueue = field(default_factory=Kueue)

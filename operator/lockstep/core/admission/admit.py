@@ -171,7 +171,8 @@ class _Pass:
         if not related:
             return
         places = {row.run.namespace for row in related}
-        family = Namespaces(row.run for row in self._roll.by_age if not row.trial and row.run.namespace in places)
+        known = (row.run for row in self._roll.by_age if not row.trial and row.run.namespace in places)
+        family = Namespaces(known, self._busy)
         for row in related:
             if not self._floor.has_live_pods(row.run):
                 reason = self._dependency(row.entry, family)
@@ -198,15 +199,17 @@ class _Pass:
         widths, beyond = self._snapshot.widths, set[str]()
         room = dict(widths)
         for row in self._roll.by_age if widths else ():
-            if row.run.set_uid in room and (row.holds or row.uid in self._busy):
-                room[row.run.set_uid] -= 1
+            place = row.run.namespace, row.run.set_uid
+            if place in room and (row.holds or row.uid in self._busy):
+                room[place] -= 1
         for row in waiting if widths else ():
             run = row.run
-            if run.set_uid not in room:
+            place = run.namespace, run.set_uid
+            if place not in room:
                 continue
-            room[run.set_uid] -= 1
-            if room[run.set_uid] < 0:
-                words = f"maxRunning of its set {run.set_name} is {widths[run.set_uid]}"
+            room[place] -= 1
+            if room[place] < 0:
+                words = f"maxRunning of its set {run.set_name} is {widths[place]}"
                 row.entry.reason = Reason("MaxRunning", words)
                 beyond.add(row.uid)
         return beyond

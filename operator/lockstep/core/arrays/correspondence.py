@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from lockstep.api.indices import MAX_INDEX, parse_indices
 from lockstep.api.run_set import SetDependency
+from lockstep.core.arrays.members import read_ranges
 from lockstep.core.arrays.views import RunSetSnapshot, RunSetView
-from lockstep.core.ranges import format_ranges, parse_ranges
+from lockstep.core.ranges import format_ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,14 @@ def correspond(snapshot: RunSetSnapshot, left: set[int]) -> Correspondence:
     before = run_set.status.dependency
     if before is None or before.name != name:
         before = SetDependency(name=name)
-    met, never = _read(before.met) & left, _read(before.never) & left
+    met, never = read_ranges(before.met) & left, read_ranges(before.never) & left
     if circle := _circle(snapshot, name):
         words = f"the sets wait for each other: {' -> '.join(circle)}"
         return Correspondence(met, frozenset(left) - met, words, before)
     other = snapshot.sets.get(name)
     message = f"no TrainingRunSet {name} is in this namespace yet"
     if other is not None:
-        met |= left & _read(other.status.indices.succeeded)
+        met |= left & read_ranges(other.status.indices.succeeded)
         never = (never | left & _lost_to(other) | left - _indices_of(other)) - met
         message = f"waits for the same indices of {name}, {other.status.done or '0'} of which have ended"
     if never:
@@ -53,8 +54,8 @@ def correspond(snapshot: RunSetSnapshot, left: set[int]) -> Correspondence:
 def _lost_to(other: RunSetView) -> frozenset[int]:
     """Indices of the other set that will never succeed."""
     known, own = other.status.indices, other.status.dependency
-    never = _read(own.never) if own is not None else frozenset()
-    return _read(known.failed) | _read(known.cancelled) | never
+    never = read_ranges(own.never) if own is not None else frozenset()
+    return read_ranges(known.failed) | read_ranges(known.cancelled) | never
 
 
 def _indices_of(other: RunSetView) -> frozenset[int]:
@@ -73,11 +74,3 @@ def _circle(snapshot: RunSetSnapshot, name: str) -> tuple[str, ...]:
             return ()
         name = after
     return (*path, name) if name == snapshot.run_set.name else ()
-
-
-def _read(text: str) -> frozenset[int]:
-    """What somebody else wrote there counts for nothing."""
-    try:
-        return parse_ranges(text)
-    except ValueError:
-        return frozenset()

@@ -6,6 +6,7 @@ labels are there for people alone.
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from lockstep.api import names
@@ -64,15 +65,18 @@ def governed(run: RunView, owner: RunSetView | None) -> RunView:
 def governance(run_set: RunSetView | None) -> object:
     """All of a set that ``governed`` looks at: while it is equal, nothing changes for its runs."""
     if run_set is None or run_set.spec is None:
-        return None
+        return run_set is None
     spec, stop = run_set.spec, run_set.status.stop
     return spec.suspend, spec.cancel, spec.cancel_indices, stop.cancel if stop is not None else ""
 
 
 def _said_by(owner: RunSetView | None, run: RunView, own: TrainingRunSpec) -> tuple[dict[str, bool], str]:
     """Fields of the spec that the set has otherwise, and why."""
-    if owner is None or owner.spec is None or is_true(run.status, "Finished"):
+    if owner is None or is_true(run.status, "Finished"):
         return {}, ""
+    if owner.spec is None:  # it may say that they wait, or end: who trains goes on, nobody starts
+        waits = not own.suspend and not holds_nodes(run)
+        return ({"suspend": True}, f"the spec of its set {owner.name} cannot be read") if waits else ({}, "")
     if not own.cancel and (words := _cancelled_by(run, owner)):
         return {"cancel": True}, words
     if not own.suspend and owner.spec.suspend:
@@ -103,10 +107,12 @@ def is_recorded(run: RunView, owner: RunSetView | None) -> bool:
     if owner is None:
         return False
     known = owner.status.indices
-    return any(index in _readable(text) for text in (known.succeeded, known.failed, known.cancelled))
+    return any(index in read_ranges(text) for text in (known.succeeded, known.failed, known.cancelled))
 
 
-def _readable(text: str) -> frozenset[int]:
+@lru_cache(maxsize=32)  # every finished run of a set asks about the same few texts, which may be long
+def read_ranges(text: str) -> frozenset[int]:
+    """Indices in the status of a set. What is no ranges counts for nothing."""
     try:
         return parse_ranges(text)
     except ValueError:

@@ -36,6 +36,9 @@ def decide_run_set(snapshot: RunSetSnapshot, tunables: Tunables, now: float) -> 
     looks_on = run_set.annotations.get(names.ANNOTATION_PAUSED) == "true" or tunables.mode is Mode.REPORT_ONLY
     if run_set.deleting or looks_on:
         return RunSetPlan()
+    if run_set.status_error:  # a write would wipe out what is on record, and a run would be a second one
+        note = f"{run_set.status_error[:900]}; nothing is made until it is mended, or another set created"
+        return RunSetPlan(events=(Event("Warning", "StateRegression", "Record", note),))
     draft = _Draft(snapshot, tunables, now)
     if draft.is_over():
         return draft.forget_when_due()

@@ -11,7 +11,8 @@ from lockstep.core.snapshot import RunView
 
 @dataclass(frozen=True, slots=True)
 class RunSetView:
-    """A TrainingRunSet. ``spec`` is None when it does not parse; ``spec_error`` then says why."""
+    """A TrainingRunSet. ``spec`` is None when it does not parse; ``spec_error`` then says why. ``status`` is the empty
+    one when it does not parse; ``status_error`` then says why."""
 
     namespace: str
     name: str
@@ -22,6 +23,7 @@ class RunSetView:
     spec: TrainingRunSetSpec | None
     status: TrainingRunSetStatus
     spec_error: str = ""
+    status_error: str = ""
     deleting: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
 
