@@ -6,8 +6,11 @@ import pytest
 
 from lockstep.api.recovery_status import Totals
 from lockstep.api.run_status import AssignmentStatus, Condition, TrainingRunStatus
+from lockstep.core.admission.admit import admit
 from lockstep.core.admission.dependencies import Namespaces, Verdict, judge
 from lockstep.core.snapshot import RunView
+from lockstep.core.tunables import Tunables
+from support import admission
 from support.world import spec
 
 
@@ -129,6 +132,12 @@ def test_of_one_word_the_oldest_goes_first_and_who_has_nodes_before_it() -> None
 def test_who_will_not_start_is_waited_for_by_nobody(older: RunView) -> None:
     young = run("young", 2.0, singleton="w")
     assert Namespaces((young, older)).ahead_of(young) is None
+
+
+def test_who_may_have_got_nodes_in_a_write_without_an_answer_is_waited_for() -> None:
+    old, young = (admission.run(name, at=at, singleton="w") for name, at in (("old", 1.0), ("young", 2.0)))
+    plan = admit(admission.world([old, young], in_flight={young.uid: frozenset({"n0"})}), Tunables(), admission.NOW)
+    assert {name: status.queue.reason for name, status in admission.statuses(plan).items()} == {"old": "Singleton"}
 
 
 def test_the_same_word_in_another_namespace_is_another_word() -> None:

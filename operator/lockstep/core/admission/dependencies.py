@@ -1,6 +1,6 @@
 """Which runs have to come first. What was once met stays met, what once failed stays failed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from lockstep.api.run_spec import Dependency
@@ -24,9 +24,13 @@ class Verdict:
 
 
 class Namespaces:
-    """Runs by namespace, name and singleton word: what dependencies are judged by."""
+    """Runs by namespace, name and singleton word: what dependencies are judged by.
 
-    def __init__(self, runs: Iterable[RunView]) -> None:
+    ``unsettled``: UIDs of those that may have got nodes, in a write whose result is not known yet.
+    """
+
+    def __init__(self, runs: Iterable[RunView], unsettled: Collection[str] = ()) -> None:
+        self._unsettled = unsettled
         self._by_name: dict[tuple[str, str], RunView] = {}
         self._by_word: dict[tuple[str, str], list[RunView]] = {}
         for run in runs:
@@ -46,9 +50,12 @@ class Namespaces:
         if run.spec is None or run.spec.singleton is None:
             return None
         others = [other for other in self._by_word.get((run.namespace, run.spec.singleton), ()) if other.uid != run.uid]
-        holding = [other for other in others if slots.is_held(other.status.assignment) and not _is_over(other)]
+        holding = [other for other in others if self._may_hold(other) and not _is_over(other)]
         older = [other for other in others if _waits(other) and _age(other) < _age(run)]
         return min(holding or older, key=_age, default=None)
+
+    def _may_hold(self, run: RunView) -> bool:
+        return slots.is_held(run.status.assignment) or run.uid in self._unsettled
 
 
 def judge(run: RunView, runs: Namespaces) -> Verdict:
