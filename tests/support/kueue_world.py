@@ -37,6 +37,7 @@ class KueueWorld(World):
     presence: Presence = Presence.PRESENT
     flavor: Flavor | None = None
     written: list[WorkloadWrite] = field(default_factory=list)
+    refusal: str = ""  # what the API server says to a Workload that is made
     stale: dict[tuple[str, str], WorkloadView] | None = None  # what the operator believes to be so
 
     def submit(self, name: str = "run", nodes: int = 2, labels: Mapping[str, str] = LABEL, **fields: object) -> None:
@@ -100,6 +101,7 @@ class KueueWorld(World):
             flavors={pool.flavor: self._flavor(pool) for pool in pools.values()},
             topologies={f"{pool.name}-topology": pool.levels for pool in pools.values() if pool.levels},
             pod_classes=self.classes,
+            refused={("ns", workload_name(run)): self.refusal for run in self.runs.values() if self.refusal},
         )
 
     def settle(self, rounds: int = 30) -> None:
@@ -144,7 +146,7 @@ class KueueWorld(World):
         known = self.workloads.get(write.name)
         if write.verb is WorkloadVerb.CREATE:
             self.stale = None
-            if known is None:
+            if known is None and not self.refusal:
                 self.version += 1
                 body: Json = deepcopy(dict(write.body))
                 body["metadata"] |= {"uid": f"workload-{self.version}", "creationTimestamp": "2026-01-01T00:00:00Z"}

@@ -105,6 +105,20 @@ def test_a_local_queue_that_is_not_there_is_named() -> None:
     assert not world.workloads
 
 
+def test_a_workload_that_is_refused_is_told_in_the_api_servers_words() -> None:
+    world = kueue_world()
+    world.refusal = "pods is a reserved key"
+    world.submit()
+    world.settle()
+    assert reason(world) == (
+        "WaitingForKueue",
+        "its Workload is refused: pods is a reserved key; it is tried again",
+    )
+    world.refusal = ""
+    world.settle()
+    assert phase(world) is Phase.RUNNING
+
+
 def test_the_nodes_that_kueue_names_are_used_in_its_order() -> None:
     world = kueue_world(levels=(RACK, HOSTNAME))
     world.double.nodes = {name: world.double.nodes[name] for name in ("n3", "n1")}

@@ -172,6 +172,24 @@ async def test_one_that_is_gone_is_forgotten(desk: Desk) -> None:
     assert desk.store.view({}).workloads[KEY].uid == "w-2", "that is another one"
 
 
+async def test_why_a_workload_is_refused_is_kept_until_it_is_taken(desk: Desk) -> None:
+    desk.store.found(Presence.PRESENT)
+    desk.due()
+    desk.kube.answer = ApiError(422, "Invalid", "pods is a reserved key")
+    for due in ({CLUSTER_KEY}, set[str]()):
+        with pytest.raises(ApiError):
+            await desk.write(WorkloadVerb.CREATE)
+        assert desk.store.view({}).refused == {KEY: "pods is a reserved key"}
+        assert desk.due() == due, "news is told, and no news is none"
+    desk.kube.answer = ApiError(503, "Unavailable", "later")
+    with pytest.raises(ApiError):
+        await desk.write(WorkloadVerb.CREATE)
+    assert desk.store.view({}).refused, "that says nothing of the Workload"
+    desk.kube.answer = orjson.dumps(workload(6))
+    await desk.write(WorkloadVerb.CREATE)
+    assert not desk.store.view({}).refused
+
+
 async def test_a_missing_kind_is_no_missing_workload(desk: Desk) -> None:
     desk.known()
     desk.kube.answer = desk.kube.read = ApiError(404, "NotFound", "the server could not find the requested resource")

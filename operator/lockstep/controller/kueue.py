@@ -84,6 +84,7 @@ class KueueStore:
         self._queue = queue
         self._touch_all = touch_all
         self._presence = Presence.UNKNOWN
+        self._refused: dict[Key, str] = {}
         self.workloads: _Table[WorkloadView] = _Table(WORKLOADS, parse_workload, self._workload_changed)
         self.local_queues: _Table[str] = _Table(LOCAL_QUEUES, installation.parse_local_queue, self._rest_changed)
         self.cluster_queues = _Table(CLUSTER_QUEUES, installation.parse_cluster_queue, self._rest_changed)
@@ -112,6 +113,7 @@ class KueueStore:
         if presence is not Presence.PRESENT:
             for table in self.tables:
                 table.clear()
+            self._refused.clear()
         self._touch_all()
 
     def listed(self) -> None:
@@ -129,7 +131,16 @@ class KueueStore:
             topologies=_by_name(self.topologies),
             classes=_by_name(self.classes),
             pod_classes=pod_classes,
+            refused=MappingProxyType(self._refused),
         )
+
+    def answered(self, namespace: str, name: str, refusal: str = "") -> None:
+        """A Workload was written, or the API server does not take it, in whose words the run is told."""
+        before = self._refused.pop((namespace, name), "")
+        if refusal:
+            self._refused[namespace, name] = refusal
+        if refusal != before:
+            self._queue.add(CLUSTER_KEY)
 
     def _workload_changed(self, workload: WorkloadView) -> None:
         if workload.run:

@@ -28,10 +28,13 @@ class WorkloadWriter:
             reply = await self._send(write)
         except ApiError as error:
             if error.status not in (404, 409):
+                if error.is_verdict:
+                    self._store.answered(write.namespace, write.name, error.message)
                 raise
             await self._reread(write)
             self._queue.add(run_key(run.namespace, run.name))
             return
+        self._store.answered(write.namespace, write.name)
         if reply is None or write.verb is WorkloadVerb.DELETE:
             await self._reread(write)  # gone, or as somebody has changed it meanwhile
         else:

@@ -149,7 +149,10 @@ class KueueDesk:
         """What it waits for. One whose nodes may be used is put aside for ``grants``."""
         kueue = entry.status.kueue
         assert kueue is not None
-        workload = self._kueue.workloads.get((entry.run.namespace, workload_name(entry.run)))
+        key = entry.run.namespace, workload_name(entry.run)
+        workload = self._kueue.workloads.get(key)
+        if workload is None and key in self._kueue.refused:
+            return Reason(WAITING, f"its Workload is refused: {self._kueue.refused[key]}; it is tried again")
         if workload is None or workload.deleting or workload.uid == kueue.given_up:
             return Reason(WAITING, f"its Workload for LocalQueue {kueue.queue} is being made")
         if workload.owner_uid != entry.run.uid:

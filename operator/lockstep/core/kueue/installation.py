@@ -29,7 +29,8 @@ class Kueue:
     """Views into live state. ``workloads`` and ``local_queues`` by namespace and name.
 
     ``local_queues`` name their ClusterQueue, ``cluster_queues`` their flavors, ``topologies`` their levels, the widest
-    first, ``classes`` (WorkloadPriorityClass) and ``pod_classes`` (PriorityClass) their value.
+    first, ``classes`` (WorkloadPriorityClass) and ``pod_classes`` (PriorityClass) their value. ``refused`` says, in the
+    API server's words, why the last write of a Workload was not taken.
     """
 
     presence: Presence = Presence.UNKNOWN
@@ -40,6 +41,7 @@ class Kueue:
     topologies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     classes: Mapping[str, int] = field(default_factory=dict)
     pod_classes: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def is_present(self) -> bool:
