@@ -123,6 +123,11 @@ def test_a_run_that_its_user_holds_has_a_row_of_its_own() -> None:
     assert 43 not in pending.indices
 
 
+def test_a_status_that_is_no_ranges_spoils_nobodys_queue() -> None:
+    _, [pending] = arrays.folded([], [parse_run_set(sweep({"indices": {"active": "x", "succeeded": "0-40"}}))])
+    assert min(pending.indices) == 41
+
+
 def test_an_array_in_which_nobody_waits_has_no_row() -> None:
     view = parse_run_set(sweep({"indices": {"succeeded": "0-98"}}))
     assert arrays.folded([runs.view(of_sweep(sample.running(), 99))], [view])[1] == []

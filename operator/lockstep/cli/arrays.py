@@ -13,12 +13,12 @@ from lockstep.api.indices import parse_indices
 from lockstep.cli import output, runs
 from lockstep.cli.client import Cluster, Json, resource_path, runs_path
 from lockstep.cli.errors import ApiError, CliError, UsageError
-from lockstep.core.arrays.members import index_of, split_run_name
+from lockstep.core.arrays.members import index_of, read_ranges, split_run_name
 from lockstep.core.arrays.views import RunSetView
 from lockstep.core.conditions import find, is_true
 from lockstep.core.lifecycle import Phase, phase_of
 from lockstep.core.objects import parse_run_set
-from lockstep.core.ranges import format_ranges, parse_ranges
+from lockstep.core.ranges import format_ranges
 from lockstep.core.snapshot import RunView
 
 _TRIES = 5
@@ -260,8 +260,8 @@ def folded(views: Sequence[RunView], sets: Iterable[RunSetView]) -> tuple[list[R
 def indices_of(view: RunSetView) -> dict[str, frozenset[int]]:
     """Indices by what became of them, as status has it: ``running`` are all that have a run which has not ended."""
     known = view.status.indices
-    found = {word: parse_ranges(getattr(known, word)) for word in ("succeeded", "failed", "cancelled")}
-    found["running"] = parse_ranges(known.active)
+    found = {word: read_ranges(getattr(known, word)) for word in ("succeeded", "failed", "cancelled")}
+    found["running"] = read_ranges(known.active)
     every = parse_indices(view.spec.indices) if view.spec is not None else frozenset[int]()
     found["pending"] = every - frozenset[int]().union(*found.values())
     return found
