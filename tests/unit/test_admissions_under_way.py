@@ -180,6 +180,32 @@ async def test_after_a_failure_passes_fail_until_the_writes_succeed(world: SlowW
     assert world.booked == {"n1"}
 
 
+async def test_a_failure_counts_although_its_pass_still_waits_for_other_writes(
+    world: SlowWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = run(20)
+    named = other["metadata"] | {"name": "other", "uid": "u2"}
+    world.store.apply_run(other | {"metadata": named})
+    view = world.store.run("team", "other")
+    assert view is not None
+    told = StatusWrite("team", "other", "u2", "20", view.status.model_copy(update={"state": "Pending"}), frozenset())
+
+    async def patch_status(_: Any, name: str, *__: Any, **___: Any) -> bytes:
+        if name == "llama":
+            raise REFUSED
+        await world.answers.wait()
+        return orjson.dumps(other | {"metadata": named | {"resourceVersion": "21"}})
+
+    monkeypatch.setattr(world.kube, "patch_status", patch_status)
+    deciding = asyncio.create_task(world.admit(world.write(), told))
+    await asyncio.sleep(0.05)
+    assert not deciding.done()
+    world.answers.set()
+    await asyncio.wait_for(deciding, PATIENCE)
+    with pytest.raises(UnreachableError):
+        await world.admit(world.write())
+
+
 async def test_what_is_on_its_way_is_waited_for_at_the_end(world: SlowWorld) -> None:
     await world.admit(world.write())
     ending = asyncio.create_task(world.executor.settle(PATIENCE))

@@ -76,7 +76,8 @@ class Executor:
         self._clock = clock
         self._gate = asyncio.Semaphore(_CONCURRENT_ADMISSIONS)
         self._under_way: set[asyncio.Task[None]] = set()
-        self._in_step = False
+        self._failures = 0  # of admissions that no pass waited for …
+        self._made_up_for = 0  # … as many as there were before the last pass that succeeded
 
     async def run_plan(self, run: RunView, plan: Plan) -> None:
         """Carry out a run's plan. Raises StaleError, or a KubeError that is worth another try."""
@@ -113,8 +114,10 @@ class Executor:
         the rest for written. Once one of these has failed, passes wait for all of their writes until these succeed.
         Raises the first failure of those that were waited for.
         """
+        failures = self._failures
+        in_step = failures > self._made_up_for
         writes = [write for write in plan.writes if not self._store.is_being_written(write.uid)]
-        beside = [write for write in writes if not self._in_step and self._concerns_nobody_else(write)]
+        beside = [write for write in writes if not in_step and self._concerns_nobody_else(write)]
         awaited = [write for write in writes if write not in beside]
         for write in beside:
             self._store.assume(write.uid, write.status)
@@ -125,7 +128,7 @@ class Executor:
             self._keep(self._admit_beside(write))
         # Should the pass be cut short, these go on: ``settle`` waits for them as for the others.
         await asyncio.shield(_all_of([self._keep(self._admit_in_turn(write)) for write in awaited]))
-        self._in_step = False
+        self._made_up_for = failures
 
     async def settle(self, within: float) -> bool:
         """Wait until what is on its way has its answer, for so many seconds at most; nothing is sent after that.
@@ -162,7 +165,7 @@ class Executor:
             settled = await self._admit(write)
         except Exception as error:
             log.warning("an admission of %s/%s was not written: %s", write.namespace, write.name, error)
-            self._in_step = True  # the next pass meets with the same, and comes again after a back-off
+            self._failures += 1  # the next pass meets with the same, and comes again after a back-off
         finally:
             self._gate.release()
             if not settled:
