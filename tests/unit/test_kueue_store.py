@@ -9,6 +9,7 @@ import msgspec
 import orjson
 import pytest
 
+from lockstep.controller import reconcile
 from lockstep.controller.clock import ManualClock
 from lockstep.controller.kube import ApiError, KubeClient, Page
 from lockstep.controller.kueue import KueueApi, KueueStore
@@ -16,8 +17,10 @@ from lockstep.controller.workload_writer import WorkloadWriter
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.core.kueue.installation import Presence
 from lockstep.core.kueue.writes import WorkloadVerb, WorkloadWrite
+from lockstep.core.plan import Plan
 from lockstep.core.snapshot import RunView
 from support.admission import run
+from unit.test_execute import World
 
 KEY = ("team", "trainingrun-llama-uid-l")
 
@@ -188,6 +191,35 @@ async def test_why_a_workload_is_refused_is_kept_until_it_is_taken(desk: Desk) -
     desk.kube.answer = orjson.dumps(workload(6))
     await desk.write(WorkloadVerb.CREATE)
     assert not desk.store.view({}).refused
+
+
+@pytest.mark.parametrize("beside", [True, False])
+async def test_a_reservation_is_not_let_go_of_while_an_admission_on_it_has_no_answer(
+    beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, sent = World(), list[str]()
+    write = WorkloadWrite(WorkloadVerb.DELETE, *KEY, "asks for something else now", "w-1", "5")
+    monkeypatch.setattr(reconcile, "decide", lambda *_: Plan(workload=write))
+
+    async def carry_out(_: RunView, write: WorkloadWrite) -> None:
+        sent.append(write.name)
+
+    monkeypatch.setattr(world.reconciler._workloads, "carry_out", carry_out)
+    view = world.store.run("team", "llama")
+    assert view is not None
+    if beside:
+        world.store.assume("u1", view.status)
+    else:
+        world.store.book_in_flight("u1", {"n1"})
+    world.queue.clear()
+    await world.reconciler.reconcile(run_key("team", "llama"))
+    assert not sent, "the gang may have its nodes by now"
+    await world.clock.advance(1.5)
+    assert await asyncio.wait_for(world.queue.get(), 20.0) == run_key("team", "llama")
+    world.store.drop_assumption("u1")
+    world.store.release_in_flight("u1")
+    await world.reconciler.reconcile(run_key("team", "llama"))
+    assert sent == [KEY[1]]
 
 
 async def test_a_missing_kind_is_no_missing_workload(desk: Desk) -> None:

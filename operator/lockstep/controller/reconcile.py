@@ -38,6 +38,8 @@ from lockstep.core.tunables import Mode, Tunables
 log = logging.getLogger("lockstep.reconcile")
 _INTERVAL_LIVES = 60.0
 _LAST_ANSWERS = 5.0
+_ANSWER_SOON = 1.0
+"""Seconds until a run is looked at again that was decided upon while an admission of it had no answer."""
 _POOLS_EVERY = 10.0  # failures per node-day hardly move meanwhile
 _STUCK = 5.0
 """Seconds until a pass comes again at the latest whose writes all wait for the answers to earlier ones."""
@@ -125,7 +127,10 @@ class Reconciler:
             self._queue.wake_at(run_key(namespace, name), plan.wake_at)
         try:
             await self._executor.run_plan(snapshot.run, plan)
-            if plan.workload is not None:
+            if plan.workload is not None and self._store.is_being_written(run.uid):
+                # The gang may have its nodes by now, on the reservation that this would let go of.
+                self._queue.wake_at(run_key(namespace, name), self._clock.now() + _ANSWER_SOON)
+            elif plan.workload is not None:
                 await self._workloads.carry_out(snapshot.run, plan.workload)
         finally:
             # Status may be written although a pod was not: the next plan would not ask for the pass again.
