@@ -318,6 +318,18 @@ class TestLater:
         snapshot = cluster(self.old, self.first, over, pods=[pod(over, 0, "n1")], nodes=2)
         assert statuses(passed(snapshot))["urgent"].queue.assumption.startswith("it preempts team/old")
 
+    @pytest.mark.parametrize("why", ["copied label", "held", "unsettled"])
+    def test_a_node_that_is_held_by_somebody_else_is_not_counted_on(self, why: str) -> None:
+        over = run("over", status={"conditions": (ACCEPTED, FINISHED)})
+        pods = [replace(pod(over, 0, "n1"), owner_uid="")] if why == "copied label" else [pod(over, 0, "n1")]
+        more = [training("other", "n1", of_class="high")] if why == "held" else []
+        in_flight = {}
+        if why == "unsettled":
+            starting = run("starting", at=NOW - 50)
+            pods, more, in_flight = [pod(starting, 0, "n1")], [starting], {"uid-starting": frozenset({"n1"})}
+        snapshot = cluster(self.old, self.first, over, *more, pods=pods, nodes=2, in_flight=in_flight)
+        assert "preempts" not in statuses(passed(snapshot))["urgent"].queue.assumption
+
     def test_a_trial_is_told_that_it_would_not_start_there(self) -> None:
         asks = replace(run("asks", 1, at=NOW), annotations={"lockstep.dev/test-only": "true"})
         answer = statuses(self.passed_with(asks))["asks"].test_only

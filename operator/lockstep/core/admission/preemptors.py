@@ -280,10 +280,14 @@ class Preemptors:
 
     @cached_property
     def _left_behind(self) -> int:
-        """Nodes that only pods of runs still hold that are over. Nobody knows for how long, but it is not for ever."""
-        live = {uid for uid, entry in self._entries.items() if not is_true(entry.run.status, "Finished")}
-        pods = self._floor.snapshot.gang_pods
-        return self._floor.index.mask([pod.node for pod in pods if pod.run_uid not in live and not pod.is_terminal])
+        """Nodes that only pods of runs still hold that are over. Nobody knows for how long, but it is not for ever: they
+        are deleted with what owns them. A pod with no more than a copied label may stay."""
+        floor, held = self._floor, 0
+        live = {uid for uid, row in floor.roll.rows.items() if not is_true(row.run.status, "Finished")}
+        left = [pod for pod in floor.snapshot.gang_pods if pod.run_uid not in live and not pod.is_terminal]
+        for running in self._running:
+            held |= running.nodes if running.uid else 0
+        return floor.index.mask([pod.node for pod in left if pod.owner_uid == pod.run_uid]) & ~held
 
     def _ends(self, pod: PodView) -> bool:
         return is_ending_in_time(pod, self._floor.now)
