@@ -20,8 +20,10 @@ from lockstep.controller.run_set_reconcile import RunSetReconciler
 from lockstep.controller.store import Store
 from lockstep.controller.workqueue import WorkQueue, run_key, set_key, split_set_key
 from lockstep.core.admission.admit import admit
+from lockstep.core.decide import decide
 from lockstep.core.snapshot import Leadership, RunView
 from lockstep.core.tunables import Tunables
+from lockstep.core.waiting import RECORD_AGAIN
 from support.admission import run, world
 
 LEADER = Leadership(0.0)
@@ -147,6 +149,7 @@ def operator() -> Operator:
     return Operator()
 
 
+SUCCEEDED_AT = 1_767_225_600.0
 SUCCEEDED = [
     {"type": kind, "status": "True", "reason": "AllRanksSucceeded", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     for kind in ("Finished", "Succeeded")
@@ -206,6 +209,24 @@ async def test_a_run_may_only_be_deleted_when_its_outcome_is_on_record(operator:
     assert not recorded()
     await operator.look()
     assert recorded()
+
+
+async def test_a_run_whose_time_is_over_waits_for_the_record_and_asks_for_it_no_sooner(operator: Operator) -> None:
+    operator.apply(template={"spec": RUN | {"ttlAfterFinished": "1h"}})
+    await operator.look()
+    operator.change_run("sweep-0", conditions=SUCCEEDED)
+    due = SUCCEEDED_AT + 3600
+
+    def decided(now: float) -> tuple[bool, float | None]:
+        found = operator.store.snapshot_run("team", "sweep-0", {}, LEADER)
+        assert found is not None
+        plan = decide(found, Tunables(), now)
+        return plan.delete_run, plan.wake_at
+
+    assert decided(SUCCEEDED_AT + 1) == (False, due), "ten thousand runs of a paused set would ask all day"
+    assert decided(due + 1) == (False, due + 1 + RECORD_AGAIN)
+    await operator.look()
+    assert decided(due + 1) == (True, None)
 
 
 async def test_a_run_that_ends_and_is_deleted_between_two_looks_counts_as_what_it_was(operator: Operator) -> None:

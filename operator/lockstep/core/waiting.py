@@ -58,6 +58,6 @@ def forget_when_due(draft: Draft, ended: float) -> None:
     due = ended + parse_duration(ttl)
     draft.wake(due)
     if not draft.snapshot.recorded:
-        draft.wake(draft.now + RECORD_AGAIN)
+        draft.wake(max(due, draft.now + RECORD_AGAIN))
         return
     draft.delete_run = draft.now >= due and not draft.live_pods and draft.status.checkpoint.archive.job is None
