@@ -494,6 +494,17 @@ def test_a_run_held_back_asks_for_nothing() -> None:
     assert not world.workloads
 
 
+def test_a_run_keeps_its_place_with_kueue_while_nobody_knows_what_its_queue_has_used() -> None:
+    world = kueue_world(pods=1)
+    world.submit()
+    world.settle()
+    first = world.workload()["metadata"]["uid"]
+    world.queue("default", limits={"gpuHoursPerDay": 100, "onGpuHours": "Block"})
+    world.settle()
+    assert reason(world)[0] == "GpuHoursUnknown"
+    assert world.workload()["metadata"]["uid"] == first
+
+
 @pytest.mark.parametrize(
     ("fields", "path"),
     [

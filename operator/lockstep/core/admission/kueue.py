@@ -27,7 +27,7 @@ WAITING, NOT_INSTALLED, NO_QUEUE = "WaitingForKueue", "KueueNotInstalled", "Loca
 DEACTIVATED, UNUSABLE, NO_CLASS = "KueueDeactivated", "KueueAssignment", "PriorityClassNotFound"
 KUEUES = (WAITING, NOT_INSTALLED, NO_QUEUE, DEACTIVATED, UNUSABLE)
 """Reasons to wait that only runs have which Kueue admits."""
-_PASSING = ("EarlierPods", Mode.NO_NEW_ADMISSIONS.value, Mode.REPORT_ONLY.value)
+_PASSING = ("EarlierPods", "GpuHoursUnknown", Mode.NO_NEW_ADMISSIONS.value, Mode.REPORT_ONLY.value)
 """Reasons to wait for which a run keeps its place with Kueue."""
 
 
