@@ -280,8 +280,10 @@ class Preemptors:
 
     @cached_property
     def _left_behind(self) -> int:
-        """Nodes that only pods of runs still hold that are over. Nobody knows for how long, but it is not for ever: they
-        are deleted with what owns them. A pod with no more than a copied label may stay."""
+        """Nodes that only pods of runs still hold that are over. Nobody knows for how long, but it is not for ever.
+
+        That is not said of a pod that has no more than a copied label.
+        """
         floor, held = self._floor, 0
         live = {uid for uid, row in floor.roll.rows.items() if not is_true(row.run.status, "Finished")}
         left = [pod for pod in floor.snapshot.gang_pods if pod.run_uid not in live and not pod.is_terminal]
