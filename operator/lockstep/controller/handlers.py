@@ -33,6 +33,7 @@ class OwnKinds:
         self._kube = kube
         self._clock = clock
         self._relisted = asyncio.Event()
+        self._listing = asyncio.Lock()
         self.last_heard = clock.monotonic()
 
     async def watch(self, take_signals: Callable[[], None]) -> None:
@@ -69,13 +70,14 @@ class OwnKinds:
 
     async def list_now(self) -> None:
         """Make the store equal to a quorum list. Raises KubeError."""
-        await self._list_run_sets()  # before the runs: what a set has on record of a run is then never news
-        begun = self._clock.monotonic()
-        runs, version = await self._kube.list_all(RUNS)
-        queues, queue_version = await self._kube.list_all(QUEUES)
-        self._store.replace_runs(runs, version, begun)
-        self._store.replace_queues(queues, queue_version)
-        self.last_heard = self._clock.monotonic()
+        async with self._listing:  # one that is taken in after a newer one would pass for a restored backup
+            await self._list_run_sets()  # before the runs: what a set has on record of a run is then never news
+            begun = self._clock.monotonic()
+            runs, version = await self._kube.list_all(RUNS)
+            queues, queue_version = await self._kube.list_all(QUEUES)
+            self._store.replace_runs(runs, version, begun)
+            self._store.replace_queues(queues, queue_version)
+            self.last_heard = self._clock.monotonic()
 
     async def _list_run_sets(self) -> None:
         """Where their kind is not served, as after an upgrade without its CRD, runs go on as before."""
