@@ -112,6 +112,19 @@ def test_racks_are_filled_in_their_order_as_far_as_they_are_given() -> None:
     assert statuses(plan)["llama"].assignment.nodes == ("n3", "n1", "n2")
 
 
+def test_the_whole_gang_is_of_one_gpu_type_whatever_kueue_names() -> None:
+    view = kueues(placement={"gpuTypes": ["H100", "A100"]})
+    h100, a100 = ({"pool": "a", **Tunables().gpu_types[word]} for word in ("H100", "A100"))
+    mixed = [*nodes("n1", labels=h100), *nodes("n3", labels=a100), node("n2", "r2", labels=a100)]
+    word, message = told(passed(view, mixed, admitted(topology=hosts("n1", "n2"))))
+    assert word == "KueueAssignment"
+    assert "its nodes are not all of one of spec.placement.gpuTypes (H100, A100)" in message
+    assert statuses(passed(view, mixed, admitted(topology=hosts("n2", "n3"))))["llama"].resolved.gpu_type == "A100"
+    racks = encode([RACK], [(("r1",), 1), (("r2",), 1)])
+    found = statuses(passed(view, mixed, admitted(topology=racks)))["llama"]
+    assert (found.assignment.nodes, found.resolved.gpu_type) == (("n3", "n2"), "A100")
+
+
 def test_without_topology_nodes_are_ours_to_choose_within_the_flavor() -> None:
     cluster = [*nodes("n1"), *nodes("n2", labels={"pool": "b"}), *nodes("n3")]
     plan = passed(kueues(), cluster, admitted())

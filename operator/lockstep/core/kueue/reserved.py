@@ -1,6 +1,7 @@
 """From a reservation of Kueue's to nodes: exactly those it names, or ours to choose within what it names."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from lockstep.api.run_spec import PlacementSpec
@@ -44,11 +45,10 @@ class Given:
             free = replace(cluster, booked=cluster.booked | reserved)
             placed = self._placed(free, self.requirement, self.count, self.placement)
             return placed.nodes, placed.gpu_type
-        if self.topology.names_hosts:
-            nodes = self._named(cluster, self._hosts(self.topology))
-        else:
-            nodes = self._within_domains(replace(cluster, booked=cluster.booked | reserved), self.topology, ())
-        return nodes, next((kind for kind in self.placement.gpu_types if self._are_of(cluster, nodes, kind)), "")
+        if not self.topology.names_hosts:
+            return self._of_one_kind(replace(cluster, booked=cluster.booked | reserved), self.topology)
+        nodes = self._named(cluster, self._hosts(self.topology))
+        return nodes, self._kind_of(cluster, nodes)
 
     def replacements(self, cluster: Cluster, kept: Sequence[str], count: int) -> tuple[str, ...]:
         """``count`` further nodes for a gang that keeps ``kept``. Raises NotGivenError."""
@@ -56,7 +56,9 @@ class Given:
             placed = self._placed(cluster, self.requirement, len(kept) + count, self.placement, kept)
             return tuple(node for node in placed.nodes if node not in set(kept))
         if not self.topology.names_hosts:
-            return self._within_domains(cluster, self.topology, kept)
+            kinds = self.placement.gpu_types
+            alike = tuple(kind for kind in kinds if self._are_of(cluster, kept, kind))
+            return self._within_domains(cluster, self.topology, kept, alike or kinds)
         new = [node for node in self._hosts(self.topology) if node not in set(kept)]
         if len(new) < count:
             raise NotGivenError("Kueue has named no others yet")
@@ -102,13 +104,23 @@ class Given:
             raise NotGivenError(f"not all of the nodes that Kueue names can be used: {why}")
         return tuple(nodes)
 
-    def _within_domains(self, cluster: Cluster, topology: TopologyAssignment, kept: Sequence[str]) -> tuple[str, ...]:
+    def _of_one_kind(self, cluster: Cluster, topology: TopologyAssignment) -> tuple[tuple[str, ...], str]:
+        """Nodes of each domain, all of the first GPU type of which there are enough."""
+        *others, last = self.placement.gpu_types or ("",)
+        for kind in others:
+            with suppress(NotGivenError):
+                return self._within_domains(cluster, topology, (), (kind,)), kind
+        return self._within_domains(cluster, topology, (), (last,) if last else ()), last
+
+    def _within_domains(
+        self, cluster: Cluster, topology: TopologyAssignment, kept: Sequence[str], kinds: tuple[str, ...]
+    ) -> tuple[str, ...]:
         """Nodes of each domain, as many as it is given and does not have in ``kept``."""
         counts: dict[tuple[str, ...], int] = {}
         for domain in topology.domains:
             counts[domain.values] = counts.get(domain.values, 0) + domain.count
         found: list[str] = []
-        kind = PlacementSpec(gpu_types=self.placement.gpu_types)
+        kind = PlacementSpec(gpu_types=kinds)
         for values, count in counts.items():
             labels = tuple(zip(topology.levels, values, strict=True))
             here = sum(self._lies_in(node, labels) for node in kept)
@@ -134,6 +146,15 @@ class Given:
         if isinstance(placed, Placed):
             return placed
         raise NotGivenError(f"the cluster has no nodes for it: {placed.message}")
+
+    def _kind_of(self, cluster: Cluster, nodes: Sequence[str]) -> str:
+        """The GPU type that all of ``nodes`` are of; empty: any will do."""
+        kinds = self.placement.gpu_types
+        kind = next((kind for kind in kinds if self._are_of(cluster, nodes, kind)), "")
+        if kinds and not kind:
+            among = ", ".join(kinds)
+            raise NotGivenError(f"its nodes are not all of one of spec.placement.gpuTypes ({among}); write one of them")
+        return kind
 
     def _are_of(self, cluster: Cluster, nodes: Sequence[str], gpu_type: str) -> bool:
         known = gpu_type in cluster.index.gpu_types
