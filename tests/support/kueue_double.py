@@ -4,8 +4,8 @@ Made from what its v1beta2 API and its controllers are known to do (docs/kueue.m
 counts pods, of one flavor per ClusterQueue, and places by host name or by rack.
 
 What it does not do: resources other than pods, cohorts, fair sharing, partial admission, admission checks that decide
-by themselves (tests set them), MultiKueue, the pod webhook, requeueing by back-off (tests turn ``requeue`` on), and
-counting pods that are not its own.
+by themselves (tests set them), node selectors and affinity other than NotIn of host names, MultiKueue, the pod webhook,
+requeueing by back-off (tests turn ``requeue`` on), and counting pods that are not its own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
