@@ -9,7 +9,7 @@ from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.memory import Memory
 from lockstep.core.admission.settings import AdmissionSettings, Backfill, MaintenanceWindow, Weights
-from lockstep.core.assignment import assigned
+from lockstep.core.assignment import assigned, vacated
 from lockstep.core.plan import ClusterPlan
 from lockstep.core.snapshot import ClusterSnapshot, RunView
 from lockstep.core.tunables import Tunables
@@ -218,6 +218,17 @@ class TestQuotas:
         plan = passed(world(runs, queues=quotas, in_flight=in_flight))
         assert admitted(plan) == set()
         assert queue_of(plan, "next").message == "queue q uses 2 of its 2 nodes; the run needs 1"
+
+    def test_a_lost_node_counts_until_it_is_replaced_which_nobody_refuses(self) -> None:
+        status = held("n0", "n1", "n2")
+        status["assignment"] = vacated(status["assignment"], [2], NOW - 10)
+        gang = run("gang", 3, status=status, placement={"excludeNodes": ["n3"]})
+        queues = {"default": {"quotas": [{"gpuType": "Any", "nominalNodes": 3}]}}
+        snapshot = world([gang, run("late", at=1.0)], [node(name) for name in ("n0", "n1", "n3")], queues=queues)
+        plan = admit(snapshot, Tunables(), NOW)
+        assert reason(plan, "late") == (1, "Quota")
+        healed = replace(after(snapshot, plan), nodes={**snapshot.nodes, "n4": node("n4")})
+        assert statuses(admit(healed, Tunables(), NOW))["gang"].assignment.nodes == ("n0", "n1", "n4")
 
     def test_spares_are_counted_and_left_out_where_the_quota_ends(self) -> None:
         quotas = {"q": {"quotas": [{"gpuType": "Any", "nominalNodes": 3}]}}

@@ -6,7 +6,8 @@ from functools import partial
 from lockstep.api.durations import parse_duration
 from lockstep.api.queue import ANY_GPU_TYPE, TrainingQueueSpec
 from lockstep.api.run_spec import PlacementSpec, TrainingRunSpec
-from lockstep.core.admission.entry import Entry
+from lockstep.core import assignment as slots
+from lockstep.core.admission.entry import Entry, lacks_nodes
 from lockstep.core.admission.floor import Floor
 from lockstep.core.admission.group import Group, Wish
 from lockstep.core.admission.jobs import NO_LIMIT, Job, Option, Running
@@ -94,6 +95,8 @@ def running_of(run: RunView, floor: Floor, queue: TrainingQueueSpec, now: float)
         ends, limited = min(ends, status.preemption.deadline), True
     nodes = floor.held(run)
     count = sum(map(bool, status.assignment.nodes))
+    if lacks_nodes(run):  # they are sought without a look at the quotas, so nobody else has their share meanwhile
+        count += len(slots.lacking(status.assignment))
     queue_name = run.spec.queue if status.kueue is None else ""  # what Kueue reserved is in nobody's quota here
     return Running(run.uid, queue_name, status.resolved.gpu_type, nodes, count, ends, limited)
 
