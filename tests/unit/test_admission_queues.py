@@ -219,6 +219,14 @@ class TestQuotas:
         assert admitted(plan) == set()
         assert queue_of(plan, "next").message == "queue q uses 2 of its 2 nodes; the run needs 1"
 
+    def test_a_lost_node_counts_while_nobody_knows_whether_another_one_was_replaced(self) -> None:
+        status = held("n0", "n1", "n2")
+        status["assignment"] = vacated(status["assignment"], [1, 2], NOW - 10)
+        runs = [run("gang", 3, status=status), run("late", at=1.0)]
+        queues = {"default": {"quotas": [{"gpuType": "Any", "nominalNodes": 3}]}}
+        plan = admit(world(runs, 4, queues=queues, in_flight={"uid-gang": frozenset({"n1"})}), Tunables(), NOW)
+        assert reason(plan, "late") == (1, "Quota")
+
     def test_a_lost_node_counts_until_it_is_replaced_which_nobody_refuses(self) -> None:
         status = held("n0", "n1", "n2")
         status["assignment"] = vacated(status["assignment"], [2], NOW - 10)

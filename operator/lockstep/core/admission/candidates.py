@@ -94,11 +94,8 @@ def running_of(run: RunView, floor: Floor, queue: TrainingQueueSpec, now: float)
     elif status.preemption is not None:
         ends, limited = min(ends, status.preemption.deadline), True
     nodes = floor.held(run)
-    count = sum(map(bool, status.assignment.nodes))
-    if lacks_nodes(run):  # they are sought without a look at the quotas, so nobody else has their share meanwhile
-        count += len(slots.lacking(status.assignment))
     queue_name = run.spec.queue if status.kueue is None else ""  # what Kueue reserved is in nobody's quota here
-    return Running(run.uid, queue_name, status.resolved.gpu_type, nodes, count, ends, limited)
+    return Running(run.uid, queue_name, status.resolved.gpu_type, nodes, _counted(run), ends, limited)
 
 
 def unsettled(floor: Floor, now: float) -> Iterator[Running]:
@@ -111,7 +108,14 @@ def unsettled(floor: Floor, now: float) -> Iterator[Running]:
         nodes, index = floor.index.mask(held), floor.index
         alike = (name for name in index.gpu_types if not nodes & ~index.of_gpu_type(name))
         gpu_type = run.status.resolved.gpu_type or next(alike, "")
-        yield Running(run.uid, run.spec.queue, gpu_type, nodes, len(held), now + NO_LIMIT, limited=False)
+        count = max(len(held), _counted(run))
+        yield Running(run.uid, run.spec.queue, gpu_type, nodes, count, now + NO_LIMIT, limited=False)
+
+
+def _counted(run: RunView) -> int:
+    """Nodes that the run uses of the quotas: lost ones too, which are replaced without a look at these."""
+    assignment = run.status.assignment
+    return sum(map(bool, assignment.nodes)) + (len(slots.lacking(assignment)) if lacks_nodes(run) else 0)
 
 
 def others(floor: Floor, known: Iterable[Running], now: float) -> Iterator[Running]:
