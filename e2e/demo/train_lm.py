@@ -242,7 +242,7 @@ def join_gang(environ: Mapping[str, str], patience: float = 120.0) -> None:
         cluster_detection_method="deactivate",
         coordinator_bind_address=coordinator if rank == 0 else None,
         initialization_timeout=int(patience),
-        heartbeat_timeout_seconds=20,
+        heartbeat_timeout_seconds=30,  # sent twice in that time: a silent peer is missed after 15 s at the earliest
         shutdown_timeout_seconds=60,
     )
 
