@@ -31,16 +31,20 @@ _ANSWER_SECONDS = 5.0
 class OperatorProcess:
     """One operator under its own service account; whenever it ends unasked it is started again.
 
-    ``url`` is where workers reach it, ``metrics_url`` its probes and metrics, ``log`` its log file.
+    ``url`` is where workers reach it, ``metrics_url`` its probes and metrics, ``log`` its log file. ``code`` is the
+    folder that its package lies in.
     """
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], kubeconfig: Path) -> None:
+    def __init__(
+        self, folder: Path, config: Mapping[str, Any], kubeconfig: Path, code: Path = ROOT / "operator"
+    ) -> None:
         self.folder = folder
         self.log = folder / "operator.log"
         self.url = str(config["workerUrl"])
         self.metrics_url = f"http://{config['metricsListen']}:{config['metricsPort']}"
         self.starts = 0
         self._kubeconfig = kubeconfig
+        self._code = code
         self._config = folder / "operator.yaml"
         self._config.write_text(yaml.safe_dump(dict(config), sort_keys=False))
         self._process: processes.ProcessRecord | None = None
@@ -168,7 +172,7 @@ class OperatorProcess:
     def _spawn(self) -> None:
         command = [sys.executable, "-m", "lockstep.controller.main"]
         options = ["--config", str(self._config), "--kubeconfig", str(self._kubeconfig)]
-        environment = component_environment() | {"PYTHONPATH": str(ROOT / "operator")}
+        environment = component_environment() | {"PYTHONPATH": str(self._code)}
         environment.pop("KUBECONFIG", None)
         self._process = processes.spawn([*command, *options], self.log, environment)
         _record(self.folder).write_text(json.dumps(asdict(self._process)))

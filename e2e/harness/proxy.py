@@ -70,11 +70,13 @@ class _Faults:
 class ApiProxy:
     """Serves from ``start`` to ``stop`` on a thread of its own; every method may be called from any thread.
 
-    ``writes`` holds every write carried out so far, in order: Leases, TokenReviews, Events and dry runs left out.
+    ``writes`` holds every write carried out so far, in order: Leases, TokenReviews, Events and dry runs left out. These
+    are in ``beside``, by method and path.
     """
 
     def __init__(self, kubeconfig: Path) -> None:
         self.writes: list[Write] = []
+        self.beside: list[tuple[str, str]] = []
         self.crashes = 0
         self._kubeconfig = yaml.safe_load(kubeconfig.read_text())
         self._faults = _Faults()
@@ -199,7 +201,10 @@ class ApiProxy:
         if request.query.get("watch") in ("1", "true"):
             return await self._watch(request)
         if not _is_counted(request):
-            return await self._pass_on(request, body)
+            response = await self._pass_on(request, body)
+            if request.method in _WRITES and response.status < 300:
+                self.beside.append((request.method, request.path))
+            return response
         # One write at a time: so that "after the n-th" means the same on every day.
         async with self._writing:
             crash = self._faults.crash

@@ -31,8 +31,8 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _build(_: argparse.Namespace) -> None:
-    build.build_all(_say)
+def _build(arguments: argparse.Namespace) -> None:
+    build.build_all(_say, arguments.programs or None)
     _say(f"all programs are current in {build.build_dir() / 'bin'}")
 
 
@@ -167,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
     verb = verbs.add_parser("build", help="build what is missing or out of date")
+    verb.add_argument("programs", nargs="*", metavar="PROGRAM", help="only these; the local cluster's when left out")
     verb.set_defaults(run=_build)
 
     verb = verbs.add_parser("up", parents=[state], help="start the control plane, built first if needed")

@@ -36,6 +36,7 @@ class Program:
     package: str
     version_of: str
     first_time: str  # what a cold build takes on two cores, for people waiting
+    tags: str = ""  # Go's build tags, with commas
 
 
 PROGRAMS = (
@@ -71,6 +72,39 @@ PROGRAMS = (
         "1 minute",
     ),
     Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", "helm.sh/helm/v4", "1 to 2 minutes"),
+)
+
+_CNI = "github.com/containernetworking/plugins"
+_CONTAINERD = "github.com/containerd/containerd/v2"
+_NO_SNAPSHOTTERS = "no_btrfs,no_zfs,no_devmapper"
+# What a kind cluster needs, most of it only where its node image has to be made here (see kindcluster).
+KIND = Program("kind", "kind", "sigs.k8s.io/kind", "sigs.k8s.io/kind", "20 seconds")
+NODE_PROGRAMS = (
+    *(
+        Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", "k8s.io/kubernetes", first_time)
+        for name, first_time in (
+            ("kubelet", "2 minutes"),
+            ("kubeadm", "half a minute"),
+            ("kube-proxy", "half a minute"),
+        )
+    ),
+    *(
+        Program(name, "containerd", f"{_CONTAINERD}/cmd/{name}", _CONTAINERD, first_time, _NO_SNAPSHOTTERS)
+        for name, first_time in (("containerd", "1 minute"), ("containerd-shim-runc-v2", "seconds"), ("ctr", "seconds"))
+    ),
+    *(
+        Program(name, "cni", f"{_CNI}/plugins/{kind}/{name}", _CNI, "seconds")
+        for kind, name in (("ipam", "host-local"), ("main", "loopback"), ("main", "ptp"), ("meta", "portmap"))
+    ),
+    Program("coredns", "coredns", "github.com/coredns/coredns", "github.com/coredns/coredns", "2 minutes"),
+)
+
+_PROMETHEUS = "github.com/prometheus/prometheus"
+# For the tests of alerts and dashboards. Without service discovery: fewer than half of the packages, and of those that
+# would be left one is of a module that the Go module proxy does not serve.
+MONITORING = tuple(
+    Program(name, "prometheus", f"{_PROMETHEUS}/cmd/{name}", _PROMETHEUS, first_time, "remove_all_sd")
+    for name, first_time in (("promtool", "1 to 2 minutes"), ("prometheus", "1 minute"))
 )
 
 
@@ -118,6 +152,8 @@ def link_flags(program: Program, program_version: str) -> str:
         flags.append(f"-X helm.sh/helm/v4/internal/version.version=v{program_version}")
     elif program.module == "kwok":
         flags.append(f"-X sigs.k8s.io/kwok/pkg/consts.Version=v{program_version}")
+    elif program.module == "containerd":
+        flags.append(f"-X {_CONTAINERD}/version.Version=v{program_version}")
     return " ".join(flags)
 
 
@@ -128,6 +164,7 @@ def stamp(program: Program) -> str:
         digest.update((TOOLS / program.module / part).read_bytes())
     digest.update(program.package.encode())
     digest.update(link_flags(program, version(program)).encode())
+    digest.update(program.tags.encode())
     return digest.hexdigest()
 
 
@@ -138,14 +175,14 @@ def is_current(program: Program) -> bool:
 
 def program(name: str) -> Program:
     """The program of this name. Raises LookupError."""
-    for known in PROGRAMS:
+    for known in (*PROGRAMS, KIND, *NODE_PROGRAMS, *MONITORING):
         if known.name == name:
             return known
     raise LookupError(f"no program is called {name}")
 
 
 def build_all(report: Report = print, names: Collection[str] | None = None) -> None:
-    """Builds what is missing or out of date, of all programs or of those in `names`.
+    """Builds what is missing or out of date, of the local cluster's programs or of those in `names`.
 
     Two callers at once take turns, the second finds it done. Raises BuildError.
     """
@@ -184,7 +221,18 @@ def _build(program: Program, report: Report) -> None:
     unfinished = target.with_name(f".{program.name}.new")
     log = build_dir() / "logs" / f"build-{program.name}.log"
     flags = link_flags(program, version(program))
-    command = [go, "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", str(unfinished)]
+    command = [
+        go,
+        "build",
+        "-trimpath",
+        "-buildvcs=false",
+        "-tags",
+        program.tags,
+        "-ldflags",
+        flags,
+        "-o",
+        str(unfinished),
+    ]
     report(f"building {program.name} {version(program)} (about {program.first_time} the first time) ...")
     started = time.monotonic()
     with log.open("wb") as output:

@@ -128,7 +128,7 @@ class LocalCluster:
 
     def pause_component(self, name: str) -> None:
         """Freezes one component (SIGSTOP): its connections stay open and nothing answers."""
-        processes.send(self._record(name), signal.SIGSTOP)
+        processes.freeze(self._record(name))
 
     def resume_component(self, name: str) -> None:
         processes.send(self._record(name), signal.SIGCONT)

@@ -53,9 +53,15 @@ def spawn(argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> Pro
 
 
 def this_process() -> ProcessRecord:
-    start_ticks = _start_ticks(os.getpid())
-    assert start_ticks is not None
-    return ProcessRecord(os.getpid(), start_ticks, _boot_id())
+    found = record_of(os.getpid())
+    assert found is not None
+    return found
+
+
+def record_of(pid: int) -> ProcessRecord | None:
+    """The process that has this pid now; None where none has."""
+    start_ticks = _start_ticks(pid)
+    return None if start_ticks is None else ProcessRecord(pid, start_ticks, _boot_id())
 
 
 def is_alive(record: ProcessRecord) -> bool:
@@ -74,6 +80,18 @@ def send(record: ProcessRecord, signal_number: int) -> None:
     if is_alive(record):
         with contextlib.suppress(ProcessLookupError):  # ended between the look and the signal
             os.kill(record.pid, signal_number)
+
+
+def freeze(record: ProcessRecord) -> None:
+    """SIGSTOP. Returns when all of its threads stand still: on a busy machine some run on for tens of milliseconds.
+
+    Raises TimeoutError when one still runs after 10 s."""
+    send(record, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while is_alive(record) and not _stands_still(record.pid):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"process {record.pid} runs on 10 s after SIGSTOP")
+        time.sleep(POLL_INTERVAL)
 
 
 def end(records: Sequence[ProcessRecord], *, grace: float) -> None:
@@ -115,6 +133,15 @@ def _stat(pid: int) -> tuple[str, int] | None:
 def _state(pid: int) -> str | None:
     stat = _stat(pid)
     return stat[0] if stat else None
+
+
+def _stands_still(pid: int) -> bool:
+    """Every thread is stopped. One that ends meanwhile runs no more either."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if parse_stat(stat.read_text())[0] not in "TtZX":
+                return False
+    return True
 
 
 def _start_ticks(pid: int) -> int | None:

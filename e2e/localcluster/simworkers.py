@@ -28,13 +28,14 @@ import uvloop
 
 from localcluster.kwok import KWOK_LABEL
 from localcluster.processnodes.kubeapi import UNREACHABLE, ApiError, KubeApi
-from localcluster.simworker import LONGEST_POLL, SimWorker, Training
+from localcluster.simworker import SimWorker, Training
 
 Json = dict[str, Any]
 RUN_UID_LABEL = "lockstep.dev/run-uid"
 AUDIENCE = "lockstep"
 TOKEN_SECONDS = 3600
 TOKENS_AT_ONCE = 64
+ANSWER_SECONDS = 10.0  # beyond the time for which the operator may hold a poll, as the worker has it
 _RETRY_SECONDS = 1.0
 _JITTER_SECONDS = 0.5
 
@@ -49,7 +50,7 @@ class Operator:
 
     async def send(self, endpoint: str, token: str, body: Json) -> tuple[int, Json]:
         """``(status, answer)``; status 0 when nobody answered."""
-        timeout = aiohttp.ClientTimeout(total=LONGEST_POLL + 10)
+        timeout = aiohttp.ClientTimeout(total=body.get("waitSeconds", 0) + ANSWER_SECONDS)
         try:
             async with self._session.post(
                 f"{self._url}/v1/{endpoint}",
@@ -128,10 +129,16 @@ class SimWorkers:
         """Nodes and pods have been listed: from now on no pod is missed."""
 
     async def run(self) -> None:
-        """Follow nodes and pods for ever."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_nodes())
-            group.create_task(self._follow_pods())
+        """Follow nodes and pods until cancelled; no worker is left then."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow_nodes())
+                group.create_task(self._follow_pods())
+        finally:
+            workers = list(self._tasks.values())
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
 
     async def _follow_nodes(self) -> None:
         async for kind, found in self._api.follow("/api/v1/nodes", {"labelSelector": f"{KWOK_LABEL}=fake"}):
@@ -325,6 +332,7 @@ async def simulate(options: argparse.Namespace) -> Json:
         if running.done():
             await running  # it follows for ever, so this raises what went wrong
         running.cancel()
+        await asyncio.wait([running])  # before the sessions are closed that its workers use
         return workers.stats.to_json(operator.errors)
 
 

@@ -30,6 +30,7 @@ PORT_NAMES = (
     "kube-controller-manager",
     "kwok",
 )
+_given_ports: set[int] = set()
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,10 @@ class Layout:
 
     def kubeconfig(self, identity: str) -> Path:
         return self.kubeconfigs / f"{identity}.yaml"
+
+    @property
+    def audit_log(self) -> Path:
+        return self.directory / "logs" / "audit.log"
 
     def log(self, component: str) -> Path:
         return self.directory / "logs" / f"{component}.log"
@@ -135,13 +140,14 @@ def new_layout(directory: Path, bind: str | None, *, gang_scheduling: bool = Fal
 
 
 def free_ports(names: tuple[str, ...]) -> dict[str, int]:
-    """One free loopback port for each name."""
+    """One free loopback port for each name; none that this process was given before, as it may not listen there yet."""
     ports: dict[str, int] = {}
     for candidate in random.sample(PORT_RANGE, len(PORT_RANGE)):
         if len(ports) == len(names):
             break
-        if _is_free(candidate):
+        if candidate not in _given_ports and _is_free(candidate):
             ports[names[len(ports)]] = candidate
+    _given_ports.update(ports.values())
     return ports
 
 

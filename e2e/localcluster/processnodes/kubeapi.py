@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
+import orjson
 import yaml
 
 Json = dict[str, Any]
 MERGE_PATCH = "application/merge-patch+json"
+REQUEST_SECONDS = 15.0
 _RETRY_SECONDS = 0.5
 _WATCH_SECONDS = 300
 
@@ -35,18 +37,26 @@ UNREACHABLE = (aiohttp.ClientError, TimeoutError, OSError)
 class KubeApi:
     """One connection pool to one API server, of at most ``connections`` (0: any number).
 
-    Use as an asynchronous context manager.
+    A request has ``seconds`` for its answer unless it says otherwise. Use as an asynchronous context manager.
     """
 
-    def __init__(self, server: str, tls: ssl.SSLContext | None, token: str = "", connections: int = 64) -> None:
+    def __init__(
+        self,
+        server: str,
+        tls: ssl.SSLContext | None,
+        token: str = "",
+        connections: int = 64,
+        seconds: float = REQUEST_SECONDS,
+    ) -> None:
         self.server = server.rstrip("/")
+        self._seconds = seconds
         self._tls = tls
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
 
     @classmethod
-    def from_kubeconfig(cls, path: Path, connections: int = 64) -> Self:
+    def from_kubeconfig(cls, path: Path, connections: int = 64, seconds: float = REQUEST_SECONDS) -> Self:
         """Read the current context: server, CA, and a client certificate or token."""
         config = yaml.safe_load(path.read_text())
         context = _named(config["contexts"], config["current-context"])["context"]
@@ -61,7 +71,7 @@ class KubeApi:
                     certificate = _pem(path, user, "client-certificate")
                     pair.write_text(f"{certificate}\n{_pem(path, user, 'client-key')}")
                     tls.load_cert_chain(pair)
-        return cls(cluster["server"], tls, user.get("token", ""), connections)
+        return cls(cluster["server"], tls, user.get("token", ""), connections, seconds)
 
     async def __aenter__(self) -> Self:
         # `ssl=True` is aiohttp's default verification; only plain http servers come without a context.
@@ -81,7 +91,7 @@ class KubeApi:
         *,
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
-        seconds: float = 15.0,
+        seconds: float | None = None,
     ) -> Json:
         """One call of at most ``seconds``; the decoded answer. Raises ApiError, or one of UNREACHABLE."""
         content = None if body is None else json.dumps(body).encode()
@@ -98,7 +108,7 @@ class KubeApi:
         *,
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
-        seconds: float = 15.0,
+        seconds: float | None = None,
     ) -> bytes:
         """As ``request``, of what is encoded already and without decoding the answer."""
         assert self._session is not None
@@ -108,7 +118,7 @@ class KubeApi:
             params=params,
             data=content,
             headers={"Content-Type": content_type},
-            timeout=aiohttp.ClientTimeout(total=seconds),
+            timeout=aiohttp.ClientTimeout(total=seconds or self._seconds),
         ) as response:
             answer = await response.read()
             if response.status >= 400:
@@ -163,7 +173,7 @@ class KubeApi:
                 async for chunk in response.content.iter_any():
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
-                        event = json.loads(line)
+                        event = orjson.loads(line)
                         if event["type"] == "ERROR":
                             return
                         version = event["object"]["metadata"]["resourceVersion"]

@@ -7,18 +7,23 @@ which is what a real one looks like (a blackhole route would answer the sender w
 import asyncio
 import ipaddress
 import json
+import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from localcluster.processnodes.errors import ProcessNodesError
 from localcluster.processnodes.launcher import enter_network
+from localcluster.state import locked
 
 _NOWHERE = "02:00:00:00:de:ad"
 _CANDIDATES = ipaddress.IPv4Network("10.128.0.0/9")
+_TAKING_TURNS = Path(tempfile.gettempdir()) / f"process-nodes-{os.getuid()}"
 
 
 @dataclass(frozen=True)
@@ -83,15 +88,16 @@ class Network:
             if shutil.which(tool) is None:
                 raise ProcessNodesError(f"process nodes need `{tool}` (packages iproute2 and util-linux)")
         await asyncio.to_thread(remove_links, bridge)
-        network = cls(bridge, free_subnet(await _routes()))
-        await _ip(
-            [
-                f"link add {bridge} type bridge",
-                f"addr add {network.gateway}/{network.subnet.prefixlen} dev {bridge}",
-                f"link set {bridge} up",
-                "link set lo up",  # down in a fresh namespace of a user without root
-            ]
-        )
+        with locked(_TAKING_TURNS):  # two that come at once would find the same network free
+            network = cls(bridge, free_subnet(await _routes()))
+            await _ip(
+                [
+                    f"link add {bridge} type bridge",
+                    f"addr add {network.gateway}/{network.subnet.prefixlen} dev {bridge}",
+                    f"link set {bridge} up",
+                    "link set lo up",  # down in a fresh namespace of a user without root
+                ]
+            )
         return network
 
     def new_address(self) -> str:

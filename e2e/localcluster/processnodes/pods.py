@@ -76,7 +76,7 @@ class PodRun:
         self._conditions: dict[str, tuple[str, str]] = {}
         self._life = asyncio.create_task(self._live())
         self._writer = asyncio.create_task(self._write_status())
-        self._tokens = asyncio.create_task(self._refresh_tokens())
+        self._tokens = asyncio.create_task(self._refresh_volumes())
         self._ending: asyncio.Task[None] | None = None
 
     @property
@@ -319,12 +319,12 @@ class PodRun:
                 self._dirty.set()
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _refresh_tokens(self) -> None:
+    async def _refresh_volumes(self) -> None:
         while True:
             await asyncio.sleep(_RETRY_SECONDS)
             await self._host.wait_online()
             with contextlib.suppress(ApiError, *UNREACHABLE):
-                await self._volumes.refresh_tokens(time.time())
+                await self._volumes.refresh(time.time())
 
 
 def _fresh(container: Json) -> ContainerState:

@@ -1,5 +1,6 @@
 """Makes a pod's volumes as folders on this machine, and says what is mounted where."""
 
+import contextlib
 import os
 import shutil
 import stat
@@ -15,6 +16,7 @@ from localcluster.processnodes.kubeapi import UNREACHABLE, ApiError, KubeApi
 
 Json = dict[str, Any]
 _REFRESH_AT = 0.8  # of a token's lifetime, as the kubelet does
+_REREAD_SECONDS = 30.0  # projected ConfigMaps; the kubelet takes up to two minutes
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class PodVolumes:
     disks: Disks
     folder: Path
     tokens: list[Token] = field(default_factory=list)
+    _rereads: list[tuple[Path, Json, int]] = field(default_factory=list)  # projected ConfigMaps: folder, source, mode
+    _reread_at: float = 0.0
     _sources: dict[str, Path] = field(default_factory=dict)
 
     @property
@@ -67,6 +71,8 @@ class PodVolumes:
     async def make(self) -> None:
         """Make every volume of the pod. Raises MountError when something named is missing."""
         self.tokens.clear()
+        self._rereads.clear()
+        self._reread_at = time.time() + _REREAD_SECONDS
         for volume in self.pod["spec"].get("volumes") or ():
             try:
                 self._sources[volume["name"]] = await self._make(volume)
@@ -89,11 +95,16 @@ class PodVolumes:
             entries.append({"source": str(source), "target": mount["mountPath"], "readOnly": read_only})
         return entries
 
-    async def refresh_tokens(self, now: float) -> None:
-        """Renew the tokens that have lived 80 % of their time."""
+    async def refresh(self, now: float) -> None:
+        """Renew the tokens that have lived 80 % of their time, and now and then what was projected of ConfigMaps."""
         for token in self.tokens:
             if now >= token.refresh_at:
                 await self._write_token(token)
+        if now >= self._reread_at:
+            self._reread_at = now + _REREAD_SECONDS
+            for folder, source, mode in self._rereads:
+                with contextlib.suppress(ContainerConfigError):  # what is there stays
+                    await self._write_keys(folder, "configMap", source["name"], source, mode)
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -134,6 +145,8 @@ class PodVolumes:
         for kind in KINDS:
             if kind in source:
                 await self._write_keys(folder, kind, source[kind]["name"], source[kind], mode)
+        if "configMap" in source:
+            self._rereads.append((folder, source["configMap"], mode))
         if "downwardAPI" in source:
             self._write_fields(folder, source["downwardAPI"], mode)
         if "serviceAccountToken" in source:

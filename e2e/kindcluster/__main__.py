@@ -1,0 +1,120 @@
+"""``python -m kindcluster``: the operator's image, and a kind cluster with it."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kindcluster import docker, images, site
+from kindcluster.errors import KindClusterError
+from localcluster.build import build_dir
+from localcluster.errors import LocalClusterError
+
+
+def main() -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="kindcluster", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("image", help="build the operator's image")
+    verbs.add_parser("up", help="bring a cluster up with Lockstep in it, and leave it up")
+    verbs.add_parser("down", help="take it down, and put back what it changed on this machine")
+    during = verbs.add_parser("during", help="bring it up, run a command, take it down")
+    during.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    folder = build_dir() / "kind"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with _alone():
+            return int(_VERBS[arguments.verb](folder, arguments))
+    except (KindClusterError, LocalClusterError) as error:
+        print(f"kindcluster: {error}", file=sys.stderr)
+        return 1
+
+
+def _image(folder: Path, arguments: argparse.Namespace) -> int:
+    daemon = docker.Daemon(folder)
+    is_ours = daemon.found() is None
+    with daemon.up(_say) as running:
+        name = images.operator(running, images.base(running, folder, _say), _say)
+        if is_ours:  # and gone in a moment: what is to last is a file
+            archive = build_dir() / "image" / "lockstep-operator.tar"
+            running("save", "--output", archive, name)
+            _say(f"{name} is in {archive}; `docker load --input` takes it")
+    return 0
+
+
+def _up(folder: Path, arguments: argparse.Namespace) -> int:
+    daemon = docker.Daemon(folder)
+    running = daemon.found() or daemon.start(_say)
+    cluster = site.bring_up(running, folder, _say)
+    _say(f"export KUBECONFIG={cluster.kubeconfig}")
+    return 0
+
+
+def _down(folder: Path, arguments: argparse.Namespace) -> int:
+    daemon = docker.Daemon(folder)
+    running = daemon.found()
+    if running is not None:
+        site.take_down(running, folder)
+    daemon.stop()
+    return 0
+
+
+def _during(folder: Path, arguments: argparse.Namespace) -> int:
+    with _ends_like_an_error(signal.SIGTERM, signal.SIGHUP), docker.Daemon(folder).up(_say) as running:
+        try:
+            cluster = site.bring_up(running, folder, _say)
+            environment = {**os.environ, **running.environment, "KUBECONFIG": str(cluster.kubeconfig)}
+            return subprocess.run([*_WITH_US, *arguments.command], env=environment, check=False).returncode
+        finally:
+            site.take_down(running, folder)
+
+
+# A command whose cluster has gone is of no use, even where we were killed and could tell it nothing.
+_WITH_US = ("setpriv", "--pdeathsig", "TERM")
+_VERBS = {"image": _image, "up": _up, "down": _down, "during": _during}
+
+
+@contextmanager
+def _ends_like_an_error(*numbers: signal.Signals) -> Iterator[None]:
+    """Whoever stops us wants everything put back first, however often they say so."""
+
+    def end(number: int, _: object) -> None:
+        for each in (*numbers, signal.SIGINT):
+            signal.signal(each, signal.SIG_IGN)
+        raise KindClusterError(f"ended by {signal.Signals(number).name}")
+
+    before = {number: signal.signal(number, end) for number in (*numbers, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One at a time on this machine: networks and daemons are its own."""
+    with (Path(tempfile.gettempdir()) / "lockstep-kind.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("waiting for another checkout's cluster of containers to end ...")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

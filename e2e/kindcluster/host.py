@@ -1,0 +1,147 @@
+"""What a cluster of containers changes on this machine, and how it is put back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kindcluster import commands
+from kindcluster.errors import KindClusterError
+
+# kubelet, kind and dockerd change these for the whole machine.
+SYSCTLS = (
+    "vm.overcommit_memory",
+    "kernel.panic",
+    "kernel.panic_on_oops",
+    "fs.inotify.max_user_instances",
+    "net.ipv4.ip_forward",
+)
+_CAP_SYS_RESOURCE = 24
+_DOCKERS_RULE = re.compile(r"DOCKER|\bdocker0\b|\bbr-[0-9a-f]{12}\b")
+_APT = threading.Lock()  # so has apt-get, but it gives up instead of waiting
+_DOCKERS_LINK = re.compile(r"^(docker0|br-[0-9a-f]{12})$")
+
+
+def missing_sys_resource() -> bool:
+    """Whether no process of this machine may get CAP_SYS_RESOURCE, as `docker run --privileged` wants it."""
+    status = Path("/proc/self/status").read_text()
+    found = re.search(r"^CapBnd:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return found is not None and not int(found.group(1), 16) >> _CAP_SYS_RESOURCE & 1
+
+
+def install(programs: Mapping[str, str], *, log: Path, report: commands.Report) -> None:
+    """Install the packages of programs that are missing, by apt-get. Raises KindClusterError where that cannot be.
+
+    `programs` are names and the Debian packages that have them. Packages stay.
+    """
+    with _APT:
+        packages = sorted({package for program, package in programs.items() if shutil.which(program) is None})
+        if packages:
+            _install(packages, log, report)
+
+
+def require_free(folder: Path, gigabytes: int) -> None:
+    """Raises KindClusterError where the disk that `folder` is on has less space for us."""
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize // 10**9
+    if free < gigabytes:
+        raise KindClusterError(
+            f"{free} GB are free where {folder} is, and {gigabytes} are needed: make room there,"
+            " or name a folder on another disk by LOCKSTEP_BUILD_DIR"
+        )
+
+
+def _install(packages: list[str], log: Path, report: commands.Report) -> None:
+    words = " ".join(packages)
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise KindClusterError(f"{words} missing; install them, as only root can do it here by apt-get")
+    report(f"installing {words} by apt-get; they stay ...")
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    commands.run(["apt-get", "update", "-qq"], log=log, environment=quiet)
+    command = ["apt-get", "install", "-qq", "--yes", "--no-install-recommends"]
+    commands.run([*command, *packages], log=log, environment=quiet)
+
+
+@dataclass(frozen=True)
+class HostChanges:
+    """Remembered in a file, so that another process can undo them after a crash."""
+
+    record_file: Path
+
+    def record(self) -> None:
+        """Write down how things are. What an earlier record says, which was not undone, counts."""
+        if self.record_file.exists():
+            return
+        self.record_file.parent.mkdir(parents=True, exist_ok=True)
+        before = {
+            "sysctls": {name: _sysctl(name).read_text().strip() for name in SYSCTLS},
+            "forward": {tool: _forward_policy(tool) for tool in ("iptables", "ip6tables")},
+            "links": sorted(filter(_DOCKERS_LINK.match, os.listdir("/sys/class/net"))),
+            "modules": Path("/lib/modules").exists(),
+        }
+        self.record_file.write_text(json.dumps(before, indent=1))
+
+    def set(self, name: str, value: str) -> None:
+        """Set a sysctl."""
+        _sysctl(name).write_text(value)
+
+    def undo(self) -> None:
+        """Put everything back. Without a record nothing was changed."""
+        if not self.record_file.exists():
+            return
+        before: dict[str, Any] = json.loads(self.record_file.read_text())
+        for link in sorted(filter(_DOCKERS_LINK.match, os.listdir("/sys/class/net"))):
+            if link not in before["links"]:
+                subprocess.run(["ip", "link", "delete", link], check=False)
+        for tool, policy in before["forward"].items():
+            _remove_dockers_rules(tool, policy)
+        for name, value in before["sysctls"].items():
+            with contextlib.suppress(OSError):
+                _sysctl(name).write_text(value)
+        cgroups = Path("/sys/fs/cgroup")
+        for group in (cgroups / "docker", *cgroups.glob("*/docker")):
+            _remove_groups(group)
+        if not before["modules"]:
+            with contextlib.suppress(OSError):
+                Path("/lib/modules").rmdir()
+        self.record_file.unlink()
+
+
+def _sysctl(name: str) -> Path:
+    return Path("/proc/sys", *name.split("."))
+
+
+def _forward_policy(tool: str) -> str:
+    said = subprocess.run([tool, "-S", "FORWARD"], capture_output=True, text=True, check=False).stdout
+    found = re.match(r"-P FORWARD (\w+)", said)
+    return found.group(1) if found else "ACCEPT"
+
+
+def without_dockers_rules(saved: str, *, forward: str) -> str:
+    """What iptables-save told, less all that names Docker's chains and links.
+
+    Others' rules stay, also those made meanwhile. `forward` is the policy of FORWARD, which Docker changes.
+    """
+    kept = "".join(line for line in saved.splitlines(keepends=True) if not _DOCKERS_RULE.search(line))
+    return re.sub(r"^:FORWARD \w+ ", f":FORWARD {forward} ", kept, flags=re.MULTILINE)
+
+
+def _remove_dockers_rules(tool: str, forward: str) -> None:
+    saved = subprocess.run([f"{tool}-save"], capture_output=True, text=True, check=False).stdout
+    kept = without_dockers_rules(saved, forward=forward)
+    subprocess.run([f"{tool}-restore"], input=kept, text=True, check=False)
+
+
+def _remove_groups(top: Path) -> None:
+    for group in sorted((path for path in (top, *top.rglob("*")) if path.is_dir()), reverse=True):
+        with contextlib.suppress(OSError):
+            group.rmdir()

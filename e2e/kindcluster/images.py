@@ -1,0 +1,165 @@
+"""The operator's and the trainers' images, and the base below them: from a registry, else from Debian's packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kindcluster import commands, leftovers
+from kindcluster.commands import Report, told
+from kindcluster.docker import Docker, digest
+from kindcluster.errors import KindClusterError
+from kindcluster.host import install
+from localcluster.build import REPOSITORY, build_dir
+
+DOCKERFILES = Path(__file__).parent / "dockerfiles"
+PUBLISHED_BASE = "python:3.13-slim"  # Debian trixie as well
+_DEBIAN = "lockstep-debian"
+_STAGE = "lockstep-operator-build:latest"  # what the next build of the operator's image need not do again
+_MADE_IN = "making-"  # begins the names of folders that go when they have been used
+_HOST_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+_NOT_IMPORTED = ("./var/cache/apt/archives/*.deb", "./var/lib/apt/lists/*", "./usr/share/doc", "./usr/share/man")
+
+
+def version() -> str:
+    """The project's, which is the tag of its image."""
+    return str(tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"])
+
+
+def uv_version() -> str:
+    """That of the Makefile, so that both resolve alike."""
+    for line in (REPOSITORY / "Makefile").read_text().splitlines():
+        if line.startswith("UV_VERSION :="):
+            return line.partition(":=")[2].strip()
+    raise KindClusterError("the Makefile names no UV_VERSION")
+
+
+def debian(docker: Docker, suite: str, folder: Path, report: Report) -> str:
+    """An image of a minimal Debian, made by debootstrap. Raises KindClusterError."""
+    name = f"{_DEBIAN}:{suite}"
+    if docker.has_image(name):
+        return name
+    if os.geteuid() != 0:
+        raise KindClusterError("no image registry answers, and only root can make a base image by debootstrap")
+    install({"debootstrap": "debootstrap"}, log=folder / "packages.log", report=report)
+    with told(report, f"making Debian {suite} from packages"), workshop(folder) as root:
+        commands.run(["debootstrap", "--variant=minbase", suite, root], log=folder / f"debian-{suite}.log")
+        packed = subprocess.Popen(
+            ["tar", "-C", str(root), *(f"--exclude={path}" for path in _NOT_IMPORTED), "-c", "."],
+            stdout=subprocess.PIPE,
+        )
+        imported = subprocess.run(
+            ["docker", "import", "-", name],
+            env={**os.environ, **docker.environment},
+            stdin=packed.stdout,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if packed.wait() != 0 or imported.returncode != 0:
+            raise KindClusterError(f"docker import of Debian {suite} failed: {imported.stderr}")
+    return name
+
+
+def base(docker: Docker, folder: Path, report: Report) -> str:
+    """An image with Python 3.13: a registry's, else one made here."""
+    if docker.pull(PUBLISHED_BASE):
+        return PUBLISHED_BASE
+    dockerfile = DOCKERFILES / "python.Dockerfile"
+    name = f"lockstep-python:{digest([dockerfile])}"
+    if not docker.has_image(name):
+        report("no image registry answers: the base image is made here")
+        minimal = debian(docker, "trixie", folder, report)
+        with told(report, "adding Python to it"):
+            docker.build(name, dockerfile, DOCKERFILES, {"DEBIAN": minimal})
+    return name
+
+
+def for_builds(docker: Docker, image: str) -> str:
+    """`image` with the authorities that this machine trusts; never shipped."""
+    if not _HOST_CERTIFICATES.exists():
+        return image
+    name = f"lockstep-build:{digest([image, _HOST_CERTIFICATES])}"
+    if not docker.has_image(name):
+        with tempfile.TemporaryDirectory() as context:
+            shutil.copy(_HOST_CERTIFICATES, context)
+            docker.build(name, DOCKERFILES / "certificates.Dockerfile", Path(context), {"BASE_IMAGE": image})
+    return name
+
+
+def operator(docker: Docker, underneath: str, report: Report) -> str:
+    """The operator's image on a base, built from this checkout; its SBOM is left in `.build/image`. Its name."""
+    name = f"lockstep-operator:{version()}"
+    arguments = {
+        "BUILD_IMAGE": for_builds(docker, underneath),
+        "BASE_IMAGE": underneath,
+        "UV_VERSION": uv_version(),
+        "VERSION": version(),
+        "REVISION": _revision(),
+    }
+    with told(report, f"building {name}"):
+        if docker.is_ours:
+            docker.build(_STAGE, REPOSITORY / "Dockerfile", REPOSITORY, arguments, stage="build")
+        docker.build(name, REPOSITORY / "Dockerfile", REPOSITORY, arguments)
+    sbom = build_dir() / "image" / "lockstep-operator.cdx.json"
+    sbom.parent.mkdir(parents=True, exist_ok=True)
+    sbom.write_text(docker("run", "--rm", "--network=none", "--entrypoint=cat", name, "/opt/lockstep/sbom.cdx.json"))
+    report(f"its list of contents (CycloneDX) is {sbom}")
+    return name
+
+
+def training(docker: Docker, underneath: str, report: Report) -> str:
+    """An image on a base with PyTorch for CPUs and gloo. Its name."""
+    dockerfile = DOCKERFILES / "training.Dockerfile"
+    name = f"lockstep-training:{digest([underneath, dockerfile])}"
+    if not docker.has_image(name):
+        with told(report, "building the training image: PyTorch from Debian's packages"):
+            docker.build(name, dockerfile, DOCKERFILES, {"BASE_IMAGE": underneath})
+    return name
+
+
+def trainer(docker: Docker, underneath: str) -> str:
+    """An image on a base for training that needs nothing but Python. Its name."""
+    dockerfile = DOCKERFILES / "trainer.Dockerfile"
+    name = f"lockstep-trainer:{digest([underneath, dockerfile])}"
+    if not docker.has_image(name):
+        docker.build(name, dockerfile, DOCKERFILES, {"BASE_IMAGE": underneath})
+    return name
+
+
+def prune(docker: Docker, *current: str) -> None:
+    """Remove what earlier sources made, from a daemon of our own: all that is neither of `current` nor below it."""
+    if not docker.is_ours:
+        return
+    kept = {_STAGE, *current}
+    names = docker("images", "--format", "{{.Repository}}:{{.Tag}}").split()
+    superseded = [name for name in names if name not in kept and not name.startswith((f"{_DEBIAN}:", "<none>"))]
+    if superseded:
+        docker("image", "rm", *superseded)
+    docker("image", "prune", "--force")
+
+
+@contextmanager
+def workshop(folder: Path) -> Iterator[Path]:
+    """A folder below `folder` for as long as the block runs; `clear_workshops` removes it where that was cut short."""
+    with tempfile.TemporaryDirectory(prefix=_MADE_IN, dir=folder) as made:
+        yield Path(made)
+
+
+def clear_workshops(folder: Path) -> None:
+    """End what those who were killed had begun here, and remove it."""
+    for left in folder.glob(f"{_MADE_IN}*"):
+        leftovers.clear(left)
+
+
+def _revision() -> str:
+    answer = subprocess.run(
+        ["git", "-C", str(REPOSITORY), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return answer.stdout.strip()

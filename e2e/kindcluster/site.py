@@ -1,0 +1,97 @@
+"""A kind cluster with Lockstep installed by its chart, ready to train."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from harness.kube import OPERATOR_NAMESPACE
+from kindcluster import commands, images, node_image
+from kindcluster.cluster import CONTROL_PLANE, KindCluster
+from kindcluster.commands import Report, told
+from kindcluster.docker import Docker
+from localcluster import build
+
+RELEASE = "lockstep"
+CHART = build.REPOSITORY / "charts" / "lockstep"
+# Files with the names of images: the operator's, one that has nothing but Python, and one that trains with PyTorch.
+OPERATOR_IMAGE = "operator-image"
+TRAINER_IMAGE = "trainer-image"
+TORCH_IMAGE = "torch-image"
+TORCH_NODES = 2  # of the workers, from the first: the image is large
+# The operator keeps out of the way of what happens to the nodes. GPUs are numbers here, without devices.
+VALUES = {
+    "config": {
+        "checkGpus": False,
+        "stopGrace": 10,
+        "heartbeatMin": 1.0,
+        "stepsStoppedAfter": 10.0,
+        "leaseDuration": 30,
+        "progressWriteInterval": 5.0,
+    },
+    "web": {"enabled": True},
+    "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
+    "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}],
+    "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
+}
+
+
+def bring_up(docker: Docker, folder: Path, report: Report) -> KindCluster:
+    """Make the images, create the cluster, install the chart. Raises KindClusterError, BuildError."""
+    build.build_all(report, names=["kubectl", "kind", "helm"])
+    cluster = KindCluster(docker, folder)
+    cluster.delete()
+    images.clear_workshops(folder)
+    at_once = ThreadPoolExecutor()
+    try:
+        base = at_once.submit(images.base, docker, folder, report)
+        operator = at_once.submit(lambda: images.operator(docker, base.result(), report))
+        torch = at_once.submit(lambda: images.training(docker, base.result(), report))
+        node = node_image.node(docker, folder, base.result, report)
+        cluster.create(node, report)
+        trainer = images.trainer(docker, base.result())
+        cluster.load([operator.result(), trainer], [CONTROL_PLANE, *cluster.workers], report)
+        loading = at_once.submit(cluster.load, [torch.result()], cluster.workers[:TORCH_NODES], report)
+        named = {OPERATOR_IMAGE: operator.result(), TRAINER_IMAGE: trainer, TORCH_IMAGE: torch.result()}
+        for file, name in named.items():
+            (folder / file).write_text(name)
+        install(cluster, operator.result(), report)
+        loading.result()
+    finally:
+        at_once.shutdown(wait=False, cancel_futures=True)  # whoever stops us does not wait: their daemon goes
+    images.prune(docker, node, base.result(), images.for_builds(docker, base.result()), *named.values())
+    return cluster
+
+
+def take_down(docker: Docker, folder: Path) -> None:
+    """The cluster, its network and what its nodes shared. The images stay for the next one."""
+    cluster = KindCluster(docker, folder)
+    cluster.delete()
+    cluster.remove_network()
+    commands.run(["rm", "-rf", cluster.shared], log=folder / "kind.log")
+
+
+def install(cluster: KindCluster, operator: str, report: Report) -> None:
+    """Helm's install as the README says it, and its test. Raises KindClusterError."""
+    values = cluster.folder / "values.json"
+    repository, _, tag = operator.rpartition(":")
+    values.write_text(json.dumps(VALUES | {"image": {"repository": repository, "tag": tag}}))
+    namespace = ["--namespace", OPERATOR_NAMESPACE]
+    with told(report, "installing the chart"):
+        helm(
+            cluster, "install", RELEASE, CHART, *namespace, "--create-namespace", "--values", values,
+            "--wait", "--timeout", "5m",
+        )  # fmt: skip
+        helm(cluster, "test", RELEASE, *namespace)
+
+
+def helm(cluster: KindCluster, *arguments: str | Path) -> None:
+    """Run helm, with folders of its own. Raises KindClusterError."""
+    home = {name: str(cluster.folder / "helm") for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
+    commands.run(
+        [build.binary("helm"), "--kubeconfig", cluster.kubeconfig, *arguments],
+        log=cluster.folder / "helm.log",
+        environment={**os.environ, **home},
+    )
