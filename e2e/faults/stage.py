@@ -20,6 +20,8 @@ RANKS, STEPS, SAVE_EVERY = 3, 40, 10
 HIT, BYSTANDER = 1, 2
 """The rank that the fault hits, and the one that an earlier failure of the restore phase comes from."""
 SAVE_AT, TRAINING_AT = 20, 24
+KNOWN_AT = 15
+"""Before a loss breaks the save before it is to be known: workers look for saves every few seconds."""
 SAVED_BEFORE_STOP = 18
 """Between this save and the one that is asked for comes no other: it would be taken for the answer."""
 PATIENCE = 240.0
@@ -37,7 +39,7 @@ INSIDE: Mapping[Fault, str] = {
 """Faults that the program brings about itself."""
 PACE: Mapping[Phase, float] = {Phase.STOP: 0.25}
 UNHURRIED = PREEMPTIONS | {Fault.CUT_OPERATOR, Fault.NODE_FREEZE, Fault.API_SERVER, Fault.OPERATOR_KILL, Fault.NAN}
-"""Training has to go on for as long as something is broken, or saves are to be known before it goes wrong."""
+"""Training has to go on for as long as something is broken, and until what broke is told."""
 OUTLASTED = frozenset({Fault.API_SERVER, Fault.OPERATOR_KILL, Fault.PREEMPTION_KILL})
 """Outages that a save has to come through."""
 QUEUE, LOW, HIGH = "faults", "faults-low", "faults-high"
@@ -71,6 +73,9 @@ class Stage:
         """Return at the moment of the dish, with the run held there where something outside is to be broken."""
         if self.dish.phase is Phase.STOP:
             self._ask_to_stop()
+        elif len(self.plan) > 1 and self.plan[0].deed == moments.WAIT:
+            self.run.wait("a save is known", lambda: self.run.status.get("checkpoint", {}).get("latest"), PATIENCE)
+            self.plan[0].permit(self.run.folder).touch()
         if self._is_early:
             self.run.wait("its pods exist", lambda: len(self.run.pods) == RANKS, PATIENCE)
         if self.dish.phase is Phase.BARRIER:
@@ -131,11 +136,6 @@ class Stage:
         return 2 if self.dish.phase is Phase.RESTORE else 1
 
     @property
-    def is_inside(self) -> bool:
-        """The program does it."""
-        return self.dish.fault in INSIDE
-
-    @property
     def _is_early(self) -> bool:
         return _is_early(self.dish)
 
@@ -183,11 +183,12 @@ def _plan(dish: Dish) -> tuple[Moment, ...]:
         return ()
     if phase is Phase.LAUNCH:
         return (Moment("fault", moments.FRESH if fault is Fault.NAN else moments.START, deed, HIT),)
+    known = (Moment("known", moments.STEP, moments.WAIT, HIT, KNOWN_AT),) if fault is Fault.NAN else ()
     if phase is Phase.TRAINING:
-        return (Moment("fault", moments.STEP, deed, HIT, TRAINING_AT, always=fault is Fault.MISTAKE),)
+        return (*known, Moment("fault", moments.STEP, deed, HIT, TRAINING_AT, always=fault is Fault.MISTAKE))
     in_save = moments.SAVED if fault is Fault.TORN_SAVE else moments.SAVE
     if phase is Phase.SAVE:
-        return (Moment("fault", in_save, deed, HIT, SAVE_AT),)
+        return (*known, Moment("fault", in_save, deed, HIT, SAVE_AT))
     if phase is Phase.STOP:
         before = Moment("before", moments.STEP, moments.WAIT, HIT, SAVED_BEFORE_STOP + 1)
         return (before, Moment("fault", in_save, deed, HIT, asked=True))

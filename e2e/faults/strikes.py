@@ -66,7 +66,7 @@ def disk_full(stage: Stage) -> Iterator[None]:
         if stage.moment is None:
             told = "the shared checkpoint tier is full"
             stage.run.wait(
-                "it is said why it waits", lambda: told in stage.run.condition("GangReady")["message"], PATIENCE
+                "it is said why it waits", lambda: told in stage.run.condition("GangReady").get("message", ""), PATIENCE
             )
         else:
             until_given_up(stage)
