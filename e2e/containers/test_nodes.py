@@ -1,0 +1,68 @@
+"""Nodes that stop, freeze or are cut off: the gang goes on elsewhere, and nothing of the old one harms it."""
+
+from __future__ import annotations
+
+import pytest
+
+from containers.site import KindSite
+from support.training import TrainingRun
+
+pytestmark = pytest.mark.containers
+SECONDS = 240.0
+STEPS = 300
+
+
+def begun(site: KindSite, name: str) -> TrainingRun:
+    """Two of three nodes train, and have saved."""
+    run = site.train(name, 2, STEPS, "--save-every=20")
+    run.wait_until_saved(1, 20, SECONDS)
+    return run
+
+
+def assert_replaced(run: TrainingRun, lost: str) -> None:
+    """Rank 1 goes on elsewhere, and the step where it goes on was saved."""
+    run.wait_until_step(2, 21, SECONDS)
+    assert run.nodes[1] != lost
+    first = run.attempts[0]
+    assert (first["cause"], first["rank"], first["node"], first["action"]) == ("NodeLost", 1, lost, "Replace")
+
+
+def finish(run: TrainingRun) -> None:
+    run.wait_until_succeeded(SECONDS)
+    run.assert_undisturbed(STEPS)
+
+
+def test_a_stopped_node_is_replaced_and_free_again_once_it_starts(site: KindSite) -> None:
+    run = begun(site, "stopped")
+    lost = run.nodes[1]
+    site.stop_node(lost)
+    assert_replaced(run, lost)
+    site.start_node(lost)
+    finish(run)
+
+
+def test_a_paused_node_is_replaced_and_harms_nothing_when_it_wakes(site: KindSite) -> None:
+    run = begun(site, "paused")
+    lost = run.nodes[1]
+    site.freeze_node(lost)
+    assert_replaced(run, lost)
+    site.thaw_node(lost)
+    run.wait("what it ran is gone", lambda: not site.trainers(lost), SECONDS)
+    finish(run)
+
+
+def test_a_zombie_on_a_node_that_is_cut_off_ends_when_it_is_heard_again(site: KindSite) -> None:
+    run = begun(site, "cut-off")
+    lost = run.nodes[1]
+    zombie = site.trainers(lost)
+    site.cut_node(lost)
+    run.wait("another node is taken", lambda: run.nodes[1] != lost, SECONDS)
+    run.wait("the next attempt", lambda: run.status["attempt"] == 2, SECONDS)
+    kept = [pod for pod in run.pods if pod["spec"].get("nodeName") == lost]
+    assert kept, "its pod is gone from the API, although nobody can know that it ended"
+    assert_replaced(run, lost)
+    assert site.trainers(lost) in ([], zombie)  # it may have ended by itself, without its peers
+    site.heal_node(lost)
+    run.wait("the zombie is gone", lambda: not site.trainers(lost), SECONDS)
+    finish(run)
+    assert [entry["number"] for entry in run.attempts] == [1, 2]
