@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from lockstep.api.schema import MapList, ObjectName, Opaque, Rule, Size, SpecModel
+from lockstep.api.schema import AsWritten, MapList, ObjectName, Rule, Size, SpecModel
 
 Key = Annotated[str, Field(min_length=1, max_length=253)]
 
@@ -137,7 +137,7 @@ class EmptyDirSource(SpecModel):
 
 
 class HostPathSource(SpecModel):
-    """A path of the node. Refused unless the namespace is labelled lockstep.dev/allow-privileged: "true"."""
+    """A path of the node. Refused unless the operator's podPolicy names it or the namespace is opened for it."""
 
     path: Annotated[str, Field(min_length=1, max_length=1024)]
     """Path on the node."""
@@ -227,7 +227,7 @@ class Volume(SpecModel):
     """A ConfigMap as files."""
     secret: SecretSource | None = None
     """A Secret as files."""
-    projected: Annotated[dict[str, Any], Opaque()] | None = None
+    projected: AsWritten | None = None
     """Several sources in one directory, as in core/v1."""
     persistent_volume_claim: ClaimSource | None = None
     """A claim of the namespace."""

@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 from lockstep.api import docgen, names
-from lockstep.api.openapi import structural_schema, validations
+from lockstep.api.openapi import structural_schema, unruled_schema, validations
+from lockstep.api.root_rules import root_rules
 from lockstep.api.v1alpha1 import KINDS, AnyKind, Column
 
 # `kubectl apply` keeps a copy of the object in an annotation, and annotations end at 262,144 bytes.
@@ -59,11 +60,13 @@ def custom_resource_definition(model: AnyKind) -> dict[str, Any]:
                                 "apiVersion": {"type": "string"},
                                 "kind": {"type": "string"},
                                 "metadata": {"type": "object"},
-                                "spec": structural_schema(kind.spec, changes=True),
-                                "status": structural_schema(kind.status),
+                                "spec": unruled_schema(kind.spec),
+                                # The operator alone writes it: kept per field, the record of who wrote what
+                                # would be half of each object.
+                                "status": structural_schema(kind.status) | {"x-kubernetes-map-type": "atomic"},
                             },
                         }
-                        | validations(list(model.cross_field_rules))
+                        | validations([*model.cross_field_rules, *root_rules(kind.spec)])
                     },
                 }
             ],

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from lockstep.api.schema import ApiModel, Changeable, Rule
+from lockstep.api.schema import ApiModel
 
 Mark = TypeVar("Mark")
 
@@ -84,52 +84,6 @@ def fields_of(model: type[BaseModel]) -> Iterator[ApiField]:
             default=None if info.is_required() else _plain(info.get_default(call_default_factory=True)),
             description=" ".join((info.description or "").split()),
         )
-
-
-def change_rules(model: type[BaseModel]) -> list[Rule]:
-    """One CEL rule for each field below `model` that may not change at any time.
-
-    Each is tried at every write, those of status too: what is nearly always true comes first. To read a field that is
-    there costs the API server some ten microseconds in a spec of this size; one that is absent costs nothing.
-    """
-    return [
-        Rule(
-            cel=same if when is Changeable.NEVER else f"{same} || oldSelf.suspend || self.suspend",
-            message="never changes after creation; create a new run instead"
-            if when is Changeable.NEVER
-            else "changes only while the run is suspended; set suspend: true with the change",
-            field=f".{path}",
-        )
-        for path, guards, when in _change_marks(model)
-        for same in [_same(path, guards)]
-    ]
-
-
-def _change_marks(
-    model: type[BaseModel], above: str = "", guards: tuple[str, ...] = ()
-) -> Iterator[tuple[str, tuple[str, ...], Changeable]]:
-    """Yield path, the parts of the path that may be absent, and when the field may change."""
-    for field in fields_of(model):
-        path = f"{above}{field.name}"
-        always_there = field.required or field.default is not None
-        maybe = guards if always_there else (*guards, path)
-        if (when := field.type.one(Changeable)) is Changeable.ALWAYS:
-            continue
-        if when is not None:
-            yield path, maybe, when
-        elif field.type.model is not None:
-            yield from _change_marks(field.type.model, f"{path}.", maybe)
-
-
-def _same(path: str, guards: tuple[str, ...]) -> str:
-    """CEL: the field is equal before and after, or absent both times. Optional types would cost too much."""
-    equal = f"self.{path} == oldSelf.{path}"
-    if not guards:
-        return equal
-    new, old = (" && ".join(f"has({side}.{part})" for part in guards) for side in ("self", "oldSelf"))
-    if len(guards) > 1:
-        new, old = f"({new})", f"({old})"
-    return f"({new} ? {old} && {equal} : !{old})"
 
 
 def _flat(said: list[Any]) -> Iterator[Any]:

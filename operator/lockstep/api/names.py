@@ -17,6 +17,7 @@ LABEL_SLOT = f"{GROUP}/slot"
 LABEL_INCARNATION = f"{GROUP}/incarnation"
 LABEL_WORKER_SOURCE = f"{GROUP}/worker-source"
 LABEL_ALLOW_PRIVILEGED = f"{GROUP}/allow-privileged"
+LABEL_POD_SECURITY = "pod-security.kubernetes.io/enforce"
 # On the runs of a TrainingRunSet, for people to select by; what belongs to a set is told by its owner and name.
 LABEL_SET = f"{GROUP}/set"
 LABEL_INDEX = f"{GROUP}/index"
@@ -46,6 +47,8 @@ ANNOTATION_FAILURES_CLEARED = f"{GROUP}/failures-cleared"
 ANNOTATION_RESOLVED = f"{GROUP}/resolved"
 # On gang pods without a worker alone: the attempt that they were made for.
 ANNOTATION_ATTEMPT = f"{GROUP}/attempt"
+# On the Secret with the worker API's certificates: another CA is wanted.
+ANNOTATION_ROTATE_CA = f"{GROUP}/rotate-ca"
 
 FIELD_MANAGER = "lockstep"
 CONTROLLER = f"{GROUP}/operator"
@@ -63,9 +66,12 @@ CONTAINER_NAME = "trainer"
 WORKER_MOUNT = "/lockstep"
 WORKER_SCRATCH = "/run/lockstep"
 TOKEN_MOUNT = "/var/run/secrets/lockstep.dev"
+CA_FILE = "ca.crt"  # beside the token
+CA_CONFIG_MAP = "lockstep-worker-ca"
 TOKEN_AUDIENCE = "lockstep"
 TOKEN_SECONDS = 3600
 LOCAL_CHECKPOINTS_MOUNT = "/local-checkpoints"
+LOCAL_VOLUME = "lockstep-local"
 SHARED_CHECKPOINTS_MOUNT = "/shared-checkpoints"
 
 TAINT_SUSPECT = f"{GROUP}/suspect"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import annotated_types
 from pydantic import BaseModel
 
-from lockstep.api.fields import ApiField, ApiType, change_rules, fields_of
+from lockstep.api.fields import ApiField, ApiType, fields_of
 from lockstep.api.schema import DateTime, IntOrString, MapList, Opaque, Rule, SetList, SpecModel
 
 Schema = dict[str, Any]
@@ -17,24 +18,28 @@ _LENGTHS = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItem
 _PROPERTIES = ("minProperties", "maxProperties")
 
 
-def structural_schema(model: type[BaseModel], *, changes: bool = False) -> Schema:
-    """Return the schema of `model`. With `changes`, also the rules on what may change when.
+def structural_schema(model: type[BaseModel]) -> Schema:
+    """Return the schema of `model`. Raises TypeError on a type that the API does not use, floats among them."""
+    return unruled_schema(model) | validations(getattr(model, "cross_field_rules", ()))
 
-    Raises TypeError on a type that the API does not use, floats among them.
-    """
+
+def unruled_schema(model: type[BaseModel]) -> Schema:
+    """Return the same without the rules between the fields of `model` itself, which stand elsewhere."""
     fields = list(fields_of(model))
     schema: Schema = {"type": "object", "description": " ".join((model.__doc__ or "").split())}
     if required := [field.name for field in fields if field.required]:
         schema["required"] = required
     schema["properties"] = {field.name: _field_schema(field, model) for field in fields}
-    rules = [*getattr(model, "cross_field_rules", ()), *(change_rules(model) if changes else ())]
-    return schema | validations(rules)
+    return schema
 
 
-def validations(rules: list[Rule]) -> Schema:
+def validations(rules: Sequence[Rule]) -> Schema:
     """Return CEL rules in the words of a CRD."""
     written = [
-        {"rule": rule.cel, "message": rule.message} | ({"fieldPath": rule.field} if rule.field else {})
+        {"rule": rule.cel, "message": rule.message}
+        | ({"messageExpression": rule.message_cel} if rule.message_cel else {})
+        | ({"fieldPath": rule.field} if rule.field else {})
+        | ({"optionalOldSelf": True} if rule.from_creation else {})
         for rule in rules
     ]
     return {"x-kubernetes-validations": written} if written else {}
@@ -42,8 +47,9 @@ def validations(rules: list[Rule]) -> Schema:
 
 def _field_schema(field: ApiField, model: type[BaseModel]) -> Schema:
     schema = _type_schema(field.type)
-    # Status has no defaults: what is absent there is not known, and nobody but the operator writes it.
-    if issubclass(model, SpecModel) and field.default is not None:
+    # Status has no defaults: what is absent there is not known, and nobody but the operator writes it. Nor has a group
+    # of fields: stored where nobody wrote it, every write and every copy of the object would pay for it.
+    if issubclass(model, SpecModel) and field.default is not None and field.type.model is None:
         schema["default"] = field.default
     return {"description": field.description} | {key: value for key, value in schema.items() if key != "description"}
 
@@ -61,6 +67,8 @@ def _type_schema(of: ApiType) -> Schema:
                 schema[least] = length
             case annotated_types.MaxLen(max_length=length):
                 schema[most] = length
+            case object(pattern=str(pattern)) if not of.all(Rule):  # a rule beside it says the same in better words
+                schema["pattern"] = pattern
     return schema | validations(of.all(Rule))
 
 

@@ -19,16 +19,21 @@ _SCALE = {
 _QUANTITY = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:([eE][+-]?[0-9]{1,3})|([KMGTPE]i|[numkMGTPE])?)")
 
 
-def parse_quantity(text: str | int) -> Fraction:
-    """Return the exact value of any quantity the API server may show (suffix or exponent form).
+MOST = 2**63 - 1
+"""What the API server takes a larger amount for."""
+_LONGEST = 256
 
-    Raises ValueError, with the right form, on anything else.
+
+def parse_quantity(text: str | float) -> Fraction:
+    """Return the exact value of any quantity the API server may show or take: with a suffix or exponent, a bare number.
+
+    Raises ValueError, with the right form, on anything else, whatever its type.
     """
-    if isinstance(text, int):
-        return Fraction(text)
-    match = _QUANTITY.fullmatch(text)
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        text = str(text)
+    match = _QUANTITY.fullmatch(text) if isinstance(text, str) and len(text) <= _LONGEST else None
     if match is None:
-        raise ValueError(f"{text!r} is not a quantity: {QUANTITY_REMEDY}")
+        raise ValueError(f"{str(text)[:64]!r} is not a quantity: {QUANTITY_REMEDY}")
     sign, number, exponent, suffix = match.groups()
     value = Fraction(number + (exponent or "")) if exponent else Fraction(number) * _SCALE[suffix or ""]
-    return -value if sign == "-" else value
+    return -value if sign == "-" else min(value, Fraction(MOST))

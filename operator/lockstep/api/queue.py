@@ -135,7 +135,8 @@ class TrainingQueueSpec(SpecModel):
     preemption: QueuePreemption = QueuePreemption()
     """Which runs may be stopped, after a save, for one that waits."""
     visibility: Visibility = "Full"
-    """What a waiting run is told of runs of other namespaces: Full their names, OwnNamespace how many there are."""
+    """What a run is told of runs of other namespaces: Full their names, OwnNamespace how many there are. Nor are runs
+    of a queue with OwnNamespace named to those of another queue."""
     held_runs: Annotated[tuple[RunKey, ...], SetList(), Field(max_length=1024)] = ()
     """Runs, as namespace/name, that the administrator holds back. What runs goes on."""
     stop_policy: StopPolicy = "None"
@@ -158,13 +159,14 @@ class TrainingQueueSpec(SpecModel):
             field=".cohort",
         ),
         Rule(
-            "self.backend != 'Kueue' || (self.preemption.withinQueue == 'Never' && "
+            "self.backend != 'Kueue' || !has(self.preemption) || (self.preemption.withinQueue == 'Never' && "
             "self.preemption.reclaimWithinCohort == 'Never')",
             "with backend Kueue the ClusterQueue says who is preempted; leave it out",
             field=".preemption",
         ),
         Rule(
-            "self.backend != 'Kueue' || (!has(self.limits.maxRunningRuns) && !has(self.limits.maxPendingRuns))",
+            "self.backend != 'Kueue' || !has(self.limits) || "
+            "(!has(self.limits.maxRunningRuns) && !has(self.limits.maxPendingRuns))",
             "with backend Kueue the ClusterQueue bounds how many run; leave maxRunningRuns and maxPendingRuns out",
             field=".limits",
         ),

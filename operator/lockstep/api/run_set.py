@@ -191,6 +191,21 @@ class SetDependency(StatusModel):
     """Indices without a run that never can."""
 
 
+class SetRefusal(StatusModel):
+    """Runs that the API server does not take."""
+
+    indices: Annotated[str, _RANGES] = ""
+    """Those that were refused and have no run yet. The others go on."""
+    last: int = 0
+    """The index that was refused last."""
+    message: str = ""
+    """What the API server said of it."""
+    tries: int = 0
+    """How often runs were refused since one of these was taken; the wait grows with it."""
+    retry_at: Timestamp
+    """From when on the next of them is tried again."""
+
+
 class TrainingRunSetStatus(StatusModel):
     """What is the case, as the operator last saw it. It outlives the runs."""
 
@@ -210,6 +225,8 @@ class TrainingRunSetStatus(StatusModel):
     """Which."""
     dependency: SetDependency | None = None
     """Where the indices stand with afterCorr."""
+    refusal: SetRefusal | None = None
+    """Runs that the API server does not take."""
     stop: SetStop | None = None
     """The set has given up; written before anything is cancelled for it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,11 +11,11 @@ from lockstep.api.checkpoint_spec import CheckpointSpec
 from lockstep.api.core_shapes import EnvFromList, EnvList, PullSecretList, VolumeList
 from lockstep.api.recovery_spec import PreflightSpec, RecoverySpec
 from lockstep.api.schema import (
+    AsWritten,
     Changeable,
     Duration,
     MapList,
     ObjectName,
-    Opaque,
     Quantity,
     Rule,
     SetList,
@@ -187,7 +187,17 @@ class TrainingRunSpec(SpecModel):
     """Size of /dev/shm; half of the memory when left out."""
     queue: Annotated[str, Field(min_length=1, max_length=63), WhileSuspended] = "default"
     """The TrainingQueue that admits the run; "default" exists without being created."""
-    priority_class_name: Annotated[ObjectName, WhileSuspended] | None = None
+    priority_class_name: (
+        Annotated[
+            ObjectName,
+            WhileSuspended,
+            Rule(
+                "!self.startsWith('system-')",
+                "system-* classes are for the cluster's own pods; name another PriorityClass",
+            ),
+        ]
+        | None
+    ) = None
     """A PriorityClass, for the order in the queue and for preemption. The pods carry Lockstep's own class."""
     nice: Annotated[int, Field(ge=0, le=100_000)] = 0
     """Points of priority that the run gives up for the sake of others."""
@@ -255,16 +265,11 @@ class TrainingRunSpec(SpecModel):
     worker: Annotated[WorkerUse, WhileSuspended] = "Enabled"
     """Disabled: plain pods without Lockstep's worker. No barrier, no restart in place, no checkpoint verdicts,
     no progress: every failure replaces the whole gang, once all of its pods are gone."""
-    pod_template: Annotated[dict[str, Any], Opaque(), WhileSuspended] | None = None
+    pod_template: Annotated[AsWritten, WhileSuspended] | None = None
     """A pod template merged by name over what Lockstep makes; the training container is called trainer.
     A value set here and elsewhere is an error."""
 
     cross_field_rules: ClassVar = (
-        Rule(
-            "!has(self.priorityClassName) || !self.priorityClassName.startsWith('system-')",
-            "system-* classes are for the cluster's own pods; name another PriorityClass",
-            field=".priorityClassName",
-        ),
         Rule(
             "!has(self.minTimeLimit) || has(self.timeLimit)",
             "is a lower bound of timeLimit; write that too, or leave it out",
@@ -282,7 +287,7 @@ class TrainingRunSpec(SpecModel):
             field=".gpusPerNode",
         ),
         Rule(
-            "self.launcher.type != 'Torchrun' || "
+            "!has(self.launcher) || self.launcher.type != 'Torchrun' || "
             "!(self.command[0] == 'torchrun' || self.command[0].endsWith('/torchrun'))",
             "launcher.type Torchrun starts torchrun itself: write command: [train.py], "
             "or keep [torchrun, train.py] and leave launcher out",
@@ -300,27 +305,27 @@ class TrainingRunSpec(SpecModel):
             field=".elastic.multipleOf",
         ),
         Rule(
-            "self.worker != 'Disabled' || !has(self.elastic)",
+            "!has(self.elastic) || self.worker != 'Disabled'",
             "a gang changes its size at the barrier, which worker: Disabled does not have; leave one of them out",
             field=".elastic",
         ),
         Rule(
-            "self.worker != 'Disabled' || self.spareNodes == 0",
+            "self.spareNodes == 0 || self.worker != 'Disabled'",
             "spares wait at the barrier, which worker: Disabled does not have; leave one of them out",
             field=".spareNodes",
         ),
         Rule(
-            "self.worker != 'Disabled' || self.network == 'Host'",
+            "self.network == 'Host' || self.worker != 'Disabled'",
             "pods without a worker are told their peers' node addresses: write Host, or worker: Enabled",
             field=".network",
         ),
         Rule(
-            "self.worker != 'Disabled' || self.preflight.warmUp == 'Disabled'",
+            "self.worker != 'Disabled' || !has(self.preflight) || self.preflight.warmUp == 'Disabled'",
             "the worker warms up at its barrier, which worker: Disabled does not have; leave one of them out",
             field=".preflight.warmUp",
         ),
         Rule(
-            "self.worker != 'Disabled' || !has(self.checkpoint) || !(has(self.checkpoint.archive) || "
+            "!has(self.checkpoint) || self.worker != 'Disabled' || !(has(self.checkpoint.archive) || "
             "has(self.checkpoint.retention) || has(self.checkpoint.signal) || has(self.checkpoint.resumeBy))",
             "archive, retention, signal and resumeBy are the worker's to carry out; leave them out, "
             "or write worker: Enabled",

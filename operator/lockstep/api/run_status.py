@@ -78,9 +78,9 @@ class AdmissionStatus(StatusModel):
     first_estimate: Timestamp | None = None
     """The first estimate it was given since it waits."""
     met: Annotated[tuple[str, ...], Field(max_length=32)] = ()
-    """Dependencies that were met once, by name."""
+    """Dependencies that were met once, with their condition: "pretrain Succeeded"."""
     failed: Annotated[tuple[str, ...], Field(max_length=32)] = ()
-    """Dependencies that can never be met any more, by name."""
+    """Dependencies that can never be met any more, with their condition."""
     preemptions: int = 0
     """How often it was stopped for another run."""
 
@@ -104,6 +104,9 @@ class TrialStatus(StatusModel):
     """What the start rests on."""
     priority: int = 0
     """The points it would have; the highest come first."""
+
+
+MAX_ENDED_POD_GROUPS = 4
 
 
 class PodGroupStatus(StatusModel):
@@ -283,6 +286,8 @@ class TrainingRunStatus(StatusModel):
     """When it would start; only for a run that asks for nothing else."""
     resolved: ResolvedStatus = ResolvedStatus()
     """What the spec left open."""
+    ended_pod_groups: Annotated[tuple[PodGroupStatus, ...], Field(max_length=MAX_ENDED_POD_GROUPS)] = ()
+    """PodGroups of launches that are over, which are yet to be deleted. Older ones go with the run."""
     assignment: AssignmentStatus = AssignmentStatus()
     """Node and incarnation of every slot."""
     start: StartRecord | None = None

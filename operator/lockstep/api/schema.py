@@ -13,16 +13,21 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
 
-from lockstep.api import durations, quantities, times
+from lockstep.api import durations, nesting, quantities, times
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A CEL rule of the CRD. `message` names the remedy; `field` is the path below where the rule stands."""
+    """A CEL rule of the CRD. `message` names the remedy; `field` is the path below where the rule stands.
+
+    `message_cel` is CEL for a better message, where the words depend on the object. A rule on `oldSelf` is tried where
+    there is an older object; one `from_creation` always is, and has it as an optional."""
 
     cel: str
     message: str
     field: str = ""
+    message_cel: str = ""
+    from_creation: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,10 @@ class SpecModel(ApiModel):
         """Return the JSON form, with the defaults written out."""
         return self.model_dump(mode="json", exclude_none=True)
 
+    def dump_written(self) -> dict[str, Any]:
+        """Return the JSON form of what was set when it was made."""
+        return self.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+
 
 class StatusModel(ApiModel):
     """What the operator writes. Unknown fields are ignored: an older operator reads a newer status."""
@@ -93,10 +102,24 @@ class StatusModel(ApiModel):
         """Return the JSON form; what equals its default is left out, so that status stays small."""
         return self.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
 
+    def dump_only(self, fields: set[str]) -> dict[str, Any]:
+        """Return what `dump` does, of these fields."""
+        return self.model_dump(mode="json", include=fields, exclude_defaults=True, exclude_none=True)
+
     @classmethod
     def load(cls, raw: dict[str, Any] | None) -> Self:
         """Read what `dump` wrote; nothing at all reads as the empty status."""
         return cls.model_validate(raw or {})
+
+
+def _checked_depth(value: Any) -> Any:
+    if nesting.is_too_deep(value):
+        raise ValueError(nesting.TOO_DEEP)
+    return value
+
+
+AsWritten = Annotated[dict[str, Any], BeforeValidator(_checked_depth), Opaque()]
+"""An object of Kubernetes that is handed on, and only looked into."""
 
 
 def _checked_quantity(value: Any) -> Any:

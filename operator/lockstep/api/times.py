@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+LAST_MOMENT = 253_402_300_799.0
+"""Of the year 9999, the last that can be written down: what comes later, or never, is said to be then."""
+_FIRST_MOMENT = -62_135_596_800.0
+
 
 def to_unix(moment: str | float | datetime) -> float:
     """Return unix seconds, rounded down to the whole second. Raises ValueError on what is no moment."""
@@ -12,9 +16,10 @@ def to_unix(moment: str | float | datetime) -> float:
         if parsed.tzinfo is None:
             raise ValueError(f"{moment!r} has no time zone: write 2026-12-01T00:00:00Z")
         moment = parsed.timestamp()
-    return float(int(moment // 1))
+    return min(float(int(moment // 1)), LAST_MOMENT)
 
 
 def to_rfc3339(moment: float) -> str:
     """Return `moment` (unix seconds) in UTC, e.g. 2026-12-01T00:00:00Z, rounded down to the whole second."""
+    moment = min(max(moment, _FIRST_MOMENT), LAST_MOMENT)
     return datetime.fromtimestamp(moment // 1, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

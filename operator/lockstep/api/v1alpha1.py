@@ -73,10 +73,11 @@ class TrainingRun(ApiModel):
 
     cross_field_rules: ClassVar = (
         Rule(
-            f"size(self.metadata.name) <= {MAX_RUN_NAME} && "
+            f"oldSelf.hasValue() || size(self.metadata.name) <= {MAX_RUN_NAME} && "
             "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
             f"metadata.name must be at most {MAX_RUN_NAME} lower case letters, digits and '-', "
             "as pods are named after it; shorten it",
+            from_creation=True,
         ),
     )
     crd: ClassVar = Kind(
@@ -162,10 +163,11 @@ class TrainingRunSet(ApiModel):
 
     cross_field_rules: ClassVar = (
         Rule(
-            f"size(self.metadata.name) <= {MAX_RUN_SET_NAME} && "
+            f"oldSelf.hasValue() || size(self.metadata.name) <= {MAX_RUN_SET_NAME} && "
             "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
             f"metadata.name must be at most {MAX_RUN_SET_NAME} lower case letters, digits and '-', "
             "as runs are named after it and their index; shorten it",
+            from_creation=True,
         ),
         Rule(
             "!has(self.spec.afterCorr) || self.spec.afterCorr != self.metadata.name",
