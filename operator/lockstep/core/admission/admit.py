@@ -5,26 +5,27 @@ for a reason of its own (``holds``, ``dependencies``) blocks nobody; among the o
 quotas as they are and will be. Gangs grow by what nobody waits for. Nothing here acts.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from operator import attrgetter
 
 from lockstep.api.run_status import QueueStatus
 from lockstep.core import assignment as slots
 from lockstep.core import gang
-from lockstep.core.admission.answers import Answers, Known, say, waits_since
+from lockstep.core.admission.answers import Answers, Known, say
 from lockstep.core.admission.backfill import BackfillPolicy, backfill, forecast
-from lockstep.core.admission.candidates import ENDING, job_of, others, running_in, running_of, unsettled
-from lockstep.core.admission.dependencies import Namespaces, judge
+from lockstep.core.admission.candidates import ENDING, others, running_in, running_of, see_groups, unsettled
+from lockstep.core.admission.dependencies import Namespaces, circle_in_words, judge
 from lockstep.core.admission.entry import Entry, Reason, holds_nodes
 from lockstep.core.admission.floor import Floor
 from lockstep.core.admission.forecast import Forecast
 from lockstep.core.admission.foretell import Standing
 from lockstep.core.admission.holds import hold_of, hours_used_up, queue_spec
-from lockstep.core.admission.jobs import NO_LIMIT, Claim, Job, Running
+from lockstep.core.admission.jobs import NO_LIMIT, Claim, Running
 from lockstep.core.admission.kueue import KueueDesk
-from lockstep.core.admission.line import put_in_order
 from lockstep.core.admission.memory import Memory
+from lockstep.core.admission.order import waits_since
 from lockstep.core.admission.outlook import Estimate, Foreseen, Outlook, Start, Wait
 from lockstep.core.admission.preemptors import Preemptors, may_preempt
 from lockstep.core.admission.queue_report import queue_writes
@@ -44,6 +45,8 @@ from lockstep.core.tunables import Tunables
 
 _NODES_NAMED = 8
 _ANSWERS_PER_PASS = 8
+_LOOKS_PAST_A_CUT = 4
+"""How often the whole order is looked at for a longer stretch of it, when fewer start because of who comes first."""
 _BLOCKING = ("Resources", "Quota", "Priority", "Window")
 
 _Rest = tuple[Sequence[Running], int, Sequence[Claim], QuotaRules, BackfillPolicy]
@@ -75,14 +78,13 @@ class _Pass:
         self._floor = Floor(snapshot, tunables, now, memory)
         self._roll = memory.roll
         self._rules = memory.rules.quotas
-        self._busy = {uid for uid, nodes in snapshot.in_flight.items() if nodes}
-        self._rows = [row for row in self._roll.by_age if not row.trial and row.uid not in self._busy]
-        for row in self._rows:  # what a pass decided is in its plan, or came to nothing
-            if row.entry.status is not row.run.status or row.entry.events:
-                row.forget_decisions()
+        self._busy = self._floor.busy
+        self._rows = self._roll.by_age
+        if self._busy or self._roll.trials:
+            self._rows = [row for row in self._rows if not row.trial and row.uid not in self._busy]
+        self._roll.forget_decisions()
         for row in self._roll.lacking.values():
             row.entry.reason = None
-        self._entries = [row.entry for row in self._rows]
         asked = sorted(self._roll.asked.values(), key=attrgetter("place"))
         self._asked = [Entry(row.run, row.run.status) for row in asked if row.uid not in self._busy]
         self._kueue = KueueDesk(self._floor)
@@ -98,18 +100,25 @@ class _Pass:
         """The steps, in order."""
         gangs = [row.entry for row in self._those(self._roll.lacking)]
         waiting, held = self._in_order()
-        self._reservations = Reservations(self._entries, [row.entry for row in waiting], self._floor)
+        self._reservations = Reservations(self._rows, waiting, self._floor)
         self._floor.reserved = self._reservations.nodes
+        self._claims = self._floor.windows = window_claims(self._settings.windows, self._floor.index, self._now)
         for entry in gangs:
-            if entry.status.kueue is not None:
+            refused = self._snapshot.refused.get(entry.run.uid)
+            if refused is not None and refused.until > self._now:
+                entry.reason = Reason("AdmissionRefused", refused.message, start=refused.until)
+            elif entry.status.kueue is not None:
                 self._kueue.replace_lost_nodes(entry)
             elif slots.lacking(entry.status.assignment):
                 replace_lost_nodes(entry, self._floor)
         gangs = [entry for entry in gangs if entry.status.kueue is None]
-        for grant in self._kueue.grants():
-            self._give(grant.entry, grant.nodes, grant.gpu_type)
+        for grant in self._kueue.grants(self._claims):
+            self._give(grant.entry, grant.nodes, grant.gpu_type, grant.limit)
             grant.entry.events.append(Event("Normal", "Admitted", "Admit", self._map_in_words(grant.nodes)))
+        if self._kueue.wake_at < inf:
+            self._wake(self._kueue.wake_at)
         nodes_awaited = self._admit(waiting)
+        self._wake_for_windows()
         self._reservations.withdraw()
         begun = [*gangs, *(row.entry for row in self._started)]
         for entry in begun if not self._cut else ():  # once nobody is to start any more
@@ -118,8 +127,8 @@ class _Pass:
             if not nodes_awaited:
                 find_growth(entry, self._floor, self._quota)
         self._tell(held)
-        entries = [*self._entries, *self._answered()]
-        changed = [entry for entry in entries if entry.status is not entry.run.status]
+        changed = [entry for entry in self._roll.decided() if entry.run.uid not in self._busy]
+        changed += [entry for entry in self._answered() if entry.status is not entry.run.status]
         return ClusterPlan(tuple(write for entry in changed for write in entry.writes()), self._wake_at)
 
     def _those(self, rows: Mapping[str, Row]) -> list[Row]:
@@ -128,10 +137,11 @@ class _Pass:
 
     def _in_order(self) -> tuple[list[Row], list[Row]]:
         """(who could start if there were nodes, the first first; whom something else holds back, as its entry says)."""
-        rows = put_in_order(self._memory, self._snapshot, self._tunables, self._now)
+        rows = self._memory.line.put_in_order(self._roll, self._memory.rules, self._snapshot, self._tunables, self._now)
         if self._busy:
             rows = [row for row in rows if row.uid not in self._busy]
-        waiting, held = [row for row in rows if row.held is None], [row for row in rows if row.held is not None]
+        held = [row for row in rows if row.held is not None]
+        waiting = [row for row in rows if row.held is None] if held else rows
         for row in held:
             row.entry.reason = row.held
         others = {row.uid: reason for row, reason in self._held_by_others()}
@@ -155,7 +165,9 @@ class _Pass:
         by_queue = {uid: row for uid, row in pending.items() if row.queue in backed} if backed else {}
         rows = {**self._roll.named_to_kueue, **by_queue}
         for row in waiting if rows else ():
-            row.entry.reason = None
+            if row.uid in rows:
+                row.entry.reason = None
+                row.forget_words()
         return {row.uid for row in self._those(rows) if self._kueue.takes(row.entry)}
 
     def _held_by_others(self) -> Iterator[tuple[Row, Reason]]:
@@ -180,9 +192,9 @@ class _Pass:
                     yield row, reason
 
     def _dependency(self, entry: Entry, family: Namespaces) -> Reason | None:
-        if entry.spec.depends_on:
+        admission = entry.status.admission
+        if entry.spec.depends_on or admission.met or admission.failed:
             verdict = judge(entry.run, family)
-            admission = entry.status.admission
             if (verdict.met, verdict.failed) != (admission.met, admission.failed):
                 entry.remember(met=verdict.met, failed=verdict.failed)
             if verdict.message:
@@ -191,6 +203,8 @@ class _Pass:
         ahead = family.ahead_of(entry.run)
         if ahead is None:
             return None
+        if circle := family.circle_of(entry.run):
+            return Reason("DependencyNeverSatisfied", circle_in_words(circle))
         return Reason("Singleton", f"{ahead.name} comes first: it has the same spec.singleton", (ahead.uid,))
 
     def _beyond_widths(self, waiting: Sequence[Row]) -> Collection[str]:
@@ -231,17 +245,15 @@ class _Pass:
 
     def _admit(self, waiting: Sequence[Row]) -> bool:
         """Start whom the engine says; True when somebody waits for nodes."""
-        self._claims = window_claims(self._settings.windows, self._floor.index, self._now)
         if not waiting:
             return False
-        floor, ground = self._floor, self._memory.ground
-        jobs = [row.wanted if row.ground is ground else job_of(row, floor) for row in waiting]
+        groups = see_groups(waiting, self._floor)
         running, free, claims = self._reservations.expected(self._running()), self._free(), self._claims
         spoken_for = (*claims, *self._reservations.claims())
-        outlook = backfill(self._now, jobs, running, free, spoken_for, self._rules, self._policy())
+        outlook = backfill(self._now, waiting, running, free, spoken_for, self._rules, self._policy(), groups=groups)
         self._reservations.review(outlook)
         rest = (running, free, spoken_for, self._rules, self._policy())
-        outlook = self._make_room(waiting, jobs, outlook, rest)
+        outlook = self._make_room(waiting, outlook, rest)
         for start in outlook.starts:
             self._start(self._roll.rows[start.uid], start)
         self._set_aside(outlook)
@@ -249,19 +261,20 @@ class _Pass:
             self._cut = True
             self._wake(self._now)
         waits = outlook.waits
-        self._left = [row for row in waiting if row.uid in waits]
+        self._left, left_groups = waits.of(waiting), waits.of(groups)
         estimates = self._estimates(free, (*claims, *self._reservations.claims()))
-        self._answers.find(self._left, waits, estimates, Known(self._reservations, self._foreseen, claims))
+        known = Known(self._reservations, self._foreseen, claims)
+        self._answers.find(self._left, left_groups, waits.in_order, estimates, known)
         self._wake_for_avoided_nodes(waits)
-        self._wake_for_claims(claims)
-        return outlook.cut or any(wait.kind in _BLOCKING for wait in waits.values())
+        if self._floor.cluster.ending:
+            self._wake(self._now + ENDING)
+        return outlook.cut or any(wait.kind in _BLOCKING for wait in waits.in_order)
 
     def _set_aside(self, outlook: Outlook) -> None:
         """What those are to have who wait is nobody's spare, and nobody grows by it."""
         self._awaited = [
             Running(uid, self._roll.rows[uid].queue, kept.option.gpu_type, kept.nodes, kept.option.count, kept.until)
-            for uid, wait in outlook.waits.items()
-            if (kept := wait.reservation) is not None
+            for uid, kept in outlook.reserved.items()
         ]
         for awaited in self._awaited:
             self._floor.reserved |= awaited.nodes
@@ -293,12 +306,12 @@ class _Pass:
             self._now, self._running(), self._free(), claims, self._rules, self._policy(), self._foreseen
         )
         left = [(row.entry, row.wanted) for row in self._left]
-        trials = Trials(self._floor, left, standing, self._roll.keys)
+        trials = Trials(self._floor, left, standing)
         for entry in asked:
             trials.answer(entry, self._answers.shortage)
         return asked
 
-    def _make_room(self, waiting: Sequence[Row], jobs: Sequence[Job], outlook: Outlook, rest: _Rest) -> Outlook:
+    def _make_room(self, waiting: Sequence[Row], outlook: Outlook, rest: _Rest) -> Outlook:
         """Tell those who are in the way of a reservation, and make a new one where somebody may: then whoever comes
         after it in the order starts in the next pass at the earliest, on what is left. Where somebody may later, look
         again at all of them, so that nobody who comes after it is in its way by then."""
@@ -306,17 +319,27 @@ class _Pass:
         if not reservations.nodes and not may_preempt(self._snapshot):
             return outlook
         reservations.tell(running, self._rules)
-        preemptors = Preemptors(self._entries, self._floor, reservations, self._rules, running, self._claims)
-        found = preemptors.first([(row.entry, row.wanted) for row in waiting], outlook)
-        for moment in (reservations.wake_at, preemptors.wake_at):
-            if moment is not None:
-                self._wake(moment)
-        self._foreseen = preemptors.foreseen
-        if found is None:
-            return backfill(self._now, jobs, *rest, self._foreseen) if self._foreseen else outlook
-        reservations.make(found.entry, found.reservation)
-        self._wake(self._now)
-        return replace(outlook, starts=found.before)
+        if reservations.wake_at is not None:
+            self._wake(reservations.wake_at)
+        entries = [row.entry for row in self._rows]
+        asked = [(row.entry, row.wanted) for row in waiting]
+        for _ in range(_LOOKS_PAST_A_CUT):
+            preemptors = Preemptors(entries, self._floor, reservations, self._rules, running, self._claims)
+            found = preemptors.first(asked, outlook, self._foreseen)
+            if preemptors.wake_at is not None:
+                self._wake(preemptors.wake_at)
+            is_news = preemptors.foreseen.keys() != self._foreseen.keys()
+            self._foreseen = preemptors.foreseen
+            if found is not None:
+                reservations.make(found.entry, found.reservation)
+                self._wake(self._now)
+                return replace(outlook, starts=found.before)
+            if not is_news:
+                break
+            was_cut, outlook = outlook.cut, backfill(self._now, waiting, *rest, self._foreseen)
+            if not was_cut:  # else it may have come to some whom nobody has asked yet
+                break
+        return outlook
 
     def _give(self, entry: Entry, chosen: Sequence[str], gpu_type: str, limit: float = NO_LIMIT) -> None:
         """The whole gang gets its nodes, from which all else of its attempt follows. ``limit``: seconds."""
@@ -342,7 +365,7 @@ class _Pass:
         resolved = entry.status.resolved.model_copy(update={"template_hash": template.hash})
         entry.status = entry.status.model_copy(update={"resolved": resolved})
         entry.remember(
-            since=waits_since(entry, stamp),
+            since=waits_since(entry.run, stamp),
             requeued_for="",
             time_limit=None if limit >= NO_LIMIT else int(limit) + status.held_seconds,
             asked_limit=spec.time_limit or "",
@@ -376,10 +399,9 @@ class _Pass:
         """When those who wait start, as far as anybody can say."""
 
         def begin() -> Iterator[tuple[str, Estimate]]:
-            jobs = [row.wanted for row in self._left]
             left = free & ~self._floor.cluster.booked
             rest = self._running(), left, claims, self._rules, self._settings.depth, self._foreseen
-            return forecast(self._now, jobs, *rest)
+            return forecast(self._now, self._left, *rest)
 
         known = self._memory.forecast
         estimates = known.look(self._now, begin)
@@ -426,13 +448,11 @@ class _Pass:
                 if avoided.until is not None:
                     self._wake(avoided.until)
 
-    def _wake_for_claims(self, claims: Iterable[Claim]) -> None:
+    def _wake_for_windows(self) -> None:
         """A window that ends frees its nodes, with nobody to tell."""
-        ends = [claim.end for claim in claims if claim.start <= self._now]
+        ends = [claim.end for claim in self._claims if claim.start <= self._now]
         if ends:
             self._wake(min(ends))
-        if self._floor.cluster.ending:
-            self._wake(self._now + ENDING)
 
     def _map_in_words(self, chosen: Sequence[str]) -> str:
         words = f"{len(chosen)} node{'' if len(chosen) == 1 else 's'}, rank 0 on {chosen[0]}"

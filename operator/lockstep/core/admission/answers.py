@@ -5,12 +5,16 @@ In most passes most of them wait for what they waited for before, at the same po
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
+from operator import attrgetter, is_not
 
 from lockstep.api.run_status import QueueStatus
+from lockstep.core.admission.candidates import wanted_of
 from lockstep.core.admission.entry import Entry, Reason
 from lockstep.core.admission.floor import Floor
 from lockstep.core.admission.group import Group
 from lockstep.core.admission.jobs import Claim, Job
+from lockstep.core.admission.order import waits_since
 from lockstep.core.admission.outlook import Foreseen, Wait
 from lockstep.core.admission.reasons import (
     ASSUMPTION,
@@ -19,12 +23,17 @@ from lockstep.core.admission.reasons import (
     reason_of,
     told,
     urgency,
-    visible_names,
 )
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.roll import Row
+from lockstep.core.admission.said import Said, Words
 from lockstep.core.ground import Ground
 from lockstep.core.placement import shortage
+
+_MADE_OF = attrgetter("made_of")
+_OF_NODES = ("Resources", "Window")
+_NOT_ITS_TURN = ("BeginTime", "Dependency", "DependencyNeverSatisfied", "HeldByAdministrator", "Paused", "Singleton")
+"""Whoever waits for these does not grow older in the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,11 @@ class Known:
     reservations: Reservations
     foreseen: Mapping[str, Foreseen]
     claims: Sequence[Claim]
+
+    @property
+    def any_promises(self) -> bool:
+        """There may be something to tell some run that holds for no other."""
+        return bool(self.foreseen or self.reservations.nodes)
 
     def promises(self, uid: str) -> bool:
         """There is something to tell this run that holds for no other."""
@@ -46,63 +60,62 @@ class Answers:
     def __init__(self, floor: Floor) -> None:
         self._floor = floor
         self._rules = floor.memory.rules
-        self._keys = floor.roll.keys
         self._settings = floor.tunables.admission
         self._due: list[tuple[float, tuple[float, str], Entry]] = []
         self._shortages: dict[object, tuple[str, bool]] = {}
+        self._before, floor.memory.said = floor.memory.said, Said()
+        self._said = Said()
+        self._same: dict[int, Wait] = {}
+        self._too_large: dict[int, bool] = {}
         self.wake_at: float | None = None
 
     def find(
         self,
         waiting: Sequence[Row],
-        waits: Mapping[str, Wait],
+        groups: Sequence[Group],
+        waits: Sequence[Wait],
         estimates: Mapping[str, float],
         known: Known,
     ) -> None:
-        """Why each of ``waiting`` waits, at which position of its queue; those without a wait got nodes."""
-        positions: dict[str, int] = {}
-        said: dict[Group, tuple[Wait, Reason]] = {}
-        now, wake_at = self._floor.now, self.wake_at
-        for row in waiting:
-            uid = row.uid
-            wait = waits.get(uid)
-            if wait is None:
-                continue
-            position = positions[row.queue] = positions.get(row.queue, 0) + 1
-            group = row.group
-            assert group is not None
-            alike = said.get(group)
-            if alike is not None and alike[0] is wait:
-                reason = alike[1]
-            else:
-                own = known.promises(uid)
-                reason = self._reason(row.entry, row.wanted, wait, known) if own else self._reason_of(row, wait, known)
-                if not own:
-                    said[group] = wait, reason
-            if uid in estimates and reason.start is None and reason.word != "Placement":
-                reason = replace(reason, start=estimates[uid], assumption=ASSUMPTION)
-            entry = row.entry
-            entry.reason, entry.position = reason, position
-            before = row.said
-            if before is None or before[1] != position or (before[0] is not reason and before[0] != reason):
-                self._look(row, reason)
-            due = row.due
-            if due is not None:
-                if due <= now:
-                    self._due.append((due, row.place, entry))
-                elif wake_at is None or due < wake_at:
-                    wake_at = due
-        self.wake_at = wake_at
+        """Why each of ``waiting`` waits, and at which position of its queue; its group and wait in the same order."""
+        left = {*waiting}
+        positions = self._said.line_up(waiting, self._before)
+        rows, now = self._floor.roll.rows, self._floor.now
+        estimated = {rows[uid]: start for uid, start in estimates.items() if rows.get(uid) in left}
+        reasons = self._reasons(waiting, groups, waits, known)
+        is_new = map(is_not, map(_MADE_OF, waiting), reasons)
+        look_at: dict[Row, Reason] = dict(compress(zip(waiting, reasons, strict=True), is_new))
+        for row in (*positions, *estimated, *self._before.estimated):
+            if row in left and row.made_of is not None:
+                look_at.setdefault(row, row.made_of)
+        for row, reason in look_at.items():
+            position = positions.get(row, row.position)
+            start = estimated.get(row) if reason.start is None and reason.word != "Placement" else None
+            before, then = row.said, reason.start if start is None else start
+            if before is not None and row.made_of is reason and row.position == position and before.start == then:
+                continue  # as in the pass before; when that is to be told is known
+            row.made_of = reason
+            if start is not None:
+                reason = replace(reason, start=start, assumption=ASSUMPTION)
+            self._hear(row, reason, position)
+        self._said.estimated = [*estimated]
+        self._floor.memory.said = self._said
+        for row in self._floor.roll.telling.values() if left else ():
+            if row in left and row.due is not None:
+                if row.due <= now:
+                    row.entry.reason, row.entry.position = row.said, row.position
+                    self._due.append((row.due, row.place, row.entry))
+                else:
+                    self._wake(row.due)
 
     def hold(self, row: Row, reason: Reason) -> None:
         """A run is held back for ``reason``, or lacks nodes that it had."""
         entry, rules = row.entry, self._rules.of(row.queue)
         if row.rules is not rules:
-            row.rules, row.said = rules, None
-        entry.reason, entry.position = reason, 0
-        before = row.said
-        if before is None or before[1] or before[0] != reason:
-            self._look(row, reason)
+            row.rules = rules
+            row.forget_words()
+        row.made_of = None
+        self._hear(row, reason, 0)
         if row.due is not None and row.due <= self._floor.now:
             self._due.append((row.due, row.place, entry))
         elif row.due is not None:
@@ -121,7 +134,7 @@ class Answers:
 
     def shortage(self, entry: Entry, job: Job, wait: Wait) -> tuple[str, bool]:
         """In words what nodes lack, and whether an idle and healthy cluster would lack them too."""
-        if wait.kind != "Resources":
+        if wait.kind != "Resources" and not (wait.kind == "Priority" and self._is_too_large(job)):
             return "", False
         group = self._floor.roll.rows[entry.run.uid].group
         assert group is not None
@@ -129,7 +142,7 @@ class Answers:
         known = self._shortages.get(key) if key is not None else None
         if known is None:
             requirement = self._floor.requirements(entry, group)[-1]
-            ground = Ground.of(self._floor.index, requirement, entry.spec.placement)
+            ground = Ground.of(self._floor.index, requirement, wanted_of(entry, group, self._floor))
             cluster = self._floor.cluster
             count = min((option.count for option in job.options), default=entry.spec.nodes)
             hopeless = ground.is_hopeless(entry.spec.nodes) and ground.is_hopeless(count)
@@ -138,26 +151,72 @@ class Answers:
                 self._shortages[key] = known
         return known
 
-    def _reason_of(self, row: Row, wait: Wait, known: Known) -> Reason:
-        """That of everybody in its group; the same object for as long as there is nothing else to say."""
+    def _reasons(
+        self, waiting: Sequence[Row], alike: Sequence[Group], waits: Sequence[Wait], known: Known
+    ) -> Sequence[Reason]:
+        """That of each of ``waiting``: everybody in a group who hears the same wait hears it in one object."""
+        own: set[object] = {row for row in waiting if known.promises(row.uid)} if known.any_promises else set()
+        groups: list[object] = [*alike]
+        for at, row in enumerate(waiting) if own else ():
+            if row in own:
+                groups[at] = row  # like nobody else
+        last, example = dict(zip(groups, waits, strict=True)), dict(zip(groups, waiting, strict=True))
+        found: dict[object, Reason] = {}
+        same, before, said = self._same, self._before.last_words, self._said.last_words
+        for (group, wait), row in zip(last.items(), example.values(), strict=True):
+            words = before.get(group)
+            if words is not None and words.wait is same.get(id(wait)) and self._lasts(words, row):
+                said[group] = words  # of nearly all, in most passes
+            elif group in own:
+                found[group] = self._reason(row.entry, row.wanted, wait, known)
+                continue
+            else:
+                words = said[group] = self._words_of(row, wait, known)
+            found[group] = words.reason
+        reasons = [*map(found.__getitem__, groups)]
+        # Those before somebody for whom something was booked may have heard something else than the last of the group.
+        others = map(is_not, map(last.__getitem__, groups), waits)
+        for at in [*compress(range(len(groups)), others)]:
+            reasons[at] = self._words_of(waiting[at], waits[at], known).reason
+        return reasons
+
+    def _words_of(self, row: Row, wait: Wait, known: Known) -> Words:
+        """Those for everybody in its group; the same reason for as long as there is nothing else to say."""
         group = row.group
         assert group is not None
+        wait = self._same_as_before(wait)
+        key = group, id(wait)
+        if (heard := self._said.words.get(key)) is not None:
+            return heard
+        before = self._before.words.get(key) or self._before.last_words.get(group)
+        if before is not None and before.wait is not wait:
+            before = None
+        if before is not None and self._lasts(before, row):
+            self._said.words[key] = before
+            return before
         lacks = self.shortage(row.entry, row.wanted, wait)
-        heard = group.heard
-        lasts = wait.kind != "Window"  # the words of that tell when the window begins
-        if heard is not None and lasts and heard[1] is group.options and heard[2] == lacks and heard[0] == wait:
-            return heard[3]
-        reason = self._reason(row.entry, row.wanted, wait, known)
-        if heard is not None and heard[3] == reason:
-            reason = heard[3]
-        group.heard = wait, group.options, lacks, reason
-        return reason
+        # Words tell of the options how many nodes they take: of those who share them, always what the spec says.
+        options = None if group.shared else group.options
+        # The words of a window tell when it begins.
+        if before is not None and wait.kind != "Window" and before.options is options and before.lacks == lacks:
+            reason = before.reason
+        else:
+            reason = self._reason(row.entry, row.wanted, wait, known)
+            if before is not None and before.reason == reason:
+                reason = before.reason
+        lasting = group.shared and wait.kind not in _OF_NODES and not lacks[1]
+        words = self._said.words[key] = Words(wait, options, lacks, reason, lasting)
+        return words
+
+    def _lasts(self, words: Words, row: Row) -> bool:
+        """They follow from the wait alone. But who is to wait for its turn is told so only if it can ever start."""
+        return words.lasting and not (words.wait.kind == "Priority" and self._is_too_large(row.wanted))
 
     def _reason(self, entry: Entry, job: Job, wait: Wait, known: Known) -> Reason:
         lacking, hopeless = self.shortage(entry, job, wait)
-        visible = visible_names(entry, self._rules.of(job.queue).spec, self._keys)
+        visible = self._floor.names_for(entry)
         reason = known.reservations.reason(job.uid, visible)
-        reason = reason or reason_of(entry, job, wait, lacking, visible, known.claims)
+        reason = reason or reason_of(entry, job, _own(wait, hopeless), lacking, visible, known.claims)
         if job.uid in known.foreseen:
             reason = preempts_later(reason, known.foreseen[job.uid], visible)
         reason.named = names_of(reason.blockers, visible)
@@ -165,21 +224,50 @@ class Answers:
             reason.word = "Placement"
         return reason
 
-    def _look(self, row: Row, reason: Reason) -> None:
-        entry = row.entry
-        row.said = reason, entry.position
+    def _is_too_large(self, job: Job) -> bool:
+        """It takes more nodes than there are that suit it, whoever has them."""
+        known = self._too_large.get(id(job.options))  # the jobs keep them
+        if known is None:
+            known = all(option.eligible.bit_count() < option.count for option in job.options)
+            self._too_large[id(job.options)] = known
+        return known
+
+    def _same_as_before(self, wait: Wait) -> Wait:
+        """An equal wait of the pass before, if there was one: many groups share each of them, and compare it so."""
+        known = self._same.get(id(wait))  # the outlook of the pass keeps all of them
+        if known is None:
+            known = self._same[id(wait)] = self._before.waits.get(wait, wait)
+            self._said.waits[known] = known
+        return known
+
+    def _hear(self, row: Row, reason: Reason, position: int) -> None:
+        """This is what a run waits for: when is it to be told so?"""
+        entry, before, same_place = row.entry, row.said, row.position == position
+        entry.reason, entry.position = reason, position
+        row.said, row.position = reason, position
+        if before is not None and same_place and before == reason:
+            return
         row.due = urgency(entry, reason, self._named(entry, reason), self._settings)
+        telling = self._floor.roll.telling
+        if row.due is not None:
+            telling[row.uid] = row
+        else:
+            telling.pop(row.uid, None)
 
     def _named(self, entry: Entry, reason: Reason) -> tuple[str, ...]:
         """The runs in the way, as far as this one may hear of them."""
         if reason.named is None:
-            rules = self._rules.of(entry.spec.queue).spec
-            visible = visible_names(entry, rules, self._keys) if reason.blockers else {}
+            visible = self._floor.names_for(entry) if reason.blockers else {}
             reason.named = names_of(reason.blockers, visible)
         return reason.named
 
     def _wake(self, at: float) -> None:
         self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
+
+
+def _own(wait: Wait, hopeless: bool) -> Wait:
+    """It is not for its turn that a job waits which can never start."""
+    return replace(wait, kind="Resources", blockers=()) if hopeless else wait
 
 
 def say(entry: Entry, words: QueueStatus, now: float) -> None:
@@ -189,15 +277,8 @@ def say(entry: Entry, words: QueueStatus, now: float) -> None:
         return
     admission = entry.status.admission
     if admission.since is None and entry.position:
-        entry.remember(since=waits_since(entry, float(int(now))))
+        entry.remember(since=waits_since(entry.run, now))
+    elif admission.since is not None and entry.reason.word in _NOT_ITS_TURN and not admission.requeued_for:
+        entry.remember(since=None)
     if entry.reason.start is not None and admission.first_estimate is None:
         entry.remember(first_estimate=float(int(entry.reason.start)))
-
-
-def waits_since(entry: Entry, stamp: float) -> float:
-    """Since when it waits for nothing but its turn: since it was made, gave its nodes back, or was let go."""
-    known = entry.status.admission.since
-    if known is not None:
-        return known
-    held = bool(entry.status.attempt or entry.run.status.queue.reason)
-    return stamp if held else float(int(entry.run.created_at))

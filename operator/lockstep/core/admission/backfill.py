@@ -6,16 +6,19 @@ claims to give: one in EASY backfill, any number in conservative backfill. Whoev
 nodes or because of a deadline, holds up nobody.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any
 
 from lockstep.core.admission.bookings import Bookings
-from lockstep.core.admission.jobs import Claim, Job, Running
-from lockstep.core.admission.outlook import Estimate, Foreseen, Outlook, Reservation, Start, Wait, WaitKind
+from lockstep.core.admission.jobs import Asker, Claim, Job, Option, Running
+from lockstep.core.admission.outlook import Estimate, Foreseen, Outlook, Reservation, Start, Wait, WaitKind, Waits
 from lockstep.core.admission.quota import QuotaRefusal, QuotaRules
 
 BLOCKERS_NAMED = 8
 
+_GROUP = attrgetter("group")
 _NOTHING: Mapping[str, Foreseen] = {}
 _BEGIN_TIME = Wait("BeginTime")
 _DEADLINE = Wait("DeadlineUnreachable")
@@ -43,12 +46,22 @@ class _Queue:
     promised: list[str] = field(default_factory=list)
     searched: bool = False
     behind: Wait | None = None
+    limited: list[tuple[QuotaRefusal, Wait]] = field(default_factory=list)
 
     def wait_behind(self) -> Wait:
         """What those say who wait for no more than the ones before them."""
         if self.behind is None:
             self.behind = Wait("Priority", blockers=tuple(self.promised[:BLOCKERS_NAMED]))
         return self.behind
+
+    def wait_for_quota(self, refusal: QuotaRefusal) -> Wait:
+        """What those say who hear of ``refusal``: the same object, so that it is put into words once."""
+        for known, wait in self.limited:
+            if known is refusal:
+                return wait
+        wait = _limited(refusal, None, "")
+        self.limited.append((refusal, wait))
+        return wait
 
     def promise(self, uid: str) -> None:
         self.promised.append(uid)
@@ -57,70 +70,107 @@ class _Queue:
 
 def backfill(
     now: float,
-    jobs: Sequence[Job],
+    askers: Sequence[Asker],
     running: Sequence[Running],
     free: int,
     claims: Sequence[Claim],
     quota: QuotaRules,
     policy: BackfillPolicy,
     foreseen: Mapping[str, Foreseen] = _NOTHING,
+    groups: Sequence[object] | None = None,
 ) -> Outlook:
-    """Look at ``jobs`` in order.
+    """Look at ``askers`` in order. The waits of the outlook are in that order too.
 
     Claims whose owner is among them are held for it: unless it can start elsewhere now, it waits for just these nodes.
     All others are maintenance windows. Nodes that are expected back are part of ``free`` and claimed until then.
     ``foreseen``, by UID, is what jobs are promised that may send others away later: it binds those that come after.
+    ``groups``: those of the ``askers``, for whom each of them has one, in the same order.
     """
-    bookings = Bookings(now, jobs, running, free, claims, quota)
-    queues: dict[str, _Queue] = {}
-    starts: list[Start] = []
-    waits: dict[str, Wait] = {}
-    failed: dict[Hashable, tuple[int, int, Wait]] = {}
+    desk = _Desk(Bookings(now, askers, running, free, claims, quota), policy, foreseen)
+    answers: list[Wait | None] = []
+    # Who is like somebody that got nothing gets nothing, and while nothing is booked for the very same reason.
+    heard: dict[Hashable, Wait] = {}
+    cut = False
     promised = {*foreseen, *(claim.owner for claim in claims)}
-    overtaking = policy.overtaking
-    searches, anybody_waits = 0, False
-    for job in jobs:
-        if len(starts) >= policy.admissions:
-            return Outlook(tuple(starts), waits, cut=True)
-        # Who is like somebody that got nothing gets nothing, and while nothing was booked for the very same reason.
-        alike = job.group or job.alike
-        before = failed.get(alike)
-        if before is not None and before[0] == bookings.changes and overtaking and job.uid not in promised:
-            waits[job.uid] = before[2]
-            continue
-        queue = queues.get(job.queue) or queues.setdefault(job.queue, _Queue())
-        if job.not_before > now:
-            waits[job.uid] = _BEGIN_TIME
-            continue
-        if queue.promised and not overtaking and not bookings.holds_for(job):
-            waits[job.uid] = queue.wait_behind()
-            continue
-        if before is None or before[1] != bookings.releases or bookings.is_held(job):
-            start = bookings.start(job)
+    alike_by_place = _groups(askers, promised, [*map(_GROUP, askers)] if groups is None else [*groups])
+    for asker, alike in zip(askers, alike_by_place, strict=True):
+        wait = heard.get(alike)
+        if wait is None:
+            if len(desk.starts) >= policy.admissions:
+                cut = True
+                break
+            changes = desk.bookings.changes
+            wait = desk.ask(asker, alike)
+            if desk.bookings.changes != changes:
+                heard.clear()
+            elif wait is not None:
+                heard[alike] = wait
+        answers.append(wait)
+    return Outlook(tuple(desk.starts), Waits(askers, answers), cut, desk.reserved)
+
+
+def _groups(askers: Sequence[Asker], promised: Collection[str], groups: list[Any]) -> Sequence[Hashable]:
+    """By place in the line, the same for those who are answered alike. Who has a promise is like nobody else."""
+    if not all(groups):
+        groups = [asker.group or asker.wanted.alike for asker in askers]
+    for at, asker in enumerate(askers) if promised else ():
+        if asker.uid in promised:
+            groups[at] = asker.uid
+    return groups
+
+
+class _Desk:
+    """Where those of the line are asked, one after the other."""
+
+    def __init__(self, bookings: Bookings, policy: BackfillPolicy, foreseen: Mapping[str, Foreseen]) -> None:
+        self.bookings = bookings
+        self.starts: list[Start] = []
+        self.reserved: dict[str, Reservation] = {}
+        self._policy = policy
+        self._foreseen = foreseen
+        self._queues: dict[str, _Queue] = {}
+        self._failed: dict[Hashable, int] = {}  # of how many releases it knew that could not start
+        self._searches = 0
+
+    def ask(self, asker: Asker, alike: Hashable) -> Wait | None:
+        """Why it waits; None: it starts. Unless something is booked or released, all who are ``alike`` hear the same
+        if they are asked next."""
+        bookings, policy = self.bookings, self._policy
+        job = asker.wanted
+        queue = self._queues.get(job.queue) or self._queues.setdefault(job.queue, _Queue())
+        if job.not_before > bookings.now:
+            return _BEGIN_TIME
+        if queue.promised and not policy.overtaking and not bookings.holds_for(job):
+            return queue.wait_behind()
+        may_be_promised = alike == job.uid
+        if may_be_promised:
+            bookings.release_held(job)
+        sizes, refusal = bookings.allowed(job)
+        if sizes and self._failed.get(alike) != bookings.releases:
+            start = bookings.start(job, sizes)
             if start is not None:
-                starts.append(replace(start, backfilled=True) if anybody_waits else start)
-                continue
-        reservation = kept_or_foreseen(bookings, job, foreseen)
+                self.starts.append(replace(start, backfilled=True) if self.reserved else start)
+                return None
+            self._failed[alike] = bookings.releases
+        reservation = kept_or_foreseen(bookings, job, self._foreseen) if may_be_promised else None
         most = policy.reservations_per_queue
         may_reserve = most is None or len(queue.promised) < most
-        sought = reservation is None and may_reserve and (searches < policy.depth or not queue.searched)
+        sought = reservation is None and may_reserve and (self._searches < policy.depth or not queue.searched)
         if sought and bookings.could_ever_start(job):
-            reservation = bookings.reserve(job, now)
-            searches += 1
+            reservation = bookings.reserve(job, bookings.now)
+            self._searches += 1
             queue.searched = True
-        waits[job.uid] = wait = _why(bookings, job, reservation, queue, sought)
-        if reservation is not None:
-            queue.promise(job.uid)
-            anybody_waits = True
-        if not bookings.is_held(job):
-            changes = bookings.changes if reservation is None else -1
-            failed[alike] = changes, bookings.releases, wait
-    return Outlook(tuple(starts), waits, cut=False)
+        if reservation is None:
+            return _why(bookings, job, sizes, refusal, None, queue, sought)
+        wait = _why(bookings, job, *bookings.allowed(job), reservation, queue, sought)
+        queue.promise(job.uid)
+        self.reserved[job.uid] = reservation
+        return wait
 
 
 def forecast(
     now: float,
-    jobs: Sequence[Job],
+    askers: Sequence[Asker],
     running: Sequence[Running],
     free: int,
     claims: Sequence[Claim],
@@ -128,13 +178,14 @@ def forecast(
     depth: int,
     foreseen: Mapping[str, Foreseen] = _NOTHING,
 ) -> Iterator[tuple[str, Estimate]]:
-    """When the first ``depth`` jobs start if all use up their time, nobody else comes and each starts when it can.
+    """When ``depth`` of ``askers`` start if all use up their time, nobody else comes and each starts when it can.
 
     By UID, in order, each worked out when it is asked for.
     """
-    bookings = Bookings(now, jobs, running, free, claims, quota)
+    bookings = Bookings(now, askers, running, free, claims, quota)
+    jobs = [asker.wanted for asker in askers[:depth]]  # as of now, however late each is worked out
     positions: dict[str, int] = {}
-    for job in jobs[:depth]:
+    for job in jobs:
         position = positions[job.queue] = positions.get(job.queue, 0) + 1
         bookings.release_held(job)
         reservation = kept_or_foreseen(bookings, job, foreseen) or bookings.reserve(job, max(now, job.not_before))
@@ -149,15 +200,25 @@ def kept_or_foreseen(bookings: Bookings, job: Job, foreseen: Mapping[str, Forese
     return bookings.foresee(job, later) if later is not None else reservation
 
 
-def _why(bookings: Bookings, job: Job, reservation: Reservation | None, queue: _Queue, sought: bool) -> Wait:
-    """What to tell of ``job``, which cannot start now."""
-    latest = job.latest_start
+def _why(
+    bookings: Bookings,
+    job: Job,
+    sizes: Sequence[Option],
+    refusal: QuotaRefusal | None,
+    reservation: Reservation | None,
+    queue: _Queue,
+    sought: bool,
+) -> Wait:
+    """What to tell of ``job``, which cannot start now. ``sizes`` and ``refusal``: what the quotas say of it."""
+    latest = job.latest_start if job.latest_end is not None else None
     hurried = latest is not None and (latest < bookings.now or (sought and reservation is None))
     if hurried and bookings.misses_deadline(job):
         return _DEADLINE
-    options, refusal = bookings.allowed(job)
     if refusal is not None:
+        if reservation is None and job.uid not in refusal.holders:
+            return queue.wait_for_quota(refusal)
         return _limited(refusal, reservation, job.uid)
+    options = [option for option in sizes if not option.fallback]
     if bookings.has_nodes_now(options):
         window = bookings.window(job, options)
         if window:

@@ -3,10 +3,11 @@
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf, nextafter
 
 from lockstep.core.admission.calendar import Calendar
-from lockstep.core.admission.jobs import NO_LIMIT, OVERDUE, Choose, Claim, Job, Option, Running
+from lockstep.core.admission.jobs import NO_LIMIT, OVERDUE, Asker, Choose, Claim, Job, Option, Running
 from lockstep.core.admission.outlook import Foreseen, Reservation, Start
 from lockstep.core.admission.quota import QuotaBook, QuotaRefusal, QuotaRules
 
@@ -14,15 +15,15 @@ _HOLDERS_LOOKED_AT = 256
 
 
 class Bookings:
-    """Claims whose owner is one of ``jobs`` are held for it, and so is the quota; all others forbid their nodes.
+    """Claims whose owner is one of ``askers`` are held for it, and so is the quota; all others forbid their nodes.
 
-    What is given to a job is gone for those that come later. The options of the jobs must outlive the bookings.
+    What is given to a job is gone for those that come later. The jobs and their options must outlive the bookings.
     """
 
     def __init__(
         self,
         now: float,
-        jobs: Sequence[Job],
+        askers: Sequence[Asker],
         running: Sequence[Running],
         free: int,
         claims: Sequence[Claim],
@@ -35,7 +36,7 @@ class Bookings:
         self._calendar = Calendar(now, free, ((run.ends, run.nodes) for run in running), claims)
         self._quota = QuotaBook(quota, now, running)
         owners = {claim.owner for claim in claims}
-        holders = {job.uid: job for job in jobs if job.uid in owners} if owners else {}
+        holders = {asker.uid: asker.wanted for asker in askers if asker.uid in owners} if owners else {}
         self._held: dict[str, int] = {}
         self._cleared: dict[str, float] = {}  # when the last of those is gone who make room for it
         for claim in claims:
@@ -55,6 +56,8 @@ class Bookings:
         # From here on starts rest on runs without a limit.
         self._assumed = min((run.ends for run in running if not run.limited), default=inf)
         self._unfit: dict[tuple[Choose, int], int] = {}
+        self._with_nodes: dict[tuple[int, float], Sequence[Option]] = {}
+        self._idle: dict[int, bool] = {}  # by identity of an option: enough nodes for it are free at this moment
 
     def holds_for(self, job: Job) -> bool:
         """Nodes are held for ``job``."""
@@ -65,6 +68,7 @@ class Bookings:
         if job.uid in self._held:
             self._calendar = self._calendar.without(job.uid)
             self._quota.give(job.uid)
+            self._forget()
             self.changes += 1
             self.releases += 1
 
@@ -72,21 +76,19 @@ class Bookings:
         """Some nodes are held for ``job``, or were."""
         return job.uid in self._held
 
-    def start(self, job: Job) -> Start | None:
-        """Book what ``job`` can have now: its first option, whole rather than cut short, cut rather than smaller."""
-        self.release_held(job)
+    def start(self, job: Job, allowed: Sequence[Option]) -> Start | None:
+        """Book what ``job`` can have now: its first option, whole rather than cut short, cut rather than smaller.
+
+        Nothing is held for it any more, and the quotas allow no other options than ``allowed``.
+        """
         shortest, longest = job.lengths(self.now)
         if longest < shortest:
             return None
-        counts = self._calendar.count_from_now
-        refusal = self._quota.refusal
-        options = [
-            option
-            for option in job.options
-            if counts(self.now + shortest, option.eligible) >= option.count
-            and refusal(job.queue, option.gpu_type, option.count) is None
-        ]
-        for option, may_be_cut in _ways(options, shortest < longest):
+        having = self._having_nodes(job.options, self.now + shortest)
+        if not having:
+            return None
+        options = [option for option in having if option in allowed]
+        for option, may_be_cut in _ways(options, shortest < longest) if options else ():
             found = self._longest(job, option, self.now, shortest if may_be_cut else longest, longest)
             if found is not None:
                 until, nodes = found
@@ -101,7 +103,7 @@ class Bookings:
         Until then nobody gets them, nor the quota, for however short a time: they may come free sooner than expected.
         """
         nodes = self._held.get(job.uid, 0)
-        for option in _covering(job, nodes):
+        for option in _covering(job, nodes) if nodes else ():
             after = self._cleared.get(job.uid, self.now)
             reservation = self._reservation(job, replace(option, eligible=nodes), after)
             if reservation is not None:
@@ -143,15 +145,21 @@ class Bookings:
         )
 
     def allowed(self, job: Job) -> tuple[Sequence[Option], QuotaRefusal | None]:
-        """The full sizes of ``job`` that the quotas let start now; if none, why the first may not."""
-        allowed, first = [], None
-        for option in job.options:
-            if not option.fallback:
-                refusal = self._quota.refusal(job.queue, option.gpu_type, option.count)
-                if refusal is None:
-                    allowed.append(option)
-                first = first or refusal
-        return allowed, None if allowed else first
+        """The options that the quotas let ``job`` start now; if no full size is among them, why the first is not."""
+        options = job.options
+        if len(options) == 1:  # of most
+            refusal = self._quota.refusal(job.queue, options[0].gpu_type, options[0].count)
+            return ((), refusal) if refusal is not None else (options, None)
+        allowed: list[Option] = []
+        first, whole = None, False
+        for option in options:
+            refusal = self._quota.refusal(job.queue, option.gpu_type, option.count)
+            if refusal is None:
+                allowed.append(option)
+                whole = whole or not option.fallback
+            elif first is None and not option.fallback:
+                first = refusal
+        return allowed, None if whole else first
 
     def misses_deadline(self, job: Job) -> bool:
         """It could start at some time, were it not for its deadline."""
@@ -162,11 +170,14 @@ class Bookings:
 
     def has_nodes_now(self, options: Sequence[Option]) -> bool:
         """Enough nodes for one of them are free at this moment, however short a time."""
-        return any(
-            self._calendar.count_from_now(self._instant, option.eligible) >= option.count
-            and not self._is_unfit(option, self._calendar.free(self.now, self._instant) & option.eligible)
-            for option in options
-        )
+        known = self._idle
+        for option in options:
+            found = known.get(id(option))
+            if found is None:
+                found = known[id(option)] = self._are_idle(option)
+            if found:
+                return True
+        return False
 
     def window(self, job: Job, options: Sequence[Option]) -> str:
         """The owner of the first claim that ``job`` would overrun, if it is claims alone that forbid to start now."""
@@ -204,6 +215,29 @@ class Bookings:
                 found.append(claim.owner)
         return tuple(found)
 
+    def _having_nodes(self, options: Sequence[Option], end: float) -> Sequence[Option]:
+        """Those of ``options`` for which mere numbers of nodes do not forbid to start now and to last until ``end``.
+
+        Queues ask for the same: it is found once, by the identity of ``options``, until something is booked.
+        """
+        key = id(options), end
+        found = self._with_nodes.get(key)
+        if found is None:
+            counts = self._calendar.count_from_now
+            found = [option for option in options if counts(end, option.eligible) >= option.count]
+            self._with_nodes[key] = found
+        return found
+
+    def _are_idle(self, option: Option) -> bool:
+        if self._calendar.count_from_now(self._instant, option.eligible) < option.count:
+            return False
+        return not self._is_unfit(option, self._calendar.free(self.now, self._instant) & option.eligible)
+
+    def _forget(self) -> None:
+        """Something was booked or released."""
+        self._with_nodes.clear()
+        self._idle.clear()
+
     def _usable_now(self, options: Sequence[Option]) -> int:
         eligible = 0
         for option in options:
@@ -218,8 +252,9 @@ class Bookings:
             allowed = self._quota.earliest(job.queue, option.gpu_type, option.count, shortest, start)
             if allowed is None or allowed > latest:
                 return None
+            choose = partial(self._choose, option)
             found = self._calendar.earliest(
-                option.eligible, option.count, shortest, allowed, latest, lambda usable: self._choose(option, usable)
+                option.eligible, option.count, shortest, allowed, latest, choose, strict=option.strict
             )
             if found is None:
                 return None
@@ -274,6 +309,7 @@ class Bookings:
         nodes = option.choose(usable)
         if nodes is None:
             self._unfit[option.choose, option.count] = usable
+            self._idle.clear()
         elif nodes & usable != nodes or nodes.bit_count() != option.count:
             raise ValueError(f"of {usable:#x} not {option.count} nodes but {nodes:#x} were chosen")
         return nodes
@@ -293,6 +329,7 @@ class Bookings:
 
     def _claim(self, job: Job, nodes: int, start: float, until: float) -> None:
         self.changes += 1
+        self._forget()
         self._calendar.claim(Claim(start, until, nodes, job.uid))
         insort(self._holders, (until, job.uid, nodes))
         if job.duration >= NO_LIMIT:

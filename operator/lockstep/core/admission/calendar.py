@@ -2,15 +2,13 @@
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 
-from lockstep.core.admission.jobs import OVERDUE, Claim
+from lockstep.core.admission.jobs import OVERDUE, Choose, Claim
 
 _MOST_TALLIES = 8
-
-Fits = Callable[[int], int | None]
 
 
 @dataclass(slots=True)
@@ -121,11 +119,11 @@ class Calendar:
         return self._times[bisect_right(self._times, after) : bisect_left(self._times, before)]
 
     def earliest(
-        self, eligible: int, count: int, length: float, after: float, latest: float, fits: Fits
+        self, eligible: int, count: int, length: float, after: float, latest: float, choose: Choose, *, strict: bool
     ) -> tuple[float, int] | None:
         """The first start from ``after`` to ``latest`` at which ``count`` nodes are free for ``length``.
 
-        ``fits`` chooses among those that are free.
+        ``choose`` finds them among those that are free; unless it is ``strict`` it always does where there are so many.
         """
         starts = self.moments(after)
         tally = self._tally(eligible)
@@ -141,28 +139,26 @@ class Calendar:
             if last < index:
                 return None
             usable = self.free(starts[last], starts[index] + length) & eligible
-            nodes = fits(usable) if usable.bit_count() >= count else None
-            if nodes is None:
+            if usable.bit_count() < count or (strict and choose(usable) is None):
                 index, step = last + 1, step * 2
             elif last > index:
                 step //= 2
-            elif starts[index] > latest:
-                return None
             else:
-                return starts[index], nodes
+                nodes = choose(usable) if starts[index] <= latest else None
+                return None if nodes is None else (starts[index], nodes)
         return None
 
     def _enough(self, tally: _Tally, count: int, length: float, start: float) -> float:
         """The first time from ``start`` on at which mere numbers do not forbid to start; infinity: never."""
         times, claimed, released = self._times, tally.claimed, tally.since
-        stretch, end = bisect_right(times, start) - 1, start + length
-        while stretch < len(times) and times[stretch] < end:
+        stretch, end, last = bisect_right(times, start) - 1, start + length, len(times) - 1
+        while stretch <= last and (time := times[stretch]) < end:
             wanted = count + claimed[stretch]
             since = released.get(wanted)
             if since is None:
                 since = released[wanted] = self._released_since(tally, wanted)
-            if since > start and since > times[stretch]:
-                until = times[stretch + 1] if stretch + 1 < len(times) else math.inf
+            if since > start and since > time:
+                until = times[stretch + 1] if stretch < last else math.inf
                 start = min(since, until)
                 end = start + length
                 if since < until:
@@ -172,9 +168,17 @@ class Calendar:
 
     def _released_since(self, tally: _Tally, count: int) -> float:
         """When ``count`` nodes are released, claimed or not; infinity: never."""
-        counts = range(len(self._released))
-        index = bisect_left(counts, count, key=lambda index: self._count_released(tally, index))
-        return self._release_times[index] if index < len(counts) else math.inf
+        released, low, high = tally.released, 0, len(tally.released)
+        while low < high:
+            middle = (low + high) // 2
+            found = released[middle]
+            if found < 0:
+                found = released[middle] = (self._released[middle] & tally.nodes).bit_count()
+            if found < count:
+                low = middle + 1
+            else:
+                high = middle
+        return self._release_times[low] if low < len(released) else math.inf
 
     def _tally(self, eligible: int) -> _Tally:
         """Numbers of the ``eligible`` nodes or, when there are too many tallies, of a set that they are in."""
@@ -192,12 +196,6 @@ class Calendar:
             ]
             tally = self._tallies[nodes] = _Tally(nodes, [-1] * len(self._released), claimed)
         return tally
-
-    def _count_released(self, tally: _Tally, index: int) -> int:
-        count = tally.released[index]
-        if count < 0:
-            count = tally.released[index] = (self._released[index] & tally.nodes).bit_count()
-        return count
 
     def _released_by(self, time: float) -> int:
         return self._released[bisect_right(self._release_times, time) - 1]

@@ -1,7 +1,8 @@
 """Runs in the words of the engine: who waits for which nodes for how long, and who holds which until when."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 
 from lockstep.api.durations import parse_duration
 from lockstep.api.queue import ANY_GPU_TYPE, TrainingQueueSpec
@@ -19,6 +20,7 @@ from lockstep.core.snapshot import RunView
 from lockstep.core.time_limit import asked_limit, limit_in_force
 from lockstep.core.world_size import world_size
 
+_GROUP = attrgetter("group")
 _LEAST = 60  # seconds, for a run that had used up its time when it was suspended
 ENDING = 60.0
 """Seconds within which a node is expected back that nothing but pods being deleted still holds."""
@@ -29,24 +31,32 @@ def job_of(row: Row, floor: Floor) -> Job:
     group = row.group
     if group is None or group.rules is not floor.memory.rules.of(row.queue):
         group = row.group = group_of(row.entry, floor)
+    _look_at_ground(group, row, floor)
+    return row.wanted
+
+
+def see_groups(rows: Sequence[Row], floor: Floor) -> Sequence[Group]:
+    """The groups of ``rows``, which wait by the rules of now, in the same order. What each may have is found."""
+    groups: list[Group] = [*map(_GROUP, rows)]
+    if None in groups:
+        for at, row in enumerate(rows):
+            if row.group is None:
+                groups[at] = row.group = group_of(row.entry, floor)
+    for group, row in dict(zip(groups, rows, strict=True)).items():
+        _look_at_ground(group, row, floor)
+    return groups
+
+
+def _look_at_ground(group: Group, row: Row, floor: Floor) -> None:
     if group.ground is not floor.memory.ground or not group.shared:
         group.options, group.ground = _options(row.entry, floor, group), floor.memory.ground
-    row.ground = group.ground if group.shared else None
-    limits = group.duration, group.min_duration, 0.0, group.latest_end
-    row.wanted = Job(row.uid, row.queue, group.options, *limits, group)
-    return row.wanted
 
 
 def group_of(entry: Entry, floor: Floor) -> Group:
     """Those that are alike: the same object for all of them, for as long as any of them has it."""
     spec, memory = entry.spec, floor.memory
     rules = memory.rules.of(spec.queue)
-    longest = granted_at_most(spec, rules.spec)
-    if longest < NO_LIMIT:
-        longest = max(_LEAST, longest - entry.status.held_seconds)
-    least = parse_duration(spec.min_time_limit) if spec.min_time_limit is not None else None
-    shortest = None if least is None else float(max(_LEAST, least - entry.status.held_seconds))
-    limits = longest, shortest, spec.deadline
+    limits = *_limits(entry, rules.spec), spec.deadline
     # What may be had depends on how many nodes are free, or on what happened to this run alone.
     if spec.elastic is not None or entry.status.recovery.excluded_nodes:
         return Group(Wish(), rules, False, *limits)
@@ -59,6 +69,22 @@ def group_of(entry: Entry, floor: Floor) -> Group:
     if group is None:
         group = memory.groups[key] = Group(wish, rules, True, *limits)
     return group
+
+
+def lengths_of(entry: Entry, queue: TrainingQueueSpec) -> tuple[float, float]:
+    """(shortest, longest) time in seconds for which the pending run is to have its nodes."""
+    longest, shortest = _limits(entry, queue)
+    return longest if shortest is None else min(shortest, longest), longest
+
+
+def _limits(entry: Entry, queue: TrainingQueueSpec) -> tuple[float, float | None]:
+    """(longest, shortest) that is left of its time in seconds; None: it may not be cut."""
+    spec, used = entry.spec, entry.status.held_seconds
+    longest = granted_at_most(spec, queue)
+    if longest < NO_LIMIT:
+        longest = max(_LEAST, longest - used)
+    least = parse_duration(spec.min_time_limit) if spec.min_time_limit is not None else None
+    return longest, None if least is None else float(max(_LEAST, least - used))
 
 
 def granted_at_most(spec: TrainingRunSpec, queue: TrainingQueueSpec) -> float:
@@ -157,9 +183,19 @@ def _options_of_its_own(entry: Entry, floor: Floor, group: Group) -> tuple[Optio
 def _option(floor: Floor, ground: Ground, kind: Kind, count: int, limit: int, *, fallback: bool = False) -> Option:
     def make() -> Option:
         able = floor.awaited(ground, kind)
-        return Option(kind.gpu_type, count, able.able & limit, partial(ground.choose, able, count), fallback)
+        choose = partial(ground.choose, able, count)
+        return Option(kind.gpu_type, count, able.able & limit, choose, fallback, ground.is_strict)
 
     return floor.memory.by_ground((ground, kind, count, limit, fallback), make)
+
+
+def wanted_of(entry: Entry, group: Group, floor: Floor) -> PlacementSpec:
+    """Its placement with the GPU types that the quotas of its queue leave to it, for the words about what lacks."""
+    placement, quotas = entry.spec.placement, group.rules.spec.quotas
+    types = tuple(quota.gpu_type for quota in quotas if quota.gpu_type in floor.index.gpu_types)
+    if placement.gpu_types or not types or any(quota.gpu_type == ANY_GPU_TYPE for quota in quotas):
+        return placement
+    return placement.model_copy(update={"gpu_types": types})
 
 
 def _grounds(

@@ -1,7 +1,7 @@
 """A run in one admission pass: as it was seen, and what has been decided for it so far."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
@@ -30,18 +30,33 @@ class Reason:
     named: tuple[str, ...] | None = None
 
 
-@dataclass(slots=True)
 class Entry:
     """One run. ``position`` is its place in its queue."""
 
-    run: RunView
-    status: TrainingRunStatus
-    nodes: frozenset[str] = frozenset()
-    events: list[Event] = field(default_factory=list)
-    reason: Reason | None = None
-    points: Points = _NO_POINTS
-    position: int = 0
-    config_maps: tuple[EnsureConfigMap, ...] = ()
+    __slots__ = ("_decided", "_status", "config_maps", "events", "nodes", "points", "position", "reason", "run")
+
+    def __init__(self, run: RunView, status: TrainingRunStatus, decided: "list[Entry] | None" = None) -> None:
+        """``decided`` is where the entry goes once anything is decided of its run."""
+        self.run = run
+        self._status = status
+        self._decided = decided
+        self.nodes: frozenset[str] = frozenset()
+        self.events: list[Event] = []
+        self.reason: Reason | None = None
+        self.points = _NO_POINTS
+        self.position = 0
+        self.config_maps: tuple[EnsureConfigMap, ...] = ()
+
+    @property
+    def status(self) -> TrainingRunStatus:
+        """As it is to be. Events, nodes and all else of a decision come with a change of it."""
+        return self._status
+
+    @status.setter
+    def status(self, status: TrainingRunStatus) -> None:
+        self._status = status
+        if self._decided is not None:
+            self._decided.append(self)
 
     @property
     def view(self) -> RunView:

@@ -84,6 +84,18 @@ class UsageBook:
         }
         return UsageBook(now, _bounded(rows), kept)
 
+    def not_beyond(self, now: float) -> "UsageBook":
+        """The book at ``now`` at the latest: one whose clock was ahead may have kept it, and would count nothing until
+        then."""
+        if self.at <= now:
+            return self
+        this_hour = int(now // _HOUR)
+        hours = {
+            queue: {hour: used for hour, used in by_hour.items() if hour <= this_hour}
+            for queue, by_hour in self.hours.items()
+        }
+        return UsageBook(now, self.rows, hours)
+
     def gpu_hours(self, queue: str) -> float:
         """GPU-hours of the last 24 hours; the hour in which they began counts by the part of it that lies within."""
         first = (self.at - 24 * _HOUR) / _HOUR

@@ -1,6 +1,6 @@
 """The cluster while one admission pass gives its nodes away."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -9,8 +9,10 @@ from lockstep.core import assignment as slots
 from lockstep.core.admission.entry import Entry
 from lockstep.core.admission.group import Group
 from lockstep.core.admission.holds import queue_spec
+from lockstep.core.admission.jobs import Claim
 from lockstep.core.admission.ledger import held, taken
 from lockstep.core.admission.memory import Memory
+from lockstep.core.admission.reasons import visible_names
 from lockstep.core.ground import Ground, Kind
 from lockstep.core.leftovers import holds_up
 from lockstep.core.node_fit import Requirement
@@ -30,6 +32,8 @@ class Floor:
         self.tunables = tunables
         self.now = now
         self.roll = memory.look(snapshot, tunables, now)
+        self.busy = {uid for uid, nodes in snapshot.in_flight.items() if nodes}
+        """Runs whose admission is being written."""
         self.index = NodeIndex.of(
             snapshot.nodes, snapshot.foreign_requests, tunables.topology_levels, tunables.gpu_types, memory.index
         )
@@ -41,6 +45,8 @@ class Floor:
             self._all_returning |= nodes
         self.reserved = 0
         """Nodes that are kept for runs that others make room for."""
+        self.windows: Sequence[Claim] = ()
+        """Maintenance, which nothing that is to start may be in or run into."""
         memory.look_at_ground(self.index, self.suspects, self._all_returning)
         self.memory = memory
         self.pods_of = memory.pods.by_run
@@ -53,13 +59,14 @@ class Floor:
         plain = self.memory.by_rules(key, lambda: self._requirement(entry, held=False))
         return tuple(self._avoiding(plain))
 
-    def place(self, entry: Entry, count: int, *, urgent: bool = False) -> Placed | Unplaceable:
-        """Find ``count`` nodes beside those the run has. Those that are kept for others only if it is ``urgent``."""
+    def place(self, entry: Entry, count: int, closed: int = 0, *, urgent: bool = False) -> Placed | Unplaceable:
+        """Find ``count`` nodes beside those the run has, none of them ``closed`` to it. Those that are kept for others
+        only if it is ``urgent``."""
         assignment = entry.status.assignment
         kept = [node for node in assignment.nodes if node]
         wanted, placement = len(kept) + count, entry.spec.placement
         found: Placed | Unplaceable | None = None
-        booked = self.cluster.booked
+        booked = self.cluster.booked | closed
         for gone in (booked | self.reserved, booked) if urgent and self.reserved else (booked | self.reserved,):
             cluster = replace(self.cluster, booked=gone)
             for requirement in self._requirements(entry, held=slots.is_held(assignment)):
@@ -103,6 +110,13 @@ class Floor:
                 found[slot] = same
                 new.remove(same)
         return found | dict(zip((slot for slot in vacant if slot not in found), new, strict=False))
+
+    def names_for(self, entry: Entry) -> Mapping[str, str]:
+        """What a run may hear of others, by UID: their namespace and name, or nothing."""
+        rows, discreet = self.roll.rows, self.memory.rules.discreet
+        return visible_names(
+            entry.run.namespace, entry.spec.queue, self.roll.keys, lambda uid: rows[uid].queue, discreet
+        )
 
     def has_live_pods(self, run: RunView) -> bool:
         """Pods of an earlier gang of the run have not ended."""

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from lockstep.core.admission.entry import Reason
 from lockstep.core.admission.jobs import Option
-from lockstep.core.admission.outlook import Wait
 from lockstep.core.admission.queue_rules import QueueRules
 
 
@@ -30,5 +28,3 @@ class Group:
     latest_end: float | None
     ground: object = None
     options: tuple[Option, ...] = ()
-    heard: tuple[Wait, tuple[Option, ...], tuple[str, bool], Reason] | None = None
-    """What they were found to wait for last, of which options, what nodes lacked, and all that in words."""

@@ -1,6 +1,6 @@
 """What keeps a run from being considered at all, however many nodes are free. Such a run blocks nobody."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from lockstep.api import names
@@ -36,8 +36,12 @@ def hold_of(
     if tunables.mode is not Mode.ACTIVE:
         return Hold(tunables.mode.value, mode_words(tunables.mode))
     if name != names.DEFAULT_QUEUE and name not in snapshot.queues:
-        known = ", ".join(sorted({names.DEFAULT_QUEUE, *snapshot.queues}))
-        return Hold("QueueNotFound", f"there is no TrainingQueue {name}; there are: {known}")
+        known = ", ".join(sorted({names.DEFAULT_QUEUE, *_open_to(run, snapshot)}))
+        return Hold("QueueNotFound", f"there is no TrainingQueue {name}; open to this namespace are: {known}")
+    refused = snapshot.refused.get(run.uid)
+    if refused is not None and refused.until > now:
+        words = f"the API server does not take its admission, which is tried again: {refused.message}"
+        return Hold("AdmissionRefused", words, refused.until)
     queue = queue_spec(snapshot, name)
     hold = _refused_by_queue(run, queue, snapshot) or _held_by_people(run, queue) or _beyond_limits(run, queue)
     hold = hold or _hours_used_up(run, queue, snapshot)
@@ -52,6 +56,15 @@ def hold_of(
     if has_live_pods:
         return Hold("EarlierPods", "pods of an earlier attempt have not ended")
     return None
+
+
+def _open_to(run: RunView, snapshot: ClusterSnapshot) -> Iterator[str]:
+    """The queues that take runs of its namespace. Of others a user need not hear."""
+    labels = snapshot.namespace_labels.get(run.namespace, {})
+    for name, view in snapshot.queues.items():
+        chosen = view.spec.namespace_selector
+        if chosen is None or selects(chosen, labels):
+            yield name
 
 
 def mode_words(mode: Mode) -> str:
@@ -110,13 +123,17 @@ def _beyond_limits(run: RunView, queue: TrainingQueueSpec) -> Hold | None:
         words = f"needs {wanted} nodes{with_spares}; queue {spec.queue} admits runs of at most"
         return Hold("NodesPerRunLimit", f"{words} {limits.max_nodes_per_run}")
     asked = asked_limit(spec, limits)
-    if limits.max_time_limit is not None and spec.min_time_limit is None:
+    if limits.max_time_limit is not None:
         longest = parse_duration(limits.max_time_limit)
         if asked is None:
             words = f"queue {spec.queue} admits no run without a time limit; write spec.timeLimit, at most"
             return Hold("TimeLimitTooLong", f"{words} {limits.max_time_limit}")
-        if asked > longest:
-            words = f"asks for a time limit of {spec.time_limit}; queue {spec.queue} allows at most"
+        if spec.min_time_limit is not None and parse_duration(spec.min_time_limit) > longest:
+            words = f"takes no time limit below spec.minTimeLimit, {spec.min_time_limit}; queue {spec.queue}"
+            return Hold("TimeLimitTooLong", f"{words} allows at most {limits.max_time_limit}")
+        if asked > longest and spec.min_time_limit is None:
+            whose = spec.time_limit or f"{limits.default_time_limit}, the default of its queue"
+            words = f"asks for a time limit of {whose}; queue {spec.queue} allows at most"
             return Hold("TimeLimitTooLong", f"{words} {limits.max_time_limit}")
     if spec.deadline is not None and asked is None:
         return Hold("DeadlineUnreachable", "spec.deadline needs spec.timeLimit: nothing says when the run would end")

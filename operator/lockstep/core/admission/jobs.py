@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Protocol
 
 NO_LIMIT = 365 * 86400.0
 """Seconds that a run without a time limit is taken to need, as Slurm does. It ends so long after it began."""
@@ -27,6 +28,24 @@ class Option:
     choose: Choose
     fallback: bool = False
     """A smaller size, taken only if it can start now."""
+    strict: bool = True
+    """False: any ``count`` of ``eligible`` nodes would do, and ``choose`` always finds some among so many."""
+
+
+class Asker(Protocol):
+    """Whoever waits for nodes: a job, or what can say which job it is once that matters."""
+
+    @property
+    def uid(self) -> str:
+        """Of the run."""
+
+    @property
+    def group(self) -> object:
+        """See ``Job``."""
+
+    @property
+    def wanted(self) -> "Job":
+        """The job that it is."""
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -45,6 +64,11 @@ class Job:
     latest_end: float | None = None
     group: object = None
     """The same object for jobs that are alike but for their UID; None: nobody knows of any."""
+
+    @property
+    def wanted(self) -> "Job":
+        """A job is what it asks for."""
+        return self
 
     @property
     def alike(self) -> Hashable:

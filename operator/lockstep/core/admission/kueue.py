@@ -4,21 +4,27 @@ Who goes first, and within which quota, is for Kueue to say. Which nodes are fre
 used twice, and where Kueue names one that is taken, the run waits and says so.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.times import to_rfc3339
 from lockstep.core import assignment as slots
+from lockstep.core.admission.candidates import lengths_of
 from lockstep.core.admission.entry import Entry, Reason
 from lockstep.core.admission.floor import Floor
-from lockstep.core.admission.refill import fill, may_not_replace
+from lockstep.core.admission.holds import queue_spec
+from lockstep.core.admission.jobs import NO_LIMIT, Claim
+from lockstep.core.admission.reasons import overrun_words
+from lockstep.core.admission.refill import closing_for, fill, may_not_replace
+from lockstep.core.admission.windows import OWNER, clear_from, nodes_of, overrun
 from lockstep.core.kueue import words
 from lockstep.core.kueue.asking import Ask, ask_of, is_as_asked
 from lockstep.core.kueue.choice import Choice, choice_of, workload_name
 from lockstep.core.kueue.installation import Presence
 from lockstep.core.kueue.marks import marked, updates_of
-from lockstep.core.kueue.reserved import Given, NotGivenError, given
+from lockstep.core.kueue.reserved import Given, NotGivenError, NotNamedYetError, given
 from lockstep.core.kueue.workload import WorkloadView
 from lockstep.core.requirement import requirement_of
 from lockstep.core.tunables import Mode
@@ -27,7 +33,7 @@ WAITING, NOT_INSTALLED, NO_QUEUE = "WaitingForKueue", "KueueNotInstalled", "Loca
 DEACTIVATED, UNUSABLE, NO_CLASS = "KueueDeactivated", "KueueAssignment", "PriorityClassNotFound"
 KUEUES = (WAITING, NOT_INSTALLED, NO_QUEUE, DEACTIVATED, UNUSABLE)
 """Reasons to wait that only runs have which Kueue admits."""
-_PASSING = ("EarlierPods", "GpuHoursUnknown", Mode.NO_NEW_ADMISSIONS.value, Mode.REPORT_ONLY.value)
+_PASSING = ("AdmissionRefused", "EarlierPods", "GpuHoursUnknown", Mode.NO_NEW_ADMISSIONS.value, Mode.REPORT_ONLY.value)
 """Reasons to wait for which a run keeps its place with Kueue."""
 
 
@@ -38,6 +44,16 @@ class Grant:
     entry: Entry
     nodes: tuple[str, ...]
     gpu_type: str
+    limit: float = NO_LIMIT
+    """Seconds after which a maintenance window begins, for a run that may be cut; else ``NO_LIMIT``."""
+
+
+class _WindowError(Exception):
+    """A maintenance window is in the way."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.message)
+        self.reason = reason
 
 
 class KueueDesk:
@@ -47,6 +63,8 @@ class KueueDesk:
         self._floor = floor
         self._kueue = floor.snapshot.kueue
         self._admitted: list[tuple[Entry, WorkloadView, Ask]] = []
+        self.wake_at = inf
+        """When the first of the windows is over that keep runs from their nodes."""
         self._queues = {name for name, view in floor.snapshot.queues.items() if view.spec.backend == "Kueue"}
 
     def takes(self, entry: Entry) -> bool:
@@ -82,12 +100,18 @@ class KueueDesk:
             entry.reason = self._reason(entry)
         return True
 
-    def grants(self) -> Iterator[Grant]:
-        """Nodes for those whose reservation is there; the others are told what is wrong with it."""
+    def grants(self, windows: Sequence[Claim]) -> Iterator[Grant]:
+        """Nodes for those whose reservation is there; the others are told what is wrong with it.
+
+        ``windows``: maintenance, which binds what Kueue admits as everybody else.
+        """
         for entry, workload, ask in self._admitted:
             try:
                 found = self._given(entry, workload)
-                nodes, gpu_type = found.place(self._floor.cluster, self._floor.reserved)
+                grant = self._grant(entry, found, windows)
+            except _WindowError as window:
+                entry.reason = window.reason
+                continue
             except NotGivenError as problem:
                 blockers = tuple(self._holders(problem.taken)) if problem.taken else ()
                 entry.reason = Reason(
@@ -96,7 +120,7 @@ class KueueDesk:
                 continue
             assert entry.status.kueue is not None
             _remember(entry, marked(entry.status.kueue, workload, ask, found.update))
-            yield Grant(entry, nodes, gpu_type)
+            yield grant
 
     def replace_lost_nodes(self, entry: Entry) -> None:
         """Fill vacant slots with what Kueue put in place of lost nodes, or within what it reserved."""
@@ -109,19 +133,31 @@ class KueueDesk:
             entry.reason = Reason(WAITING, "the reservation that a lost node is to be replaced in is not there")
             return
         vacant = slots.lacking(entry.status.assignment)
-        kept = [node for node in entry.status.assignment.nodes if node]
         try:
-            nodes = self._given(entry, workload).replacements(self._floor.cluster, kept, len(vacant))
+            nodes = self._replacements(entry, self._given(entry, workload), len(vacant))
+        except _WindowError as window:
+            entry.reason = window.reason
+            return
         except NotGivenError as problem:
             unhealthy = ", ".join(workload.unhealthy_nodes)
-            seeks = (
-                f"Kueue seeks a node in place of {unhealthy}"
-                if unhealthy
-                else f"for {len(vacant)} lost nodes {problem}"
-            )
-            entry.reason = Reason(UNUSABLE if not unhealthy else WAITING, seeks)
+            if unhealthy and isinstance(problem, NotNamedYetError):
+                entry.reason = Reason(WAITING, f"Kueue seeks a node in place of {unhealthy}")
+            else:
+                entry.reason = Reason(UNUSABLE, f"for {len(vacant)} lost nodes {problem}")
             return
         fill(entry, self._floor, vacant, nodes)
+
+    def _replacements(self, entry: Entry, found: Given, count: int) -> Sequence[str]:
+        """Raises NotGivenError, also where no window is to blame; and _WindowError."""
+        floor, closed = self._floor, closing_for(entry, self._floor)
+        kept = [node for node in entry.status.assignment.nodes if node]
+        try:
+            return found.replacements(replace(floor.cluster, booked=floor.cluster.booked | closed.nodes), kept, count)
+        except NotGivenError:
+            if not closed.nodes:
+                raise
+        nodes = floor.index.mask(found.replacements(floor.cluster, kept, count))
+        raise _WindowError(closed.reason(nodes & closed.nodes))
 
     def _cannot_ask(self, entry: Entry, choice: Choice) -> Reason | None:
         kueue, namespace = self._kueue, entry.run.namespace
@@ -182,6 +218,35 @@ class KueueDesk:
         return given(
             workload.admission, entry.spec.nodes, updates, requirement, entry.spec.placement, floor.snapshot.nodes
         )
+
+    def _grant(self, entry: Entry, found: Given, windows: Sequence[Claim]) -> Grant:
+        """Nodes that no window takes while the run has them, for its whole time or else for what is left of it.
+
+        Raises NotGivenError, also where no window is to blame; and _WindowError.
+        """
+        floor, now = self._floor, self._floor.now
+        shortest, longest = lengths_of(entry, queue_spec(floor.snapshot, entry.spec.queue))
+        for length in dict.fromkeys((longest, shortest)):
+            closing = nodes_of(overrun(windows, now, now + length))
+            try:
+                nodes, gpu_type = found.place(floor.cluster, floor.reserved | closing)
+            except NotGivenError:
+                if not closing:
+                    raise
+                continue
+            mask = floor.index.mask(nodes)
+            if not mask & closing:
+                next_one = min((claim.start for claim in windows if claim.nodes & mask), default=now + longest)
+                return Grant(entry, nodes, gpu_type, next_one - now if next_one < now + longest else NO_LIMIT)
+        mask = floor.index.mask(found.place(floor.cluster, floor.reserved)[0])
+        ahead = overrun(windows, now, now + shortest)
+        first = min((claim for claim in ahead if claim.nodes & mask), key=lambda claim: claim.start, default=ahead[0])
+        self.wake_at = min(*(claim.end for claim in ahead), self.wake_at)
+        message = overrun_words(shortest, first.owner, first.start)
+        if first.start <= now:
+            name, over = first.owner.removeprefix(OWNER), to_rfc3339(first.end)
+            message = f"its nodes are in the maintenance window {name}, which is over at {over}"
+        raise _WindowError(Reason("Window", message, start=clear_from(windows, mask, now, shortest)))
 
     def _holds_quota(self, entry: Entry) -> bool:
         """A Workload of the run's is reserved: with nodes of ours beside it, the run would be counted twice."""

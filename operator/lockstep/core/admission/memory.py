@@ -6,8 +6,13 @@ Whatever is kept says what it rests on, and is looked up by that or thrown away 
 |---|---|---|
 | a row (``roll``) | one view of a run | when another object stands for the run |
 | its points and what holds it back | the rules of its queue, its share, time | with any of them |
-| a group and its answer (``group``) | what its runs ask for, the rules of their queue | with the last of the runs |
+| its place in the line (``line``) | its points | when they have changed: it is taken out and put in again |
+| a group (``group``) | what its runs ask for, the rules of their queue | with the last of the runs |
 | options (``Group.options``) | nodes, those that come back, those that failed | with ``ground`` |
+| what it waits for in words (``Row.said``) | its group's words (``made_of``), position, estimate, rules | with any |
+| who waited in which order (``Said.line``) | nothing: compared by identity, queue by queue | with the next pass |
+| what was waited for (``Said.waits``) | nothing: equal ones stand for each other | with the next pass |
+| words of a group (``Said.words``) | its wait, what nodes lack, its options if not shared | with the next pass |
 | where pods are (``pod_book``) | views of pods | pod by pod |
 | what queues were found to say | their view, their figures, the rules | with any of them |
 | estimates (``forecast``) | nothing: they are up to half a minute old | when newer ones are complete |
@@ -21,9 +26,12 @@ from weakref import WeakValueDictionary
 
 from lockstep.core.admission.forecast import Forecast
 from lockstep.core.admission.group import Group, Wish
+from lockstep.core.admission.left_out import LeftOut
+from lockstep.core.admission.line import Line
 from lockstep.core.admission.pod_book import PodBook
 from lockstep.core.admission.queue_rules import Rulebook
-from lockstep.core.admission.roll import Roll, Row
+from lockstep.core.admission.roll import Roll
+from lockstep.core.admission.said import Said
 from lockstep.core.node_index import NodeIndex
 from lockstep.core.snapshot import ClusterSnapshot
 from lockstep.core.tunables import Tunables
@@ -31,6 +39,17 @@ from lockstep.core.tunables import Tunables
 T = TypeVar("T")
 
 _MOST_SHARED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSaid:
+    """What the status of a queue was found to lack: nothing (``complete``), or something that is ``due`` then.
+    GPU-hours alone are no reason to speak: ``due`` is None."""
+
+    rests_on: object
+    hours: int | None
+    due: float | None
+    complete: bool
 
 
 @dataclass(slots=True)
@@ -44,14 +63,12 @@ class Memory:
     index: NodeIndex | None = None
     ground: object = None
     """Another object whenever anything of the nodes is new that options rest on."""
-    in_order: list[Row] = field(default_factory=list)
-    """Who waited in the pass before, nearly in order still."""
-    lined_up: int = -1
-    """Changes of the roll that ``in_order`` knows."""
-    judged: int = -1
-    """Version of the rules by which rows were judged."""
-    shares: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
-    queues_said: dict[str, tuple[object, float | None]] = field(default_factory=dict)
+    line: Line = field(default_factory=Line)
+    said: Said = field(default_factory=Said)
+    """What the pass before found to tell those who wait."""
+    queues_said: dict[str, QueueSaid] = field(default_factory=dict)
+    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
+    """By UID, runs that no pass can be decided with."""
     wishes: WeakValueDictionary[Hashable, Wish] = field(default_factory=WeakValueDictionary)
     groups: WeakValueDictionary[Hashable, Group] = field(default_factory=WeakValueDictionary)
     _rests_on: object = None

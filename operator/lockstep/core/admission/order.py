@@ -9,6 +9,7 @@ from math import inf
 
 from lockstep.api import names
 from lockstep.core.admission.settings import AdmissionSettings
+from lockstep.core.conditions import is_true
 from lockstep.core.snapshot import RunView
 
 _ROUNDING = 0.01  # seconds by which a point is looked for early rather than late
@@ -68,8 +69,7 @@ class Order:
         size = min(1.0, run.spec.nodes / self._nodes)
         if self._settings.prefer_small:
             size = 1.0 - size
-        since = run.status.admission.since
-        waited = max(0.0, self._now - (run.created_at if since is None else since))
+        waited = max(0.0, self._now - waits_since(run, self._now))
         return Points(
             priority_class=int(weights.priority_class * self._class_factor(run.spec.priority_class_name)),
             age=weights.age if ahead else int(weights.age * min(1.0, waited / self._settings.max_age)),
@@ -83,8 +83,7 @@ class Order:
         weight, longest = self._settings.weights.age, self._settings.max_age
         if run.status.admission.requeued_for or weight <= 0:
             return inf
-        since = run.status.admission.since
-        begun = run.created_at if since is None else since
+        begun = waits_since(run, self._now)
         waited = max(0.0, self._now - begun)
         if waited >= longest:
             return inf
@@ -93,6 +92,16 @@ class Order:
     def _class_factor(self, name: str | None) -> float:
         value = self._classes.get(name, 0) if name is not None else 0
         return max(0, value) / self._greatest if self._greatest > 0 else 0.0
+
+
+def waits_since(run: RunView, now: float) -> float:
+    """Since when a run waits for nothing but its turn, in seconds: since it was made, gave its nodes back, or was let
+    go. Who never did before begins now."""
+    known, status = run.status.admission.since, run.status
+    if known is not None:
+        return known
+    was_held = bool(status.attempt or status.queue.reason) or is_true(status, "Suspended")
+    return float(int(now if was_held else run.created_at))
 
 
 def share_key(run: RunView) -> tuple[str, str, str]:

@@ -1,12 +1,14 @@
 """What one pass over the queue comes to: who starts, and what everybody else waits for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Literal, TypeVar
 
-from lockstep.core.admission.jobs import Option
+from lockstep.core.admission.jobs import Asker, Option
 from lockstep.core.admission.quota import QuotaRefusal
 
+T = TypeVar("T")
 WaitKind = Literal[
     "Resources",  # its nodes are not free, or there are none
     "Priority",  # its nodes are free, or may become so, but somebody before it is to have them
@@ -76,13 +78,44 @@ class Wait:
         return self.reservation.nodes if self.reservation is not None else 0
 
 
+class Waits(Mapping[str, Wait]):
+    """Of all that were looked at, by UID: put together once somebody asks for one, which in most passes nobody does."""
+
+    def __init__(self, askers: Sequence[Asker], answers: Sequence[Wait | None]) -> None:
+        """``answers`` are those of the first of ``askers``; None: it starts."""
+        self._askers, self._answers = tuple(askers), answers
+        self.in_order: Sequence[Wait] = [*filter(None, answers)]
+
+    @cached_property
+    def _by_uid(self) -> Mapping[str, Wait]:
+        answered = zip(self._askers, self._answers, strict=False)
+        return {asker.uid: wait for asker, wait in answered if wait is not None}
+
+    def __len__(self) -> int:
+        return len(self.in_order)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_uid)
+
+    def __getitem__(self, uid: str) -> Wait:
+        return self._by_uid[uid]
+
+    def of(self, askers: Sequence[T]) -> Sequence[T]:
+        """Those who wait, in the order of ``in_order``. ``askers`` are those that were asked."""
+        if len(self.in_order) == len(askers):
+            return askers
+        answered = zip(askers, self._answers, strict=False)
+        return [asker for asker, wait in answered if wait is not None]
+
+
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """``waits``: by UID, of all that were looked at. ``cut``: there was no time for the rest of them."""
+    """``cut``: there was no time for the rest of the line. ``reserved``, by UID: what those who wait are to have."""
 
     starts: tuple[Start, ...]
-    waits: Mapping[str, Wait]
+    waits: Waits
     cut: bool
+    reserved: Mapping[str, Reservation]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The pods of gangs, by run and by node, counted on from one pass to the next."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from lockstep.core.admission.roll import difference
 from lockstep.core.node_index import NodeIndex
@@ -16,7 +16,6 @@ class PodBook:
         self.by_run: dict[str, list[PodView]] = {}
         """Pods of a run that it owns."""
         self._pods: Sequence[PodView] = ()
-        self._views: Mapping[int, PodView] = {}
         self._live: Counter[str] = Counter()
         self._staying: Counter[str] = Counter()
         self._moved: set[str] = set()  # nodes whose counts have changed since the sets were made
@@ -27,7 +26,7 @@ class PodBook:
         """These are all pods now."""
         if pods is self._pods:
             return
-        gone, come, self._views = difference(self._views, pods)
+        gone, come = difference(self._pods, pods)
         self._pods = pods
         for pod in gone:
             self._count(pod, -1)

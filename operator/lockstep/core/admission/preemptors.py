@@ -82,8 +82,11 @@ class Preemptors:
         self.foreseen: dict[str, Foreseen] = {}
         self.wake_at: float | None = None
 
-    def first(self, waiting: Sequence[tuple[Entry, Job]], outlook: Outlook) -> Found | None:
-        """Who may now, first in order. One at a time: each changes what others find.
+    def first(
+        self, waiting: Sequence[tuple[Entry, Job]], outlook: Outlook, known: Mapping[str, Foreseen]
+    ) -> Found | None:
+        """Who may now, first in order. One at a time: each changes what others find. ``known``: who was found to may
+        later, by whom ``outlook`` is bound.
 
         Only those who start before it in the order have their nodes: were free nodes given to others first, which then
         are protected for a while, it might wait for ever.
@@ -108,7 +111,8 @@ class Preemptors:
             later: Foreseen | None = None
             if job.queue not in passed:
                 passed.add(job.queue)
-                if job.queue in allowed and wait.kind in _WAITS:
+                later = known.get(job.uid)
+                if later is None and job.queue in allowed and wait.kind in _WAITS:
                     found = self._ask(entry, job, self._floor.now, preempt)
                     if found is not None:
                         return Found(entry, self._reservation(found), tuple(begun))

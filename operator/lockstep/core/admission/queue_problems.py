@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from lockstep.api.queue import ANY_GPU_TYPE, Quota
+from lockstep.api.durations import parse_duration
+from lockstep.api.queue import ANY_GPU_TYPE, QueueLimits, Quota
 from lockstep.core.snapshot import QueueView
 
 
@@ -20,11 +21,21 @@ def problems_of(
     """Mistakes in the spec of ``view``, one of ``queues``; such a queue is obeyed all the same."""
     for quota in view.spec.quotas:
         yield from _of_quota(quota, gpu_types)
+    yield from _of_limits(view.spec.limits)
     if view.spec.cohort is not None:
         yield from _of_cohort(view, [other for other in queues.values() if other.spec.cohort == view.spec.cohort])
     for name in sorted(set(view.spec.allowed_priority_classes).difference(classes)):
         words = f"spec.allowedPriorityClasses: there is no PriorityClass {name}; create it, or correct the name"
         yield QueueProblem("PriorityClassNotFound", words)
+
+
+def _of_limits(limits: QueueLimits) -> Iterator[QueueProblem]:
+    default, most = limits.default_time_limit, limits.max_time_limit
+    if default is not None and most is not None and parse_duration(default) > parse_duration(most):
+        words = (
+            f"spec.limits.defaultTimeLimit: {default} is longer than maxTimeLimit, which is {most}, so no run without"
+        )
+        yield QueueProblem("DefaultTimeLimitTooLong", f"{words} a timeLimit is admitted; shorten it")
 
 
 def _of_quota(quota: Quota, gpu_types: Collection[str]) -> Iterator[QueueProblem]:

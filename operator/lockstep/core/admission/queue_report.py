@@ -1,13 +1,12 @@
 """What TrainingQueues say of themselves: whether they admit, what is wrong with them, and who uses what."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from lockstep.api.queue import QuotaUsage, TrainingQueueStatus
 from lockstep.core.admission.holds import mode_words
-from lockstep.core.admission.memory import Memory
+from lockstep.core.admission.memory import Memory, QueueSaid
 from lockstep.core.admission.queue_problems import problems_of
 from lockstep.core.admission.quota import QuotaRules
 from lockstep.core.admission.roll import Roll, Row
@@ -54,21 +53,20 @@ def queue_writes(
     writes: list[QueueStatusWrite] = []
     wake_at: float | None = None
     for name, view in snapshot.queues.items():
-        rests_on = view, figures[name], memory.rules.version
-        known = before.get(name)
+        rests_on, hours = (view, figures[name], memory.rules.version), snapshot.gpu_hours.get(name)
+        said = before.get(name)
         may_speak = view.status.updated is None or not now - TOLD_EVERY < view.status.updated <= now
-        if known is not None and known[0] == rests_on and not may_speak:
-            due = known[1]
-        else:
+        if said is None or said.rests_on != rests_on or (may_speak and (said.hours != hours or not said.complete)):
             status = _status(view, figures[name], memory.rules.quotas, snapshot, tunables, now)
             due = _due(view.status, status, now)
             if due is not None and due <= now:
                 told = status.model_copy(update={"updated": float(int(now))})
                 writes.append(QueueStatusWrite(name, view.uid, view.resource_version, told))
                 continue
-        memory.queues_said[name] = rests_on, due
-        if due is not None:
-            wake_at = due if wake_at is None else min(wake_at, due)
+            said = QueueSaid(rests_on, hours, due, status == view.status)
+        memory.queues_said[name] = said
+        if said.due is not None:
+            wake_at = said.due if wake_at is None else min(wake_at, said.due)
     return tuple(writes), wake_at
 
 
@@ -76,7 +74,7 @@ def _figures(snapshot: ClusterSnapshot, roll: Roll, decided: Iterable[StatusWrit
     figures = {name: _Figures() for name in snapshot.queues}
     status_of = {write.uid: write.status for write in decided}
     after = [Row(replace(roll.rows[uid].run, status=status)) for uid, status in status_of.items()]
-    pending = Counter(row.queue for row in roll.pending.values())
+    pending = roll.pending_in.copy()
     pending.subtract(row.queue for uid in status_of if (row := roll.rows[uid]).pending)
     pending.update(row.queue for row in after if row.pending)
     for name, figure in figures.items():

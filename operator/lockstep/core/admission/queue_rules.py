@@ -1,7 +1,7 @@
 """What the runs of each queue are judged by. A new object stands for anything of it that is new."""
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.core.admission.holds import hours_used_up, queue_spec
@@ -17,22 +17,24 @@ class QueueRules:
 
     spec: TrainingQueueSpec
     hours: int | None
+    discreet: bool = False
+    """What its runs hear of others depends on their namespace."""
+    ground: Hashable = field(init=False)
+    """What the nodes rest on that its runs may have, beside what they ask for."""
 
-    @property
-    def ground(self) -> Hashable:
-        """What the nodes rest on that its runs may have, beside what they ask for."""
-        return tuple(self.spec.node_selector.items()), tuple(quota.gpu_type for quota in self.spec.quotas)
-
-    @property
-    def discreet(self) -> bool:
-        """Its runs do not hear of every other."""
-        return self.spec.visibility != "Full"
+    def __post_init__(self) -> None:
+        ground = tuple(self.spec.node_selector.items()), tuple(quota.gpu_type for quota in self.spec.quotas)
+        object.__setattr__(self, "ground", ground)
 
 
 class Rulebook:
-    """The rules of all queues. ``version`` grows with every change of any, ``quotas`` are those of the last."""
+    """The rules of all queues. ``version`` grows with every change of any, ``quotas`` are those of the last.
+
+    ``discreet``: queues whose runs are named in their own namespace alone.
+    """
 
     def __init__(self) -> None:
+        self.discreet: frozenset[str] = frozenset()
         self.version = 0
         self.quotas = QuotaRules.of({})
         self._of_all: object = None
@@ -46,8 +48,10 @@ class Rulebook:
         What ``hold_of``, ``Order`` and ``requirement_of`` look at beside the run and its queue has to be in ``of_all``.
         """
         self._snapshot = snapshot
+        self.discreet = frozenset(name for name, view in snapshot.queues.items() if view.spec.visibility != "Full")
         of_all = (
             tunables,
+            self.discreet,
             dict(snapshot.namespace_labels),
             dict(snapshot.priority_classes),
             len(snapshot.nodes),
@@ -72,7 +76,9 @@ class Rulebook:
         known = self._by_queue.get(queue)
         if known is None:
             assert self._snapshot is not None
-            known = self._by_queue[queue] = QueueRules(queue_spec(self._snapshot, queue), self._hours(queue))
+            known = self._by_queue[queue] = QueueRules(
+                queue_spec(self._snapshot, queue), self._hours(queue), bool(self.discreet)
+            )
         return known
 
     def _hours(self, queue: str) -> int | None:

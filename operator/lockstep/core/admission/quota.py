@@ -76,6 +76,7 @@ class QuotaRefusal:
     pool_size: int
     pooled: int
     room: int
+    most: int  # what the queue could have if nobody used any
     holders: tuple[str, ...]
 
 
@@ -144,8 +145,10 @@ def _guaranteed(cohort: str, nodes: TypeQuota) -> int:
     return 0 if nodes.lending_limit is None else max(0, nodes.nominal - nodes.lending_limit)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Holding:
+    """Nobody changes one: hundreds are made in every pass, which takes longer for a class that forbids it."""
+
     uid: str
     account: Account
     count: int
@@ -179,11 +182,19 @@ class _Pool:
 
     def lacks(self, account: Account, count: int, start: float, end: float) -> int | None:
         """The first stretch between the two without room for ``count``."""
-        index = bisect_right(self.times, start) - 1
-        while index < len(self.times) and (self.times[index] < end or self.times[index] <= start):
-            if self.room(account, index) < count:
+        times, pooled, used = self.times, self.pooled, self.used.get(account.queue)
+        guaranteed, limit, pool_size = account.guaranteed, account.limit, account.pool_size
+        first = bisect_right(times, start) - 1
+        for index in range(first, max(first + 1, bisect_left(times, end))):
+            # As ``Account.room``, which a search for a start would ask thousands of times.
+            own, left = used[index] if used is not None else 0, pool_size - pooled[index]
+            room = guaranteed - own if own < guaranteed else 0
+            if left > 0:
+                room += left
+            if limit is not None and limit - own < room:
+                room = max(0, limit - own)
+            if room < count:
                 return index
-            index += 1
         return None
 
     def earliest(self, account: Account, count: int, length: float, after: float) -> float | None:
@@ -214,6 +225,26 @@ class _Pool:
         return index
 
 
+@dataclass(slots=True)
+class _Room:
+    """How many more ``account`` lets a run have now, which hundreds of groups ask."""
+
+    account: Account
+    counts_runs: bool
+    used: int
+    left: int
+    known: dict[Bound, QuotaRefusal] = field(default_factory=dict)
+
+    def bound(self, need: int) -> Bound:
+        """What is reached by a run that takes ``need``."""
+        if self.counts_runs:
+            return "Runs"
+        if self.account.pool[0] == "NoQuota":
+            return "NoQuota"
+        limit = self.account.limit
+        return "Queue" if limit is not None and limit - self.used < need else "Cohort"
+
+
 class QuotaBook:
     """Who uses what of which quota, now and as far as it is known.
 
@@ -225,12 +256,18 @@ class QuotaBook:
         self.now = now
         self._rules = rules
         self._refusals: dict[tuple[PoolKey, str, Bound], QuotaRefusal] = {}
-        self._verdicts: dict[tuple[str, str, int], QuotaRefusal | None] = {}
-        self._booked_on: dict[tuple[str, str], Sequence[tuple[Account, _Pool]]] = {}
+        self._rooms: dict[tuple[str, str], Sequence[_Room]] = {}
+        self._holders_known: dict[tuple[PoolKey, str], tuple[str, ...]] = {}
         by_pool: dict[PoolKey, list[_Holding]] = {}
+        alike: dict[tuple[str, str], Sequence[Account]] = {}
         for run in running:
             ends = run.ends if run.ends > now and not run.yields_to else now + OVERDUE
-            for account, count in rules.needs(run.queue, run.gpu_type, run.count):
+            accounts = alike.get((run.queue, run.gpu_type))
+            if accounts is None:
+                accounts = [account for account, _ in rules.needs(run.queue, run.gpu_type, 0)]
+                alike[run.queue, run.gpu_type] = accounts
+            for account in accounts:
+                count = 1 if account.counts_runs else run.count
                 by_pool.setdefault(account.pool, []).append(_Holding(run.uid, account, count, now, ends))
         self._pools = {key: _Pool(now, holdings) for key, holdings in by_pool.items()}
 
@@ -252,36 +289,48 @@ class QuotaBook:
 
     def refusal(self, queue: str, gpu_type: str, count: int) -> QuotaRefusal | None:
         """Why a run of ``count`` nodes cannot start now, as far as the quotas are concerned."""
-        key = queue, gpu_type, count
-        if key not in self._verdicts:
-            self._verdicts[key] = self._verdict(*key)
-        return self._verdicts[key]
-
-    def _verdict(self, queue: str, gpu_type: str, count: int) -> QuotaRefusal | None:
-        for account, pool in self._accounts(queue, gpu_type):
-            need = 1 if account.counts_runs else count
-            room = pool.room(account, 0)
-            if room >= need:
-                continue
-            used = pool.used[account.queue][0] if account.queue in pool.used else 0
-            bound = _bound(account, used, need)
-            key = account.pool, queue, bound
-            if key not in self._refusals:
-                self._refusals[key] = QuotaRefusal(
-                    bound=bound,
-                    queue=queue,
-                    gpu_type=account.gpu_type,
-                    cohort=self._rules.cohorts.get(queue, ""),
-                    nominal=account.nominal,
-                    used=used,
-                    limit=account.limit,
-                    pool_size=account.pool_size,
-                    pooled=pool.pooled[0],
-                    room=room,
-                    holders=self._holders(pool, account, bound),
-                )
-            return self._refusals[key]
+        rooms = self._rooms.get((queue, gpu_type))
+        if rooms is None:
+            rooms = self._rooms[queue, gpu_type] = self._rooms_now(queue, gpu_type)
+        for room in rooms:
+            need = 1 if room.counts_runs else count
+            if room.left < need:
+                bound = room.bound(need)
+                return room.known.get(bound) or self._refused(queue, room, bound)
         return None
+
+    def _rooms_now(self, queue: str, gpu_type: str) -> Sequence[_Room]:
+        """What such a run is booked on, and how many more each lets it have now."""
+        rooms = []
+        for account, _ in self._rules.needs(queue, gpu_type, 0):
+            pool = self._pool(account)
+            used = pool.used[account.queue][0] if account.queue in pool.used else 0
+            rooms.append(_Room(account, account.counts_runs, used, pool.room(account, 0)))
+        return rooms
+
+    def _refused(self, queue: str, room: _Room, bound: Bound) -> QuotaRefusal:
+        """The same for all who hear it, until something changes in the pool."""
+        account = room.account
+        pool = self._pool(account)
+        key = account.pool, queue, bound
+        known = self._refusals.get(key)
+        if known is None:
+            known = self._refusals[key] = QuotaRefusal(
+                bound=bound,
+                queue=queue,
+                gpu_type=account.gpu_type,
+                cohort=self._rules.cohorts.get(queue, ""),
+                nominal=account.nominal,
+                used=room.used,
+                limit=account.limit,
+                pool_size=account.pool_size,
+                pooled=pool.pooled[0],
+                room=room.left,
+                most=account.room(0, 0),
+                holders=self._holders(pool, account, "" if bound == "Cohort" else queue),
+            )
+        room.known[bound] = known
+        return known
 
     def earliest(self, queue: str, gpu_type: str, count: int, length: float, after: float) -> float | None:
         """The first time from ``after`` on when the quotas have room for ``length``; None: never."""
@@ -340,14 +389,6 @@ class QuotaBook:
         used = self._pool(account).used.get(queue) if account is not None else None
         return max(0, used[0] - account.nominal) if account is not None and used is not None else 0
 
-    def _accounts(self, queue: str, gpu_type: str) -> Sequence[tuple[Account, _Pool]]:
-        """What such a run is booked on, each with its pool."""
-        known = self._booked_on.get((queue, gpu_type))
-        if known is None:
-            accounts = [account for account, _ in self._rules.needs(queue, gpu_type, 0)]
-            known = self._booked_on[queue, gpu_type] = [(account, self._pool(account)) for account in accounts]
-        return known
-
     def _pool(self, account: Account) -> _Pool:
         pool = self._pools.get(account.pool)
         if pool is None:
@@ -356,25 +397,25 @@ class QuotaBook:
 
     def _forget(self, pool: PoolKey) -> None:
         self._refusals = {key: refusal for key, refusal in self._refusals.items() if key[0] != pool}
-        self._verdicts.clear()
+        self._holders_known = {key: uids for key, uids in self._holders_known.items() if key[0] != pool}
+        self._rooms.clear()
 
-    def _holders(self, pool: _Pool, account: Account, bound: Bound) -> tuple[str, ...]:
+    def _holders(self, pool: _Pool, account: Account, queue: str) -> tuple[str, ...]:
+        """Who uses the pool, of ``queue`` or (empty) beyond what any queue is guaranteed."""
+        key = account.pool, queue
+        known = self._holders_known.get(key)
+        if known is not None:
+            return known
         held = [holding for holding in pool.holdings if holding.start <= self.now]
-        if bound == "Cohort":
-            held = [holding for holding in held if pool.used[holding.account.queue][0] > holding.account.guaranteed]
+        if queue:
+            held = [holding for holding in held if holding.account.queue == queue]
         else:
-            held = [holding for holding in held if holding.account.queue == account.queue]
+            held = [holding for holding in held if pool.used[holding.account.queue][0] > holding.account.guaranteed]
 
         def by_weight(holding: _Holding) -> tuple[bool, int, str]:
             borrows = pool.used[holding.account.queue][0] > holding.account.nominal
             return not borrows, -holding.count, holding.uid
 
-        return tuple(dict.fromkeys(holding.uid for holding in sorted(held, key=by_weight)))[:HOLDERS_NAMED]
-
-
-def _bound(account: Account, used: int, need: int) -> Bound:
-    if account.counts_runs:
-        return "Runs"
-    if account.pool[0] == "NoQuota":
-        return "NoQuota"
-    return "Queue" if account.limit is not None and account.limit - used < need else "Cohort"
+        uids = dict.fromkeys(holding.uid for holding in sorted(held, key=by_weight))
+        known = self._holders_known[key] = tuple(uids)[:HOLDERS_NAMED]
+        return known

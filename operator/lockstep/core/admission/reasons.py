@@ -1,15 +1,14 @@
 """What people who wait are told, in words, and how often: changes only, and no flood of writes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
 from lockstep.api.durations import format_duration
-from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_status import QueueStatus
-from lockstep.api.times import to_rfc3339
+from lockstep.api.times import LAST_MOMENT, to_rfc3339
 from lockstep.core.admission.entry import Entry, Reason
-from lockstep.core.admission.jobs import Claim, Job
+from lockstep.core.admission.jobs import NO_LIMIT, Claim, Job
 from lockstep.core.admission.outlook import Foreseen, Wait
 from lockstep.core.admission.quota import QuotaRefusal
 from lockstep.core.admission.settings import AdmissionSettings
@@ -67,6 +66,8 @@ def quota_words(refusal: QuotaRefusal, count: int) -> str:
     """What of which quota lacks."""
     kind = f" {refusal.gpu_type}" if refusal.gpu_type not in ("", "Any") else ""
     needs = f"the run needs {count}"
+    if count > refusal.most:
+        needs += f", and can never have more than {refusal.most}: ask for fewer nodes, or have quotas raised"
     match refusal.bound:
         case "Runs":
             return f"queue {refusal.queue} lets at most {refusal.nominal} runs hold nodes"
@@ -127,7 +128,7 @@ def urgency(entry: Entry, reason: Reason, blocked_by: tuple[str, ...], settings:
 
 
 def _whole(time: float | None) -> float | None:
-    return None if time is None else float(int(time))
+    return None if time is None else min(float(int(time)), LAST_MOMENT)
 
 
 def _moved_at(before: float | None, after: float | None) -> float | None:
@@ -140,33 +141,50 @@ def _moved_at(before: float | None, after: float | None) -> float | None:
 
 def _window_words(job: Job, owner: str, windows: Sequence[Claim]) -> str:
     begins = min((claim.start for claim in windows if claim.owner == owner), default=0.0)
-    name = owner.removeprefix(OWNER)
+    return overrun_words(job.lengths(begins)[0], owner, begins)
+
+
+def overrun_words(length: float, owner: str, begins: float) -> str:
+    """Why a run of ``length`` seconds does not start before the window of ``owner``, which begins at ``begins``."""
+    limit = f"with a time limit of {format_duration(int(length))}" if length < NO_LIMIT else "without a time limit"
     return (
-        f"with a time limit of {format_duration(int(job.lengths(begins)[0]))} it would overrun the maintenance window "
-        f"{name}, which begins at {to_rfc3339(begins)}; a shorter timeLimit, or a minTimeLimit, may let it start now"
+        f"{limit} it would overrun the maintenance window {owner.removeprefix(OWNER)}, which begins at "
+        f"{to_rfc3339(begins)}; a shorter timeLimit, or a minTimeLimit, may let it start now"
     )
 
 
-def visible_names(entry: Entry, queue: TrainingQueueSpec, keys: Mapping[str, str]) -> Mapping[str, str]:
-    """What a run may hear of others, by UID: their namespace and name, or nothing."""
-    if queue.visibility == "Full":
+def visible_names(
+    namespace: str, queue: str, keys: Mapping[str, str], queue_of: Callable[[str], str], discreet: Collection[str]
+) -> Mapping[str, str]:
+    """What a run of ``namespace`` in ``queue`` may hear of others, by UID: their namespace and name, or nothing.
+
+    Runs of ``discreet`` queues are named in their own namespace alone, and hear of no other.
+    """
+    if not discreet:
         return keys
-    own = f"{entry.run.namespace}/"
-    return _OwnNamespace(keys, own)
+    return _Audible(keys, f"{namespace}/", None if queue in discreet else (queue_of, discreet))
 
 
-class _OwnNamespace(dict[str, str]):
-    """Names of one namespace alone."""
+class _Audible(dict[str, str]):
+    """Names of one namespace, and those of others that are not in a discreet queue; with None no others."""
 
-    def __init__(self, keys: Mapping[str, str], prefix: str) -> None:
+    def __init__(
+        self, keys: Mapping[str, str], own: str, others: tuple[Callable[[str], str], Collection[str]] | None
+    ) -> None:
         super().__init__()
         self._keys = keys
-        self._prefix = prefix
+        self._own = own
+        self._others = others
 
     def __missing__(self, uid: str) -> str:
         key = self._keys.get(uid, "")
-        return key if key.startswith(self._prefix) else ""
+        if not key or key.startswith(self._own):
+            return key
+        if self._others is None:
+            return ""
+        queue_of, discreet = self._others
+        return "" if queue_of(uid) in discreet else key
 
     def get(self, uid: str, default: str = "") -> str:  # type: ignore[override]
-        """The name of a run of this namespace; of any other nothing."""
+        """The name of a run that may be named; of any other nothing."""
         return self[uid] or default

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from lockstep.core import assignment as slots
+from lockstep.core.admission.candidates import running_of
 from lockstep.core.admission.entry import Entry, Reason
 from lockstep.core.admission.floor import Floor
 from lockstep.core.admission.holds import mode_words, queue_spec
 from lockstep.core.admission.quota import QuotaBook
+from lockstep.core.admission.windows import Closing, closing
 from lockstep.core.placement import Placed, Unplaceable
 from lockstep.core.plan import Event
 from lockstep.core.tunables import Mode
@@ -21,25 +23,40 @@ def replace_lost_nodes(entry: Entry, floor: Floor) -> None:
     if why_not is not None:
         entry.reason = why_not
         return
-    vacant = slots.lacking(entry.status.assignment)
-    placed = floor.place(entry, len(vacant), urgent=True)
+    vacant, closed = slots.lacking(entry.status.assignment), closing_for(entry, floor)
+    placed = floor.place(entry, len(vacant), closed.nodes, urgent=True)
     if isinstance(placed, Unplaceable):
-        entry.reason = Reason("Resources", placed.message)
+        entry.reason = _what_lacks(entry, floor, len(vacant), closed, placed)
         # It gets what there is, so that nobody who came later does; but a rule that must hold for
         # the whole gang is not tied down by a part of it.
         wishes = entry.spec.placement
         some = min(placed.fits, len(vacant) - 1)
         if not some or wishes.nodes or any(rule.mode == "Required" for rule in wishes.topology):
             return
-        placed = floor.place(entry, some, urgent=True)
+        placed = floor.place(entry, some, closed.nodes, urgent=True)
         if isinstance(placed, Unplaceable):
             return
     named = fill(entry, floor, vacant, placed.nodes)
     entry.events.append(Event("Normal", "NodesReplaced", "Place", f"lost nodes replaced: {named}"))
     left = slots.lacking(entry.status.assignment)
-    placed = floor.place(entry, len(left), urgent=True) if left else placed
+    placed = floor.place(entry, len(left), closed.nodes, urgent=True) if left else placed
     if isinstance(placed, Unplaceable):
-        entry.reason = Reason("Resources", placed.message)
+        entry.reason = _what_lacks(entry, floor, len(left), closed, placed)
+
+
+def _what_lacks(entry: Entry, floor: Floor, count: int, closed: Closing, lacking: Unplaceable) -> Reason:
+    beyond = floor.place(entry, count, urgent=True) if closed.nodes else lacking
+    if isinstance(beyond, Unplaceable):
+        return Reason("Resources", lacking.message)
+    return closed.reason(floor.index.mask(beyond.nodes) & closed.nodes)
+
+
+def closing_for(entry: Entry, floor: Floor) -> Closing:
+    """Maintenance that keeps further nodes from a gang. What it has it keeps."""
+    if not floor.windows:
+        return Closing()
+    running = running_of(entry.view, floor, queue_spec(floor.snapshot, entry.spec.queue), floor.now)
+    return closing(floor.windows, floor.now, running.ends)
 
 
 def may_not_replace(floor: Floor) -> Reason | None:
@@ -59,9 +76,10 @@ def find_spares(entry: Entry, floor: Floor, quota: Callable[[], QuotaBook]) -> N
         return  # its ranks come first
     vacant = assignment.vacant[: max(0, entry.spec.spare_nodes - nodes_without_rank(entry))]
     vacant = vacant[: _within_quota(entry, quota, len(vacant))]
-    placed = floor.place(entry, len(vacant)) if vacant else None
+    closed = closing_for(entry, floor).nodes if vacant else 0
+    placed = floor.place(entry, len(vacant), closed) if vacant else None
     if isinstance(placed, Unplaceable) and (some := min(placed.fits, len(vacant) - 1)) > 0:
-        placed = floor.place(entry, some)
+        placed = floor.place(entry, some, closed)
     if placed is None or isinstance(placed, Unplaceable):
         return
     named = fill(entry, floor, vacant, placed.nodes)
@@ -78,12 +96,13 @@ def find_growth(entry: Entry, floor: Floor, quota: Callable[[], QuotaBook]) -> N
     if too_many or not assignment.vacant or slots.lacking(assignment):
         return
     at_hand = slots.world(assignment) + nodes_without_rank(entry)
-    placed = floor.place(entry, len(assignment.vacant))
+    closed = closing_for(entry, floor).nodes
+    placed = floor.place(entry, len(assignment.vacant), closed)
     fits = len(assignment.vacant) if isinstance(placed, Placed) else min(placed.fits, len(assignment.vacant))
     size = world_size(spec, at_hand + _within_quota(entry, quota, fits))
     if size <= max(slots.world(assignment), at_hand):
         return  # fewer than the next size would only lie idle
-    placed = floor.place(entry, size - at_hand)
+    placed = floor.place(entry, size - at_hand, closed)
     if isinstance(placed, Placed):
         named = fill(entry, floor, assignment.vacant, placed.nodes)
         entry.events.append(Event("Normal", "NodesToGrow", "Place", f"the gang is to grow to {size}: {named}"))

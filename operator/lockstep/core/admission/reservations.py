@@ -17,7 +17,8 @@ from lockstep.core.admission.holds import queue_spec
 from lockstep.core.admission.jobs import Claim, Running
 from lockstep.core.admission.outlook import Outlook, Reservation
 from lockstep.core.admission.quota import QuotaBook, QuotaRules
-from lockstep.core.admission.reasons import ASSUMPTION, listed, visible_names
+from lockstep.core.admission.reasons import ASSUMPTION, listed
+from lockstep.core.admission.roll import Row
 from lockstep.core.admission.victims import is_leaving, newest_step, notice_seconds
 from lockstep.core.plan import Event
 from lockstep.core.reservation import is_unread, spilled
@@ -29,16 +30,17 @@ PREEMPTING = "Preempting"
 class Reservations:
     """Those in status that stand. What is decided is written into the entries."""
 
-    def __init__(self, entries: Sequence[Entry], waiting: Iterable[Entry], floor: Floor) -> None:
-        """Those that cannot stand lapse here."""
+    def __init__(self, rows: Sequence[Row], waiting: Iterable[Row], floor: Floor) -> None:
+        """Those of ``rows`` that cannot stand lapse here."""
         self._floor = floor
-        self._all = entries
+        self._rows = rows
+        self._told: list[Entry] = []
         self._standing: dict[str, int] = {}
         self._kept: dict[str, Reservation] = {}
-        with_one = [entry for entry in entries if entry.status.reservation is not None]
+        with_one = [row.entry for uid, row in floor.roll.reserving.items() if uid not in floor.busy]
         if not with_one:
             return
-        waits = {entry.run.uid for entry in waiting}
+        waits = {row.uid for row in waiting}
         for entry in sorted(with_one, key=_since):
             reservation = entry.status.reservation
             assert reservation is not None
@@ -53,7 +55,7 @@ class Reservations:
 
     @cached_property
     def _entries(self) -> Mapping[str, Entry]:
-        return {entry.run.uid: entry for entry in self._all}
+        return {row.uid: row.entry for row in self._rows}
 
     @property
     def nodes(self) -> int:
@@ -119,8 +121,7 @@ class Reservations:
         reservation, spill = spilled(reservation, run.namespace, run.name, run.uid)
         entry.status = entry.status.model_copy(update={"reservation": reservation})
         entry.config_maps += (spill,) if spill is not None else ()
-        keys = {uid: other.run.key for uid, other in self._entries.items()}
-        names = visible_names(entry, queue_spec(self._floor.snapshot, entry.spec.queue), keys)
+        names = self._floor.names_for(entry)
         count = len(reservation.nodes)
         words = f"{count} node{'' if count == 1 else 's'} kept for it; {listed(reservation.victims, names)} make room"
         entry.events.append(Event("Normal", "NodesReserved", "Preempt", words))
@@ -137,7 +138,8 @@ class Reservations:
 
     def withdraw(self) -> None:
         """Take back the notices of those who make room for nobody any more, unless their stop has begun."""
-        for entry in [entry for entry in self._all if entry.status.preemption is not None]:
+        noticed = [row.entry for uid, row in self._floor.roll.noticed.items() if uid not in self._floor.busy]
+        for entry in (*noticed, *self._told):
             notice = entry.status.preemption
             if notice is None or entry.status.stop is not None or notice.by in self._floor.snapshot.in_flight:
                 continue
@@ -177,6 +179,8 @@ class Reservations:
             return "an earlier one has some of its nodes"
         if floor.now > self._expires(reservation):
             return "its nodes did not come free in time"
+        if (victim := self._no_longer_allowed(entry, reservation)) is not None:
+            return f"the rules of queue {entry.spec.queue} no longer let it send {victim.run.key} away"
         of_it = frozenset(reservation.nodes)
         for other in self._entries.values():
             if other.run.uid in reservation.victims or not holds_nodes(other.run) or is_leaving(other.run):
@@ -184,6 +188,25 @@ class Reservations:
             if not of_it.isdisjoint(other.status.assignment.nodes):
                 return "a node of it went to a gang that had lost one"
         return ""
+
+    def _no_longer_allowed(self, entry: Entry, reservation: ReservationStatus) -> Entry | None:
+        """A victim that has not been told yet, and that the queues' rules protect by now."""
+        mine = queue_spec(self._floor.snapshot, entry.spec.queue)
+        for uid in reservation.victims:
+            victim = self._entries.get(uid)
+            if victim is None or victim.status.preemption is not None or not holds_nodes(victim.run):
+                continue
+            if is_leaving(victim.run):
+                continue
+            theirs = queue_spec(self._floor.snapshot, victim.spec.queue)
+            if victim.spec.queue == entry.spec.queue:
+                allowed = mine.preemption.within_queue != "Never"
+            else:
+                lent = mine.cohort is not None and mine.cohort == theirs.cohort
+                allowed = lent and mine.preemption.reclaim_within_cohort != "Never"
+            if not allowed:
+                return victim
+        return None
 
     def _expires(self, reservation: ReservationStatus) -> float:
         """A new leader gives it all of its time again: nobody may have acted in between."""
@@ -227,8 +250,7 @@ class Reservations:
 
     def _give_notice(self, victim: Entry, holder: Entry) -> None:
         floor, now = self._floor, float(int(self._floor.now))
-        queue = queue_spec(floor.snapshot, victim.spec.queue)
-        name = visible_names(victim, queue, {holder.run.uid: holder.run.key}).get(holder.run.uid, "")
+        name = floor.names_for(victim).get(holder.run.uid, "")
         deadline = now + notice_seconds(victim.spec, floor.tunables.deadlines.stop)
         notice = PreemptionStatus(
             by=holder.run.uid,
@@ -239,6 +261,7 @@ class Reservations:
             saved_at_least=newest_step(victim.status),
         )
         victim.status = victim.status.model_copy(update={"preemption": notice})
+        self._told.append(victim)
         words = f"it makes room for {name or 'another run'}: it saves, gives its nodes back and queues again"
         victim.events.append(Event("Normal", "PreemptionNotice", "Preempt", words))
 

@@ -5,10 +5,13 @@ object, and what else an answer rests on says so where it is kept. A pass over t
 of them a few times in passing, and closely only at those that are new or of which something is due.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress, count, filterfalse
 from math import inf
-from operator import attrgetter
-from typing import TypeVar
+from operator import attrgetter, is_not
+from typing import Any, TypeVar
 
 from lockstep.core.admission.entry import Entry, Reason, holds_nodes, is_asked, is_pending, lacks_nodes
 from lockstep.core.admission.group import Group
@@ -22,31 +25,38 @@ from lockstep.core.trial import is_trial
 
 T = TypeVar("T")
 _BY_AGE = attrgetter("place")
+_FEW = 100  # up to here to find each its place is cheaper than to sort all of them
 
 
 class Row:
     """One view of a run: what it is by itself, and what passes have found of it."""
 
     __slots__ = (
+        "_decided",
+        "_job",
         "asked",
         "avoids",
         "due",
         "entry",
-        "ground",
+        "gone",
         "group",
         "held",
         "holds",
         "judge_at",
         "key",
         "lacks",
+        "made_of",
         "mask",
         "named_to_kueue",
+        "noticed",
         "order",
         "outdated",
         "pending",
         "place",
+        "position",
         "queue",
         "related",
+        "reserving",
         "rules",
         "run",
         "running",
@@ -57,17 +67,17 @@ class Row:
         "takes",
         "trial",
         "uid",
-        "wanted",
     )
 
-    wanted: Job
-
-    def __init__(self, run: RunView) -> None:
+    def __init__(self, run: RunView, decided: list[Entry] | None = None) -> None:
+        """``decided``: see ``Entry``."""
         spec, status = run.spec, run.status
         finished = is_true(status, "Finished")
         self.run = run
-        self.entry = Entry(run, status)
+        self._decided = decided
+        self.entry = Entry(run, status, decided)
         self.uid = run.uid
+        self.gone = False  # another view stands for the run, or none
         self.key = run.key
         self.place = run.created_at, self.key
         self.queue = spec.queue if spec is not None else ""
@@ -78,9 +88,12 @@ class Row:
         self.holds = spec is not None and holds_nodes(run)
         self.takes = () if finished else status.assignment.nodes
         self.size = sum(map(bool, status.assignment.nodes)) if self.holds else 0
-        self.related = self.pending and spec is not None and bool(spec.depends_on or spec.singleton)
+        judged = status.admission.met or status.admission.failed
+        self.related = self.pending and spec is not None and bool(spec.depends_on or spec.singleton or judged)
         self.named_to_kueue = status.kueue is not None or LABEL_QUEUE in run.labels
         self.avoids = bool(status.recovery.excluded_nodes)
+        self.reserving = status.reservation is not None
+        self.noticed = status.preemption is not None
         over = run.deleting or finished
         self.outdated = bool(status.queue.reason) and not (self.pending or self.trial or over)
         # The place in the order, and what holds the run back. As of ``rules``, and until ``judge_at``.
@@ -90,21 +103,38 @@ class Row:
         self.share = 0
         self.order: tuple[object, ...] = ()
         self.held: Reason | None = None
-        # What it asks for: ``wanted``, for as long as ``ground`` is that of the pass.
+        # What it asks for. As of ``rules``.
         self.group: Group | None = None
-        self.ground: object = None
+        self._job: Job | None = None
         # What it was found to wait for last, at which position, and when it is to be told so. As of ``rules``.
-        self.said: tuple[Reason, int] | None = None
+        self.said: Reason | None = None
+        self.made_of: Reason | None = None  # what was said without the estimate; None: it is to be looked at
+        self.position = 0
         self.due: float | None = None
         # The nodes that it has, and until when. As of a numbering, and of ``rules``.
         self.mask: tuple[object, int] = (None, 0)
         self.running: tuple[object, QueueRules, Running] | None = None
 
+    @property
+    def wanted(self) -> Job:
+        """The job that it is, with what its group may have now."""
+        group, job = self.group, self._job
+        assert group is not None
+        if job is None or job.group is not group or job.options is not group.options:
+            limits = group.duration, group.min_duration, 0.0, group.latest_end
+            job = self._job = Job(self.uid, self.queue, group.options, *limits, group)
+        return job
+
     def forget_decisions(self) -> None:
         """Begin with the run as it is seen."""
         points = self.entry.points
-        self.entry = Entry(self.run, self.run.status)
+        self.entry = Entry(self.run, self.run.status, self._decided)
         self.entry.points = points
+        self.forget_words()
+
+    def forget_words(self) -> None:
+        """Nothing counts that it was found to wait for."""
+        self.said = self.made_of = None
 
 
 class Roll:
@@ -115,6 +145,9 @@ class Roll:
         self.keys: dict[str, str] = {}
         self.by_age: list[Row] = []
         self.pending: dict[str, Row] = {}
+        self.pending_in: Counter[str] = Counter()
+        """How many of them by queue."""
+        self.trials: dict[str, Row] = {}
         self.asked: dict[str, Row] = {}
         self.holding: dict[str, Row] = {}
         self.lacking: dict[str, Row] = {}
@@ -128,27 +161,48 @@ class Roll:
         """Those of the pending that recovery keeps off some nodes."""
         self.outdated: dict[str, Row] = {}
         """Those that wait for nothing any more and say so still."""
-        self.changes = 0
-        """How often anything was new."""
-        self._views: Mapping[int, RunView] = {}
+        self.reserving: dict[str, Row] = {}
+        """Those for whom nodes are kept."""
+        self.noticed: dict[str, Row] = {}
+        """Those that were told to make room."""
+        self.telling: dict[str, Row] = {}
+        """Those of the pending that are to be told something, now or later."""
+        self._news: list[Row] = []
+        self._decided: list[Entry] = []
         self._runs: Sequence[RunView] = ()
 
     def see(self, runs: Sequence[RunView]) -> None:
         """These are all runs now."""
         if runs is self._runs:
             return
-        gone, come, self._views = difference(self._views, runs)
+        gone, come = difference(self._runs, runs)
+        new = [Row(run, self._decided) for run in come]
         self._runs = runs
         if not gone and not come:
             return
-        for run in gone:
-            self._drop(run)
-        for run in come:
-            self._add(Row(run))
-        left = [row for row in self.by_age if self.rows.get(row.uid) is row]
-        new = {run.uid: self.rows[run.uid] for run in come}
-        self.by_age = sorted([*left, *new.values()], key=_BY_AGE)
-        self.changes += 1
+        lost = [row for run in gone if (row := self._drop(run)) is not None]
+        lost += [row for new_row in new if (row := self._add(new_row)) is not None]
+        self.by_age = with_some(without_some(self.by_age, lost, _BY_AGE), [row for row in new if not row.gone], _BY_AGE)
+
+    def news(self) -> list[Row]:
+        """Pending ones that came or are gone since this was asked last."""
+        news, self._news = self._news, []
+        return news
+
+    def forget_decisions(self) -> None:
+        """What a pass decided is in its plan, or came to nothing: runs are again as they are seen."""
+        decided = [*self._decided]
+        self._decided.clear()
+        for entry in decided:
+            row = self.rows.get(entry.run.uid)
+            if row is not None and row.entry is entry:
+                row.forget_decisions()
+
+    def decided(self) -> list[Entry]:
+        """Runs whose status is to change, by age."""
+        uids = dict.fromkeys(entry.run.uid for entry in self._decided)
+        rows = [row for uid in uids if (row := self.rows[uid]).entry.status is not row.run.status]
+        return [row.entry for row in sorted(rows, key=_BY_AGE)]
 
     def _lists(self, row: Row) -> Iterable[dict[str, Row]]:
         yield self.rows
@@ -165,7 +219,12 @@ class Roll:
         if row.takes:
             yield self.taking
         if row.trial:
+            yield self.trials
             return
+        if row.reserving:
+            yield self.reserving
+        if row.noticed:
+            yield self.noticed
         if row.holds:
             yield self.holding
         if row.lacks:
@@ -173,26 +232,71 @@ class Roll:
         if row.outdated:
             yield self.outdated
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: Row) -> Row | None:
+        """The row in whose place it comes. UIDs are unique; should one come twice, the later view counts."""
         known = self.rows.get(row.uid)
-        if known is not None:  # UIDs are unique; should one come twice, the later view counts
-            self._drop(known.run)
+        replaced = self._drop(known.run) if known is not None else None
         for rows in self._lists(row):
             rows[row.uid] = row
         self.keys[row.uid] = row.key
+        self.pending_in[row.queue] += row.pending
+        if row.pending:
+            self._news.append(row)
+        return replaced
 
-    def _drop(self, run: RunView) -> None:
+    def _drop(self, run: RunView) -> Row | None:
         row = self.rows.get(run.uid)
         if row is None or row.run is not run:
-            return
+            return None
         for rows in self._lists(row):
             del rows[row.uid]
         del self.keys[row.uid]
+        self.pending_in[row.queue] -= row.pending
+        self.telling.pop(row.uid, None)
+        row.gone = True
+        if row.pending:
+            self._news.append(row)
+        return row
 
 
-def difference(before: Mapping[int, T], items: Sequence[T]) -> tuple[list[T], list[T], Mapping[int, T]]:
-    """(those gone, those new, all by identity). What is the same object has not changed: ``before`` keeps its items,
-    so that no other can have got the identity of one of them."""
-    found = dict(zip(map(id, items), items, strict=True))
-    gone = [before[key] for key in before.keys() - found.keys()]
-    return gone, [found[key] for key in found.keys() - before.keys()], found
+def difference(before: Sequence[T], items: Sequence[T]) -> tuple[list[T], list[T]]:
+    """(those gone, those new). What is the same object has not changed. Most of them are, at the place that they had:
+    what both begin and end with alike is seen in passing, and between them what has not moved."""
+    head = _alike(before, items)
+    tail = min(_alike(before[::-1], items[::-1]), len(before) - head, len(items) - head)
+    old, new = before[head : len(before) - tail], items[head : len(items) - tail]
+    if len(old) == len(new):
+        others = [*map(is_not, old, new)]
+        old, new = [*compress(old, others)], [*compress(new, others)]
+    known = {id(item): item for item in old}
+    found = {id(item): item for item in new}
+    gone = [item for key, item in known.items() if key not in found]
+    return gone, [item for key, item in found.items() if key not in known]
+
+
+def with_some(rows: list[Row], more: Sequence[Row], key: Callable[[Row], Any]) -> list[Row]:
+    """``rows``, which are in the order of ``key``, with some ``more``. What is given may be changed."""
+    if len(more) > _FEW:
+        return sorted([*rows, *more], key=key)
+    for row in more:
+        insort(rows, row, key=key)
+    return rows
+
+
+def without_some(rows: list[Row], lost: Sequence[Row], key: Callable[[Row], Any]) -> list[Row]:
+    """``rows``, which are in the order of ``key``, without those that are ``lost``. What is given may be changed."""
+    if len(lost) > _FEW:
+        return [*filterfalse({*lost}.__contains__, rows)]
+    for row in lost:
+        at, place = bisect_left(rows, key(row), key=key), key(row)
+        while at < len(rows) and key(rows[at]) == place:
+            if rows[at] is row:
+                del rows[at]
+            else:
+                at += 1
+    return rows
+
+
+def _alike(one: Sequence[object], other: Sequence[object]) -> int:
+    """With how many of the same objects both begin."""
+    return next(compress(count(), map(is_not, one, other)), min(len(one), len(other)))

@@ -1,6 +1,6 @@
 """Answers to those who only ask when they would start, were they submitted now."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lockstep.api.run_status import QueueStatus, TrialStatus
@@ -13,7 +13,7 @@ from lockstep.core.admission.holds import hold_of, queue_spec
 from lockstep.core.admission.jobs import Job
 from lockstep.core.admission.order import Order, order_key, share_key
 from lockstep.core.admission.outlook import Wait
-from lockstep.core.admission.reasons import ASSUMPTION, LONGEST_MESSAGE, UNKNOWN_ASSUMPTION, reason_of, visible_names
+from lockstep.core.admission.reasons import ASSUMPTION, LONGEST_MESSAGE, UNKNOWN_ASSUMPTION, reason_of
 from lockstep.core.trial import TEST_ONLY, is_trial
 
 _NODES_TOLD = 64
@@ -24,15 +24,12 @@ Shortage = Callable[[Entry, Job, Wait], tuple[str, bool]]
 class Trials:
     """Answers at the end of one pass, when everybody else has been looked at."""
 
-    def __init__(
-        self, floor: Floor, left: Sequence[tuple[Entry, Job]], standing: Standing, keys: Mapping[str, str]
-    ) -> None:
-        """``left``: who waits for nodes, in order. ``keys``: runs as namespace/name, by UID."""
+    def __init__(self, floor: Floor, left: Sequence[tuple[Entry, Job]], standing: Standing) -> None:
+        """``left``: who waits for nodes, in order."""
         self._floor = floor
         self._snapshot = floor.snapshot
         self._left = left
         self._standing = standing
-        self._keys = keys
         settings = floor.tunables.admission
         self._order = Order(settings, self._snapshot.priority_classes, len(self._snapshot.nodes), floor.now)
         self._family = Namespaces(run for run in self._snapshot.runs if not is_trial(run))
@@ -64,8 +61,9 @@ class Trials:
         if found.wait is None:
             return Reason("", "its nodes are free", start=found.start, assumption=ASSUMPTION)
         lacking, hopeless = shortage(entry, job, found.wait)
-        visible = visible_names(entry, queue_spec(self._snapshot, entry.spec.queue), self._keys)
-        reason = held or reason_of(entry, job, found.wait, lacking, visible, self._standing.claims)
+        visible = self._floor.names_for(entry)
+        wait = replace(found.wait, kind="Resources", blockers=()) if hopeless else found.wait
+        reason = held or reason_of(entry, job, wait, lacking, visible, self._standing.claims)
         if hopeless:
             reason.word = "Placement"
         reason.start = found.start if found.known else None

@@ -110,6 +110,12 @@ def is_recorded(run: RunView, owner: RunSetView | None) -> bool:
     return any(index in read_ranges(text) for text in (known.succeeded, known.failed, known.cancelled))
 
 
+def recorded_indices(run_set: RunSetView) -> frozenset[int]:
+    """All with an outcome on record."""
+    known = run_set.status.indices
+    return frozenset().union(*(read_ranges(text) for text in (known.succeeded, known.failed, known.cancelled)))
+
+
 @lru_cache(maxsize=32)  # every finished run of a set asks about the same few texts, which may be long
 def read_ranges(text: str) -> frozenset[int]:
     """Indices in the status of a set. What is no ranges counts for nothing."""
@@ -153,7 +159,7 @@ def run_body(run_set: RunSetView, index: int) -> dict[str, Any]:
                 }
             ],
         },
-        "spec": _with_index(template.spec.dump(), index),
+        "spec": _with_index(template.spec.dump_written(), index),
     }
 
 

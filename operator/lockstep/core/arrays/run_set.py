@@ -1,20 +1,24 @@
 """From what is seen to what is to be done, for one array. What ``decide`` is to a run, this is to a TrainingRunSet.
 
-Runs are made as they may get nodes, in ascending order, never more at a time than the width allows; what came of them
-is in status before they may be deleted. Made twice they cannot be: the name follows from the index, and an index with
-a run or an outcome gets no other. The steps are those of ``decide_run_set``, in its order.
+Runs are made as they may get nodes, in ascending order but for those that are refused, never more at a time than the
+width allows; what came of them is in status before they may be deleted. Made twice they cannot be: the name follows
+from the index, and an index with a run or an outcome gets no other. The steps are those of ``decide_run_set``, in its
+order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from lockstep.api import names
 from lockstep.api.durations import parse_duration
 from lockstep.api.indices import parse_indices
 from lockstep.api.run_set import SetStop, TrainingRunSetSpec, TrainingRunSetStatus
+from lockstep.api.times import to_rfc3339
 from lockstep.core.arrays.correspondence import Correspondence, correspond
-from lockstep.core.arrays.members import run_body, run_name
+from lockstep.core.arrays.members import read_ranges, run_body, run_name
+from lockstep.core.arrays.refusals import is_due, never_tried_now, next_to_try, refusal_after
 from lockstep.core.arrays.tally import Tally, tally
 from lockstep.core.arrays.views import CreateRun, RunSetPlan, RunSetSnapshot
 from lockstep.core.conditions import find, with_condition
@@ -27,7 +31,7 @@ WAITING_AT_ONCE = 64
 """Runs of one set that wait for nodes at the same time. More would only make the queue long: each has a place and an
 estimate in it, and the set says how many come after."""
 STOPPED = "StoppedOnFailure"
-_NAMED = 3
+_NAMED, _SHOWN = 3, 40
 
 
 def decide_run_set(snapshot: RunSetSnapshot, tunables: Tunables, now: float) -> RunSetPlan:
@@ -47,6 +51,7 @@ def decide_run_set(snapshot: RunSetSnapshot, tunables: Tunables, now: float) -> 
     draft.give_up_after_failures()
     draft.follow_the_other_set()
     draft.cancel_what_is_left()
+    draft.note_refusals()
     draft.make_runs()
     draft.conclude()
     return draft.plan()
@@ -65,7 +70,9 @@ class _Draft:
         self.tally = Tally(frozenset())
         self.dependency = Correspondence()
         self.taken: list[int] = []
+        self.room = 0
         self.has_room = True
+        self.wake_at: float | None = None
 
     @property
     def spec(self) -> TrainingRunSetSpec:
@@ -77,7 +84,8 @@ class _Draft:
         """What came of the steps."""
         self._update(observed_generation=self.run_set.generation)
         changed = self.status != self.run_set.status
-        return RunSetPlan(self.status if changed else None, tuple(self.events), tuple(self.creates))
+        written = self.status if changed else None
+        return RunSetPlan(written, tuple(self.events), tuple(self.creates), self.room, wake_at=self.wake_at)
 
     # -- the steps ------------------------------------------------------------------------------
 
@@ -134,6 +142,13 @@ class _Draft:
             left &= doomed | never
         self.tally.cancelled |= left
 
+    def note_refusals(self) -> None:
+        """Which runs the API server does not take, and when that is tried again: in status before it is."""
+        tally, before = self.tally, self.run_set.status.refusal
+        with_runs = tally.active | tally.succeeded | tally.failed
+        seen = self.snapshot
+        self._update(refusal=refusal_after(before, seen.refused, tally.left, with_runs, seen.fruitless, self.now))
+
     def make_runs(self) -> None:
         """The next ones, as many as may have nodes and as the queue is to see."""
         problems = [f"{p.field}: {p.message}" for p in self._problems()]
@@ -145,15 +160,31 @@ class _Draft:
         free = WAITING_AT_ONCE - len(tally.waiting)
         if width is not None:
             free = min(free, width - len(tally.holding) - len(tally.waiting))
-        if self.snapshot.refused:
-            free = min(free, 1)  # one is enough to learn whether it is refused still
+        self.room = max(0, free)
         self.has_room = free > 0
         if self.spec.suspend:
             return
         ready = sorted(tally.left & self.dependency.ready if self.spec.after_corr else tally.left)
         self.taken = [index for index in ready if index in self.snapshot.taken]
-        for index in [index for index in ready if index not in self.snapshot.taken][: max(0, free)]:
+        ready = [index for index in ready if index not in self.snapshot.taken]
+        for index in self._allowed(ready) if self.has_room else ():
             self.creates.append(CreateRun(run_name(self.run_set.name, index), index, run_body(self.run_set, index)))
+
+    def _allowed(self, ready: Sequence[int]) -> Sequence[int]:
+        """Those of ``ready`` that may be tried now, in this order: one that was refused only now and then, and the
+        others meanwhile; of them too only a few while the API server takes none."""
+        refusal, room = self.status.refusal, self.room
+        if refusal is None:
+            return ready[:room]
+        due, refused = is_due(refusal, self.now), read_ranges(refusal.indices)
+        if not due and self.has_room:
+            self.wake_at = refusal.retry_at
+        again = next_to_try(refusal, ready) if due else None
+        once_more = [again] if again is not None else []
+        others = [index for index in ready if index not in refused]
+        if self.snapshot.fruitless:  # there is room for one at the least: who is refused takes up none
+            return [*others[: never_tried_now(refusal)], *once_more] if due else ()
+        return [*once_more, *others][:room]
 
     def conclude(self) -> None:
         """Counts, conditions, and the words for people."""
@@ -189,8 +220,12 @@ class _Draft:
             more = f" and {len(self.taken) - _NAMED} more" if len(self.taken) > _NAMED else ""
             words = f"there are runs {named}{more} that are not of this set; delete them, or add their indices to"
             return False, "NameTaken", f"{words} cancelIndices"
-        if self.snapshot.refused and left:
-            return False, "RunRefused", f"the API server refuses its runs: {self.snapshot.refused}"
+        refusal = self.status.refusal
+        if refusal is not None:
+            others = "; the others go on" if read_ranges(refusal.indices) < left and not self.snapshot.fruitless else ""
+            words = f"the API server refuses {refusal.indices[:_SHOWN]}{others}; tried again at"
+            named = f"{run_name(self.run_set.name, refusal.last)}: {refusal.message}"
+            return False, "RunRefused", f"{words} {to_rfc3339(refusal.retry_at)}; {named}"
         accepted = find(self.status, "Accepted")
         if accepted is not None and accepted.status == "False":
             return False, accepted.reason, accepted.message

@@ -38,15 +38,17 @@ class RunSetSnapshot:
     """Everything ``decide_run_set`` may look at.
 
     ``runs`` are the set's own, by index. ``departed`` are those that were seen to go, as they were seen last. Indices
-    in ``taken`` have a run of their name that is not the set's. ``refused`` is what the API server said of the last
-    run that it would not take. ``sets`` are all of the namespace, by name.
+    in ``taken`` have a run of their name that is not the set's. ``refused`` is what the API server said, by index, of
+    runs that it would not take and that are not on record yet; ``fruitless`` is how often in a row it was asked for
+    runs that were new to it, and took none. ``sets`` are all of the namespace, by name.
     """
 
     run_set: RunSetView
     runs: Mapping[int, RunView] = field(default_factory=dict)
     departed: Mapping[int, RunView] = field(default_factory=dict)
     taken: frozenset[int] = frozenset()
-    refused: str = ""
+    refused: Mapping[int, str] = field(default_factory=dict)
+    fruitless: int = 0
     sets: Mapping[str, RunSetView] = field(default_factory=dict)
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -67,6 +69,7 @@ class RunSetPlan:
 
     status: TrainingRunSetStatus | None = None  # None: unchanged
     events: tuple[Event, ...] = ()
-    creates: tuple[CreateRun, ...] = ()
+    creates: tuple[CreateRun, ...] = ()  # in this order; who is refused leaves its place to the next
+    room: int = 0  # so many of them may be made
     delete_set: bool = False  # its record has been kept for as long as was asked
     wake_at: float | None = None

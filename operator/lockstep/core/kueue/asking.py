@@ -73,12 +73,7 @@ def workload_body(run: RunView, ask: Ask) -> dict[str, Any]:
         "metadata": {
             "name": workload_name(run),
             "namespace": run.namespace,
-            "labels": {
-                names.MANAGED_BY_LABEL: names.MANAGED_BY,
-                names.LABEL_RUN: run.name,
-                names.LABEL_RUN_UID: run.uid,
-                words.LABEL_JOB_UID: run.uid,
-            },
+            "labels": workload_labels(run),
             "annotations": {ANNOTATION_ASKED: ask.digest},
             "ownerReferences": [
                 {
@@ -92,6 +87,16 @@ def workload_body(run: RunView, ask: Ask) -> dict[str, Any]:
             ],
         },
         "spec": {**ask.spec, "active": True},
+    }
+
+
+def workload_labels(run: RunView) -> dict[str, str]:
+    """By these its Workload is watched, and found by people."""
+    return {
+        names.MANAGED_BY_LABEL: names.MANAGED_BY,
+        names.LABEL_RUN: run.name,
+        names.LABEL_RUN_UID: run.uid,
+        words.LABEL_JOB_UID: run.uid,
     }
 
 

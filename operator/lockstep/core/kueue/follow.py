@@ -43,8 +43,6 @@ def leave_for_kueue(draft: Draft) -> bool:
     """Give the nodes back, after a save, when the reservation they rest on is wanted back or gone. True: it stops."""
     kueue, seen = draft.status.kueue, draft.snapshot.kueue
     if kueue is None or draft.phase not in _AT_WORK:
-        if find(draft.status, RESERVATION) is not None:
-            draft.status = without_condition(draft.status, RESERVATION)
         return False
     if seen.presence is Presence.UNKNOWN:
         return False
@@ -66,6 +64,9 @@ def leave_for_kueue(draft: Draft) -> bool:
 
 def follow_kueue(draft: Draft) -> None:
     """What the Workload is to say or to be, as far as anything is to be written."""
+    is_held = slots.is_held(draft.status.assignment) and draft.phase is not Phase.FINISHED
+    if not (is_held and draft.status.kueue is not None) and find(draft.status, RESERVATION) is not None:
+        draft.status = without_condition(draft.status, RESERVATION)
     if not draft.snapshot.kueue.is_present or draft.run.deleting or is_trial(draft.run):
         return
     workload = draft.snapshot.kueue.workloads.get((draft.run.namespace, workload_name(draft.run)))
@@ -73,6 +74,8 @@ def follow_kueue(draft: Draft) -> None:
         if _waits(draft) and (ask := _wanted(draft)):
             body = workload_body(draft.run, ask)
             draft.workload = _write(draft, WorkloadVerb.CREATE, "asks for nodes", body=body)
+        elif is_held and draft.status.kueue is not None:
+            draft.workload = _write(draft, WorkloadVerb.FIND, "the gang rests on it, and it is not seen")
         return
     if workload.owner_uid != draft.run.uid or workload.deleting:
         return

@@ -25,6 +25,10 @@ class NotGivenError(Exception):
         self.taken = taken
 
 
+class NotNamedYetError(NotGivenError):
+    """Kueue has yet to say which."""
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """What a reservation leaves to choose. ``update``: what flavors and admission checks want of the pods."""
@@ -55,14 +59,20 @@ class Given:
         if self.topology is None:
             placed = self._placed(cluster, self.requirement, len(kept) + count, self.placement, kept)
             return tuple(node for node in placed.nodes if node not in set(kept))
+        kinds = self.placement.gpu_types
+        alike = tuple(kind for kind in kinds if self._are_of(cluster, kept, kind)) or kinds
         if not self.topology.names_hosts:
-            kinds = self.placement.gpu_types
-            alike = tuple(kind for kind in kinds if self._are_of(cluster, kept, kind))
-            return self._within_domains(cluster, self.topology, kept, alike or kinds)
-        new = [node for node in self._hosts(self.topology) if node not in set(kept)]
+            return self._within_domains(cluster, self.topology, kept, alike)
+        new = [node for node in self._hosts(self.topology) if node not in set(kept)][:count]
         if len(new) < count:
-            raise NotGivenError("Kueue has named no others yet")
-        return self._named(cluster, new[:count])
+            raise NotNamedYetError("Kueue has named no others yet")
+        named = self._named(cluster, new)
+        if alike and not any(self._are_of(cluster, named, kind) for kind in alike):
+            raise NotGivenError(
+                f"{_few(named)}, which Kueue names, {'is' if count == 1 else 'are'} not of the gang's GPU type "
+                f"({', '.join(alike)}); requeue the run, and ask for one of spec.placement.gpuTypes"
+            )
+        return named
 
     def _hosts(self, topology: TopologyAssignment) -> tuple[str, ...]:
         """The names of the nodes that Kueue means, in rank order."""

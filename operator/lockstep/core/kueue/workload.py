@@ -73,8 +73,8 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
-    """A Workload. ``owner_uid``: UID of the controller that it names; ``pods`` and ``requests`` (by container): what it
-    asks for, whatever ``asked`` says."""
+    """A Workload. ``run`` and ``run_uid``: what its labels say; ``owner_uid``: UID of the controller that it names;
+    ``pods`` and ``requests`` (by container): what it asks for, whatever ``asked`` says."""
 
     namespace: str
     name: str
@@ -82,6 +82,7 @@ class WorkloadView:
     resource_version: str
     generation: int = 0
     run: str = ""
+    run_uid: str = ""
     owner_uid: str = ""
     queue: str = ""
     asked: str = ""
@@ -142,6 +143,7 @@ def parse_workload(raw: Mapping[str, Any]) -> WorkloadView:
         resource_version=meta["resourceVersion"],
         generation=meta.get("generation", 0),
         run=(meta.get("labels") or {}).get(names.LABEL_RUN, ""),
+        run_uid=(meta.get("labels") or {}).get(names.LABEL_RUN_UID, ""),
         owner_uid=owner.get("uid", ""),
         queue=spec.get("queueName", ""),
         pods=sum(each.get("count") or 0 for each in pod_sets),

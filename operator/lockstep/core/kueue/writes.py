@@ -13,6 +13,7 @@ class WorkloadVerb(StrEnum):
     AMEND = "Amend"  # merge ``body``, if it is as it was seen
     TELL = "Tell"  # merge ``body`` into its status, if it is as it was seen
     DELETE = "Delete"  # with its UID as precondition
+    FIND = "Find"  # read it: it is not seen, and may only have lost the labels by which it is watched
 
 
 @dataclass(frozen=True, slots=True)
