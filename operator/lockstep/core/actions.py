@@ -69,7 +69,8 @@ class Case:
 
     ``step`` is the last one reported, ``resumed`` (tier, save) what the attempt began from, ``valid_steps`` the
     steps of valid checkpoints, newest first. ``lost_slots`` have lost their pod or node, and come back in any
-    case. ``streak`` counts restarts without progress before this one, ``allowed`` how many there may be;
+    case. ``alike_before`` counts earlier attempts that diverged at the same place after the same checkpoint was loaded.
+    ``streak`` counts restarts without progress before this one, ``allowed`` how many there may be;
     ``progressed``: something new was saved since. ``seen_rules`` are rules whose pattern the rank's log matched,
     ``conditions`` those of its node. ``held``: why no node may be replaced now. ``excluded_enough``: why no
     further node may be excluded. ``diverged_step``: the first step whose loss was no number. ``outlasted``: nobody
@@ -98,6 +99,7 @@ class Case:
     held: str = ""
     excluded_enough: str = ""
     diverged_step: int | None = None
+    alike_before: int = 0
     outlasted: bool = False
 
     @property
@@ -213,7 +215,21 @@ def _diverged(cause: Cause, case: Case) -> Action:
     local = case.resumed is not None and case.resumed[0] == "local"
     if cause.kind is Kind.NAN and local and case.steps_since_load <= SOON_AFTER_LOAD:
         return _quarantine(cause, case, "the next candidate is tried")
+    if case.alike_before and case.resumed is not None:  # nothing but what was loaded is the same each time
+        tier, save = case.resumed
+        times = f"training diverged {case.alike_before + 1} times at the same place after {save.words} ({tier})"
+        if any(step < save.step for step in case.valid_steps):
+            return _quarantine(cause, case, f"as {times}; the next older one is tried")
+        if case.alike_before > 1 or not _may_be_one_machine(cause, case):
+            remedy = "start from an earlier one by hand, or look at the data and the learning rate"
+            return _stop(cause, "Diverged", f"{times} was loaded, and nothing older is valid; {remedy}")
     return _roll_back(cause, case)
+
+
+def _may_be_one_machine(cause: Cause, case: Case) -> bool:
+    """What fails again after a roll-back may be the machine's arithmetic, if a single rank saw it first."""
+    alone = not cause.evidence.tied and not cause.evidence.slots
+    return bool(case.roll_backs) and alone and not (case.held or case.excluded_enough)
 
 
 def _roll_back(cause: Cause, case: Case) -> Action:
@@ -228,9 +244,7 @@ def _roll_back(cause: Cause, case: Case) -> Action:
     further = min(2**case.roll_backs, len(earlier) - 1)
     # What was saved a moment ago may not have been told yet: at the barrier everything is looked at again.
     ceiling = earlier[further] if earlier else max(0, (diverged or 0) - 1)
-    # What fails again after a roll-back may be the machine's arithmetic, if a single rank saw it first.
-    alone = not cause.evidence.tied and not cause.evidence.slots
-    suspects = (cause.slot,) if case.roll_backs and alone and not (case.held or case.excluded_enough) else ()
+    suspects = (cause.slot,) if _may_be_one_machine(cause, case) else ()
     back = f"step {ceiling}" if earlier or not ceiling else f"what is saved up to step {ceiling}"
     again = " again, as nothing older is valid" if oldest else ""
     words = f"training goes back to {back}{again}" + (", on another node for that rank" if suspects else "")

@@ -6,6 +6,7 @@ complains of its peers is no cause while one of them has another reason. Ends to
 clocks are said to be tied. What Lockstep itself ended is never a cause of anything.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,10 @@ CASCADE_SECONDS = 30.0
 """An end so long after another may still be its explanation: a node's last heartbeat, a core dump written."""
 TIED_SECONDS = 0.1
 """Clocks are corrected by the fastest heartbeat of a minute, which leaves about so much."""
+TORN_DOWN_SECONDS = 0.5
+"""A container's end is dated once all of it is torn down; by then its peers may have noticed."""
+LEAVING_SECONDS = 2.0
+"""A pod that is driven away is told of, or at its end, up to so long after its program began to fail its peers."""
 NEVER_ALONE = frozenset({Kind.STRAGGLER, Kind.LOSS_SPIKE})
 """Detected while training goes on: they explain no process that ended."""
 
@@ -57,7 +62,8 @@ class Cause:
 
     ``reason`` is the word of the loss or of the exit. ``lost``: the slot's pod or node is gone; ``exited``: it is
     the end of a process. ``victims`` are the other slots that have ended by now. ``condition`` is the node
-    condition that gave it away.
+    condition that gave it away. ``dated``: its pod says when it ended, in whole
+    seconds rounded down, and how far its node's clock is off is known.
     """
 
     evidence: Evidence
@@ -68,6 +74,7 @@ class Cause:
     exited: bool = False
     victims: tuple[int, ...] = ()
     condition: str = ""
+    dated: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -93,6 +100,10 @@ class Cause:
     def is_unprompted(self) -> bool:
         """No peer can have brought it about."""
         return self.lost or (self.kind is Kind.HARDWARE and not self.reading.weak)
+
+    def explains_end_at(self, moment: float) -> bool:
+        """It is not known to have begun only after a process ended at ``moment``."""
+        return self.at <= moment + (LEAVING_SECONDS if self.kind is Kind.DISRUPTION else TORN_DOWN_SECONDS)
 
     @property
     def points_at_node(self) -> bool:
@@ -127,14 +138,18 @@ def first_cause(found: Sequence[Cause], tied_seconds: float = TIED_SECONDS) -> C
     """
     began = min(cause.at for cause in found)
     near = [cause for cause in found if cause.at <= began + CASCADE_SECONDS]
-    unprompted = [cause for cause in near if cause.is_unprompted]
+    own_end = min((cause.at for cause in near if cause.exited and not cause.reading.symptom), default=math.inf)
+    unprompted = [c for c in near if c.is_unprompted and (not c.dated or c.explains_end_at(own_end))]
     if unprompted:
         first = min(unprompted, key=lambda c: (_SUREST.index(c.kind) if c.kind in _SUREST else 3, c.at, c.slot))
         tied: tuple[int, ...] = ()
     else:
         own = [cause for cause in near if not cause.reading.symptom] or near
-        first = min(own, key=lambda c: (c.at, c.slot))
-        alike = {c.slot for c in own if c.exited and c.at - first.at <= tied_seconds} - {first.slot}
+        earliest = min(own, key=lambda c: (c.at, c.slot))
+        level = [c for c in own if c.exited and c.at - earliest.at <= tied_seconds]
+        # Of those that may each have been first, one that says why is believed before one that only ended.
+        first = min(level, key=lambda c: (c.reading.bare, c.at, c.slot)) if earliest.exited else earliest
+        alike = {c.slot for c in level} - {first.slot}
         tied = tuple(sorted(alike)) if first.exited else first.evidence.tied
     ended = {cause.slot for cause in found if cause.lost or cause.exited}
     victims = tuple(sorted(ended - {first.slot, *tied}))
@@ -143,7 +158,7 @@ def first_cause(found: Sequence[Cause], tied_seconds: float = TIED_SECONDS) -> C
 
 def _of_loss(draft: Draft, loss: Loss) -> Cause:
     pod = draft.pod(loss.slot)
-    at, exit_code = loss.at, None
+    at, exit_code, dated = loss.at, None, False
     if loss.kind is LossKind.NODE:
         reading = Reading(Kind.NODE_LOST, loss.reason)
     elif pod is not None and pod.is_terminal:
@@ -152,7 +167,8 @@ def _of_loss(draft: Draft, loss: Loss) -> Cause:
             reading = Reading(Kind.DISRUPTION, loss.reason)
         exit_code = pod.exit_code
         if pod.ended_at is not None:
-            at = min(draft.now, pod.ended_at - _skew(draft.report(loss.slot)))
+            report = draft.report(loss.slot)
+            at, dated = min(draft.now, pod.ended_at - _skew(report)), report is not None
     elif loss.reason == "StartNotAcknowledged":
         reading = Reading(Kind.UNKNOWN, loss.reason, on_node=True)
     else:
@@ -160,7 +176,7 @@ def _of_loss(draft: Draft, loss: Loss) -> Cause:
         reading = Reading(Kind.DISRUPTION, disrupted or loss.reason, f"disrupted: {disrupted}" if disrupted else "")
     words = f"{loss.message} ({reading.words})" if reading.words else loss.message
     evidence = Evidence(reading.kind, loss.slot, loss.node, at, words, reading.root)
-    return Cause(evidence, reading, loss.reason, exit_code, lost=True)
+    return Cause(evidence, reading, loss.reason, exit_code, lost=True, dated=dated)
 
 
 def _of_exit(draft: Draft, end: FailedExit) -> Cause:

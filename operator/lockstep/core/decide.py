@@ -37,7 +37,8 @@ from lockstep.core.origin import resolve_origin
 from lockstep.core.plain_gang import follow_plain_gang
 from lockstep.core.plain_pods import plain_dry_run_body
 from lockstep.core.plan import DesiredPhase, Directive, DryRunPod, Plan
-from lockstep.core.pod_groups import let_go_of_group
+from lockstep.core.pod_groups import delete_ended_groups, let_go_of_group
+from lockstep.core.pod_policy import remedy_for
 from lockstep.core.problems import Problem
 from lockstep.core.ranges import format_ranges
 from lockstep.core.recovery import recover
@@ -79,6 +80,7 @@ def decide(snapshot: RunSnapshot, tunables: Tunables, now: float) -> Plan:
     conclude(draft)
     draft.node_failures = to_remember(draft)
     draft.directive = directive_for(draft)
+    delete_ended_groups(draft)
     return draft.plan()
 
 
@@ -144,7 +146,8 @@ def _4_refuse_what_cannot_run(draft: Draft) -> bool:
         draft.dry_run = _dry_run(draft)
         return not draft.spec.cancel
     if not answer.accepted:
-        draft.condition("Accepted", False, "PodRefused", f"the API server refuses the pod: {answer.message}")
+        words = f"the API server refuses the pod: {answer.message}{remedy_for(answer.message, draft.spec)}"
+        draft.condition("Accepted", False, "PodRefused", words)
         draft.wake(answer.at + DRY_RUN_AGAIN_AFTER)
         if draft.now >= answer.at + DRY_RUN_AGAIN_AFTER:
             draft.dry_run = _dry_run(draft)
@@ -271,8 +274,10 @@ def directive_for(draft: Draft) -> Directive | None:
     """What the workers are answered: a function of the status, so that any leader says the same."""
     phase = draft.phase
     assignment = draft.status.assignment
-    if not assignment.nodes or draft.run.deleting or not draft.has_workers:
+    if not assignment.nodes or not draft.has_workers:
         return None
+    if draft.run.deleting:  # else those that listen would go on until a save that nobody orders
+        return draft.directed(DesiredPhase.STOP)
     if draft.trains:
         draft.save = save_order(draft.status)
         if draft.save is not None and (draft.status.stop is not None or ends_with_the_save(draft.save.reason)):

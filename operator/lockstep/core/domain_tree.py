@@ -7,7 +7,7 @@ plain lists of counts, one per leaf.
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any
 
 from lockstep.core import node_set
@@ -16,12 +16,16 @@ from lockstep.core.natural import NaturalKey, natural_key
 Part = tuple[int, NaturalKey]
 Span = tuple[int, int]
 
-_REMEMBERED = 8
-"""Sets whose counts are kept. Sets that are asked about one after the other differ by a few nodes."""
+_REMEMBERED = 64
+"""Sets whose counts are kept."""
+_COMPARED = 16
+"""Of the last of them the nearest is sought. Sets that are asked about one after the other differ by a few nodes."""
 _ANSWERS_KEPT = 2048
 """Each of two sets: a few kilobytes in the largest cluster."""
-_NEAR = 64
+_NEAR = 192
 """Nodes by which a set may differ from a remembered one for its counts to be told from those."""
+_FEW = 16
+"""Up to so many leaves each is counted by itself, which is cheaper than to look for a set that is near."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,10 @@ class DomainTree:
         self._whole = all(len(leaf.spans) == 1 for leaf in self._leaves)
         self._begins = [leaf.spans[0][0] for leaf in self._leaves if self._whole]
         self._ends = [leaf.spans[0][1] for leaf in self._leaves if self._whole]
+        few = self._leaves if len(self._leaves) <= _FEW else []
+        self._few = [sum((1 << end) - (1 << first) for first, end in leaf.spans) for leaf in few]
         self.nodes_apart = all(leaf.spans == [(index, index + 1)] for index, leaf in enumerate(self._leaves))
-        self._counted: list[tuple[int, list[int]]] = []
+        self._counted: dict[int, list[int]] = {}
         self._answers: dict[Hashable, int | None] = {}
 
     def __len__(self) -> int:
@@ -116,15 +122,18 @@ class DomainTree:
 
     def counts(self, nodes: int) -> Sequence[int]:
         """How many of ``nodes`` lie in each leaf."""
+        if len(self._leaves) <= _FEW:
+            return [(nodes & leaf).bit_count() for leaf in self._few]
+        if (found := self._counted.get(nodes)) is not None:
+            return found
         nearest, fewest = None, _NEAR + 1
-        for known, counts in self._counted:
-            difference = known ^ nodes
-            if not difference:
-                return counts
-            if (number := difference.bit_count()) < fewest:
-                nearest, fewest = (known, counts), number
-        counted = self._counted_anew(nodes) if nearest is None else self._counted_on(nodes, *nearest)
-        self._counted = [(nodes, counted), *self._counted[: _REMEMBERED - 1]]
+        for known in islice(reversed(self._counted), _COMPARED):
+            if (number := (known ^ nodes).bit_count()) < fewest:
+                nearest, fewest = known, number
+        counted = self._counted_anew(nodes) if nearest is None else self._counted_on(nodes, nearest)
+        if len(self._counted) >= _REMEMBERED:
+            del self._counted[next(iter(self._counted))]
+        self._counted[nodes] = counted
         return counted
 
     def first_by_name(self, leaf: int, nodes: int, count: int) -> int:
@@ -153,8 +162,8 @@ class DomainTree:
             return list(map(digits.count, repeat("1"), self._begins, self._ends))
         return [sum(digits.count("1", first, end) for first, end in leaf.spans) for leaf in self._leaves]
 
-    def _counted_on(self, nodes: int, known: int, counts: Sequence[int]) -> list[int]:
-        counted = list(counts)
+    def _counted_on(self, nodes: int, known: int) -> list[int]:
+        counted = list(self._counted[known])
         for bit in node_set.members(nodes & ~known):
             counted[self.leaf_of(bit)] += 1
         for bit in node_set.members(known & ~nodes):

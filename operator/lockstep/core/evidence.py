@@ -81,15 +81,18 @@ def failed_exits(draft: Draft) -> list[FailedExit]:
     return sorted(found, key=lambda failed: (failed.exit.at, failed.slot))
 
 
-def losses(draft: Draft) -> list[Loss]:
-    """Slots that lost their pod or node, in slot order. Ranks that already succeeded can lose nothing."""
+def losses(draft: Draft, *, over: bool = False) -> list[Loss]:
+    """Slots that lost their pod or node, in slot order. Ranks that already succeeded can lose nothing.
+
+    ``over``: the attempt is at its end, so that a pod which is known to be driven away is no longer waited with.
+    """
     done = succeeded_ranks(draft)
     steps_stopped = _steps_have_stopped(draft)
     start_overdue = _start_is_overdue(draft, draft.tunables.deadlines.start_acknowledged)
     found = []
     for slot in draft.slot_range():
         if draft.status.assignment.nodes[slot] and draft.rank(slot) not in done:
-            loss = _loss_of(draft, slot, steps_stopped, start_overdue)
+            loss = _loss_of(draft, slot, steps_stopped, start_overdue, over)
             if loss is not None:
                 found.append(loss)
     return found
@@ -123,7 +126,14 @@ def everyone_heard_since(draft: Draft, moment: float, *, but: int) -> bool:
     )
 
 
-def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool) -> Loss | None:
+def took_part(draft: Draft, slot: int) -> bool:
+    """The pod of the slot is the one that was released by the last START."""
+    start, incarnation = draft.status.start, draft.status.assignment.incarnations[slot]
+    members = start.members if start is not None else ()
+    return any(m.incarnation == incarnation and slot in parse_ranges(m.slots) for m in members)
+
+
+def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool, over: bool) -> Loss | None:
     name = draft.status.assignment.nodes[slot]
     node = draft.snapshot.nodes.get(name)
     report = draft.report(slot)
@@ -146,15 +156,18 @@ def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool) 
     pod = draft.pod(slot)
     if pod is not None and pod.is_terminal:
         return lost_pod("PodFailed", pod_end(pod))
-    if pod is not None and pod.deleting and slot not in draft.leaving:
+    waited_with = slot in draft.leaving and not over
+    if pod is not None and pod.deleting and not waited_with:
         return lost_pod("PodDeleted", f"pod {pod.name} was deleted by somebody else")
     trains = draft.trains and draft.rank(slot) >= 0  # a spare has begun nothing: its pod is simply made again
     if pod is None and trains:
         return lost_pod("PodVanished", f"the pod of {draft.title(slot)} on {name} is gone")
-    if report is not None and _was_told_to_leave(report) and slot not in draft.leaving:
+    if report is not None and _was_told_to_leave(report) and not waited_with:
         return lost_pod("PodTerminated", f"the pod of {draft.title(slot)} on {name} was told to end")
     if pod is None:
         return None
+    if pod.disruption and over:
+        return lost_pod("PodTerminated", f"the pod of {draft.title(slot)} on {name} is about to be ended")
     if not is_silent(draft, report):
         if trains and start_overdue and report is not None and report.attempt < draft.status.attempt:
             words = f"the worker of rank {draft.rank(slot)} on {name} did not start its program in time"
@@ -174,12 +187,11 @@ def _last_known_good(draft: Draft, slot: int, report: WorkerReport | None) -> fl
     """Of one that a new leader never heard no more is known than that it was there at START."""
     if report is not None:
         return report.received_at
-    start, incarnation = draft.status.start, draft.status.assignment.incarnations[slot]
+    start = draft.status.start
     entry = draft.attempt_entry(start.attempt) if start is not None else None
-    if start is None or entry is None or entry.started_at is None:
+    if entry is None or entry.started_at is None:
         return draft.now
-    took_part = any(m.incarnation == incarnation and slot in parse_ranges(m.slots) for m in start.members)
-    return entry.started_at if took_part else draft.now
+    return entry.started_at if took_part(draft, slot) else draft.now
 
 
 def _was_told_to_leave(report: WorkerReport) -> bool:

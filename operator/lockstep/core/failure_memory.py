@@ -60,7 +60,8 @@ def unblame(recovery: RecoveryStatus, node: str, stamp: float) -> RecoveryStatus
         else:
             roots.append(root)
     kept = tuple(one for one in recovery.first_failures if (one.node, one.time) != (node, stamp))
-    return recovery.model_copy(update={"roots": tuple(roots), "first_failures": kept})
+    excluded = tuple(one for one in recovery.excluded_nodes if (one.node, one.since) != (node, stamp))
+    return recovery.model_copy(update={"roots": tuple(roots), "first_failures": kept, "excluded_nodes": excluded})
 
 
 def failed_first_before(recovery: RecoveryStatus, node: str, now: float) -> bool:

@@ -42,11 +42,6 @@ class FailureRate:
         """Mean seconds to the first failure among ``nodes``, at the mean rate."""
         return SECONDS_PER_DAY / (nodes * self.mean)
 
-    def survival(self, nodes: int, seconds: float) -> float:
-        """P(no failure among ``nodes`` for ``seconds``), the uncertainty of the rate included."""
-        exposure = nodes * seconds / SECONDS_PER_DAY
-        return math.pow(self.node_days / (self.node_days + exposure), self.shape)
-
     def given(self, observed: "Exposure") -> "FailureRate":
         """The belief after what was observed."""
         return FailureRate(self.shape + observed.failures, self.node_days + observed.node_days)

@@ -128,7 +128,7 @@ def dry_run_status(run: RunView) -> TrainingRunStatus:
 
 
 def worker_config_map(namespace: str, settings: GangSettings) -> EnsureConfigMap:
-    """The worker program and the authority it trusts, immutable and named by content."""
+    """The worker program, immutable and named by content."""
     name = settings.worker_config_map
     body = {
         "apiVersion": "v1",
@@ -139,10 +139,24 @@ def worker_config_map(namespace: str, settings: GangSettings) -> EnsureConfigMap
             "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY, names.LABEL_WORKER_SOURCE: "true"},
         },
         "immutable": True,
-        "data": {"ca.crt": settings.ca_certificate},
         "binaryData": {WORKER_FILE: b64encode(settings.worker_archive).decode()},
     }
-    return EnsureConfigMap(namespace, name, body)
+    return EnsureConfigMap(namespace, name, body, shared=True)
+
+
+def ca_config_map(namespace: str, settings: GangSettings) -> EnsureConfigMap:
+    """The authorities that workers trust, kept up to date in pods that run: one takes the place of another."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": names.CA_CONFIG_MAP,
+            "namespace": namespace,
+            "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY},
+        },
+        "data": {names.CA_FILE: settings.ca_certificate},
+    }
+    return EnsureConfigMap(namespace, names.CA_CONFIG_MAP, body, changes=True, shared=True)
 
 
 def tolerations(spec: TrainingRunSpec, settings: GangSettings) -> list[dict[str, Any]]:
@@ -208,7 +222,7 @@ def _pod_spec(
     settings: GangSettings,
     theirs: pod_template.Object,
 ) -> dict[str, Any]:
-    volumes, mounts = _volumes(spec, resolved, settings)
+    volumes, mounts = _volumes(run, spec, resolved, settings)
     ours: dict[str, Any] = {
         "restartPolicy": "Never",
         "priorityClassName": settings.priority_class,
@@ -329,7 +343,7 @@ def _termination_grace(spec: TrainingRunSpec, settings: GangSettings) -> int:
 
 
 def _volumes(
-    spec: TrainingRunSpec, resolved: ResolvedStatus, settings: GangSettings
+    run: RunView, spec: TrainingRunSpec, resolved: ResolvedStatus, settings: GangSettings
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The pod's volumes, and where the training container finds them."""
     volumes: list[dict[str, Any]] = []
@@ -341,12 +355,9 @@ def _volumes(
 
     token = {"audience": names.TOKEN_AUDIENCE, "expirationSeconds": names.TOKEN_SECONDS, "path": "token"}
     mount("lockstep-worker", names.WORKER_MOUNT, {"configMap": {"name": settings.worker_config_map}}, readOnly=True)
-    mount(
-        "lockstep-token",
-        names.TOKEN_MOUNT,
-        {"projected": {"sources": [{"serviceAccountToken": token}]}},
-        readOnly=True,
-    )
+    trusted = {"name": names.CA_CONFIG_MAP, "items": [{"key": names.CA_FILE, "path": names.CA_FILE}]}
+    sources = [{"serviceAccountToken": token}, {"configMap": trusted}]  # both change while the pod runs
+    mount("lockstep-token", names.TOKEN_MOUNT, {"projected": {"sources": sources}}, readOnly=True)
     mount("lockstep-scratch", names.WORKER_SCRATCH, {"emptyDir": {}})
     shm = {"medium": "Memory", "sizeLimit": spec.shm_size or _half(resolved.memory)}
     mount("lockstep-shm", "/dev/shm", {"emptyDir": shm})
@@ -354,7 +365,8 @@ def _volumes(
     if checkpoint is not None and checkpoint.local is not None:
         directory = settings.local_storages.get(checkpoint.local.storage, "")  # unknown ones are not accepted
         source = {"hostPath": {"path": directory, "type": "DirectoryOrCreate"}}
-        mount("lockstep-local", names.LOCAL_CHECKPOINTS_MOUNT, source)
+        # Of a storage that all namespaces have on a node, the part of this one: it could read and remove the others'.
+        mount(names.LOCAL_VOLUME, f"{names.LOCAL_CHECKPOINTS_MOUNT}/{run.namespace}", source, subPath=run.namespace)
     if checkpoint is not None and checkpoint.shared is not None:
         source = {"persistentVolumeClaim": {"claimName": checkpoint.shared.claim_name}}
         mount("lockstep-shared", names.SHARED_CHECKPOINTS_MOUNT, source)

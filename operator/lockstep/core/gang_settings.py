@@ -17,7 +17,7 @@ class GangSettings:
     worker_archive: bytes = b""
     """The worker program, a zip application."""
     ca_certificate: str = ""
-    """PEM of the authority that signed the operator's certificate."""
+    """PEM of the authorities that workers trust: the operator's, and while that changes the next or the last one."""
     local_storages: Mapping[str, str] = field(default_factory=dict)
     """Storages for local checkpoints by name: a directory of every node."""
     gpu_taints: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu")
@@ -31,5 +31,4 @@ class GangSettings:
     @cached_property
     def worker_config_map(self) -> str:
         """Name of the immutable ConfigMap with the worker: by content, so that an upgrade touches no pod."""
-        digest = sha256(b"%d\0" % len(self.worker_archive) + self.worker_archive + self.ca_certificate.encode())
-        return f"lockstep-worker-{digest.hexdigest()[:12]}"
+        return f"lockstep-worker-{sha256(self.worker_archive).hexdigest()[:12]}"

@@ -37,7 +37,7 @@ class Ground:
         self.kept = index.mask(kept)
         self._absent = tuple(dict.fromkeys(name for name in kept if name not in index)) if kept else ()
         self._obliged = self.kept | node_set.span(len(index), len(index) + len(self._absent))
-        self._strict = any(rule.mode == "Required" for rule in placement.topology)
+        self.is_strict = any(rule.mode == "Required" for rule in placement.topology)
         self._bare = self.able = self.passing = 0
         self._kinds: dict[int, tuple[Kind, ...]] = {}
         self._hopeless: dict[int, bool] = {}
@@ -81,7 +81,7 @@ class Ground:
     def is_hopeless(self, count: int) -> bool:
         """An idle and healthy cluster could not hold ``count`` nodes either."""
         kinds = self.kinds(count)
-        if not self._strict:
+        if not self.is_strict:
             return all(kind.idle.bit_count() + self._obliged.bit_count() < count for kind in kinds)
         known = self._hopeless.get(count)
         if known is None:

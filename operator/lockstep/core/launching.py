@@ -6,7 +6,7 @@ from enum import StrEnum
 from lockstep.api.names import pod_name
 from lockstep.core.draft import Draft
 from lockstep.core.evidence import Loss, LossKind
-from lockstep.core.gang import template_for, worker_config_map
+from lockstep.core.gang import ca_config_map, template_for, worker_config_map
 from lockstep.core.plan import CreatePod
 from lockstep.core.pod_groups import group_for, is_held_by_group
 from lockstep.core.replacement import no_other_node_is_left, replace, replace_before_start
@@ -15,6 +15,8 @@ from lockstep.core.stopping import NODES_LOST, begin_stop
 
 SHARED_TIER_IS_FULL = "the shared checkpoint tier is full"
 """How a worker's words begin for what is no fault of its node."""
+STILL_PREPARING = "still preparing: "
+"""How they begin while its check of the node goes on, and stands at something that does not answer."""
 
 
 class Stage(StrEnum):
@@ -66,6 +68,7 @@ def desire_pods(draft: Draft) -> None:
         return
     template = template_for(draft.run, draft.status, draft.tunables)
     draft.config_maps.append(worker_config_map(draft.run.namespace, draft.tunables.gang))
+    draft.config_maps.append(ca_config_map(draft.run.namespace, draft.tunables.gang))
     draft.pod_group = group_for(draft.run, draft.status, template.body)
     for slot in missing:
         node, incarnation = assignment.nodes[slot], assignment.incarnations[slot]
@@ -129,7 +132,7 @@ def _late(draft: Draft, reached: list[SlotStage]) -> list[_Late]:
     late = []
     for at in reached:
         report = draft.report(at.slot)
-        if at.stage is Stage.PREPARING and report is not None and report.problem and not _is_full(report.problem):
+        if at.stage is Stage.PREPARING and report is not None and _has_failed(report.problem):
             late.append((at, "NodeCheckFailed", f"the worker's check of the node failed: {report.problem}"))
         elif at.deadline is not None and draft.now >= at.deadline:
             late.append((at, "NotScheduled" if at.stage is Stage.SCHEDULING else "LaunchDeadline", ""))
@@ -158,6 +161,11 @@ def _no_fault_of_a_node(late: list[SlotStage], reached: list[SlotStage]) -> Slot
     # No worker reaches the operator: their deadlines differ, as their containers started one after the other.
     unreached = len(reached) > 1 and all(at.stage is Stage.REGISTERING for at in reached)
     return late[0] if late and (alike or unreached) else None
+
+
+def _has_failed(problem: str) -> bool:
+    """The worker's check of its node came to an end, and another node may do better."""
+    return bool(problem) and not _is_full(problem) and not problem.startswith(STILL_PREPARING)
 
 
 def _is_full(problem: str) -> bool:

@@ -7,7 +7,8 @@ asked is remembered, and an index made from the one before takes over what has n
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, compress
+from operator import is_not
 from typing import TypeVar, cast
 
 from lockstep.api import names
@@ -101,6 +102,7 @@ class NodeIndex:
         self.gpu_types = gpu_types
         self.everything = node_set.span(0, len(numbering))
         self._nodes = nodes
+        self._seen: Sequence[NodeView] = ()  # in the order in which they came
         self._foreign = foreign
         self._classes = classes
         self._labels = labels
@@ -123,7 +125,9 @@ class NodeIndex:
         if before is not None and before.gpu_types == gpu_types and [*before.levels.items()] == [*levels.items()]:
             changed = before._changed(nodes, foreign)
             if changed is not None:
-                return before._with({name: nodes[name] for name in changed}, foreign) if changed else before
+                index = before._with({name: nodes[name] for name in changed}, foreign) if changed else before
+                index._seen = tuple(nodes.values())
+                return index
         numbering = Numbering({name: node.labels for name, node in nodes.items()}, tuple(levels.values())[::-1])
         requests = dict(foreign)
         members: dict[Hashable, list[int]] = {}
@@ -135,7 +139,9 @@ class NodeIndex:
             alike = node_set.from_bits(bits, len(numbering))
             classes[key] = _Class(nodes[name], requests.get(name, _NOTHING), alike)
         in_order = {name: nodes[name] for name in numbering.names}
-        return cls(numbering, dict(levels), dict(gpu_types), in_order, requests, classes, {}, {})
+        index = cls(numbering, dict(levels), dict(gpu_types), in_order, requests, classes, {}, {})
+        index._seen = tuple(nodes.values())
+        return index
 
     def __len__(self) -> int:
         return len(self.numbering)
@@ -220,7 +226,8 @@ class NodeIndex:
         mine = self._nodes
         if len(nodes) != len(mine):
             return None
-        changed = {name for name, node in nodes.items() if mine.get(name) is not node}
+        others = compress(nodes, map(is_not, nodes.values(), self._seen))
+        changed = {name for name in others if mine.get(name) is not nodes[name]}
         for name in changed:
             if name not in mine or any(
                 mine[name].labels.get(label) != nodes[name].labels.get(label) for label in self.numbering.levels

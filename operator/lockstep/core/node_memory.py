@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.api import names
-from lockstep.api.times import to_rfc3339, to_unix
+from lockstep.api.times import LAST_MOMENT, to_rfc3339, to_unix
 from lockstep.core.actions import ONE_DAY
 from lockstep.core.draft import Draft
+from lockstep.core.late_word import last_end
+from lockstep.core.lifecycle import Phase
 from lockstep.core.plan import RememberFailure
 from lockstep.core.snapshot import NodeFailure, NodeView
 
@@ -43,7 +45,12 @@ def suspicion(node: NodeView, now: float) -> str:
 
 
 def to_remember(draft: Draft) -> list[RememberFailure]:
-    """First failures of this run that their nodes do not carry yet."""
+    """First failures of this run that their nodes do not carry yet.
+
+    While the gang gathers another rank may still turn out to have been first: until then the node is told nothing.
+    """
+    ended = last_end(draft) if draft.phase is Phase.RECOVERING else None
+    unsettled = ended.seen_at if ended is not None else None
     wanted = []
     for failure in draft.status.recovery.first_failures:
         node = draft.snapshot.nodes.get(failure.node)
@@ -51,6 +58,8 @@ def to_remember(draft: Draft) -> list[RememberFailure]:
             continue
         entry = NodeFailure(draft.run.key, failure.time, failure.cause)
         later = sum(1 for kept in _recent(node.failures, draft.now) if kept.time >= failure.time)
+        if failure.time == unsettled:
+            continue
         if entry not in node.failures and later < MAX_FAILURES:  # else there is no room for it any more
             wanted.append(RememberFailure(node.name, node.uid, entry))
     return wanted
@@ -90,7 +99,9 @@ def read_failures(text: str) -> tuple[NodeFailure, ...]:
             for row in rows[:MAX_FAILURES]
         )
         for failure in read:  # they are told on, in status, events and annotations: they have to be such as can be
-            f"{failure.run}{failure.cause}{to_rfc3339(failure.time)}".encode()
+            f"{failure.run}{failure.cause}".encode()
+        if not all(0 <= failure.time < LAST_MOMENT for failure in read):
+            return ()
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         return ()
     return read

@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lockstep.api import names
+from lockstep.api.nesting import TOO_DEEP
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_set import TrainingRunSetSpec, TrainingRunSetStatus
 from lockstep.api.run_spec import TrainingRunSpec
@@ -16,18 +17,17 @@ from lockstep.core.kueue import words
 from lockstep.core.snapshot import QueueView, RunView
 
 
-def parse_run(raw: Mapping[str, Any]) -> RunView:
+def parse_run(raw: Mapping[str, Any], known: RunView | None = None) -> RunView:
     """A TrainingRun. A spec that does not parse is told in ``spec_error``, field by field.
 
-    A status that does not parse reads as the empty one: decisions then treat it as lost, not as true.
+    A status that does not parse reads as the empty one: decisions then treat it as lost, not as true. The spec of one
+    that is ``known`` in the same generation is not read again: every change of it is another generation.
     """
     meta = raw["metadata"]
-    spec: TrainingRunSpec | None = None
-    spec_error = ""
-    try:
-        spec = TrainingRunSpec.model_validate(raw.get("spec") or {})
-    except ValidationError as error:
-        spec_error = _in_words(error)
+    if known is not None and (known.uid, known.generation) == (meta["uid"], meta.get("generation")):
+        spec, spec_error = known.own_spec or known.spec, known.spec_error
+    else:
+        spec, spec_error = _spec_of_run(raw.get("spec") or {})
     try:
         status = TrainingRunStatus.load(raw.get("status"))
     except ValidationError:
@@ -49,6 +49,13 @@ def parse_run(raw: Mapping[str, Any]) -> RunView:
         set_name=owner.get("name", ""),
         labels={key: value for key, value in (meta.get("labels") or {}).items() if key.startswith(f"{words.GROUP}/")},
     )
+
+
+def _spec_of_run(raw: Mapping[str, Any]) -> tuple[TrainingRunSpec | None, str]:
+    try:
+        return TrainingRunSpec.model_validate(raw), ""
+    except ValidationError as error:
+        return None, _in_words(error)
 
 
 def parse_run_set(raw: Mapping[str, Any]) -> RunSetView:
@@ -115,5 +122,6 @@ def _in_words(error: ValidationError, part: str = "spec") -> str:
     problems = []
     for problem in error.errors():
         field = ".".join((part, *map(str, problem["loc"])))
-        problems.append(f"{field}: {problem['msg'].removeprefix('Value error, ')}")
+        words = TOO_DEEP if problem["input"] == TOO_DEEP else problem["msg"].removeprefix("Value error, ")
+        problems.append(f"{field}: {words}")
     return "; ".join(problems)

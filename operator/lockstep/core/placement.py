@@ -98,7 +98,8 @@ def shortage(ground: Ground, count: int, kept: int, booked: int, ending: int) ->
     head = f"needs {needed} {more}node{'' if needed == 1 else 's'}, {fits} fit"
     why = ", ".join(filter(None, (summary(ground.refused(booked, ending), ground.names), _missing(ground))))
     if fits < needed:
-        return f"{head}: {why or 'the cluster has no more'}"
+        idle = (ground.able | ground.passing).bit_count()
+        return f"{head}: {'; '.join(filter(None, (why, 'the cluster has no more' if idle < needed else '')))}"
     obstacles = []
     if len(placement.gpu_types) > 1:
         obstacles.append("of one GPU type")

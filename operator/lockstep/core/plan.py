@@ -13,12 +13,14 @@ from lockstep.core.snapshot import NodeFailure, StartRecord
 
 @dataclass(frozen=True, slots=True)
 class EnsureConfigMap:
-    """Create an immutable ConfigMap; one that exists under the name is the same by construction."""
+    """Create an immutable ConfigMap; one that exists under the name is the same by construction, unless it changes."""
 
     namespace: str
     name: str
     body: Mapping[str, Any]
     optional: bool = False  # nothing rests on it: where it is refused the plan goes on
+    changes: bool = False  # it is not immutable, and one that exists is brought up to date
+    shared: bool = False  # by all gangs of the namespace: one that was there just now is not asked for again
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ class Plan:
     """
 
     config_maps: tuple[EnsureConfigMap, ...] = ()
-    pod_group_deletes: tuple[DeletePodGroup, ...] = ()  # before the status that forgets them
+    pod_group_deletes: tuple[DeletePodGroup, ...] = ()  # after all else, and before the status, which only forgets them
     status: TrainingRunStatus | None = None  # None: unchanged
     directive: Directive | None = None
     events: tuple[Event, ...] = ()

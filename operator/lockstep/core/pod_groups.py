@@ -14,7 +14,7 @@ from typing import Any
 
 from lockstep.api import names
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import PodGroupStatus, TrainingRunStatus
+from lockstep.api.run_status import MAX_ENDED_POD_GROUPS, PodGroupStatus, TrainingRunStatus
 from lockstep.core import pod_template
 from lockstep.core.draft import Draft
 from lockstep.core.plan import DeletePodGroup, EnsurePodGroup
@@ -95,19 +95,28 @@ def group_for(run: RunView, status: TrainingRunStatus, body: Mapping[str, Any]) 
 
 
 def let_go_of_group(draft: Draft) -> None:
-    """End the groups of a gang that has given its nodes back: in Volcano's queue they would go on to be counted.
+    """The gang gives its nodes back; ``delete_ended_groups`` then ends its groups."""
+    resolved = draft.status.resolved
+    if resolved.pod_group is not None:
+        ended = (*draft.status.ended_pod_groups, resolved.pod_group)[-MAX_ENDED_POD_GROUPS:]
+        draft.update(resolved=resolved.model_copy(update={"pod_group": None}), ended_pod_groups=ended)
 
-    They are gone before status forgets them; deleting twice is harmless.
+
+def delete_ended_groups(draft: Draft) -> None:
+    """End the groups of gangs that gave their nodes back: in Volcano's queue they would go on to be counted.
+
+    They are gone before status forgets them; deleting twice is harmless. Only when there is nothing else to write: an
+    API server that does not delete them, as behind a webhook that fails, holds up neither a stop nor the next launch.
     """
-    resolved, namespace = draft.status.resolved, draft.run.namespace
-    if resolved.pod_group is None:
+    ended = draft.status.ended_pod_groups
+    if not ended or draft.run.deleting or draft.status.dump() != draft.run.status.dump():
         return
-    version = resolved.pod_group.api_version
     draft.pod_group_deletes += [
-        DeletePodGroup(namespace, _name(resolved.pod_group, late), version)
-        for late in ((False, True) if version == VOLCANO else (False,))
+        DeletePodGroup(draft.run.namespace, _name(group, late), group.api_version)
+        for group in ended
+        for late in ((False, True) if group.api_version == VOLCANO else (False,))
     ]
-    draft.update(resolved=resolved.model_copy(update={"pod_group": None}))
+    draft.update(ended_pod_groups=())
 
 
 def is_held_by_group(pod: PodView) -> bool:

@@ -13,7 +13,7 @@ from lockstep.core.quantities import amounts
 Object = Mapping[str, Any]
 
 # Lists whose items are merged by a key, as the API server itself does; all others are joined.
-_MERGE_KEYS = {
+MERGE_KEYS = {
     "containers": "name",
     "initContainers": "name",
     "volumes": "name",
@@ -34,7 +34,7 @@ def merged(ours: Object, theirs: Object) -> dict[str, Any]:
             result[key] = merged(mine, value)
         elif isinstance(mine, list):
             more = value if isinstance(value, list) else [value]
-            name = _MERGE_KEYS.get(key)
+            name = MERGE_KEYS.get(key)
             result[key] = _merged_items(mine, more, name) if name else [*mine, *more]
     return result
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
 
 from lockstep.api import names
 from lockstep.api.run_spec import TrainingRunSpec
@@ -32,17 +30,6 @@ class Problem:
 
     field: str
     message: str
-
-    @classmethod
-    def privilege(cls, field: str, what: str) -> Self:
-        """A power over the node that the namespace does not grant."""
-        label = f'{names.LABEL_ALLOW_PRIVILEGED}: "true"'
-        return cls(field, f"{what} needs a namespace labelled {label}; ask an administrator or leave it out")
-
-
-def allows_privileges(namespace_labels: Mapping[str, str]) -> bool:
-    """Whether an administrator has opened this namespace to pods that reach into their node."""
-    return namespace_labels.get(names.LABEL_ALLOW_PRIVILEGED) == "true"
 
 
 def lockstep_mounts(spec: TrainingRunSpec) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """Two exact choices over domains with so much room each: the fewest of them, and neighbouring ones."""
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 
 
 def fewest(rooms: Sequence[int], musts: Sequence[int], count: int) -> Iterator[list[int]]:
@@ -17,14 +18,14 @@ def fewest(rooms: Sequence[int], musts: Sequence[int], count: int) -> Iterator[l
         return
     if forced:
         rooms = [0 if must else room for room, must in zip(rooms, musts, strict=True)]
-    enough = [room for room in rooms if room >= need]
-    if enough:
+    if max(rooms, default=0) >= need:
+        enough = [room for room in rooms if room >= need]
         yield sorted([*forced, rooms.index(min(enough))])
         ordered = sorted((i for i, room in enumerate(rooms) if room >= need), key=rooms.__getitem__)
         for index in ordered[1:]:
             yield sorted([*forced, index])
         return
-    others = sorted((i for i, room in enumerate(rooms) if room), key=rooms.__getitem__, reverse=True)
+    others = sorted(compress(range(len(rooms)), rooms), key=rooms.__getitem__, reverse=True)
     total, number = 0, 0
     while total < need:
         if number == len(others):
@@ -81,6 +82,8 @@ def windows(rooms: Sequence[int], musts: Sequence[int], count: int) -> list[tupl
 
     Every domain with ``musts`` lies inside. The shortest first, then those that leave the least unused.
     """
+    if not any(musts):
+        return _free_windows(rooms, count)
     forced = [index for index, must in enumerate(musts) if must]
     found: list[tuple[int, int, int]] = []
     last, total = -1, 0  # the window is first..last
@@ -96,3 +99,19 @@ def windows(rooms: Sequence[int], musts: Sequence[int], count: int) -> list[tupl
             found.append((last - first, total, first))
         total -= room if last >= first else 0
     return [(first, first + length) for length, _, first in sorted(found)]
+
+
+def _free_windows(rooms: Sequence[int], count: int) -> list[tuple[int, int]]:
+    """``windows`` where none has to be taken: most that are asked for, over all racks of the cluster."""
+    found: list[tuple[int, int, int]] = []
+    end, total, size = 0, 0, len(rooms)  # the window is first..end - 1
+    for first in compress(range(size), rooms):  # in a full cluster most racks have no room
+        if end < first:
+            end, total = first, 0
+        while total < count and end < size and (more := rooms[end]):
+            total += more
+            end += 1
+        if total >= count:
+            found.append((end - first, total, first))
+        total -= rooms[first]
+    return [(first, first + length - 1) for length, _, first in sorted(found)]

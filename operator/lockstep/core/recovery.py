@@ -7,13 +7,13 @@ status write, before anything of it is acted on. Quota and nodes are held meanwh
 from collections.abc import Callable, Sequence
 
 from lockstep.api.recovery_status import AttemptStatus
-from lockstep.core.actions import Action, Case, Verb, act
+from lockstep.core.actions import SAME_STEP, Action, Case, Verb, act
 from lockstep.core.budget import allowed_without_progress, backoff
 from lockstep.core.causes import Cause, Evidence, collected, first_cause
 from lockstep.core.conditions import find, without_condition
 from lockstep.core.divergence import diverged
 from lockstep.core.draft import Draft
-from lockstep.core.evidence import FailedExit, Loss, LossKind, everyone_heard_since, failed_exits, losses
+from lockstep.core.evidence import Loss, LossKind, everyone_heard_since, failed_exits, losses
 from lockstep.core.failure_memory import (
     excluded_enough,
     readmit_mended,
@@ -24,6 +24,7 @@ from lockstep.core.failure_memory import (
 )
 from lockstep.core.hangs import hung
 from lockstep.core.inventory import latest_valid
+from lockstep.core.late_word import ATTRIBUTED_BY_EXIT, exits_of, last_end, pods_lost_before
 from lockstep.core.lifecycle import Phase
 from lockstep.core.quarantine import Save
 from lockstep.core.ranges import format_ranges
@@ -36,7 +37,7 @@ from lockstep.core.replacement import (
     tell_of_limit,
 )
 from lockstep.core.roll_back import lift_ceiling, quarantine, roll_back, saved_step, trusted_steps
-from lockstep.core.signs import STOPPED_FROM_OUTSIDE, Kind
+from lockstep.core.signs import Kind
 from lockstep.core.stopping import begin_stop
 from lockstep.core.stragglers import straggling
 
@@ -44,11 +45,6 @@ DETECTORS: tuple[Callable[[Draft], Evidence | None], ...] = (diverged, hung, str
 """What sees that something is wrong with a gang whose processes all run."""
 SYMPTOMS_WAIT = 2.0
 """Seconds in which the one that a rank's complaint is about may still be heard of."""
-ATTRIBUTED_BY_EXIT = frozenset(
-    {Kind.APPLICATION, Kind.STORAGE, Kind.OUT_OF_MEMORY, Kind.CORRUPT_CHECKPOINT, Kind.HARDWARE, Kind.UNKNOWN}
-)
-"""Causes that may turn out to be another rank's doing once everybody has been heard."""
-
 MAY_LEAVE_ITS_NODE = frozenset({Kind.STRAGGLER, Kind.NAN, Kind.LOSS_SPIKE})
 """Causes of which a rank's node may be the reason although nothing on it failed."""
 
@@ -57,7 +53,8 @@ def recover(draft: Draft) -> None:
     """Answer losses and bad exits: end the running attempt, or mend the gang that is gathering."""
     readmit_mended(draft)
     lift_ceiling(draft)
-    lost = losses(draft)
+    failed = failed_exits(draft) if draft.phase is Phase.RUNNING else []
+    lost = losses(draft, over=bool(failed))
     replaceable = without_held_back(draft, lost)
     spares = [loss for loss in replaceable if draft.rank(loss.slot) < 0]
     if spares:
@@ -65,12 +62,14 @@ def recover(draft: Draft) -> None:
     lost, replaceable = _of_ranks(draft, lost), _of_ranks(draft, replaceable)
     if draft.phase is Phase.RUNNING:
         detected = [evidence for detector in DETECTORS if (evidence := detector(draft)) is not None]
-        found = collected(draft, lost, failed_exits(draft), detected)
+        found = collected(draft, lost, failed, detected)
         if found:
             _end_attempt(draft, first_cause(found), replaceable)
     elif replaceable:
         blame_earlier_loss(draft, replaceable)
-        replace_before_start(draft, replaceable)
+        others = _blame_earlier_pod(draft, replaceable)
+        if others and draft.status.stop is None:
+            replace_before_start(draft, others)
 
 
 def look_again(draft: Draft) -> bool:
@@ -78,12 +77,12 @@ def look_again(draft: Draft) -> bool:
 
     True when something came of it that changes the gang or stops the run: then it is too early to start.
     """
-    ended = _last_end(draft)
+    ended = last_end(draft)
     if ended is None or ended.cause not in ATTRIBUTED_BY_EXIT or ended.rank is None:
         return False
     if ended.nodes not in (0, draft.world):
         return False  # its ranks were others
-    exits = _exits_of(draft, ended.number)
+    exits = exits_of(draft, ended.number)
     if all(draft.rank(end.slot) != ended.rank for end in exits):
         return False  # it is not there any more to be compared with
     first = first_cause(collected(draft, (), exits, ()))
@@ -97,7 +96,7 @@ def look_again(draft: Draft) -> bool:
 
 def tell_steps_lost(draft: Draft, resumed: int) -> None:
     """Where the next attempt begins is known: how many steps the end of the last one cost."""
-    ended = _last_end(draft)
+    ended = last_end(draft)
     if ended is not None and ended.last_step is not None:
         draft.amend_attempt(ended.number, steps_lost=max(0, ended.last_step - resumed))
 
@@ -173,7 +172,7 @@ def case_of(draft: Draft, cause: Cause, lost: Sequence[Loss], attempt: int | Non
         streak=recovery.consecutive_no_progress,
         allowed=allowed_without_progress(draft.spec, status),
         progressed=saved_step(draft) > recovery.best_step,
-        restarts=status.totals.restarts,
+        restarts=status.totals.restarts - (attempt is not None),  # that of an earlier attempt is counted already
         roots=recovery.roots,
         first_failures=recovery.first_failures,
         rules_used={use.name: use.count for use in recovery.rules_used},
@@ -186,6 +185,23 @@ def case_of(draft: Draft, cause: Cause, lost: Sequence[Loss], attempt: int | Non
         if cause.points_at_node or cause.reading.on_node or cause.kind in MAY_LEAVE_ITS_NODE
         else "",
         diverged_step=_first_bad_step(draft, number),
+        alike_before=_diverged_alike(draft, number) if cause.kind in (Kind.NAN, Kind.LOSS_SPIKE) else 0,
+    )
+
+
+def _diverged_alike(draft: Draft, attempt: int) -> int:
+    """How many attempts before this one loaded the same checkpoint and diverged at the same place."""
+    status, last = draft.status, _last_step(draft, attempt)
+    resume = status.start.resume if status.start is not None and status.start.attempt == attempt else None
+    if resume is None or last is None:
+        return 0
+    return sum(
+        entry.number < attempt
+        and entry.cause in (Kind.NAN.value, Kind.LOSS_SPIKE.value)
+        and (entry.resume_tier, entry.resume_step) == (resume.tier, resume.step)
+        and entry.last_step is not None
+        and abs(entry.last_step - last) <= SAME_STEP
+        for entry in status.attempts
     )
 
 
@@ -312,53 +328,43 @@ def _leaving(cause: Cause, action: Action, lost: Sequence[Loss], draft: Draft) -
     ]
 
 
-def _last_end(draft: Draft) -> AttemptStatus | None:
-    """The attempt before the one that gathers."""
-    ended = next((entry for entry in reversed(draft.status.attempts) if entry.ended_at is not None), None)
-    return ended if ended is not None and ended.number < draft.status.attempt else None
-
-
-def _exits_of(draft: Draft, attempt: int) -> list[FailedExit]:
-    """How the ranks ended an attempt that is over, those left out that were told to end."""
-    found = []
-    for slot in draft.slot_range():
-        report = draft.report(slot)
-        if report is None or report.attempt != attempt or report.exit is None or draft.rank(slot) < 0:
-            continue
-        if not report.exit.succeeded and report.exit.reason not in STOPPED_FROM_OUTSIDE:
-            found.append(FailedExit(slot, draft.status.assignment.nodes[slot], report.exit))
-    return found
-
-
-def _blame_instead(draft: Draft, ended: AttemptStatus, first: Cause) -> bool:
-    """Another rank was first after all: what was remembered and decided of the one named is taken back."""
-    streak = draft.status.recovery.consecutive_no_progress
+def _blame_instead(draft: Draft, ended: AttemptStatus, first: Cause, lost: Sequence[Loss] = ()) -> bool:
+    """Another rank was first after all: what was remembered and decided of the one named is taken back, and the
+    pods that are ``lost`` with it are made anew."""
+    before = draft.status.recovery
     _absolve(draft, ended)
-    case = case_of(draft, first, (), ended.number)
+    case = case_of(draft, first, lost, ended.number)
     action = act(first, case)
-    others = {draft.rank(slot) for slot in (*first.victims, *first.evidence.tied)}
+    rank = draft.rank(first.slot)
+    named = ended.rank if ended.rank is not None else rank
+    others = {named, *(draft.rank(slot) for slot in (*first.victims, *first.evidence.tied))}
+    at_first = "its own program was blamed" if named == rank else f"rank {named} was named"
+    words = f"{_told(draft, first, action)} (at first {at_first})"
     draft.amend_attempt(
         ended.number,
         cause=first.kind.value,
-        message=f"{_told(draft, first, action)} (at first rank {ended.rank} was named)"[:512],
-        rank=draft.rank(first.slot),
+        message=words[:512],
+        rank=rank,
         node=first.node,
         exit_code=first.exit_code,
-        action=_word(action) if ended.action == "RestartInPlace" else ended.action,
+        action=_word(action) if ended.action == "RestartInPlace" or action.verb is Verb.STOP else ended.action,
         charged=action.charged,
-        victims=format_ranges(others),
+        victims=format_ranges(others - {rank}),
     )
+    draft.event("CauseCorrected", f"attempt {ended.number}: {words}", action=_word(action))
     _remember(draft, first, action, case)
     if action.charged == ended.charged:  # also where something had been saved, so that neither counted
-        recovery = draft.status.recovery.model_copy(update={"consecutive_no_progress": streak})
-        draft.update(recovery=recovery)
+        same = {"consecutive_no_progress": before.consecutive_no_progress, "not_before": before.not_before}
+        draft.update(recovery=draft.status.recovery.model_copy(update=same))
     if action.verb is Verb.STOP:
         begin_stop(draft, action.reason, action.message)
         return True
-    leaving = _leaving(first, action, (), draft)
-    if leaving:
-        replace(draft, leaving, first.condition)
-    return bool(leaving)
+    leaving = _leaving(first, action, [loss for loss in lost if loss.kind is not LossKind.POD], draft)
+    left = {loss.slot for loss in leaving}
+    gone = [*(loss for loss in lost if loss.slot not in left), *leaving]
+    if gone:
+        replace(draft, gone, first.condition)
+    return bool(gone)
 
 
 def _absolve(draft: Draft, ended: AttemptStatus) -> None:
@@ -369,7 +375,19 @@ def _absolve(draft: Draft, ended: AttemptStatus) -> None:
     if ended.charged and recovery.consecutive_no_progress:
         fewer = recovery.consecutive_no_progress - 1
         recovery = recovery.model_copy(update={"consecutive_no_progress": fewer, "not_before": None})
+    draft.admission_changed |= recovery.excluded_nodes != draft.status.recovery.excluded_nodes
     draft.update(recovery=recovery)
+
+
+def _blame_earlier_pod(draft: Draft, lost: Sequence[Loss]) -> list[Loss]:
+    """A pod whose end is told only now, but lies before that of the rank which was named, was its cause. Returns what
+    of ``lost`` remains to be answered: what has failed on the way to the barrier."""
+    ended = last_end(draft)
+    first, earlier = pods_lost_before(draft, ended, lost) if ended is not None else (None, [])
+    if ended is None or first is None:
+        return list(lost)
+    _blame_instead(draft, ended, first, earlier)
+    return [loss for loss in lost if loss not in earlier]
 
 
 def blame_earlier_loss(draft: Draft, lost: Sequence[Loss]) -> None:

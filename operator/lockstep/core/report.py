@@ -1,6 +1,6 @@
 """What the status tells people: conditions, state, progress. Always last, from what was observed."""
 
-from lockstep.core.conditions import find, without_condition
+from lockstep.core.conditions import find, is_true, without_condition
 from lockstep.core.draft import Draft
 from lockstep.core.hangs import remember_pace
 from lockstep.core.inventory import latest_valid
@@ -164,11 +164,16 @@ def _progressing(draft: Draft, phase: Phase) -> None:
 
 
 def _suspended(draft: Draft, phase: Phase) -> None:
+    admission = draft.status.admission
     if phase is Phase.SUSPENDED:
         asked = draft.run.set_says or "suspend: true"
+        if admission.since is not None and not admission.requeued_for:
+            draft.update(admission=admission.model_copy(update={"since": None}))
         draft.condition("Suspended", True, "SuspendRequested", f"{asked}; no nodes are held")
-    else:
-        draft.condition("Suspended", False, "NotSuspended", "")
+        return
+    if phase is Phase.PENDING and admission.since is None and is_true(draft.status, "Suspended"):
+        draft.update(admission=admission.model_copy(update={"since": draft.stamp}))  # it waits from now on
+    draft.condition("Suspended", False, "NotSuspended", "")
 
 
 def _words(draft: Draft, phase: Phase) -> tuple[str, str]:

@@ -84,13 +84,6 @@ HARDWARE_CONDITIONS = frozenset(
     }
 )
 """Conditions of a node on which nothing can train."""
-AGENT_CONDITIONS = frozenset(
-    {
-        *("FrequentKubeletRestart", "FrequentContainerdRestart", "FrequentDockerRestart"),
-        *("KubeletUnhealthy", "ContainerRuntimeUnhealthy"),
-    }
-)
-"""Conditions under which a node loses pods, but not processes."""
 
 DELIBERATE_CODES: Mapping[int, str] = {
     93: "the program asked not to be started again",

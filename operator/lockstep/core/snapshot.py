@@ -363,6 +363,14 @@ class RefusedCreate:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedAdmission:
+    """The API server would not take an admission, in its words; ``until`` (Unix seconds) it is not tried again."""
+
+    message: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Leadership:
     """Since when this process leads, and whether the breaker forbids replacing nodes."""
 
@@ -408,4 +416,5 @@ class ClusterSnapshot:
     fair_shares: Mapping[tuple[str, str, str], float] = field(default_factory=dict)  # by queue, namespace and user
     widths: Mapping[tuple[str, str], int] = field(default_factory=dict)  # maxRunning of sets, by namespace and UID
     gpu_hours: Mapping[str, int] = field(default_factory=dict)  # of the last 24 hours, by queue; as far as known
+    refused: Mapping[str, RefusedAdmission] = field(default_factory=dict)  # by run uid
     kueue: Kueue = field(default_factory=Kueue)

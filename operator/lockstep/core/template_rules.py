@@ -6,8 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from lockstep.api import names
+from lockstep.api.quantities import parse_quantity
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.kueue import words
+from lockstep.core.pod_policy import Grant, power_problems
+from lockstep.core.pod_template import MERGE_KEYS
 from lockstep.core.problems import Problem, lockstep_mounts, reserved_variable
 
 _TEMPLATE = "spec.podTemplate"
@@ -44,7 +47,7 @@ _OWN_ANNOTATIONS = frozenset(
 )
 
 
-def template_problems(spec: TrainingRunSpec, privileges_allowed: bool) -> Iterator[Problem]:
+def template_problems(spec: TrainingRunSpec, grant: Grant) -> Iterator[Problem]:
     """Yield what is wrong with `spec.pod_template`; the API server's dry run checks the rest of its form."""
     template = spec.pod_template or {}
     for name in template.keys() - {"metadata", "spec"}:
@@ -55,20 +58,21 @@ def template_problems(spec: TrainingRunSpec, privileges_allowed: bool) -> Iterat
         return
     yield from _metadata(metadata)
     yield from _no_lists(pod, _LISTS_IN_POD, _POD)
+    yield from _no_names(pod, _POD)
     yield from _said_elsewhere(spec, pod)
-    yield from _volumes(spec, pod, privileges_allowed)
-    if pod.get("hostIPC") and not privileges_allowed:
-        yield Problem.privilege(f"{_POD}.hostIPC", "the node's shared memory")
+    yield from _volumes(spec, pod)
     for kind in _CONTAINER_LISTS:
         for index, container in enumerate(_objects(pod.get(kind))):
             path = f"{_POD}.{kind}[{index}]"
             yield from _no_lists(container, _LISTS_IN_CONTAINER, path)
+            yield from _no_names(container, path)
+            yield from _no_amounts(container, path)
             if kind == "containers" and not container.get("name"):
                 yield Problem(f"{path}.name", f"is missing; {names.CONTAINER_NAME} is the training container")
             if kind == "containers" and container.get("name") == names.CONTAINER_NAME:
                 yield from _trainer(spec, container, path)
-            if not privileges_allowed:
-                yield from _powers(container, path)
+            yield from _lockstep_volumes(container, path)
+    yield from power_problems(metadata, pod, _TEMPLATE, grant)
 
 
 def _metadata(metadata: Mapping[str, Any]) -> Iterator[Problem]:
@@ -92,6 +96,25 @@ def _no_lists(owner: Mapping[str, Any], lists: tuple[str, ...], path: str) -> It
             yield Problem(f"{path}.{name}", "is a list of objects; write - in front of each")
 
 
+def _no_names(owner: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    """Yield what items are merged by and is no text: no item of ours could be found by it."""
+    for name, key in MERGE_KEYS.items():
+        for index, item in enumerate(_objects(owner.get(name))):
+            if not isinstance(item.get(key, ""), str):
+                yield Problem(f"{path}.{name}[{index}].{key}", "is text; write it without what is below it")
+
+
+def _no_amounts(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    """Yield requests and limits that are none: admission counts what runs beside the training."""
+    resources = _object(container.get("resources")) or {}
+    for kind in ("requests", "limits"):
+        for name, amount in (_object(resources.get(kind)) or {}).items():
+            try:
+                parse_quantity(amount)
+            except ValueError as error:
+                yield Problem(f"{path}.resources.{kind}[{name}]", str(error))
+
+
 def _said_elsewhere(spec: TrainingRunSpec, pod: Mapping[str, Any]) -> Iterator[Problem]:
     for name, why in _NEVER_IN_POD.items():
         if name in pod:
@@ -108,15 +131,13 @@ def _said_elsewhere(spec: TrainingRunSpec, pod: Mapping[str, Any]) -> Iterator[P
             yield Problem(f"{_POD}.affinity.{name}", "use spec.placement.topology; nodeAffinity may stay here")
 
 
-def _volumes(spec: TrainingRunSpec, pod: Mapping[str, Any], privileges_allowed: bool) -> Iterator[Problem]:
+def _volumes(spec: TrainingRunSpec, pod: Mapping[str, Any]) -> Iterator[Problem]:
     said = {volume.name for volume in spec.volumes}
     yield from _twice(pod.get("volumes"), "name", said, f"{_POD}.volumes", "volumes")
     for index, volume in enumerate(_objects(pod.get("volumes"))):
         path = f"{_POD}.volumes[{index}]"
         if str(volume.get("name", "")).startswith("lockstep-"):
             yield Problem(f"{path}.name", "names starting with lockstep- are Lockstep's; choose another")
-        if "hostPath" in volume and not privileges_allowed:
-            yield Problem.privilege(f"{path}.hostPath", "a path of the node")
 
 
 def _trainer(spec: TrainingRunSpec, trainer: Mapping[str, Any], path: str) -> Iterator[Problem]:
@@ -135,12 +156,12 @@ def _trainer(spec: TrainingRunSpec, trainer: Mapping[str, Any], path: str) -> It
             yield Problem(f"{path}.volumeMounts[{index}].mountPath", "is mounted already; choose another path")
 
 
-def _powers(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    context = _object(container.get("securityContext")) or {}
-    if context.get("privileged"):
-        yield Problem.privilege(f"{path}.securityContext.privileged", "a privileged container")
-    if (_object(context.get("capabilities")) or {}).get("add"):
-        yield Problem.privilege(f"{path}.securityContext.capabilities.add", "an added capability")
+def _lockstep_volumes(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    """Yield mounts of what is not the run's alone: the storage for local checkpoints is every run's on the node."""
+    for index, mount in enumerate(_objects(container.get("volumeMounts"))):
+        if mount.get("name") == names.LOCAL_VOLUME:
+            words = "is Lockstep's, and mounted into the training container alone; use a volume of your own"
+            yield Problem(f"{path}.volumeMounts[{index}].name", words)
 
 
 def _twice(items: Any, key: str, said: Collection[str], path: str, elsewhere: str) -> Iterator[Problem]:

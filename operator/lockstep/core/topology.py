@@ -8,7 +8,8 @@ is only preferred, the last one listed first; a required rule is never relaxed.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import compress
 
 from lockstep.api.run_spec import TopologyRule
 from lockstep.core import node_set
@@ -96,19 +97,23 @@ class _Layer:
     rooms: Sequence[int]  # nodes that can be
     ideals: Sequence[int]  # the same, were every node idle, under the required rules alone
     idles: Sequence[int]  # nodes that could be taken some day
+    _neighbours: dict[tuple[int, int], tuple[Sequence[int], "_Layer"]] = field(default_factory=dict, init=False)
 
     def part(self, first: int, end: int, *, neighbouring: bool) -> tuple[Sequence[int], "_Layer"]:
         """Of domains ``first`` to ``end`` - 1 the indices and what is said of them here.
 
         Domains that never have a node for this run do not come between ``neighbouring`` ones.
         """
-        if neighbouring and not all(self.idles[first:end]):
-            indices = [index for index in range(first, end) if self.idles[index]]
+        cut = slice(first, end)
+        if neighbouring and (known := self._neighbours.get((first, end))):
+            return known
+        if neighbouring and not all(ever := self.idles[cut]):
             columns = (self.musts, self.rooms, self.ideals, self.idles)
-            return indices, _Layer(*([column[index] for index in indices] for column in columns))
+            layer = _Layer(*([*compress(column[cut], ever)] for column in columns))
+            found = self._neighbours[first, end] = [*compress(range(first, end), ever)], layer
+            return found
         if first == 0 and end == len(self.rooms):
             return range(end), self
-        cut = slice(first, end)
         return range(first, end), _Layer(self.musts[cut], self.rooms[cut], self.ideals[cut], self.idles[cut])
 
 
@@ -138,18 +143,23 @@ def _measure(tree: DomainTree, wishes: Sequence[Wish], usable: int, idle: int, o
         for first, end in children:
             _, part = below.part(first, end, neighbouring=neighbouring)
             room = _reach(part.rooms) if neighbouring else sum(part.rooms)
-            ideal = _reach(part.ideals) if neighbouring and wish.required else sum(part.ideals)
-            above.append((sum(part.musts) if obliged else 0, room, ideal, sum(part.idles)))
+            ideal = idle_ones = room  # all of them the same where nothing looks at what could be idle
+            if looks:
+                ideal = _reach(part.ideals) if neighbouring and wish.required else sum(part.ideals)
+                idle_ones = sum(part.idles)
+            above.append((sum(part.musts) if obliged else 0, room, ideal, idle_ones))
         layers.append(_Layer(*(list(column) for column in zip(*above, strict=True))))
     return layers[::-1]
 
 
 def _reach(rooms: Sequence[int]) -> int:
     """The most nodes in neighbouring domains."""
-    longest = run = 0
-    for room in rooms:
-        run = run + room if room else 0
-        longest = max(longest, run)
+    longest = run = end = 0
+    for index in compress(range(len(rooms)), rooms):  # in a full cluster most racks have no room
+        run = run + rooms[index] if index == end else rooms[index]
+        end = index + 1
+        if run > longest:  # not by max(): there are as many domains as the cluster has racks
+            longest = run
     return longest
 
 

@@ -9,6 +9,7 @@ from lockstep.core.admission.settings import AdmissionSettings
 from lockstep.core.archive_job import ArchiveSettings
 from lockstep.core.gang_settings import GangSettings
 from lockstep.core.pod_group_settings import PodGroupSettings
+from lockstep.core.pod_policy import PodPolicy
 
 
 class Mode(StrEnum):
@@ -58,6 +59,7 @@ class Tunables:
     archive: ArchiveSettings = field(default_factory=ArchiveSettings)
     pod_groups: PodGroupSettings = field(default_factory=PodGroupSettings)
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
+    pod_policy: PodPolicy = field(default_factory=PodPolicy)
     topology_levels: Mapping[str, str] = field(  # level -> node label, narrowest first
         default_factory=lambda: {
             "rack": "topology.kubernetes.io/rack",

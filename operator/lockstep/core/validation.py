@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Self
 
 from lockstep.api import names
+from lockstep.api.durations import parse_duration
 from lockstep.api.quantities import parse_quantity
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.launchers import launcher_of
 from lockstep.core.plain_rules import plain_problems
-from lockstep.core.problems import Problem, allows_privileges, lockstep_mounts, reserved_variable
+from lockstep.core.pod_policy import Grant, PodPolicy, account_problems, host_path_problems
+from lockstep.core.problems import Problem, lockstep_mounts, reserved_variable
 from lockstep.core.template_rules import template_problems
 from lockstep.core.tunables import Tunables
 
@@ -25,33 +27,37 @@ _PLAIN_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
-    """Names that the operator's configuration gives a meaning. None: not known here, so nothing is refused."""
+    """What a spec is held against in the operator's configuration. None: not known here, so nothing is refused."""
 
     levels: Collection[str] | None = None
     gpu_types: Collection[str] | None = None
     storages: Collection[str] | None = None
+    pod_policy: PodPolicy | None = None
 
     @classmethod
     def of(cls, tunables: Tunables) -> Self:
         """The names that the operator was configured with."""
-        return cls(tunables.topology_levels, tunables.gpu_types, tunables.gang.local_storages)
+        return cls(tunables.topology_levels, tunables.gpu_types, tunables.gang.local_storages, tunables.pod_policy)
 
 
 def validate(
     spec: TrainingRunSpec, namespace_labels: Mapping[str, str], known: KnownNames | None = None
 ) -> list[Problem]:
     """Return everything that is wrong with `spec`, in the order of its fields; nothing when it may run."""
-    allowed = allows_privileges(namespace_labels)
+    known = known or KnownNames()
+    grant = Grant.of(known.pod_policy, namespace_labels)
     return [
         *_resources(spec),
         *_environment(spec),
-        *_volumes(spec, allowed),
+        *_volumes(spec, grant),
+        *account_problems(spec.service_account_name, "spec.serviceAccountName", grant),
         *_placement(spec),
         *_patterns(spec),
-        *_unknown_names(spec, known or KnownNames()),
+        *_limits(spec),
+        *_unknown_names(spec, known),
         *launcher_of(spec).problems(spec),
         *plain_problems(spec),
-        *template_problems(spec, allowed),
+        *template_problems(spec, grant),
     ]
 
 
@@ -73,7 +79,7 @@ def _environment(spec: TrainingRunSpec) -> Iterator[Problem]:
             yield Problem(f"spec.env[{index}]", f"{variable.name} is set by Lockstep at every start; leave it out")
 
 
-def _volumes(spec: TrainingRunSpec, privileges_allowed: bool) -> Iterator[Problem]:
+def _volumes(spec: TrainingRunSpec, grant: Grant) -> Iterator[Problem]:
     mounts = Counter(volume.mount_path.rstrip("/") for volume in spec.volumes)
     taken = lockstep_mounts(spec)
     for index, volume in enumerate(spec.volumes):
@@ -83,8 +89,10 @@ def _volumes(spec: TrainingRunSpec, privileges_allowed: bool) -> Iterator[Proble
         if mounts[path] > 1:
             mounts[path] = 0
             yield Problem(f"spec.volumes[{index}].mountPath", f"{path} is used twice; choose another path")
-        if volume.host_path is not None and not privileges_allowed:
-            yield Problem.privilege(f"spec.volumes[{index}].hostPath", "a path of the node")
+        if volume.host_path is not None:
+            yield from host_path_problems(
+                {"hostPath": {"path": volume.host_path.path}}, f"spec.volumes[{index}]", grant
+            )
 
 
 def _patterns(spec: TrainingRunSpec) -> Iterator[Problem]:
@@ -94,6 +102,13 @@ def _patterns(spec: TrainingRunSpec) -> Iterator[Problem]:
         except (re.error, RecursionError, OverflowError) as error:
             field = f"spec.recovery.rules[{index}].logPattern"
             yield Problem(field, f"is no regular expression of Python's: {error}; escape what is meant as it stands")
+
+
+def _limits(spec: TrainingRunSpec) -> Iterator[Problem]:
+    least, limit = spec.min_time_limit, spec.time_limit
+    if least is not None and limit is not None and parse_duration(least) > parse_duration(limit):
+        words = f"{least} is longer than timeLimit, which is {limit}; shorten it, or lengthen timeLimit"
+        yield Problem("spec.minTimeLimit", words)
 
 
 def _placement(spec: TrainingRunSpec) -> Iterator[Problem]:

@@ -2,20 +2,20 @@
 
 from lockstep.api.durations import parse_duration
 from lockstep.api.queue import QueueLimits
+from lockstep.core.admission.dependencies import record_of
 from lockstep.core.draft import Draft
+from lockstep.core.snapshot import RunView
 from lockstep.core.stopping import PREEMPTED, QUEUE_DRAINED, finish, stop_after_save
 from lockstep.core.time_limit import asked_limit
 
-RECORD_AGAIN = 10.0
-"""Seconds after which a run whose set has not recorded its end yet is looked at again."""
 DEADLINE, UNSATISFIABLE = "DeadlineUnreachable", "DependencyNeverSatisfied"
 
 
 def give_up_waiting(draft: Draft) -> bool:
     """End a run that waits for what cannot come any more: True when it has ended."""
     spec = draft.spec
-    wanted = {dependency.name for dependency in spec.depends_on}  # as it is now; admission may not have seen it yet
-    failed = [name for name in draft.status.admission.failed if name in wanted]
+    remembered = draft.status.admission.failed
+    failed = [each.name for each in spec.depends_on if record_of(each) in remembered]  # as they are now
     if failed and spec.on_unsatisfiable == "Fail":
         finish(draft, False, UNSATISFIABLE, f"{draft.status.queue.message or ', '.join(failed)}; onUnsatisfiable: Fail")
         return True
@@ -50,14 +50,21 @@ def make_room(draft: Draft) -> bool:
     return True
 
 
+def over_at(run: RunView, ended: float) -> float | None:
+    """When the time of a run is over that ended at ``ended``; None: it is kept."""
+    ttl = run.spec.ttl_after_finished if run.spec is not None else None
+    return None if ttl is None else ended + parse_duration(ttl)
+
+
 def forget_when_due(draft: Draft, ended: float) -> None:
-    """Have the run deleted ``ttlAfterFinished`` after its end, once none of its pods is left."""
-    ttl = draft.run.spec.ttl_after_finished if draft.run.spec is not None else None
-    if ttl is None:
+    """Have the run deleted ``ttlAfterFinished`` after its end, once none of its pods is left.
+
+    A run of a set waits for its outcome to be on record there as well; the store has it looked at when that is so.
+    """
+    due = over_at(draft.run, ended)
+    if due is None:
         return
-    due = ended + parse_duration(ttl)
     draft.wake(due)
     if not draft.snapshot.recorded:
-        draft.wake(max(due, draft.now + RECORD_AGAIN))
         return
     draft.delete_run = draft.now >= due and not draft.live_pods and draft.status.checkpoint.archive.job is None
