@@ -1,0 +1,187 @@
+"""Who looks at the page and what they may see: the cluster's own tokens, and its own rights.
+
+Nothing of this is decided here. A TokenReview says who it is, SubjectAccessReviews say what they may read; both are
+remembered for a minute at most.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from lockstep.api import names
+from lockstep.controller.clock import Clock
+from lockstep.controller.kube_errors import ApiError
+from lockstep.controller.ratelimit import RateLimit
+from lockstep.controller.trust import MAX_TOKEN, Post, ReviewUnavailableError, UnauthenticatedError
+from lockstep.web.memo import Memo
+
+TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+AUDIENCE = "lockstep-web"
+"""A token for this audience alone opens the page and nothing else."""
+GRANTED_SECONDS = 60.0
+REFUSED_SECONDS = 30.0
+REVIEW_SECONDS = 10.0
+"""For one review to be answered."""
+CONCURRENT_REVIEWS = 8
+MOST_TOKENS = 1024
+MOST_RIGHTS = 16_384
+MOST_NAMESPACES = 256
+"""Namespaces that one who may not read all of them is asked about, in the order of their names."""
+
+_AWAY = "the API server cannot say now what this token may see"
+_NO_RIGHT = "the operator may not ask what this token may see; install its chart with web.enabled: true"
+
+
+class TooManyStrangersError(Exception):
+    """More unknown tokens than are looked at: come again in ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("too many unknown tokens; try again in a moment")
+        self.seconds = seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Somebody as the API server knows them."""
+
+    name: str
+    key: str
+    """The same for the same name, UID, groups and extra alone."""
+    user: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What one viewer may see."""
+
+    everywhere: bool
+    namespaces: frozenset[str]
+    """Where they may get TrainingRuns, of those that have any."""
+    nodes: bool
+    """They may list nodes."""
+    queues: bool
+    """They may list TrainingQueues."""
+    all_arrays: bool = False
+    arrays: frozenset[str] = frozenset()
+    """Where they may get TrainingRunSets, of the namespaces that have any."""
+
+    def sees_arrays(self, namespace: str) -> bool:
+        """Arrays of this namespace are shown."""
+        return self.all_arrays or namespace in self.arrays
+
+    def sees(self, namespace: str) -> bool:
+        """Runs of this namespace are shown."""
+        return self.everywhere or namespace in self.namespaces
+
+
+class Door:
+    """Tells who comes and what they may see. ``post`` asks the API server."""
+
+    def __init__(self, post: Post, clock: Clock) -> None:
+        self._post = post
+        self._slots = asyncio.Semaphore(CONCURRENT_REVIEWS)
+        self._viewers: Memo[Viewer | str] = Memo(
+            clock, most=MOST_TOKENS, seconds=lambda who: REFUSED_SECONDS if isinstance(who, str) else GRANTED_SECONDS
+        )
+        self._rights: Memo[bool] = Memo(
+            clock, most=MOST_RIGHTS, seconds=lambda granted: GRANTED_SECONDS if granted else REFUSED_SECONDS
+        )
+        # Strangers may spend little of the API server's time, all of them together; who was let in once is none.
+        self._strangers = RateLimit(clock, per_second=5.0, burst=50.0)
+
+    async def viewer(self, token: str) -> Viewer:
+        """Whose token it is. Raises UnauthenticatedError, ReviewUnavailableError and TooManyStrangersError."""
+        if not token:
+            raise UnauthenticatedError("no token; sign in with one of the cluster's")
+        if len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+            raise UnauthenticatedError("this is no token of a cluster")
+        key = hashlib.sha256(token.encode()).digest()
+        if self._viewers.fresh(key) is None and not isinstance(self._viewers.last(key), Viewer):
+            wait = self._strangers.take("")
+            if wait:
+                raise TooManyStrangersError(wait)
+        found = await self._viewers.answer(key, lambda: self._review(token))
+        if isinstance(found, str):
+            raise UnauthenticatedError(found)
+        return found
+
+    async def sight(self, viewer: Viewer, of_runs: Collection[str], of_arrays: Collection[str] = ()) -> Sight:
+        """What they may see, given the namespaces that have runs, and arrays. Raises ReviewUnavailableError."""
+        (everywhere, seen), (all_arrays, arrays), nodes, queues = await asyncio.gather(
+            self._where(viewer, names.RUNS, of_runs),
+            self._where(viewer, names.RUN_SETS, of_arrays),
+            self.may(viewer, "list", "nodes", group=""),
+            self.may(viewer, "list", names.QUEUES),
+        )
+        return Sight(everywhere, seen, nodes, queues, all_arrays, arrays)
+
+    async def sees(self, viewer: Viewer, namespace: str, resource: str = names.RUNS) -> bool:
+        """They may get objects of ``resource`` there. Raises ReviewUnavailableError."""
+        return await self.may(viewer, "get", resource, namespace)
+
+    async def _where(self, viewer: Viewer, resource: str, namespaces: Collection[str]) -> tuple[bool, frozenset[str]]:
+        """Whether they may get its objects everywhere, and else in which of these."""
+        if not namespaces and resource != names.RUNS:
+            return False, frozenset()
+        if await self.may(viewer, "get", resource):
+            return True, frozenset()
+        asked = sorted(namespaces)[:MOST_NAMESPACES]
+        granted = await asyncio.gather(*(self.sees(viewer, namespace, resource) for namespace in asked))
+        return False, frozenset(namespace for namespace, yes in zip(asked, granted, strict=True) if yes)
+
+    async def may(
+        self, viewer: Viewer, verb: str, resource: str, namespace: str = "", *, group: str = names.GROUP
+    ) -> bool:
+        """They have this right; without ``namespace`` in the whole cluster. Raises ReviewUnavailableError."""
+        attributes = {"group": group, "resource": resource, "verb": verb, "namespace": namespace}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {**viewer.user, "resourceAttributes": attributes},
+        }
+
+        async def ask() -> bool:
+            status = (await self._ask(ACCESS_REVIEWS, review)).get("status") or {}
+            return status.get("allowed") is True and not status.get("denied")
+
+        return await self._rights.answer((viewer.key, verb, group, resource, namespace), ask)
+
+    async def _review(self, token: str) -> Viewer | str:
+        """Whose token it is, or why nobody's."""
+        for audiences in ([AUDIENCE], []):  # of this page, else of the API server itself
+            spec: dict[str, Any] = {"token": token} | ({"audiences": audiences} if audiences else {})
+            review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+            status = (await self._ask(TOKEN_REVIEWS, review)).get("status") or {}
+            # A server that does not know audiences answers without them: what it says is then of its own tokens.
+            meant = not audiences or AUDIENCE in (status.get("audiences") or ())
+            if status.get("authenticated") is True and meant:
+                return _viewer(status.get("user") or {})
+        return "the API server does not accept the token"
+
+    async def _ask(self, path: str, review: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            async with self._slots, asyncio.timeout(REVIEW_SECONDS):
+                return await self._post(path, review)
+        except ApiError as error:
+            if error.status == 403:
+                raise ReviewUnavailableError(_NO_RIGHT) from error
+            raise ReviewUnavailableError(_AWAY) from error
+        except Exception as error:
+            raise ReviewUnavailableError(_AWAY) from error
+
+
+def _viewer(user: Mapping[str, Any]) -> Viewer | str:
+    """``user`` of a TokenReview as a SubjectAccessReview wants it."""
+    name = str(user.get("username") or "")
+    if not name:
+        return "the API server does not say whose token it is"
+    groups: Sequence[str] = sorted(map(str, user.get("groups") or ()))
+    extra = {str(key): list(values) for key, values in sorted((user.get("extra") or {}).items())}
+    asked = {"user": name, "uid": str(user.get("uid") or ""), "groups": groups, "extra": extra}
+    key = hashlib.sha256(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return Viewer(name, key, asked)

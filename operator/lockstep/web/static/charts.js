@@ -1,0 +1,169 @@
+// Charts of a run. Each says in words or in a table beside it what it shows.
+
+import { themed } from "./colours.js";
+import { h, svg } from "./dom.js";
+import { count, duration, local, percent, unix } from "./format.js";
+
+const BUCKETS = [
+  ["productive", "training", "good"], ["saveBlock", "stopped for saves", "b3"], ["lostWork", "repeated or lost", "bad"],
+  ["detect", "until seen", "b5"], ["restart", "restarting", "warn"], ["loading", "loading", "b6"], ["init", "first start", "b7"],
+  ["provision", "pods and images", "b8"], ["queue", "waiting for nodes", "b9"], ["suspended", "suspended", "b10"], ["other", "other", "b11"],
+];
+
+// One bar, cut by size. What it shows is said in figures beside it.
+export function shares(parts, label) {
+  const whole = parts.reduce((sum, part) => sum + part.size, 0) || 1;
+  let x = 0;
+  const bar = svg("svg", { class: "bar", viewBox: "0 0 1000 24", preserveAspectRatio: "none", role: "img", "aria-label": label });
+  for (const part of parts.filter((each) => each.size > 0)) {
+    const wide = (1000 * part.size) / whole;
+    bar.append(svg("rect", { x, y: 0, width: Math.max(wide - 1, 0.5), height: 24, class: part.kind }, svg("title", {}, part.words)));
+    x += wide;
+  }
+  return bar;
+}
+
+// One bar for the whole life of a run, and the same in figures.
+export function stacked(buckets) {
+  const parts = BUCKETS.map(([key, words, kind]) => ({ words, kind, seconds: buckets[key] ?? 0 })).filter((part) => part.seconds > 0);
+  const whole = parts.reduce((sum, part) => sum + part.seconds, 0);
+  if (!whole) return h("p", { class: "hint" }, "No time is accounted for yet.");
+  const bar = shares(parts.map((part) => ({ ...part, size: part.seconds })), "Time by what it went into");
+  const rows = parts.map((part) =>
+    h("li", {}, svg("svg", { class: "key", viewBox: "0 0 12 12", "aria-hidden": "true" }, svg("rect", { width: 12, height: 12, class: part.kind })),
+      h("span", { class: "grow" }, part.words), h("span", { class: "num" }, duration(part.seconds)), h("span", { class: "num share" }, percent(part.seconds / whole))),
+  );
+  return h("div", {}, bar, h("ul", { class: "legend two" }, rows));
+}
+
+const PLANNED = new Set(["Succeeded", "Suspended", "Requeued", "Preempted", "Drained", "Drain", "Resized", "Grown", "Cancelled", "TimeLimit", "QueueDrained", "RolledBack"]);
+
+// Attempts from left to right; between them the time without any.
+export function timeline(body, now) {
+  const all = body.attempts.filter((attempt) => attempt.startedAt);
+  if (!all.length) return null;
+  const from = all[0].number === 1 ? Math.min(body.created, unix(all[0].startedAt)) : unix(all[0].startedAt);
+  const to = body.finished && all.at(-1).endedAt ? unix(all.at(-1).endedAt) : now;
+  const scale = (moment) => (1000 * (unix(moment) - from)) / Math.max(1, to - from);
+  const chart = svg("svg", { class: "timeline", viewBox: "0 0 1000 34", preserveAspectRatio: "none", role: "img", "aria-label": `${all.length} attempts between ${local(from)} and ${local(to)}; the table below has them` });
+  chart.append(svg("rect", { x: 0, y: 14, width: 1000, height: 6, class: "gap" }));
+  for (const attempt of all) {
+    const begin = scale(attempt.startedAt);
+    const end = attempt.endedAt ? scale(attempt.endedAt) : 1000;
+    const words = `attempt ${attempt.number}${attempt.cause ? `: ${attempt.cause}` : ""}`;
+    chart.append(svg("rect", { x: begin, y: 6, width: Math.max(2, end - begin - 1), height: 22, class: "attempt" }, svg("title", {}, words)));
+    if (attempt.endedAt && !PLANNED.has(attempt.cause)) {
+      chart.append(svg("rect", { x: Math.max(0, end - 4), y: 1, width: 4, height: 32, class: "bad" }, svg("title", {}, words)));
+    }
+  }
+  return h("figure", {}, chart, h("figcaption", { class: "ends" }, h("span", {}, local(from)), h("span", {}, "bar: an attempt; red end: a failure"), h("span", {}, body.finished ? local(to) : "now")));
+}
+
+function ticks(low, high, wanted) {
+  const rough = (high - low) / wanted || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= rough);
+  const found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step / 1e6; value += step) found.push(Number(value.toPrecision(12)));
+  return found;
+}
+
+const [WIDE, TALL, LEFT, RIGHT, BOTTOM] = [640, 220, 46, 26, 20];
+
+// Loss over steps. A line goes back where the training did; earlier attempts are paler.
+export function losses({ step, loss, attempt }, run) {
+  const numbers = loss.filter((value) => value !== null);
+  if (!numbers.length) return h("p", { class: "notice" }, "Every loss that was reported is no number.");
+  const [x0, x1] = [Math.min(...step), Math.max(...step)];
+  const spread = Math.max(...numbers) - Math.min(...numbers) || 1;
+  const [y0, y1] = [Math.min(...numbers) - 0.05 * spread, Math.max(...numbers) + 0.05 * spread];
+  const x = (value) => LEFT + ((WIDE - LEFT - RIGHT) * (value - x0)) / Math.max(1, x1 - x0);
+  const y = (value) => 8 + (TALL - BOTTOM - 8) * (1 - (value - y0) / (y1 - y0));
+  const last = attempt.at(-1);
+  const chart = svg("svg", { class: "loss", viewBox: `0 0 ${WIDE} ${TALL}`, role: "img", tabindex: 0, "data-key": "loss", "aria-label": `Loss from step ${x0} to ${x1}; the last is ${numbers.at(-1)}. Arrow keys read single points.` });
+  for (const value of ticks(y0, y1, 4)) {
+    chart.append(svg("line", { x1: LEFT, x2: WIDE - RIGHT, y1: y(value), y2: y(value), class: "grid" }), svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, String(value)));
+  }
+  for (const value of ticks(x0, x1, 5)) chart.append(svg("text", { x: x(value), y: TALL - 4, "text-anchor": "middle" }, count(value)));
+  let path = "";
+  for (let i = 0; i < step.length; i++) {
+    const begins = i === 0 || attempt[i] !== attempt[i - 1] || loss[i - 1] === null;
+    if (begins && path) {
+      chart.append(svg("path", { d: path, class: attempt[i - 1] === last ? "line" : "line earlier" }));
+      path = "";
+    }
+    if (loss[i] === null) chart.append(svg("line", { x1: x(step[i]), x2: x(step[i]), y1: 8, y2: TALL - BOTTOM, class: "nan" }, svg("title", {}, `step ${step[i]}: no number`)));
+    else path += `${path ? "L" : "M"}${x(step[i]).toFixed(1)} ${y(loss[i]).toFixed(1)}`;
+  }
+  if (path) chart.append(svg("path", { d: path, class: "line" }));
+  const dot = svg("circle", { r: 3.5, class: "dot", visibility: "hidden" });
+  chart.append(dot);
+  return h("figure", {}, chart, reading(chart, dot, { step, loss, attempt }, x, y, run));
+}
+
+// What was read last stays chosen when the chart is drawn anew, as it is every few seconds.
+let read = { run: "", step: 0, attempt: 0 };
+
+// The point under the pointer, or the one that the arrow keys lead to, in words.
+function reading(chart, dot, { step, loss, attempt }, x, y, run) {
+  const known = read.run === run ? step.findIndex((each, i) => each === read.step && attempt[i] === read.attempt) : -1;
+  let chosen = known < 0 ? step.length - 1 : known;
+  const words = h("figcaption", { "aria-live": "polite" });
+  const say = () => {
+    words.textContent = `step ${count(step[chosen])}, loss ${loss[chosen] ?? "NaN"}, attempt ${attempt[chosen]}`;
+    dot.setAttribute("visibility", loss[chosen] === null ? "hidden" : "visible");
+    dot.setAttribute("cx", x(step[chosen]));
+    dot.setAttribute("cy", y(loss[chosen] ?? 0));
+  };
+  const keep = () => {
+    read = { run, step: step[chosen], attempt: attempt[chosen] };
+    say();
+  };
+  chart.addEventListener("pointermove", (event) => {
+    const box = chart.getBoundingClientRect();
+    const place = ((event.clientX - box.left) / box.width) * WIDE;
+    chosen = step.reduce((best, value, i) => (Math.abs(x(value) - place) <= Math.abs(x(step[best]) - place) ? i : best), 0);
+    keep();
+  });
+  chart.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    chosen = Math.min(step.length - 1, Math.max(0, chosen + by));
+    keep();
+  });
+  say();
+  return words;
+}
+
+// A square for each rank, in rank order: full with the others, paler the further behind, hollow when not heard of.
+export function ranks(all, most) {
+  const size = all.node.length > 2048 ? 5 : all.node.length > 256 ? 9 : 14;
+  const pitch = size + (size > 6 ? 2 : 1);
+  const canvas = h("canvas", { class: "ranks", role: "img", "aria-label": "Ranks in order; those that stand out are in the table" });
+  const paint = () => {
+    const width = canvas.parentElement?.clientWidth;
+    if (!width) return;
+    const columns = Math.max(1, Math.floor(width / pitch));
+    const tall = Math.ceil(all.node.length / columns) * pitch;
+    const ratio = devicePixelRatio || 1;
+    canvas.width = width * ratio;
+    canvas.height = tall * ratio;
+    canvas.style.height = `${tall}px`;
+    const pen = canvas.getContext("2d");
+    pen.scale(ratio, ratio);
+    const theme = themed();
+    all.node.forEach((_, rank) => {
+      const [x, y] = [(rank % columns) * pitch, Math.floor(rank / columns) * pitch];
+      const heard = all.silent[rank] >= 0 && all.silent[rank] < 30;
+      const behind = all.step[rank] === null ? 0 : most - all.step[rank];
+      pen.fillStyle = pen.strokeStyle = all.problem[rank] ? theme.bad : behind > 1 ? theme.warn : theme.accent;
+      pen.lineWidth = 1.5;
+      if (heard && all.phase[rank] === "Running") pen.fillRect(x, y, size, size);
+      else pen.strokeRect(x + 1, y + 1, size - 2, size - 2);
+    });
+  };
+  new ResizeObserver(paint).observe(canvas);
+  queueMicrotask(paint);
+  return h("div", {}, canvas);
+}

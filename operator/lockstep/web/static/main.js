@@ -1,0 +1,167 @@
+// The frame: who looks, which page, and how fresh it is.
+
+import { Refusal, Unanswered, ask, now, server, token } from "./api.js";
+import { h, show } from "./dom.js";
+import { duration } from "./format.js";
+import * as array from "./array.js";
+import * as fleet from "./fleet.js";
+import * as queue from "./queue.js";
+import * as run from "./run.js";
+
+const POLL_SECONDS = 5;
+const main = document.getElementById("main");
+const state = { page: null, heardAt: 0, problem: "", generation: 0, timer: 0, abort: null };
+
+// A page: what it asks, and how it is drawn. `draw` gets the answer and the element to draw in.
+function pageOf(hash) {
+  const [name, ...rest] = hash.replace(/^#\/?/, "").split("/").map(decoded);
+  if (name === "queue") return { key: "queue", title: "Queue", path: "queues", draw: queue.draw };
+  if (name === "runs" && rest.length === 2) {
+    const path = `runs/${rest.map(encodeURIComponent).join("/")}`;
+    return { key: "run", title: `${rest[1]} (${rest[0]})`, path, draw: run.draw };
+  }
+  if (name === "arrays" && rest.length === 2) {
+    const path = `arrays/${rest.map(encodeURIComponent).join("/")}`;
+    return { key: "array", title: `${rest[1]} (${rest[0]})`, path, draw: array.draw };
+  }
+  return { key: "fleet", title: "Fleet", path: "fleet", draw: fleet.draw };
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+function go() {
+  takeTokenFromAddress();
+  state.page = pageOf(location.hash);
+  state.generation += 1;
+  state.heardAt = 0;
+  state.problem = "";
+  document.title = `${state.page.title} · Lockstep`;
+  drawNavigation();
+  show(main, h("p", { class: "hint" }, "Loading …"));
+  main.dataset.ready = "";
+  void poll(state.generation, true);
+}
+
+// `lockstep ui` hands the token over behind the #, which no server ever sees; nor does the history keep it.
+function takeTokenFromAddress() {
+  const found = /^#token=(.+)$/.exec(location.hash);
+  if (!found) return;
+  token.keep(decoded(found[1]));
+  history.replaceState(null, "", "#/fleet");
+}
+
+async function poll(generation, first) {
+  clearTimeout(state.timer);
+  state.abort?.abort();
+  state.abort = new AbortController();
+  let wait = POLL_SECONDS;
+  try {
+    const { body, changed } = await ask(state.page.path, state.abort.signal);
+    if (generation !== state.generation) return;
+    state.heardAt = now();
+    state.problem = "";
+    if (changed || first) state.page.draw(main, body, first);
+    main.dataset.ready = state.page.key;
+    void drawWho();
+  } catch (error) {
+    if (generation !== state.generation || error.name === "AbortError") return;
+    if (error instanceof Refusal && error.status === 401) return signIn(token.get() ? error.message : "");
+    if (!(error instanceof Refusal || error instanceof Unanswered)) console.error(error); // a defect of this page
+    state.problem = error instanceof Refusal ? error.message
+      : error instanceof Unanswered ? "no answer from the operator" : "this page cannot show the answer, which is a defect of it";
+    wait = Math.max(POLL_SECONDS, error.retryAfter || 0);
+    if (!state.heardAt) show(main, h("p", { class: "notice", role: "alert" }, `${state.problem}.`));
+  }
+  drawFreshness();
+  if (document.visibilityState === "visible") state.timer = setTimeout(() => poll(generation, false), wait * 1000);
+}
+
+function signIn(problem) {
+  clearTimeout(state.timer);
+  const input = h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true });
+  const enter = (event) => {
+    event.preventDefault();
+    token.keep(input.value.trim());
+    go();
+  };
+  show(
+    main,
+    h("form", { class: "signin", onsubmit: enter },
+      h("h1", {}, "Sign in with a token of this cluster"),
+      h("p", { class: "hint" }, "You see what this token may get with kubectl. It stays in this tab and is gone when you close it."),
+      h("label", { for: "token" }, "Bearer token"),
+      input,
+      problem && h("p", { class: "notice", role: "alert" }, `${problem}.`),
+      h("button", { type: "submit" }, "Sign in"),
+      h("p", { class: "hint" }, "A token that opens this page and nothing else:"),
+      h("pre", {}, "kubectl create token ACCOUNT --audience lockstep-web"),
+    ),
+  );
+  show(document.getElementById("who"));
+  show(document.getElementById("freshness"));
+  main.dataset.ready = "signin";
+  input.focus();
+}
+
+// What is under way is not for whoever comes next: it is neither drawn nor kept.
+function signOut() {
+  state.generation += 1;
+  state.abort?.abort();
+  token.forget();
+  signIn("");
+}
+
+function drawNavigation() {
+  const links = [["fleet", "Fleet"], ["queue", "Queue"]].map(([key, title]) =>
+    h("a", { href: `#/${key}`, "aria-current": state.page.key === key ? "page" : null, "data-key": key }, title),
+  );
+  if (["run", "array"].includes(state.page.key)) links.push(h("a", { href: location.hash, "aria-current": "page" }, state.page.title));
+  show(document.getElementById("nav"), links);
+}
+
+// Once, after the first answer: as whom the API server knows this token.
+async function drawWho() {
+  const who = document.getElementById("who");
+  if (who.hasChildNodes()) return;
+  const leave = token.get() && h("button", { type: "button", onclick: signOut }, "Sign out");
+  show(who, h("span", { class: "name" }, ""), leave);
+  try {
+    who.firstChild.textContent = (await ask("me")).body.name;
+  } catch {
+    who.firstChild.textContent = ""; // the page itself says what is wrong
+  }
+}
+
+function drawFreshness() {
+  const role = server.role === "Standby" ? "a standby answers, which hears no workers; " : "";
+  const age = state.heardAt ? now() - state.heardAt : 0;
+  const old = state.heardAt && age > 3 * POLL_SECONDS ? `as of ${duration(age)} ago; ` : "";
+  const text = state.problem ? `${old}${state.problem}` : `${role}${old}${state.heardAt ? "live" : ""}`;
+  const place = document.getElementById("freshness");
+  place.className = state.problem || old ? "stale" : "";
+  if (place.textContent !== text) place.textContent = text;
+}
+
+addEventListener("hashchange", () => {
+  if (location.hash === "#main") return; // the link that skips the header
+  go();
+  main.focus({ preventScroll: true });
+  scrollTo(0, 0);
+});
+document.addEventListener("visibilitychange", () => {
+  if (document.visibilityState === "visible" && main.dataset.ready !== "signin") void poll(state.generation, false);
+});
+addEventListener("keydown", (event) => {
+  const typing = event.target instanceof HTMLInputElement;
+  if (event.key === "/" && !typing) {
+    document.querySelector("input[type=search]")?.focus();
+    event.preventDefault();
+  }
+});
+go();

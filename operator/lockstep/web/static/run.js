@@ -1,0 +1,168 @@
+// One run on a page: how it is in words, then what that rests on.
+
+import { now, server } from "./api.js";
+import { losses, ranks, stacked, timeline } from "./charts.js";
+import { arrayLink, badge, h, section, show, table } from "./dom.js";
+import { ago, bytes, count, duration, local, plural } from "./format.js";
+
+export function draw(root, body) {
+  show(
+    root,
+    h("div", { class: "title" }, h("h1", {}, body.name), h("span", { class: "hint" }, body.namespace), badge(body.state),
+      body.reason !== body.state && h("span", {}, body.reason)),
+    h("div", { class: "sentences" }, body.sentences.map((words) => h("p", { class: words.startsWith(" ") ? "in" : null }, words))),
+    facts(body),
+    h("div", { class: "pair" }, h("div", {}, attempts(body), checkpoints(body)), h("div", {}, goodput(body), lossSection(body), rankSection(body))),
+    h("div", { class: "pair" }, conditions(body), events(body)),
+  );
+}
+
+function facts(body) {
+  const { progress, goodput, totals } = body;
+  const all = [
+    ["Step", progress.totalSteps ? `${count(progress.step ?? 0)} of ${count(progress.totalSteps)}` : progress.step && count(progress.step)],
+    ["Loss", progress.loss],
+    ["Last step", ago(progress.time, now())],
+    ["Nodes", body.nodes && `${body.nodes}${body.spares ? `, spares ${body.spares}` : ""}`],
+    ["GPUs", body.gpusPerNode ? `${body.gpusPerNode} ${body.gpuType} a node` : ""],
+    ["Attempt", body.attempt || ""],
+    ["Failures", goodput.failures],
+    ["Effective time", goodput.ettr],
+    ["Goodput", goodput.goodput],
+    ["MFU", goodput.mfu],
+    ["Time to recover", goodput.mttrP50 && `${duration(goodput.mttrP50)}, at worst ${duration(goodput.mttrP95 ?? 0)}`],
+    ["Nodes replaced", totals.nodesReplaced],
+    ["GPU-hours", goodput.gpuHours],
+    ["Queue", body.queue.name],
+    ["Array", body.set && arrayLink(body.namespace, body.set, body.set)],
+    ["Made", ago(body.created, now())],
+  ].filter(([, value]) => value);
+  return h("dl", { class: "facts" }, all.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+const ATTEMPTS = [["#", "num"], ["Began", ""], ["Lasted", "num"], ["From step", "num"], ["To step", "num"], ["Ended by", "wide"]];
+
+function attempts(body) {
+  if (!body.attempts.length) return section("Attempts", h("p", { class: "hint" }, "It has not started yet."));
+  const list = [...body.attempts].reverse().map((attempt) => ({
+    kind: "",
+    cells: [
+      attempt.number, ago(attempt.startedAt, now()), lasted(attempt),
+      attempt.resumeStep === undefined ? "0" : `${count(attempt.resumeStep)}${attempt.resumeTier ? ` ${attempt.resumeTier}` : ""}`,
+      attempt.lastStep === undefined ? "" : count(attempt.lastStep),
+      attempt.cause
+        ? [h("b", {}, attempt.cause), attempt.node && ` on ${attempt.node}`, attempt.action && `, then ${attempt.action}`, attempt.message && h("div", { class: "hint" }, attempt.message)]
+        : "it goes on",
+    ],
+  }));
+  const missing = body.attempts[0].number - 1;
+  return section(
+    "Attempts", timeline(body, now()), table(ATTEMPTS, list, "Attempts"),
+    missing > 0 && h("p", { class: "hint" }, `${plural(missing, "earlier attempt")} not kept.`),
+  );
+}
+
+function lasted(attempt) {
+  if (!attempt.startedAt) return "never began";
+  const end = attempt.endedAt ? Date.parse(attempt.endedAt) / 1000 : now();
+  return duration(end - Date.parse(attempt.startedAt) / 1000);
+}
+
+function goodput(body) {
+  return section("Where the time went", stacked(body.goodput.buckets ?? {}));
+}
+
+function lossSection(body) {
+  if (!body.losses.step.length) {
+    return section("Loss", h("p", { class: "hint" }, "No loss was reported since this operator began to watch it."));
+  }
+  return section("Loss", losses(body.losses, body.uid));
+}
+
+const SAVES = [["Tier", ""], ["Step", "num"], ["Verdict", ""], ["Why", "wide"], ["Size", "num"]];
+const VERDICTS = { Valid: "good", Invalid: "bad", Unknown: "warn" };
+
+function checkpoints(body) {
+  const { checkpoints: all } = body;
+  if (!all.tiers) return section("Checkpoints", h("p", { class: "hint" }, "None: a restart begins at step 0."));
+  const found = all.found.length ? all.found : all.latest.map((saved) => ({ ...saved, verdict: "Valid", reason: "as status last said" }));
+  const bad = new Map(all.quarantined.map((entry) => [`${entry.tier} ${entry.step}`, entry.reason]));
+  const list = found.map((save) => {
+    const quarantined = bad.get(`${save.tier} ${save.step}`);
+    const verdict = quarantined ? "Quarantined" : save.verdict;
+    const resumed = all.resume && all.resume.tier === save.tier && all.resume.step === save.step;
+    return {
+      kind: "",
+      cells: [
+        save.tier, count(save.step), h("span", { class: `badge ${VERDICTS[verdict] ?? "bad"}` }, verdict),
+        [quarantined ?? save.reason ?? "", resumed && h("span", { class: "hint" }, " this attempt began here"), h("div", { class: "hint mono" }, save.path), save.format && h("div", { class: "hint" }, save.format)],
+        bytes(save.bytes),
+      ],
+    };
+  });
+  for (const save of all.archived) {
+    list.push({ kind: "", cells: ["archive", count(save.step), h("span", { class: "badge good" }, "Published"), ago(save.time, now()), bytes(save.bytes)] });
+  }
+  const passed = all.rejected.map((entry) => h("li", {}, `step ${count(entry.step)} (${entry.tier}): ${entry.reason}`));
+  const cadence = all.cadence.interval ? `Saved every ${duration(all.cadence.interval)}: ${all.cadence.why ?? ""}` : "";
+  return section(
+    "Checkpoints",
+    list.length ? table(SAVES, list, "Checkpoints") : h("p", { class: "hint" }, "None was seen yet."),
+    cadence && h("p", { class: "hint" }, cadence),
+    all.archiveMessage && h("p", { class: "notice" }, `Archive: ${all.archiveMessage}`),
+    passed.length > 0 && [h("h3", {}, "Passed over at the last start"), h("ul", {}, passed)],
+  );
+}
+
+const MOST_RANKS = 12;
+const RANKS = [["Rank", "num"], ["Node", ""], ["Step", "num"], ["Phase", ""], ["Remark", "wide"]];
+
+function rankSection(body) {
+  const { ranks: all } = body;
+  if (!all.node.length) return null;
+  if (!all.phase.some(Boolean)) {
+    const why = server.role === "Standby" ? "A standby answers; workers talk to the leader alone." : "No worker was heard of yet.";
+    return section("Ranks", h("p", { class: "hint" }, why));
+  }
+  const steps = all.step.filter((step) => step !== null);
+  const most = steps.length ? Math.max(...steps) : 0;
+  const odd = all.node.map((_, rank) => ({ rank, remark: remark(all, rank, most) })).filter(({ remark }) => remark);
+  const range = steps.length ? `; steps ${count(Math.min(...steps))} to ${count(most)}` : "";
+  const list = odd.slice(0, MOST_RANKS).map(({ rank, remark }) => ({
+    kind: "",
+    cells: [rank, all.node[rank], all.step[rank] === null ? "" : count(all.step[rank]), all.phase[rank] || "not heard of", remark],
+  }));
+  return section(
+    "Ranks",
+    h("p", { class: "hint" }, `${plural(all.node.length, "rank")}${range}; ${odd.length ? `${count(odd.length)} to look at` : "all alike"}.`),
+    ranks(all, most),
+    list.length > 0 && table(RANKS, list, "Ranks to look at"),
+    odd.length > MOST_RANKS && h("p", { class: "hint" }, `${count(odd.length - MOST_RANKS)} more are not listed.`),
+  );
+}
+
+function remark(all, rank, most) {
+  const words = [];
+  if (all.problem[rank]) words.push(all.problem[rank]);
+  if (all.silent[rank] < 0) words.push("never heard of");
+  else if (all.silent[rank] >= 30) words.push(`silent for ${duration(all.silent[rank])}`);
+  if (all.step[rank] !== null && most - all.step[rank] > 1) words.push(`${count(most - all.step[rank])} steps behind`);
+  return words.join("; ");
+}
+
+export function conditions(body) {
+  const list = body.conditions.map((condition) => ({
+    kind: "",
+    cells: [condition.type, condition.status, condition.reason, ago(condition.lastTransitionTime, now()), condition.message ?? ""],
+  }));
+  return section("Conditions", table([["Type", ""], ["Status", ""], ["Reason", ""], ["Since", ""], ["Message", "wide"]], list, "Conditions"));
+}
+
+export function events(body) {
+  if (!body.events.length) return section("Events", h("p", { class: "hint" }, "None since this operator leads; kubectl has older ones."));
+  const list = body.events.map((event) => ({
+    kind: event.type === "Warning" ? "warning" : "",
+    cells: [h("span", { title: local(event.at) }, ago(event.at, now())), event.reason, `${event.note}${event.count > 1 ? ` (${event.count} times)` : ""}`],
+  }));
+  return section("Events", table([["When", ""], ["Reason", ""], ["What", "wide"]], list, "Events"));
+}
