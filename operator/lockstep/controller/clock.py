@@ -11,7 +11,7 @@ class Clock(Protocol):
     """Where the controller gets its time from. All values in seconds."""
 
     def now(self) -> float:
-        """Unix time. Advances with ``monotonic``: it never jumps."""
+        """Unix time. Advances with ``monotonic``, or nearly so: it never jumps."""
         ...
 
     def monotonic(self) -> float:
@@ -27,19 +27,30 @@ class Clock(Protocol):
         ...
 
 
+SLEW = 0.1
+"""Of the time that goes by: so fast ``now`` follows the wall clock where that was set."""
+
+
 class SystemClock:
     """The machine's clock.
 
-    ``now`` is the wall clock at start plus the monotonic time since: were the wall clock stepped,
-    every worker would look silent at once.
+    ``now`` is the wall clock at start plus the monotonic time since: were it stepped, every worker would look silent at
+    once. It follows the wall clock slowly, as one that was wrong when the process began would be so for ever: tokens
+    would have expired, and windows begun, at hours of its own.
     """
 
     def __init__(self) -> None:
-        self._offset = time.time() - self.monotonic()
+        self._followed = self.monotonic()
+        self._offset = time.time() - self._followed
 
     def now(self) -> float:
         """Unix seconds."""
-        return self._offset + self.monotonic()
+        monotonic = self.monotonic()
+        most = SLEW * (monotonic - self._followed)
+        behind = time.time() - monotonic - self._offset
+        self._offset += max(-most, min(most, behind))
+        self._followed = monotonic
+        return self._offset + monotonic
 
     def monotonic(self) -> float:
         """Seconds since boot, time spent suspended included: a lease runs out during sleep too."""

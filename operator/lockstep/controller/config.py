@@ -1,13 +1,14 @@
 """The operator's configuration: a YAML file, and a few environment variables for what differs per pod."""
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from lockstep.api.durations import parse_duration
@@ -17,7 +18,16 @@ from lockstep.core.admission.settings import AdmissionSettings, Backfill, Mainte
 from lockstep.core.archive_job import ArchiveSettings
 from lockstep.core.gang_settings import GangSettings
 from lockstep.core.pod_group_settings import PodGroupKind, PodGroupSettings
+from lockstep.core.pod_policy import PodPolicy
 from lockstep.core.tunables import Breaker, Deadlines, Mode, Tunables
+
+_ENVIRONMENT = {
+    "LOCKSTEP_NAMESPACE": "namespace",
+    "LOCKSTEP_IDENTITY": "identity",
+    "LOCKSTEP_MODE": "mode",
+    "LOCKSTEP_WORKER_ADDRESS": "workerAddress",
+}
+"""What differs from pod to pod, and wins over the file: variable to field."""
 
 
 class ConfigError(Exception):
@@ -79,6 +89,34 @@ class PodGroupConfig(_Section):
     def settings(self) -> PodGroupSettings:
         """What decisions see of it before discovery."""
         return PodGroupSettings(PodGroupKind(self.kind), self.queue, self.scheduler_name)
+
+
+class PodPolicyConfig(_Section):
+    """What users may ask of nodes beyond Pod Security's Baseline; see ``lockstep.core.pod_policy.PodPolicy``."""
+
+    capabilities: tuple[Annotated[str, Field(pattern=r"^[A-Z][A-Z_]*$")], ...] = ()  # without CAP_
+    host_paths: tuple[Annotated[str, Field(pattern=r"^(/[^/]+)+$")], ...] = ()
+    sysctls: tuple[str, ...] = ()
+    service_accounts: tuple[str, ...] | None = None  # beside the namespace's default one; all when left out
+
+    def policy(self) -> PodPolicy:
+        """What decisions see of it."""
+        accounts = self.service_accounts
+        return PodPolicy(
+            frozenset(self.capabilities),
+            frozenset(self.host_paths),
+            frozenset(self.sysctls),
+            frozenset(accounts) if accounts is not None else None,
+        )
+
+    @model_validator(mode="after")
+    def _is_sound(self) -> Self:
+        for path in self.host_paths:
+            if ".." in path.split("/"):
+                raise ValueError(f"hostPaths: {path} leads elsewhere; write the path itself, without ..")
+        if prefixed := [name for name in self.capabilities if name.startswith("CAP_")]:
+            raise ValueError(f"capabilities: write {prefixed[0].removeprefix('CAP_')}, as pods do")
+        return self
 
 
 class WeightsConfig(_Section):
@@ -156,6 +194,27 @@ class HistoryConfig(_Section):
     max_bytes: int = Field(100_000_000, ge=100_000)  # of one file; five older ones are kept
 
 
+class TracingConfig(_Section):
+    """Traces by OpenTelemetry; see docs/tracing.md."""
+
+    endpoint: str = Field("", pattern=r"^(https?://\S+)?$")  # of a collector, for OTLP over HTTP; empty: no traces
+    share: float = Field(1.0, ge=0, le=1)  # of all traces
+
+
+class WebConfig(_Section):
+    """The web page; see docs/web.md."""
+
+    enabled: bool = False
+    listen: str = "127.0.0.1"  # the pod's own: reached by kubectl port-forward alone
+    port: int = Field(8090, ge=0, le=65535)
+    hosts: tuple[str, ...] = ()  # names and addresses for the serving certificate
+
+    @property
+    def is_local(self) -> bool:
+        """Nobody but this machine, or this pod, can connect; everybody else does it over TLS."""
+        return self.listen in ("127.0.0.1", "::1", "localhost")
+
+
 class OperatorConfig(_Section):
     """Everything an installation may set. Times in seconds."""
 
@@ -164,13 +223,17 @@ class OperatorConfig(_Section):
     namespaces: tuple[str, ...] = ()  # whose runs are looked after; all when empty
     identity: str = ""  # of this replica; the host name when empty
     lease_name: str = "lockstep-operator"
-    worker_url: str = "https://lockstep-operator.lockstep-system.svc:8443"
+    lease_duration: int = Field(10, ge=3, le=60)  # it is renewed every 0.3 of that, and acted on for 0.8 of it
+    worker_url: str = Field("https://lockstep-operator.lockstep-system.svc:8443", pattern=r"^https://\S+$")
     worker_hosts: tuple[str, ...] = ()  # further names and addresses for the serving certificate
+    worker_service: str = "lockstep-operator"  # without a selector; the leader says in its EndpointSlice where it is
+    worker_address: str = ""  # IP address of this replica there; empty: it says nothing
+    ca_overlap: float = Field(86_400.0, ge=1)  # between two steps from one CA of the worker API to the next
     worker_listen: str = "0.0.0.0"
     worker_port: int = Field(8443, ge=0, le=65535)
     metrics_listen: str = "0.0.0.0"
     metrics_port: int = Field(8080, ge=0, le=65535)
-    local_storage: dict[str, str] = {}
+    local_storage: dict[str, Annotated[str, Field(pattern=r"^(/[^/]+)+/?$")]] = {}
     topology_levels: dict[str, str] | None = None
     gpu_types: dict[str, dict[str, str]] | None = None
     gpu_rates: dict[str, GpuRatesConfig] = {}
@@ -181,7 +244,10 @@ class OperatorConfig(_Section):
     archive: ArchiveConfig = ArchiveConfig()  # type: ignore[call-arg]
     pod_groups: PodGroupConfig = PodGroupConfig()  # type: ignore[call-arg]
     admission: AdmissionConfig = AdmissionConfig()  # type: ignore[call-arg]
+    pod_policy: PodPolicyConfig = PodPolicyConfig()
     history: HistoryConfig = HistoryConfig()  # type: ignore[call-arg]
+    tracing: TracingConfig = TracingConfig()  # type: ignore[call-arg]
+    web: WebConfig = WebConfig()  # type: ignore[call-arg]
     heartbeat_min: float = Field(2.0, gt=0)
     heartbeat_max: float = Field(10.0, gt=0)
     progress_write_interval: float = Field(30.0, gt=0)
@@ -193,6 +259,14 @@ class OperatorConfig(_Section):
     taint_suspects: bool = False  # taint nodes on which ranks failed first repeatedly, for everybody to see
     reconcile_workers: int = Field(16, ge=1, le=256)
 
+    @field_validator("worker_address")
+    @classmethod
+    def _is_address(cls, text: str) -> str:
+        try:
+            return str(ipaddress.ip_address(text)) if text else ""
+        except ValueError:
+            raise ValueError("write the IP address of this replica, e.g. 10.0.0.7, or leave it out") from None
+
     def tunables(self, gang: GangSettings) -> Tunables:
         """What decisions see of this."""
         tunables = Tunables(
@@ -203,6 +277,7 @@ class OperatorConfig(_Section):
             archive=ArchiveSettings(**self.archive.model_dump()),
             pod_groups=self.pod_groups.settings(),
             admission=self.admission.settings(),
+            pod_policy=self.pod_policy.policy(),
             rates={name: GpuRates(**rates.model_dump()) for name, rates in self.gpu_rates.items()},
             heartbeat_min=self.heartbeat_min,
             heartbeat_max=self.heartbeat_max,
@@ -222,7 +297,7 @@ class OperatorConfig(_Section):
 
 
 def load(path: str | None, environment: Mapping[str, str] = os.environ) -> OperatorConfig:
-    """Read the file (none: all defaults), then LOCKSTEP_NAMESPACE, _IDENTITY and _MODE. Raises ConfigError."""
+    """Read the file (none: all defaults), then the environment: `_ENVIRONMENT`. Raises ConfigError."""
     raw: Any = {}
     if path is not None:
         try:
@@ -231,10 +306,10 @@ def load(path: str | None, environment: Mapping[str, str] = os.environ) -> Opera
             raise ConfigError(f"{path}: {error}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected a mapping such as 'mode: Active'")
-    for name in ("namespace", "identity", "mode"):
-        value = environment.get(f"LOCKSTEP_{name.upper()}")
+    for variable, field in _ENVIRONMENT.items():
+        value = environment.get(variable)
         if value:
-            raw[name] = value
+            raw[field] = value
     try:
         return OperatorConfig.model_validate(raw)
     except ValidationError as error:

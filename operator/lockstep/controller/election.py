@@ -15,7 +15,7 @@ import orjson
 
 from lockstep.api.times import to_unix
 from lockstep.controller.clock import Clock
-from lockstep.controller.kube import ApiError, KubeError
+from lockstep.controller.kube_errors import ApiError, KubeError
 from lockstep.controller.resources import LEASES, Resource
 
 Epoch = tuple[int, int]
@@ -23,6 +23,7 @@ Epoch = tuple[int, int]
 
 _REQUEST_SECONDS = 2.0
 _RETRY_RENEWAL_SECONDS = 0.5
+_MOST_TRANSITIONS = 2**31 - 1  # a count to this takes 600 years; somebody has written it
 
 _log = logging.getLogger(__name__)
 
@@ -60,11 +61,24 @@ class LeaseApi(Protocol):
     ) -> bytes:
         """Replace the version of an object that ``body`` names."""
 
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str,
+        resource_version: str | None = ...,
+        guarded: bool = ...,
+        within: float = ...,
+    ) -> bytes | None:
+        """Delete the version of an object that is named; None when it is another one by now."""
+
 
 class Election:
     """One candidate. ``identity`` must be new for every process, or a restart would not count as a change.
 
-    ``duration``, ``renew_every``, ``retry_every`` and ``margin`` are in seconds.
+    Times in seconds; those that are left out are parts of ``duration``, a whole number: of 10 s, 3, 2 and 2.
     """
 
     def __init__(
@@ -76,9 +90,9 @@ class Election:
         name: str,
         identity: str,
         duration: float = 10.0,
-        renew_every: float = 3.0,
-        retry_every: float = 2.0,
-        margin: float = 2.0,
+        renew_every: float | None = None,
+        retry_every: float | None = None,
+        margin: float | None = None,
     ) -> None:
         self._api = api
         self._clock = clock
@@ -86,20 +100,22 @@ class Election:
         self._name = name
         self.identity = identity
         self._duration = duration
-        self._renew_every = renew_every
-        self._retry_every = retry_every
-        self._margin = margin
+        self._renew_every = 0.3 * duration if renew_every is None else renew_every
+        self._retry_every = 0.2 * duration if retry_every is None else retry_every
+        self._margin = 0.2 * duration if margin is None else margin
         self._lease: dict[str, Any] | None = None  # as last read or written
         self._seen: tuple[str, str] = ("", "")  # UID and version of the lease as last observed
         self._rival_until = float("-inf")  # monotonic; before it the lease is not to be taken
         self._held_until = float("-inf")
         self.epoch: Epoch = (0, 0)
-        self.leading_since = 0.0
-        """When this process became leader (Unix seconds)."""
 
     def is_leading(self) -> bool:
         """Nobody else can be leading now, nor within the margin."""
         return self._clock.monotonic() < self._held_until - self._margin
+
+    def seconds_left(self) -> float:
+        """Until the lease that is held runs out, if it is not renewed: nothing may take effect after that."""
+        return self._held_until - self._clock.monotonic()
 
     def check(self) -> None:
         """Raise LostLeadershipError unless this process leads: to be called right before every write."""
@@ -134,6 +150,9 @@ class Election:
         self._observe(lease)
         # A lease under our own name is ours already: the answer to our write was lost.
         if _holder(lease) not in ("", self.identity) and self._clock.monotonic() < self._rival_until:
+            return False
+        if (_spec(lease).get("leaseTransitions") or 0) >= _MOST_TRANSITIONS and _holder(lease) != self.identity:
+            await self._delete(lease)
             return False
         return await self._write(lease)
 
@@ -199,11 +218,26 @@ class Election:
         self._lease = orjson.loads(reply)
         metadata = self._lease["metadata"]
         epoch = int(to_unix(metadata["creationTimestamp"])), int(self._lease["spec"]["leaseTransitions"])
-        if epoch != self.epoch:
-            self.epoch = epoch
-            self.leading_since = self._clock.now()
+        self.epoch = epoch
         self._held_until = begun + self._duration
         return True
+
+    async def _delete(self, lease: dict[str, Any]) -> None:
+        """Have one made in its place, with an epoch that is higher for its creation: its count can grow no more."""
+        metadata = lease["metadata"]
+        _log.warning("the lease counts %d transitions and is replaced", _MOST_TRANSITIONS)
+        try:
+            await self._api.delete(
+                LEASES,
+                self._name,
+                self._namespace,
+                uid=metadata["uid"],
+                resource_version=metadata["resourceVersion"],
+                guarded=False,
+                within=_REQUEST_SECONDS,
+            )
+        except KubeError as error:
+            _log.warning("the lease was not deleted: %s", error)
 
     async def _read(self) -> dict[str, Any]:
         text = await self._api.get(LEASES, self._name, self._namespace, within=_REQUEST_SECONDS)

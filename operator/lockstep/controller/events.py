@@ -3,22 +3,27 @@
 import asyncio
 import itertools
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from lockstep.api import names
 from lockstep.controller.clock import Clock
-from lockstep.controller.kube import ApiError, KubeClient, KubeError
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, KubeError
+from lockstep.controller.recent_events import RecentEvents
 from lockstep.controller.resources import EVENTS
+from lockstep.core import prose
 from lockstep.core.arrays.views import RunSetView
 from lockstep.core.plan import Event
 from lockstep.core.snapshot import RunView
 
-_QUEUE_LENGTH = 1000
+_QUEUE_LENGTH = 10_000  # who is admitted in a burst has one each
 _SERIES_SECONDS = 300.0  # a repeat within this time counts up the event there is
 _SERIES_KEPT = 2000
 _NOTE_MAX = 1024
+_YIELDS, _YIELD_SECONDS = 5, 0.1  # an event waits half a second at most for those that go first
 _NODE_EVENTS_NAMESPACE = "default"  # where Kubernetes itself puts events of cluster-scoped objects
 
 _log = logging.getLogger(__name__)
@@ -35,6 +40,14 @@ class _Message:
     note: str
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class _Waiting:
+    yields: bool  # to Warnings
+    number: int
+    at: float = field(compare=False)
+    message: _Message = field(compare=False)
+
+
 @dataclass(slots=True)
 class _Series:
     name: str
@@ -43,8 +56,10 @@ class _Series:
 
 
 class EventRecorder:
-    """Posts events in the order they came, one at a time; drops the newest when too many wait.
+    """Posts events one at a time, Warnings first, else in the order they came; drops the newest when too many wait.
 
+    While ``busy()``, which whoever has more urgent writes sets, they are posted slowly, Warnings aside. Each says when
+    it was meant, however late it is posted.
     ``instance`` names this process among the operator's replicas.
     """
 
@@ -52,13 +67,17 @@ class EventRecorder:
         self._kube = kube
         self._clock = clock
         self._instance = instance
-        self._queue: asyncio.Queue[tuple[float, _Message]] = asyncio.Queue(_QUEUE_LENGTH)
+        self._queue: asyncio.PriorityQueue[_Waiting] = asyncio.PriorityQueue(_QUEUE_LENGTH)
         self._series: dict[_Message, _Series] = {}
         self._numbers = itertools.count()
+        self._warnings = 0  # that wait
+        self.busy: Callable[[], bool] = lambda: False
         self.dropped = 0
+        self.recent = RecentEvents()
 
     def run_event(self, run: RunView, event: Event) -> None:
         """Say ``event`` of a run, and of the node it names too."""
+        self.recent.keep(run.uid, event, self._clock.now())
         regarding = _reference(names.API_VERSION, names.RUN_KIND, run.name, run.uid, run.namespace)
         # The kubelet's convention, by which `kubectl describe node` finds events: a node's UID is its name.
         node = _reference("v1", "Node", event.node, event.node) if event.node else ()
@@ -78,11 +97,21 @@ class EventRecorder:
     async def post_all(self) -> None:
         """Post what comes until cancelled."""
         while True:
-            at, message = await self._queue.get()
+            waiting = await self._queue.get()
+            await self._let_others_go_first()
+            message = waiting.message
+            self._warnings -= message.type == "Warning"
             try:
-                await self._post(at, message)
+                await self._post(waiting.at, message)
             except KubeError as error:
                 _log.info("an event was not posted: %s (%s)", error, message.note)
+
+    async def _let_others_go_first(self) -> None:
+        """An event costs the API server as much as an admission."""
+        for _ in range(_YIELDS):
+            if self._warnings or not self.busy():
+                return
+            await self._clock.sleep(_YIELD_SECONDS)
 
     def _put(
         self,
@@ -91,12 +120,15 @@ class EventRecorder:
         related: tuple[tuple[str, str], ...],
         event: Event,
     ) -> None:
-        note = event.note if len(event.note) <= _NOTE_MAX else f"{event.note[: _NOTE_MAX - 1]}…"
+        note = prose.line(event.note)
+        note = note if len(note) <= _NOTE_MAX else f"{note[: _NOTE_MAX - 1]}…"
         message = _Message(namespace, regarding, related, event.type, event.reason, event.action, note)
         try:
-            self._queue.put_nowait((self._clock.now(), message))
+            self._queue.put_nowait(_Waiting(event.type != "Warning", next(self._numbers), self._clock.now(), message))
         except asyncio.QueueFull:
             self.dropped += 1
+        else:
+            self._warnings += event.type == "Warning"
 
     async def _post(self, at: float, message: _Message) -> None:
         series = self._series.get(message)

@@ -11,18 +11,22 @@ from typing import Any
 
 import orjson
 
+from lockstep.api.nesting import read_object
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.archive_jobs import parse_job
 from lockstep.controller.clock import Clock
+from lockstep.controller.config_maps import ConfigMaps
 from lockstep.controller.events import EventRecorder
 from lockstep.controller.history import History
-from lockstep.controller.kube import ApiError, KubeClient, KubeError, UnknownOutcome, says_absent
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, DroppedError, KubeError, UnknownOutcome, says_absent
 from lockstep.controller.node_marks import NodeMarker
-from lockstep.controller.patches import dump_status, merge_patch
+from lockstep.controller.parse import parse_pod
+from lockstep.controller.patches import dropped, status_patch
 from lockstep.controller.pod_groups import PodGroups
 from lockstep.controller.recoveries import Recoveries
 from lockstep.controller.reports import ReportBook
-from lockstep.controller.resources import CONFIG_MAPS, JOBS, PODS, QUEUES, RUNS
+from lockstep.controller.resources import JOBS, PODS, QUEUES, RUNS
 from lockstep.controller.store import Store
 from lockstep.controller.tallies import Tallies
 from lockstep.core.assignment import is_held
@@ -37,7 +41,7 @@ from lockstep.core.plan import (
     QueueStatusWrite,
     StatusWrite,
 )
-from lockstep.core.snapshot import DryRunResult, RefusedCreate, RunView
+from lockstep.core.snapshot import DryRunResult, PodView, RefusedCreate, RunView
 
 log = logging.getLogger("lockstep.execute")
 _CONCURRENT_ADMISSIONS = 16  # more of them only make each other, and the lease, wait longer
@@ -67,6 +71,7 @@ class Executor:
         self._history = history
         self._nodes = nodes
         self._kube = kube
+        self._config_maps = ConfigMaps(kube, clock)
         self._pod_groups = PodGroups(kube)
         self._store = store
         self._book = book
@@ -78,14 +83,13 @@ class Executor:
         self._under_way: set[asyncio.Task[None]] = set()
         self._failures = 0  # of admissions that no pass waited for …
         self._made_up_for = 0  # … as many as there were before the last pass that succeeded
+        events.busy = lambda: bool(self._under_way)
 
     async def run_plan(self, run: RunView, plan: Plan) -> None:
         """Carry out a run's plan. Raises StaleError, or a KubeError that is worth another try."""
         for config_map in plan.config_maps:
             await self._ensure_config_map(run, config_map)
-        for gone in plan.pod_group_deletes:
-            await self._pod_groups.delete(run, gone)
-        if plan.status is not None:
+        if plan.status is not None and not plan.pod_group_deletes:
             await self._write_status(run, plan.status)
         if plan.directive is not None:
             self._book.set_directive(run.uid, plan.directive)
@@ -104,6 +108,11 @@ class Executor:
             ]
         )
 
+        if plan.pod_group_deletes:  # last: that may take long, or fail, where a webhook is in the way
+            for gone in plan.pod_group_deletes:
+                await self._pod_groups.delete(run, gone)
+            if plan.status is not None:
+                await self._write_status(run, plan.status)
         if plan.delete_run:
             await self._forget(run)
 
@@ -116,13 +125,14 @@ class Executor:
         """
         failures = self._failures
         in_step = failures > self._made_up_for
-        writes = [write for write in plan.writes if not self._store.is_being_written(write.uid)]
+        store = self._store
+        writes = [w for w in plan.writes if not (store.writes.is_under_way(w.uid) or store.refusals.bars(w))]
         beside = [write for write in writes if not in_step and self._concerns_nobody_else(write)]
         awaited = [write for write in writes if write not in beside]
         for write in beside:
-            self._store.assume(write.uid, write.status)
+            self._store.writes.assume(write.uid, write.status)
         for write in awaited:
-            self._store.book_in_flight(write.uid, write.nodes)
+            self._store.writes.book(write.uid, write.nodes)
         for write in beside:
             await self._gate.acquire()
             self._keep(self._admit_beside(write))
@@ -157,7 +167,7 @@ class Executor:
                 failed = False
             finally:
                 if failed or settled:
-                    self._store.release_in_flight(write.uid, look_again=not failed)
+                    self._store.writes.release(write.uid, look_again=not failed)
 
     async def _admit_beside(self, write: StatusWrite) -> None:
         settled = True
@@ -169,8 +179,8 @@ class Executor:
         finally:
             self._gate.release()
             if not settled:
-                self._store.book_in_flight(write.uid, write.nodes)
-            self._store.drop_assumption(write.uid)
+                self._store.writes.book(write.uid, write.nodes)
+            self._store.writes.drop_assumption(write.uid)
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -189,7 +199,7 @@ class Executor:
         return all(await asyncio.gather(*map(written, writes)))
 
     async def _write_queue(self, write: QueueStatusWrite) -> bool:
-        view = self._store.queues.get(write.uid)
+        view = self._store.queues.cache.get(write.uid)
         if view is None or view.resource_version != write.resource_version:
             return False
         version = write.resource_version
@@ -200,7 +210,7 @@ class Executor:
         except KubeError as error:
             log.warning("the status of TrainingQueue %s cannot be written now: %s", write.name, error)
             return False
-        self._store.apply_queue(orjson.loads(reply))
+        self._store.queues.apply(orjson.loads(reply))
         return True
 
     async def delete_pods(self, pods: list[DeletePod]) -> None:
@@ -212,10 +222,13 @@ class Executor:
         run = self._store.run_by_uid(write.uid)
         if run is None or run.resource_version != write.resource_version:
             return True  # it has changed since: another pass will see
+        of_status = False
         try:
             for config_map in write.config_maps:
                 await self._ensure_config_map(run, config_map)
+            of_status = True
             await self._write_status(run, write.status)
+            self._store.refusals.forget(run.uid)
             for event in write.events:
                 self._events.run_event(run, event)
                 _log_decision(run, write.status.attempt, event.reason, event.note)
@@ -224,6 +237,10 @@ class Executor:
             return False
         except StaleError:
             pass
+        except ApiError as refused:
+            if isinstance(refused, DroppedError) or not refused.is_verdict:
+                raise
+            self._store.refusals.note(run, refused.message, of_status=of_status)  # nobody else is to wait for it
         return True
 
     async def _book_until_known(self, run: RunView, settles_at: float) -> None:
@@ -238,10 +255,10 @@ class Executor:
                 log.warning("the result of an admission of %s is not known yet: %s", run.key, error)
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, _REFRESH_PAUSE_MAX)
-        self._store.release_in_flight(run.uid)
+        self._store.writes.release(run.uid)
 
     async def _write_status(self, run: RunView, status: TrainingRunStatus) -> None:
-        patch = merge_patch(dump_status(run.status), dump_status(status))
+        patch = status_patch(run.status, status)
         try:
             reply = await self._kube.patch_status(
                 RUNS, run.name, run.namespace, resource_version=run.resource_version, patch=patch
@@ -253,7 +270,13 @@ class Executor:
             if error.is_verdict:
                 self._events.warn(run, "StatusRefused", "WriteStatus", error.message)
             raise
-        self._store.apply_run(orjson.loads(reply), status.assignment, status.reservation)
+        written = read_object(reply)
+        self._store.apply_run(written, status.assignment, status.reservation)
+        if (lacks := next(dropped(patch, written.get("status") or {}), None)) is not None:
+            # What rests on this status must not be done: the next leader would not know of it.
+            words = f"{lacks} was not stored: the CRDs are older than the operator; apply those of its version (crds/)"
+            self._events.warn(run, "StatusRefused", "WriteStatus", words)
+            raise DroppedError(422, "Invalid", words)
         self._tallies.status_written(run.status, status)
         self._tallies.made_room(run, status, self._clock.now())
         self._recoveries.status_written(run, status)
@@ -262,7 +285,7 @@ class Executor:
     async def _refresh(self, run: RunView) -> None:
         """Read the run from a quorum. Were one that is gone kept, its plan would be made again at once."""
         try:
-            self._store.apply_run(orjson.loads(await self._kube.get(RUNS, run.name, run.namespace)))
+            self._store.apply_run(read_object(await self._kube.get(RUNS, run.name, run.namespace)))
         except ApiError as error:
             if not says_absent(error, run.name):
                 raise
@@ -277,10 +300,8 @@ class Executor:
 
     async def _ensure_config_map(self, run: RunView, wanted: EnsureConfigMap) -> None:
         try:
-            await self._kube.create(CONFIG_MAPS, wanted.body, wanted.namespace)
+            await self._config_maps.ensure(wanted)
         except ApiError as error:
-            if error.reason == "AlreadyExists":
-                return
             if error.is_verdict:
                 words = f"ConfigMap {wanted.name}: {error.message}"
                 self._events.warn(run, "ConfigMapRefused", "CreateConfigMap", words)
@@ -337,11 +358,18 @@ class Executor:
         owners = orjson.loads(reply)["metadata"].get("ownerReferences", [])
         if any(owner.get("uid") == run.uid for owner in owners):
             self._store.apply_pod(reply)
-            return
-        message = f"a pod {pod.name} that is not of this run is in the way; delete or rename it"
+            if isinstance(parse_pod(reply).view, PodView):
+                return
+            reason = "PodLabelsLost"
+            message = (
+                f"pod {pod.name} lost the labels that Lockstep knows it by; delete it, and stop who takes them off"
+            )
+        else:
+            reason = "PodNameConflict"
+            message = f"a pod {pod.name} that is not of this run is in the way; delete or rename it"
         refused = RefusedCreate(self._clock.now(), message)
         if self._store.note_refused_create(run.uid, pod.name, refused):
-            self._events.warn(run, "PodNameConflict", "CreatePod", message)
+            self._events.warn(run, reason, "CreatePod", message)
         raise ApiError(409, "AlreadyExists", message)
 
     async def _create_job(self, run: RunView, job: CreateJob) -> None:

@@ -12,7 +12,7 @@ class StoredGangs:
 
     def pod_by_uid(self, uid: str) -> PodView | None:
         """The gang pod with this UID."""
-        pod = self._store.gang_pods.get(uid)
+        pod = self._store.gang_pods.get(uid) or self._store.other_pods.get(uid)  # whose labels somebody took off
         return pod if isinstance(pod, PodView) else None
 
     def run_namespace(self, run_uid: str) -> str | None:

@@ -9,9 +9,11 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from lockstep.api import nesting
 from lockstep.controller import wire
 from lockstep.controller.clock import Clock
-from lockstep.controller.kube import ApiError, ErrorStatus, KubeClient, KubeError
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, ErrorStatus, KubeError
 from lockstep.controller.parse import Versioned
 from lockstep.controller.resources import Resource
 
@@ -82,7 +84,6 @@ class Informer(Generic[T]):
         self.synced = asyncio.Event()
         self.last_heard = clock.monotonic()
         """When the last event, bookmark or list came in (monotonic seconds)."""
-        self.relists = 0
 
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
@@ -96,7 +97,7 @@ class Informer(Generic[T]):
 
     async def _follow(self) -> None:
         if self._must_list and not self._streams_lists:
-            self._take_list(*await self._read_list())
+            self._take_list(*await self.read_list())
         if not self._must_list:
             await self._watch({"resourceVersion": str(self._version)}, initial=None)
             return
@@ -109,9 +110,10 @@ class Informer(Generic[T]):
 
         A new leader does this before its first decision. Raises KubeError.
         """
-        self._sink.replace(*await self._read_list())
+        self._sink.replace(*await self.read_list())
 
-    async def _read_list(self) -> tuple[list[Versioned[T]], int]:
+    async def read_list(self) -> tuple[list[Versioned[T]], int]:
+        """What a quorum says there is, and as of which version; nobody is fed with it. Raises KubeError."""
         items: list[Versioned[T]] = []
         version = 0
         async for page in self._kube.list_pages(self._resource, labels=self._labels, fields=self._fields):
@@ -128,7 +130,7 @@ class Informer(Generic[T]):
             async for lines in batches:
                 self._heard()
                 for line in filter(None, lines):
-                    initial = self._apply(_events.decode(line), initial)
+                    initial = self._apply(nesting.decode(_events, line), initial)
                 await asyncio.sleep(0)  # a flood of events must not starve the rest of the process
 
     def _apply(self, event: _Event, initial: dict[str, Versioned[T]] | None) -> dict[str, Versioned[T]] | None:
@@ -163,7 +165,6 @@ class Informer(Generic[T]):
         self._sink.replace(items, version, reset=reset)
         self._version = version
         self._must_list = False
-        self.relists += 1
         self.synced.set()
         self._heard()
 

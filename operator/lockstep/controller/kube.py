@@ -1,4 +1,4 @@
-"""The few verbs of the Kubernetes API that the controller needs, and what can go wrong with each.
+"""The few verbs of the Kubernetes API that the controller needs.
 
 Objects come back as the JSON text the server sent; ``parse`` makes views of it. No call retries what
 may have been carried out, so that whoever calls decides with the facts at hand.
@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,9 +18,11 @@ import aiohttp
 import msgspec
 import orjson
 
-from lockstep.api import names
+from lockstep.api import names, nesting
 from lockstep.controller.clock import Clock
 from lockstep.controller.credentials import Credentials
+from lockstep.controller.guarded_body import GuardedBody
+from lockstep.controller.kube_errors import ApiError, UnknownOutcome, UnreachableError, refusal_of
 from lockstep.controller.resources import PODS, Resource
 from lockstep.controller.window import AdaptiveWindow
 
@@ -28,53 +32,8 @@ _WRITE_TIMEOUT = 15.0
 _SERVER_TIMEOUT = 10  # the server gives up on a write after this many seconds, before we do
 _SETTLE_MARGIN = 5.0
 _TOO_MANY_REQUESTS_TRIES = 4
-_RETRY_AFTER_MAX = 30.0
 _MERGE_PATCH = "application/merge-patch+json"
 _JSON = "application/json"
-
-
-class KubeError(Exception):
-    """Something the API server said, or its silence."""
-
-
-class ApiError(KubeError):
-    """The server refused: nothing was done. ``reason`` is the server's (NotFound, Conflict, Invalid, …)."""
-
-    def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
-        super().__init__(f"{status} {reason}: {message}")
-        self.status = status
-        self.reason = reason
-        self.message = message
-        self.retry_after = retry_after
-
-    @property
-    def is_verdict(self) -> bool:
-        """The server has judged the object, and will judge it the same a moment later.
-
-        Not so when it was overwhelmed, did not know us, or had a quota changed under its hands (a Conflict).
-        """
-        return 400 <= self.status < 500 and self.status not in (401, 408, 429) and self.reason != "Conflict"
-
-
-class UnreachableError(KubeError):
-    """No answer, and nothing was done: a read, or a write that was never sent."""
-
-
-def says_absent(error: ApiError, name: str) -> bool:
-    """There is no object ``name``: not merely no such kind, as while a CustomResourceDefinition is away."""
-    return error.status == 404 and f'"{name}" not found' in error.message
-
-
-class UnknownOutcome(KubeError):  # noqa: N818 - not an error yet
-    """A write whose answer never came: it may have been done, or may be yet, until ``settles_at``.
-
-    Only a read begun after ``settles_at`` (Unix seconds) that does not show the write proves that it
-    did not happen.
-    """
-
-    def __init__(self, message: str, settles_at: float) -> None:
-        super().__init__(message)
-        self.settles_at = settles_at
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -94,19 +53,6 @@ class Page(msgspec.Struct):
         return self.metadata.resource_version
 
 
-class _StatusDetails(msgspec.Struct, rename="camel"):
-    retry_after_seconds: float | None = None
-
-
-class ErrorStatus(msgspec.Struct):
-    """A ``Status`` object, as errors come in replies and in watches."""
-
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-    details: _StatusDetails | None = None
-
-
 class _Served(msgspec.Struct):
     name: str
 
@@ -117,14 +63,15 @@ class _ResourceList(msgspec.Struct):
 
 _pages = msgspec.json.Decoder(Page)
 _resources = msgspec.json.Decoder(_ResourceList)
-_errors = msgspec.json.Decoder(ErrorStatus)
 
 
 class KubeClient:
     """One keep-alive session to the API server, with credentials that renew themselves.
 
-    ``write_guard`` is called right before a guarded write is sent and raises to forbid it: that is how
-    a leader that may have lost its lease stops writing. Writes of pods share one adaptive window.
+    ``write_guard`` is called before a guarded write, again once its connection is there, and raises to forbid it:
+    that is how a leader that may have lost its lease stops writing. ``write_seconds`` is for how long a guarded write
+    may still take effect: the server is told to give it up after that. Writes of pods share one adaptive window. A
+    server that asks for patience is asked again, unless the caller has less of it than it wants (``within``).
     """
 
     def __init__(self, load: Callable[[], Awaitable[Credentials]], clock: Clock) -> None:
@@ -135,6 +82,7 @@ class KubeClient:
         self._session: aiohttp.ClientSession | None = None
         self.window = AdaptiveWindow(clock)
         self.write_guard: Callable[[], None] = lambda: None
+        self.write_seconds: Callable[[], float] = lambda: inf
         self.requests: Counter[tuple[str, str, int]] = Counter()
         """Requests sent, by verb, resource and status code (0: no answer)."""
 
@@ -180,7 +128,7 @@ class KubeClient:
         """
         params = {"limit": str(PAGE_SIZE), **_selectors(labels, fields)}
         while True:
-            page = _pages.decode(await self._read("list", resource, resource.path(namespace), params))
+            page = nesting.decode(_pages, await self._read("list", resource, resource.path(namespace), params))
             yield page
             if not page.metadata.continue_:
                 return
@@ -193,7 +141,7 @@ class KubeClient:
         items: list[dict[str, Any]] = []
         version = ""
         async for page in self.list_pages(resource, namespace, labels=labels, fields=fields):
-            items += [msgspec.json.decode(item) for item in page.items]
+            items += [nesting.read_object(item) for item in page.items]
             version = page.resource_version
         return items, version
 
@@ -244,7 +192,9 @@ class KubeClient:
     ) -> bytes:
         """Merge ``body`` into an object. Raises any KubeError."""
         path = resource.path(namespace, name, subresource)
-        return await self._write("patch", "PATCH", resource, path, body, content_type=_MERGE_PATCH)
+        # The warnings of unknown fields, which the server would look for, nobody reads.
+        params = {"fieldValidation": "Ignore"}
+        return await self._write("patch", "PATCH", resource, path, body, params=params, content_type=_MERGE_PATCH)
 
     async def patch_status(
         self,
@@ -272,6 +222,8 @@ class KubeClient:
         uid: str,
         grace: int | None = None,
         resource_version: str | None = None,
+        guarded: bool = True,
+        within: float = _WRITE_TIMEOUT,
     ) -> bytes | None:
         """Delete the object with this UID; ``grace`` in seconds, None for the object's own. With a
         ``resource_version`` only as it was then.
@@ -283,7 +235,8 @@ class KubeClient:
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         try:
-            return await self._write("delete", "DELETE", resource, resource.path(namespace, name), options)
+            path = resource.path(namespace, name)
+            return await self._write("delete", "DELETE", resource, path, options, guarded=guarded, within=within)
         except ApiError as error:
             # A conflict here can only be the precondition: another object has the name now, or this one changed.
             if error.status in (404, 409):
@@ -310,7 +263,7 @@ class KubeClient:
         try:
             async with self._send(request) as response:
                 if response.status != 200:
-                    raise _api_error(response, await response.read())
+                    raise refusal_of(response, await response.read())
                 parts: list[bytes] = []
                 async for chunk in response.content.iter_any():
                     head, newline, rest = chunk.rpartition(b"\n")
@@ -342,8 +295,8 @@ class KubeClient:
                 raise UnreachableError(f"{verb} {path}: {_words(error)}") from error
             if response.status < 300:
                 return body
-            failure = _api_error(response, body)
-            if response.status != 429 or not tries_left:
+            failure = refusal_of(response, body)
+            if response.status != 429 or not tries_left or failure.retry_after >= within:
                 raise failure
             await self._clock.sleep(failure.retry_after)
         raise AssertionError("the last try returns or raises")
@@ -361,20 +314,16 @@ class KubeClient:
         guarded: bool = True,
         within: float = _WRITE_TIMEOUT,
     ) -> bytes:
-        server_timeout = min(_SERVER_TIMEOUT, max(1, int(within)))
-        request = _Request(
-            verb,
-            method,
-            resource,
-            path,
-            {"timeout": f"{server_timeout}s", "fieldManager": names.FIELD_MANAGER, **(params or {})},
-            aiohttp.ClientTimeout(total=within, sock_connect=min(5.0, within)),
-            body if isinstance(body, bytes) else orjson.dumps(body),
-            content_type,
-            guarded,
-        )
+        content = body if isinstance(body, bytes) else orjson.dumps(body)
+        limits = aiohttp.ClientTimeout(total=within, sock_connect=min(5.0, within))
         for tries_left in reversed(range(_TOO_MANY_REQUESTS_TRIES)):
             async with self.window.slot() if resource is PODS else nullcontext():
+                allowed = min(within, self.write_seconds()) if guarded else within
+                server_timeout = int(max(1, min(_SERVER_TIMEOUT, allowed)))
+                query = {"timeout": f"{server_timeout}s", "fieldManager": names.FIELD_MANAGER, **(params or {})}
+                request = _Request(
+                    verb, method, resource, path, query, limits, content, content_type, guarded, server_timeout
+                )
                 settles_at = self._clock.now() + server_timeout + _SETTLE_MARGIN
                 begun = self._clock.monotonic()
                 try:
@@ -386,7 +335,7 @@ class KubeClient:
                     if resource is PODS:
                         self.window.pushed_back()
                     raise UnknownOutcome(f"{verb} {path}: {_words(error)}", settles_at) from error
-                failure = None if response.status < 300 else _api_error(response, reply)
+                failure = None if response.status < 300 else refusal_of(response, reply)
                 if resource is PODS:
                     self._tell_window(failure, self._clock.monotonic() - begun)
             if failure is None:
@@ -394,7 +343,7 @@ class KubeClient:
             if failure.status >= 500:
                 # The request may have reached the store before whoever answered lost sight of it.
                 raise UnknownOutcome(f"{verb} {path}: {failure}", settles_at)
-            if failure.status != 429 or not tries_left:
+            if failure.status != 429 or not tries_left or failure.retry_after >= within:
                 raise failure
             if resource is not PODS:  # for pods the window itself holds everybody back
                 await self._clock.sleep(failure.retry_after)
@@ -406,6 +355,11 @@ class KubeClient:
         else:
             self.window.answered(latency)
 
+    def _forbid_what_may_outlive_the_lease(self, request: "_Request") -> None:
+        self.write_guard()
+        if self.write_seconds() < request.server_timeout - 1:  # its connection took that long
+            raise UnreachableError(f"{request.verb} {request.path}: not sent, as little of the lease is left")
+
     @asynccontextmanager
     async def _send(self, request: "_Request") -> AsyncIterator[aiohttp.ClientResponse]:
         """Send once, or twice when the first answer is 401 and the credentials can be read anew."""
@@ -416,15 +370,18 @@ class KubeClient:
             headers = {"Content-Type": request.content_type} if request.content is not None else {}
             if authorization:
                 headers["Authorization"] = authorization
+            content: bytes | GuardedBody | None = request.content
             if request.guarded:
                 self.write_guard()
+                may_go = partial(self._forbid_what_may_outlive_the_lease, request)
+                content = GuardedBody(request.content or b"", request.content_type, may_go)
             counted = request.verb, request.resource.plural
             try:
                 response = await self._session.request(
                     request.method,
                     credentials.server + request.path,
                     params=request.params,
-                    data=request.content,
+                    data=content,
                     headers=headers,
                     timeout=request.limits,
                     ssl=credentials.ssl,
@@ -432,6 +389,8 @@ class KubeClient:
                     allow_redirects=False,
                 )
             except (aiohttp.ClientError, TimeoutError, OSError):
+                if isinstance(content, GuardedBody) and content.forbidden is not None:
+                    raise content.forbidden from None
                 self.requests[*counted, 0] += 1
                 raise
             self.requests[*counted, response.status] += 1
@@ -464,27 +423,11 @@ class _Request:
     content: bytes | None = None
     content_type: str = _JSON
     guarded: bool = False
+    server_timeout: int = 0
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:
     return {key: text for key, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
-
-
-def _api_error(response: aiohttp.ClientResponse, body: bytes) -> ApiError:
-    try:
-        status = _errors.decode(body)
-    except msgspec.DecodeError:  # a proxy's page, not the API server's words
-        status = ErrorStatus(message=body[:200].decode(errors="replace"))
-    header = response.headers.get("Retry-After", "")
-    retry_after = float(header) if header.isdecimal() else 0.0
-    if not retry_after and response.status == 429:
-        retry_after = 1.0
-    return ApiError(
-        response.status,
-        status.reason or response.reason or "",
-        status.message,
-        min(retry_after, _RETRY_AFTER_MAX),
-    )
 
 
 def _words(error: BaseException) -> str:

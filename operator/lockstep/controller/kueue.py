@@ -16,7 +16,8 @@ from lockstep.api import names
 from lockstep.controller.cache import ObjectCache
 from lockstep.controller.clock import Clock
 from lockstep.controller.informer import Informer
-from lockstep.controller.kube import ApiError, KubeClient, KubeError
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, KubeError
 from lockstep.controller.parse import Versioned
 from lockstep.controller.resources import Resource
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
@@ -141,6 +142,10 @@ class KueueStore:
             self._refused[namespace, name] = refusal
         if refusal != before:
             self._queue.add(CLUSTER_KEY)
+
+    def forget(self, namespace: str, name: str) -> None:
+        """The run of this Workload is gone."""
+        self._refused.pop((namespace, name), None)
 
     def _workload_changed(self, workload: WorkloadView) -> None:
         if workload.run:

@@ -23,7 +23,7 @@ class JsonFormatter(logging.Formatter):
         line.update({key: value for key, value in vars(record).items() if key not in _STANDARD})
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)[-_LONGEST:]
-        return json.dumps(line, default=str)
+        return json.dumps(line, default=str, separators=(",", ":"))
 
 
 def configure_logging(level: str) -> None:

@@ -1,15 +1,16 @@
 """Prometheus metrics, read off store and books when they are scraped.
 
 Labels are bounded: words of the core, codes, and for what is under way namespace and run. Nothing is
-kept per run, so a run's series end with it; there is never one per rank or pod.
+kept per run, so a run's series end with it; there is never one per rank or pod. What the cluster is like is
+told by the leader alone, or every sum would count it once per replica.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, Literal
+from itertools import accumulate, product
+from typing import Any
 
 from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -17,141 +18,44 @@ from prometheus_client.registry import Collector
 
 from lockstep import __version__
 from lockstep.api import names
-from lockstep.api.run_status import TrainingRunStatus
+from lockstep.controller.metric_catalogue import CATALOGUE, Definition
 from lockstep.controller.reports import RunSummary
+from lockstep.controller.run_metrics import run_samples
 from lockstep.controller.tallies import Histogram, Tallies
+from lockstep.core.actions import Verb
 from lockstep.core.arrays.views import RunSetView
+from lockstep.core.assignment import is_held
 from lockstep.core.conditions import is_true
 from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.snapshot import QueueView, RunView
+from lockstep.core.node_state import NODE_STATES, state_of
+from lockstep.core.signs import Kind
+from lockstep.core.snapshot import NodeView, QueueView, RunView
 from lockstep.core.trial import is_trial
+from lockstep.core.tunables import Mode
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LARGE = 2000
-"""Samples from which on the text is made off the event loop."""
+"""Samples from which on the text is made off the event loop, and is good for a moment."""
+GOOD_SECONDS = 2.0
+PIECE = 500
+"""Samples that are gathered in one turn of the event loop: a millisecond or two."""
 
-_RUN = ("namespace", "run")
-_QUOTA = ("queue", "gpu_type")
-_PREEMPTED = ("queue", "reason")
 _FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily}
+Sample = tuple[str, list[str], float]
+_Key = tuple[str, str]
 
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A metric as documented and as exported."""
-
-    name: str
-    kind: Literal["gauge", "counter", "histogram"]
-    help: str
-    labels: tuple[str, ...] = ()
-
-
-CATALOGUE = (
-    Definition("lockstep_run_attempt", "gauge", "Current attempt.", _RUN),
-    Definition("lockstep_run_nodes", "gauge", "Nodes of the gang.", _RUN),
-    Definition("lockstep_run_nodes_ready", "gauge", "Nodes at the barrier or past it.", _RUN),
-    Definition("lockstep_run_step", "gauge", "Highest step any rank reported.", _RUN),
-    Definition("lockstep_run_lowest_step", "gauge", "Lowest of the steps that ranks reported last.", _RUN),
-    Definition("lockstep_run_total_steps", "gauge", "Steps of the whole training, where known.", _RUN),
-    Definition("lockstep_run_checkpoint_step", "gauge", "Step of the newest valid checkpoint.", (*_RUN, "tier")),
-    Definition("lockstep_run_report_age_seconds", "gauge", "Age of the oldest report among running ranks.", _RUN),
-    Definition("lockstep_run_ettr", "gauge", "Productive time by wall time, suspensions left out.", _RUN),
-    Definition("lockstep_run_goodput", "gauge", "Productive time by time with nodes.", _RUN),
-    Definition(
-        "lockstep_run_seconds", "gauge", "Wall time by what it went to; adds up to the whole.", (*_RUN, "bucket")
-    ),
-    Definition("lockstep_run_gpu_hours", "gauge", "GPU-hours held.", _RUN),
-    Definition("lockstep_run_mfu", "gauge", "Model FLOPs utilisation of the newest steps, where it is known.", _RUN),
-    Definition("lockstep_run_failures", "gauge", "Unplanned ends of attempts.", _RUN),
-    Definition("lockstep_run_steps_lost", "gauge", "Steps that had to be repeated after failures.", _RUN),
-    Definition("lockstep_run_checkpoint_interval_seconds", "gauge", "How often a save is due.", _RUN),
-    Definition("lockstep_run_mttf_seconds", "gauge", "Expected time between two failures of the gang.", _RUN),
-    Definition("lockstep_runs", "gauge", "Runs by phase.", ("phase",)),
-    Definition("lockstep_workers", "gauge", "Workers heard of."),
-    Definition(
-        "lockstep_pending_runs",
-        "gauge",
-        "Runs that wait, by what for. No queue: there is none of that name; New: nobody has looked yet.",
-        ("queue", "reason"),
-    ),
-    Definition("lockstep_queue_nodes", "gauge", "Nodes that the queue's runs hold.", _QUOTA),
-    Definition("lockstep_queue_borrowed_nodes", "gauge", "Of these, beyond the queue's own.", _QUOTA),
-    Definition("lockstep_queue_quota_nodes", "gauge", "Nodes that are the queue's own.", _QUOTA),
-    Definition(
-        "lockstep_set_indices",
-        "gauge",
-        "Indices of an array that goes on, by what became of them: pending, running, succeeded, failed, cancelled.",
-        ("namespace", "set", "state"),
-    ),
-    Definition("lockstep_admissions_total", "counter", "Gangs that got their nodes."),
-    Definition("lockstep_backfilled_total", "counter", "Of these, those that started before others that came first."),
-    Definition(
-        "lockstep_admission_wait_seconds",
-        "histogram",
-        "From when a run waits for nothing but its turn until it gets nodes; without those that lost theirs before.",
-    ),
-    Definition(
-        "lockstep_estimate_error_seconds",
-        "histogram",
-        "The start less the first estimate that was told; less than 0: it came earlier.",
-    ),
-    Definition(
-        "lockstep_preemptions_total",
-        "counter",
-        "Runs stopped for another one, by their queue: for a higher class in it (WithinQueue), or for what it had "
-        "borrowed (Reclaim).",
-        _PREEMPTED,
-    ),
-    Definition(
-        "lockstep_preempted_node_seconds_total",
-        "counter",
-        "Node-seconds of theirs from the newest valid checkpoint, or the start of the attempt, to the end of the stop.",
-        _PREEMPTED,
-    ),
-    Definition("lockstep_preemption_seconds", "histogram", "From the notice to a run until its nodes are free."),
-    Definition("lockstep_admission_pass_seconds", "histogram", "Time that the decisions of an admission pass take."),
-    Definition(
-        "lockstep_attempts_ended_total",
-        "counter",
-        "Attempts that ended, by first cause and what was done about it.",
-        ("cause", "action"),
-    ),
-    Definition("lockstep_nodes_replaced_total", "counter", "Slots that got another node."),
-    Definition("lockstep_pods_replaced_total", "counter", "Pods made anew on the same node."),
-    Definition("lockstep_history_dropped_total", "counter", "Records of history that could not be written in time."),
-    Definition(
-        "lockstep_recovery_seconds",
-        "histogram",
-        "From a failure that was reported, or a loss established, until all ranks run again (phase total): the "
-        "decision in status (decide), the old processes gone (stop), START written (gather), taken by all (start).",
-        ("action", "phase"),
-    ),
-    Definition("lockstep_leader", "gauge", "1 while this process leads."),
-    Definition("lockstep_workqueue_depth", "gauge", "Keys that are due."),
-    Definition("lockstep_workqueue_failing", "gauge", "Keys whose last pass failed."),
-    Definition("lockstep_workqueue_oldest_due_seconds", "gauge", "How long the oldest due key has waited."),
-    Definition(
-        "lockstep_informer_last_heard_seconds",
-        "gauge",
-        "Time since the last event, bookmark or relist of an informer.",
-        ("informer",),
-    ),
-    Definition(
-        "lockstep_api_requests_total",
-        "counter",
-        "Requests to the API server; code 0 where no answer came.",
-        ("verb", "resource", "code"),
-    ),
-    Definition("lockstep_worker_api_requests_total", "counter", "Requests of workers.", ("endpoint", "code")),
-    Definition("lockstep_token_reviews_total", "counter", "Reviews of workers' tokens.", ("outcome",)),
-    Definition("lockstep_build_info", "gauge", "Always 1.", ("version",)),
-)
+RECOVERIES = (Verb.RESTART_IN_PLACE.value, Verb.REPLACE_NODES.value, Verb.ROLL_BACK.value)
+ENDS = tuple(product((kind.value for kind in Kind), (*RECOVERIES, Verb.STOP.value)))
+"""Causes of failures, and what may be done about them."""
+PHASES = ("decide", "stop", "gather", "start", "total")
+PREEMPTED_FOR = ("WithinQueue", "Reclaim")
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the figures are at the moment of a scrape."""
+    """Where the figures are at the moment of a scrape. ``now``: Unix seconds."""
 
+    now: Callable[[], float]
     runs: Callable[[], Iterable[RunView]]
     queues: Callable[[], Iterable[QueueView]]
     summary: Callable[[str], RunSummary]
@@ -165,6 +69,11 @@ class Sources:
     worker_requests: Mapping[tuple[str, int], int]
     token_reviews: Mapping[str, int]
     run_sets: Callable[[], Iterable[RunSetView]] = tuple
+    nodes: Callable[[], Iterable[NodeView]] = tuple
+    node_flaps: Callable[[], Mapping[str, int]] = dict
+    node_losses: Callable[[], int] = int
+    disruption: Callable[[], str] = str
+    mode: Callable[[], Mode] = lambda: Mode.ACTIVE
 
 
 class Metrics(Collector):
@@ -174,53 +83,96 @@ class Metrics(Collector):
         self._sources = sources
         self._tallies = tallies
         self._process = ProcessCollector(registry=None)
+        self._making: asyncio.Task[bytes] | None = None
+        self._large: tuple[float, bytes] = 0.0, b""  # good until then
 
     async def render(self) -> bytes:
-        """The text of a scrape."""
-        families = [*self.collect(), *self._process.collect()]
-        if sum(len(family.samples) for family in families) < LARGE:
-            return generate_latest(_Collected(families))
-        return await asyncio.to_thread(generate_latest, _Collected(families))
+        """The text of a scrape. Whoever asks while it is made, or soon after a large one, is given the same."""
+        good_until, text = self._large
+        if self._sources.now() < good_until:
+            return text
+        if self._making is None:
+            self._making = asyncio.create_task(self._render())
+            self._making.add_done_callback(self._made)
+        return await asyncio.shield(self._making)
+
+    def _made(self, task: "asyncio.Task[bytes]") -> None:
+        self._making = None
+        if not task.cancelled():
+            task.exception()  # seen, also when nobody waits for it any more
+
+    async def _render(self) -> bytes:
+        begun = self._sources.now()
+        families = {definition.name: _family(definition) for definition in CATALOGUE}
+        added = 0
+        for added in self._fill(families):
+            if added % PIECE == 0:
+                await asyncio.sleep(0)
+        collected = _Collected([*families.values(), *self._process.collect()])
+        if added < LARGE:
+            return generate_latest(collected)
+        text = await asyncio.to_thread(generate_latest, collected)
+        self._large = begun + GOOD_SECONDS, text
+        return text
 
     def collect(self) -> Iterator[Metric]:
         """Every metric of the catalogue, in its order."""
         families = {definition.name: _family(definition) for definition in CATALOGUE}
-        for name, labels, value in self._samples():
-            families[name].add_metric(labels, value)
-        for name, labels, histogram in self._histograms():
-            families[name].add_metric(labels, _cumulative(histogram), histogram.total)
+        for _ in self._fill(families):
+            pass
         yield from families.values()
 
-    def _samples(self) -> Iterator[tuple[str, list[str], float]]:
-        yield from self._of_runs()
-        yield from self._of_queues()
-        yield from self._of_run_sets()
+    def _fill(self, families: Mapping[str, Any]) -> Iterator[int]:
+        """Adds all there is to tell, and counts it. The sources may change between any two."""
+        count = 0
+        for count, (name, labels, value) in enumerate(self._samples(), 1):
+            families[name].add_metric(labels, value)
+            yield count
+        for name, labels, histogram in self._histograms():
+            families[name].add_metric(labels, _cumulative(histogram), histogram.total)
+        yield count
+
+    def _samples(self) -> Iterator[Sample]:
         sources, tallies = self._sources, self._tallies
+        if sources.leading():
+            yield from self._of_the_cluster()
         yield "lockstep_workers", [], sources.workers()
         yield "lockstep_admissions_total", [], tallies.admissions
         yield "lockstep_backfilled_total", [], tallies.backfilled
         yield "lockstep_nodes_replaced_total", [], tallies.nodes_replaced
         yield "lockstep_pods_replaced_total", [], tallies.pods_replaced
         yield "lockstep_history_dropped_total", [], tallies.history_dropped
-        for key, count in tallies.preemptions.items():
-            yield "lockstep_preemptions_total", [*key], count
-        for key, count in tallies.preempted_node_seconds.items():
-            yield "lockstep_preempted_node_seconds_total", [*key], count
-        for (cause, action), count in tallies.attempts_ended.items():
-            yield "lockstep_attempts_ended_total", [cause, action], count
+        for name, counted in (
+            ("lockstep_preemptions_total", tallies.preemptions),
+            ("lockstep_preempted_node_seconds_total", tallies.preempted_node_seconds),
+        ):
+            for key in _with_all(counted, product(self._queue_names(), PREEMPTED_FOR)):
+                yield name, [*key], counted[key]
+        for key in _with_all(tallies.attempts_ended, ENDS):
+            yield "lockstep_attempts_ended_total", [*key], tallies.attempts_ended[key]
         yield "lockstep_leader", [], float(sources.leading())
         yield "lockstep_workqueue_depth", [], sources.queue_depth()
         yield "lockstep_workqueue_failing", [], sources.queue_failing()
         yield "lockstep_workqueue_oldest_due_seconds", [], sources.oldest_due_age()
         for informer, age in sources.informer_ages().items():
             yield "lockstep_informer_last_heard_seconds", [informer], age
-        for (verb, resource, code), count in sources.api_requests.items():
+        for (verb, resource, code), count in tuple(sources.api_requests.items()):
             yield "lockstep_api_requests_total", [verb, resource, str(code)], count
-        for (endpoint, code), count in sources.worker_requests.items():
+        for (endpoint, code), count in tuple(sources.worker_requests.items()):
             yield "lockstep_worker_api_requests_total", [endpoint, str(code)], count
-        for outcome, count in sources.token_reviews.items():
+        for outcome, count in tuple(sources.token_reviews.items()):
             yield "lockstep_token_reviews_total", [outcome], count
         yield "lockstep_build_info", [__version__], 1
+
+    def _of_the_cluster(self) -> Iterator[Sample]:
+        sources = self._sources
+        yield from self._of_runs()
+        yield from self._of_queues()
+        yield from self._of_run_sets()
+        yield from self._of_nodes()
+        yield "lockstep_breaker_open", [], float(bool(sources.disruption()))
+        for mode in Mode:
+            yield "lockstep_mode", [mode.value], float(mode is sources.mode())
 
     def _histograms(self) -> Iterator[tuple[str, list[str], Histogram]]:
         tallies = self._tallies
@@ -228,77 +180,103 @@ class Metrics(Collector):
         yield "lockstep_estimate_error_seconds", [], tallies.estimate_errors
         yield "lockstep_preemption_seconds", [], tallies.notices
         yield "lockstep_admission_pass_seconds", [], tallies.passes
-        for (action, phase), histogram in tallies.recovery_seconds.items():
-            yield "lockstep_recovery_seconds", [action, phase], histogram
+        for key in _with_all(tallies.recovery_seconds, product(RECOVERIES, PHASES)):
+            yield "lockstep_recovery_seconds", [*key], tallies.recovery_seconds[key]
+        for kind, histogram in tallies.looks.items():
+            yield "lockstep_reconcile_seconds", [kind], histogram
 
-    def _of_queues(self) -> Iterator[tuple[str, list[str], float]]:
-        for view in self._sources.queues():
+    def _queue_names(self) -> set[str]:
+        return {names.DEFAULT_QUEUE, *(view.name for view in self._sources.queues())}
+
+    def _of_queues(self) -> Iterator[Sample]:
+        for view in tuple(self._sources.queues()):
             for quota in view.spec.quotas:
                 yield "lockstep_queue_quota_nodes", [view.name, quota.gpu_type], quota.nominal_nodes
             for row in view.status.usage:
                 yield "lockstep_queue_nodes", [view.name, row.gpu_type], row.nodes
                 yield "lockstep_queue_borrowed_nodes", [view.name, row.gpu_type], row.borrowed
 
-    def _of_run_sets(self) -> Iterator[tuple[str, list[str], float]]:
-        for view in self._sources.run_sets():
+    def _of_run_sets(self) -> Iterator[Sample]:
+        for view in tuple(self._sources.run_sets()):
             if not is_true(view.status, "Finished"):
                 counts = view.status.counts.model_dump(exclude={"total"})
                 for state, count in counts.items():
                     yield "lockstep_set_indices", [view.namespace, view.name, state], count
 
-    def _of_runs(self) -> Iterator[tuple[str, list[str], float]]:
-        phases = dict.fromkeys(Phase, 0)
-        known = {names.DEFAULT_QUEUE, *(view.name for view in self._sources.queues())}
-        pending: Counter[tuple[str, str]] = Counter()
-        for run in self._sources.runs():
+    def _of_nodes(self) -> Iterator[Sample]:
+        sources, now = self._sources, self._sources.now()
+        held = {
+            node for run in sources.runs() if is_held(run.status.assignment) for node in run.status.assignment.nodes
+        }
+        counts: Counter[tuple[str, bool]] = Counter()
+        gpus: Counter[tuple[str, bool]] = Counter()
+        for node in tuple(sources.nodes()):
+            key = state_of(node, now), node.name in held
+            counts[key] += 1
+            gpus[key] += node.allocatable.get(names.GPU_RESOURCE, 0)
+        for state in NODE_STATES:
+            for is_of_a_run in (False, True):
+                labels = [state, str(is_of_a_run).lower()]
+                yield "lockstep_nodes", labels, counts[state, is_of_a_run]
+                yield "lockstep_node_gpus", labels, gpus[state, is_of_a_run]
+        yield "lockstep_node_losses_total", [], sources.node_losses()
+        for name, times in sources.node_flaps().items():
+            yield "lockstep_node_flaps", [name], times
+
+    def _of_runs(self) -> Iterator[Sample]:
+        phases, now = dict.fromkeys(Phase, 0), self._sources.now()
+        waiting = _Waiting(self._queue_names())
+        for run in tuple(self._sources.runs()):
             phase = phase_of(run.status, run.spec is not None and run.spec.suspend)
             phases[phase] += 1
             if phase is Phase.PENDING and not is_trial(run):
-                queue = run.spec.queue if run.spec is not None else ""
-                pending[queue if queue in known else "", run.status.queue.reason or "New"] += 1
+                waiting.add(run, now)
             # Thousands may wait or be over: only what holds nodes has figures of its own.
             if phase not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
-                for name, labels, value in self._of_run(run):
+                for name, labels, value in run_samples(run, phase, self._sources.summary(run.uid), now):
                     yield name, [run.namespace, run.name, *labels], value
         for phase, count in phases.items():
             yield "lockstep_runs", [phase.value], count
-        for (queue, reason), count in pending.items():
+        yield from waiting.samples()
+
+
+def _with_all(counted: Iterable[_Key], possible: Iterable[_Key]) -> Iterable[_Key]:
+    """What was counted, and what may be yet: where a series begins with its first count Prometheus sees no increase."""
+    return dict.fromkeys((*possible, *counted))
+
+
+class _Waiting:
+    """The runs that wait, by queue. ``known``: names of queues; a run that names another is counted under none."""
+
+    def __init__(self, known: set[str]) -> None:
+        self._known = known
+        self._runs: Counter[tuple[str, str]] = Counter()
+        self._nodes = dict.fromkeys(known, 0)
+        self._longest = dict.fromkeys(known, 0.0)
+        self._drift = dict.fromkeys(known, 0.0)
+
+    def add(self, run: RunView, now: float) -> None:
+        named = run.spec.queue if run.spec is not None else ""
+        queue = named if named in self._known else ""
+        told, admission = run.status.queue, run.status.admission
+        self._runs[queue, told.reason or "New"] += 1
+        self._nodes[queue] = self._nodes.get(queue, 0) + (run.spec.nodes if run.spec is not None else 0)
+        if admission.since is not None:
+            self._longest[queue] = max(self._longest.get(queue, 0.0), now - admission.since)
+        if told.estimated_start is not None and admission.first_estimate is not None:
+            drift = told.estimated_start - admission.first_estimate
+            self._drift[queue] = max(self._drift.get(queue, 0.0), drift)
+
+    def samples(self) -> Iterator[Sample]:
+        for (queue, reason), count in self._runs.items():
             yield "lockstep_pending_runs", [queue, reason], count
-
-    def _of_run(self, run: RunView) -> Iterator[tuple[str, list[str], float]]:
-        status, workers = run.status, self._sources.summary(run.uid)
-        yield "lockstep_run_attempt", [], status.attempt
-        yield "lockstep_run_nodes", [], status.resolved.nodes
-        ready = status.nodes_ready.partition("/")[0]
-        yield "lockstep_run_nodes_ready", [], int(ready) if ready.isdigit() else 0
-        # Status has progress only every 30 s; after a restart of the operator it is all there is.
-        step = status.progress.step if workers.highest_step is None else workers.highest_step
-        yield "lockstep_run_step", [], step
-        if workers.lowest_step is not None:
-            yield "lockstep_run_lowest_step", [], workers.lowest_step
-        if status.progress.total_steps is not None:
-            yield "lockstep_run_total_steps", [], status.progress.total_steps
-        for candidate in status.checkpoint.latest:
-            yield "lockstep_run_checkpoint_step", [candidate.tier], candidate.step
-        yield "lockstep_run_report_age_seconds", [], workers.oldest_report_age
-        yield from _account_of(status)
-
-
-def _account_of(status: TrainingRunStatus) -> Iterator[tuple[str, list[str], float]]:
-    goodput, cadence = status.goodput, status.checkpoint.cadence
-    if goodput.time is not None:
-        yield "lockstep_run_ettr", [], float(goodput.ettr or 0)
-        yield "lockstep_run_goodput", [], float(goodput.goodput or 0)
-        yield "lockstep_run_gpu_hours", [], float(goodput.gpu_hours or 0)
-        for bucket, seconds in goodput.buckets:
-            yield "lockstep_run_seconds", [bucket], seconds
-        yield "lockstep_run_failures", [], goodput.failures
-        yield "lockstep_run_steps_lost", [], goodput.steps_lost
-    if goodput.mfu:
-        yield "lockstep_run_mfu", [], float(goodput.mfu)
-    if cadence.interval:
-        yield "lockstep_run_checkpoint_interval_seconds", [], cadence.interval
-        yield "lockstep_run_mttf_seconds", [], cadence.mttf
+        for name, by_queue in (
+            ("lockstep_queue_pending_nodes", self._nodes),
+            ("lockstep_queue_longest_wait_seconds", self._longest),
+            ("lockstep_queue_estimate_drift_seconds", self._drift),
+        ):
+            for queue, value in by_queue.items():
+                yield name, [queue], value
 
 
 class _Collected(Collector):
@@ -317,25 +295,3 @@ def _cumulative(histogram: Histogram) -> list[tuple[str, float]]:
     """Each bucket with all below it, as Prometheus counts."""
     bounds = [*(str(bound) for bound in histogram.bounds), "+Inf"]
     return list(zip(bounds, accumulate(histogram.counts), strict=True))
-
-
-def reference() -> str:
-    """docs/metrics.md."""
-    lines = [
-        "# Metrics",
-        "",
-        "Served as plain HTTP at `/metrics`. Only runs that hold nodes have series of their own, and those end",
-        "with the run; there is no series per rank or pod. Counters count since the process started. The usual",
-        "`process_*` metrics are there too. Made from the code by `python -m lockstep.controller.metrics`.",
-        "",
-        "| Metric | Type | Labels | Meaning |",
-        "|---|---|---|---|",
-    ]
-    for metric in CATALOGUE:
-        labels = ", ".join(f"`{label}`" for label in metric.labels)
-        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
-    return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    print(reference(), end="")

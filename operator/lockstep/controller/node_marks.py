@@ -8,7 +8,8 @@ import orjson
 
 from lockstep.api import names
 from lockstep.controller.clock import Clock
-from lockstep.controller.kube import ApiError, KubeClient, KubeError
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, KubeError
 from lockstep.controller.parse import parse_node
 from lockstep.controller.resources import NODES
 from lockstep.controller.store import Store

@@ -9,14 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from lockstep.api import names
+from lockstep.api import names, nesting
 from lockstep.api.run_spec import MAX_NODES
 from lockstep.api.times import to_unix
 from lockstep.controller import wire
+from lockstep.core import prose
 from lockstep.core.node_memory import read_failures
 from lockstep.core.quantities import amount
 from lockstep.core.snapshot import NodeView, PodPhase, PodView, Resources, Taint
@@ -26,6 +27,7 @@ _pods = msgspec.json.Decoder(wire.Pod)
 _nodes = msgspec.json.Decoder(wire.Node)
 _objects = msgspec.json.Decoder(wire.AnyObject)
 _classes = msgspec.json.Decoder(wire.PriorityClass)
+_identities = msgspec.json.Decoder(wire.Identified)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +48,25 @@ class ForeignPod:
     terminal: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """An object of which only the metadata was looked at: most of what is heard is known already."""
+
+    namespace: str
+    text: msgspec.Raw
+
+    def read(self) -> dict[str, Any]:
+        """All of it, but for what is nested too deeply. Raises ValueError."""
+        return nesting.read_object(self.text)
+
+
 _PHASES = {phase.value: phase for phase in PodPhase}
 _NONE: dict[str, str] = {}  # what almost every node has of conditions beyond Ready
 _amount = lru_cache(maxsize=4096)(amount)  # the same few quantities come again with every pod
 
 
 def parse_pod(text: bytes | msgspec.Raw) -> Versioned[PodView | ForeignPod]:
-    """A pod: of a gang when it carries the labels of one, foreign otherwise. Raises msgspec.DecodeError."""
+    """A pod: of a gang by its labels, or by owner and name; foreign otherwise. Raises msgspec.DecodeError."""
     pod = _pods.decode(text)
     meta = pod.metadata
     return Versioned(meta.uid, _version(meta), _gang_pod(pod) or _foreign_pod(pod))
@@ -111,6 +125,12 @@ def parse_priority_class(text: bytes | msgspec.Raw) -> Versioned[tuple[str, int]
     return Versioned(parsed.metadata.uid, _version(parsed.metadata), (parsed.metadata.name, parsed.value))
 
 
+def parse_unread(text: msgspec.Raw) -> Versioned[Unread]:
+    """Any object, unread. Raises msgspec.DecodeError."""
+    meta = nesting.decode(_identities, text).metadata
+    return Versioned(meta.uid, int(meta.resource_version), Unread(meta.namespace, text))
+
+
 def pod_requests(
     containers: Iterable[Resources],
     init_containers: Iterable[tuple[Resources, bool]],
@@ -144,24 +164,22 @@ def pod_requests(
 
 def _gang_pod(pod: wire.Pod) -> PodView | None:
     meta, spec, status = pod.metadata, pod.spec, pod.status
-    labels = meta.labels
-    run_uid = labels.get(names.LABEL_RUN_UID, "")
-    slot, incarnation = labels.get(names.LABEL_SLOT, ""), labels.get(names.LABEL_INCARNATION, "")
-    if not (run_uid and _is_number(slot, below=MAX_NODES * 2) and _is_number(incarnation, below=2**31)):
+    place = _owned(meta) or _labelled(meta)
+    if place is None:
         return None
     trainer = next((c.state for c in status.container_statuses if c.name == names.CONTAINER_NAME), None)
     terminated = trainer.terminated if trainer else None
     begun = (trainer.running or trainer.terminated) if trainer else None
-    reason, message = _why(pod)
+    reason, message = map(prose.lines, _why(pod))
     return PodView(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
-        run=labels.get(names.LABEL_RUN, ""),
-        run_uid=run_uid,
+        run=place.run,
+        run_uid=place.run_uid,
         owner_uid=next((owner.uid for owner in meta.owner_references if owner.controller), ""),
-        slot=int(slot),
-        incarnation=int(incarnation),
+        slot=place.slot,
+        incarnation=place.incarnation,
         node=_pinned_node(spec) or spec.node_name,
         bound=bool(spec.node_name),
         phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
@@ -180,6 +198,38 @@ def _gang_pod(pod: wire.Pod) -> PodView | None:
         ),
         attempt=_attempt(meta.annotations.get(names.ANNOTATION_ATTEMPT, "")),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Whose pod it is."""
+
+    run: str
+    run_uid: str
+    slot: int
+    incarnation: int
+
+
+def _owned(meta: wire.ObjectMeta) -> _Place | None:
+    """By its owner, if that is what its name says: labels can be changed, a name cannot."""
+    for owner in meta.owner_references:
+        if owner.controller and owner.kind == names.RUN_KIND and owner.api_version == names.API_VERSION:
+            start, *numbers = meta.name.rsplit("-", 2)
+            if len(numbers) == 2 and start == f"{owner.name}-{owner.uid[:5]}":
+                return _place(owner.name, owner.uid, *numbers)
+    return None
+
+
+def _labelled(meta: wire.ObjectMeta) -> _Place | None:
+    labels = meta.labels
+    run, run_uid = labels.get(names.LABEL_RUN, ""), labels.get(names.LABEL_RUN_UID, "")
+    return _place(run, run_uid, labels.get(names.LABEL_SLOT, ""), labels.get(names.LABEL_INCARNATION, ""))
+
+
+def _place(run: str, run_uid: str, slot: str, incarnation: str) -> _Place | None:
+    if not (run_uid and _is_number(slot, below=MAX_NODES * 2) and _is_number(incarnation, below=2**31)):
+        return None
+    return _Place(run, run_uid, int(slot), int(incarnation))
 
 
 def _attempt(annotation: str) -> int:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import orjson
 
 from lockstep.controller.clock import Clock
-from lockstep.controller.kube import ApiError, KubeClient, KubeError
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, KubeError
 from lockstep.controller.resources import Resource
 from lockstep.core.plan import DeletePodGroup, EnsurePodGroup
 from lockstep.core.pod_group_settings import PodGroupSettings

@@ -18,6 +18,10 @@ class PodIndex:
         self._of: dict[str, dict[str, PodView]] = {}  # run UID -> pod UID -> pod
         self._named: dict[str, Counter[str]] = {}  # run key -> run UID -> number of pods
         self._on: dict[str, dict[str, str]] = {}  # node -> pod UID -> key of the run
+        self._known: dict[str, PodView] = {}  # by its UID
+        # One watch tells of pods with our labels, another of those without: of one that has just lost them or got them
+        # back both tell, in either order.
+        self._seen_twice: set[str] = set()
         self._first_seen: dict[str, float] = {}  # pod UID -> monotonic seconds
         self._foreign: dict[str, dict[str, int]] = {}  # node -> resource -> sum of requests
 
@@ -25,11 +29,18 @@ class PodIndex:
         """One pod came, changed or went."""
         self._count_foreign(old, -1)
         self._count_foreign(new, +1)
-        if isinstance(old, PodView):
-            self._forget(old)
         if isinstance(new, PodView):
+            known = self._known.get(new.uid)
+            if known is not None:
+                self._forget(known)
+                if not isinstance(old, PodView):
+                    self._seen_twice.add(new.uid)
             self._add(new)
         elif isinstance(old, PodView):
+            if old.uid in self._seen_twice:
+                self._seen_twice.remove(old.uid)
+                return
+            self._forget(self._known[old.uid])
             del self._first_seen[old.uid]
 
     def of(self, run_uid: str) -> Collection[PodView]:
@@ -58,6 +69,7 @@ class PodIndex:
         return MappingProxyType(self._foreign)
 
     def _add(self, pod: PodView) -> None:
+        self._known[pod.uid] = pod
         self._of.setdefault(pod.run_uid, {})[pod.uid] = pod
         key = run_key(pod.namespace, pod.run)
         self._named.setdefault(key, Counter())[pod.run_uid] += 1
@@ -65,6 +77,7 @@ class PodIndex:
         self._first_seen.setdefault(pod.uid, self._clock.monotonic())
 
     def _forget(self, pod: PodView) -> None:
+        del self._known[pod.uid]
         pods = self._of[pod.run_uid]
         del pods[pod.uid]
         if not pods:

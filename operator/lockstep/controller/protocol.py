@@ -1,7 +1,8 @@
 """What workers and operator say to each other, version 1: strict decoding of what workers send.
 
-What identifies or steers is refused when out of bounds; prose is cut. Fields not known here are passed
-over, so that a worker of a newer release goes on being heard after the operator was rolled back.
+What identifies or steers is refused when out of bounds; prose is cut, and what a terminal would obey is taken
+out. Fields not known here are passed over, so that a worker of a newer release goes on being heard after the
+operator was rolled back.
 """
 
 from typing import Annotated, Literal, TypeVar
@@ -9,6 +10,8 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from lockstep.api.times import LAST_MOMENT
+from lockstep.core import prose
 from lockstep.core.ranges import count_ranges
 from lockstep.core.snapshot import (
     CheckpointReport,
@@ -40,8 +43,6 @@ MAX_REASON = 256
 MAX_SIGNS = 16
 MAX_PROBLEM = 1024
 MAX_SLOTS = 65_536
-LAST_MOMENT = 253_402_300_799.0
-"""Of the year 9999, the last that can be written down."""
 
 Epoch = tuple[int, int]
 """Of a leader: its Lease's creation in unix seconds, then its transitions. Compared in that order."""
@@ -143,8 +144,8 @@ class Exit(_Wire):
             code=self.code or 0,
             signal=self.signal or 0,
             at=moment(self.at, clock_offset),
-            reason=self.reason,
-            stderr_tail=self.stderr_tail[-STDERR_TAIL:],
+            reason=prose.line(self.reason),
+            stderr_tail=prose.lines(self.stderr_tail[-STDERR_TAIL:]),
         )
 
 
@@ -161,7 +162,7 @@ class Progress(_Wire):
         return ProgressReport(
             step=self.step,
             at=moment(self.at, clock_offset),
-            loss="" if self.loss is None else str(self.loss)[:32],
+            loss="" if self.loss is None else prose.line(str(self.loss)[:32]),
             total_steps=self.total_steps,
         )
 
@@ -187,9 +188,9 @@ class Checkpoint(_Wire):
         return CheckpointReport(
             tier=self.tier,
             step=self.step,
-            path=self.path,
+            path=prose.line(self.path),  # one that this changes is found by nobody, and so never resumed from
             verdict=self.verdict,
-            reason=self.reason[:MAX_REASON],
+            reason=prose.line(self.reason[:MAX_REASON]),
             format=self.format,
             attempt=self.attempt,
             world=self.world,
@@ -210,7 +211,7 @@ class Verified(_Wire):
 
     def report(self) -> VerifyReport:
         """As the core knows it."""
-        return VerifyReport(self.tier, self.path, self.verdict, self.reason[:MAX_REASON])
+        return VerifyReport(self.tier, prose.line(self.path), self.verdict, prose.line(self.reason[:MAX_REASON]))
 
 
 class Pointed(_Wire):
@@ -222,7 +223,7 @@ class Pointed(_Wire):
 
     def report(self) -> PointReport:
         """As the core knows it."""
-        return PointReport(self.path, self.step, self.problem[:MAX_REASON])
+        return PointReport(prose.line(self.path), self.step, prose.line(self.problem[:MAX_REASON]))
 
 
 class Timings(Struct, rename="camel", frozen=True):
@@ -240,7 +241,7 @@ class Timings(Struct, rename="camel", frozen=True):
 
     def report(self) -> Timing:
         """As the core knows it."""
-        return Timing(**msgspec.structs.asdict(self))
+        return Timing(**{**msgspec.structs.asdict(self), "section": prose.line(self.section)})
 
 
 class Signal(_Wire):
@@ -253,7 +254,7 @@ class Signal(_Wire):
 
     def report(self, clock_offset: float) -> Sign:
         """As the core knows it; ``clock_offset`` seconds turn the worker's time into the operator's."""
-        return Sign(self.kind, moment(self.at, clock_offset), self.step, self.text[:MAX_REASON])
+        return Sign(prose.line(self.kind), moment(self.at, clock_offset), self.step, prose.line(self.text[:MAX_REASON]))
 
 
 class Stacks(_Wire):
@@ -264,7 +265,7 @@ class Stacks(_Wire):
 
     def report(self) -> StackReport:
         """As the core knows it."""
-        return StackReport(self.id, self.text[:STACKS])
+        return StackReport(self.id, prose.lines(self.text[:STACKS]))
 
 
 class Warmed(_Wire):
@@ -277,7 +278,7 @@ class Warmed(_Wire):
 
     def report(self) -> WarmUpReport:
         """As the core knows it."""
-        return WarmUpReport(self.id, self.seconds, self.peer, self.problem[:MAX_REASON])
+        return WarmUpReport(self.id, self.seconds, self.peer, prose.line(self.problem[:MAX_REASON]))
 
 
 class State(_Wire):

@@ -29,8 +29,16 @@ class RateLimit:
             self._sweep(now)
         return 0.0
 
+    def charge(self, sender: str, tokens: float) -> None:
+        """What the sender was let do cost so many more: it may be in debt for it, and then has to wait."""
+        left, since = self._buckets.get(sender, (self._burst, self._clock.monotonic()))
+        self._buckets[sender] = (left - tokens, since)
+
     def _sweep(self, now: float) -> None:
         """Forget senders whose bucket is full again; next time only after as many again have come."""
-        full_after = self._burst / self._per_second
-        self._buckets = {s: b for s, b in self._buckets.items() if now - b[1] < full_after}
+        self._buckets = {
+            sender: (tokens, since)
+            for sender, (tokens, since) in self._buckets.items()
+            if tokens + (now - since) * self._per_second < self._burst
+        }
         self._sweep_at = 1024 + 2 * len(self._buckets)

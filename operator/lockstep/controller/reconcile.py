@@ -6,10 +6,13 @@ from collections.abc import Callable
 
 import orjson
 
+from lockstep.api.nesting import read_object
 from lockstep.controller.archive_jobs import JOB_NAME_LABEL, last_words
+from lockstep.controller.aside import decide_pass
 from lockstep.controller.clock import Clock
 from lockstep.controller.execute import Executor, StaleError
-from lockstep.controller.kube import ApiError, KubeClient, says_absent
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, says_absent
 from lockstep.controller.node_marks import REST, NodeMarker
 from lockstep.controller.recoveries import Recoveries
 from lockstep.controller.reports import ReportBook
@@ -17,12 +20,12 @@ from lockstep.controller.resources import CONFIG_MAPS, PODS, RUNS
 from lockstep.controller.run_set_reconcile import RunSetReconciler
 from lockstep.controller.store import Store
 from lockstep.controller.tallies import Tallies
+from lockstep.controller.tracing import NoTracer, Tracer
 from lockstep.controller.usage import UsageKeeper
 from lockstep.controller.whole_status import is_assignment_missing, is_reservation_missing
 from lockstep.controller.workload_writer import WorkloadWriter
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key, split_run_key, split_set_key
 from lockstep.core.accounting.measures import pool_records
-from lockstep.core.admission.admit import admit
 from lockstep.core.admission.memory import Memory
 from lockstep.core.admission.queue_report import TOLD_EVERY
 from lockstep.core.assignment import ASSIGNMENT_KEY, is_held
@@ -32,7 +35,7 @@ from lockstep.core.decide import decide
 from lockstep.core.node_memory import forgiven_at
 from lockstep.core.plan import DeletePod
 from lockstep.core.reservation import RESERVATION_KEY
-from lockstep.core.snapshot import Leadership, RunSnapshot, RunView
+from lockstep.core.snapshot import ClusterSnapshot, Leadership, RunSnapshot, RunView
 from lockstep.core.tunables import Mode, Tunables
 
 log = logging.getLogger("lockstep.reconcile")
@@ -65,7 +68,9 @@ class Reconciler:
         tunables: Callable[[], Tunables],
         tallies: Tallies,
         run_sets: RunSetReconciler,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer or NoTracer()
         self._run_sets = run_sets
         self._kube = kube
         self._store = store
@@ -80,7 +85,7 @@ class Reconciler:
         self._tallies = tallies
         self._leadership = Leadership(clock.now())
         self._memory = Memory()
-        self._workloads = WorkloadWriter(kube, store.kueue, queue)
+        self._workloads = WorkloadWriter(kube, store.kueue, queue, clock)
         self._pools_due = 0.0
         self._most_workers = (0, 0.0)
 
@@ -99,6 +104,14 @@ class Reconciler:
 
     async def reconcile(self, key: str) -> None:
         """Look at one key. Raises what is worth another try."""
+        begun, kind = self._clock.monotonic(), key.partition("/")[0]
+        try:
+            with self._tracer.span(f"reconcile {kind}", key=key):
+                await self._look(key)
+        finally:
+            self._tallies.looks[kind].observe(self._clock.monotonic() - begun)
+
+    async def _look(self, key: str) -> None:
         try:
             if key == CLUSTER_KEY:
                 await self._cluster()
@@ -108,6 +121,11 @@ class Reconciler:
                 await self._run(*split_run_key(key))
         except StaleError:
             self._queue.add(key)
+
+    @property
+    def disruption(self) -> str:
+        """Why no node is replaced now; empty while the breaker is closed."""
+        return self._leadership.disruption
 
     async def _run(self, namespace: str, name: str) -> None:
         await self._delete_orphans(namespace, name)
@@ -127,7 +145,7 @@ class Reconciler:
             self._queue.wake_at(run_key(namespace, name), plan.wake_at)
         try:
             await self._executor.run_plan(snapshot.run, plan)
-            if plan.workload is not None and self._store.is_being_written(run.uid):
+            if plan.workload is not None and self._store.writes.is_under_way(run.uid):
                 # The gang may have its nodes by now, on the reservation that this would let go of.
                 self._queue.wake_at(run_key(namespace, name), self._clock.now() + _ANSWER_SOON)
             elif plan.workload is not None:
@@ -162,23 +180,16 @@ class Reconciler:
             pools = pool_records(run.status for run in snapshot.runs)
             self._leadership = dataclasses.replace(self._leadership, pools=pools)
             self._pools_due = now + _POOLS_EVERY
-        trouble = disruption(snapshot, tunables, now)
-        if trouble != self._leadership.disruption:
-            calm_since = self._leadership.calm_since if trouble else now
-            self._leadership = dataclasses.replace(self._leadership, disruption=trouble, calm_since=calm_since)
-            snapshot = dataclasses.replace(snapshot, leadership=self._leadership)
-            for affected in snapshot.runs:
-                self._queue.add(run_key(affected.namespace, affected.name))
-        if trouble:
-            self._queue.wake_at(CLUSTER_KEY, now + tunables.breaker.window / 4)
+        snapshot = self._notice_disruption(snapshot, tunables, now)
         if not self._usage.is_read:
             self._queue.wake_at(CLUSTER_KEY, now + _READ_AGAIN)
         begun = self._clock.monotonic()
-        plan = admit(snapshot, tunables, now, self._memory)
+        with self._tracer.span("admission pass", runs=len(snapshot.runs), nodes=len(snapshot.nodes)):
+            plan = await decide_pass(snapshot, tunables, now, self._memory)
         self._tallies.passes.observe(self._clock.monotonic() - begun)
         if plan.wake_at is not None:
             # While nothing of it can be sent, the same would be decided over and over; the answers bring the next pass.
-            stuck = plan.writes and all(self._store.is_being_written(write.uid) for write in plan.writes)
+            stuck = plan.writes and all(self._store.writes.is_under_way(write.uid) for write in plan.writes)
             self._queue.wake_at(CLUSTER_KEY, max(plan.wake_at, now + _STUCK) if stuck else plan.wake_at)
         await self._executor.cluster_plan(plan)
         if not await self._executor.queue_statuses(plan.queues):
@@ -188,13 +199,26 @@ class Reconciler:
             # Those whose day is over could not be written just now: they must not bring us back at once.
             self._queue.wake_at(CLUSTER_KEY, max(moment, now + REST))
 
+    def _notice_disruption(self, snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> ClusterSnapshot:
+        """Begin or end to take the cluster itself for broken, and have everybody affected looked at."""
+        trouble = disruption(snapshot, tunables, now)
+        if trouble != self._leadership.disruption:
+            calm_since = self._leadership.calm_since if trouble else now
+            self._leadership = dataclasses.replace(self._leadership, disruption=trouble, calm_since=calm_since)
+            snapshot = dataclasses.replace(snapshot, leadership=self._leadership)
+            for affected in snapshot.runs:
+                self._queue.add(run_key(affected.namespace, affected.name))
+        if trouble:
+            self._queue.wake_at(CLUSTER_KEY, now + tunables.breaker.window / 4)
+        return snapshot
+
     async def _delete_orphans(self, namespace: str, name: str) -> None:
         """Pods whose run is gone go too; that it is gone is first confirmed by a quorum read."""
         orphans = self._store.orphaned_pods(namespace, name)
         if not orphans:
             return
         try:
-            living = orjson.loads(await self._kube.get(RUNS, name, namespace))["metadata"]["uid"]
+            living = read_object(await self._kube.get(RUNS, name, namespace))["metadata"]["uid"]
         except ApiError as error:
             if not says_absent(error, name):
                 raise

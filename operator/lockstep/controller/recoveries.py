@@ -13,6 +13,7 @@ from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.clock import Clock
 from lockstep.controller.tallies import Tallies
+from lockstep.controller.tracing import Attributes, NoTracer, Tracer
 from lockstep.core.assignment import slot_ranks
 from lockstep.core.lifecycle import Phase, phase_of
 from lockstep.core.snapshot import RunSnapshot, RunView, WorkerPhase, WorkerReport
@@ -38,7 +39,14 @@ class _Recovery:
 class Recoveries:
     """Follows each run's recovery. ``reports`` gives what a run's workers said last."""
 
-    def __init__(self, clock: Clock, reports: Callable[[str], Mapping[int, WorkerReport]], tallies: Tallies) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        reports: Callable[[str], Mapping[int, WorkerReport]],
+        tallies: Tallies,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self._tracer = tracer or NoTracer()
         self._clock = clock
         self._reports = reports
         self._tallies = tallies
@@ -97,13 +105,12 @@ class Recoveries:
     def _tell(self, run: RunView, recovery: _Recovery, acknowledged_at: float) -> None:
         ended = _entry(run.status, recovery.failed)
         action = ended.action if ended is not None else ""
-        phases = {
-            "decide": recovery.decided_at - recovery.reported_at,
-            "stop": recovery.stopped_at - recovery.decided_at,
-            "gather": recovery.written_at - recovery.stopped_at,
-            "start": acknowledged_at - recovery.written_at,
-        }
+        moments = (recovery.reported_at, recovery.decided_at, recovery.stopped_at, recovery.written_at, acknowledged_at)
+        spans = list(zip(("decide", "stop", "gather", "start"), moments, moments[1:], strict=False))
+        phases = {phase: until - since for phase, since, until in spans}
         seconds = acknowledged_at - recovery.reported_at
+        told: Attributes = {"run": run.key, "attempt": recovery.attempt, "cause": recovery.cause, "action": action}
+        self._tracer.past("recovery", told, spans)
         self._tallies.recovered(action, {**phases, "total": seconds})
         log.info(
             "all ranks run again",

@@ -9,6 +9,7 @@ from lockstep.controller.clock import Clock
 from lockstep.controller.orders import Orders
 from lockstep.controller.protocol import MAX_PROBLEM, MAX_SIGNS, Exit, Registration, Report, State, moment
 from lockstep.controller.trust import Claim
+from lockstep.core import prose
 from lockstep.core.plan import DesiredPhase, Directive
 from lockstep.core.snapshot import CheckpointReport, ExitReport, Sign, StartRecord, WorkerPhase, WorkerReport
 
@@ -42,6 +43,7 @@ class RunSummary:
     highest_step: int | None
     lowest_step: int | None  # of the workers that reported one
     oldest_report_age: float  # seconds, of the workers whose child runs; 0 when there is none
+    newest_step_at: float | None = None  # Unix seconds; when the newest of the steps was reported
 
 
 class _ClockOffset:
@@ -175,13 +177,15 @@ class ReportBook:
         """What the metrics say of a run's workers."""
         run = self._runs.get(run_uid)
         reports = [worker.report for worker in run.workers.values()] if run else []
-        steps = [r.progress.step for r in reports if r.progress is not None]
+        progress = [r.progress for r in reports if r.progress is not None]
+        steps = [each.step for each in progress]
         heard = [r.received_at for r in reports if r.phase is WorkerPhase.RUNNING]
         return RunSummary(
             workers=len(reports),
             highest_step=max(steps, default=None),
             lowest_step=min(steps, default=None),
             oldest_report_age=max(0.0, self._clock.now() - min(heard)) if heard else 0.0,
+            newest_step_at=max((each.at for each in progress), default=None),
         )
 
     # For those who listen.
@@ -210,7 +214,7 @@ class ReportBook:
         worker.report = replace(
             known,
             address=body.address,
-            problem=body.problem[:MAX_PROBLEM],
+            problem=prose.line(body.problem[:MAX_PROBLEM]),
             inventory=_newest([row.report() for row in body.inventory]),
         )
         self._apply(claim.run_uid, worker, body.report)
@@ -302,7 +306,7 @@ class ReportBook:
             progress=state.progress.report(offset) if state.progress else None,
             inventory=_merged(report.inventory, [row.report() for row in state.new_checkpoints]),
             verified=tuple(answer.report() for answer in state.verified[-MAX_VERIFIED:]),
-            problem=report.problem if state.problem is None else state.problem[:MAX_PROBLEM],
+            problem=report.problem if state.problem is None else prose.line(state.problem[:MAX_PROBLEM]),
             leaving_by=moment(state.leaving_by, offset) if state.leaving_by else 0.0,
             saved=state.saved,
             timing=state.timing.report(),

@@ -4,18 +4,20 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-import orjson
-
 from lockstep.api.indices import parse_indices
+from lockstep.api.nesting import read_object
+from lockstep.api.run_set import SetRefusal
 from lockstep.api.schema import StatusModel
 from lockstep.controller.clock import Clock
 from lockstep.controller.events import EventRecorder
 from lockstep.controller.execute import StaleError
-from lockstep.controller.kube import ApiError, KubeClient, UnknownOutcome, says_absent
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, UnknownOutcome, says_absent
 from lockstep.controller.patches import merge_patch
 from lockstep.controller.resources import RUN_SETS, RUNS
 from lockstep.controller.store import Store
 from lockstep.controller.workqueue import WorkQueue, set_key
+from lockstep.core.arrays.members import read_ranges
 from lockstep.core.arrays.run_set import decide_run_set
 from lockstep.core.arrays.views import CreateRun, RunSetPlan, RunSetView
 from lockstep.core.tunables import Tunables
@@ -66,12 +68,9 @@ class RunSetReconciler:
         for event in plan.events:
             self._events.run_set_event(run_set, event)
             log.info(event.note, extra={"set": run_set.key, "uid": run_set.uid, "action": event.reason})
-        results = await asyncio.gather(*(self._create(run_set, each) for each in plan.creates), return_exceptions=True)
-        failures = [result for result in results if isinstance(result, BaseException)]
-        if plan.creates and not failures:
-            self._sets.note_refused(run_set.uid, "")
-        for failure in failures:
-            raise failure
+        if plan.creates:
+            status = plan.status or run_set.status
+            await self._create_all(run_set, plan, status.refusal)
         if plan.delete_set:
             version = run_set.resource_version
             await self._kube.delete(
@@ -96,7 +95,8 @@ class RunSetReconciler:
             # An index may be on record that this status does not know of: until that is clear nothing is made.
             self._unsettled[run_set.uid] = unknown.settles_at
             raise
-        self._store.apply_run_set(orjson.loads(reply))
+        self._store.run_sets.apply(read_object(reply))
+        self._sets.forget_refused(run_set.uid)
 
     async def _settles_later(self, run_set: RunSetView) -> bool:
         """Whether a write of its status may still take effect; after that the set is read anew."""
@@ -112,21 +112,46 @@ class RunSetReconciler:
 
     async def _refresh(self, run_set: RunSetView) -> None:
         try:
-            self._store.apply_run_set(orjson.loads(await self._kube.get(RUN_SETS, run_set.name, run_set.namespace)))
+            self._store.run_sets.apply(read_object(await self._kube.get(RUN_SETS, run_set.name, run_set.namespace)))
         except ApiError as error:
             if not says_absent(error, run_set.name):
                 raise
-            self._store.remove_run_set(run_set.uid)
+            self._store.run_sets.remove(run_set.uid)
 
-    async def _create(self, run_set: RunSetView, run: CreateRun) -> None:
-        """A run of this name that is there already is the set's own, or in its way: the next look sees which."""
+    async def _create_all(self, run_set: RunSetView, plan: RunSetPlan, refusal: SetRefusal | None) -> None:
+        """Raises what is worth another try. What is refused goes into status with the next look, which follows."""
+        answers: dict[int, str | BaseException | None] = {}
+        rest = plan.creates
+        while rest and not any(isinstance(answer, BaseException) for answer in answers.values()):
+            made = sum(answer is None for answer in answers.values())
+            now, rest = rest[: plan.room - made], rest[plan.room - made :]
+            if not now:
+                break
+            results = await asyncio.gather(*(self._create(run_set, each) for each in now), return_exceptions=True)
+            answers |= zip((each.index for each in now), results, strict=True)
+        refused = {index: answer for index, answer in answers.items() if isinstance(answer, str)}
+        known = read_ranges(refusal.indices) if refusal is not None else frozenset[int]()
+        is_news = bool(refused.keys() - known)
+        self._sets.note_made(run_set.uid, refused, taken=None in answers.values(), is_news=is_news)
+        if refused:
+            self._queue.add(set_key(run_set.namespace, run_set.name))
+        for answer in answers.values():
+            if isinstance(answer, BaseException):
+                raise answer
+
+    async def _create(self, run_set: RunSetView, run: CreateRun) -> str | None:
+        """The API server's words, if it refuses the run. Raises what is worth another try.
+
+        A run of this name that is there already is the set's own, or in its way: the next look sees which.
+        """
         try:
             reply = await self._kube.create(RUNS, run.body, run_set.namespace)
         except ApiError as error:
             if error.reason == "AlreadyExists":
                 reply = await self._kube.get(RUNS, run.name, run_set.namespace)
+            elif error.is_verdict:
+                return error.message
             else:
-                if error.is_verdict:
-                    self._sets.note_refused(run_set.uid, error.message[:900])
                 raise
-        self._store.apply_run(orjson.loads(reply))
+        self._store.apply_run(read_object(reply))
+        return None

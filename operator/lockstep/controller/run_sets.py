@@ -1,14 +1,27 @@
 """The arrays there are, which runs are theirs, and what they say to them."""
 
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from lockstep.controller.cache import ObjectCache
 from lockstep.controller.clock import Clock
-from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, set_key
-from lockstep.core.arrays.members import governance, index_of, is_recorded, run_name, split_run_name
+from lockstep.controller.parse import Unread, Versioned
+from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key, set_key
+from lockstep.core.arrays.members import (
+    governance,
+    index_of,
+    is_recorded,
+    recorded_indices,
+    run_name,
+    split_run_name,
+)
 from lockstep.core.arrays.views import RunSetSnapshot, RunSetView
+from lockstep.core.conditions import find
+from lockstep.core.objects import parse_run_set
 from lockstep.core.snapshot import RunView
+from lockstep.core.waiting import over_at
 
 _SOON = 0.2  # the runs of a set change by the dozen: one look at all of them is enough …
 _SOON_PER_RUN = 0.0002  # … and costs the more, the more there are
@@ -16,8 +29,8 @@ _SOON_AT_MOST = 2.0
 
 
 class RunSets:
-    """``cache`` is fed from watches, lists and the answers to our own writes; ``govern`` is told the UID of a run whose
-    set has something else to say to it."""
+    """``cache`` is fed from watches, lists and the answers to our own writes, in namespaces that are looked after;
+    ``govern`` is told the UID of a run whose set has something else to say to it."""
 
     def __init__(
         self,
@@ -26,6 +39,7 @@ class RunSets:
         run: Callable[[str], RunView | None],
         uid_named: Callable[[str], str],
         govern: Callable[[str], None],
+        looks_after: Callable[[str], bool],
     ) -> None:
         self.cache: ObjectCache[RunSetView] = ObjectCache(self._set_changed)
         self._queue = queue
@@ -33,10 +47,13 @@ class RunSets:
         self._run = run
         self._uid_named = uid_named
         self._govern = govern
+        self._looks_after = looks_after
+        self._compared_at = 0  # version of the last list that was read from a quorum
         self._uids: dict[str, str] = {}  # namespace/name -> UID
         self._members: dict[str, dict[str, int]] = {}  # set UID -> run UID -> index
         self._departed: dict[str, dict[int, RunView]] = {}  # set UID -> index -> the run as it was seen last
-        self._refused: dict[str, str] = {}  # set UID -> what the API server said of a run it would not take
+        self._refused: dict[str, dict[int, str]] = {}  # set UID -> index -> why its run was not taken; until on record
+        self._fruitless: dict[str, int] = {}  # set UID -> how often new runs were refused since one was taken
         self._widths: dict[tuple[str, str], int] = {}
 
     @property
@@ -67,7 +84,8 @@ class RunSets:
             runs=runs,
             departed={i: run for i, run in self._departed.get(run_set.uid, {}).items() if i not in runs},
             taken=frozenset(index for index, uid in named if uid and uid not in members),
-            refused=self._refused.get(run_set.uid, ""),
+            refused=MappingProxyType(dict(self._refused.get(run_set.uid, {}))),
+            fruitless=self._fruitless.get(run_set.uid, 0),
             sets={
                 view.name: view
                 for view in self.cache
@@ -76,12 +94,19 @@ class RunSets:
             namespace_labels=namespace_labels,
         )
 
-    def note_refused(self, uid: str, message: str) -> None:
-        """Keep what the API server said of a run; empty: it takes them."""
-        if message:
-            self._refused[uid] = message
-        else:
-            self._refused.pop(uid, None)
+    def note_made(self, uid: str, refused: Mapping[int, str], *, taken: bool, is_news: bool) -> None:
+        """Keep what the API server said of runs until it is on record. ``taken``: it took one; ``is_news``: it refused
+        one that was not refused before."""
+        if refused:
+            self._refused.setdefault(uid, {}).update(refused)
+        if taken:
+            self._fruitless.pop(uid, None)
+        elif is_news:
+            self._fruitless[uid] = self._fruitless.get(uid, 0) + 1
+
+    def forget_refused(self, uid: str) -> None:
+        """What was kept of refused runs is on record."""
+        self._refused.pop(uid, None)
 
     def forget_departed(self, run_set: RunSetView) -> None:
         """What was seen last of runs that are gone is of no more use once their outcome is on record."""
@@ -94,6 +119,35 @@ class RunSets:
         """Have every set looked at."""
         for view in self.cache:
             self._queue.add(set_key(view.namespace, view.name))
+
+    # -- what is heard --------------------------------------------------------------------------
+
+    def apply(self, raw: Mapping[str, Any]) -> RunSetView:
+        """Take in a TrainingRunSet from a watch or from the answer to a write."""
+        view = parse_run_set(raw)
+        if self._looks_after(view.namespace):
+            self.cache.upsert(Versioned(view.uid, int(view.resource_version), view))
+        return view
+
+    def remove(self, uid: str) -> None:
+        """A TrainingRunSet is gone for good: no UID ever comes back."""
+        self.cache.remove(uid, sys.maxsize)
+
+    def hear(self, item: Versioned[Unread]) -> None:
+        """Take in a TrainingRunSet from a watch. What that repeats of our own writes is not even decoded."""
+        if self._looks_after(item.view.namespace) and self.cache.version(item.uid) < item.version:
+            self.apply(item.view.read())
+
+    def replace(self, items: Iterable[Versioned[Unread]], version: int, *, reset: bool = False) -> None:
+        """Take in a complete, consistent list; with ``reset`` even where older versions say otherwise."""
+        ours = [item for item in items if self._looks_after(item.view.namespace)]
+        views = [Versioned(item.uid, item.version, parse_run_set(item.view.read())) for item in ours]
+        self.cache.replace(views, version, reset=reset)
+
+    def compare(self, items: Iterable[Versioned[Unread]], version: int) -> None:
+        """As ``replace``, of a list read from a quorum."""
+        self.replace(items, version, reset=version < self._compared_at)
+        self._compared_at = version
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -126,17 +180,33 @@ class RunSets:
                 del self._uids[view.key]
             self._departed.pop(view.uid, None)
             self._refused.pop(view.uid, None)
+            self._fruitless.pop(view.uid, None)
             self._widths.pop((view.namespace, view.uid), None)
         else:
             self._take_in(new)
         if governance(old) != governance(new):
             for uid in list(self._members.get(view.uid, ())):
                 self._govern(uid)
+        self._look_at_recorded(old, new)
         if new is None and not self._members.get(view.uid):
             self._members.pop(view.uid, None)
         self._queue.add(set_key(view.namespace, view.name))
         for follower in self._followers(view):
             self._queue.add(set_key(follower.namespace, follower.name))
+
+    def _look_at_recorded(self, old: RunSetView | None, new: RunSetView | None) -> None:
+        """Have those looked at whose time is over and whose outcome is on record now: nothing else wakes them."""
+        if new is None or (old is not None and old.status.indices == new.status.indices):
+            return
+        newly = recorded_indices(new) - (recorded_indices(old) if old is not None else frozenset())
+        for uid, index in self._members.get(new.uid, {}).items() if newly else ():
+            run = self._run(uid) if index in newly else None
+            ended = find(run.status, "Finished") if run is not None else None
+            if run is None or ended is None or ended.status != "True":
+                continue
+            due = over_at(run, ended.last_transition_time)
+            if due is not None and due <= self._clock.now():
+                self._queue.add(run_key(run.namespace, run.name))
 
     def _take_in(self, new: RunSetView) -> None:
         namesake = self._uids.get(new.key, new.uid)

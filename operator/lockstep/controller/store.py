@@ -7,20 +7,23 @@ plain functions, never reach.
 
 import logging
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from lockstep.api.preemption_status import ReservationStatus
-from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
+from lockstep.api.run_status import AssignmentStatus
 from lockstep.controller.archive_jobs import ArchiveJobs
 from lockstep.controller.cache import ObjectCache
 from lockstep.controller.clock import Clock
 from lockstep.controller.kueue import KueueStore
-from lockstep.controller.parse import ForeignPod, Versioned, parse_node, parse_pod
+from lockstep.controller.node_flaps import NodeFlaps
+from lockstep.controller.parse import ForeignPod, Unread, Versioned, parse_node, parse_pod
 from lockstep.controller.pod_index import PodIndex
+from lockstep.controller.refusals import Refusals
 from lockstep.controller.run_sets import RunSets
+from lockstep.controller.training_queues import TrainingQueues
 from lockstep.controller.whole_status import (
     MissingAssignmentError,
     WholeStatus,
@@ -30,11 +33,12 @@ from lockstep.controller.whole_status import (
     without_reservation,
 )
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
+from lockstep.controller.writes_under_way import WritesUnderWay
 from lockstep.core.arrays.members import governed, is_recorded
-from lockstep.core.arrays.views import RunSetView
 from lockstep.core.assignment import bookable
 from lockstep.core.conditions import is_true
-from lockstep.core.objects import parse_queue, parse_run, parse_run_set
+from lockstep.core.kueue.choice import workload_name
+from lockstep.core.objects import parse_run
 from lockstep.core.snapshot import (
     ClusterSnapshot,
     DryRunResult,
@@ -55,17 +59,15 @@ _SOON_AT_MOST = 1.0
 _FREED = 1.0  # other people's pods come and go all day; whether one made room can wait a moment
 
 _log = logging.getLogger(__name__)
-
-
 _FOREVER = sys.maxsize
 
 
 class Store:
     """All state that is rebuilt from the API server, indexed the way decisions need it.
 
-    ``gang_pods``, ``other_pods``, ``nodes``, ``namespaces`` and ``priority_classes`` are fed by informers; runs and
-    queues by ``apply_run``, ``replace_runs`` and their like. Runs outside of ``namespaces``, where some are named, are
-    left alone.
+    ``gang_pods``, ``other_pods``, ``nodes``, ``namespaces`` and ``priority_classes`` are fed by informers; runs by
+    ``hear_run``, ``apply_run``, ``replace_runs`` and their like; ``queues``, ``run_sets`` and ``archive_jobs`` know how
+    to be fed. Runs outside of ``namespaces``, where some are named, are left alone.
     """
 
     def __init__(self, queue: WorkQueue, clock: Clock, namespaces: Collection[str] = ()) -> None:
@@ -73,32 +75,32 @@ class Store:
         self._queue = queue
         self._clock = clock
         self.runs: ObjectCache[RunView] = ObjectCache(self._run_changed)
-        self.queues: ObjectCache[QueueView] = ObjectCache(self._queue_changed)
+        self.queues = TrainingQueues(self._queue_changed)
         self.gang_pods: ObjectCache[PodView | ForeignPod] = ObjectCache(self._pod_changed)
         self.other_pods: ObjectCache[PodView | ForeignPod] = ObjectCache(self._pod_changed)
         self.nodes: ObjectCache[NodeView] = ObjectCache(self._node_changed)
         self.namespaces: ObjectCache[tuple[str, dict[str, str]]] = ObjectCache(self._namespace_changed)
         self.priority_classes: ObjectCache[tuple[str, int]] = ObjectCache(self._priority_class_changed)
         self.archive_jobs = ArchiveJobs(self._archive_job_changed)
-        self.run_sets = RunSets(queue, clock, self.runs.get, self._uid_named, self._govern)
+        self.run_sets = RunSets(queue, clock, self.runs.get, self._uid_named, self._govern, self._looks_after)
         self.kueue = KueueStore(queue, self.touch_all)
+        self.node_flaps = NodeFlaps(clock)
+        self.refusals = Refusals(clock)
         self._run_uids: dict[str, str] = {}  # namespace/name -> UID
-        self._queues_by_name: dict[str, QueueView] = {}
         self._nodes_by_name: dict[str, NodeView] = {}
         self._labels_of: dict[str, Mapping[str, str]] = {}  # namespace -> labels
         self._pods = PodIndex(clock)
         self._class_values: dict[str, int] = {}  # PriorityClass -> value
         self._runs_listed_at = float("-inf")
-        self._runs_version = self._run_sets_version = 0
+        self._runs_version = 0
         self._dry_runs: dict[str, DryRunResult] = {}
         self._refused: dict[str, dict[str, RefusedCreate]] = {}  # run UID -> pod name -> refusal
-        self._in_flight: dict[str, frozenset[str]] = {}  # run UID -> nodes
-        self._assumed: dict[str, TrainingRunStatus] = {}  # run UID -> what is being written
+        self.writes = WritesUnderWay(queue, lambda uid: self._view_of_run(self.runs.get(uid)))
         self._views: dict[str, RunView] = {}  # run UID -> the run as admission passes see it
         self._unread: set[str] = set()  # UIDs of runs of which a ConfigMap has not been read
         self._whole = WholeStatus()
 
-    # -- runs and queues ------------------------------------------------------------------------
+    # -- runs -----------------------------------------------------------------------------------
 
     def apply_run(
         self,
@@ -116,7 +118,7 @@ class Store:
             return parse_run(raw)
         self._whole.wrote(uid, assignment, reservation)
         if self.runs.version(uid) < version:  # what a watch repeats of our own writes is not even parsed
-            self.runs.upsert(Versioned(uid, version, self._completed(parse_run(raw))))
+            self.runs.upsert(Versioned(uid, version, self._completed(parse_run(raw, self.runs.get(uid)))))
         known = self.runs.get(uid)
         if known is None:
             return parse_run(raw)
@@ -130,66 +132,39 @@ class Store:
         self.runs.remove(uid, _FOREVER)
         self._queue.add(run_key(namespace, name))
 
-    def replace_runs(self, raws: Sequence[Mapping[str, Any]], version: str, begun_at: float) -> None:
-        """Take in a complete, consistent list that was asked for at ``begun_at`` (monotonic seconds)."""
-        ours = [raw for raw in raws if self._looks_after(raw["metadata"]["namespace"])]
-        reset = int(version) < self._runs_version
-        items = [self._listed(raw, anew=reset) for raw in ours]
-        self.runs.replace(items, int(version), reset=reset)
-        self._runs_version = int(version)
+    def hear_run(self, item: Versioned[Unread]) -> None:
+        """Take in a TrainingRun from a watch. What that repeats of our own writes is not even decoded."""
+        if self._looks_after(item.view.namespace) and self.runs.version(item.uid) < item.version:
+            try:
+                self.apply_run(item.view.read())
+            except ValueError as error:
+                _log.error("a TrainingRun of %s cannot be read: %s (UID %s)", item.view.namespace, error, item.uid)
+
+    def replace_runs(self, items: Iterable[Versioned[Unread]], version: int, *, reset: bool = False) -> None:
+        """Take in a complete, consistent list; with ``reset`` even where older versions say otherwise."""
+        ours = [item for item in items if self._looks_after(item.view.namespace)]
+        listed = filter(None, [self._listed(item, anew=reset) for item in ours])
+        self.runs.replace(listed, version, reset=reset)
+
+    def compare_runs(self, items: Iterable[Versioned[Unread]], version: int, begun_at: float) -> None:
+        """As ``replace_runs``, of a list read from a quorum that was asked for at ``begun_at`` (monotonic seconds)."""
+        self.replace_runs(items, version, reset=version < self._runs_version)
+        self._runs_version = version
         self._runs_listed_at = max(self._runs_listed_at, begun_at)
 
-    def apply_run_set(self, raw: Mapping[str, Any]) -> RunSetView:
-        """Take in a TrainingRunSet from a watch or from the answer to a write."""
-        view = parse_run_set(raw)
-        if self._looks_after(view.namespace):
-            self.run_sets.cache.upsert(Versioned(view.uid, int(view.resource_version), view))
-        return view
+    def _listed(self, item: Versioned[Unread], *, anew: bool) -> Versioned[RunView] | None:
+        """One of a list. The version that is known is taken as it is, unless versions have begun ``anew``.
 
-    def remove_run_set(self, uid: str) -> None:
-        """A TrainingRunSet is gone for good."""
-        self.run_sets.cache.remove(uid, _FOREVER)
-
-    def replace_run_sets(self, raws: Sequence[Mapping[str, Any]], version: str) -> None:
-        """Take in a complete, consistent list."""
-        views = [parse_run_set(raw) for raw in raws if self._looks_after(raw["metadata"]["namespace"])]
-        items = [Versioned(view.uid, int(view.resource_version), view) for view in views]
-        reset = int(version) < self._run_sets_version
-        self.run_sets.cache.replace(items, int(version), reset=reset)
-        self._run_sets_version = int(version)
-
-    def _listed(self, raw: Mapping[str, Any], *, anew: bool) -> Versioned[RunView]:
-        """One of a list. The version that is known is taken as it is, unless versions have begun ``anew``."""
-        uid, version = raw["metadata"]["uid"], int(raw["metadata"]["resourceVersion"])
-        known = self.runs.get(uid) if not anew and self.runs.version(uid) == version else None
-        return Versioned(uid, version, known or self._completed(parse_run(raw)))
-
-    def apply_queue(self, raw: Mapping[str, Any]) -> None:
-        """Take in a TrainingQueue. One that does not parse is left as it was before."""
-        meta = raw["metadata"]
+        Of one that cannot be read the last that could stays; None where there was none.
+        """
+        known = self.runs.get(item.uid)
+        if known is not None and not anew and self.runs.version(item.uid) == item.version:
+            return Versioned(item.uid, item.version, known)
         try:
-            view = parse_queue(raw)
+            return Versioned(item.uid, item.version, self._completed(parse_run(item.view.read())))
         except ValueError as error:
-            _log.error("TrainingQueue %s does not parse: %s", meta["name"], error)
-            return
-        known = self.queues.get(view.uid)
-        if known is not None and known.spec == view.spec:
-            view = replace(view, spec=known.spec)  # what is remembered of its runs rests on this very object
-        self.queues.upsert(Versioned(view.uid, int(view.resource_version), view))
-
-    def remove_queue(self, raw: Mapping[str, Any]) -> None:
-        """A TrainingQueue is gone."""
-        meta = raw["metadata"]
-        self.queues.remove(meta["uid"], int(meta["resourceVersion"]))
-
-    def replace_queues(self, raws: Sequence[Mapping[str, Any]], version: str) -> None:
-        """Take in a complete, consistent list."""
-        for raw in raws:
-            self.apply_queue(raw)
-        listed = {raw["metadata"]["uid"] for raw in raws}
-        for uid in [uid for uid in self.queues.uids() if uid not in listed]:
-            self.queues.remove(uid, int(version))
-        self.queues.synced = True
+            _log.error("a TrainingRun of %s cannot be read: %s (UID %s)", item.view.namespace, error, item.uid)
+            return None if known is None else Versioned(item.uid, self.runs.version(item.uid), known)
 
     def _looks_after(self, namespace: str) -> bool:
         return not self._ours or namespace in self._ours
@@ -224,30 +199,6 @@ class Store:
         refusals[pod] = refused
         return before is None or before.message != refused.message
 
-    def book_in_flight(self, run_uid: str, nodes: Iterable[str]) -> None:
-        """Book the nodes of a write that is about to be sent."""
-        self._in_flight[run_uid] = frozenset(nodes)
-
-    def release_in_flight(self, run_uid: str, *, look_again: bool = True) -> None:
-        """The result of the write has been taken in, or it was refused."""
-        if self._in_flight.pop(run_uid, None) is not None and look_again:
-            self._queue.add(CLUSTER_KEY)
-
-    def assume(self, run_uid: str, status: TrainingRunStatus) -> None:
-        """Have admission passes take a run's status for written that is about to be sent."""
-        self._assumed[run_uid] = status
-        self._view_of_run(self.runs.get(run_uid))
-
-    def drop_assumption(self, run_uid: str) -> None:
-        """The result of the write has been taken in, or it was refused: what is known counts again."""
-        if self._assumed.pop(run_uid, None) is not None:
-            self._view_of_run(self.runs.get(run_uid))
-            self._queue.add(CLUSTER_KEY)
-
-    def is_being_written(self, run_uid: str) -> bool:
-        """A write of an admission pass is under way for this run, or its outcome is not known yet."""
-        return run_uid in self._assumed or run_uid in self._in_flight
-
     def keep_assignment(self, run_uid: str, content: str) -> None:
         """Take in the content of the ConfigMap that a run's status names.
 
@@ -281,7 +232,7 @@ class Store:
     def synced(self) -> bool:
         """Every kind was listed completely at least once."""
         pods = (self.gang_pods, self.other_pods)
-        small = (self.queues, self.namespaces, self.priority_classes)
+        small = (self.queues.cache, self.namespaces, self.priority_classes)
         caches = (self.runs, *small, *pods, self.nodes, self.archive_jobs.cache, self.run_sets.cache)
         return all(cache.synced for cache in caches)
 
@@ -329,7 +280,7 @@ class Store:
             refused_creates=MappingProxyType(self._refused.get(run.uid, {})),
             jobs=self.archive_jobs.of(run.uid),
             origin=self._origin(run),
-            queue=self._queues_by_name.get(run.spec.queue) if run.spec is not None else None,
+            queue=self.queues.by_name.get(run.spec.queue) if run.spec is not None else None,
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
             recorded=not is_true(run.status, "Finished") or is_recorded(run, self.run_sets.owner_of(run)),
         )
@@ -345,16 +296,17 @@ class Store:
             raise MissingAssignmentError(run)
         return ClusterSnapshot(
             runs=tuple(self._views.values()),
-            queues=MappingProxyType(self._queues_by_name),
+            queues=self.queues.by_name,
             nodes=MappingProxyType(self._nodes_by_name),
             gang_pods=tuple(self._pods.all_of_gangs()),
             foreign_requests=self.foreign_requests,
-            in_flight=MappingProxyType(self._in_flight),
+            in_flight=self.writes.in_flight,
             leadership=leadership,
             namespace_labels=MappingProxyType(self._labels_of),
             priority_classes=MappingProxyType(self._class_values),
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
             widths=self.run_sets.widths,
+            refused=self.refusals.current(self.runs.get),
         )
 
     def unread(self) -> tuple[RunView, ...]:
@@ -422,6 +374,7 @@ class Store:
             self._dry_runs.pop(run.uid, None)
             self._whole.forget(run.uid)
             self._refused.pop(run.uid, None)
+            self.kueue.forget(run.namespace, workload_name(run))
             if self._run_uids.get(run.key) == run.uid:
                 del self._run_uids[run.key]
         else:
@@ -455,19 +408,11 @@ class Store:
             self._unread.add(run.uid)
         else:
             self._unread.discard(run.uid)
-        assumed = self._assumed.get(run.uid)
+        assumed = self.writes.assumed(run.uid)
         self._views[run.uid] = _bookable(run if assumed is None else replace(run, status=assumed))
 
-    def _queue_changed(self, old: QueueView | None, new: QueueView | None) -> None:
-        if new is not None:
-            self._queues_by_name[new.name] = new
-        elif old is not None and self._queues_by_name.get(old.name) == old:
-            del self._queues_by_name[old.name]
-        if old is not None and new is not None and old.generation == new.generation and old.spec == new.spec:
-            return
+    def _queue_changed(self, queue: QueueView) -> None:
         self._queue.add(CLUSTER_KEY)
-        queue = new or old
-        assert queue is not None
         for run in self.runs:  # its limits and its stop policy are theirs too
             if run.spec is not None and run.spec.queue == queue.name:
                 self._queue.add(run_key(run.namespace, run.name))
@@ -475,6 +420,7 @@ class Store:
     def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
         node = new or old
         assert node is not None
+        self.node_flaps.look(old, new)
         if new is not None:
             self._nodes_by_name[node.name] = new
         elif (known := self._nodes_by_name.get(node.name)) is not None and known.uid == node.uid:

@@ -18,6 +18,8 @@ ERRORS = (*(-seconds for seconds in reversed(WAITS[2:])), 0.0, *WAITS[2:])
 """A minute is what an estimate is told again for; less than none: it started before."""
 PASSES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """From an idle cluster to the largest with everything to be worked out anew."""
+LOOKS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
+"""A look that changes nothing, or one that makes the pods of a large gang."""
 
 
 class Histogram:
@@ -55,6 +57,8 @@ class Tallies:
         self.notices = Histogram()
         self.recovery_seconds: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
         """By action and phase."""
+        self.looks: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(LOOKS))
+        """By kind of key."""
 
     def status_written(self, before: TrainingRunStatus, after: TrainingRunStatus) -> None:
         """Count what a status write that succeeded has changed."""

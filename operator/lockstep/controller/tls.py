@@ -1,15 +1,15 @@
 """The worker API's certificates: a CA of our own and a serving certificate, kept in one Secret.
 
-The CA never leaves the Secret; workers get its certificate in their ConfigMap and trust nothing else.
+The CA's key never leaves the Secret. Workers get its certificate in a ConfigMap and trust nothing else. How one CA
+follows another is in ``succession``.
 """
 
 import ipaddress
-import logging
 import os
 import ssl
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,33 +19,32 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from lockstep.controller.clock import Clock
-
-log = logging.getLogger("lockstep.tls")
-
 SECRET_NAME = "lockstep-worker-tls"
 CA_LIFETIME = timedelta(days=3650)
 SERVING_LIFETIME = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=30)
 BACKDATED = timedelta(days=1)
 """Nodes' clocks may be behind ours."""
-RENEWAL_CHECK_SECONDS = 6 * 3600.0
-_KEYS = ("ca.crt", "ca.key", "tls.crt", "tls.key")
+_KEYS = {"ca.crt": "ca_cert", "ca.key": "ca_key", "tls.crt": "cert", "tls.key": "key"}
+_SUCCESSION_KEYS = {"next-ca.crt": "next_ca_cert", "next-ca.key": "next_ca_key", "old-ca.crt": "old_ca_cert"}
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """CA and serving certificate with their keys, PEM."""
+    """CA and serving certificate with their keys, PEM; and the CA's successor or predecessor while there is one."""
 
     ca_cert: bytes
     ca_key: bytes
     cert: bytes
     key: bytes
+    next_ca_cert: bytes = b""
+    next_ca_key: bytes = b""
+    old_ca_cert: bytes = b""
 
     @property
     def ca_bundle(self) -> str:
         """What workers trust."""
-        return self.ca_cert.decode()
+        return (self.ca_cert + self.next_ca_cert + self.old_ca_cert).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,44 +60,37 @@ class SecretStore:
 
 
 async def ensure_material(secrets: SecretStore, namespace: str, hosts: Sequence[str], now: float) -> Material:
-    """The material in the Secret: made if absent, its serving certificate made anew when due.
+    """The material in the Secret: made if absent or its CA has run out, its serving certificate made anew when due.
 
     ``hosts`` are the names and IP addresses that workers reach the operator by. Replicas may do this
-    at the same time: whoever is second takes what the first one wrote.
+    at the same time: whoever is second takes what the first one wrote. Raises ValueError for a CA that cannot be used.
     """
     for _ in range(5):
         secret = await secrets.read()
         if secret is None:
             material = new_material(hosts, now)
-            if await secrets.create(_secret(namespace, material)):
+            if await secrets.create(secret_of(namespace, material)):
                 return material
             continue
-        material = _stored(secret)
-        if not serving_is_due(material, hosts, now):
+        material = stored(secret)
+        if time_left(material.ca_cert, now) <= timedelta(0):
+            material = new_material(hosts, now)  # nobody trusts it any more: there is no successor to wait for
+        elif serving_is_due(material, hosts, now):
+            material = with_new_serving(material, hosts, now)
+        else:
             return material
-        material = with_new_serving(material, hosts, now)
-        if await secrets.replace(_secret(namespace, material, secret)):
+        if await secrets.replace(secret_of(namespace, material, secret)):
             return material
     raise RuntimeError(f"Secret {namespace}/{SECRET_NAME} changes faster than it can be written")
 
 
-async def keep_renewed(
-    context: ssl.SSLContext, secrets: SecretStore, namespace: str, hosts: Sequence[str], clock: Clock
-) -> None:
-    """For ever: renew the serving certificate when it is due, or take up the one another replica wrote."""
-    while True:
-        await clock.sleep(RENEWAL_CHECK_SECONDS)
-        try:
-            material = await ensure_material(secrets, namespace, hosts, clock.now())
-        except Exception:
-            # A month is left when renewal is first due: there will be many more tries.
-            log.warning("the worker API's certificate could not be checked", exc_info=True)
-        else:
-            load_serving(context, material)
-
-
 def new_material(hosts: Sequence[str], now: float) -> Material:
     """A new CA and a serving certificate by it."""
+    return with_new_serving(Material(*new_authority(now), b"", b""), hosts, now)
+
+
+def new_authority(now: float) -> tuple[bytes, bytes]:
+    """Certificate and key of a new CA, PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name("Lockstep worker CA")
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -109,8 +101,7 @@ def new_material(hosts: Sequence[str], now: float) -> Material:
         .add_extension(identifier, critical=False)
         .sign(key, hashes.SHA256())
     )
-    ca = Material(_pem(certificate), _key_pem(key), b"", b"")
-    return with_new_serving(ca, hosts, now)
+    return _pem(certificate), _key_pem(key)
 
 
 def with_new_serving(material: Material, hosts: Sequence[str], now: float) -> Material:
@@ -129,21 +120,20 @@ def with_new_serving(material: Material, hosts: Sequence[str], now: float) -> Ma
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
-    return Material(material.ca_cert, material.ca_key, _pem(certificate), _key_pem(key))
+    return replace(material, cert=_pem(certificate), key=_key_pem(key))
 
 
 def serving_is_due(material: Material, hosts: Sequence[str], now: float) -> bool:
-    """The serving certificate runs out within 30 days, lacks a host, or is not by this CA."""
-    certificate = x509.load_pem_x509_certificate(material.cert)
-    moment = datetime.fromtimestamp(now, UTC)
-    if certificate.not_valid_after_utc - moment < RENEW_BEFORE:
-        return True
+    """The serving certificate runs out within 30 days, lacks a host or its key, is damaged, or not by this CA."""
     try:
+        certificate = x509.load_pem_x509_certificate(material.cert)
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(material.ca_cert))
-    except (InvalidSignature, ValueError, TypeError):
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        if not _belong_together(certificate, material.key):
+            return True
+    except (InvalidSignature, ValueError, TypeError, x509.ExtensionNotFound):
         return True
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return any(_general_name(host) not in names for host in hosts)
+    return time_left(material.cert, now) < RENEW_BEFORE or any(_general_name(host) not in names for host in hosts)
 
 
 def server_context(material: Material) -> ssl.SSLContext:
@@ -166,22 +156,65 @@ def load_serving(context: ssl.SSLContext, material: Material) -> None:
         os.close(chain)
 
 
-def _secret(namespace: str, material: Material, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    values = (material.ca_cert, material.ca_key, material.cert, material.key)
-    data = {key: b64encode(value).decode() for key, value in zip(_KEYS, values, strict=True)}
+def age(certificate: bytes, now: float) -> timedelta:
+    """How long ago it was made here; PEM."""
+    made = x509.load_pem_x509_certificate(certificate).not_valid_before_utc + BACKDATED
+    return datetime.fromtimestamp(now, UTC) - made
+
+
+def time_left(certificate: bytes, now: float) -> timedelta:
+    """Until it is not valid any more; PEM."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc - datetime.fromtimestamp(now, UTC)
+
+
+def secret_of(namespace: str, material: Material, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The Secret with the material, in place of the one ``before`` and of no other."""
+    values = {key: getattr(material, name) for key, name in (_KEYS | _SUCCESSION_KEYS).items()}
+    data = {key: b64encode(value).decode() for key, value in values.items() if value}
     metadata = dict(before["metadata"]) if before else {"name": SECRET_NAME, "namespace": namespace}
     kind = before.get("type", "Opaque") if before else "Opaque"  # cannot be changed
     # The resourceVersion in it makes sure that nobody else's change is overwritten.
     return {"apiVersion": "v1", "kind": "Secret", "type": kind, "metadata": metadata, "data": data}
 
 
-def _stored(secret: Mapping[str, Any]) -> Material:
+def stored(secret: Mapping[str, Any]) -> Material:
+    """The material in a Secret. Raises ValueError."""
     data = secret.get("data") or {}
     missing = [key for key in _KEYS if not data.get(key)]
     if missing:
         # Not ours to repair: running workers trust the CA that may still be in there.
         raise ValueError(f"Secret {SECRET_NAME} lacks {', '.join(missing)}; delete it to have it made anew")
-    return Material(*(b64decode(data[key]) for key in _KEYS))
+    material = Material(**{name: b64decode(data.get(key, "")) for key, name in (_KEYS | _SUCCESSION_KEYS).items()})
+    if not _is_authority(material.ca_cert, material.ca_key):
+        raise ValueError(
+            f"Secret {SECRET_NAME}: ca.crt and ca.key are no certificate with its key, by an elliptic curve; "
+            "put them right, or delete the Secret to have it made anew"
+        )
+    # A damaged successor or predecessor is none: what is in use works without.
+    if not _is_authority(material.next_ca_cert, material.next_ca_key):
+        material = replace(material, next_ca_cert=b"", next_ca_key=b"")
+    return material if _is_certificate(material.old_ca_cert) else replace(material, old_ca_cert=b"")
+
+
+def _is_authority(certificate: bytes, key: bytes) -> bool:
+    try:
+        return _belong_together(x509.load_pem_x509_certificate(certificate), key)
+    except (ValueError, TypeError):
+        return False
+
+
+def _is_certificate(text: bytes) -> bool:
+    try:
+        x509.load_pem_x509_certificate(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _belong_together(certificate: x509.Certificate, key: bytes) -> bool:
+    """Whether ``key`` is the certificate's, and of our kind. Raises ValueError or TypeError where it is no key."""
+    private = serialization.load_pem_private_key(key, None)
+    return isinstance(private, ec.EllipticCurvePrivateKey) and private.public_key() == certificate.public_key()
 
 
 def _builder(

@@ -18,6 +18,7 @@ import msgspec
 
 from lockstep.api import names
 from lockstep.controller.clock import Clock
+from lockstep.controller.ratelimit import RateLimit
 from lockstep.core.snapshot import PodView
 
 log = logging.getLogger("lockstep.trust")
@@ -28,6 +29,8 @@ REFUSED_SECONDS = 5.0
 OUTAGE_RETRY_SECONDS = 5.0
 REVIEW_DEADLINE = 10.0
 CONCURRENT_REVIEWS = 32
+REVIEWS_PER_POD = 10.0
+"""At once, for tokens that say they are one pod's; in the long run one a second. A worker needs one in ten minutes."""
 MAX_CACHED = 65_536
 MAX_TOKEN = 7168
 """Characters. A pod-bound token has about 1,200."""
@@ -123,6 +126,7 @@ class TokenReviews:
         self._clock = clock
         self._audience = audience
         self._slots = asyncio.Semaphore(CONCURRENT_REVIEWS)
+        self._pace = RateLimit(clock, per_second=1.0, burst=REVIEWS_PER_POD)
         self._trusted: dict[bytes, _Trusted] = {}
         self._refused: dict[bytes, tuple[float, str]] = {}
         self._reviewing: dict[bytes, asyncio.Task[PodIdentity]] = {}
@@ -143,17 +147,21 @@ class TokenReviews:
         refused_until, why = self._refused.get(key, (0.0, ""))
         if now < refused_until:
             raise UnauthenticatedError(why)
-        expires_at = self._plausible(token, now)
+        claims = self._plausible(token, now)
         task = self._reviewing.get(key)
         if task is None:
+            # Forged tokens are all different: whoever knows a pod's UID could keep every review busy.
+            if known is None and self._pace.take(claims.kubernetes.pod.uid):
+                raise ReviewUnavailableError("too many tokens of this pod are new")
+            expires_at = claims.exp
             task = asyncio.create_task(self._review(key, token, expires_at))
             self._reviewing[key] = task
             task.add_done_callback(lambda done: self._reviewed(key, done))
         # A sender that hangs up must not take the answer from the others that wait for it.
         return await asyncio.shield(task)
 
-    def _plausible(self, token: str, now: float) -> float:
-        """When the token expires, by its own unproven word: enough to refuse, never enough to trust.
+    def _plausible(self, token: str, now: float) -> _TokenClaims:
+        """What the token says, by its own unproven word: enough to refuse, never enough to trust.
 
         Strangers are turned away here, so that they cannot spend the API server's time.
         """
@@ -167,7 +175,7 @@ class TokenReviews:
             raise UnauthenticatedError("the token has expired")
         if self._gangs.pod_by_uid(claims.kubernetes.pod.uid) is None:
             raise ForbiddenError("the token's pod is no pod of a gang")
-        return claims.exp
+        return claims
 
     async def _review(self, key: bytes, token: str, expires_at: float) -> PodIdentity:
         review = {

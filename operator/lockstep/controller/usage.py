@@ -8,7 +8,8 @@ import orjson
 
 from lockstep.controller.census import Census
 from lockstep.controller.clock import Clock
-from lockstep.controller.kube import ApiError, KubeClient, KubeError, says_absent
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, KubeError, says_absent
 from lockstep.controller.resources import CONFIG_MAPS
 from lockstep.core.admission.fair_share import Holding, UsageBook, shares
 from lockstep.core.snapshot import ClusterSnapshot
@@ -85,7 +86,10 @@ class UsageKeeper:
         else:
             try:
                 self._version = found["metadata"]["resourceVersion"]
-                self._book = UsageBook.load(orjson.loads(found["data"][_KEY]))
+                book = UsageBook.load(orjson.loads(found["data"][_KEY]))
+                if book.at > now:
+                    log.warning("usage was counted %d s ahead of this clock: it goes on from now", book.at - now)
+                self._book = book.not_beyond(now)
             except (KeyError, TypeError, ValueError) as error:
                 self._cannot("understood", error)
                 self._book = UsageBook(now)

@@ -8,9 +8,12 @@ from msgspec import Struct
 Requests = dict[str, str | int]
 
 
-class Owner(Struct, frozen=True):
+class Owner(Struct, frozen=True, rename="camel"):
     """An owner reference."""
 
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
     uid: str = ""
     controller: bool = False
 
@@ -33,6 +36,20 @@ class AnyObject(Struct, frozen=True):
     """An object of which only the metadata matters."""
 
     metadata: ObjectMeta
+
+
+class Identity(Struct, frozen=True, rename="camel"):
+    """What tells one version of one object from all others."""
+
+    uid: str
+    resource_version: str
+    namespace: str = ""
+
+
+class Identified(Struct, frozen=True):
+    """An object of which nothing is known but which it is."""
+
+    metadata: Identity
 
 
 class PriorityClass(Struct, frozen=True):

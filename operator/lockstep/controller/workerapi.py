@@ -15,6 +15,7 @@ from aiohttp import web
 
 from lockstep.controller import protocol
 from lockstep.controller.clock import Clock
+from lockstep.controller.connections import Connections
 from lockstep.controller.orders import encode_reply
 from lockstep.controller.protocol import Epoch, Registration, Report
 from lockstep.controller.ratelimit import RateLimit
@@ -37,6 +38,10 @@ REPORT = "/v1/report"
 REQUEST_SECONDS = 20.0
 """From the end of the headers until the body was read and its sender is known. Polls wait after that."""
 RETRY_SECONDS = 2
+BODIES_ROOM = 256 * 1024 * 1024
+"""Bytes of bodies being received, of all senders together."""
+BYTES_PER_REQUEST = 4096
+"""Of a body: so many more count as one more request. What a worker says of itself is seldom longer."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -47,6 +52,7 @@ class _RefusalError(Exception):
         self.status = status
         self.code = code
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.hangs_up = False
 
 
 def _retry_later(status: int, code: str, message: str, seconds: float = RETRY_SECONDS) -> _RefusalError:
@@ -70,9 +76,12 @@ class WorkerApi:
         epoch: Callable[[], Epoch | None],
         heartbeat_seconds: Callable[[int], float],
         fence_seconds: float = 60.0,
+        bodies_room: int = BODIES_ROOM,
     ) -> None:
         self.answered: Counter[tuple[str, int]] = Counter()
         """Requests by endpoint and status code."""
+        self.connections = Connections(clock)
+        """Of whoever serves the application: a reviewed token proves whose one is."""
         self._reviews = reviews
         self._gangs = gangs
         self._book = book
@@ -81,6 +90,8 @@ class WorkerApi:
         self._heartbeat_seconds = heartbeat_seconds
         self._fence_seconds = fence_seconds
         self._pace = RateLimit(clock)
+        self.bodies_room = bodies_room
+        """Bytes that may yet be received of bodies that are under way."""
 
     def application(self) -> web.Application:
         """To be served over TLS and nothing else."""
@@ -128,10 +139,35 @@ class WorkerApi:
         if scheme.lower() != "bearer":
             raise UnauthenticatedError("no bearer token")
         identity = await self._reviews.identity(token.strip())
-        wait = self._pace.take(identity.pod_uid)
+        pod = identity.pod_uid
+        if not self.connections.prove(request.remote or "", request.protocol, pod):
+            raise _too_many_connections()
+        wait = self._pace.take(pod)
         if wait:
             raise _retry_later(429, "too-many-requests", "this worker sends too many requests", wait)
-        return identity, await _read(request, limit)
+        body = await self._read(request, limit)
+        self._pace.charge(pod, len(body) / BYTES_PER_REQUEST)
+        return identity, body
+
+    async def _read(self, request: web.Request, limit: int) -> bytes:
+        """The body, received against what there is room for."""
+        if request.headers.get("Content-Encoding", "identity") != "identity":
+            raise _RefusalError(400, "malformed", "compressed bodies are not taken")
+        too_large = _RefusalError(413, "too-large", f"the body may have {limit} bytes")
+        if (request.content_length or 0) > limit:
+            raise too_large
+        body = bytearray()
+        try:
+            async for chunk in request.content.iter_any():
+                body += chunk
+                self.bodies_room -= len(chunk)
+                if len(body) > limit:
+                    raise too_large
+                if self.bodies_room < 0:
+                    raise _retry_later(503, "busy", "too many large requests at once")
+        finally:
+            self.bodies_room += len(body)
+        return bytes(body)
 
     def _is_known(self, claim: Claim) -> bool:
         """Of a run not in the store nothing is kept: it may have been deleted a moment ago."""
@@ -168,6 +204,8 @@ class WorkerApi:
                 content_type="application/json",
                 headers=refusal.headers,
             )
+            if refusal.hangs_up:
+                response.force_close()
         endpoint = request.path if request.path in (REGISTER, REPORT) else "other"
         self.answered[endpoint, response.status] += 1
         return response
@@ -200,7 +238,16 @@ def _refusal(error: Exception) -> _RefusalError:
 
 
 def _not_leading() -> _RefusalError:
-    return _retry_later(503, "not-leading", "this operator does not lead")
+    """The connection ends with it: behind a Service the next one may end at the leader."""
+    refusal = _retry_later(503, "not-leading", "this replica does not lead; connect again in a moment")
+    refusal.hangs_up = True
+    return refusal
+
+
+def _too_many_connections() -> _RefusalError:
+    refusal = _retry_later(429, "too-many-connections", "this worker holds too many connections")
+    refusal.hangs_up = True
+    return refusal
 
 
 def _deadline() -> asyncio.Timeout:
@@ -209,17 +256,3 @@ def _deadline() -> asyncio.Timeout:
 
 def _claim(body: Registration | Report) -> Claim:
     return Claim(body.run_uid, body.slot, body.incarnation, body.pod_uid)
-
-
-async def _read(request: web.Request, limit: int) -> bytes:
-    if request.headers.get("Content-Encoding", "identity") != "identity":
-        raise _RefusalError(400, "malformed", "compressed bodies are not taken")
-    body = bytearray()
-    too_large = _RefusalError(413, "too-large", f"the body may have {limit} bytes")
-    if (request.content_length or 0) > limit:
-        raise too_large
-    async for chunk in request.content.iter_any():
-        body += chunk
-        if len(body) > limit:
-            raise too_large
-    return bytes(body)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from lockstep.controller.clock import Clock
-from lockstep.controller.kube import KubeError
+from lockstep.controller.kube_errors import KubeError
 
 CLUSTER_KEY = "cluster"
 """The key of the admission pass."""
@@ -107,12 +107,10 @@ class WorkQueue:
             self._again.remove(key)
             self._make_due(key, self._clock.now())
 
-    async def run(
-        self, work: Callable[[str], Awaitable[None]], workers: int, *, fatal: tuple[type[Exception], ...] = ()
-    ) -> None:
-        """Work on keys with ``workers`` tasks until cancelled.
+    async def run(self, work: Callable[[str], Awaitable[None]], workers: int) -> None:
+        """Work on keys with ``workers`` tasks until cancelled. An exception of ``work`` is a failure of that key.
 
-        An exception of ``work`` is a failure of that key, one that is ``fatal`` ends everything.
+        So is that of a write which came too late for the lease: whether the lease is lost, its next renewal says.
         """
 
         async def worker() -> None:

@@ -1,8 +1,8 @@
-"""Our own kinds, watched by kopf: event -> store -> queue, and no more.
+"""Our own kinds: queues watched by kopf, event -> store -> queue, and no more; runs and arrays by informers.
 
-Only ``on.event`` is used: no finalizer, no annotation, no state of kopf's on anybody's object. An
-object deleted while a watch was down is never reported by kopf, so our kinds are listed and compared
-with the store after every reconnect and each minute.
+Of kopf only ``on.event`` is used: no finalizer, no annotation, no state of its own on anybody's object. An object
+deleted while a watch was down is never reported by kopf, so our kinds are listed and compared with the store after
+every reconnect and each minute. Why runs and arrays are not kopf's: see ``run_sink``.
 """
 
 import asyncio
@@ -15,12 +15,16 @@ import kopf
 
 from lockstep.api import names
 from lockstep.controller.clock import Clock
+from lockstep.controller.informer import Informer
 from lockstep.controller.kopf_storage import NoDiffBase, NoProgress
-from lockstep.controller.kube import ApiError, KubeClient, KubeError
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, KubeError
+from lockstep.controller.parse import Unread, parse_unread
 from lockstep.controller.resources import QUEUES, RUN_SETS, RUNS
+from lockstep.controller.run_sink import RunSetSink, RunSink
 from lockstep.controller.store import Store
 
-log = logging.getLogger("lockstep.handlers")
+log = logging.getLogger("lockstep.own_kinds")
 _LIST_EVERY = 60.0
 _RETRY_AFTER = 2.0
 
@@ -34,7 +38,16 @@ class OwnKinds:
         self._clock = clock
         self._relisted = asyncio.Event()
         self._listing = asyncio.Lock()
+        self.runs: Informer[Unread] = Informer("runs", kube, clock, RUNS, parse_unread, RunSink(store))
+        self.run_sets: Informer[Unread] = Informer("arrays", kube, clock, RUN_SETS, parse_unread, RunSetSink(store))
+        self.serves_run_sets = True
+        """An API server without their kind, as after an upgrade without its CRD, is no trouble to runs."""
         self.last_heard = clock.monotonic()
+
+    @property
+    def informers(self) -> tuple[Informer[Unread], ...]:
+        """Those that have something to say."""
+        return (self.runs, self.run_sets) if self.serves_run_sets else (self.runs,)
 
     async def watch(self, take_signals: Callable[[], None]) -> None:
         """Run kopf until cancelled. Raises what ended it, as without it we are blind.
@@ -73,23 +86,25 @@ class OwnKinds:
         async with self._listing:  # one that is taken in after a newer one would pass for a restored backup
             await self._list_run_sets()  # before the runs: what a set has on record of a run is then never news
             begun = self._clock.monotonic()
-            runs, version = await self._kube.list_all(RUNS)
+            runs, version = await self.runs.read_list()
             queues, queue_version = await self._kube.list_all(QUEUES)
-            self._store.replace_runs(runs, version, begun)
-            self._store.replace_queues(queues, queue_version)
+            self._store.compare_runs(runs, version, begun)
+            self._store.queues.replace(queues, queue_version)
             self.last_heard = self._clock.monotonic()
 
     async def _list_run_sets(self) -> None:
-        """Where their kind is not served, as after an upgrade without its CRD, runs go on as before."""
+        """Where their kind is not served, runs go on as before."""
         try:
-            run_sets, version = await self._kube.list_all(RUN_SETS)
+            run_sets, version = await self.run_sets.read_list()
         except ApiError as error:
             if error.status != 404:
                 raise
+            self.serves_run_sets = False
             log.warning("arrays are not served: apply %s_%s.yaml from crds/", names.GROUP, names.RUN_SETS)
             self._store.run_sets.cache.synced = True
             return
-        self._store.replace_run_sets(run_sets, version)
+        self.serves_run_sets = True
+        self._store.run_sets.compare(run_sets, version)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -100,30 +115,13 @@ class OwnKinds:
                 return kopf.login_with_kubeconfig(**kwargs)
             return kopf.login_with_service_account(**kwargs)
 
-        @kopf.on.event(names.GROUP, names.VERSION, names.RUNS, registry=registry)
-        async def _(type: str | None, event: Any, **_: Any) -> None:  # noqa: A002 - kopf's name
-            self._heard(type)
-            if type == "DELETED":
-                meta = event["object"]["metadata"]
-                self._store.remove_run(meta["namespace"], meta["name"], meta["uid"])
-            else:
-                self._store.apply_run(event["object"])
-
-        @kopf.on.event(names.GROUP, names.VERSION, names.RUN_SETS, registry=registry)
-        async def _(type: str | None, event: Any, **_: Any) -> None:  # noqa: A002 - kopf's name
-            self._heard(type)
-            if type == "DELETED":
-                self._store.remove_run_set(event["object"]["metadata"]["uid"])
-            else:
-                self._store.apply_run_set(event["object"])
-
         @kopf.on.event(names.GROUP, names.VERSION, names.QUEUES, registry=registry)
         async def _(type: str | None, event: Any, **_: Any) -> None:  # noqa: A002 - kopf's name
             self._heard(type)
             if type == "DELETED":
-                self._store.remove_queue(event["object"])
+                self._store.queues.remove(event["object"])
             else:
-                self._store.apply_queue(event["object"])
+                self._store.queues.apply(event["object"])
 
         return registry
 
