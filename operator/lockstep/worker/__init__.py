@@ -24,7 +24,7 @@ Modules, each importing only those above it
   timing, progress, loglines  how far it is, and how long that takes
   signs, stacks, training     why it failed, where it hangs; one attempt as a whole
   preflight, warmup           can this node train, can it reach the others?
-  inbox, limits, link         what arrives and from whom, how much may be said
+  inbox, limits, secrets, link  what arrives and from whom; how much may be said, and what not
   barrier, agent              what is done about it
 
 Two modules run elsewhere: ``lockstep_training`` is what programs import, ``pattern_matching`` a process of its own.

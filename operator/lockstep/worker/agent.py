@@ -33,8 +33,10 @@ from lockstep.worker.training import Training
 RESTART_GRACE_SECONDS = 2.0  # the peers are gone: there is nothing left to save together
 LAST_LOOK_SECONDS = 5.0
 OVERTAKEN_SECONDS = 30.0  # a reply that is older by more was written by a clock that was set back
+SET_BACK_SECONDS = 30.0  # nobody answers by a lease that another has taken: what still comes was under way
 SPREAD_PER_RANK = 0.0003  # seconds: the operator answers a few thousand polls a second
 ACKNOWLEDGED_WITHIN_SECONDS = 0.25  # else the program starts without the operator being told first
+HELD_SECONDS = 5.0  # a new leader that does not know the run yet says Hold as well, for a moment
 LEAVING_MARGIN_SECONDS = 5.0  # of the pod's grace, for the worker's own end
 
 PREPARING, READY, RUNNING, STOPPING, EXITED = "Preparing", "Ready", "Running", "Stopping", "Exited"
@@ -58,7 +60,9 @@ class Worker:
         self.start: Optional[JSON] = None
         self.exit: Optional[JSON] = None
         self.desired: JSON = {"phase": "Hold"}
+        self.held_since: Optional[float] = None  # monotonic; since when every reply has said Hold
         self.served_at = 0.0  # when the operator wrote that, by its clock
+        self.outdated_since: Optional[float] = None  # monotonic; since when only lower epochs answer
         self.clock_ahead = 0.0  # seconds, of the operator's clock
         self.child: Optional[Child] = None
         self.training: Optional[Training] = None  # of the attempt it runs or last ran
@@ -129,8 +133,8 @@ class Worker:
         except (KeyError, TypeError, ValueError) as error:
             say(f"the operator's reply is not understood: {error!r}")
             return
-        if self.link.epoch is not None and epoch < self.link.epoch:
-            return  # a leader that was replaced: what it was told of is still to be told to its successor
+        if self._is_outdated(epoch):
+            return  # what it was told of is still to be told to its successor
         if self.training:
             self.training.fresh = [row for row in self.training.fresh if row not in told]
         self.contact, self.refusal = time.monotonic(), ""
@@ -142,7 +146,18 @@ class Worker:
         self.link.spread = min(self.link.heartbeat / 20.0, SPREAD_PER_RANK * world)
         self.clock_ahead = time.time() - served_at
         if phase != "Hold":
-            self.desired = desired
+            self.desired, self.held_since = desired, None
+        elif self.held_since is None:
+            self.held_since = self.contact
+
+    def _is_outdated(self, epoch: List[int]) -> bool:
+        """A leader that was replaced. Who alone answers for so long is none: the Lease was set back, by a backup."""
+        if self.link.epoch is None or epoch >= self.link.epoch:
+            self.outdated_since = None
+            return False
+        if self.outdated_since is None:
+            self.outdated_since = time.monotonic()
+        return time.monotonic() - self.outdated_since < SET_BACK_SECONDS
 
     def _take_refusal(self, message: str) -> None:
         self.refusal = f"the operator does not speak protocol {PROTOCOL}: {message}"
@@ -246,7 +261,10 @@ class Worker:
         """The program listens, so the whole gang can save before this pod ends; there is time, and nobody says stop."""
         others_go_on = self.desired["phase"] == "Run" and self.desired["attempt"] <= child.attempt
         listens = self.training is not None and self.training.listens
-        return listens and others_go_on and not child.kill_at and time.monotonic() < self.leave_at - self._last_grace()
+        # The operator knows no such run: it was deleted, and nobody will ask for a save.
+        let_go = self.held_since is not None and self.contact - self.held_since >= HELD_SECONDS
+        in_time = time.monotonic() < self.leave_at - self._last_grace()
+        return listens and others_go_on and not let_go and not child.kill_at and in_time
 
     def _last_grace(self) -> float:
         """What the program gets of the pod's own grace to end, once it is told."""

@@ -22,6 +22,8 @@ from lockstep.worker.warmup import PeerServer, Warmed, warm_up
 
 RETRY_SECONDS = 5.0
 LOOK_AGAIN_SECONDS = 10.0  # at what could not be read
+SLOW_SECONDS = 30.0  # for one thing that is looked at on the way: then it is named
+STILL_PREPARING = "still preparing: "  # the operator knows these words: no check has failed yet
 READ_WITHIN_SECONDS = 0.3  # what is read so soon after everything else is told of together with the arrival
 
 
@@ -36,7 +38,8 @@ class Barrier:
         self._wanted = 0  # the attempt that the operator gathers for
         self._port: Optional[socket.socket] = None
         self._approached = 0  # the attempt that was gathered for last
-        self._preparing = False  # a thread is at it
+        self._preparing = False  # a thread is at it …
+        self._at = "", 0.0  # … and looks at this since then (monotonic)
         self._prepared: Optional[Prepared] = None  # it is: all that lacks is what may still be read
         self._arrive_by = 0.0  # monotonic
         self._verified: Dict[Tuple[Any, ...], JSON] = {}
@@ -62,13 +65,28 @@ class Barrier:
             if not self._verifying or time.monotonic() >= self._arrive_by:
                 self._arrive(self._prepared)
         elif not self._preparing and time.monotonic() >= self._prepare_after:
-            self.ready_for, self._preparing, self._prepared = 0, True, None
+            self.ready_for, self._preparing, self._prepared, self._at = 0, True, None, ("", 0.0)
+            if self.problem.startswith(STILL_PREPARING):
+                self.problem = ""
             self._verified, self._warmed, self._pointed, self._pointing = {}, None, None, ()
-            prepared = functools.partial(prepare, self._settings, attempt, rank, world, self.suspicious)
+            prepared = functools.partial(prepare, self._settings, attempt, rank, world, self.suspicious, self._is_at)
             if attempt != self._approached:
                 self._approached = attempt
                 self._verify(desired)  # a short one is done by the time that everything else is: told in one report
             self._in_thread(lambda: functools.partial(self._take_prepared, prepared()))
+        elif self._preparing:
+            self._name_what_is_slow()
+
+    def _is_at(self, what: str) -> None:
+        """Called by the preparing thread."""
+        self._at = what, time.monotonic()
+
+    def _name_what_is_slow(self) -> None:
+        """A mount that hangs lets go of no thread: all that can be said is where it stands."""
+        what, since = self._at
+        if what and not self.problem and time.monotonic() >= since + SLOW_SECONDS:
+            self.problem = f"{STILL_PREPARING}{what} has not answered for {SLOW_SECONDS:.0f} s"
+            say(f"not ready: {self.problem}")
 
     def is_left_alone(self) -> None:
         """The operator gathers for nothing at the moment."""

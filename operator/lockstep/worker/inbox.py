@@ -5,10 +5,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
+import queue
 import select
 import signal
 import threading
-from typing import Callable, Deque, Optional
+from typing import Callable, Deque, List, Optional
 
 
 class Inbox:
@@ -40,29 +41,45 @@ class Inbox:
             self._calls.popleft()()
 
 
+Work = Callable[[], Optional[Callable[[], None]]]
+KEPT_THREADS = 2  # as many as a gang needs to come to its barrier
+
+
 class SlowWork:
-    """Work on disks, networks and processes, each in a thread of its own. Used by the main thread only."""
+    """Work on disks, networks and processes, none of which waits for any other. Used by the main thread only."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
-        self._delayed: Deque[threading.Thread] = collections.deque()
+        self._delayed: Deque[Work] = collections.deque()
+        self._idle: List[queue.SimpleQueue[Work]] = []  # of threads: starting one costs more than most of the work
 
-    def begin(self, work: Callable[[], Optional[Callable[[], None]]]) -> None:
+    def begin(self, work: Work) -> None:
         """Have it done, and the call that it returns made by the main thread."""
-
-        def run() -> None:
-            call = work()
-            if call is not None:
-                self._inbox.post(call)
-
-        self._delayed.append(threading.Thread(target=run, daemon=True))
+        self._delayed.append(work)
         self.begin_delayed()
 
     def begin_delayed(self) -> None:
         """Begin what could not begin yet: the program may have all threads that the container has room for."""
         while self._delayed:
+            if self._idle:
+                self._idle.pop().put(self._delayed.popleft())
+                continue
             try:
-                self._delayed[0].start()
+                threading.Thread(target=self._work, args=(self._delayed[0],), daemon=True).start()
             except RuntimeError:
                 return
             self._delayed.popleft()
+
+    def _work(self, work: Work) -> None:
+        """A thread's life. It ends with work that raises, or where enough others have nothing to do."""
+        given: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        while True:
+            call = work()
+            stays = len(self._idle) < KEPT_THREADS
+            if stays:
+                self._idle.append(given)
+            if call is not None:
+                self._inbox.post(call)
+            if not stays:
+                return
+            work = given.get()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Dict, List, NamedTuple, Set, Tuple
+from typing import Callable, Dict, List, NamedTuple, Set, Tuple
 
 from lockstep.worker.errors import trouble
 from lockstep.worker.formats.examination import commit_mark, examine, has_marker
@@ -22,8 +22,15 @@ from lockstep.worker.tiers import (
     shards,
 )
 
+At = Callable[[str], None]
+"""Is told what is looked at from now on; nothing: empty."""
 
-def survey(settings: Settings, attempt: int, rank: int, world: int) -> List[JSON]:
+
+def at_nothing(_: str) -> None:
+    """Nobody wants to know."""
+
+
+def survey(settings: Settings, attempt: int, rank: int, world: int, at: At = at_nothing) -> List[JSON]:
     """Take inventory of all tiers, and make the directories that the attempt saves in.
 
     They are made here, not at the start: a tier that takes no writes is found out before anybody is released.
@@ -32,6 +39,7 @@ def survey(settings: Settings, attempt: int, rank: int, world: int) -> List[JSON
     """
     rows: List[JSON] = []
     for name, root, skew in settings.tiers.values():
+        at(f"the {name} checkpoint tier {root}")
         form, run_uid = settings.checkpoint_format, settings.run_uid
         share, of = (rank, world) if name == SHARED and 0 <= rank < world else (0, 1)
         layout = ONE_FOR_ALL if name == SHARED and settings.fenced else PER_ATTEMPT
@@ -47,6 +55,7 @@ def survey(settings: Settings, attempt: int, rank: int, world: int) -> List[JSON
         else:
             os.makedirs(attempt_directory(settings, name, attempt), exist_ok=True)
     if settings.start_root and SHARED in settings.tiers:
+        at(f"the checkpoints to start from, {settings.start_root}")
         known = {row["path"] for row in rows}
         rows += [row for row in _elsewhere(settings, rank, world) if row["path"] not in known]
     return rows

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import http.client
 import json
+import os
 import random
 import socket
 import ssl
@@ -18,6 +19,7 @@ from lockstep import __version__
 from lockstep.worker.inbox import Inbox
 from lockstep.worker.limits import fitted_registration, fitted_report
 from lockstep.worker.output import say
+from lockstep.worker.secrets import secret_values, without_secrets
 from lockstep.worker.settings import JSON, Settings
 from lockstep.worker.tiers import NEWEST
 
@@ -40,10 +42,10 @@ class Connection:
         self._token_file = settings.token_file
         self._host = parts.netloc
         self._prefix = parts.path.rstrip("/")
-        self._http = http.client.HTTPSConnection(
-            parts.hostname, parts.port or 443, timeout=CONNECT_SECONDS,
-            context=ssl.create_default_context(cafile=settings.ca_file),
-        )  # fmt: skip
+        self._address = parts.hostname, parts.port or 443
+        self._ca_file = settings.ca_file
+        self._trusted = b""
+        self._trust()
         self.failures = 0  # in a row
         self.pause = 0.0  # seconds for which the operator asked to be left alone
 
@@ -55,7 +57,21 @@ class Connection:
         """Connect unless connected. Raises OSError."""
         self.pause = 0.0
         if not self.is_open():
+            with contextlib.suppress(OSError, ValueError):  # what was trusted so far may still do
+                self._trust()
             self._http.connect()
+
+    def _trust(self) -> None:
+        """Trust those in the file, which changes when the operator's CA does. Raises OSError, ValueError."""
+        with open(self._ca_file, "rb") as stream:
+            trusted = stream.read()
+        if b"CERTIFICATE" not in trusted:  # without any, everybody would be trusted whom this machine trusts
+            raise ValueError(f"there is no certificate in {self._ca_file}")
+        if trusted != self._trusted:
+            context = ssl.create_default_context(cadata=trusted.decode("ascii"))
+            context.minimum_version = ssl.TLSVersion.TLSv1_2  # older Pythons would take less
+            self._http = http.client.HTTPSConnection(*self._address, timeout=CONNECT_SECONDS, context=context)
+            self._trusted = trusted
 
     def close(self) -> None:
         """Forget it; the next exchange connects anew."""
@@ -97,6 +113,25 @@ class Connection:
         return response.status, body if isinstance(body, dict) else {}
 
 
+class _Turnstile:
+    """Where one thread waits for something, woken when it is so, and not to find that it is not."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._condition = threading.Condition(lock)
+        self._awaited: Optional[Callable[[], bool]] = None
+
+    def wait_for(self, awaited: Callable[[], bool], timeout: Optional[float] = None) -> None:
+        """With the lock held, which is free meanwhile."""
+        self._awaited = awaited
+        self._condition.wait_for(awaited, timeout)
+        self._awaited = None
+
+    def look(self) -> None:
+        """Something has changed. With the lock held."""
+        if self._awaited is not None and self._awaited():
+            self._condition.notify()
+
+
 class Link:
     """Brings reports to the operator and its replies to the main thread, whatever the network does.
 
@@ -112,8 +147,10 @@ class Link:
             "protocol": PROTOCOL, "runUid": settings.run_uid, "slot": settings.slot,
             "incarnation": settings.incarnation, "podUid": settings.pod_uid,
         }  # fmt: skip
+        self._secrets = secret_values(os.environ)
         self._inbox, self._take, self._refuse = inbox, take, refuse
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()  # of all below, but for what only the main thread touches
+        self._pusher, self._poller, self._main = (_Turnstile(self._lock) for _ in range(3))
         self._order = threading.Lock()  # a newer report is never put on the wire before an older one
         self._report: JSON = {}
         self._version = 0  # of the state to be told at once
@@ -136,35 +173,39 @@ class Link:
 
     def publish(self, report: JSON, urgent: bool) -> None:
         """What all reports say from now on; ``urgent`` is not left for the next heartbeat."""
-        with self._changed:
+        with self._lock:
             self._report = report
             self._version += urgent
-            self._changed.notify_all()
+            self._wake()
         while self._taken:
             self._taken.pop().set()
 
     def register(self, inventory: List[JSON]) -> None:
         """Register anew, with this inventory. Takes effect with the next report that is published."""
-        with self._changed:
+        with self._lock:
             self.inventory = list(inventory)
             self._registered = False
 
     def send_first(self, timeout: float) -> None:
         """Give what was published last a chance to be on the wire before something else takes the processor."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._on_its_way == self._version, timeout)
+        with self._lock:
+            self._main.wait_for(lambda: self._on_its_way == self._version, timeout)
 
     def settle(self, timeout: float) -> None:
         """Give the last report a chance to arrive."""
-        with self._changed:
+        with self._lock:
             self._on_its_way = self._delivered  # the answer to a poll may take its time
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._delivered == self._version, timeout)
+            self._wake()
+            self._main.wait_for(lambda: self._delivered == self._version, timeout)
+
+    def _wake(self) -> None:
+        for turnstile in (self._pusher, self._poller, self._main):
+            turnstile.look()
 
     def _push_forever(self, connection: Connection) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(self._has_to_push)
+            with self._lock:
+                self._pusher.wait_for(self._has_to_push)
             self._exchange(connection, 0.0, pushing=True)
 
     def _has_to_push(self) -> bool:
@@ -174,14 +215,14 @@ class Link:
 
     def _poll_forever(self, connection: Connection) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._registered)
+            with self._lock:
+                self._poller.wait_for(lambda: self._registered)
             taken = self._exchange(connection, min(MAX_POLL_SECONDS, self.heartbeat), pushing=False)
             if taken:
                 taken.wait(1.0)  # else the next poll would be answered at once with the same
-                with self._changed:  # large gangs must not return as one, unless there is something to be told
+                with self._lock:  # large gangs must not return as one, unless there is something to be told
                     rest = random.uniform(0.0, self.spread)
-                    self._changed.wait_for(lambda: self._on_its_way != self._version, rest)
+                    self._poller.wait_for(lambda: self._on_its_way != self._version, rest)
 
     def _exchange(self, connection: Connection, wait: float, pushing: bool) -> Optional[threading.Event]:
         """One request; set once what came of its answer is published. None, after a rest: there was no answer."""
@@ -207,31 +248,32 @@ class Link:
     def _attempt(self, connection: Connection, wait: float, pushing: bool) -> Optional[threading.Event]:
         connection.open()
         with self._order:
-            with self._changed:
+            with self._lock:
                 version, report = self._version, dict(self._report)
                 inventory, registering = self.inventory, not self._registered
                 listed = list(inventory)
             if registering and not pushing:
                 return None  # "ready" must not get there before the inventory that goes with it
+            report = without_secrets(report, self._secrets)
             report.update(epoch=self.epoch, seen=self.seen, waitSeconds=wait, wall=time.time(), mono=time.monotonic())
             if registering:
                 content, told = fitted_registration({**self._identity, **self._registration(report, listed)})
             else:
                 content, told = fitted_report({**self._identity, **report})
             connection.send("/v1/register" if registering else "/v1/report", content)
-            with self._changed:
+            with self._lock:
                 self._on_its_way = version
                 self._between_polls = self._between_polls and pushing
-                self._changed.notify_all()
+                self._wake()
         status, answer = connection.receive(wait + ANSWER_SECONDS)
         if status == 200:
-            with self._changed:
+            with self._lock:
                 self._between_polls = self._between_polls if pushing else connection.is_open()
             return self._answered(answer, told, version, inventory if registering else None)
         if status == 409:
-            with self._changed:
+            with self._lock:
                 self._registered = False
-                self._changed.notify_all()
+                self._wake()
             return None
         if status == 426:
             self._inbox.post(functools.partial(self._refuse, str(answer.get("message", ""))))
@@ -240,10 +282,10 @@ class Link:
 
     def _left_unanswered(self, pushing: bool) -> None:
         """Who knows what of it has arrived: it is told again, and not by a poll that may take its time."""
-        with self._changed:
+        with self._lock:
             self._on_its_way = self._delivered
             self._between_polls = self._between_polls and pushing
-            self._changed.notify_all()
+            self._wake()
 
     def _answered(
         self, desired: JSON, told: List[JSON], version: int, registered: Optional[List[JSON]]
@@ -251,14 +293,14 @@ class Link:
         if self._outage:
             self._outage = ""
             say("the operator is reachable again")
-        with self._changed:
+        with self._lock:
             if told:
                 # The next operator that asks is to hear of it as well: rows that were answered are not sent again.
                 self.inventory[:] = with_newer(self.inventory, told)
             if registered is not None and registered is self.inventory:
                 self._registered = True
             self._delivered = max(self._delivered, version)
-            self._changed.notify_all()
+            self._wake()
         taken = threading.Event()
 
         def take() -> None:

@@ -13,7 +13,7 @@ import time
 from typing import List, NamedTuple, Optional
 
 from lockstep.worker.errors import trouble
-from lockstep.worker.inventory import survey
+from lockstep.worker.inventory import At, at_nothing, survey
 from lockstep.worker.processes import end_other_processes, output_of
 from lockstep.worker.scratch import make_room
 from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, attempt_directory
@@ -35,18 +35,24 @@ class Prepared(NamedTuple):
     port: Optional[socket.socket]
 
 
-def prepare(settings: Settings, attempt: int, rank: int, world: int, suspicious: bool = True) -> Prepared:
+def prepare(
+    settings: Settings, attempt: int, rank: int, world: int, suspicious: bool = True, at: At = at_nothing
+) -> Prepared:
     """End what is left of earlier attempts, check the node, take inventory, choose a port. Slow: minutes at worst.
 
     ``suspicious``: try out the checkpoint tiers and whether writes reach the disk as well, as is done at first and
-    after a failure here.
+    after a failure here. ``at`` is told what is looked at from then on: a mount that hangs says nothing itself.
     """
     try:
-        problem = end_other_processes() or gpu_problem(settings) or scratch_problem(settings, suspicious)
+        problem = end_other_processes() or gpu_problem(settings)
+        if not problem:
+            at(f"the scratch volume {settings.scratch}")
+            problem = scratch_problem(settings, suspicious)
         inventory: List[JSON] = []
         if not problem:
-            inventory = survey(settings, attempt, rank, world)
-            problem = tier_problem(settings, attempt) if suspicious else ""
+            inventory = survey(settings, attempt, rank, world, at)
+            problem = tier_problem(settings, attempt, at) if suspicious else ""
+        at("")
         if problem:
             return Prepared(attempt, problem, [], None)
         return Prepared(attempt, "", inventory, hold_port())
@@ -108,12 +114,13 @@ def scratch_problem(settings: Settings, synced: bool = True) -> str:
     return f"the scratch volume is not writable: {words}" if words else ""
 
 
-def tier_problem(settings: Settings, attempt: int) -> str:
+def tier_problem(settings: Settings, attempt: int, at: At = at_nothing) -> str:
     """A tier that takes no synced write into the attempt's directory, or has too little space; empty: none.
 
     A shared tier that could not be listed has no such directory, and is not this node's fault: it is left out.
     """
     for name, root, _ in settings.tiers.values():
+        at(f"the {name} checkpoint tier {root}")
         directory = attempt_directory(settings, name, attempt)
         if os.path.isdir(directory):
             error = _write_error(os.path.join(directory, f".probe-{settings.slot}"))

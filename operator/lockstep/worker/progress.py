@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -13,6 +14,7 @@ from lockstep.worker.timing import INIT, SAVE, STEP
 
 MAX_PROGRESS_LINE = 8192
 MAX_UNREAD = 1 << 20  # bytes: of more than this only the newest are looked at
+MAX_KEPT = 64 << 20  # bytes: a file that has grown so large is emptied once it is read
 
 
 class Section(NamedTuple):
@@ -44,10 +46,24 @@ class ProgressTail:
         except OSError:
             return []
         self._offset += len(data)
+        if self._offset > MAX_KEPT:
+            self._empty()
         lines = (self._partial + data).split(b"\n")
         self._partial = lines.pop()[-MAX_PROGRESS_LINE - 1 :]
         told = (parse_line(line, now) for line in lines if len(line) <= MAX_PROGRESS_LINE)
         return [entry for entry in told if entry is not None]
+
+    def _empty(self) -> None:
+        """Free what was read, unless more has come since. Whoever appends goes on at the beginning; whoever writes at a
+        place of its own leaves a hole before it, which takes no room."""
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                if os.fstat(descriptor).st_size == self._offset:
+                    os.ftruncate(descriptor, 0)
+                    self._offset = 0
+            finally:
+                os.close(descriptor)
 
 
 def parse_line(line: bytes, now: float) -> Optional[Union[JSON, Section]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from dataclasses import dataclass, field
 from typing import Any, Dict, NamedTuple, Sequence
 
@@ -66,7 +65,7 @@ class Settings:
             raise ValueError("there is no command to run")
         checkpoint = json.loads(environ.get("LOCKSTEP_CHECKPOINT_CONFIG", "{}"))
         skew = {LOCAL: LOCAL_SKEW, SHARED: float(checkpoint.get("sharedClockSkewSeconds", SHARED_SKEW))}
-        beside = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "ca.crt")
+        token_file = environ.get("LOCKSTEP_TOKEN_FILE", cls.token_file)
         return cls(
             operator_url=environ["LOCKSTEP_OPERATOR_URL"],
             namespace=environ["LOCKSTEP_NAMESPACE"],
@@ -88,8 +87,8 @@ class Settings:
             start_root=checkpoint.get("start", {}).get("root", ""),
             start_run_uid=checkpoint.get("start", {}).get("runUid", ""),
             scratch=environ.get("LOCKSTEP_SCRATCH", cls.scratch),
-            token_file=environ.get("LOCKSTEP_TOKEN_FILE", cls.token_file),
-            ca_file=environ.get("LOCKSTEP_CA_FILE", beside),
+            token_file=token_file,
+            ca_file=environ.get("LOCKSTEP_CA_FILE", os.path.join(os.path.dirname(token_file), "ca.crt")),
             orphan_seconds=float(environ.get("LOCKSTEP_ORPHAN_SECONDS", ORPHAN_SECONDS)),
             save_signal=int(signal.Signals[checkpoint["signal"]]) if checkpoint.get("signal") else 0,
             termination_grace=float(environ.get("LOCKSTEP_TERMINATION_GRACE", TERMINATION_GRACE)),

@@ -115,8 +115,7 @@ class StderrReader:
         self._given_up = False
         self.passed_over = 0  # bytes
         self._rules = RuleMatcher(signs, rules) if rules else None
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
+        self._thread: Optional[threading.Thread] = None  # there is none before the program writes something
 
     @property
     def helper(self) -> int:
@@ -124,21 +123,32 @@ class StderrReader:
         return self._rules.pid if self._rules else 0
 
     def feed(self, data: bytes) -> None:
-        """Never blocks."""
+        """Never blocks. Called by one thread only."""
         try:
             self._chunks.put_nowait((time.time(), data))
         except queue.Full:
             self.passed_over += len(data)
+        if self._thread is None:
+            self._begin()
 
     def finish(self) -> None:
         """Look at what is left, bounded; afterwards there is neither a thread nor a process."""
         deadline = time.monotonic() + LAST_LOOK_SECONDS
-        with contextlib.suppress(queue.Full):
-            self._chunks.put(None, timeout=LAST_LOOK_SECONDS)
-        self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._thread is None and not self._chunks.empty():
+            self._begin()  # the program, which is gone, may have had all threads that there was room for
+        if self._thread is not None:
+            with contextlib.suppress(queue.Full):
+                self._chunks.put(None, timeout=LAST_LOOK_SECONDS)
+            self._thread.join(max(0.0, deadline - time.monotonic()))
         self._given_up = True
         if self._rules:
             self._rules.finish(max(0.1, deadline - time.monotonic()))
+
+    def _begin(self) -> None:
+        thread = threading.Thread(target=self._read, daemon=True)
+        with contextlib.suppress(RuntimeError):  # no room for another thread: there may be with the next words
+            thread.start()
+            self._thread = thread
 
     def _read(self) -> None:
         while not self._given_up:

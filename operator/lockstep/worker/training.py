@@ -260,8 +260,10 @@ class Training:
         return self._control.has_stopped_it() and not (total and progress["step"] >= total)
 
     def _last_words(self) -> str:
-        """What it wrote as its termination message, or as torchrun's error file. Bounded: that may be on a server."""
-        found: List[str] = []
+        """What it wrote as its termination message, or as torchrun's error file."""
+        if not self._error_file:
+            return self._read_last_words()  # the container's own file
+        found: List[str] = []  # that file may be on a server: bounded
         reading = threading.Thread(target=lambda: found.append(self._read_last_words()), daemon=True)
         with contextlib.suppress(RuntimeError):  # no room for another thread
             reading.start()
