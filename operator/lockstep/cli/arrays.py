@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import typer
@@ -25,7 +25,8 @@ _TRIES = 5
 _RANGES_SHOWN = 40
 _GENERATED = 6  # a dash and what the API server puts behind a generateName
 _TARGET = re.compile(r"(?P<name>[^_\s]+)_(?:\[(?P<ranges>[^\]]+)\]|(?P<index>\d+))")
-_LISTED = ("succeeded", "failed", "cancelled", "running", "pending")
+OUTCOMES = ("succeeded", "failed", "cancelled", "running", "pending")
+NOT_SEEN_YET = runs.NOT_SEEN_YET
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,8 @@ def wrapped(manifest: Json, array: str) -> Json:
     indices, percent, width = array.partition("%")
     if percent and not width.isdecimal():
         raise UsageError(f"--array {array} has no width behind the %", "write --array 0-99%8")
+    if percent and not int(width):  # no limit to Slurm, and no start to maxRunning
+        raise UsageError(f"--array {array} would let nothing start", f"--array {indices} has no width; -H holds it")
     try:
         parse_indices(indices)
     except ValueError as error:
@@ -128,12 +131,12 @@ def change(cluster: Cluster, target: str, spec: Mapping[str, object], done: str,
             raise UsageError(f"{target} names indices, which can only be cancelled", "name single runs, e.g. sweep-3")
         _cancel_indices(cluster, found["name"], found["ranges"] or found["index"], form)
         return True
-    raw = fetch(cluster, target)
+    raw = _fetch_if_allowed(cluster, target)
     if raw is not None:
-        _patch(cluster, raw, spec, done, form)
+        change_set(cluster, raw, spec, done, form)
         return True
     single = split_run_name(target)
-    if single is not None and "cancel" in spec and fetch(cluster, single[0]) is not None:
+    if single is not None and "cancel" in spec and _fetch_if_allowed(cluster, single[0]) is not None:
         _cancel_indices(cluster, single[0], str(single[1]), form)
         return True
     return False
@@ -149,21 +152,49 @@ def fetch(cluster: Cluster, name: str) -> Json | None:
         raise
 
 
+def _fetch_if_allowed(cluster: Cluster, name: str) -> Json | None:
+    """The same for a name that need not be an array's: rights on arrays that lack are then nobody's concern."""
+    try:
+        return fetch(cluster, name)
+    except ApiError as error:
+        if error.status == 403:
+            return None
+        raise
+
+
+def selected(cluster: Cluster, selector: str) -> list[Json]:
+    """Sets of the cluster's namespace that have the labels; says so where they may not be read."""
+    try:
+        return cluster.list(sets_path(cluster.namespace), labelSelector=selector)["items"]  # type: ignore[no-any-return]
+    except ApiError as error:
+        if error.status == 403:
+            output.note(f"arrays are left out: {error}")
+        elif error.status != 404:
+            raise
+        return []
+
+
 def why_absent(cluster: Cluster, name: str) -> CliError | None:
     """Why there is no run of this name, where a set has to do with it."""
+    if "_" in name:
+        return CliError(
+            f"{name} is no name of a run",
+            "the run of index 7 of sweep is sweep-7; only lockstep cancel takes sweep_[3-5]",
+        )
     single = split_run_name(name)
     for set_name in (name, single[0] if single is not None else ""):
-        raw = fetch(cluster, set_name) if set_name else None
+        raw = _fetch_if_allowed(cluster, set_name) if set_name else None
         view = parse_run_set(raw) if raw is not None else None
         if view is None or view.spec is None:
             continue
         if set_name == name:
             return CliError(
-                f"{name} is a {names.RUN_SET_KIND}", f"name one of its runs; lockstep status {name} shows them"
+                f"{name} is a {names.RUN_SET_KIND}",
+                f"name one of its runs; lockstep status {name} shows them; cancel, suspend and resume take it whole",
             )
         index = single[1] if single is not None else 0
         if index in parse_indices(view.spec.indices):
-            word = next((word for word in _LISTED if index in indices_of(view)[word]), "pending")
+            word = next((word for word in OUTCOMES if index in indices_of(view)[word]), "pending")
             return CliError(
                 f"index {index} of {set_name} has no run, it is {word}", f"lockstep status {set_name} shows them all"
             )
@@ -202,7 +233,8 @@ def _cancel_indices(cluster: Cluster, name: str, words: str, form: str) -> None:
         return
 
 
-def _patch(cluster: Cluster, raw: Json, spec: Mapping[str, object], done: str, form: str) -> None:
+def change_set(cluster: Cluster, raw: Json, spec: Mapping[str, object], done: str, form: str) -> None:
+    """Change the spec of one set, unless it has finished."""
     view = parse_run_set(raw)
     if is_true(view.status, "Finished"):
         output.note(f"{view.name} has finished already ({view.status.reason}); nothing to change.")
@@ -279,15 +311,13 @@ def show_status(cluster: Cluster, raw: Json, form: str) -> None:
     output.print_lines(page(view, own))
 
 
-def page(view: RunSetView, own: Sequence[RunView]) -> Iterator[str]:
-    """One page: how many and which, why it does not go on, and the runs that have not ended."""
+def sentences(view: RunSetView) -> Iterator[str]:
+    """State and reason, why it does not go on, and what was asked for."""
     status, spec = view.status, view.spec
     state = status.state or "Pending"
-    yield f"{view.name} is {output.state_word(state)} ({status.reason or runs.NOT_SEEN_YET})."
-    accepted, said = find(status, "Accepted"), find(status, "Progressing")
-    for condition in (accepted, said):
-        if condition is not None and condition.status == "False" and condition.message:
-            yield condition.message
+    yield f"{view.name} is {output.state_word(state)} ({status.reason or NOT_SEEN_YET})."
+    if why := why_it_waits(view):
+        yield from why.splitlines()
     if status.stop is not None:
         yield f"It has given up: {status.stop.message}."
     if spec is not None:
@@ -295,12 +325,30 @@ def page(view: RunSetView, own: Sequence[RunView]) -> Iterator[str]:
         yield f"Indices {spec.indices}, {width if spec.max_running is None else f'at most {spec.max_running} at once'}."
         if spec.after_corr:
             yield f"Each comes after the same index of {spec.after_corr}."
+
+
+def why_it_waits(view: RunSetView) -> str:
+    """Why it is not accepted or does not go on, a line for each; empty when nothing is in its way."""
+    found = (find(view.status, kind) for kind in ("Accepted", "Progressing"))
+    return "\n".join(each.message for each in found if each is not None and each.status == "False" and each.message)
+
+
+def by_outcome(view: RunSetView, holding: Collection[int | None]) -> dict[str, frozenset[int]]:
+    """``indices_of``, where only those in ``holding``, which have nodes, count as running."""
+    which = indices_of(view)
+    running = frozenset(index for index in which["running"] if index in holding)
+    which |= {"running": running, "pending": which["pending"] | (which["running"] - running)}
+    return {word: which[word] for word in OUTCOMES}
+
+
+def page(view: RunSetView, own: Sequence[RunView]) -> Iterator[str]:
+    """One page: how many and which, why it does not go on, and the runs that have not ended."""
+    yield from sentences(view)
+    if view.spec is not None:
         holding = {index_of(run) for run in own if run.status.assignment.nodes and not is_true(run.status, "Finished")}
-        which = indices_of(view)
-        running = frozenset(index for index in which["running"] if index in holding)
-        which |= {"running": running, "pending": which["pending"] | (which["running"] - running)}
+        which = by_outcome(view, holding)
         yield ""
-        rows = [[word, str(len(which[word])), format_ranges(which[word])] for word in _LISTED]
+        rows = [[word, str(len(which[word])), format_ranges(which[word])] for word in OUTCOMES]
         yield from output.table(("OUTCOME", "COUNT", "INDICES"), rows)
     active = sorted((run for run in own if not is_true(run.status, "Finished")), key=lambda run: index_of(run) or 0)
     if active:

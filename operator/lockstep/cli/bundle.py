@@ -29,18 +29,15 @@ from lockstep.cli import events, explain, history, runs
 from lockstep.cli.client import Cluster, Json, Query, core_path, resource_path
 from lockstep.cli.errors import CliError
 from lockstep.cli.live import readable_nodes
-from lockstep.cli.output import note
+from lockstep.cli.output import note, plural
 from lockstep.core import assignment as slots
 from lockstep.core.natural import NaturalKey, natural_key
 from lockstep.core.snapshot import RunView
+from lockstep.worker.secrets import SECRET_NAME
 
 MAX_LOG_BYTES = 256 * 1024
 """Of one pod: the end of its log, where the failure is."""
 READERS = 16
-_SECRET_NAME = re.compile(
-    r"SECRET|TOKEN|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|AUTH|COOKIE|WEBHOOK|(API|ACCESS)_?KEY|KEY$|PASS$|_PWD$|_DSN$",
-    re.IGNORECASE,
-)
 # In commands: `--hf-token=…`, `export HF_TOKEN=…`, but not `--tokenizer=…`; and https://user:password@host.
 _SECRET_TEXT = re.compile(
     r"([\w-]{0,64}(?:secret|token|passw(?:or)?d|api[-_]?key|access[-_]?key)=)[^\s\"']+|(\w{1,20}://)[^\s/@]{1,512}(?=@)",
@@ -119,7 +116,7 @@ def make(cluster: Cluster, name: str, target: str, tail: int) -> None:
         raise CliError(f"{path} cannot be written: {error.strerror}", "name another file with -o") from error
     typer.echo(str(path))
     if bundle.missing:
-        note(f"{len(bundle.missing)} things could not be read; MISSING.txt in it says which and why.")
+        note(f"{plural(len(bundle.missing), 'thing')} could not be read; MISSING.txt in it says which and why.")
 
 
 def collect(bundle: Bundle, cluster: Cluster, name: str, tail: int) -> None:
@@ -145,7 +142,7 @@ def collect(bundle: Bundle, cluster: Cluster, name: str, tail: int) -> None:
 def redacted(value: Any) -> Any:
     """The object without its copies, and without literal values of variables and options whose names look secret."""
     if isinstance(value, Mapping):
-        if "value" in value and _SECRET_NAME.search(str(value.get("name", ""))):
+        if "value" in value and SECRET_NAME.search(str(value.get("name", ""))):
             return {**value, "value": REDACTED}
         return {key: redacted(held) for key, held in value.items() if key not in _LEFT_OUT}
     if isinstance(value, list):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import typer
 
 from lockstep.cli import arrays, output, runs
-from lockstep.cli.client import Cluster, runs_path
+from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import CliError, Unreachable
 from lockstep.core.conditions import is_true
 
@@ -29,16 +30,23 @@ RESUME = Change({"suspend": False}, "resumed", "is not suspended")
 
 
 def apply(cluster: Cluster, run_names: Sequence[str] | None, selector: str, change: Change, form: str) -> None:
-    """Make the change on every chosen run."""
-    each(cluster, run_names, selector, lambda name: _apply_to(cluster, name, change, form))
+    """Make the change on every chosen run, and with a selector on every chosen array."""
+    if selector and not run_names:
+        _apply_to_selected(cluster, selector, change, form)
+    else:
+        each(cluster, run_names, selector, lambda name: _apply_to(cluster, name, change, form))
 
 
 def each(cluster: Cluster, run_names: Sequence[str] | None, selector: str, act: Callable[[str], None]) -> None:
     """``act`` on every chosen run; go on after a failure and fail at the end."""
+    _all(partial(act, name) for name in list(runs.chosen(cluster, run_names, selector)))
+
+
+def _all(acts: Iterable[Callable[[], None]]) -> None:
     failures: list[CliError] = []
-    for name in list(runs.chosen(cluster, run_names, selector)):
+    for act in acts:
         try:
-            act(name)
+            act()
         except CliError as error:
             if isinstance(error, Unreachable):
                 raise
@@ -47,6 +55,24 @@ def each(cluster: Cluster, run_names: Sequence[str] | None, selector: str, act: 
         output.note(f"error: {failure}")
     if failures:
         raise failures[-1]
+
+
+def _apply_to_selected(cluster: Cluster, selector: str, change: Change, form: str) -> None:
+    """Arrays first: what one says goes for its runs too, also for those that are yet to be made."""
+    sets = arrays.selected(cluster, selector)
+    uids = {raw["metadata"]["uid"] for raw in sets}
+    found = cluster.list(runs_path(cluster.namespace), labelSelector=selector)["items"]
+    single = [raw for raw in found if runs.view(raw).set_uid not in uids or _is_held_by_itself(raw, change)]
+    if not sets and not single:
+        raise CliError(f"no run and no array in namespace {cluster.namespace} has the labels {selector}")
+    acts = [partial(arrays.change_set, cluster, raw, change.spec, change.done, form) for raw in sets]
+    acts += [partial(_apply_to, cluster, raw["metadata"]["name"], change, form) for raw in single]
+    _all(acts)
+
+
+def _is_held_by_itself(raw: Json, change: Change) -> bool:
+    """A run of an array that its user holds: resuming the array leaves it held."""
+    return change is RESUME and bool(raw["spec"].get("suspend"))
 
 
 def _apply_to(cluster: Cluster, name: str, change: Change, form: str) -> None:

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from enum import IntEnum
 
-import typer
-
 from lockstep.cli.errors import UsageError
+from lockstep.cli.output import echo
 from lockstep.worker.formats import AUTO, FORMATS, INVALID, UNKNOWN, VALID, examine, verify_checkpoint
 from lockstep.worker.settings import SHARED_SKEW
 from lockstep.worker.tiers import attempt_steps, step_paths
@@ -49,11 +48,11 @@ def _judge(path: str, form: str, reads: bool, skew: float | None) -> Verdict:
     allowed = SHARED_SKEW if skew is None else skew
     finding = examine(path, form=form, skew=allowed)
     if finding is None:
-        typer.echo(f"{INVALID}  {path}: there is no checkpoint")
+        echo(f"{INVALID}  {path}: there is no checkpoint")
         return Verdict.INVALID
     verdict, reason = finding.verdict, finding.reason
     if reads and verdict == VALID:
         verdict, reason = verify_checkpoint(path, form=form, skew=allowed)
     size = f", {finding.bytes} bytes" if finding.bytes else ""
-    typer.echo(f"{verdict}  {path} ({finding.format}{size}){': ' if reason else ''}{reason}")
+    echo(f"{verdict}  {path} ({finding.format}{size}){': ' if reason else ''}{reason}")
     return _CODES[verdict]

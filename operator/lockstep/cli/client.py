@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,7 @@ from urllib3.exceptions import HTTPError, InsecureRequestWarning, MaxRetryError
 from urllib3.util.ssl_ import create_urllib3_context
 
 from lockstep.api import names
+from lockstep.api.nesting import read_object
 from lockstep.cli.errors import ApiError, CliError, Unreachable
 
 Json = dict[str, Any]
@@ -23,6 +25,7 @@ _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
 _PAGE = 500
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_NO_FIELD, _UNCHECKED = "<nil>", "some validation rules were not checked"
 _STRICT_X509 = 0x20  # ssl.VERIFY_X509_STRICT
 
 
@@ -61,6 +64,12 @@ class Cluster:
         """Delete an object, if it is still the one with this UID."""
         return self._decoded("DELETE", path, {}, {"preconditions": {"uid": uid}})
 
+    def token(self) -> str:
+        """What it signs in with; empty where that is a certificate or a password."""
+        setting = self._api.configuration.auth_settings().get("BearerToken") or {}
+        scheme, _, token = str(setting.get("value") or "").partition(" ")
+        return token.strip() if scheme.lower() == "bearer" else ""
+
     def watch(self, path: str, *, seconds: float, **query: Query) -> Iterator[tuple[str, Json]]:
         """Changes (ADDED, MODIFIED, DELETED and the object) for ``seconds`` at most. Raises ApiError 410 when
         the version to begin at is too old."""
@@ -69,7 +78,7 @@ class Cluster:
         for chunk in self.stream(path, read_timeout=seconds + _CONNECT_SECONDS, **query):
             *lines, buffer = (buffer + chunk).split(b"\n")
             for line in lines:
-                change = json.loads(line)
+                change = read_object(line)
                 if change["type"] == "ERROR":
                     raise _api_error(change["object"].get("code", 500), change["object"])
                 yield change["type"], change["object"]
@@ -92,7 +101,7 @@ class Cluster:
     ) -> Json:
         with closing(self._send(method, path, query, body, content_type)) as response:
             try:
-                answer: Json = json.loads(response.read())
+                answer = read_object(response.read())
             except HTTPError as error:
                 raise self._unreachable(error) from error
         return answer
@@ -204,8 +213,19 @@ def _api_error(status: int, said: Json) -> ApiError:
     elif status == 404 and not name:
         message = "this cluster does not know TrainingRuns"
         remedy = "install Lockstep there first, or choose another --context"
-    causes = tuple((cause.get("field", ""), cause.get("message", "")) for cause in details.get("causes") or ())
-    return ApiError(status, message, remedy, name=name, causes=causes)
+    told = [(cause.get("field", ""), cause.get("message", "")) for cause in details.get("causes") or ()]
+    causes = tuple(
+        ("", _plain(f"{field}: {words}")) if field == _NO_FIELD else (field, words)
+        for field, words in told
+        if _UNCHECKED not in words
+    )
+    return ApiError(status, _plain(message), remedy, name=name, causes=causes)
+
+
+def _plain(message: str) -> str:
+    """Without its placeholder before rules on the whole object, and without those that it did not get to."""
+    message = re.sub(rf",? ?{_NO_FIELD}: Invalid value: null: {_UNCHECKED}[^],]*", "", message)
+    return re.sub(rf'{_NO_FIELD}: (Invalid value: ("object": )?)?', "", message)
 
 
 def _short(error: object) -> str:

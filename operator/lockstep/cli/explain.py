@@ -118,6 +118,7 @@ WAITS = {
     "Window": "for a maintenance window to be over",
     "PendingRunsLimit": "for others of its queue to get their nodes",
     "GpuHoursLimit": "for GPU-hours of its queue",
+    "AdmissionRefused": "for the API server to take its admission",
     "GpuHoursUnknown": "until the GPU-hours of its queue are known",
     "TimeLimitTooLong": "and will not be admitted as it is",
     "DeadlineUnreachable": "and cannot end in time",

@@ -20,6 +20,7 @@ from lockstep.core.actions import ONE_DAY
 from lockstep.core.conditions import is_true
 from lockstep.core.natural import natural_key
 from lockstep.core.node_memory import suspicion
+from lockstep.core.node_state import state_of
 from lockstep.core.signs import bad_conditions
 from lockstep.core.snapshot import NodeView, RunView
 
@@ -54,19 +55,6 @@ def listing(nodes: Iterable[NodeView], runs: Sequence[RunView], *, wide: bool, e
             )
         rows.append(row)
     return output.table(["NODE", "STATE", "RUN", "RANK", "GPUS", "FAILURES", "WHY"], rows)
-
-
-def state_of(node: NodeView, now: float) -> str:
-    """One word: whether runs can have it."""
-    if node.deleting or not node.ready:
-        return "NotReady"
-    if node.drain:
-        return "Draining"
-    if node.unschedulable:
-        return "Cordoned"
-    if bad_conditions(node):
-        return "Unhealthy"
-    return "Suspect" if suspicion(node, now) else "Ready"
 
 
 def show(cluster: Cluster, form: str, *, every: bool, now: float) -> None:

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from lockstep.cli.errors import UsageError
+
 
 def _bare(run: str) -> str:
     """``hello`` from ``trainingrun.lockstep.dev/hello``, so that `-o name` of one verb feeds another."""
@@ -37,3 +39,13 @@ Object = Literal["name", "json", "yaml"]
 TableOutput = Annotated[Table, typer.Option("--output", "-o", help="json and yaml are the API's own objects.")]
 TextOutput = Annotated[Text, typer.Option("--output", "-o", help="json and yaml are the API's own object.")]
 ObjectOutput = Annotated[Object, typer.Option("--output", "-o", help="json and yaml are the API's own object.")]
+
+
+def timeout_seconds(timeout: str | None) -> float | None:
+    """Seconds of ``--timeout``; None: for ever. Raises UsageError on what is no duration."""
+    from lockstep.api.durations import parse_duration
+
+    try:
+        return None if timeout is None else parse_duration(timeout)
+    except ValueError as error:
+        raise UsageError(f"--timeout {error}") from error

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import typer
+
+from lockstep.core import prose
 
 _COLOURS = {
     "Running": typer.colors.GREEN,
@@ -20,17 +23,26 @@ _COLOURS = {
     "Launching": typer.colors.CYAN,
 }
 NONE = "-"
+_OWN_COLOUR = re.compile("\x1b\\[(?:0|3[1236])m")
 
 
 def note(words: str) -> None:
     """Say something that is not data."""
-    typer.echo(words, err=True)
+    echo(words, err=True)
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """Data, line by line."""
     for line in lines:
-        typer.echo(line)
+        echo(line)
+
+
+def echo(words: str, *, err: bool = False) -> None:
+    """As typer.echo, without what a terminal would obey in words of others; colours of ours are left."""
+    own = _OWN_COLOUR.findall(words) if _colourful() else []
+    pieces = _OWN_COLOUR.split(words) if own else [words]
+    shown = [prose.lines(piece) for piece in pieces]
+    typer.echo("".join(piece + colour for piece, colour in zip(shown, [*own, ""], strict=True)), err=err)
 
 
 def print_object(raw: Mapping[str, Any], form: str) -> None:
@@ -55,7 +67,8 @@ def object_name(raw: Mapping[str, Any]) -> str:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns as kubectl aligns them; empty cells show as ``-``, in the last column as nothing."""
-    cells = [list(header), *([*(cell or NONE for cell in row[:-1]), row[-1]] for row in rows)]
+    shown = [[prose.line(cell) for cell in row] for row in rows]
+    cells = [list(header), *([*(cell or NONE for cell in row[:-1]), row[-1]] for row in shown)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [_row(cells[0], widths), *(_row(row, widths, coloured=True) for row in cells[1:])]
 

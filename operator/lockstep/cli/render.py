@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 import yaml
 
-from lockstep.cli import runs, submit
+from lockstep.cli import manifests, refusals, runs
 from lockstep.cli.client import Json
 from lockstep.cli.errors import CliError
 from lockstep.cli.output import note
@@ -29,9 +29,9 @@ def is_file(target: str) -> bool:
 
 def of_file(target: str, namespace: str) -> RunView:
     """The run that a manifest describes, as if it had just been created."""
-    manifest = submit.read_one_run(target)
-    submit.refuse_malformed(manifest)
-    submit.refuse_bad(manifest, None)
+    manifest = manifests.read_one_run(target)
+    refusals.refuse_malformed(manifest)
+    refusals.refuse_bad(manifest, None)
     metadata = {"namespace": namespace, "uid": _NO_UID, "resourceVersion": "0"} | manifest["metadata"]
     metadata |= {"creationTimestamp": "1970-01-01T00:00:00Z"}
     metadata.setdefault("name", f"{metadata.get('generateName', '')}xxxxx")

@@ -1,0 +1,65 @@
+"""`lockstep checkpoint` and its verbs: save now, and verify."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from lockstep.cli.options import Context, Kubeconfig, Namespace, ObjectOutput, Run, timeout_seconds
+from lockstep.cli.output import echo
+
+
+class _SaveByDefault(TyperGroup):
+    """`checkpoint RUN` is short for `checkpoint save RUN`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """A first word that is no verb names a run."""
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["save", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=_SaveByDefault, no_args_is_help=True, help="Have a run save now; judge checkpoints.")
+
+
+@app.command("save")
+def checkpoint_save_verb(
+    run: Run,
+    wait: Annotated[bool, typer.Option("--wait", help="Until it is valid on all ranks; fail unless it is.")] = False,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="DURATION", help="Of --wait: e.g. 90s; for ever by default.")
+    ] = None,
+    output: ObjectOutput = "name",
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Ask all ranks of a run to save now, at one step. `checkpoint RUN` does the same."""
+    from lockstep.cli import save as verb
+    from lockstep.cli.client import connect
+
+    seconds = timeout_seconds(timeout)
+    cluster = connect(namespace, context, kubeconfig)
+    raw, token = verb.ask(cluster, run)
+    if not wait:
+        verb.show_asked(raw, output)
+        return
+    echo(f"{run}: {verb.answer(cluster, raw, token, seconds)}")
+
+
+@app.command("verify")
+def checkpoint_verify_verb(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A checkpoint, or a directory of some.")],
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="As in checkpoint.format.")] = "Auto",
+    quick: Annotated[bool, typer.Option("--quick", help="Compare no checksums.")] = False,
+    skew: Annotated[
+        float | None,
+        typer.Option("--skew", metavar="SECONDS", min=0, help="Clocks may be so far apart; 2 by default."),
+    ] = None,
+) -> None:
+    """Say whether a checkpoint is complete: exit code 0 Valid, 1 Invalid, 2 Unknown. Of several, the newest counts."""
+    from lockstep.cli import checkpoint as verb
+
+    raise typer.Exit(verb.verify(path, form, not quick, skew))
