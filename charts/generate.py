@@ -1,8 +1,8 @@
 """Writes what is made from the chart and from its values: `python charts/generate.py [--check]`.
 
-From values.py: values.yaml, values.schema.json, and the tables of the chart's README. From the chart itself, by
-`helm template`: manifests/operator.yaml and manifests/install.yaml. `--check` writes nothing and fails when a file
-differs; the manifests are then left to tests/chart where helm is not built.
+From values.py: values.yaml, values.schema.json, and the tables of the chart's README. From dashboards/*.yaml: Grafana's
+JSON. From the chart itself, by `helm template`: manifests/operator.yaml and manifests/install.yaml. `--check` writes
+nothing and fails when a file differs; the manifests are then left to tests/chart where helm is not built.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from dashboards import made_dashboards
 from manifests import install_manifest, operator_manifest
 from pydantic import BaseModel
 from values import CHART_OWNED, Section, Values
@@ -121,6 +122,7 @@ def made_from_values() -> dict[Path, str]:
         CHART / "values.yaml": values_yaml(),
         CHART / "values.schema.json": json.dumps(values_schema(), indent=2) + "\n",
         readme: with_table(readme.read_text(encoding="utf-8")),
+        **{CHART / "files" / "dashboards" / name: text for name, text in made_dashboards().items()},
     }
 
 

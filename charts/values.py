@@ -7,10 +7,26 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+_OF_THE_CHART = "^(lockstep\\.dev/.*|app\\.kubernetes\\.io/(name|component))$"
+"""Keys that the operator's own pods are selected by, and restarted by."""
 Name = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 Labels = dict[str, str]
+PodLabels = Annotated[Labels, Field(json_schema_extra={"propertyNames": {"not": {"pattern": _OF_THE_CHART}}})]
+Cidr = Annotated[str, Field(pattern="^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
 CHART_OWNED = frozenset(
-    {"namespace", "namespaces", "identity", "leaseName", "workerListen", "workerPort", "metricsListen", "metricsPort"}
+    {
+        "namespace",
+        "namespaces",
+        "identity",
+        "leaseName",
+        "workerService",
+        "workerAddress",
+        "workerListen",
+        "workerPort",
+        "metricsListen",
+        "metricsPort",
+        "web",
+    }
 )
 """Settings of the operator that the chart makes itself, as its other objects have to agree with them."""
 
@@ -71,7 +87,19 @@ class History(Section):
     """Where the records of ended attempts and runs go beside the log."""
 
     claim_name: str = ""
-    """A PersistentVolumeClaim of the release's namespace. With one, an upgrade ends the old operator first."""
+    """A PersistentVolumeClaim of the release's namespace. With one there is one replica, and an upgrade ends the old
+    operator first."""
+
+
+class Web(Section):
+    """The web page (docs/web.md): rack map, queues and runs, read-only, by the cluster's own tokens and rights."""
+
+    enabled: bool = False
+    """Serve it in the operator's pods, on their loopback address: `kubectl port-forward` alone gets there."""
+    expose: bool = False
+    """Serve it over TLS to everybody, as the Service lockstep-operator-web: for an Ingress or Gateway of yours."""
+    hosts: list[Annotated[str, Field(min_length=1)]] = Field([], examples=[["lockstep.example.com"]])
+    """Further names for its certificate, which is by the operator's own CA."""
 
 
 class DisruptionBudget(Section):
@@ -87,7 +115,7 @@ class NetworkPolicy(Section):
     metrics_from: list[dict[str, Any]] = Field([], examples=[[{"namespaceSelector": {"matchLabels": {"a": "b"}}}]])
     """Peers that may read metrics; everybody when empty. The worker API is open to all: gangs may use any network, and
     every request is authenticated."""
-    api_server_cidrs: list[str] = Field([], examples=[["10.0.0.1/32"]])
+    api_server_cidrs: list[Cidr] = Field([], examples=[["10.0.0.1/32"]])
     """Where the API server is; anywhere when empty."""
     api_server_ports: list[Annotated[int, Field(ge=1, le=65535)]] = [443, 6443]
 
@@ -115,6 +143,8 @@ class PrometheusRule(Section):
     labels: Labels = {}
     runbooks: str = ""
     """Where docs/runbooks.md is published; becomes each alert's runbook_url."""
+    gpus: bool = False
+    """Rules that tell the metrics of NVIDIA's DCGM exporter by run (docs/dashboards.md), and alerts on them."""
 
 
 class Dashboards(Section):
@@ -157,14 +187,15 @@ class Values(Section):
     )
     """Namespaced install: only in these may the operator write, and only their runs are looked after. It still reads
     nodes and pods of the whole cluster: nodes are shared. All namespaces when empty."""
-    replicas: Annotated[int, Field(ge=1, le=3)] = 1
-    """One leads. The others are warm and take over within seconds; until a worker has found the leader they turn it
-    away."""
+    replicas: Annotated[int, Field(ge=1, le=3)] = 2
+    """One leads, the others are warm and take over within seconds; workers are sent to the one that leads. With
+    `history.claimName` there is always one."""
     crds: Crds = Crds()
     rbac: Rbac = Rbac()
     service_account: ServiceAccount = ServiceAccount()
     priority_class: PriorityClass = PriorityClass()
     history: History = History()
+    web: Web = Web()
     resources: Resources = Resources()
     priority_class_name: str = ""
     """Of the operator's own pods, e.g. system-cluster-critical."""
@@ -173,8 +204,8 @@ class Values(Section):
     affinity: dict[str, Any] = {}
     topology_spread_constraints: list[dict[str, Any]] = []
     """Replicas are kept on different nodes where possible; what is written here comes instead."""
-    pod_labels: Labels = {}
-    pod_annotations: Labels = {}
+    pod_labels: PodLabels = {}
+    pod_annotations: PodLabels = {}
     pod_disruption_budget: DisruptionBudget = DisruptionBudget()
     network_policy: NetworkPolicy = NetworkPolicy()
     priority_and_fairness: PriorityAndFairness = PriorityAndFairness()

@@ -2,6 +2,17 @@
 Helm refuses it this way. */}}
 {{- define "lockstep.name" -}}lockstep-operator{{- end }}
 
+{{/* Refuses it in our words, and where --take-ownership lets Helm pass over names: that takes the other's rights and
+leaves its operator running. What is left of a release whose operator has gone may be taken. */}}
+{{- define "lockstep.onlyOne" -}}
+{{- $role := lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" (include "lockstep.name" .) }}
+{{- $by := dig "metadata" "annotations" dict $role }}
+{{- $namespace := index $by "meta.helm.sh/release-namespace" | default .Release.Namespace }}
+{{- if and (ne $namespace .Release.Namespace) (lookup "apps/v1" "Deployment" $namespace (include "lockstep.name" .)) }}
+{{- fail (printf "one operator serves a cluster, as two would give away the same nodes, and this one has the release %s in namespace %s: upgrade that one (`namespaces` there says whose runs it looks after), or uninstall it first; runs outlive it" (index $by "meta.helm.sh/release-name") $namespace) }}
+{{- end }}
+{{- end }}
+
 {{- define "lockstep.selector" -}}
 app.kubernetes.io/name: lockstep
 app.kubernetes.io/component: operator
@@ -20,14 +31,29 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{/* Two operators cannot write one file, and most claims can be mounted on one node only. */}}
+{{- define "lockstep.replicas" -}}
+{{- if .Values.history.claimName }}1{{ else }}{{ .Values.replicas }}{{ end }}
+{{- end }}
+
 {{/* The operator's configuration: what the user says, and what has to agree with the other objects. */}}
 {{- define "lockstep.config" -}}
 {{- $host := printf "%s.%s.svc" (include "lockstep.name" .) .Release.Namespace }}
 {{- $made := dict "namespace" .Release.Namespace "namespaces" .Values.namespaces }}
 {{- $defaults := dict "mode" "Active" "workerUrl" (printf "https://%s:8443" $host) }}
 {{- $_ := set $defaults "archive" (dict "image" (include "lockstep.image" .)) }}
+{{- if dig "history" "path" "" .Values.config }}
+{{- fail "config.history.path: nothing is mounted there; set history.claimName, and the chart says where it is" }}
+{{- end }}
 {{- if .Values.history.claimName }}
 {{- $_ := set $defaults "history" (dict "path" "/var/lib/lockstep/history.jsonl") }}
+{{- end }}
+{{- if .Values.web.enabled }}
+{{- $web := dict "enabled" true "listen" (ternary "0.0.0.0" "127.0.0.1" .Values.web.expose) }}
+{{- if .Values.web.expose }}
+{{- $_ := set $web "hosts" (prepend .Values.web.hosts (printf "%s-web.%s.svc" (include "lockstep.name" .) .Release.Namespace)) }}
+{{- end }}
+{{- $_ := set $made "web" $web }}
 {{- end }}
 {{- toYaml (mergeOverwrite $defaults (deepCopy .Values.config) $made) }}
 {{- end }}

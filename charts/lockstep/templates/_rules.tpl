@@ -1,11 +1,14 @@
-{{/* The operator's rights, once: manifests/ are made from them as well. A right belongs to the narrowest of the three
+{{/* The operator's rights, once: manifests/ are made from them as well. A right belongs to the narrowest of the four
 that works. Each says what it is for unless the resource does. */}}
 
 {{/* In the whole cluster, in a namespaced install too: nodes are shared, and what others run on them counts. */}}
 {{- define "lockstep.rules.cluster" -}}
 - apiGroups: [lockstep.dev]
-  resources: [trainingruns, trainingrunsets, trainingqueues]
+  resources: [trainingruns, trainingrunsets]
   verbs: [get, list, watch]
+- apiGroups: [lockstep.dev]
+  resources: [trainingqueues]
+  verbs: [list, watch]
 - apiGroups: [lockstep.dev]
   resources: [trainingqueues/status]
   verbs: [patch]
@@ -30,6 +33,12 @@ that works. Each says what it is for unless the resource does. */}}
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]
   verbs: [create]
+{{- if .Values.web.enabled }}
+# What somebody who looks at the web page may see.
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+{{- end }}
 # Kueue, where it is installed: the Workloads of runs that it admits, and what their reservations refer to.
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads, localqueues, clusterqueues, resourceflavors, topologies, workloadpriorityclasses]
@@ -60,10 +69,15 @@ that works. Each says what it is for unless the resource does. */}}
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create]
+# What workers trust, which changes with the CA of the worker API.
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [lockstep-worker-ca]
+  verbs: [update]
 # Jobs that copy checkpoints to the archive and back.
 - apiGroups: [batch]
   resources: [jobs]
-  verbs: [get, create]
+  verbs: [create]
 # Workloads of runs that Kueue admits, where it is installed.
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]
@@ -71,6 +85,13 @@ that works. Each says what it is for unless the resource does. */}}
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads/status]
   verbs: [patch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
+
+{{/* In the namespace "default", where Kubernetes puts the events of nodes. */}}
+{{- define "lockstep.rules.nodeEvents" -}}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
@@ -84,7 +105,19 @@ that works. Each says what it is for unless the resource does. */}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   resourceNames: [lockstep-operator]
-  verbs: [get, update]
+  verbs: [get, update, delete]
+# Where workers find the leader: the EndpointSlice of a Service without a selector, which goes with it.
+- apiGroups: [""]
+  resources: [services]
+  resourceNames: [lockstep-operator]
+  verbs: [get]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [create]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  resourceNames: [lockstep-operator-ipv4, lockstep-operator-ipv6]
+  verbs: [get, update, delete]
 # The worker API's CA and serving certificate.
 - apiGroups: [""]
   resources: [secrets]
