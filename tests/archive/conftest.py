@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 
 import pytest
 
+from localcluster.state import free_ports
 from lockstep.archive.store import ObjectStore
 from support.object_store import ACCESS, BUCKET, SECRET, S3Server
 
 
 @pytest.fixture(scope="session")
 def running_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = S3Server(tmp_path_factory.mktemp("s3"), port)
+    server = S3Server(tmp_path_factory.mktemp("s3"), free_ports(("s3",))["s3"])
     server.start()
     yield server
     server.stop()

@@ -1,4 +1,4 @@
-"""Helm, and a cluster that may be broken."""
+"""Helm, promtool, and a cluster that may be broken."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ from collections.abc import Iterator
 import pytest
 
 from harness import world
-from localcluster import LocalCluster
+from localcluster import LocalCluster, build
 from support.helm import Helm
+from support.promtool import Promtool
 
 
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
     return Helm(tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="session")
+def promtool(tmp_path_factory: pytest.TempPathFactory) -> Promtool:
+    """Built first where it is missing; `make test` has done that."""
+    build.build_all(names=("promtool",))
+    return Promtool(tmp_path_factory.mktemp("promtool"))
 
 
 @pytest.fixture(scope="module")

@@ -139,9 +139,29 @@ def test_an_upgrade_brings_newer_crds_and_a_rollback_the_older_ones(
     assert "newer" not in short_names()
 
 
-def test_a_second_operator_for_the_same_cluster_is_refused(installed: Helm, kubectl: Kubectl) -> None:
+@pytest.mark.parametrize("how", [(), ("--set", "namespaces={team-b}"), ("--take-ownership", "--force-conflicts")])
+def test_a_second_operator_for_the_same_cluster_is_refused(
+    installed: Helm, kubectl: Kubectl, how: tuple[str, ...]
+) -> None:
+    words = f"one operator serves a cluster.* has the release lockstep in namespace {NAMESPACE}"
+    with pytest.raises(HelmError, match=words):
+        installed("install", "another", CHART, "--namespace", "team-b", *how)
+    role = kubectl.json("get", "clusterrole", "lockstep-operator")
+    assert role["metadata"]["annotations"]["meta.helm.sh/release-namespace"] == NAMESPACE
+
+
+def test_a_second_release_in_the_same_namespace_is_refused(installed: Helm, kubectl: Kubectl) -> None:
     with pytest.raises(HelmError, match="exists and cannot be imported into the current release"):
-        installed("install", "another", CHART, "--namespace", "team-b")
+        installed("install", "another", CHART, "--namespace", NAMESPACE)
+
+
+def test_what_a_removed_operator_left_may_be_taken_by_the_next(installed: Helm, kubectl: Kubectl) -> None:
+    kubectl("delete", "deployment", "lockstep-operator", "-n", NAMESPACE)
+    installed("install", "another", CHART, "--namespace", "team-b", "--take-ownership", "--force-conflicts")
+    try:
+        assert kubectl("get", "deployment", "lockstep-operator", "-n", "team-b", "-o", "name")
+    finally:
+        installed("uninstall", "another", "--namespace", "team-b")
 
 
 def test_crds_that_were_applied_by_hand_are_taken_over_when_asked_to(helm: Helm, kubectl: Kubectl) -> None:

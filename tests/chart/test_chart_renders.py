@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from lockstep.controller.config import OperatorConfig, load
+from lockstep.controller.leader_endpoint import PORT_NAME
 from lockstep.controller.tls import SECRET_NAME
 from lockstep.controller.usage import CONFIG_MAP
 from support.helm import CHART, NAMESPACE, ROOT, VALUES, Helm, only, parsed
@@ -79,8 +80,38 @@ def test_workers_are_sent_to_the_service_at_the_port_that_the_operator_listens_o
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     url = urlsplit(config.worker_url)
     assert url.hostname == f"{service['metadata']['name']}.elsewhere.svc"
-    assert [(p["port"], p["targetPort"]) for p in service["spec"]["ports"]] == [(url.port, "workers")]
+    assert [(p["name"], p["port"]) for p in service["spec"]["ports"]] == [(PORT_NAME, url.port)]
+    assert "selector" not in service["spec"]  # or standbys would get workers: the leader's EndpointSlice says where
+    assert service["metadata"]["name"] == config.worker_service
     assert ports == {"workers": config.worker_port, "metrics": config.metrics_port}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "port"),
+    [
+        ("http://collector.monitoring:4318", 4318),
+        ("http://[fd00::7]:4318/otlp", 4318),
+        ("https://traces.example.com/otlp", 443),
+        ("http://collector", 80),
+        ("", None),
+    ],
+)
+def test_a_network_policy_lets_traces_reach_their_collector(helm: Helm, endpoint: str, port: int | None) -> None:
+    tracing = json.dumps({"endpoint": endpoint})
+    objects = helm.objects("--set", "networkPolicy.enabled=true", "--set-json", f"config.tracing={tracing}")
+    api_server, *more = only(objects, "NetworkPolicy")["spec"]["egress"][1:]
+    assert {each["port"] for each in api_server["ports"]} == {443, 6443}
+    assert [each["port"] for rule in more for each in rule["ports"]] == ([port] if port else [])
+
+
+def test_the_test_of_a_release_runs_where_the_operator_may(helm: Helm) -> None:
+    objects = helm.objects("--values", str(next(path for path in VALUES if path.stem == "site")))
+    operator, test = only(objects, "Deployment")["spec"]["template"]["spec"], only(objects, "Pod")["spec"]
+    assert operator["nodeSelector"]
+    assert operator["tolerations"]
+    assert [test.get(field) for field in ("nodeSelector", "tolerations")] == [
+        operator[field] for field in ("nodeSelector", "tolerations")
+    ]
 
 
 def test_archive_jobs_use_the_operators_image_unless_told_otherwise(helm: Helm, tmp_path: Path) -> None:
@@ -113,7 +144,22 @@ def test_the_whole_cluster_is_only_read_but_for_what_has_no_namespace(helm: Helm
         ("", "nodes", "patch"),
         ("authentication.k8s.io", "tokenreviews", "create"),
     }
-    assert {o["metadata"]["namespace"] for o in objects if o["kind"] == "RoleBinding"} == {"team-a", NAMESPACE}
+    # "default" for the events of nodes alone.
+    assert {o["metadata"]["namespace"] for o in objects if o["kind"] == "RoleBinding"} == {
+        "team-a",
+        "default",
+        NAMESPACE,
+    }
+
+
+def test_a_namespaced_install_writes_events_of_nodes_where_kubernetes_puts_them_and_nothing_else(helm: Helm) -> None:
+    def roles(namespaces: str) -> list[Any]:
+        objects = helm.objects("--set", f"namespaces={{{namespaces}}}")
+        return [o["rules"] for o in objects if o["kind"] == "Role" and o["metadata"]["namespace"] == "default"]
+
+    events = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
+    assert roles("team-a") == [[events]]
+    assert roles("team-a,default") == [], "its runs' rights are enough"
 
 
 def test_an_install_for_all_namespaces_has_the_rights_of_a_namespaced_one_everywhere(helm: Helm) -> None:
@@ -146,6 +192,8 @@ def test_objects_of_the_operators_namespace_are_opened_by_name_alone(helm: Helm)
     for rule in only(helm.objects(), "Role")["rules"]:
         assert rule["verbs"] == ["create"] or rule["resourceNames"] in (
             [OperatorConfig().lease_name],
+            [OperatorConfig().worker_service],
+            [f"{OperatorConfig().worker_service}-{family}" for family in ("ipv4", "ipv6")],
             [SECRET_NAME],
             [CONFIG_MAP],
         )
@@ -167,6 +215,19 @@ def test_an_upgrade_ends_the_old_operator_first_only_where_they_share_a_volume(h
     assert strategy("--set", "history.claimName=h") == "Recreate"
 
 
+def test_two_operators_run_where_no_file_is_theirs_alone(helm: Helm) -> None:
+    def replicas(*settings: str) -> int:
+        objects = helm.objects(*settings)
+        count = int(only(objects, "Deployment")["spec"]["replicas"])
+        budgets = [each for each in objects if each["kind"] == "PodDisruptionBudget"]
+        assert len(budgets) == (count > 1)
+        return count
+
+    assert replicas() == 2
+    assert replicas("--set", "replicas=1") == 1
+    assert replicas("--set", "history.claimName=h") == 1
+
+
 def test_nobody_has_to_guess_what_comes_after_the_installation(helm: Helm) -> None:
     said = helm("install", "lockstep", CHART, "--dry-run=client", "--namespace", "ml")
     assert "helm -n ml test lockstep" in said
@@ -179,24 +240,14 @@ def test_alerts_rest_on_metrics_that_exist_and_have_a_runbook(helm: Helm) -> Non
     known = set(re.findall(r"^\| `(lockstep_\w+)`", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
     runbooks = set(re.findall(r"^## (\w+)$", (ROOT / "docs/runbooks.md").read_text(), re.MULTILINE))
     rule = only(
-        helm.objects("--set", "prometheusRule.enabled=true,prometheusRule.runbooks=https://r"), "PrometheusRule"
+        helm.objects("--set", "prometheusRule.enabled=true,prometheusRule.gpus=true,prometheusRule.runbooks=https://r"),
+        "PrometheusRule",
     )
-    alerts = [alert for group in rule["spec"]["groups"] for alert in group["rules"]]
+    alerts = [rule for group in rule["spec"]["groups"] for rule in group["rules"] if "alert" in rule]
     for alert in alerts:
         assert set(re.findall(r"\blockstep_\w+", alert["expr"])) <= known, alert["alert"]
         assert alert["annotations"]["runbook_url"] == f"https://r#{alert['alert'].lower()}"
     assert {alert["alert"] for alert in alerts} == runbooks
-
-
-def test_dashboards_rest_on_metrics_that_exist(helm: Helm) -> None:
-    known = set(re.findall(r"^\| `(lockstep_\w+)`", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
-    objects = helm.objects("--set", "dashboards.enabled=true")
-    boards = [o for o in objects if "grafana_dashboard" in o["metadata"].get("labels", {})]
-    panels = [panel for board in boards for text in board["data"].values() for panel in json.loads(text)["panels"]]
-    queries = [target["expr"] for panel in panels for target in panel.get("targets", ())]
-    assert queries
-    for query in queries:
-        assert {name.removesuffix("_bucket") for name in re.findall(r"\blockstep_\w+", query)} <= known, query
 
 
 def test_the_generated_files_are_up_to_date() -> None:

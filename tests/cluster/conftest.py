@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from localcluster import LocalCluster
+from localcluster import LocalCluster, build, processes
+from support import rights
 from support.site import Site
+
+
+@pytest.fixture(scope="session")
+def _rights_used(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """By right, with the module that used it first. Once all cluster tests have run, none on record is left over."""
+    used: dict[str, str] = {}
+    yield used
+    modules = {by for by in rights.recorded().values() if " " not in by}
+    ran = {item.path.stem for item in request.session.items}
+    chosen = request.config.option.keyword or any("::" in argument for argument in request.config.args)
+    if modules <= ran and not chosen and not request.session.testsfailed:
+        unused = {right for right, by in rights.recorded().items() if by in modules} - used.keys()
+        assert unused == set(), "rights that nobody needs"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_right_lacks(request: pytest.FixtureRequest, _rights_used: dict[str, str]) -> Iterator[None]:
+    """No request of the operator is refused for want of a right.
+
+    With LOCKSTEP_RECORD_RIGHTS set, rights that are not on record yet are written there.
+    """
+    me = processes.this_process()
+    clusters = build.build_dir() / "test-clusters" / f"{me.pid}-{me.start_ticks}"
+    given = os.environ.get("LOCKSTEP_TEST_STATE")
+    logs = rights.AuditLogs([Path(given)] if given else [clusters, clusters.with_name(f"{clusters.name}-gangs")])
+    logs.begin()
+    yield
+    module = request.path.stem
+    _rights_used.update(dict.fromkeys(logs.used(), module) | _rights_used)
+    if os.environ.get("LOCKSTEP_RECORD_RIGHTS"):
+        rights.record(_rights_used)
+    assert logs.refused() == [], "requests for which the operator lacks a right"
 
 
 # For one module: other tests on this control plane make runs that no operator may touch.

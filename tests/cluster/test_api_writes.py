@@ -88,7 +88,7 @@ def test_a_launch_and_each_recovery_write_what_the_architecture_page_says(world:
         apply(world, "few", 4)
         wait_for_start(world, "few", 1)
     assert launch[POD] == 4 + 1, "one per node, and the dry run"
-    assert launch[CONFIG_MAP] <= 1
+    assert launch[CONFIG_MAP] <= 2
     assert launch[STATUS] <= 8
 
     with counted(world) as larger:

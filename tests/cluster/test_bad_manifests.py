@@ -65,6 +65,11 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.checkpoint.cadence.interval",
         "write Adaptive, Disabled or a duration as 90s",
     ),
+    "the priority of the cluster's own pods": (
+        spec(priorityClassName="system-node-critical"),
+        "spec.priorityClassName",
+        "name another PriorityClass",
+    ),
     "a time limit without a unit": (spec(timeLimit="3600"), "spec.timeLimit", "write a duration as 90s"),
     "an archive on no known store": (
         saving(archive={"uri": "ftp://golden/llama"}),
@@ -90,6 +95,11 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         saving(start={"step": 10}),
         "spec.checkpoint.start.step",
         "name that run or path",
+    ),
+    "a start from a path that climbs": (
+        saving(start={"path": "team/../other"}),
+        "spec.checkpoint.start.path",
+        "write a path relative to the claim",
     ),
     "a fresh start from another run": (
         saving(start={"run": "base", "mode": "Fresh"}),
@@ -346,6 +356,9 @@ GOOD_CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "cancelling": (spec(), spec(cancel=True)),
     "excluding a node": (spec(), spec(placement={"excludeNodes": ["gpu-0017"]})),
     "giving up later": (spec(), spec(recovery={"noProgressLimit": 9, "maxRestarts": 20})),
+    "writing out what a group left out stands for": (spec(), spec(launcher={"type": "Plain"}, onTimeLimit={})),
+    "writing out where a run with checkpoints starts": (saving(), saving(start={"mode": "Auto"})),
+    "leaving out again what was written out": (saving(start={"mode": "Auto"}), saving()),
     "more steps": (spec(progress={"totalSteps": 10}), spec(progress={"totalSteps": 20})),
 }
 

@@ -20,7 +20,7 @@ def test_the_benchmark_ends_with_one_line_of_json() -> None:
         env=os.environ | {"PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'e2e'}"},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr

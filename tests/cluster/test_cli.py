@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from localcluster.api import MERGE_PATCH, Request
 from lockstep.api import names
 from lockstep.cli.main import main
 from support import sample_runs as sample
+from support.pods import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds_installed")]
 
@@ -50,7 +52,7 @@ def roles(cluster: LocalCluster, crds_installed: None) -> None:
     wanted = [d for d in installed if d["kind"] == "ClusterRole" and "aggregate-to" in str(d["metadata"])]
     for role in wanted:
         cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(role))
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while names.GROUP not in cluster.kubectl("get", "clusterrole", "edit", "-o", "yaml"):
         assert time.monotonic() < deadline, "the roles were not aggregated"
         time.sleep(0.05)
@@ -223,22 +225,28 @@ def test_waiting_ends_with_the_run_and_its_exit_code_tells_how(user: User, clust
     user.types("submit", HELLO)
     user.types("wait", "hello", "--for", "running", "--timeout", "1s", code=124)
     writing = later(lambda: write_status(cluster, user.namespace, "hello", sample.running()["status"]))
-    assert user.types("wait", "hello", "--for", "running", "--timeout", "30s") == "hello is Running (StepsReported)\n"
+    assert user.types("wait", "hello", "--for", "running", "--timeout", "60s") == "hello is Running (StepsReported)\n"
     writing.join()
     writing = later(lambda: write_status(cluster, user.namespace, "hello", sample.failed()["status"]))
-    user.types("wait", "hello", "--for", "succeeded", "--timeout", "30s", code=1)
+    user.types("wait", "hello", "--for", "succeeded", "--timeout", "60s", code=1)
     writing.join()
     assert "has ended as Failed (NoProgress)" in user.notes
     assert user.types("wait", "hello") == "hello is Failed (NoProgress)\n"
 
 
 def test_submitting_with_wait_tells_each_state_and_fails_with_the_run(user: User, cluster: LocalCluster) -> None:
-    def operate() -> None:
-        write_status(cluster, user.namespace, "hello", sample.running()["status"])
-        time.sleep(0.3)
-        write_status(cluster, user.namespace, "hello", sample.failed()["status"])
+    told_so_far = sys.stderr
 
-    operating = later(operate, 2.0)
+    def operate() -> None:
+        """Each state only when the one before was told: those that come and go in between are not."""
+        try:
+            wait_until(lambda: "hello: Pending" in told_so_far.getvalue())
+            write_status(cluster, user.namespace, "hello", sample.running()["status"])
+            wait_until(lambda: "hello: Running" in told_so_far.getvalue())
+        finally:  # whatever was told, the waiting ends
+            write_status(cluster, user.namespace, "hello", sample.failed()["status"])
+
+    operating = later(operate)
     user.types("submit", HELLO, "--wait", code=1)
     operating.join()
     told = [line for line in user.notes.splitlines() if line.startswith("hello: ")]

@@ -32,7 +32,7 @@ def other_namespace(site: Site) -> Iterator[str]:
     kubectl = site.cluster.kubectl
     kubectl("create", "namespace", name)
     accounts = ("-n", name, "get", "serviceaccount", "-o", "name")
-    wait_for("its service account", lambda: "default" in kubectl(*accounts), seconds=15.0, every=0.1)
+    wait_for("its service account", lambda: "default" in kubectl(*accounts), seconds=60.0, every=0.1)
     yield name
     kubectl("delete", "namespace", name, "--wait=false")
 
@@ -61,8 +61,23 @@ def private_queue(site: Site) -> Iterator[None]:
     site.cluster.api.send(Request("DELETE", f"{QUEUE_PATH}/{QUEUE}"))
 
 
+@pytest.fixture
+def administrator(site: Site, namespace: str) -> Iterator[Path]:
+    """Who has no rights but those of the role for them."""
+    kubectl, account = site.cluster.kubectl, f"--serviceaccount={namespace}:queues"
+    kubectl("-n", namespace, "create", "serviceaccount", "queues")
+    kubectl("create", "clusterrolebinding", namespace, "--clusterrole=lockstep-queue-admin", account)
+    yield site.cluster.kubeconfig_for_service_account(namespace, "queues")
+    kubectl("delete", "clusterrolebinding", namespace)
+
+
 def test_every_verb_works_with_rights_in_one_namespace_and_tells_nothing_of_others(
-    site: Site, namespace: str, other_namespace: str, private_queue: None, capsys: pytest.CaptureFixture[str]
+    site: Site,
+    namespace: str,
+    other_namespace: str,
+    private_queue: None,
+    administrator: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     api = site.cluster.api
     rival, user = User(site, other_namespace, capsys), User(site, namespace, capsys)
@@ -107,7 +122,7 @@ def test_every_verb_works_with_rights_in_one_namespace_and_tells_nothing_of_othe
         assert "forbidden" in user.notes
         assert "hush" not in user.notes
 
-    administrator = site.cluster.kubeconfig
+    assert "hush" in user.types("nodes", kubeconfig=administrator)
     user.types("hold", "first", "-n", namespace, "--queue", kubeconfig=administrator)
     first.wait("it is held back", lambda: first.status.get("queue", {}).get("reason") == "HeldByAdministrator")
     user.types("release", "first", code=1)

@@ -14,7 +14,8 @@ from lockstep.api import names
 from lockstep.controller.clock import SystemClock
 from lockstep.controller.credentials import load_credentials
 from lockstep.controller.informer import Informer
-from lockstep.controller.kube import ApiError, KubeClient, KubeError, UnknownOutcome
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.parse import ForeignPod, parse_namespace, parse_node, parse_pod
 from lockstep.controller.patches import merge_patch
 from lockstep.controller.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, RUNS
@@ -53,7 +54,7 @@ class Following:
     async def __aenter__(self) -> "Following":
         informers: tuple[Informer[Any], ...] = (self.pods, self.others, self.nodes, self.namespaces)
         self.tasks = [asyncio.create_task(informer.run()) for informer in informers]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for informer in informers:
                 await informer.synced.wait()
         return self
@@ -64,7 +65,7 @@ class Following:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
-async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
@@ -150,7 +151,7 @@ async def test_informers_survive_a_restart_of_the_api_server_and_miss_no_deletio
         await asyncio.to_thread(cluster.start_component, "apiserver")
         await delete_now(kube, "p0", namespace)
         await kube.create(PODS, pod("p9", namespace, 9), namespace)
-        await until(lambda: {p.name for p in store.pods_of(namespace)} == {"p1", "p2", "p9"}, 40)
+        await until(lambda: {p.name for p in store.pods_of(namespace)} == {"p1", "p2", "p9"})
 
 
 async def test_a_deletion_nobody_watched_is_found_by_the_next_list(kube: KubeClient, namespace: str) -> None:

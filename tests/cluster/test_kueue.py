@@ -103,7 +103,7 @@ def test_a_run_that_is_deactivated_says_so_and_a_suspended_one_takes_its_workloa
         kueue.activate("qwen", False)
         run.wait("it says so", lambda: run.status.get("queue", {}).get("reason") == "KueueDeactivated", 90)
         assert not run.pods
-        running_site.cluster.api.send(Request("PATCH", run.path, {"spec": {"suspend": True}}, MERGE_PATCH))
+        run.patch_spec({"suspend": True})
         run.wait("the Workload is gone", lambda: not kueue.workloads)
-        running_site.cluster.api.send(Request("PATCH", run.path, {"spec": {"suspend": False}}, MERGE_PATCH))
+        run.patch_spec({"suspend": False})
         run.wait_until_running(2, 60)

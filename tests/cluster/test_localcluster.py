@@ -30,7 +30,7 @@ def disposable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluste
         cluster.stop()
 
 
-def eventually(is_true: Callable[[], bool], within: float = 20.0) -> None:
+def eventually(is_true: Callable[[], bool], within: float = 60.0) -> None:
     deadline = time.monotonic() + within
     while not is_true():
         assert time.monotonic() < deadline, f"not within {within} s"
@@ -81,7 +81,7 @@ def test_a_pod_pinned_to_a_simulated_node_runs_at_the_address_of_the_node(dispos
     assert all(is_ready(node) for node in disposable.kwok_nodes())
 
     disposable.kubectl("create", "-f", "-", input=json.dumps(pod_pinned_to(names[40])))
-    disposable.kubectl("wait", "pod/pinned", "--for=condition=Ready", "--timeout=20s")
+    disposable.kubectl("wait", "pod/pinned", "--for=condition=Ready", "--timeout=60s")
 
     pod = get(disposable, "pod", "pinned")
     node = get(disposable, "node", names[40])
@@ -89,7 +89,7 @@ def test_a_pod_pinned_to_a_simulated_node_runs_at_the_address_of_the_node(dispos
     assert pod["spec"]["nodeName"] == names[40]
     assert (pod["status"]["podIP"], pod["status"]["hostIP"]) == (address, address)
     assert [c["state"].keys() for c in pod["status"]["containerStatuses"]] == [{"running"}]
-    disposable.kubectl("delete", "pod", "pinned", "--timeout=20s")
+    disposable.kubectl("delete", "pod", "pinned", "--timeout=60s")
 
 
 def test_a_second_batch_continues_names_racks_and_addresses(disposable: LocalCluster) -> None:
@@ -110,7 +110,7 @@ def test_a_silent_node_is_not_ready_and_keeps_its_deleted_pod_until_it_is_back(
 ) -> None:
     [node] = disposable.add_kwok_nodes(NodeBatch(count=1, prefix="silent"))
     disposable.kubectl("create", "-f", "-", input=json.dumps(pod_pinned_to(node, "held")))
-    disposable.kubectl("wait", "pod/held", "--for=condition=Ready", "--timeout=20s")
+    disposable.kubectl("wait", "pod/held", "--for=condition=Ready", "--timeout=60s")
 
     disposable.silence_kwok_nodes([node])
     eventually(lambda: "node.kubernetes.io/unreachable" in json.dumps(get(disposable, "node", node)["spec"]))
@@ -118,8 +118,8 @@ def test_a_silent_node_is_not_ready_and_keeps_its_deleted_pod_until_it_is_back(
     assert get(disposable, "pod", "held")["metadata"]["deletionTimestamp"]
 
     disposable.restore_kwok_nodes([node])
-    disposable.wait_for_kwok_nodes([node], timeout=20)
-    disposable.kubectl("wait", "pod/held", "--for=delete", "--timeout=20s")
+    disposable.wait_for_kwok_nodes([node], timeout=60)
+    disposable.kubectl("wait", "pod/held", "--for=delete", "--timeout=60s")
     disposable.remove_kwok_nodes([node])
 
 
@@ -140,8 +140,8 @@ def test_a_restarted_kwok_takes_over_its_nodes_at_once(disposable: LocalCluster)
     disposable.stop_component("kwok", kill=True)
     disposable.kubectl("create", "-f", "-", input=json.dumps(pod_pinned_to(node, "waiting")))
     disposable.start_component("kwok")
-    disposable.kubectl("wait", "pod/waiting", "--for=condition=Ready", "--timeout=20s")
-    disposable.kubectl("delete", "pod", "waiting", "--timeout=20s")
+    disposable.kubectl("wait", "pod/waiting", "--for=condition=Ready", "--timeout=60s")
+    disposable.kubectl("delete", "pod", "waiting", "--timeout=60s")
 
 
 def test_a_paused_api_server_answers_nothing_until_it_is_resumed(disposable: LocalCluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,19 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "manifests").glob("*.yaml") if path.stem not in ("install", "operator"))
 
 
+# Whole objects of kinds that are there on any cluster with Lockstep; what is shown of others' is for comparison.
+GROUPS = {"lockstep.dev", "rbac.authorization.k8s.io", "scheduling.k8s.io", "v1"}
+
+
+def shown_on(page: Path) -> list[dict[str, Any]]:
+    blocks = re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    parsed = [document for block in blocks for document in yaml.safe_load_all(block) if isinstance(document, dict)]
+    return [found for found in parsed if found.get("kind") and found["apiVersion"].partition("/")[0] in GROUPS]
+
+
+PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if shown_on(page)]
+
+
 def documents(manifest: Path) -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(manifest.read_text()) if document]
 
@@ -35,6 +49,19 @@ def test_an_example_is_taken_by_the_api_server_and_by_the_operator(
     for document in documents(manifest):
         if document["kind"] == "TrainingRun":
             assert validate(TrainingRun.model_validate(document).spec, {}) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_what_a_page_shows_is_taken_as_well(cluster: LocalCluster, namespace: str, page: Path, tmp_path: Path) -> None:
+    shown = shown_on(page)
+    for document in shown:
+        document["metadata"].pop("namespace", None)
+        if document["kind"] == "TrainingRun":
+            assert validate(TrainingRun.model_validate(document).spec, {}) == []
+    file = tmp_path / "shown.yaml"
+    file.write_text(yaml.safe_dump_all(shown))
+    said = cluster.kubectl("apply", "--namespace", namespace, "--dry-run=server", "-f", str(file))
+    assert len(said.splitlines()) == len(shown)
 
 
 def test_the_shortest_run_is_seven_lines() -> None:

@@ -10,7 +10,7 @@ import pytest
 from harness.waiting import wait_for
 from localcluster.api import MERGE_PATCH, Request
 from lockstep.api import names
-from support.site import Run, Site
+from support.site import PATIENCE, Run, Site
 
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
@@ -35,7 +35,7 @@ def fail_first_on(site: Site, run: Run, attempt: int) -> str:
     def remembered() -> bool:
         return len(json.loads(annotation(site, name, names.ANNOTATION_FIRST_FAILURES) or "[]")) > before
 
-    wait_for(f"{name} remembers", remembered, seconds=40)
+    wait_for(f"{name} remembers", remembered, seconds=PATIENCE)
     return name
 
 
@@ -45,16 +45,16 @@ def test_a_node_on_which_two_runs_failed_first_is_suspect_and_is_taken_last(site
     name = fail_first_on(site, one, 1)
     assert not annotation(site, name, names.ANNOTATION_SUSPECT)
     one.delete()
-    wait_for("its pods are gone", lambda: not one.pods, seconds=60)
+    wait_for("its pods are gone", lambda: not one.pods, seconds=PATIENCE)
 
     pinned = site.apply(namespace, "two", nodes=1, placement={"nodes": [name]})
     pinned.wait_until_running(1)
     fail_first_on(site, pinned, 1)
-    wait_for("it is suspect", lambda: annotation(site, name, names.ANNOTATION_SUSPECT), seconds=20)
+    wait_for("it is suspect", lambda: annotation(site, name, names.ANNOTATION_SUSPECT), seconds=PATIENCE)
     told = json.loads(annotation(site, name, names.ANNOTATION_FIRST_FAILURES))
     assert {entry["run"] for entry in told} == {f"{namespace}/one", f"{namespace}/two"}
     pinned.delete()
-    wait_for("its pods are gone", lambda: not pinned.pods, seconds=60)
+    wait_for("its pods are gone", lambda: not pinned.pods, seconds=PATIENCE)
 
     third = site.apply(namespace, "three", nodes=1)
     third.wait_until_running(1)

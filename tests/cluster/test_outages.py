@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from support.site import Run, Site
+from harness.waiting import wait_for
+from support.site import PATIENCE, Run, Site
 
 pytestmark = pytest.mark.cluster
 
@@ -39,7 +40,7 @@ def test_a_gang_whose_steps_advance_survives_unready_nodes_and_an_operator_witho
     starts = site.operator.starts
     site.proxy.take_down()
     time.sleep(API_AWAY_SECONDS)
-    assert site.operator.starts > starts  # it lost its lease, and ended as it must
+    wait_for("it lost its lease, and ends as it must", lambda: site.operator.starts > starts, seconds=PATIENCE)
     site.proxy.bring_up()
     site.operator.wait_until_leading()
     site.cluster.restore_kwok_nodes(nodes)
@@ -58,7 +59,7 @@ def test_an_operator_that_never_hears_what_became_of_its_writes_launches_a_gang_
     site.proxy.lose_answers(True)
     try:
         run = site.apply(namespace, "llama", nodes=4)
-        run.wait_until_running(1, 60)
+        run.wait_until_running(1)
     finally:
         site.proxy.lose_answers(False)
     assert run.heard.start(1)["attempt"] == 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from localcluster import LocalCluster
-from localcluster.api import MERGE_PATCH, Request
+from localcluster.api import Request
 from lockstep.api import names
 from support.site import Run, Site
 
@@ -108,7 +108,7 @@ def test_the_rank_that_holds_the_others_back_gets_another_node(site: Site, names
     with site.with_nodes(4, prefix="other") as nodes, taken(site, namespace, nodes[0]):
         run = site.apply(namespace, "other", 3, placement={"excludeNodes": [nodes[3]]})
         run.wait("it has nodes", lambda: len(run.pods) == 3, PATIENCE)
-        site.cluster.api.send(Request("PATCH", run.path, {"spec": {"placement": {"excludeNodes": []}}}, MERGE_PATCH))
+        run.patch_spec({"placement": {"excludeNodes": []}})
         before = run.pod_uids
         run.wait_until_running(1, PATIENCE)
         assert bound(run) == set(nodes[1:])
@@ -130,10 +130,10 @@ def test_a_replacement_is_bound_by_itself_and_the_group_ends_with_the_launch(sit
         by_group = sorted(member_of(pod) for pod in run.pods if pod["spec"].get("nodeName") != lost)
         assert by_group == ["", first, first]
         assert set(groups(run)) == {first}
-        site.cluster.api.send(Request("PATCH", run.path, {"spec": {"suspend": True}}, MERGE_PATCH))
+        run.patch_spec({"suspend": True})
         run.wait("nothing of it is left", lambda: not run.pods and not groups(run), PATIENCE)
         assert "podGroup" not in run.status["resolved"]
-        site.cluster.api.send(Request("PATCH", run.path, {"spec": {"suspend": False}}, MERGE_PATCH))
+        run.patch_spec({"suspend": False})
         run.wait_until_running(3, PATIENCE)
         (second,) = groups(run)
         assert second != first

@@ -59,7 +59,7 @@ def test_kubectl_waits_for_the_end_and_shows_a_run_readably(site: Site, namespac
     run.wait_until_running(1)
     site.workers.finish(run.uid)
     kubectl = site.cluster.kubectl
-    kubectl("-n", namespace, "wait", "trun/llama", "--for=condition=Finished", "--timeout=30s")
+    kubectl("-n", namespace, "wait", "trun/llama", "--for=condition=Finished", "--timeout=90s")
     head, row = kubectl("-n", namespace, "get", "trun", "-o", "wide").splitlines()
     for column in ("STATE", "REASON", "NODES", "STEP", "ATTEMPT", "AGE"):
         assert column in head.split()

@@ -67,7 +67,7 @@ def test_workers_register_with_their_pods_tokens_train_and_leave(
             wait_until(lambda: {pod["status"]["phase"] for pod in cluster.api.get(phases)["items"]} == {"Succeeded"})
         finally:
             workers.send_signal(signal.SIGTERM)
-            output, _ = workers.communicate(timeout=20)
+            output, _ = workers.communicate(timeout=60)
             operator.close()
             cluster.remove_kwok_nodes(nodes)
     stats = json.loads(output.splitlines()[-1])

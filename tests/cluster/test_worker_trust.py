@@ -151,7 +151,9 @@ async def gang(cluster: LocalCluster, crds_installed: None, namespace: str) -> A
     material = new_material(["127.0.0.1"], time.time())
     trust = ssl.create_default_context(cadata=material.ca_bundle)
     async with gang.kube, aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as gang.session:
-        listener = await Listener.open(gang.api.application(), "127.0.0.1", 0, server_context(material))
+        listener = await Listener.open(
+            gang.api.application(), "127.0.0.1", 0, server_context(material), gang.api.connections
+        )
         gang.url = f"https://127.0.0.1:{listener.port}"
         yield gang
         await listener.close()

@@ -22,7 +22,7 @@ def test_the_benchmark_ends_with_one_line_of_json() -> None:
         env=os.environ | {"PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'e2e'}"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     # Whether the figures are good enough is not asked of a machine that has other tests to run.

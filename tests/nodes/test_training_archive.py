@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from localcluster.processnodes import ProcessNodes
+from localcluster.state import free_ports
 from lockstep.api import names
 from lockstep.core.archive_job import RESULT_FORMAT
 from support.object_store import ACCESS, BUCKET, OPERATOR, SECRET, S3Server
@@ -28,10 +28,7 @@ STEPS = 40
 def server(site: TrainingSite, tmp_path: Path) -> Iterator[S3Server]:
     """An object store that the nodes reach, and the secret with its credentials."""
     nodes: ProcessNodes = site.world.process_nodes
-    with socket.socket() as probe:
-        probe.bind((nodes.gateway, 0))
-        port = probe.getsockname()[1]
-    server = S3Server(tmp_path / "s3", port, nodes.gateway)
+    server = S3Server(tmp_path / "s3", free_ports(("s3",))["s3"], nodes.gateway)
     server.start()
     literals = [f"--from-literal={name}={value}" for name, value in CREDENTIALS.items()]
     site.world.kubectl("create", "secret", "generic", "s3", "-n", NAMESPACE, *literals)
@@ -67,11 +64,11 @@ def test_checkpoints_are_in_the_archive_through_the_operators_death_and_the_last
     site: TrainingSite, server: S3Server, tmp_path: Path
 ) -> None:
     run = archived(site, server, "archived", "--save-every=10", "--step-delay=0.25")
-    run.wait("a job copies the first checkpoint", lambda: jobs(run), 60)
+    run.wait("a job copies the first checkpoint", lambda: jobs(run))
     site.kill_operator()
-    run.wait("a copy is published", lambda: published(run), 60)
+    run.wait("a copy is published", lambda: published(run))
     run.wait_until_succeeded()
-    run.wait("the last checkpoint is published", lambda: published(run)[0][1] == STEPS, 60)
+    run.wait("the last checkpoint is published", lambda: published(run)[0][1] == STEPS)
     made = jobs(run)
     assert len(made) == len(set(made))
     assert run.events("Archived")
@@ -88,7 +85,7 @@ def test_checkpoints_are_in_the_archive_through_the_operators_death_and_the_last
         env={**os.environ, **CREDENTIALS, "PYTHONPATH": str(OPERATOR)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout.splitlines()[-1])["format"] == RESULT_FORMAT
@@ -103,24 +100,26 @@ def test_wrong_credentials_are_said_and_disturb_no_training(site: TrainingSite, 
     site.world.kubectl("create", "secret", "generic", "s3", "-n", NAMESPACE, *wrong)
     run = archived(site, server, "refused", "--save-every=10", "--step-delay=0.1")
     run.wait_until_succeeded()
-    run.wait("the refusal is said", lambda: run.events("ArchiveJobFailed"), 60)
+    run.wait("the refusal is said", lambda: run.events("ArchiveJobFailed"))
     assert "CredentialsRefused" in run.status["checkpoint"]["archive"]["message"]
-    assert run.status["checkpoint"]["archive"]["failures"] == 1
+    assert run.status["checkpoint"]["archive"]["failures"] >= 1
     assert [entry["cause"] for entry in run.attempts] == ["Succeeded"]
 
 
 def test_a_gang_whose_shared_tier_was_lost_goes_on_from_the_archive(site: TrainingSite, server: S3Server) -> None:
     run = archived(site, server, "brought-back", "--save-every=10", "--step-delay=0.5")
-    run.wait("a copy is published", lambda: published(run), 90)
+    run.wait("a copy is published", lambda: published(run))
     attempt, step = published(run)[0]
     for path in run.folder.iterdir():
         shutil.rmtree(path)  # somebody cleans up
     run.kill_process(1)
     run.wait("the gang waits for the copy", lambda: run.events("Restored"), 150)
-    run.wait("attempt 2 has started", lambda: run.status.get("start", {}).get("attempt") == 2, 60)
+    run.wait("attempt 2 has started", lambda: run.status.get("start", {}).get("attempt") == 2)
     resume = run.status["start"]["resume"]
     assert resume["tier"] == "shared"
     assert resume["step"] >= step
     assert f"/{run.uid}/a0/" in resume["path"]
     run.wait_until_succeeded(120)
     assert attempt == 1
+    # A job that is ended while its program is only starting takes the whole grace of its pod.
+    run.wait("the last checkpoint is published", lambda: published(run)[0][1] == STEPS)

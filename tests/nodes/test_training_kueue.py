@@ -14,7 +14,7 @@ from support.training import NAMESPACE, NODES, TrainingSite
 
 pytestmark = pytest.mark.nodes
 
-STEPS = 60
+STEPS = 100
 LISTENING = ("--listen", "--save-every=100000", "--step-delay=0.1")
 NO_CADENCE = {"format": "Manifest", "shared": {"claimName": "checkpoints"}, "cadence": {"interval": "Disabled"}}
 SOON = 90.0

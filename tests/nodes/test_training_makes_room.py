@@ -13,7 +13,7 @@ from support.training import TrainingSite
 
 pytestmark = pytest.mark.nodes
 
-STEPS = 60
+STEPS = 100
 LISTENING = ("--listen", "--save-every=100000", "--step-delay=0.1")
 NO_CADENCE = {"format": "Manifest", "shared": {"claimName": "checkpoints"}, "cadence": {"interval": "Disabled"}}
 QUEUE = {"preemption": {"withinQueue": "LowerPriority", "minRuntime": "0s"}}

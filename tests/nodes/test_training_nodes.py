@@ -17,11 +17,11 @@ WATCHED_SECONDS = SILENT_AFTER + SETTINGS["stepsStoppedAfter"] + 4.0
 
 def assert_steps_advance(run: TrainingRun, attempt: int = 1) -> None:
     before = run.step(attempt)
-    run.wait_until_step(attempt, before + 3, 15)
+    run.wait_until_step(attempt, before + 3)
 
 
 def test_a_killed_node_is_replaced_and_free_again_once_it_returns(site: TrainingSite) -> None:
-    run = site.train("killed", 3, 60)
+    run = site.train("killed", 3, 60, "--hold-after=22")
     run.wait_until_saved(1, 20)
     before, survivors = run.nodes, run.pod_uids
     site.world.process_nodes.kill_node(before[1])
@@ -44,7 +44,7 @@ def test_a_killed_node_is_replaced_and_free_again_once_it_returns(site: Training
 
 
 def test_a_frozen_node_is_replaced_and_harms_nothing_when_it_wakes(site: TrainingSite) -> None:
-    run = site.train("frozen", 3, 90, "--save-every=20")
+    run = site.train("frozen", 3, 90, "--save-every=20", "--hold-after=23")
     run.wait_until_saved(1, 20)
     run.wait_until_step(1, 23)  # so that the zombie has something to save
     node = run.nodes[2]
@@ -82,7 +82,7 @@ def test_a_node_cut_off_from_the_operator_alone_trains_on(site: TrainingSite) ->
 
 
 def test_a_gang_whose_node_cannot_reach_its_peers_comes_back_when_it_can(site: TrainingSite) -> None:
-    run = site.train("torn-apart", 3, 60)
+    run = site.train("torn-apart", 3, 60, "--hold-after=22")
     run.wait_until_saved(1, 20)
     pods, node = run.pod_uids, run.nodes[1]
     site.world.process_nodes.cut_node(node, "peers")

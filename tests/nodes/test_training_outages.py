@@ -44,7 +44,7 @@ def test_a_gang_trains_on_and_finishes_while_the_operator_is_down(site: Training
     finally:
         site.world.operator.run()
         site.world.operator.wait_until_leading()
-    ending.wait_until_succeeded(30)
+    ending.wait_until_succeeded()
     ending.assert_undisturbed(60)
     lasting.wait_until_step(1, lasting.step(1) + 3)
     assert_trained_on(lasting, pods)

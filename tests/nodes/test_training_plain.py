@@ -38,7 +38,7 @@ def test_a_gang_without_workers_trains_to_its_end(site: TrainingSite) -> None:
 
 
 def test_a_failed_pod_replaces_the_whole_gang_once_every_old_pod_is_gone(site: TrainingSite) -> None:
-    run = plain(site, "plain-fails", 3, 40)
+    run = plain(site, "plain-fails", 3, 40, "--hold-after=8")
     run.wait_until_step(1, 8)
     before = run.pod_uids
     run.kill_process(1)

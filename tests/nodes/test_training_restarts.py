@@ -13,10 +13,11 @@ import pytest
 from support.training import NODES, TrainingSite
 
 pytestmark = pytest.mark.nodes
+QUICK = "--step-delay=0.05"
 
 
 def test_a_process_that_dies_is_started_again_in_its_pod(site: TrainingSite) -> None:
-    run = site.train("in-place", 3, 60, "--save-every=10")
+    run = site.train("in-place", 3, 40, "--save-every=10", "--hold-after=12", QUICK)
     run.wait_until_saved(1, 10)
     pods, processes = run.pod_uids, run.processes()
     run.kill_process(1)
@@ -24,7 +25,7 @@ def test_a_process_that_dies_is_started_again_in_its_pod(site: TrainingSite) -> 
     assert run.pod_uids == pods
     assert not set(run.processes().values()) & set(processes.values())
     run.wait_until_succeeded()
-    run.assert_undisturbed(60)
+    run.assert_undisturbed(40)
     first = run.attempts[0]
     assert (first["cause"], first["rank"], first["exitCode"]) == ("Application", 1, 137)
     assert first["action"] == "RestartInPlace"
@@ -80,7 +81,7 @@ def copy_of(step: Path, number: int) -> Path:
 
 
 def test_torn_checkpoints_newer_than_the_valid_one_are_passed_over_with_the_reason(site: TrainingSite) -> None:
-    run = site.train("torn", 2, 80, "--save-every=1000", "--save-at=20", "--step-delay=0.15")
+    run = site.train("torn", 2, 80, "--save-every=1000", "--save-at=20", "--hold-after=22", QUICK)
     run.wait_until_saved(1, 20)
     valid = run.folder / "a1" / "step-20"
     for number, (tear, _) in TORN.items():
@@ -98,7 +99,7 @@ def test_torn_checkpoints_newer_than_the_valid_one_are_passed_over_with_the_reas
 
 
 def test_a_suspended_run_saves_leaves_its_nodes_and_resumes_where_it_was(site: TrainingSite) -> None:
-    run = site.train("suspended", 3, 60, "--save-every=1000")
+    run = site.train("suspended", 3, 60, "--save-every=1000", "--hold-after=8", QUICK)
     run.wait_until_step(1, 8)
     run.change(suspend=True)
     run.wait("its pods are gone", lambda: run.is_true("Suspended") and not run.pods)
@@ -125,7 +126,7 @@ def test_a_cancelled_run_hears_sigterm_and_ends_for_good(site: TrainingSite) -> 
 
 
 def test_logs_show_every_attempt_with_what_the_training_wrote(site: TrainingSite) -> None:
-    run = site.train("talks", 2, 40, "--save-every=10")
+    run = site.train("talks", 2, 40, "--save-every=10", "--hold-after=12", QUICK)
     run.wait_until_saved(1, 10)
     run.kill_process(0)
     run.wait_until_succeeded()

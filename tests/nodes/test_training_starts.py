@@ -16,12 +16,12 @@ pytestmark = pytest.mark.nodes
 
 SLOW = 150.0
 """Seconds for what takes a few on an idle machine."""
-STEP = "--step-delay=0.15"
+QUICK = "--step-delay=0.05"
 
 
 @pytest.mark.parametrize("kind", ["Ring", "Pairwise"])
 def test_nodes_exchange_data_once_before_the_gang_trains(site: TrainingSite, kind: str) -> None:
-    run = site.train(f"warm-{kind.lower()}", 3, 40, STEP, preflight={"warmUp": kind})
+    run = site.train(f"warm-{kind.lower()}", 3, 40, "--hold-after=12", QUICK, preflight={"warmUp": kind})
     run.wait_until_saved(1, 10, SLOW)
     assert run.status["recovery"]["warmed"] == run.status["assignment"]["hash"]
     run.kill_process(1)
@@ -39,7 +39,7 @@ def test_a_run_starts_from_what_another_one_saved_and_goes_on_from_its_own(site:
     base = site.train("base", 2, 20, "--step-delay=0")
     base.wait_until_succeeded(SLOW)
     checkpoint = {"format": "Manifest", "shared": {"claimName": CLAIM}, "start": {"run": "base"}}
-    run = site.train("further", 2, 60, STEP, checkpoint=checkpoint)
+    run = site.train("further", 2, 60, "--hold-after=32", QUICK, checkpoint=checkpoint)
     run.wait_until_saved(1, 30, SLOW)
     resume = run.status["start"]["resume"]
     root = f"/shared-checkpoints/{NAMESPACE}/base/{base.uid}"
@@ -59,7 +59,7 @@ def test_a_run_starts_from_what_another_one_saved_and_goes_on_from_its_own(site:
 
 def test_attempts_that_share_a_directory_go_on_in_it_after_a_process_was_killed(site: TrainingSite) -> None:
     checkpoint = {"format": "Manifest", "shared": {"claimName": CLAIM}, "layout": "Shared"}
-    run = site.train("one-directory", 3, 40, STEP, checkpoint=checkpoint)
+    run = site.train("one-directory", 3, 40, "--hold-after=12", QUICK, checkpoint=checkpoint)
     folder = site.world.claim_folder(NAMESPACE, CLAIM) / NAMESPACE / run.name
     run.wait("step 10 is saved", (folder / "step-10" / "manifest.json").exists, SLOW)
     pods = run.pod_uids
@@ -83,7 +83,7 @@ def test_in_a_shared_directory_nothing_starts_beside_a_lost_writer_until_its_nod
     site: TrainingSite,
 ) -> None:
     checkpoint = {"format": "Manifest", "shared": {"claimName": CLAIM}, "layout": "Shared"}
-    run = site.train("lost-writer", 3, 40, STEP, checkpoint=checkpoint)
+    run = site.train("lost-writer", 3, 40, "--hold-after=12", QUICK, checkpoint=checkpoint)
     folder = site.world.claim_folder(NAMESPACE, CLAIM) / NAMESPACE / run.name
     run.wait("step 10 is saved", (folder / "step-10" / "manifest.json").exists, SLOW)
     lost = run.nodes[1]
@@ -95,7 +95,7 @@ def test_in_a_shared_directory_nothing_starts_beside_a_lost_writer_until_its_nod
     taint = "node.kubernetes.io/out-of-service"
     site.world.kubectl("taint", "nodes", lost, f"{taint}=nodeshutdown:NoExecute")
     try:
-        run.wait("attempt 2 starts", lambda: run.status["start"]["attempt"] == 2, 45)
+        run.wait("attempt 2 starts", lambda: run.status["start"]["attempt"] == 2, SLOW)
         run.wait_until_succeeded(SLOW)
     finally:
         site.world.kubectl("taint", "nodes", lost, f"{taint}-")
@@ -148,7 +148,8 @@ sys.exit(trainer.main())
 
 
 def test_a_loader_that_takes_the_highest_number_finds_the_chosen_step(site: TrainingSite) -> None:
-    command = ["python3", "-B", "-c", SEARCHES_BY_ITSELF, "--steps=60", "--save-every=1000", "--save-at=20", STEP]
+    options = ("--steps=60", "--save-every=1000", "--save-at=20", "--hold-after=22", QUICK)
+    command = ["python3", "-B", "-c", SEARCHES_BY_ITSELF, *options]
     checkpoint = {"format": "HuggingFace", "shared": {"claimName": CLAIM}, "resumeBy": "Pointer"}
     run = site.apply("searches", 2, command, checkpoint=checkpoint)
     attempt = run.folder / "a1"

@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.api.run_set import TrainingRunSetSpec, TrainingRunSetStatus
 from lockstep.api.run_status import AssignmentStatus, Condition, TrainingRunStatus
-from lockstep.core.arrays.members import governed, index_of, is_recorded, run_name
+from lockstep.core.arrays.members import governed, index_of, is_recorded, read_ranges, run_name
 from lockstep.core.arrays.run_set import decide_run_set
 from lockstep.core.arrays.views import RunSetPlan, RunSetSnapshot, RunSetView
 from lockstep.core.objects import parse_run
@@ -71,6 +71,10 @@ class ArrayWorld:
     departed: dict[tuple[str, int], RunView] = field(default_factory=dict)
     made: list[str] = field(default_factory=list)  # names of runs, in the order they were created
     unrecorded: list[str] = field(default_factory=list)  # deleted when only this operator process knew of them
+    refuses: set[str] = field(default_factory=set)  # names of runs that an admission webhook will not have
+    asked: list[str] = field(default_factory=list)  # names of runs that were to be created, in this order
+    heard: dict[str, dict[int, str]] = field(default_factory=dict)  # set -> refusals that are not on record yet
+    fruitless: dict[str, int] = field(default_factory=dict)
     vanished: list[str] = field(default_factory=list)  # deleted, and no operator can know of them any more
     now: float = NOW
     serial: int = 0
@@ -98,7 +102,8 @@ class ArrayWorld:
 
     def crash(self) -> None:
         """Another process begins with nothing but a list of all there is."""
-        self.departed.clear()
+        for memory in (self.departed, self.heard, self.fruitless):
+            memory.clear()
         self.seen = dict(self.runs)
         self.vanished += self.unrecorded
         self.unrecorded.clear()
@@ -111,20 +116,22 @@ class ArrayWorld:
         assert owner.spec is not None
         taken = {i for i in range(100) if run_name(name, i) in self.seen and run_name(name, i) not in own}
         departed = {i: run for (uid, i), run in self.departed.items() if uid == owner.uid and i not in runs}
-        return RunSetSnapshot(owner, runs, departed, frozenset(taken), "", self.sets)
+        refused, fruitless = dict(self.heard.get(name, {})), self.fruitless.get(name, 0)
+        return RunSetSnapshot(owner, runs, departed, frozenset(taken), refused, fruitless, sets=self.sets)
 
     def look(self, name: str, *, writes: int | None = None) -> RunSetPlan:
         """Decide and act; after so many ``writes`` the operator dies (None: it lives)."""
         left = float("inf") if writes is None else writes
         plan = decide_run_set(self.snapshot(name), Tunables(), self.now)
-        steps = [lambda: self._write(name, plan)] if plan.status is not None else []
-        steps += [lambda create=create: self._create(create.body) for create in plan.creates]
-        for step in steps:
+        if plan.status is not None:
             if left <= 0:
                 self.crash()
                 return plan
-            step()
+            self._write(name, plan)
             left -= 1
+        if self._create_all(name, plan, left) is None:
+            self.crash()
+            return plan
         if plan.delete_set:
             del self.sets[name]
         if plan.status is None:
@@ -194,6 +201,33 @@ class ArrayWorld:
     def _write(self, name: str, plan: RunSetPlan) -> None:
         assert plan.status is not None
         self.sets[name] = replace(self.sets[name], status=plan.status)
+        self.heard.pop(name, None)
+
+    def _create_all(self, name: str, plan: RunSetPlan, left: float) -> int | None:
+        """How many were made; None: the operator died before it could have made what it was to make."""
+        refusal = self.sets[name].status.refusal
+        known = read_ranges(refusal.indices) if refusal is not None else frozenset[int]()
+        refused: dict[int, str] = {}
+        made = 0
+        for create in plan.creates:
+            if made == plan.room:
+                break
+            if left <= 0:
+                return None
+            left -= 1
+            self.asked.append(create.name)
+            if create.name in self.refuses:
+                refused[create.index] = f"denied: {create.name}"
+            else:
+                self._create(dict(create.body))
+                made += 1
+        if refused:
+            self.heard.setdefault(name, {}).update(refused)
+        if made:
+            self.fruitless.pop(name, None)
+        elif refused.keys() - known:
+            self.fruitless[name] = self.fruitless.get(name, 0) + 1
+        return made
 
     def _create(self, body: dict[str, Any]) -> None:
         meta = body["metadata"]

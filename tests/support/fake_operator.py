@@ -13,22 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.controller import protocol
-from lockstep.controller.tls import new_material, server_context
+from lockstep.controller.tls import Material, load_serving, new_material, server_context
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 class FakeOperator:
     """Serves until closed. ``requests`` holds (path, token, body) in the order of arrival."""
 
     def __init__(self, directory: Path, heartbeat: float = 0.5) -> None:
-        material = new_material(["127.0.0.1"], time.time())
+        self.material = material = new_material(["127.0.0.1"], time.time())
         self.ca_file = directory / "ca.crt"
         self.ca_file.write_bytes(material.ca_cert)
         self.requests: list[tuple[str, str, dict[str, Any]]] = []
         self.refusals: list[tuple[int, str]] = []  # given out first, one per request
         self.heartbeat = heartbeat
         self.clock_ahead = 0.0  # seconds, of the workers' clock
+        self.broken = 0  # connections that ended with an error
         self.epoch = [100, 0]
         self.ranks: dict[int, int] = {}  # by slot, where not all workers are to have the same
         self._context = server_context(material)
@@ -38,6 +39,13 @@ class FakeOperator:
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
         self.open()
+
+    def serve_by(self, material: Material, trusted: str) -> None:
+        """Another certificate for new connections; the file of authorities is changed as the kubelet does it."""
+        load_serving(self._context, material)
+        beside = self.ca_file.with_suffix(".new")
+        beside.write_text(trusted)
+        beside.rename(self.ca_file)
 
     @property
     def url(self) -> str:
@@ -62,7 +70,7 @@ class FakeOperator:
             allow_reuse_address = True
 
             def handle_error(self, request: Any, client_address: Any) -> None:
-                pass  # a worker was killed in the middle of a request
+                operator.broken += 1  # a worker was killed in the middle of a request, or does not trust us
 
         self._server = Server(("127.0.0.1", self._port), Handler)
         self._port = self._server.server_port

@@ -10,6 +10,7 @@ from lockstep.core.kueue.choice import workload_name
 from lockstep.core.kueue.installation import Flavor, Kueue, Presence
 from lockstep.core.kueue.workload import PodSetUpdate, WorkloadView, parse_workload
 from lockstep.core.kueue.writes import WorkloadVerb, WorkloadWrite
+from lockstep.core.lifecycle import Phase, phase_of
 from lockstep.core.plan import Plan
 from lockstep.core.snapshot import ClusterSnapshot, RunSnapshot
 from support.kueue_double import KueueDouble, Pool, check, condition, is_true
@@ -38,6 +39,7 @@ class KueueWorld(World):
     flavor: Flavor | None = None
     written: list[WorkloadWrite] = field(default_factory=list)
     refusal: str = ""  # what the API server says to a Workload that is made
+    stripped: set[str] = field(default_factory=set)  # Workloads whose labels somebody took away: no watch has them
     stale: dict[tuple[str, str], WorkloadView] | None = None  # what the operator believes to be so
 
     def submit(self, name: str = "run", nodes: int = 2, labels: Mapping[str, str] = LABEL, **fields: object) -> None:
@@ -73,6 +75,11 @@ class KueueWorld(World):
         """`kubectl delete workload`."""
         del self.workloads[workload_name(self.runs[run])]
         self.version += 1
+
+    def strip_labels(self, run: str = "run") -> None:
+        """`kubectl label workload ... lockstep.dev/run-uid-`: to a watch of that label it is deleted."""
+        self.stripped.add(workload_name(self.runs[run]))
+        self._bump(self.workload(run))
 
     def freeze(self) -> None:
         """From now on the operator's watch of Workloads lags."""
@@ -124,7 +131,8 @@ class KueueWorld(World):
         return self.flavor or Flavor(update, f"{pool.name}-topology" if pool.levels else "")
 
     def _views(self) -> dict[tuple[str, str], WorkloadView]:
-        return {("ns", name): parse_workload(raw) for name, raw in self.workloads.items()}
+        seen = {name: raw for name, raw in self.workloads.items() if name not in self.stripped}
+        return {("ns", name): parse_workload(raw) for name, raw in seen.items()}
 
     def _bump(self, workload: Json) -> None:
         self.version += 1
@@ -144,6 +152,12 @@ class KueueWorld(World):
     def _write_workload(self, write: WorkloadWrite) -> None:
         self.written.append(write)
         known = self.workloads.get(write.name)
+        if write.verb is WorkloadVerb.FIND or (write.verb is WorkloadVerb.CREATE and known is not None):
+            self.stale = None
+            if write.name in self.stripped:  # the labels are given back
+                self.stripped.remove(write.name)
+                self._bump(self.workloads[write.name])
+            return
         if write.verb is WorkloadVerb.CREATE:
             self.stale = None
             if known is None and not self.refusal:
@@ -197,3 +211,30 @@ def merged(old: Any, patch: Mapping[str, Any]) -> Any:
         else:
             found[key] = deepcopy(value)
     return found
+
+
+def phase(world: KueueWorld, run: str = "run") -> Phase:
+    """Of a run, by its name."""
+    view = world.runs[run]
+    assert view.spec is not None
+    return phase_of(view.status, view.spec.suspend)
+
+
+def nodes(world: KueueWorld, run: str = "run") -> tuple[str, ...]:
+    """That a run holds, by slot."""
+    return world.status(run).assignment.nodes
+
+
+def reason(world: KueueWorld, run: str = "run") -> tuple[str, str]:
+    """Why a run waits: the word and the sentence."""
+    queue = world.status(run).queue
+    return queue.reason, queue.message
+
+
+def running(**pool: object) -> KueueWorld:
+    """A run that trains, in a pool of this shape."""
+    world = kueue_world(**pool)
+    world.submit()
+    world.settle()
+    assert phase(world) is Phase.RUNNING, reason(world)
+    return world

@@ -52,7 +52,7 @@ class S3Server:
                 stdout=log,
                 stderr=log,
             )
-        for _ in range(200):
+        for _ in range(1200):
             with socket.socket() as probe:
                 probe.settimeout(1)
                 if probe.connect_ex((self.host, self.port)) == 0:
@@ -98,7 +98,7 @@ def save(directory: Path, files: dict[str, bytes], *, step: int = 300, attempt: 
 def run_job(server: S3Server, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """The program as a job runs it."""
     return subprocess.run(
-        job_command(server, *arguments), env=job_environment(), capture_output=True, text=True, timeout=60, **options
+        job_command(server, *arguments), env=job_environment(), capture_output=True, text=True, timeout=120, **options
     )
 
 

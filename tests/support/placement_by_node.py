@@ -229,7 +229,8 @@ def _shortage(
     head = f"needs {needed} {more}node{'' if needed == 1 else 's'}, {len(survey.fits)} fit"
     why = ", ".join(filter(None, (summary(survey.refused.items()), _absent(cluster, placement))))
     if len(survey.fits) < needed:
-        return f"{head}: {why or 'the cluster has no more'}"
+        idle = len(survey.fits) + sum(not refusal.lasting for refusal in survey.refused.values())
+        return f"{head}: {'; '.join(filter(None, (why, 'the cluster has no more' if idle < needed else '')))}"
     obstacles = []
     if len(placement.gpu_types) > 1:
         obstacles.append("of one GPU type")

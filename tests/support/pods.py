@@ -12,7 +12,7 @@ from localcluster import LocalCluster
 Json = dict[str, Any]
 
 
-def wait_until(holds: Callable[[], Any], seconds: float = 20.0) -> Any:
+def wait_until(holds: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Poll until ``holds()`` is true; its value."""
     deadline = time.monotonic() + seconds
     while not (value := holds()):

@@ -127,7 +127,7 @@ class RecordedWorkers:
     def __init__(self, kubeconfig: Path, url: str, ca: str) -> None:
         self._kubeconfig = kubeconfig
         self._url = url
-        self._ca = ca
+        self._trusted = ssl.create_default_context(cadata=ca)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="workers", daemon=True)
         self._running: asyncio.Task[None] | None = None
@@ -157,7 +157,7 @@ class RecordedWorkers:
         self._loop.close()
 
     async def _play(self, ready: threading.Event) -> None:
-        connector = aiohttp.TCPConnector(limit=0, ssl=ssl.create_default_context(cadata=self._ca))
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._trusted)
         async with (
             KubeApi.from_kubeconfig(self._kubeconfig) as api,
             aiohttp.ClientSession(connector=connector) as session,
@@ -171,6 +171,10 @@ class RecordedWorkers:
                 await self._gangs.end()
 
     # What tests ask and do
+
+    def trust(self, ca: str) -> None:
+        """Trust these authorities as well, from the next connection on."""
+        self._trusted.load_verify_locations(cadata=ca)
 
     def heard(self, run_uid: str) -> Heard:
         return self._wire.heard[run_uid]

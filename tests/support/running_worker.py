@@ -92,6 +92,10 @@ class RunningWorker:
                     yield int(process.name)
 
 
+LaunchWorker = Callable[..., RunningWorker]
+"""``launch(*command, wrapper=(), **environ)`` starts one."""
+
+
 def ready(operator: FakeOperator, attempt: int, **where: Any) -> dict[str, Any]:
     operator.desire("Prepare", attempt, **where)
     return operator.wait_for(lambda state: state["readyFor"] == attempt)

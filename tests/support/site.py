@@ -26,6 +26,8 @@ Json = dict[str, Any]
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/lockstep-operator"
 TLS_SECRET = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets/lockstep-worker-tls"
 SETTINGS = {"heartbeatMin": 1.0, "progressWriteInterval": 2.0}
+PATIENCE = 90.0
+"""Seconds for what takes a few on an idle machine."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,10 @@ class Run:
     def is_true(self, kind: str) -> bool:
         return bool(self.condition(kind).get("status") == "True")
 
-    def wait(self, what: str, look: Callable[[], Any], seconds: float = 40.0) -> Any:
+    def wait(self, what: str, look: Callable[[], Any], seconds: float = PATIENCE) -> Any:
         return wait_for(f"{self.name}: {what}", look, seconds=seconds, every=0.1, last_seen=self._seen)
 
-    def wait_until_running(self, attempt: int, seconds: float = 40.0) -> None:
+    def wait_until_running(self, attempt: int, seconds: float = PATIENCE) -> None:
         """Until status says so and every worker really is in that attempt."""
 
         def whole_gang_runs() -> bool:
@@ -81,8 +83,11 @@ class Run:
 
         self.wait(f"attempt {attempt} runs on every rank", whole_gang_runs, seconds)
 
-    def wait_until_finished(self, seconds: float = 40.0) -> None:
+    def wait_until_finished(self, seconds: float = PATIENCE) -> None:
         self.wait("Finished", lambda: self.is_true("Finished"), seconds)
+
+    def patch_spec(self, patch: Json) -> None:
+        self.site.cluster.api.send(Request("PATCH", self.path, {"spec": patch}, MERGE_PATCH))
 
     def patch_status(self, patch: Json | None) -> None:
         self.site.cluster.api.send(Request("PATCH", f"{self.path}/status", {"status": patch}, MERGE_PATCH))
@@ -187,6 +192,19 @@ class Site:
             yield nodes
         finally:
             self.cluster.remove_kwok_nodes(nodes)
+            self._forget_pods_of(nodes)
+
+    def _forget_pods_of(self, nodes: list[str]) -> None:
+        """Their names come back with the next test, and kwok may never end a pod whose node went under it."""
+        gone = [
+            pod["metadata"]
+            for pod in self.cluster.api.get("/api/v1/pods")["items"]
+            if pod["spec"].get("nodeName") in nodes
+        ]
+        paths = [f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}" for pod in gone]
+        self.cluster.api.send_all(
+            [Request("DELETE", f"{path}?gracePeriodSeconds=0", absence_is_fine=True) for path in paths]
+        )
 
     def apply(self, namespace: str, name: str, nodes: int, **spec: Any) -> Run:
         """A run with a local checkpoint tier, so that a failed process is started again."""

@@ -49,7 +49,7 @@ CHOICES: Mapping[tuple[str, int], Choose] = {
 """Shared by all jobs that wish for the same, as in the operator."""
 
 OPTIONS: Sequence[Option] = [
-    Option(gpu_type, count, eligible, CHOICES[rule, count], fallback)
+    Option(gpu_type, count, eligible, CHOICES[rule, count], fallback, strict=rule != "anywhere")
     for fallback in (False, True)
     for gpu_type, eligible in (("A", OLD), ("B", EVERY & ~OLD), ("A", EVERY))
     for rule, count in CHOICES

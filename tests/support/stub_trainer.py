@@ -173,15 +173,21 @@ def train(args: argparse.Namespace) -> int:
     steering = importlib.import_module("lockstep_training") if args.listen else None
     lineage = open_for_append(folder / f"lineage-rank{rank}.jsonl")
     progress = open_for_append(Path(environ["LOCKSTEP_PROGRESS_FILE"]))
+    delay = args.step_delay if environ["LOCKSTEP_ATTEMPT"] == "1" or args.later_delay is None else args.later_delay
     failing, failing_at, last_words = (args.fail or "-1:0:").split(":", 2)
-    if environ["LOCKSTEP_ATTEMPT"] != "1" or rank != int(failing):
+    is_first = environ["LOCKSTEP_ATTEMPT"] == "1"
+    if not is_first or rank != int(failing):
         failing_at = 0
     try:
         for step in range(done + 1, args.steps + 1):
             if step == int(failing_at):
                 print(last_words, file=sys.stderr, flush=True)
                 return 1
-            told = gang.exchange({"batch": batch(step, rank), "state": state, "end": bool(asked_to_end)})
+            while True:
+                told = gang.exchange({"batch": batch(step, rank), "state": state, "end": bool(asked_to_end)})
+                if not is_first or done != args.hold_after or any(other["end"] for other in told):
+                    break
+                time.sleep(0.05)
             if any(other["state"] != state for other in told):
                 print("trainer: the ranks differ", file=sys.stderr, flush=True)
                 return 3
@@ -199,9 +205,10 @@ def train(args: argparse.Namespace) -> int:
                 if steering is not None and step < args.steps and steering.should_stop():
                     print(f"trainer: stops after step {step}, as it was told to", flush=True)
                     return 0
-            time.sleep(args.step_delay)
+            time.sleep(delay)
     except LostPeerError as error:
-        print(f"trainer: {error}", file=sys.stderr, flush=True)
+        print(f"ConnectionError: {error}", file=sys.stderr, flush=True)  # read as a complaint about a peer
+        time.sleep(args.notice_after)
         save_what_one_can(folder, rank, done, state)
         return 1
     print("trainer: done", flush=True)
@@ -215,7 +222,12 @@ def main() -> int:
     parser.add_argument("--save-every", type=int, default=10)
     parser.add_argument("--save-at", type=int, action="append", default=[], help="a further step to save at")
     parser.add_argument("--step-delay", type=float, default=0.1)
+    parser.add_argument("--later-delay", type=float, help="the same for attempts after the first")
     parser.add_argument("--patience", type=float, default=4.0, help="seconds to wait for a peer")
+    parser.add_argument(
+        "--hold-after", type=int, help="the first attempt goes on talking after that step, and no further"
+    )
+    parser.add_argument("--notice-after", type=float, default=0.0, help="seconds until a rank ends that lost a peer")
     parser.add_argument("--fail", help="RANK:STEP:TEXT: in the first attempt that rank says so and ends")
     parser.add_argument("--listen", action="store_true", help="save and stop when Lockstep asks for it")
     return train(parser.parse_args())

@@ -109,9 +109,9 @@ class TrainingSite:
             world.cluster.api.send(Request("DELETE", run.path, absence_is_fine=True))
         self.runs.clear()
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        wait_for("all pods are gone", lambda: not world.cluster.api.get(pods)["items"], seconds=40)
+        wait_for("all pods are gone", lambda: not world.cluster.api.get(pods)["items"], seconds=240)
         for shape in NODES:
-            wait_for(f"{shape.name} is in order", lambda name=shape.name: is_in_order(world, name), seconds=40)
+            wait_for(f"{shape.name} is in order", lambda name=shape.name: is_in_order(world, name), seconds=240)
 
 
 def is_in_order(world: World, node: str) -> bool:
@@ -185,21 +185,21 @@ class TrainingRun:
 
     # Waiting
 
-    def wait(self, what: str, look: Callable[[], Any], seconds: float = 60.0) -> Any:
+    def wait(self, what: str, look: Callable[[], Any], seconds: float = 180.0) -> Any:
         return wait_for(f"{self.name}: {what}", look, seconds=seconds, last_seen=self.summary)
 
-    def wait_until_step(self, attempt: int, step: int, seconds: float = 60.0) -> None:
-        """Until rank 0 of that attempt has taken the step."""
-        self.wait(f"attempt {attempt} takes step {step}", lambda: self.step(attempt) >= step, seconds)
+    def wait_until_step(self, attempt: int, step: int, seconds: float = 180.0) -> None:
+        """Until every rank of that attempt has taken the step: they need not keep pace."""
+        self.wait(f"attempt {attempt} takes step {step}", lambda: self._slowest(attempt) >= step, seconds)
 
-    def wait_until_saved(self, attempt: int, step: int, seconds: float = 60.0) -> None:
+    def wait_until_saved(self, attempt: int, step: int, seconds: float = 180.0) -> None:
         manifest = self.folder / f"a{attempt}" / f"step-{step}" / "manifest.json"
         self.wait(f"attempt {attempt} saves step {step}", manifest.exists, seconds)
 
-    def wait_until_finished(self, seconds: float = 90.0) -> None:
+    def wait_until_finished(self, seconds: float = 240.0) -> None:
         self.wait("Finished", lambda: self.is_true("Finished"), seconds)
 
-    def wait_until_succeeded(self, seconds: float = 90.0) -> None:
+    def wait_until_succeeded(self, seconds: float = 240.0) -> None:
         self.wait_until_finished(seconds)
         assert self.is_true("Succeeded"), self.summary()
 
@@ -241,7 +241,13 @@ class TrainingRun:
 
     def step(self, attempt: int) -> int:
         """The last step that rank 0 took in that attempt."""
-        lines = self.lineage(attempt, 0)
+        return self._step(attempt, 0)
+
+    def _slowest(self, attempt: int) -> int:
+        return min(self._step(attempt, rank) for rank in range(self.ranks))
+
+    def _step(self, attempt: int, rank: int) -> int:
+        lines = self.lineage(attempt, rank)
         return int(lines[-1]["step"]) if lines else 0
 
     def assert_lineage_is(self, expected: Callable[[int], Sequence[Json]]) -> None:

@@ -126,6 +126,7 @@ class World:
     )  # started beside a lost writer: uid, attempt, node
     hung_at_warm_up: set[str] = field(default_factory=set)
     foreign: tuple[CheckpointReport, ...] = ()  # what every rank sees in the directory to start from
+    groups_stay: bool = False  # a webhook fails whenever a PodGroup is to be deleted
     pod_groups: dict[str, tuple[str, int]] = field(default_factory=dict)  # by name: run UID and quorum
     members: dict[str, str] = field(default_factory=dict)  # by pod: the PodGroup that it names
     jobs: dict[str, tuple[JobView, ...]] = field(default_factory=dict)  # of the archive, by run
@@ -603,6 +604,8 @@ class World:
             writes += 1
             return crash_after is not None and writes > crash_after
 
+        if plan.pod_group_deletes and self.groups_stay:
+            plan = replace(plan, status=None, pod_group_deletes=())
         for ended in plan.pod_group_deletes:
             if dies():
                 return self.crash()

@@ -404,6 +404,25 @@ def test_it_is_said_when_there_is_nothing_older_to_go_back_to() -> None:
     assert (last.reason, "nothing older than step 90 is valid" in last.message) == ("Diverged", True)
 
 
+def test_a_checkpoint_after_which_training_diverges_alike_a_second_time_is_not_loaded_a_third_time() -> None:
+    known = case(valid_steps=(90, 80), step=91, diverged_step=91, resumed=("shared", Save(90, 1)), roll_backs=1)
+    assert act(cause(Kind.NAN, exited=False), known).quarantine is None
+    again = act(cause(Kind.NAN, exited=False), replace(known, alike_before=1))
+    assert (again.verb, again.quarantine) == (BACK, ("shared", Save(90, 1)))
+    assert "diverged 2 times at the same place" in again.then
+
+
+@pytest.mark.parametrize(("before", "tied", "verb"), [(1, (), BACK), (1, (0,), STOP), (2, (), STOP)])
+def test_the_only_checkpoint_is_tried_on_another_machine_at_most_and_not_four_times(
+    before: int, tied: tuple[int, ...], verb: Verb
+) -> None:
+    only = case(valid_steps=(90,), step=91, diverged_step=91, resumed=("shared", Save(90)), roll_backs=before)
+    action = act(cause(Kind.NAN, exited=False, tied=tied), replace(only, alike_before=before))
+    assert action.verb is verb
+    assert action.slots == ((1,) if verb is BACK else ())
+    assert verb is BACK or (action.reason, "nothing older is valid" in action.message) == ("Diverged", True)
+
+
 def test_a_roll_back_leaves_room_for_checkpoints_that_nobody_has_told_of_yet() -> None:
     for known in (case(valid_steps=(), diverged_step=95), case(valid_steps=(110, 100), diverged_step=95)):
         assert act(cause(Kind.NAN, exited=False), known).ceiling == 94

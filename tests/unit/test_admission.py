@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.recovery_status import ExcludedNode, RecoveryStatus
-from lockstep.api.run_status import AssignmentStatus, QueueStatus, StopStatus
+from lockstep.api.run_status import AssignmentStatus, QueueStatus, StopStatus, TrainingRunStatus
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.ledger import Ledger
 from lockstep.core.admission.settings import AdmissionSettings
@@ -55,6 +55,36 @@ def test_sidecars_of_the_pod_template_are_counted() -> None:
     assert (resolved.cpu, resolved.memory) == ("190", "2047Gi")
 
 
+def test_an_amount_of_a_sidecar_may_be_a_bare_number() -> None:
+    sidecar = {"name": "logs", "resources": {"requests": {"cpu": 0.5, "memory": 1073741824}}}
+    view = run("a", 1, podTemplate={"spec": {"containers": [sidecar]}})
+    resolved = statuses(admit(world([view]), Tunables(), NOW))["a"].resolved
+    assert (resolved.cpu, resolved.memory) == ("191", "2047Gi")
+
+
+@pytest.mark.parametrize("amount", ["1e900", "9" * 200, 1e300])
+def test_a_run_that_asks_for_more_than_there_can_be_holds_up_nobody_else(amount: Any) -> None:
+    sidecar = {"name": "logs", "resources": {"requests": {"cpu": amount, "memory": amount}}}
+    greedy = run("greedy", 1, podTemplate={"spec": {"containers": [sidecar]}})
+    also = run("also", 1, resourcesPerNode={"cpu": str(amount), "memory": str(amount)})
+    told = statuses(admit(world([greedy, also, run("modest", 1)]), Tunables(), NOW))
+    assert told["modest"].assignment.nodes
+    for name in ("greedy", "also"):
+        assert "short of" in told[name].queue.message
+
+
+@pytest.mark.parametrize("ages", ["9" * 22 + "d", "3000000d"])
+def test_a_time_limit_of_ages_can_be_written_down_and_is_told_to_those_behind_once(ages: str) -> None:
+    first = run("first", 4, timeLimit=ages, notBefore="9999-12-31T23:59:59-23:00")
+    holder = run("holder", 4, status=held("n0", "n1", "n2", "n3"), timeLimit=ages)
+    snapshot = world([first, holder, *(run(f"later-{place}", 4, at=place + 1, timeLimit=ages) for place in range(3))])
+    plan = admit(snapshot, Tunables(), NOW)
+    written = {name: TrainingRunStatus.model_validate(status.dump()) for name, status in statuses(plan).items()}
+    assert {"first", "later-0", "later-1", "later-2"} <= written.keys()
+    read = tuple(replace(view, status=written.get(view.name, view.status)) for view in snapshot.runs)
+    assert not admit(replace(snapshot, runs=read), Tunables(), NOW).writes
+
+
 def test_a_run_that_cannot_fit_whole_gets_no_node_and_says_what_lacks() -> None:
     plan = admit(
         world([run("a", 4)], [*(node(f"n{i}") for i in range(3)), node("n3", unschedulable=True)]), Tunables(), NOW
@@ -85,6 +115,15 @@ def test_a_run_no_idle_cluster_could_hold_blocks_nobody() -> None:
     plan = admit(world([run("huge", 9, at=1), run("small", 1, at=2)]), Tunables(), NOW)
     assert reason(plan, "huge") == (1, "Placement")
     assert statuses(plan)["small"].assignment.nodes == ("n0",)
+
+
+def test_a_run_no_idle_cluster_could_hold_is_told_so_before_its_turn_comes() -> None:
+    runs = [run("old", 4, at=0.0), run("head", 4, at=1), run("huge", 9, at=2), run("next", 4, at=3)]
+    plan = admit(world(runs), Tunables(), NOW)
+    assert reason(plan, "head") == (1, "Resources")
+    assert reason(plan, "huge") == (2, "Placement")
+    assert "the cluster has no more" in statuses(plan)["huge"].queue.message
+    assert reason(plan, "next") == (3, "Priority")
 
 
 def test_runs_are_admitted_in_the_order_they_came() -> None:
@@ -256,7 +295,8 @@ def test_a_replacement_must_offer_what_was_resolved_for_the_gang() -> None:
     small = {"cpu": 64_000, "memory": 2**41, "nvidia.com/gpu": 8}
     view = replace(run("a", 1), status=lost)
     plan = admit(world([view], [node("n1", allocatable=small)]), Tunables(), NOW)
-    assert statuses(plan)["a"].queue.message == "needs 1 node, 0 fit: 1 short of cpu (n1: it has 64, 192 asked)"
+    message = statuses(plan)["a"].queue.message
+    assert message == "needs 1 node, 0 fit: 1 short of cpu (n1: it has 64, 192 asked); the cluster has no more"
 
 
 def test_while_the_breaker_is_open_nothing_is_replaced_and_new_runs_still_start() -> None:

@@ -1,16 +1,26 @@
 """What passes remember spares work and decides nothing: with and without it the same is decided."""
 
+import gc
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from random import Random
+from typing import Any
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lockstep.api.queue import TrainingQueueSpec
+from lockstep.core.admission import admit as admitting
+from lockstep.core.admission import line
 from lockstep.core.admission.admit import admit
+from lockstep.core.admission.forecast import Forecast
 from lockstep.core.admission.ledger import Ledger, taken
 from lockstep.core.admission.memory import Memory
+from lockstep.core.admission.roll import Row, difference
+from lockstep.core.admission.said import Said
 from lockstep.core.admission.settings import AdmissionSettings, Weights
 from lockstep.core.node_index import NodeIndex
 from lockstep.core.plan import ClusterPlan
@@ -130,7 +140,12 @@ def carried_out(snapshot: ClusterSnapshot, plan: ClusterPlan) -> ClusterSnapshot
     return replace(snapshot, runs=tuple(runs), queues={**snapshot.queues, **told})
 
 
-CHANGES: list[Change] = [arrive, arrive, leave, edit, shake_nodes, shake_pods]
+def reorder(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
+    """The same runs, heard of in another order."""
+    return replace(snapshot, runs=tuple(chance.sample(snapshot.runs, len(snapshot.runs))))
+
+
+CHANGES: list[Change] = [arrive, arrive, leave, edit, shake_nodes, shake_pods, reorder]
 
 
 @settings(max_examples=150)
@@ -148,6 +163,128 @@ def test_a_pass_that_remembers_decides_as_one_that_does_not(seed: int, steps: in
         plan = admit(snapshot, tunables, now, memory)
         assert plan == admit(snapshot, tunables, now, memory.anew())
         snapshot = carried_out(snapshot, plan)
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 2**32), st.sampled_from(["hold_of", "backfill", "queue_writes"]))
+@example(466_759, "queue_writes")  # two wait their turn that the cluster is too small for, and others end
+@example(95, "backfill")
+def test_a_pass_that_broke_off_leaves_nothing_behind(seed: int, where: str) -> None:
+    chance, memory, now = Random(seed), Memory(), NOW
+    module = line if where == "hold_of" else admitting
+    snapshot = world([fresh_run(chance, NOW) for _ in range(12)], 2, queues=QUEUES, classes=CLASSES)
+    for _ in range(6):
+        snapshot = chance.choice(CHANGES)(snapshot, chance)
+        now += chance.choice([1.0, 700.0])
+        if chance.random() < 0.5:
+            shares = {(queue, "team", ""): chance.random() for queue in ("a", "b", "default")}
+            snapshot = replace(snapshot, fair_shares=shares)  # some are to overtake others
+            calls, most, works = count(), chance.randrange(8), getattr(module, where)
+
+            def breaks(*args: Any, works: Any = works, calls: Any = calls, most: int = most, **more: Any) -> Any:
+                if where != "hold_of" or next(calls) >= most:  # rather in the middle of them
+                    raise RuntimeError(where)
+                return works(*args, **more)
+
+            with pytest.MonkeyPatch.context() as patch, suppress(RuntimeError):
+                patch.setattr(module, where, breaks)
+                admit(snapshot, TUNABLES, now, memory)
+            now += 1.0
+        plan = admit(snapshot, TUNABLES, now, memory)
+        assert plan == admit(snapshot, TUNABLES, now, memory.anew())
+        snapshot = carried_out(snapshot, plan)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(["come", "go", "wait"]), max_size=8), st.integers(0, 2**32))
+def test_a_pass_over_runs_that_nothing_holds_back_decides_as_one_that_remembers_nothing(
+    events: list[str], seed: int
+) -> None:
+    """Then the line of one pass is the very line of the next, but for who comes and goes."""
+    chance, memory, now = Random(seed), Memory(), NOW
+    snapshot = world([run(f"a{at}", 2, at=NOW + at, queue=chance.choice("ab")) for at in range(6)], 3, queues=QUEUES)
+    for at, event in enumerate(events):
+        if event == "come":
+            new = run(f"b{at}", chance.randint(1, 2), at=now, queue=chance.choice("ab"))
+            snapshot = replace(snapshot, runs=(*snapshot.runs, new))
+        elif event == "go":
+            snapshot = leave(snapshot, chance)
+        now += 1.0
+        plan = admit(snapshot, TUNABLES, now, memory)
+        assert plan == admit(snapshot, TUNABLES, now, memory.anew())
+        snapshot = carried_out(snapshot, plan)
+
+
+def test_those_that_are_gone_are_not_kept_for_when_they_would_have_been_judged() -> None:
+    memory, tunables = Memory(), Tunables(admission=AdmissionSettings(replace(WEIGHTS, age=0)))
+    for at in range(300):  # each is held until some day, and replaced by another
+        held = run(f"r{at}", 1, notBefore="2030-01-01T00:00:00Z")
+        admit(world([held], 1), tunables, NOW + at, memory)
+    gc.collect()
+    assert sum(isinstance(thing, Row) for thing in gc.get_objects()) < 150
+
+
+def test_who_has_an_estimate_no_more_is_found_to_have_none() -> None:
+    memory, now = Memory(forecast=Forecast(NOW, {"uid-c": NOW + 60}).settled()), NOW
+    snapshot = world([run("a", 3, timeLimit="1h"), run("b", 3), run("c", 3)], 3)
+    for _ in range(4):  # until nobody is to be told anything
+        now += 1.0
+        snapshot = carried_out(snapshot, admit(snapshot, TUNABLES, now, memory))
+    row = memory.roll.rows["uid-c"]
+    assert row.said is not None
+    assert row.said.start == NOW + 60
+    memory.forecast = Forecast(NOW, {}).settled()
+    admit(snapshot, TUNABLES, now + 1, memory)
+    assert row.said.start is None
+
+
+def in_queues(*queues: str) -> list[Row]:
+    """Rows of these queues in this order."""
+    rows = [Row(run(f"r{at}", 1, queue=queue)) for at, queue in enumerate(queues)]
+    for at, row in enumerate(rows):
+        row.order = (at,)
+    return rows
+
+
+def test_only_whose_position_is_another_is_numbered_anew() -> None:
+    a, b, c, d = in_queues("x", "y", "x", "y")
+    first, then, same, back = Said(), Said(), Said(), Said()
+    assert first.line_up([a, b, c, d], Said()) == {a: 1, b: 1, c: 2, d: 2}
+    a.position, b.position, c.position, d.position = 1, 1, 2, 2
+    assert same.line_up([a, b, c, d], first) == {}
+    assert then.line_up([b, c, d], same) == {c: 1}  # nobody of the other queue
+    c.position, a.order = 1, (9,)
+    assert back.line_up([b, c, d, a], then) == {a: 2}
+    a.position = 2
+    assert Said().line_up([b, c, d, a], Said()) == {b: 1, c: 1, d: 2, a: 2}  # after a pass that told nobody
+
+
+@given(
+    st.lists(
+        st.permutations(range(8)).flatmap(lambda order: st.sampled_from([order[:n] for n in range(9)])), max_size=6
+    )
+)
+def test_positions_are_counted_by_queue_however_the_line_changes(lines: list[list[int]]) -> None:
+    rows, before = in_queues(*"xyzxyzxy"), Said()
+    for order in lines:
+        line, said, waited = [rows[number] for number in order], Said(), {*before.line}
+        for at, row in enumerate(line):
+            row.order = (at,)
+        positions = {row: [other for other in line if other.queue == row.queue].index(row) + 1 for row in line}
+        numbered = said.line_up(line, before)
+        assert numbered.items() <= positions.items()
+        assert {row for row in line if row not in waited or row.position != positions[row]} <= numbered.keys()
+        for row, position in numbered.items():
+            row.position = position
+        before = said
+
+
+@given(st.lists(st.integers(0, 30), unique=True), st.lists(st.integers(0, 30), unique=True))
+def test_what_is_gone_and_what_is_new_is_found_wherever_it_was(before: list[int], then: list[int]) -> None:
+    things = [object() for _ in range(31)]
+    gone, come = difference([things[n] for n in before], [things[n] for n in then])
+    assert {*gone} == {things[n] for n in {*before} - {*then}}
+    assert {*come} == {things[n] for n in {*then} - {*before}}
 
 
 @given(st.integers(0, 2**32))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.api.run_status import AssignmentStatus
+from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, QueueStatus
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.memory import Memory
 from lockstep.core.admission.settings import AdmissionSettings, Backfill, MaintenanceWindow, Weights
@@ -56,6 +56,34 @@ class TestOrder:
         plan = passed(world(runs, fair_shares=shares))
         assert admitted(plan) == {"modest"}
         assert queue_of(plan, "greedy").factors["fairShare"] == 1000
+
+    def test_who_was_held_back_grows_old_from_then_on(self) -> None:
+        released = run("released", 9, status={"queue": QueueStatus(reason="BeginTime", message="")})
+        plan = passed(world([released, run("patient", 9, at=NOW - 86_400)]), max_age=86_400.0)
+        assert {name: status.queue.factors.get("age") for name, status in statuses(plan).items()} == {
+            "released": None,
+            "patient": 1000,
+        }
+        assert statuses(plan)["released"].admission.since == NOW
+
+    @pytest.mark.parametrize(
+        ("spec", "annotations"),
+        [({"notBefore": "1970-01-02T00:00:00Z"}, {}), ({}, {"lockstep.dev/paused": "true"})],
+        ids=["not before", "paused"],
+    )
+    def test_who_is_held_back_for_a_reason_of_its_own_is_no_older_when_it_is_let_go(
+        self, spec: dict[str, Any], annotations: dict[str, str]
+    ) -> None:
+        waiting = QueueStatus(position=1, reason="Resources", message="")
+        view = run("a", 9, status={"queue": waiting, "admission": AdmissionStatus(since=NOW - 500)}, **spec)
+        plan = passed(world([replace(view, annotations=annotations)]))
+        assert statuses(plan)["a"].admission.since is None
+
+    def test_a_queue_that_is_held_takes_nobodys_age(self) -> None:
+        waiting = QueueStatus(position=1, reason="Resources", message="")
+        view = run("a", 9, queue="q", status={"queue": waiting, "admission": AdmissionStatus(since=NOW - 500)})
+        plan = passed(world([view], queues={"q": {"stopPolicy": "Hold"}}))
+        assert (reason(plan, "a")[1], statuses(plan)["a"].admission.since) == ("QueueHeld", NOW - 500)
 
     def test_nice_gives_points_up(self) -> None:
         runs = [run("nice", 4, at=1.0, nice=500), run("other", 4, at=2.0)]
@@ -196,6 +224,23 @@ class TestQuotas:
         assert len(admitted(plan)) == 4
         assert "cohort lab has 0 of 4 shared nodes left" in queue_of(plan, "r4").message
 
+    def test_nodes_of_types_that_the_queue_has_no_quota_for_are_told_as_such(self) -> None:
+        nodes = [node(f"a{i}", labels={"gpu": "a100"}) for i in range(4)]
+        nodes += [node(f"h{i}", labels={"gpu": "h100"}) for i in range(2)]
+        queues = {"q": {"quotas": [{"gpuType": "H100", "nominalNodes": 4}]}}
+        runs = [run("first", 2, queue="default", placement={"gpuTypes": ["H100"]}), run("next", 2, at=1.0, queue="q")]
+        told = queue_of(passed(world(runs, nodes, queues=queues)), "next")
+        assert told.message == "needs 2 nodes, 0 fit: 2 booked by runs, 4 without H100 GPUs"
+        told = queue_of(passed(world([run("big", 3, queue="q")], nodes, queues=queues)), "big")
+        assert (told.reason, "the cluster has no more" in told.message) == ("Placement", True)
+
+    @pytest.mark.parametrize(("borrowing", "nodes", "most"), [(None, 5, 4), (1, 4, 3), (0, 3, 2)])
+    def test_a_run_that_no_quota_would_ever_hold_is_told_so(self, borrowing: int | None, nodes: int, most: int) -> None:
+        plan = passed(world([run("big", nodes, queue="research")], 8, queues=self.queues(borrowingLimit=borrowing)))
+        assert f"the run needs {nodes}, and can never have more than {most}" in queue_of(plan, "big").message
+        plan = passed(world([run("fits", most, queue="research")], 8, queues=self.queues(borrowingLimit=borrowing)))
+        assert admitted(plan) == {"fits"}
+
     def test_a_queue_gets_types_in_the_order_of_its_quotas(self) -> None:
         nodes = [node(f"a{i}", labels={"gpu": "a100"}) for i in range(2)]
         nodes += [node(f"h{i}", labels={"gpu": "h100"}) for i in range(2)]
@@ -259,6 +304,12 @@ class TestHolds:
             ({}, {"heldRuns": ["team/a"]}, "HeldByAdministrator", "heldRuns"),
             ({}, {"limits": {"maxTimeLimit": "1h"}}, "TimeLimitTooLong", "at most 1h"),
             ({"timeLimit": "2h"}, {"limits": {"maxTimeLimit": "1h"}}, "TimeLimitTooLong", "at most 1h"),
+            (
+                {},
+                {"limits": {"maxTimeLimit": "1h", "defaultTimeLimit": "9h"}},
+                "TimeLimitTooLong",
+                "of 9h, the default",
+            ),
             ({"notBefore": "1970-01-01T01:00:00Z"}, {}, "BeginTime", "notBefore"),
             ({"deadline": "1970-01-01T01:00:00Z"}, {}, "DeadlineUnreachable", "needs spec.timeLimit"),
             ({"dependsOn": [{"name": "first"}]}, {}, "Dependency", "no run first"),
@@ -315,6 +366,13 @@ class TestHolds:
         granted = {name: status.admission.time_limit for name, status in statuses(plan).items()}
         assert granted == {"a": 3600, "b": 7200}
 
+    def test_a_shortest_limit_beyond_the_queues_longest_is_not_cut_further(self) -> None:
+        runs = [run("a", queue="q", timeLimit="48h", minTimeLimit="24h")]
+        plan = passed(world(runs, queues={"q": {"limits": {"maxTimeLimit": "12h"}}}))
+        told = queue_of(plan, "a")
+        assert told.reason == "TimeLimitTooLong"
+        assert told.message == "takes no time limit below spec.minTimeLimit, 24h; queue q allows at most 12h"
+
 
 class TestTelling:
     def test_names_of_other_namespaces_are_told_only_where_the_queue_allows_it(self) -> None:
@@ -325,6 +383,14 @@ class TestTelling:
         assert full.blocked_by == ("rivals/secret",)
         assert own.blocked_by == ()
         assert "secret" not in own.model_dump_json()
+
+    def test_runs_of_a_queue_that_names_nobody_are_named_to_their_own_namespace_alone(self) -> None:
+        secret = replace(holding("secret", "n0", "n1", "n2", "n3", limit=60, queue="private"), namespace="rivals")
+        queues = {"q": {}, "private": {"visibility": "OwnNamespace"}}
+        runs = [secret, run("a", 4, queue="q"), replace(run("b", 4, queue="q"), namespace="rivals")]
+        plan = passed(world(runs, queues=queues))
+        assert "secret" not in queue_of(plan, "a").model_dump_json()
+        assert "rivals/secret" in queue_of(plan, "b").blocked_by
 
     def test_a_pass_that_changes_nothing_writes_nothing(self) -> None:
         snapshot = world([holding("running", "n0", "n1", limit=3600), run("head", 4, at=1.0), run("b", 3, at=2.0)])

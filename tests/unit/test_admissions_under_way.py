@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.controller import reconcile
-from lockstep.controller.kube import ApiError, KubeError, UnknownOutcome, UnreachableError
+from lockstep.controller import aside
+from lockstep.controller.kube_errors import ApiError, KubeError, UnknownOutcome, UnreachableError
 from lockstep.controller.workqueue import CLUSTER_KEY
 from lockstep.core.admission.ledger import Ledger
 from lockstep.core.assignment import assigned
@@ -144,7 +144,10 @@ async def test_a_run_that_is_deleted_meanwhile_books_nothing(world: SlowWorld) -
 
 
 async def test_a_pass_waits_for_what_other_runs_are_judged_by(world: SlowWorld) -> None:
-    world.store.apply_run(run(11, spec={"nodes": 1, "image": "i", "command": ["train"], "singleton": "one"}))
+    spec = {"nodes": 1, "image": "i", "command": ["train"], "singleton": "one"}
+    other = run(11, spec=spec)
+    other["metadata"]["generation"] = 2
+    world.store.apply_run(other)
     waiting = asyncio.create_task(world.admit(world.write()))
     await asyncio.sleep(0.05)
     assert not waiting.done()
@@ -190,11 +193,11 @@ async def test_a_failure_counts_although_its_pass_still_waits_for_other_writes(
     assert view is not None
     told = StatusWrite("team", "other", "u2", "20", view.status.model_copy(update={"state": "Pending"}), frozenset())
 
-    async def patch_status(_: Any, name: str, *__: Any, **___: Any) -> bytes:
+    async def patch_status(_: Any, name: str, *__: Any, patch: Any, **___: Any) -> bytes:
         if name == "llama":
             raise REFUSED
         await world.answers.wait()
-        return orjson.dumps(other | {"metadata": named | {"resourceVersion": "21"}})
+        return orjson.dumps(other | {"metadata": named | {"resourceVersion": "21"}, "status": patch})
 
     monkeypatch.setattr(world.kube, "patch_status", patch_status)
     deciding = asyncio.create_task(world.admit(world.write(), told))
@@ -255,7 +258,7 @@ async def test_what_cannot_be_sent_before_an_answer_comes_is_not_decided_over_an
     status = view.status.model_copy(update={"state": "Pending"})
     reserved = StatusWrite("team", "llama", "u1", "10", status, frozenset())
     plan = ClusterPlan(writes=(reserved,), wake_at=world.clock.now())
-    monkeypatch.setattr(reconcile, "admit", lambda *_: plan)
+    monkeypatch.setattr(aside, "admit_others", lambda *_: plan)
     world.kube.write = UnknownOutcome("timeout", world.clock.now() + 15)
     world.answers.set()
     for due in (1, 0):  # once more at once, and then not before there is an answer

@@ -3,14 +3,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from lockstep.api.crdgen import MAX_JSON_BYTES, custom_resource_definition, generated_files, main
-from lockstep.api.fields import change_rules
 from lockstep.api.openapi import structural_schema
+from lockstep.api.root_rules import root_rules
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.schema import Rule, SpecModel
 from lockstep.api.v1alpha1 import KINDS, TrainingRun
@@ -98,40 +98,27 @@ def test_every_default_is_one_that_its_own_model_would_write() -> None:
     assert defaults == {
         "queue": "default",
         "volumes[].readOnly": False,
-        "launcher": {"type": "Plain"},
         "launcher.type": "Plain",
         "placement.topology[].policy": "Pack",
         "placement.topology[].mode": "Preferred",
         "checkpoint.format": "Auto",
         "checkpoint.archive.interval": "6h",
-        "checkpoint.cadence": {"interval": "Adaptive", "max": "2h", "min": "1m"},
         "checkpoint.cadence.interval": "Adaptive",
         "checkpoint.cadence.min": "1m",
         "checkpoint.cadence.max": "2h",
         "checkpoint.gracePeriod": "5m",
         "checkpoint.layout": "PerAttempt",
-        "checkpoint.start": {"mode": "Auto"},
         "checkpoint.start.mode": "Auto",
         "elastic.multipleOf": 1,
         "elastic.growAfter": "30m",
         "spareNodes": 0,
-        "recovery": {
-            "noProgressLimit": "Adaptive",
-            "hangTimeout": "Adaptive",
-            "onCordon": "Ignore",
-            "onNaN": "RollBack",
-            "onLossSpike": "Report",
-            "onStraggler": "Report",
-        },
         "recovery.noProgressLimit": "Adaptive",
         "recovery.hangTimeout": "Adaptive",
         "recovery.onCordon": "Ignore",
         "recovery.onNaN": "RollBack",
         "recovery.onLossSpike": "Report",
         "recovery.onStraggler": "Report",
-        "preflight": {"warmUp": "Disabled"},
         "preflight.warmUp": "Disabled",
-        "onTimeLimit": {"action": "Fail", "leadTime": "10m"},
         "onTimeLimit.action": "Fail",
         "onTimeLimit.leadTime": "10m",
         "budget.action": "Warn",
@@ -153,6 +140,19 @@ def test_a_type_that_has_no_place_in_a_crd_is_refused() -> None:
         structural_schema(Loss)
 
 
+def test_a_pattern_reaches_the_schema_unless_a_rule_says_it_in_words() -> None:
+    class Named(SpecModel):
+        plain: Annotated[str, Field(max_length=9, pattern="^[a-z]+$")]
+        worded: Annotated[
+            str, Field(max_length=9, pattern="^[a-z]+$"), Rule("self.matches('^[a-z]+$')", "write small letters")
+        ]
+
+    properties = structural_schema(Named)["properties"]
+    assert properties["plain"]["pattern"] == "^[a-z]+$"
+    assert "pattern" not in properties["worded"]
+    assert properties["worded"]["x-kubernetes-validations"][0]["message"] == "write small letters"
+
+
 def test_a_crd_that_outgrows_kubectl_apply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockstep.api.crdgen.MAX_JSON_BYTES", 1000)
     with pytest.raises(ValueError, match="bytes of JSON"):
@@ -172,8 +172,31 @@ def test_rules_of_a_model_and_of_its_fields_reach_the_schema_with_their_words() 
     ]
 
 
-def test_a_rule_of_change_first_asks_what_is_nearly_always_true() -> None:
-    """Rules are tried at every write of a status as well: a field that did not change must be all that they read."""
-    rules = change_rules(TrainingRunSpec)
-    assert any("suspend" in rule.cel for rule in rules)
-    assert not [rule.cel for rule in rules if rule.cel.startswith(("self.suspend", "oldSelf.suspend"))]
+def test_rules_of_the_whole_spec_first_ask_whether_status_is_written() -> None:
+    """The API server tries them at every write of a status too, and each field that they read there has its price."""
+    together, unchanged = root_rules(TrainingRunSpec)
+    assert together.cel.startswith("oldSelf.hasValue() && (has(self.status) != has(oldSelf.value().status) || ")
+    assert unchanged.cel.startswith("has(self.status) != has(oldSelf.status) || ")
+
+
+def test_no_rule_of_the_whole_spec_stands_where_it_is_tried_with_every_status(crd: dict[str, Any]) -> None:
+    assert "x-kubernetes-validations" not in version(crd)["schema"]["openAPIV3Schema"]["properties"]["spec"]
+
+
+def test_the_message_of_all_rules_names_each_field_with_its_remedy() -> None:
+    together, _ = root_rules(TrainingRunSpec)
+    for rule in TrainingRunSpec.cross_field_rules:
+        assert json.dumps(f"spec{rule.field}: {rule.message}.") in together.message_cel
+
+
+def test_a_group_that_is_left_out_has_not_changed_where_its_defaults_are_written_later() -> None:
+    _, unchanged = root_rules(TrainingRunSpec)
+    before, after = (
+        f'(has({side}.spec.launcher) ? {side}.spec.launcher.type : "Plain")' for side in ("self", "oldSelf")
+    )
+    assert f"({before} == {after})" in unchanged.cel
+
+
+def test_who_wrote_which_field_of_a_status_is_not_kept(crd: dict[str, Any]) -> None:
+    status = version(crd)["schema"]["openAPIV3Schema"]["properties"]["status"]
+    assert status["x-kubernetes-map-type"] == "atomic"

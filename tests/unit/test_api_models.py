@@ -71,6 +71,13 @@ def test_a_duration_is_read_as_people_write_it(text: str, seconds: int) -> None:
     assert durations.parse_duration(text) == seconds
 
 
+@pytest.mark.parametrize("text", ["36501d", "3000000d", "9" * 23 + "d"])
+def test_ages_last_as_long_as_can_be_counted_with(text: str) -> None:
+    assert durations.parse_duration(text) == durations.LONGEST == durations.parse_duration("36500d")
+    assert times.to_rfc3339(float(10**9 * durations.LONGEST)) == "9999-12-31T23:59:59Z"
+    assert times.to_unix("9999-12-31T23:59:59-23:00") == times.to_unix("9999-12-31T23:59:59Z") == times.LAST_MOMENT
+
+
 @pytest.mark.parametrize("text", ["", "5", "s", "1.5h", "12h1d", "2 d", "2D", "-1h", "1w"])
 def test_what_is_no_duration_is_refused_with_the_right_form(text: str) -> None:
     with pytest.raises(ValueError, match="write a duration as 90s, 30m, 48h or 2d"):

@@ -197,7 +197,8 @@ def test_nodes_that_two_hold_are_free_when_both_have_gone() -> None:
     assert calendar.free(0.0, 6.5) == 0
     assert calendar.without("w").free(6.5, 7.0) == 0b110
     anything = CHOICES["anywhere", 2]
-    assert calendar.earliest(0b110, 2, 1.0, 0.0, inf, anything) == (5.0, 0b110)
-    assert calendar.earliest(0b110, 2, 1.5, 0.0, inf, anything) == (7.0, 0b110)
-    assert calendar.earliest(0b110, 2, 1.5, 0.0, 6.0, anything) is None
-    assert calendar.earliest(EVERY, 4, 1.0, 0.0, inf, CHOICES["anywhere", 4]) is None
+    for strict in (True, False):
+        assert calendar.earliest(0b110, 2, 1.0, 0.0, inf, anything, strict=strict) == (5.0, 0b110)
+        assert calendar.earliest(0b110, 2, 1.5, 0.0, inf, anything, strict=strict) == (7.0, 0b110)
+        assert calendar.earliest(0b110, 2, 1.5, 0.0, 6.0, anything, strict=strict) is None
+        assert calendar.earliest(EVERY, 4, 1.0, 0.0, inf, CHOICES["anywhere", 4], strict=strict) is None

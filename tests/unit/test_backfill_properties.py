@@ -270,6 +270,17 @@ def test_the_first_in_order_starts_no_later_than_it_was_first_promised(data: st.
     assert not any(wait.reservation for wait in outlook.waits.values())
 
 
+@given(sites(), policies)
+def test_who_is_like_somebody_hears_what_it_would_hear_if_it_were_asked(site: Site, policy: BackfillPolicy) -> None:
+    line = [replace(job, uid=f"{job.uid}-{number}") for number in range(12) for job in site.jobs]
+    unlike = [replace(job, options=(*map(replace, job.options),)) for job in line]  # equal, and not the same
+    together, apart = (backfill(site.now, jobs, *site.arguments[2:], policy) for jobs in (line, unlike))
+    assert (together.starts, together.cut) == (apart.starts, apart.cut)
+    assert together.waits.items() == apart.waits.items()
+    waiting = [job.uid for job in together.waits.of(line)]
+    assert [(uid, together.waits[uid]) for uid in waiting] == [*zip(waiting, together.waits.in_order, strict=True)]
+
+
 @pytest.mark.parametrize("policy", [EASY, CONSERVATIVE])
 @given(site=sites(), most=st.integers(1, 2))
 def test_a_pass_that_is_cut_short_is_the_beginning_of_a_whole_one(

@@ -6,7 +6,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from lockstep.core.causes import CASCADE_SECONDS, TIED_SECONDS, Cause, Evidence, first_cause
+from lockstep.core.causes import (
+    CASCADE_SECONDS,
+    LEAVING_SECONDS,
+    TIED_SECONDS,
+    TORN_DOWN_SECONDS,
+    Cause,
+    Evidence,
+    first_cause,
+)
 from lockstep.core.signs import Kind, Reading
 
 
@@ -27,6 +35,10 @@ def lost_node(slot: int, at: float) -> Cause:
     return seen(Kind.NODE_LOST, slot, at, lost=True)
 
 
+def ended_pod(kind: Kind, slot: int, at: float) -> Cause:
+    return replace(seen(kind, slot, at, lost=True), dated=True)
+
+
 def fault(slot: int, at: float) -> Cause:
     return seen(Kind.HARDWARE, slot, at, exited=False)
 
@@ -39,11 +51,21 @@ def fault(slot: int, at: float) -> Cause:
         ([complaint(0, 4.0), crash(1, 4.5)], 1, (), (0,)),
         ([complaint(0, 4.0), crash(1, 4.0 + CASCADE_SECONDS + 1)], 0, (), (1,)),
         ([complaint(1, 4.05), complaint(0, 4.0)], 0, (1,), ()),
+        # Nobody can tell which was first: one that says why goes before one that only ended.
+        ([crash(0, 4.0, bare=True), crash(1, 4.05)], 1, (0,), ()),
+        ([crash(0, 4.0, bare=True), crash(1, 4.2)], 0, (), (1,)),
         # The last heartbeat of a lost node may well be younger than its peers' ends.
         ([crash(0, 4.0), lost_node(1, 6.0)], 1, (), (0,)),
         ([crash(0, 4.0), lost_node(1, 4.0 + CASCADE_SECONDS + 1)], 0, (), (1,)),
         ([seen(Kind.DISRUPTION, 0, 4.0, lost=True), lost_node(1, 6.0)], 1, (), (0,)),
         ([crash(0, 4.0), seen(Kind.OUT_OF_MEMORY, 1, 3.0, lost=True)], 1, (), (0,)),
+        # A pod that says when it ended is no cause of what lies clearly before; one driven away may take a moment.
+        ([crash(0, 4.4), ended_pod(Kind.UNKNOWN, 1, 4.0)], 1, (), (0,)),
+        ([crash(0, 4.4), ended_pod(Kind.UNKNOWN, 1, 4.4 + TORN_DOWN_SECONDS)], 1, (), (0,)),
+        ([crash(0, 4.4), ended_pod(Kind.UNKNOWN, 1, 5.0)], 0, (), (1,)),
+        ([complaint(0, 4.4), ended_pod(Kind.UNKNOWN, 1, 5.0)], 1, (), (0,)),
+        ([crash(0, 4.4), ended_pod(Kind.DISRUPTION, 1, 6.0)], 1, (), (0,)),
+        ([crash(0, 4.4), ended_pod(Kind.DISRUPTION, 1, 4.5 + LEAVING_SECONDS)], 0, (), (1,)),
         # A fault of the machine, whose rank has not even ended.
         ([crash(0, 4.0), complaint(2, 4.0), fault(1, 1.0)], 1, (), (0, 2)),
         ([crash(0, 4.0), seen(Kind.HARDWARE, 1, 4.5, weak=True)], 0, (), (1,)),

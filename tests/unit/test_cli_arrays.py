@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from lockstep.api import names
-from lockstep.cli import arrays, change, queue, runs, submit
+from lockstep.cli import arrays, change, queue, refusals, runs
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError, CliError, UsageError
 from lockstep.cli.main import main
@@ -212,6 +212,7 @@ def test_a_manifest_of_an_array_is_taken_and_flags_go_where_they_belong(
     [
         (("-a", "9-0", *COMMAND), "a range goes up"),
         (("-a", "0-9%x", *COMMAND), "no width behind the %"),
+        (("-a", "0-9%0", *COMMAND), "would let nothing start"),
         (("-a", "0-20000", *COMMAND), "more than 10000 indices"),
         (("-d", "aftercorr:prepare", *COMMAND), "aftercorr is for arrays"),
         (("-a", "0", "-d", "aftercorr:a:b", *COMMAND), "an array comes after one"),
@@ -233,7 +234,7 @@ def test_what_is_for_single_runs_is_refused(capsys: pytest.CaptureFixture[str], 
 
 def test_a_problem_of_the_template_is_named_where_it_stands() -> None:
     with pytest.raises(CliError, match=r"spec.template.spec.resourcesPerNode\[gpu\]"):
-        submit.refuse_bad(sweep(template={"spec": sample.SPEC | {"resourcesPerNode": {"gpu": 8}}}), {})
+        refusals.refuse_bad(sweep(template={"spec": sample.SPEC | {"resourcesPerNode": {"gpu": 8}}}), {})
 
 
 # -- cancel and the like ------------------------------------------------------------------------
@@ -325,6 +326,76 @@ def test_cancelled_indices_that_cannot_be_read_are_named_and_kept() -> None:
 def test_a_verb_for_runs_says_that_it_met_an_array() -> None:
     with pytest.raises(CliError, match="sweep is a TrainingRunSet"):
         runs.fetch(cast(Cluster, Server()), "sweep")
+
+
+@pytest.mark.parametrize("word", ["sweep_7", "sweep_[3-5]", "sweep_[1-"])
+def test_a_verb_for_runs_says_how_the_run_of_an_index_is_called(word: str) -> None:
+    with pytest.raises(CliError, match="is no name of a run") as raised:
+        runs.fetch(cast(Cluster, Server()), word)
+    assert "sweep-7" in (raised.value.remedy or "")
+
+
+class Labelled(Server):
+    """The set and two of its runs have the label, and so has a run of no set; ``held``: its user holds one."""
+
+    def __init__(self, sets: int | None = None, held: bool = False) -> None:
+        super().__init__()
+        self.refusal = sets
+        members = [RUNS[0], RUNS[3] | {"spec": RUNS[3]["spec"] | {"suspend": held}}]
+        for raw in (*members, sample.pending("other")):
+            self.objects[f"trainingruns/{raw['metadata']['name']}"] = raw
+
+    def list(self, path: str, **query: Any) -> dict[str, Any]:
+        assert query == {"labelSelector": "team=nlp"}
+        resource = path.rpartition("/")[2]
+        if resource == names.RUN_SETS and self.refusal is not None:
+            raise ApiError(self.refusal, "trainingrunsets is forbidden")
+        return {"items": [raw for place, raw in self.objects.items() if place.startswith(f"{resource}/")]}
+
+
+def by_label(server: Server, what: change.Change) -> list[str]:
+    change.apply(cast(Cluster, server), None, "team=nlp", what, "name")
+    return [place for place, _ in server.patches]
+
+
+def test_a_selector_means_arrays_too_and_an_array_speaks_for_its_runs() -> None:
+    assert by_label(Labelled(), change.CANCEL) == ["trainingrunsets/sweep", "trainingruns/other"]
+    assert by_label(Labelled(), change.SUSPEND) == ["trainingrunsets/sweep", "trainingruns/other"]
+
+
+def test_resuming_by_label_lets_go_of_runs_of_an_array_that_their_user_holds() -> None:
+    assert by_label(Labelled(held=True), change.RESUME) == ["trainingrunsets/sweep", "trainingruns/sweep-45"]
+
+
+def test_a_selector_finds_runs_where_arrays_are_not_known_or_may_not_be_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    every = ["trainingruns/sweep-43", "trainingruns/sweep-45", "trainingruns/other"]
+    assert by_label(Labelled(404), change.CANCEL) == every
+    assert capsys.readouterr().err == ""
+    assert by_label(Labelled(403), change.CANCEL) == every
+    assert "arrays are left out: trainingrunsets is forbidden" in capsys.readouterr().err
+
+
+def test_a_selector_that_nothing_has_is_said() -> None:
+    server = Labelled()
+    server.objects.clear()
+    with pytest.raises(CliError, match="no run and no array in namespace team has the labels team=nlp"):
+        by_label(server, change.CANCEL)
+
+
+@pytest.mark.parametrize("word", ["nosuch", "nosuch-1"])
+def test_a_name_of_nothing_is_said_to_be_that_also_to_those_who_may_not_read_arrays(word: str) -> None:
+    class Closed(Server):
+        def get(self, path: str, **query: Any) -> dict[str, Any]:
+            if f"/{names.RUN_SETS}/" in path:
+                raise ApiError(403, "trainingrunsets is forbidden", name=word)
+            return super().get(path, **query)
+
+    with pytest.raises(CliError, match=f"there is no run {word} in namespace team"):
+        apply(Closed(), word)
+    with pytest.raises(CliError, match="forbidden"):
+        apply(Closed(), "sweep_[3]")
 
 
 def test_an_array_that_has_finished_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -220,6 +220,6 @@ def test_a_pod_that_only_copied_the_label_spoils_nothing() -> None:
 def test_a_log_that_only_looks_like_the_workers_holds_up_nothing() -> None:
     digits = b"9" * 5000
     assert next(bundle.exits_of(b"lockstep: attempt=" + digits + b" end code=1 reason=x\n" + LOG))[0] == 1
-    begun = time.monotonic()
+    begun = time.process_time()
     assert list(bundle.exits_of(b"lockstep: attempt=1 " * 13_000)) == []
-    assert time.monotonic() - begun < 2.0
+    assert time.process_time() - begun < 2.0

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from lockstep.cli import render, submit
+from lockstep.cli import render
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.main import main
-from lockstep.cli.submit import Flags
+from lockstep.cli.manifests import Flags, manifests_of, read_manifests
+from lockstep.cli.refusals import refuse_bad, refuse_malformed
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 HELLO = str(MANIFESTS / "hello.yaml")
@@ -31,7 +32,7 @@ def test_flags_make_the_manifest_that_a_user_would_have_written() -> None:
         env=["A=1=2"],
         exclude_nodes=["gpu-7"],
     )
-    (manifest,) = submit.manifests_of(["train.py", "--lr", "3e-4"], flags, "hello")
+    (manifest,) = manifests_of(["train.py", "--lr", "3e-4"], flags, "hello")
     assert manifest == {
         "apiVersion": "lockstep.dev/v1alpha1",
         "kind": "TrainingRun",
@@ -61,7 +62,7 @@ def test_flags_make_the_manifest_that_a_user_would_have_written() -> None:
     ],
 )
 def test_a_run_without_a_name_is_named_after_its_script(command: list[str], stem: str) -> None:
-    (manifest,) = submit.manifests_of(command, Flags(image="X"), None)
+    (manifest,) = manifests_of(command, Flags(image="X"), None)
     assert manifest["metadata"]["generateName"].startswith(stem)
     assert len(manifest["metadata"]["generateName"]) <= 35  # five characters come on top
 
@@ -69,20 +70,34 @@ def test_a_run_without_a_name_is_named_after_its_script(command: list[str], stem
 @pytest.mark.parametrize(
     ("arguments", "flags", "words"),
     [
-        ([], Flags(), "one manifest, or flags and a command"),
+        ([], Flags(), "nothing is given"),
         ([], Flags(image="X"), "no command"),
         ([HELLO], Flags(nodes=4), "only --name"),
-        (["a", "b"], Flags(), "one manifest"),
+        (["a.yaml", "b.yaml"], Flags(), "one manifest at a time"),
+        (
+            ["torchrun", "train.py", "--name=a b"],
+            Flags(),
+            "no --image is given to run torchrun train.py '--name=a b' in",
+        ),
+        (["train.py"], Flags(nodes=2), "no --image is given to run train.py in"),
         (["true"], Flags(image="X", env=["A"]), "--env A has no value"),
     ],
 )
 def test_a_command_line_that_makes_no_sense_is_a_usage_error(arguments: list[str], flags: Flags, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        submit.manifests_of(arguments, flags, None)
+        manifests_of(arguments, flags, None)
+
+
+def test_a_batch_script_is_no_manifest_and_its_image_is_asked_for(tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/bash\n#SBATCH -N 2\nsrun python train.py\n")
+    with pytest.raises(UsageError, match=r"job\.sh is a script") as refused:
+        manifests_of([str(script)], Flags(), None)
+    assert "--image IMAGE -- bash" in refused.value.remedy
 
 
 def test_a_name_overrides_that_of_the_manifest() -> None:
-    (manifest,) = submit.manifests_of([HELLO], Flags(), "other")
+    (manifest,) = manifests_of([HELLO], Flags(), "other")
     assert manifest["metadata"] == {"name": "other"}
 
 
@@ -100,7 +115,7 @@ def test_a_file_that_holds_no_run_is_said_to(tmp_path: Path, text: str, words: s
     path = tmp_path / "run.yaml"
     path.write_text(text)
     with pytest.raises(CliError, match=words):
-        submit.read_manifests(str(path))
+        read_manifests(str(path))
 
 
 @pytest.mark.parametrize(
@@ -123,15 +138,15 @@ def test_a_mistake_is_shown_with_field_and_remedy(spec: dict[str, Any], words: s
 
 def test_what_a_namespace_may_forbid_is_left_to_the_operator_when_its_labels_are_not_known() -> None:
     manifest = yaml.safe_load(Path(HELLO).read_text())
-    manifest["spec"]["volumes"] = [{"name": "d", "mountPath": "/d", "hostPath": {"path": "/d"}}]
-    submit.refuse_bad(manifest, None)
-    with pytest.raises(CliError, match="hostPath"):
-        submit.refuse_bad(manifest, {})
+    manifest["spec"]["podTemplate"] = {"spec": {"hostIPC": True}}
+    refuse_bad(manifest, None)
+    with pytest.raises(CliError, match="hostIPC"):
+        refuse_bad(manifest, {})
 
 
 def _refuse(manifest: dict[str, Any]) -> None:
-    submit.refuse_malformed(manifest)
-    submit.refuse_bad(manifest, None)
+    refuse_malformed(manifest)
+    refuse_bad(manifest, None)
 
 
 def test_a_client_dry_run_prints_the_manifest_and_needs_no_cluster(
@@ -182,7 +197,7 @@ def test_help_loads_neither_the_models_nor_the_client() -> None:
         "with contextlib.suppress(SystemExit): main(['--help'])\n"
         "sys.exit(str({'kubernetes', 'pydantic', 'kopf', 'rich'} & sys.modules.keys() or ''))\n"
     )
-    path = str(Path(submit.__file__).parents[2])
+    path = str(Path(render.__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=False
     )
@@ -194,5 +209,5 @@ def test_a_time_in_a_manifest_stays_as_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     spec = "{nodes: 1, image: i, command: [a], notBefore: 2026-12-01T00:00:00Z}"
     path.write_text(f"apiVersion: lockstep.dev/v1alpha1\nkind: TrainingRun\nspec: {spec}\n")
-    (manifest,) = submit.read_manifests(str(path))
+    (manifest,) = read_manifests(str(path))
     assert manifest["spec"]["notBefore"] == "2026-12-01T00:00:00Z"

@@ -7,9 +7,10 @@ import pytest
 
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.decide import decide
-from lockstep.core.launching import SHARED_TIER_IS_FULL
+from lockstep.core.launching import SHARED_TIER_IS_FULL, STILL_PREPARING
 from lockstep.core.lifecycle import Phase, phase_of
 from lockstep.core.snapshot import CheckpointReport, PodPhase, Verdict, WorkerPhase
+from lockstep.worker import barrier as worker_barrier
 from lockstep.worker import preflight
 from support.world import World, node, spec
 
@@ -197,8 +198,27 @@ def test_a_full_shared_tier_is_no_nodes_fault_and_waited_for(full_everywhere: bo
     assert not full_everywhere or SHARED_TIER_IS_FULL in said
 
 
+def test_a_mount_that_hangs_is_named_with_its_rank_and_costs_the_node_nothing_before_the_deadline() -> None:
+    w = admitted(nodes=3)
+    w.kubelets()
+    w.work_reports_only()
+    hangs = f"{STILL_PREPARING}the shared checkpoint tier /mnt/lustre has not answered for 30 s"
+    said: list[str] = []
+    while w.status("one").assignment.incarnations == (1, 1, 1) and len(said) < 600:
+        reports = w.reports[w.runs["one"].uid]
+        for slot, report in reports.items():
+            at, ready, problem = (WorkerPhase.READY, 1, "") if slot != 1 else (WorkerPhase.PREPARING, 0, hangs)
+            reports[slot] = replace(report, phase=at, ready_for=ready, problem=problem, received_at=w.now)
+        beat(w, 1.0)
+        said.append(next(c for c in w.status("one").conditions if c.type == "GangReady").message)
+    assert w.tunables.deadlines.ready <= len(said) < 600
+    assert any("rank 1 on n1" in words and "/mnt/lustre has not answered" in words for words in said)
+    assert w.status("one").assignment.incarnations == (1, 2, 1)
+
+
 def test_the_worker_says_it_in_the_words_that_are_known() -> None:
     assert preflight.SHARED_TIER_IS_FULL == SHARED_TIER_IS_FULL
+    assert worker_barrier.STILL_PREPARING == STILL_PREPARING
 
 
 def test_no_deadline_of_a_launch_runs_while_the_cluster_itself_looks_broken() -> None:

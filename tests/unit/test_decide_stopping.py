@@ -7,6 +7,7 @@ import pytest
 from lockstep.core.conditions import find, is_true
 from lockstep.core.decide import decide
 from lockstep.core.lifecycle import Phase, phase_of
+from lockstep.core.plan import DesiredPhase
 from lockstep.core.ranges import parse_ranges
 from lockstep.core.snapshot import PodPhase, WorkerPhase
 from support.world import World, node, spec
@@ -170,3 +171,11 @@ def test_a_run_that_ends_while_the_cluster_is_disrupted_does_not_say_so_for_ever
     w.pass_time(400, step=50)
     assert phase(w) is Phase.FINISHED
     assert find(w.status("one"), "ClusterDisruption") is None
+
+
+def test_workers_of_a_run_that_is_being_deleted_are_told_to_stop_while_their_pods_go() -> None:
+    w = running()
+    w.runs["one"] = replace(w.runs["one"], deleting=True)
+    directive = decide(w.snapshot("one"), w.tunables, w.now).directive
+    assert directive is not None
+    assert (directive.phase, directive.attempt) == (DesiredPhase.STOP, 1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.recovery_status import Totals
-from lockstep.api.run_status import AssignmentStatus, Condition, TrainingRunStatus
+from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, Condition, TrainingRunStatus
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.dependencies import Namespaces, Verdict, judge
 from lockstep.core.snapshot import RunView
@@ -32,6 +32,11 @@ STARTED = TrainingRunStatus(totals=Totals(attempts=1), state="Running")
 HOLDING = TrainingRunStatus(assignment=AssignmentStatus(nodes=("n0",), incarnations=(1,)))
 
 
+def remembering(child: RunView, **records: tuple[str, ...]) -> RunView:
+    status = child.status.admission.model_copy(update=records)
+    return replace(child, status=child.status.model_copy(update={"admission": status}))
+
+
 def judged(child: RunView, *others: RunView) -> Verdict:
     return judge(child, Namespaces((child, *others)))
 
@@ -55,15 +60,15 @@ def test_a_dependency_is_met_missed_or_waited_for(
     condition: str, parent: TrainingRunStatus, met: bool, failed: bool
 ) -> None:
     verdict = judged(run("b", dependsOn=[{"name": "a", "condition": condition}]), run("a", status=parent))
-    assert verdict.met == (("a",) if met else ())
-    assert verdict.failed == (("a",) if failed else ())
+    assert verdict.met == ((f"a {condition}",) if met else ())
+    assert verdict.failed == ((f"a {condition}",) if failed else ())
     assert bool(verdict.message) is not met
 
 
 def test_a_run_that_ended_before_it_ever_started_was_not_started() -> None:
     cancelled = ended(False, "Cancelled").model_copy(update={"totals": Totals()})
     verdict = judged(run("b", dependsOn=[{"name": "a", "condition": "Started"}]), run("a", status=cancelled))
-    assert verdict.failed == ("a",)
+    assert verdict.failed == ("a Started",)
     assert verdict.message == "a has ended (Cancelled) and was to be Started"
 
 
@@ -74,21 +79,30 @@ def test_a_run_that_does_not_exist_is_waited_for() -> None:
 
 def test_what_was_met_stays_met_when_its_record_is_gone() -> None:
     child = run("b", dependsOn=[{"name": "a"}])
-    admission = child.status.admission.model_copy(update={"met": ("a",)})
-    assert judged(replace(child, status=child.status.model_copy(update={"admission": admission}))) == Verdict(("a",))
+    child = remembering(child, met=("a Succeeded",))
+    assert judged(child) == Verdict(("a Succeeded",))
 
 
 def test_what_was_missed_stays_missed_when_the_run_of_that_name_is_made_again() -> None:
-    child = run("b", dependsOn=[{"name": "a"}])
-    admission = child.status.admission.model_copy(update={"failed": ("a",)})
-    child = replace(child, status=child.status.model_copy(update={"admission": admission}))
-    assert judged(child, run("a", status=ended(True))).failed == ("a",)
+    child = remembering(run("b", dependsOn=[{"name": "a"}]), failed=("a Succeeded",))
+    assert judged(child, run("a", status=ended(True))).failed == ("a Succeeded",)
 
 
 def test_a_dependency_that_is_taken_out_of_the_spec_is_forgotten() -> None:
-    child = run("b")
-    admission = child.status.admission.model_copy(update={"failed": ("a",)})
-    assert judged(replace(child, status=child.status.model_copy(update={"admission": admission}))) == Verdict()
+    assert judged(remembering(run("b"), failed=("a Succeeded",))) == Verdict()
+
+
+def test_another_condition_is_judged_anew() -> None:
+    missed = remembering(run("b", dependsOn=[{"name": "a", "condition": "Finished"}]), failed=("a Succeeded",))
+    assert judged(missed, run("a", status=ended(False))) == Verdict(("a Finished",))
+    met = remembering(run("b", dependsOn=[{"name": "a"}]), met=("a Started",))
+    assert judged(met, run("a", status=STARTED)).message == "a has to succeed first; it is Running"
+
+
+def test_the_last_dependency_that_is_taken_out_is_forgotten_in_status() -> None:
+    child = admission.run("b", status={"admission": AdmissionStatus(failed=("a Succeeded",))})
+    plan = admit(admission.world([child]), Tunables(), admission.NOW)
+    assert admission.statuses(plan)["b"].admission.failed == ()
 
 
 def test_runs_that_wait_for_each_other_are_told_the_whole_circle() -> None:
@@ -124,10 +138,31 @@ def test_of_one_word_the_oldest_goes_first_and_who_has_nodes_before_it() -> None
     assert Namespaces((holds, old)).ahead_of(old) is holds
 
 
+def test_a_circle_of_a_dependency_and_a_singleton_word_is_told_to_both() -> None:
+    old = admission.run("old", at=1.0, singleton="w", dependsOn=[{"name": "young"}])
+    young = admission.run("young", at=2.0, singleton="w")
+    told = admission.statuses(admit(admission.world([old, young]), Tunables(), admission.NOW))
+    assert {name: (status.queue.reason, status.queue.message) for name, status in told.items()} == {
+        "old": ("DependencyNeverSatisfied", "the runs wait for each other: old -> young -> old"),
+        "young": ("DependencyNeverSatisfied", "the runs wait for each other: young -> old -> young"),
+    }
+
+
+REFUSED = TrainingRunStatus(
+    conditions=(
+        Condition(type="Accepted", status="False", reason="InvalidSpec", last_transition_time=0, observed_generation=1),
+    )
+)
+
+
 @pytest.mark.parametrize(
     "older",
-    [run("old", 1.0, singleton="w", suspend=True), run("old", 1.0, singleton="w", status=ended(True))],
-    ids=["suspended", "finished"],
+    [
+        run("old", 1.0, singleton="w", suspend=True),
+        run("old", 1.0, singleton="w", status=ended(True)),
+        run("old", 1.0, singleton="w", status=REFUSED),
+    ],
+    ids=["suspended", "finished", "refused"],
 )
 def test_who_will_not_start_is_waited_for_by_nobody(older: RunView) -> None:
     young = run("young", 2.0, singleton="w")

@@ -16,13 +16,18 @@ from lockstep.controller.config import (
     HistoryConfig,
     OperatorConfig,
     PodGroupConfig,
+    PodPolicyConfig,
+    TracingConfig,
+    WebConfig,
     WeightsConfig,
     WindowConfig,
     load,
 )
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
-IN_WORDS = {"identity", "path", "topologyLevels", "gpuTypes", "priorityClass", "name", "start", "duration", "every"}
+IN_WORDS = {"identity", "path", "topologyLevels", "gpuTypes", "priorityClass", "name", "start", "duration", "every"} | {
+    "serviceAccounts"
+}
 """Fields whose default the page says in words."""
 
 
@@ -49,11 +54,14 @@ def documented(part: str) -> dict[str, str]:
         ("## breaker", BreakerConfig),
         ("## archive", ArchiveConfig),
         ("## podGroups", PodGroupConfig),
+        ("## podPolicy", PodPolicyConfig),
         ("## admission", AdmissionConfig),
         ("## weights", WeightsConfig),
         ("## windows", WindowConfig),
         ("## gpuRates", GpuRatesConfig),
         ("## history", HistoryConfig),
+        ("## web", WebConfig),
+        ("## tracing", TracingConfig),
     ],
 )
 def test_every_field_is_documented_with_its_default(title: str, model: type[BaseModel]) -> None:

@@ -40,8 +40,8 @@ def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
 
 @by_path
 def test_make_targets_that_a_page_names_exist(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    named = re.findall(r"(?:^\$ |`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = re.findall(r"(?:^\$ |`)make ([a-z0-9-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert set(named) <= targets
 
 

@@ -21,6 +21,7 @@ DECIDING = (
         "core/admission/admit.py",
         "core/admission/answers.py",
         "core/admission/refill.py",
+        "core/admission/left_out.py",
         "core/admission/outlook.py",
         "core/admission/holds.py",
         "core/admission/kueue.py",

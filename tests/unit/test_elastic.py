@@ -1,8 +1,11 @@
 """Gangs that shrink rather than wait, grow back after a save, and follow spec.nodes; always as a new attempt."""
 
+from dataclasses import replace
+
 import pytest
 
 from lockstep.core import assignment as slots
+from lockstep.core.admission.settings import AdmissionSettings, MaintenanceWindow
 from lockstep.core.conditions import find
 from lockstep.core.snapshot import CheckpointReport, Verdict
 from support.world import World, node, spec
@@ -135,6 +138,22 @@ def test_it_grows_back_after_a_save_and_not_before_its_time() -> None:
     assert status.checkpoint.save is not None
     assert status.start.resume.step >= status.checkpoint.save.needs_step
     assert status.recovery.shrunk_at is None
+
+
+def test_it_does_not_grow_into_a_maintenance_window_and_does_when_that_is_over() -> None:
+    w = shrunk({"min": 2, "growAfter": "1m"})
+    closed = MaintenanceWindow("firmware", w.now, 600.0, nodes=frozenset({"n9"}))
+    w.tunables = replace(w.tunables, admission=AdmissionSettings(windows=(closed,)))
+    w.nodes["n9"] = node("n9", rack="rack-0")
+
+    def train(seconds: int) -> int:
+        for _ in range(seconds // 30):
+            w.train("llama", 5)
+            w.pass_time(30, step=10)
+        return len(w.children("llama"))
+
+    assert train(540) == 3
+    assert train(360) == 4
 
 
 def test_a_run_that_waits_for_nodes_comes_before_growth() -> None:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep.api.times import to_rfc3339
 from lockstep.controller.clock import ManualClock
 from lockstep.controller.election import Election, Epoch, LostLeadershipError
-from lockstep.controller.kube import ApiError, UnknownOutcome, UnreachableError
+from lockstep.controller.kube_errors import ApiError, UnknownOutcome, UnreachableError
 from lockstep.controller.resources import Resource
 
 
@@ -23,13 +24,22 @@ class FakeLeases:
         self.clock = clock
         self.lease: dict[str, Any] | None = None
         self.versions = itertools.count(1)
+        self.created = itertools.count(1767225600.0)  # no two of them in one second
         self.mishaps: Iterator[str] = itertools.repeat("")  # "", "unreachable", "lost answer"
 
     def _stored(self, body: dict[str, Any], created: str) -> bytes:
+        if body["spec"]["leaseTransitions"] >= 2**31:
+            raise ApiError(400, "BadRequest", "json: cannot unmarshal number into Go struct field of type int32")
         version = str(next(self.versions))
         metadata = {**body["metadata"], "uid": created, "resourceVersion": version, "creationTimestamp": created}
         self.lease = {**body, "metadata": metadata}
         return orjson.dumps(self.lease)
+
+    def edit(self, transitions: int) -> None:
+        """Somebody writes another count."""
+        if self.lease is not None:
+            body = {**self.lease, "spec": {**self.lease["spec"], "leaseTransitions": transitions}}
+            self._stored(body, self.lease["metadata"]["creationTimestamp"])
 
     def _begin(self) -> str:
         mishap = next(self.mishaps)
@@ -55,7 +65,7 @@ class FakeLeases:
         mishap = self._begin()
         if self.lease is not None:
             raise ApiError(409, "AlreadyExists", "there is one")
-        reply = self._stored(body, "2026-01-01T00:00:00Z")
+        reply = self._stored(body, to_rfc3339(next(self.created)))
         if mishap:
             raise UnknownOutcome("no answer", 0)
         return reply
@@ -79,6 +89,26 @@ class FakeLeases:
         if mishap:
             raise UnknownOutcome("no answer", 0)
         return reply
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str,
+        resource_version: str | None = None,
+        guarded: bool = True,
+        within: float = 0,
+    ) -> bytes | None:
+        mishap = self._begin()
+        assert not guarded  # nobody leads
+        if self.lease is None or self.lease["metadata"]["resourceVersion"] != resource_version:
+            return None
+        self.lease = None
+        if mishap:
+            raise UnknownOutcome("no answer", 0)
+        return b"{}"
 
 
 @pytest.fixture
@@ -104,6 +134,18 @@ async def test_the_first_candidate_creates_the_lease_and_leads(leases: FakeLease
     assert first.is_leading()
     assert first.epoch == (1767225600, 0)
     first.check()
+
+
+async def test_what_is_left_of_the_lease_is_counted_from_before_the_renewal_was_sent(
+    leases: FakeLeases, clock: ManualClock
+) -> None:
+    leader = candidate(leases, "a")
+    assert leader.seconds_left() < 0
+    assert await leader.try_acquire()
+    await clock.advance(4)
+    assert leader.seconds_left() == pytest.approx(6)
+    assert await leader.try_renew()
+    assert leader.seconds_left() == pytest.approx(10)
 
 
 async def test_a_second_candidate_waits_until_the_lease_has_stood_still_for_its_whole_duration(
@@ -223,6 +265,24 @@ async def test_a_lease_taken_without_hearing_the_answer_is_ours(leases: FakeLeas
     assert leader.epoch == (1767225600, 0)
 
 
+async def test_a_lease_whose_count_was_edited_to_the_last_number_there_is_can_be_taken(
+    leases: FakeLeases, clock: ManualClock
+) -> None:
+    first, second = candidate(leases, "a"), candidate(leases, "b")
+    await first.try_acquire()
+    leases.edit(2**31 - 1)
+    assert not await first.try_renew()  # it is another version
+    assert await first.try_renew()
+    edited = first.epoch
+    await first.release()
+    assert not await second.try_acquire()
+    assert leases.lease is None
+    assert not await second.try_acquire()  # its last holder may not know yet
+    await clock.advance(10)
+    assert await second.try_acquire()
+    assert second.epoch > edited
+
+
 async def test_acquire_returns_once_the_lease_is_ours(leases: FakeLeases, clock: ManualClock) -> None:
     first, second = candidate(leases, "a"), candidate(leases, "b")
     await first.try_acquire()
@@ -236,7 +296,7 @@ async def test_acquire_returns_once_the_lease_is_ours(leases: FakeLeases, clock:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["act", "act", "act", "time", "time", "release", "restart"]),
+        st.sampled_from(["act", "act", "act", "time", "time", "release", "restart", "edit"]),
         st.integers(0, 2),
         st.sampled_from(["", "", "", "unreachable", "lost answer"]),
         st.sampled_from([0.5, 1.0, 2.0, 3.0, 7.0, 10.0]),
@@ -264,6 +324,8 @@ def test_two_never_lead_at_the_same_time_and_epochs_only_grow(
                 await clock.advance(seconds)
             elif step == "restart":  # a new process: nothing is remembered, and nothing was released
                 candidates[number] = candidate(leases, str(next(names)))
+            elif step == "edit":
+                leases.edit(2**31 - 1)
             elif step == "release":
                 await who.release()
             elif who.is_leading():

@@ -9,7 +9,7 @@ import pytest
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.clock import ManualClock
 from lockstep.controller.events import EventRecorder
-from lockstep.controller.kube import ApiError, UnreachableError
+from lockstep.controller.kube_errors import ApiError, UnreachableError
 from lockstep.controller.resources import EVENTS, Resource
 from lockstep.core.plan import Event
 from lockstep.core.snapshot import RunView
@@ -143,8 +143,35 @@ async def test_a_failure_to_post_stops_nothing(world: World) -> None:
 
 
 async def test_a_flood_is_bounded_and_counted(world: World) -> None:
-    for number in range(1100):
+    for number in range(10_100):
         world.recorder.warn(RUN, "PodRefused", "CreatePod", f"pod {number}")
     assert world.recorder.dropped == 100
     await world.post()
-    assert len(world.kube.created) == 1000
+    assert len(world.kube.created) == 10_000
+
+
+async def test_while_more_urgent_writes_are_under_way_events_are_posted_slowly(world: World) -> None:
+    world.recorder.busy = lambda: True
+    world.recorder.run_event(RUN, Event("Normal", "Admitted", "Admit", "on gpu-1"))
+    posting = asyncio.ensure_future(world.recorder.post_all())
+    await world.clock.advance(0.4)
+    assert world.kube.created == []
+    await world.clock.advance(0.2)
+    assert [event["reason"] for event in world.kube.created] == ["Admitted"]
+    posting.cancel()
+
+
+async def test_no_warning_waits_for_more_urgent_writes_nor_for_a_burst_of_admissions(world: World) -> None:
+    world.recorder.busy = lambda: True
+    for number in range(1, 4):
+        world.recorder.run_event(RUN, Event("Normal", "Admitted", "Admit", f"on gpu-{number}"))
+    posting = asyncio.ensure_future(world.recorder.post_all())
+    await world.clock.advance(0.1)
+    world.recorder.run_event(RUN, LOST)
+    await world.clock.advance(0.1)
+    assert [event["reason"] for event in world.kube.created] == ["Admitted", "NodeLost"]
+    await world.clock.advance(1.2)
+    posting.cancel()
+    later = world.kube.created[2:]
+    assert [event["note"] for event in later] == ["on gpu-2", "on gpu-3"]
+    assert len({event["eventTime"] for event in later}) == 1  # when they were meant, not when they were posted

@@ -11,12 +11,13 @@ import pytest
 from lockstep.api import names
 from lockstep.api.queue import TrainingQueueStatus
 from lockstep.api.times import to_rfc3339
-from lockstep.controller import reconcile
+from lockstep.controller import aside, reconcile
 from lockstep.controller.clock import ManualClock
 from lockstep.controller.events import EventRecorder
 from lockstep.controller.execute import Executor, StaleError
 from lockstep.controller.history import History
-from lockstep.controller.kube import ApiError, KubeClient, KubeError, UnreachableError
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, KubeError, UnreachableError
 from lockstep.controller.node_marks import NodeMarker
 from lockstep.controller.orders import Orders
 from lockstep.controller.reconcile import Reconciler
@@ -70,12 +71,13 @@ class Kube:
         self.read: ApiError | Mapping[str, Any] = run(11)
         self.creation: KubeError | None = None
         self.writes = 0
+        self.unknown: set[str] = set()  # fields of status that its definition of the kind lacks
 
-    async def patch_status(self, *_: Any, **__: Any) -> bytes:
+    async def patch_status(self, *_: Any, patch: Any, **__: Any) -> bytes:
         self.writes += 1
         if self.write is not None:
             raise self.write
-        return orjson.dumps(run(12))
+        return orjson.dumps(run(12, status={key: value for key, value in patch.items() if key not in self.unknown}))
 
     async def get(self, *_: Any) -> bytes:
         if isinstance(self.read, ApiError):
@@ -223,7 +225,7 @@ async def test_what_one_pass_leaves_to_the_next_ends_with_the_leadership(
         memories.append(memory)
         return ClusterPlan()
 
-    monkeypatch.setattr(reconcile, "admit", note)
+    monkeypatch.setattr(aside, "admit_others", note)
     for _ in range(2):
         await world.reconciler.reconcile(CLUSTER_KEY)
     world.reconciler.lead()
@@ -259,13 +261,13 @@ async def test_a_queue_status_that_cannot_be_written_is_tried_again_later_and_ho
         return orjson.dumps(queue_object(22) | {"status": patch})
 
     monkeypatch.setattr(world.kube, "patch_status", patch_status)
-    world.store.apply_queue(queue_object(known))
+    world.store.queues.apply(queue_object(known))
     write = QueueStatusWrite("q", "q1", "20", TrainingQueueStatus(running=1))
-    monkeypatch.setattr(reconcile, "admit", lambda *_: ClusterPlan(queues=(write,)))
+    monkeypatch.setattr(aside, "admit_others", lambda *_: ClusterPlan(queues=(write,)))
     world.queue.clear()
     await world.reconciler.reconcile(CLUSTER_KEY)
     assert bool(patches) is (known == 20)
-    view = world.store.queues.get("q1")
+    view = world.store.queues.cache.get("q1")
     assert view is not None
     assert view.status.running == int(taken)
     world.queue.wake_at("last", world.clock.now() + 11)
@@ -278,6 +280,22 @@ async def test_a_status_that_the_api_server_refuses_is_told_of(world: World) -> 
     with pytest.raises(ApiError):
         await world.write()
     assert world.warnings == ["StatusRefused"]
+
+
+async def test_nothing_rests_on_a_status_of_which_older_crds_have_dropped_a_field(world: World) -> None:
+    world.kube.unknown = {"attempt"}
+    view = world.store.run("team", "llama")
+    assert view is not None
+    created: list[Any] = []
+    world.kube.create = lambda *_, **__: created.append(_)  # type: ignore[assignment, return-value]
+    job = CreateJob("team", "j", {"metadata": {"name": "j"}})
+    with pytest.raises(ApiError, match=r"status\.attempt was not stored: the CRDs are older than the operator"):
+        await world.executor.run_plan(view, Plan(status=view.status.model_copy(update={"attempt": 3}), jobs=(job,)))
+    assert world.warnings == ["StatusRefused"]
+    assert created == []
+    stored = world.store.run("team", "llama")
+    assert stored is not None
+    assert stored.resource_version == "12"
 
 
 @pytest.mark.parametrize(
@@ -332,7 +350,7 @@ async def test_a_run_whose_assignment_is_lost_is_held_and_holds_up_nobody_else(
 
     async def patch_status(*_: Any, patch: Any, **__: Any) -> bytes:
         written.append(patch)
-        return orjson.dumps(run(13))
+        return orjson.dumps(run(13, status={**status, **patch}))
 
     world.kube.patch_status = patch_status  # type: ignore[method-assign]
     status = {"attempt": 1, "assignment": {"revision": 1, "hash": "abc", "configMap": "llama-a"}}
@@ -349,6 +367,29 @@ async def test_a_run_whose_assignment_is_lost_is_held_and_holds_up_nobody_else(
 GROUP = EnsurePodGroup("team", "g", "scheduling.k8s.io/v1alpha2", {})
 ENDED = DeletePodGroup("team", "g", GROUP.api_version)
 MEMBER = CreatePod("team", "llama-u1-0-1", 0, 1, "n1", {})
+
+
+@pytest.mark.parametrize("lost", [names.LABEL_RUN_UID, names.LABEL_SLOT, names.LABEL_INCARNATION])
+async def test_a_pod_of_the_run_that_lost_its_labels_is_told_and_not_waited_for_without_end(
+    world: World, lost: str
+) -> None:
+    view = world.store.run("team", "llama")
+    assert view is not None
+    labels = {names.LABEL_RUN_UID: "u1", names.LABEL_SLOT: "0", names.LABEL_INCARNATION: "1"}
+    metadata = {"name": MEMBER.name, "namespace": "team", "uid": "p", "resourceVersion": "20"}
+    metadata |= {"ownerReferences": [{"kind": "TrainingRun", "name": "llama", "uid": "u1", "controller": True}]}
+    metadata |= {"creationTimestamp": "2026-01-01T00:00:00Z", "labels": labels}
+    world.kube.creation = ApiError(409, "AlreadyExists", "there is one")
+    world.kube.read = {"metadata": metadata}
+    await world.executor.run_plan(view, Plan(creates=(MEMBER,)))
+    assert world.warnings == []
+    world.kube.read = {"metadata": metadata | {"labels": {k: v for k, v in labels.items() if k != lost}}}
+    for _ in range(2):
+        with pytest.raises(ApiError, match="lost the labels"):
+            await world.executor.run_plan(view, Plan(creates=(MEMBER,)))
+    assert world.warnings == ["PodLabelsLost"]
+    refused = world.store._refused["u1"][MEMBER.name]
+    assert refused.message.startswith(f"pod {MEMBER.name} lost the labels")
 
 
 class GroupKube(Kube):
@@ -389,9 +430,9 @@ class GroupKube(Kube):
         self.asked.append(f"delete {resource.plural} {namespace}/{name} {uid}")
         return b"{}"
 
-    async def patch_status(self, *_: Any, **__: Any) -> bytes:
+    async def patch_status(self, *_: Any, patch: Any, **__: Any) -> bytes:
         self.asked.append("patch status")
-        return await super().patch_status()
+        return await super().patch_status(patch=patch)
 
 
 def group_of(owner: str) -> dict[str, Any]:
@@ -432,6 +473,16 @@ async def test_without_its_pod_group_no_pod_is_made_and_its_slot_says_why(
     snapshot = world.store.snapshot_run("team", "llama", {}, Leadership(0.0))
     assert snapshot is not None
     assert words in snapshot.refused_creates[MEMBER.name].message
+
+
+async def test_what_is_to_be_done_is_done_before_a_pod_group_that_a_failing_webhook_keeps(world: World) -> None:
+    view = world.store.run("team", "llama")
+    assert view is not None
+    kube = GroupKube(group_of("u1"), ApiError(500, "InternalError", "failed calling webhook"))
+    created = Plan(creates=(MEMBER,), pod_group_deletes=(ENDED,), status=view.status)
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        await carry_out(world, kube, created)
+    assert kube.asked == ["create pods"], "status forgets no group that is there"
 
 
 async def test_a_pod_group_is_gone_before_status_forgets_it(world: World) -> None:

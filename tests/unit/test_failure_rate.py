@@ -63,12 +63,6 @@ def test_what_was_seen_sharpens_the_prior(
     assert belief.mttf(nodes) / HOUR == pytest.approx(hours, abs=5e-4)
 
 
-def test_survival_allows_for_a_rate_that_is_not_known() -> None:
-    belief = after(5, 512)
-    assert belief.survival(512, HOUR) == pytest.approx(0.86413, abs=5e-6)
-    assert math.exp(-HOUR / belief.mttf(512)) == pytest.approx(0.86281, abs=5e-6)
-
-
 @pytest.mark.parametrize(
     ("days", "failures", "pool", "expected"),
     [

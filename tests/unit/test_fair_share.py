@@ -51,6 +51,14 @@ def test_time_that_goes_back_counts_nothing() -> None:
     assert book.advanced(900.0, Holding({A: 4}), HALF_LIFE) == book
 
 
+def test_a_book_of_a_clock_that_was_ahead_goes_on_from_now() -> None:
+    ahead = UsageBook(400 * 86_400.0, {A: 5.0}, {"q": {1: 60.0, 9_600: 70.0}})
+    mended = ahead.not_beyond(7300.0)
+    assert mended == UsageBook(7300.0, {A: 5.0}, {"q": {1: 60.0}})
+    assert mended.advanced(7310.0, Holding({A: 4}), HALF_LIFE).rows[A] > 40.0
+    assert UsageBook(1000.0).not_beyond(7300.0) == UsageBook(1000.0)
+
+
 def test_a_book_survives_being_written_down() -> None:
     book = UsageBook(7200.0, {A: 100.0, REST: 5.0}, {"q": {1: 60.0}})
     assert UsageBook.load(json.loads(json.dumps(book.dump()))) == book

@@ -170,6 +170,7 @@ class Gangs(RuleBasedStateMachine):
             before = self.w.status(run)
             started = {w.attempt for w in self.w.workers.values() if w.start is not None}
             if before.attempt in started and not is_true(before, "Finished"):
+                self.w.now += 0.01  # nobody wipes a status in the very millisecond in which it was written
                 self.w.wipe_status(run)
                 self.wiped.add(run)
                 self.phases.pop(run, None)

@@ -27,6 +27,7 @@ class Process:
         )
         self.metrics = Metrics(
             Sources(
+                now=lambda: 0.0,
                 runs=list,
                 queues=list,
                 summary=lambda uid: RunSummary(0, None, None, 0.0),

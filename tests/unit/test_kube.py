@@ -11,7 +11,8 @@ from aiohttp.test_utils import TestServer
 
 from lockstep.controller.clock import ManualClock, SystemClock
 from lockstep.controller.credentials import Credentials
-from lockstep.controller.kube import ApiError, KubeClient, UnknownOutcome, UnreachableError
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, UnknownOutcome, UnreachableError
 from lockstep.controller.resources import CONFIG_MAPS, LEASES, NODES, PODS, RUNS
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -117,7 +118,7 @@ async def test_a_status_write_names_the_version_it_was_decided_on(kube: KubeClie
         "PATCH",
         "/apis/lockstep.dev/v1alpha1/namespaces/team/trainingruns/llama/status",
     )
-    assert query == {"timeout": "10s", "fieldManager": "lockstep"}
+    assert query == {"timeout": "10s", "fieldManager": "lockstep", "fieldValidation": "Ignore"}
     assert orjson.loads(body) == {
         "metadata": {"resourceVersion": "5"},
         "status": {"attempt": 2},
@@ -150,6 +151,55 @@ async def test_no_guarded_write_leaves_a_process_that_does_not_lead(kube: KubeCl
     assert kube.window.in_flight == 0
     fake.answers = [says(200, {})]
     await kube.replace(LEASES, "x", {}, "team", guarded=False)
+
+
+@pytest.mark.parametrize(("left", "asked"), [(4.7, "4s"), (60.0, "10s"), (0.2, "1s")])
+async def test_the_server_gives_up_on_a_write_before_the_lease_is_over(
+    kube: KubeClient, fake: FakeServer, left: float, asked: str
+) -> None:
+    kube.write_seconds = lambda: left
+    fake.answers = [says(200, {}), says(200, {}), says(201, {})]
+    await kube.patch_status(RUNS, "llama", "team", resource_version="5", patch={})
+    await kube.replace(LEASES, "x", {}, "team", guarded=False)
+    await kube.create(PODS, {}, "team", dry_run=True)
+    assert [query["timeout"] for _, _, query, _ in fake.asked] == [asked, "10s", "10s"]
+
+
+async def test_each_try_of_a_write_ends_with_what_is_left_of_the_lease_by_then(
+    kube: KubeClient, fake: FakeServer
+) -> None:
+    left = iter([9.0, 9.0, 3.0, 3.0])
+    kube.write_seconds = lambda: next(left)
+    fake.answers = [refuses(429, "TooManyRequests"), says(200, {})]
+    await kube.patch(RUNS, "x", {}, "team")
+    assert [query["timeout"] for _, _, query, _ in fake.asked] == ["9s", "3s"]
+
+
+async def test_a_write_that_would_outlive_the_lease_by_now_is_not_sent(kube: KubeClient, fake: FakeServer) -> None:
+    left = iter([9.0, 7.5])  # while its connection was made
+    kube.write_seconds = lambda: next(left)
+    with pytest.raises(UnreachableError, match="little of the lease is left"):
+        await kube.patch(RUNS, "x", {}, "team")
+    assert [body for *_, body in fake.asked if body] == []
+
+
+async def test_a_write_whose_lease_runs_out_while_its_connection_is_made_is_not_sent(
+    kube: KubeClient, fake: FakeServer
+) -> None:
+    looks = iter([None, RuntimeError("not the leader any more")])
+
+    def leads_for_one_more_look() -> None:
+        if (error := next(looks)) is not None:
+            raise error
+
+    kube.write_guard = leads_for_one_more_look
+    with pytest.raises(RuntimeError, match="any more"):
+        await kube.patch(RUNS, "x", {"spec": {}}, "team")
+    assert fake.asked == []
+    kube.write_guard = lambda: None
+    fake.answers = [says(200, {})]
+    await kube.patch(RUNS, "x", {"spec": {"nodes": 2}}, "team")
+    assert orjson.loads(fake.asked[0][3]) == {"spec": {"nodes": 2}}
 
 
 async def test_deleting_what_is_gone_or_replaced_is_no_error(kube: KubeClient, fake: FakeServer) -> None:
@@ -240,7 +290,7 @@ async def test_too_many_requests_are_retried_when_the_server_says(server: TestSe
     async with KubeClient(load, clock) as kube:
         fake.answers = [refuses(429, "TooManyRequests", Retry_After="3"), says(201, {})]
         creating = asyncio.ensure_future(kube.create(PODS, {}, "team"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while kube.window.limit == 32:  # noqa: ASYNC110 - there is nothing to wait on but the answer's effect
                 await asyncio.sleep(0.01)
         assert kube.window.limit == 16
@@ -265,6 +315,24 @@ async def test_a_server_that_never_has_time_is_told_to_the_caller(server: TestSe
             await asyncio.sleep(0.01)
         with pytest.raises(ApiError, match="429"):
             await reading
+
+
+async def test_who_has_less_patience_than_the_server_wants_is_told_so_at_once(
+    server: TestServer, fake: FakeServer
+) -> None:
+    """A leader that slept for as long as it is told to would neither lead any more nor know it."""
+
+    async def load() -> Credentials:
+        return credentials(server)
+
+    async with KubeClient(load, ManualClock()) as kube:  # nobody moves it: whoever sleeps does so for ever
+        fake.answers = [refuses(429, "TooManyRequests", Retry_After="30")] * 2
+        async with asyncio.timeout(20):
+            with pytest.raises(ApiError, match="429"):
+                await kube.replace(LEASES, "x", {}, "team", guarded=False, within=2.0)
+            with pytest.raises(ApiError, match="429"):
+                await kube.get(LEASES, "x", "team", within=2.0)
+    assert len(fake.asked) == 2
 
 
 async def test_watch_lines_come_whole_however_they_are_cut(kube: KubeClient, fake: FakeServer) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from lockstep.api.kueue_status import KueueStatus
+from lockstep.api.run_status import AssignmentStatus
 from lockstep.core import gang
 from lockstep.core.admission.admit import admit
+from lockstep.core.assignment import assigned
 from lockstep.core.kueue.asking import ask_of, workload_body
 from lockstep.core.kueue.installation import Flavor, Kueue, Presence
 from lockstep.core.kueue.workload import ANNOTATION_ASKED, PodSetUpdate, parse_workload
@@ -123,6 +125,22 @@ def test_the_whole_gang_is_of_one_gpu_type_whatever_kueue_names() -> None:
     racks = encode([RACK], [(("r1",), 1), (("r2",), 1)])
     found = statuses(passed(view, mixed, admitted(topology=racks)))["llama"]
     assert (found.assignment.nodes, found.resolved.gpu_type) == (("n3", "n2"), "A100")
+
+
+@pytest.mark.parametrize(("label", "usable"), [("H100", True), ("A100", False)])
+def test_a_lost_node_is_replaced_by_one_of_the_gangs_gpu_type_alone(label: str, usable: bool) -> None:
+    h100, other = ({"pool": "a", **Tunables().gpu_types[word]} for word in ("H100", label))
+    cluster = [*nodes("n1", labels=h100), node("n4", "r2", labels=other)]
+    view = kueues(placement={"gpuTypes": ["H100", "A100"]})
+    lost = assigned(AssignmentStatus(), ("n1", "n2")).model_copy(update={"nodes": ("n1", ""), "vacant": (1,)})
+    kueue = KueueStatus(queue="team", chosen_by="Label", workload_uid="workload-1")
+    view = replace(view, status=view.status.model_copy(update={"attempt": 1, "assignment": lost, "kueue": kueue}))
+    plan = passed(view, cluster, admitted(topology=hosts("n1", "n4"), unhealthyNodes=[{"name": "n2"}]))
+    status = statuses(plan)["llama"]
+    assert status.assignment.nodes == (("n1", "n4") if usable else ("n1", ""))
+    if not usable:
+        assert told(plan)[0] == "KueueAssignment"
+        assert "n4, which Kueue names, is not of the gang's GPU type (H100)" in told(plan)[1]
 
 
 def test_without_topology_nodes_are_ours_to_choose_within_the_flavor() -> None:

@@ -6,39 +6,13 @@ import pytest
 
 from lockstep.core import assignment as slots
 from lockstep.core.conditions import find
-from lockstep.core.decide import decide
-from lockstep.core.kueue import words
 from lockstep.core.kueue.installation import Presence
 from lockstep.core.kueue.writes import WorkloadVerb
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.plan import Plan
+from lockstep.core.lifecycle import Phase
 from support.kueue_double import HOSTNAME
-from support.kueue_world import KueueWorld, kueue_world
+from support.kueue_world import kueue_world, nodes, phase, reason, running
 
 RACK = "topology.kubernetes.io/rack"
-
-
-def phase(world: KueueWorld, run: str = "run") -> Phase:
-    view = world.runs[run]
-    assert view.spec is not None
-    return phase_of(view.status, view.spec.suspend)
-
-
-def nodes(world: KueueWorld, run: str = "run") -> tuple[str, ...]:
-    return world.status(run).assignment.nodes
-
-
-def reason(world: KueueWorld, run: str = "run") -> tuple[str, str]:
-    queue = world.status(run).queue
-    return queue.reason, queue.message
-
-
-def running(**pool: object) -> KueueWorld:
-    world = kueue_world(**pool)
-    world.submit()
-    world.settle()
-    assert phase(world) is Phase.RUNNING, reason(world)
-    return world
 
 
 def test_a_run_is_asked_for_admitted_trains_and_is_finished() -> None:
@@ -251,6 +225,49 @@ def test_a_deleted_workload_costs_a_gang_its_nodes_after_a_minute_and_a_save() -
     assert world.workload()["metadata"]["uid"] == world.status("run").kueue.workload_uid  # type: ignore[union-attr]
 
 
+def test_a_workload_that_only_lost_its_labels_is_found_and_not_taken_for_deleted() -> None:
+    world = running()
+    held = nodes(world)
+    world.strip_labels()
+    world.settle()
+    assert world.written[-1].verb is WorkloadVerb.FIND
+    found = find(world.status("run"), "KueueReservation")
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "Admitted")
+    world.pass_time(120, 20)
+    assert (phase(world), nodes(world)) == (Phase.RUNNING, held)
+    assert not world.stripped
+
+
+def test_a_run_that_waits_finds_its_workload_again_after_it_lost_its_labels() -> None:
+    world = kueue_world(pods=0)
+    world.submit()
+    world.settle()
+    world.strip_labels()
+    world.settle()
+    assert (phase(world), world.stripped) == (Phase.PENDING, set())
+    world.pool.pods = 4
+    world.settle()
+    assert phase(world) is Phase.RUNNING
+
+
+@pytest.mark.parametrize("how", ["finishes", "cancel", "suspend"])
+def test_the_condition_about_the_reservation_goes_with_the_gang(how: str) -> None:
+    world = running()
+    assert find(world.status("run"), "KueueReservation") is not None
+    if how == "finishes":
+        for rank in range(2):
+            world.exit_child("run", rank, 0)
+    else:
+        view = world.runs["run"]
+        assert view.spec is not None
+        world.apply("run", view.spec.model_copy(update={how: True}))
+    world.settle()
+    world.pass_time(400, 20)
+    assert phase(world) in (Phase.FINISHED, Phase.SUSPENDED)
+    assert find(world.status("run"), "KueueReservation") is None
+
+
 def test_a_gang_outlives_the_removal_of_kueue() -> None:
     world = running()
     world.presence = Presence.ABSENT
@@ -349,230 +366,3 @@ def test_our_runs_are_not_given_nodes_that_kueues_gangs_use() -> None:
     world.settle()
     assert phase(world, "ours") is Phase.PENDING
     assert reason(world, "ours")[0] == "Resources"
-
-
-def test_a_change_of_size_is_saved_given_back_and_asked_for_anew() -> None:
-    world = running()
-    world.train("run", 10)
-    view = world.runs["run"]
-    assert view.spec is not None
-    world.apply("run", view.spec.model_copy(update={"nodes": 3}))
-    world.pass_time(120, 5)
-    assert phase(world) is Phase.RUNNING
-    assert len(nodes(world)) == 3
-    assert world.workload()["spec"]["podSets"][0]["count"] == 3
-
-
-def test_a_gang_whose_status_was_lost_keeps_its_reservation() -> None:
-    world = running(levels=(RACK, HOSTNAME))
-    before = world.status("run").kueue
-    uid = world.workload()["metadata"]["uid"]
-    world.wipe_status("run")
-    world.pass_time(60, 2)
-    assert phase(world) is Phase.RUNNING
-    assert world.workload()["metadata"]["uid"] == uid
-    assert world.status("run").kueue == before
-    assert world.status("run").attempt == 1
-
-
-@pytest.mark.parametrize(("gpus", "count"), [("1", 2), ("8", 1)])
-def test_a_workload_that_somebody_makes_ask_for_less_is_mended(gpus: str, count: int) -> None:
-    world = kueue_world(pods=1)
-    world.submit()
-    world.settle()
-    container = world.workload()["spec"]["podSets"][0]["template"]["spec"]["containers"][0]
-    container["resources"]["requests"]["nvidia.com/gpu"] = gpus
-    world.workload()["spec"]["podSets"][0]["count"] = count
-    world.activate(True)
-    world.pass_time(60, 5)
-    pod_set = world.workload()["spec"]["podSets"][0]
-    assert pod_set["count"] == 2
-    assert pod_set["template"]["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] == "8"
-    assert phase(world) is Phase.PENDING, "one pod is all there is"
-
-
-def test_when_it_would_start_is_not_asked_of_kueue() -> None:
-    world = kueue_world()
-    world.submit()
-    world.annotate("run", test_only="true")
-    world.settle()
-    found = find(world.status("run"), "Accepted")
-    assert found is not None
-    assert found.message.startswith("metadata.annotations[lockstep.dev/test-only]: Kueue tells nobody")
-    assert not world.workloads
-
-
-def test_a_waiting_run_that_changes_keeps_its_workload() -> None:
-    world = kueue_world(pods=1)
-    world.submit()
-    world.settle()
-    first = world.workload()["metadata"]["uid"]
-    view = world.runs["run"]
-    assert view.spec is not None
-    world.apply("run", view.spec.model_copy(update={"nodes": 1}))
-    world.settle()
-    assert world.workload()["metadata"]["uid"] == first
-    assert phase(world) is Phase.RUNNING
-
-
-def test_taking_the_label_away_hands_a_waiting_run_to_our_own_admission() -> None:
-    world = kueue_world(pods=1)
-    world.submit()
-    world.settle()
-    assert world.workloads
-    world.label("run")
-    world.settle()
-    assert phase(world) is Phase.RUNNING
-    assert not world.workloads
-    assert world.status("run").kueue is None
-
-
-def _reserved_on_nodes_of_others() -> KueueWorld:
-    world = kueue_world(6, levels=(RACK, HOSTNAME))
-    world.submit("ours", 3, labels={})
-    world.settle()
-    world.submit()
-    world.settle()
-    assert reason(world)[0] == "KueueAssignment"
-    assert world.told("QuotaReserved")[0] == "True"
-    return world
-
-
-def test_taking_the_label_away_gives_a_reservation_back_before_our_own_admission() -> None:
-    world = _reserved_on_nodes_of_others()
-    world.label("run")
-    world.admit()
-    assert phase(world) is Phase.PENDING, "it would be counted by Kueue and by us"
-    world.settle()
-    assert phase(world) is Phase.RUNNING
-    assert not world.workloads
-    assert world.status("run").kueue is None
-
-
-@pytest.mark.parametrize(
-    ("labels", "word"),
-    [
-        ({words.LABEL_QUEUE: "nobody"}, "LocalQueueNotFound"),
-        ({words.LABEL_QUEUE: "team", words.LABEL_PRIORITY_CLASS: "nobody"}, "PriorityClassNotFound"),
-    ],
-)
-def test_a_run_that_asks_for_what_is_not_there_keeps_nothing_reserved(labels: dict[str, str], word: str) -> None:
-    world = _reserved_on_nodes_of_others()
-    world.label("run", **labels)
-    world.settle()
-    assert reason(world)[0] == word
-    assert not world.workloads
-    version = world.version
-    world.pass_time(120, 10)
-    assert world.version == version, "nothing goes round in circles"
-    world.label("run", **{words.LABEL_QUEUE: "team"})
-    world.settle()
-    assert world.told("QuotaReserved")[0] == "True"
-
-
-def test_a_priority_class_that_a_waiting_run_has_no_more_is_taken_from_its_workload() -> None:
-    world = kueue_world(pods=1)
-    world.classes = {"high": 7}
-    world.submit(priorityClassName="high")
-    world.settle()
-    assert world.workload()["spec"]["priorityClassRef"]["name"] == "high"
-    view = world.runs["run"]
-    assert view.spec is not None
-    world.apply("run", view.spec.model_copy(update={"priority_class_name": None}))
-    world.settle()
-    assert world.workload()["spec"]["priority"] == 0
-    assert "priorityClassRef" not in world.workload()["spec"]
-
-
-def test_a_run_held_back_asks_for_nothing() -> None:
-    world = kueue_world(pods=1)
-    world.submit()
-    world.settle()
-    world.queue("default", heldRuns=["ns/run"])
-    world.settle()
-    assert reason(world)[0] == "HeldByAdministrator"
-    assert not world.workloads
-
-
-def test_a_run_keeps_its_place_with_kueue_while_nobody_knows_what_its_queue_has_used() -> None:
-    world = kueue_world(pods=1)
-    world.submit()
-    world.settle()
-    first = world.workload()["metadata"]["uid"]
-    world.queue("default", limits={"gpuHoursPerDay": 100, "onGpuHours": "Block"})
-    world.settle()
-    assert reason(world)[0] == "GpuHoursUnknown"
-    assert world.workload()["metadata"]["uid"] == first
-
-
-@pytest.mark.parametrize(
-    ("fields", "path"),
-    [
-        ({"spareNodes": 1}, "spec.spareNodes"),
-        ({"elastic": {"min": 1}}, "spec.elastic"),
-        ({"gpusPerNode": None}, "spec.gpusPerNode"),
-    ],
-)
-def test_what_kueue_cannot_do_is_refused_by_field(fields: dict[str, object], path: str) -> None:
-    world = kueue_world()
-    world.submit(**fields)
-    world.settle()
-    found = find(world.status("run"), "Accepted")
-    assert found is not None
-    assert (found.status, found.reason) == ("False", "InvalidSpec")
-    assert found.message.startswith(f"{path}: ")
-    assert not world.workloads
-
-
-def _story(world: KueueWorld) -> None:
-    """Admitted, trains, evicted, admitted again, ends."""
-    world.submit()
-    world.pass_time(3)
-    world.train("run", 50)
-    if phase(world) is Phase.RUNNING and world.status("run").attempt == 1:
-        world.evict("Preempted")
-    world.pass_time(30, 3)
-    for rank in range(2):
-        world.exit_child("run", rank, 0)
-    world.pass_time(200, 20)
-
-
-@pytest.mark.parametrize("dies_at", range(26))
-def test_an_operator_that_dies_before_any_write_gives_nothing_back_early_and_ends_where_it_would(dies_at: int) -> None:
-    world = kueue_world(levels=(RACK, HOSTNAME))
-    reconcile, written = world.reconcile, 0
-
-    def dying(name: str, *, crash_after: int | None = None) -> Plan:
-        nonlocal written
-        plan = decide(world.snapshot(name), world.tunables, world.now)
-        writes = (plan.status is not None) + len(plan.deletes) + len(plan.creates) + (plan.workload is not None)
-        here = written <= dies_at < written + writes
-        left = dies_at - written if here else None
-        written += writes
-        return reconcile(name, crash_after=left)
-
-    world.reconcile = dying  # type: ignore[method-assign]
-    _story(world)
-    assert written > 26, "the story has more writes than are tried"
-    assert phase(world) is Phase.FINISHED
-    assert world.told("Finished") == ("True", "Succeeded")
-
-
-def test_a_lagging_watch_neither_starts_nor_releases_on_old_news() -> None:
-    world = running()
-    world.train("run", 10)
-    world.freeze()  # admitted, as far as the operator knows
-    world.evict("Preempted")
-    world.double.queues["ns", "team"].pods = 0
-    world.pass_time(10)
-    assert phase(world) is Phase.RUNNING, "nothing was heard yet"
-    world.stale = None
-    world.pass_time(5)
-    world.freeze()  # evicted and released, as far as the operator knows
-    world.double.queues["ns", "team"].pods = 4
-    world.kueue_acts()
-    world.pass_time(10)
-    assert phase(world) is Phase.PENDING
-    world.stale = None
-    world.pass_time(10)
-    assert phase(world) is Phase.RUNNING

@@ -11,10 +11,12 @@ import pytest
 
 from lockstep.controller import reconcile
 from lockstep.controller.clock import ManualClock
-from lockstep.controller.kube import ApiError, KubeClient, Page
+from lockstep.controller.kube import KubeClient, Page
+from lockstep.controller.kube_errors import ApiError
 from lockstep.controller.kueue import KueueApi, KueueStore
 from lockstep.controller.workload_writer import WorkloadWriter
 from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
+from lockstep.core.kueue.choice import workload_name
 from lockstep.core.kueue.installation import Presence
 from lockstep.core.kueue.writes import WorkloadVerb, WorkloadWrite
 from lockstep.core.plan import Plan
@@ -23,6 +25,8 @@ from support.admission import run
 from unit.test_execute import World
 
 KEY = ("team", "trainingrun-llama-uid-l")
+OWNED = [{"kind": "TrainingRun", "name": "llama", "uid": "uid-llama", "controller": True}]
+LABELS = {"lockstep.dev/run": "llama", "lockstep.dev/run-uid": "uid-llama"}
 
 
 def workload(version: int = 5, uid: str = "w-1", **status: Any) -> Mapping[str, Any]:
@@ -73,11 +77,12 @@ class Kube:
 
 class Desk:
     def __init__(self) -> None:
-        self.queue = WorkQueue(ManualClock())
+        self.clock = ManualClock()
+        self.queue = WorkQueue(self.clock)
         self.touched = 0
         self.store = KueueStore(self.queue, self._touch)
         self.kube = Kube()
-        self.writer = WorkloadWriter(cast(KubeClient, self.kube), self.store, self.queue)
+        self.writer = WorkloadWriter(cast(KubeClient, self.kube), self.store, self.queue, self.clock)
         self.run: RunView = run("llama")
 
     def _touch(self) -> None:
@@ -175,6 +180,90 @@ async def test_one_that_is_gone_is_forgotten(desk: Desk) -> None:
     assert desk.store.view({}).workloads[KEY].uid == "w-2", "that is another one"
 
 
+async def test_one_that_lost_the_labels_by_which_it_is_watched_gets_them_back(desk: Desk) -> None:
+    stripped = workload(9) | {"metadata": workload(9)["metadata"] | {"labels": {}, "ownerReferences": OWNED}}
+    mended = workload(10) | {"metadata": stripped["metadata"] | {"labels": LABELS, "resourceVersion": "10"}}
+    desk.known()
+    desk.store.workloads.cache.remove("w-1", 9)  # what the watch says of it
+    desk.due()
+    desk.kube.read, desk.kube.answer = orjson.dumps(stripped), orjson.dumps(mended)
+    await desk.write(WorkloadVerb.FIND)
+    verb, body = desk.kube.asked.pop()
+    assert (verb, body["metadata"]["resourceVersion"]) == ("patch", "9")
+    assert body["metadata"]["labels"].items() >= LABELS.items()
+    assert desk.store.view({}).workloads[KEY].run_uid == desk.run.uid
+    assert run_key("team", "llama") in desk.due()
+
+
+async def test_one_that_is_made_although_it_is_there_without_labels_is_found(desk: Desk) -> None:
+    stripped = workload(9) | {"metadata": workload(9)["metadata"] | {"labels": {}, "ownerReferences": OWNED}}
+
+    async def create(*_: Any) -> bytes:
+        raise ApiError(409, "AlreadyExists", "already exists")
+
+    desk.kube.create = create  # type: ignore[method-assign]
+    desk.kube.read = orjson.dumps(stripped)
+    desk.kube.answer = orjson.dumps(workload(10) | {"metadata": stripped["metadata"] | {"labels": LABELS}})
+    await desk.write(WorkloadVerb.CREATE)
+    assert [verb for verb, _ in desk.kube.asked] == ["patch"]
+
+
+@pytest.mark.parametrize("verb", [WorkloadVerb.FIND, WorkloadVerb.CREATE])
+async def test_who_takes_the_labels_off_in_a_loop_is_followed_less_and_less_often(
+    desk: Desk, verb: WorkloadVerb
+) -> None:
+    """As a controller does that knows no labels but its own: a run that has nodes looks for its Workload, and one that
+    waits tries to make it again."""
+    version, labelled = 9, list[float]()
+
+    async def create(*_: Any) -> bytes:
+        raise ApiError(409, "AlreadyExists", "already exists")
+
+    async def read(*_: Any) -> bytes:
+        bare = {"labels": {}, "ownerReferences": OWNED, "resourceVersion": str(version)}
+        return orjson.dumps(workload() | {"metadata": workload()["metadata"] | bare})
+
+    async def patch(*_: Any) -> bytes:
+        nonlocal version
+        version += 2  # they are back, and taken off once more, which deletes the Workload for the watch
+        labelled.append(desk.clock.now())
+        mended = {"labels": LABELS, "ownerReferences": OWNED, "resourceVersion": str(version - 1)}
+        return orjson.dumps(workload() | {"metadata": workload()["metadata"] | mended})
+
+    for method in (create, patch):
+        setattr(desk.kube, method.__name__, method)
+    desk.kube.get = read  # type: ignore[method-assign]
+    begun, looks = desk.clock.now(), 0
+    while desk.clock.now() < begun + 600 and looks < 1000:
+        await desk.write(verb)
+        looks += 1
+        desk.store.workloads.cache.remove("w-1", version)
+        if run_key("team", "llama") not in desk.due():
+            await desk.clock.advance(1)
+    times = [at - begun for at in labelled]
+    assert times[:5] == [0, 1, 3, 7, 15]
+    assert (len(times) < 40, looks < 700) == (True, True), "and not at the pace of who takes them off"
+    await desk.clock.advance(100)
+    await desk.write(verb)
+    assert labelled[-1] == desk.clock.now(), "long after, at once"
+
+
+async def test_nobody_elses_workload_is_labelled(desk: Desk) -> None:
+    desk.kube.read = orjson.dumps(workload(9) | {"metadata": workload(9)["metadata"] | {"labels": {}}})
+    await desk.write(WorkloadVerb.FIND)
+    assert desk.kube.asked == []
+
+
+def test_what_was_said_of_a_refused_workload_goes_with_its_run() -> None:
+    world = World()
+    view = world.store.run("team", "llama")
+    assert view is not None
+    world.store.kueue.answered("team", workload_name(view), "pods is a reserved key")
+    world.store.remove_run("team", "llama", "u1")
+    world.store.kueue.found(Presence.PRESENT)
+    assert world.store.kueue.view({}).refused == {}
+
+
 async def test_why_a_workload_is_refused_is_kept_until_it_is_taken(desk: Desk) -> None:
     desk.store.found(Presence.PRESENT)
     desk.due()
@@ -208,16 +297,16 @@ async def test_a_reservation_is_not_let_go_of_while_an_admission_on_it_has_no_an
     view = world.store.run("team", "llama")
     assert view is not None
     if beside:
-        world.store.assume("u1", view.status)
+        world.store.writes.assume("u1", view.status)
     else:
-        world.store.book_in_flight("u1", {"n1"})
+        world.store.writes.book("u1", {"n1"})
     world.queue.clear()
     await world.reconciler.reconcile(run_key("team", "llama"))
     assert not sent, "the gang may have its nodes by now"
     await world.clock.advance(1.5)
     assert await asyncio.wait_for(world.queue.get(), 20.0) == run_key("team", "llama")
-    world.store.drop_assumption("u1")
-    world.store.release_in_flight("u1")
+    world.store.writes.drop_assumption("u1")
+    world.store.writes.release("u1")
     await world.reconciler.reconcile(run_key("team", "llama"))
     assert sent == [KEY[1]]
 

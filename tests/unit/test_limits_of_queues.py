@@ -103,12 +103,15 @@ def test_what_was_used_before_a_suspension_leaves_more_time_until_the_deadline()
     assert outcome(w) == ("True", DEADLINE)
 
 
-@pytest.mark.parametrize(("depends", "ends"), [([{"name": "first"}], True), ([], False)])
+@pytest.mark.parametrize(
+    ("depends", "ends"),
+    [([{"name": "first"}], True), ([], False), ([{"name": "first", "condition": "Started"}], False)],
+)
 def test_only_what_the_spec_still_depends_on_ends_a_run(depends: list[dict[str, str]], ends: bool) -> None:
     w = world(nodes=1)
     w.apply("one", spec(2, dependsOn=[{"name": "first"}]))
     w.settle()
-    w.admission("one", failed=("first",))
+    w.admission("one", failed=("first Succeeded",))
     w.apply("one", spec(2, dependsOn=depends, onUnsatisfiable="Fail"))
     w.settle()
     assert is_true(w.status("one"), "Finished") is ends
@@ -150,3 +153,20 @@ def test_only_who_lost_its_nodes_through_no_wish_of_its_user_keeps_its_age(reaso
     assert (admission.since == 500.0, admission.requeued_for) == (ahead, reason if ahead else "")
     assert admission.preemptions == (reason == "Preempted")
     assert admission.met == ("two",)
+
+
+def test_a_run_that_is_suspended_while_it_waits_is_as_old_as_its_resumption() -> None:
+    w = world(nodes=1)
+    w.apply("one", spec(2))
+    w.settle()
+    created = w.status("one").admission.since
+    assert created is not None
+    w.apply("one", spec(2, suspend=True))
+    w.settle()
+    assert w.status("one").admission.since is None
+    w.pass_time(600, step=60)
+    w.apply("one", spec(2))
+    w.settle()
+    resumed = w.status("one").admission.since
+    assert resumed is not None
+    assert resumed >= created + 600

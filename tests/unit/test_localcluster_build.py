@@ -49,7 +49,11 @@ def test_a_module_that_is_not_required_has_no_version() -> None:
         build.required_version(GO_MOD, "k8s.io/api")
 
 
-@pytest.mark.parametrize("program", build.PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.parametrize(
+    "program",
+    [*build.PROGRAMS, build.KIND, *build.NODE_PROGRAMS, *build.MONITORING],
+    ids=lambda program: program.name,
+)
 def test_every_program_has_a_pinned_version_and_is_a_tool_of_its_module(program: build.Program) -> None:
     go_mod = (build.TOOLS / program.module / "go.mod").read_text()
     assert build.version(program)

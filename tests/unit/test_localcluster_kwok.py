@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localcluster.kwok import (
@@ -69,6 +69,7 @@ def test_a_gpu_type_nobody_knows_is_the_product_itself() -> None:
     assert label(node, "nvidia.com/gpu.product") == "ACME-X1"
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_racks_are_even_and_in_order_and_lie_whole_in_a_zone(data: st.DataObject) -> None:
     zones = data.draw(st.integers(1, 5))
@@ -86,6 +87,7 @@ def test_racks_are_even_and_in_order_and_lie_whole_in_a_zone(data: st.DataObject
     assert len({zone for _, zone in zones_of_rack}) == zones
 
 
+@settings(max_examples=25)
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=5))
 def test_batch_after_batch_no_name_rack_address_or_pod_range_is_used_twice(counts: list[int]) -> None:
     nodes: list[dict[str, Any]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import yaml
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from harness.waiting import wait_for
 from localcluster import certificates, control_plane, kubeconfig, processes, state
 from localcluster.errors import LocalClusterError, NotRunningError
 from localcluster.processes import ProcessRecord
@@ -91,7 +93,7 @@ def test_a_spawned_process_has_its_own_session_and_ends_when_told(tmp_path: Path
     program = "import os, time; print(os.getsid(0) == os.getpid(), flush=True); time.sleep(60)"
     record = processes.spawn([sys.executable, "-c", program], log, os.environ)
     try:
-        while not log.read_text():
+        while not log.read_text().endswith("\n"):  # which may be a write of its own
             assert processes.is_alive(record)
         assert log.read_text() == "True\n"
     finally:
@@ -183,3 +185,30 @@ def test_kwok_plays_no_end_of_a_pod_and_looks_at_pods_bound_in_its_absence() -> 
     [configuration] = [document for document in documents if document["kind"] == "KwokConfiguration"]
     assert stages == {"node-ready", "pod-running", "pod-deleted"}
     assert configuration["options"]["podsOnNodeSyncParallelism"] > 0
+
+
+def test_a_process_that_was_frozen_stands_still_with_all_of_its_threads() -> None:
+    record = processes.spawn([sys.executable, "-c", BUSY], Path(os.devnull), os.environ)
+    try:
+        wait_for("its threads run", lambda: len(threads(record.pid)) == 5, seconds=20)
+        for _ in range(20):
+            processes.freeze(record)
+            assert set(threads(record.pid)) == {"T"}
+            processes.send(record, signal.SIGCONT)
+    finally:
+        processes.end([record], grace=0)
+
+
+def threads(pid: int) -> list[str]:
+    """The state of each."""
+    return [processes.parse_stat(stat.read_text())[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+
+
+BUSY = """
+import hashlib, threading
+def work():
+    while True:
+        hashlib.sha256(bytes(1 << 20))
+for _ in range(4):
+    threading.Thread(target=work).start()
+"""

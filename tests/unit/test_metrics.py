@@ -1,8 +1,9 @@
 """What a scrape says."""
 
+import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from lockstep.api import names
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.controller.metrics import CATALOGUE, Metrics, Sources, reference
+from lockstep.controller import metrics
+from lockstep.controller.metric_catalogue import CATALOGUE, LABELS, PAGE, POPULATIONS, Definition, reference
+from lockstep.controller.metrics import GOOD_SECONDS, PIECE, Metrics, Sources
 from lockstep.controller.reports import RunSummary
 from lockstep.controller.tallies import Tallies
-from lockstep.core.snapshot import QueueView, RunView
+from lockstep.core.snapshot import NodeView, QueueView, RunView
+from lockstep.core.tunables import Mode
 
-DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 HELD = {"assignment": {"nodes": ["gpu-1", "gpu-2"], "incarnations": [1, 1]}}
 RUNNING: dict[str, Any] = {
     **HELD,
@@ -29,6 +32,18 @@ RUNNING: dict[str, Any] = {
     "checkpoint": {"latest": [{"tier": "shared", "step": 80}]},
 }
 GOOD = {"nodes": 2, "image": "i", "command": ["train"]}
+FULL = RUNNING | {
+    "attempts": [{"number": 2, "startedAt": 500}],
+    "progress": RUNNING["progress"] | {"time": 900, "loss": "1.5", "longestInterval": 3},
+    "checkpoint": {
+        "latest": [{"tier": tier, "step": 80, "time": 800} for tier in ("local", "shared")],
+        "cadence": {"interval": 264, "mttf": 25962},
+    },
+    "goodput": {"time": 100, "mfu": "0.4", "tokensPerSecond": "120", "gpuHours": "1", "buckets": {"queue": 10}}
+    | {"ettr": "0.9", "goodput": "0.8"},
+    "conditions": [{"type": "Diverging", "status": "True", "reason": "LossSpike", "lastTransitionTime": 1}],
+}
+FIGURES = ("ettr", "goodput", "gpu_hours", "mfu", "tokens_per_second")
 FINISHED = {"conditions": [{"type": "Finished", "status": "True", "reason": "Succeeded", "lastTransitionTime": 0}]}
 
 
@@ -36,7 +51,7 @@ def status(**fields: Any) -> TrainingRunStatus:
     return TrainingRunStatus.model_validate(fields)
 
 
-def run(name: str, fields: dict[str, Any], queue: str | None = None) -> RunView:
+def run(name: str, fields: dict[str, Any], queue: str | None = None, **spec: Any) -> RunView:
     return RunView(
         namespace="team",
         name=name,
@@ -44,7 +59,7 @@ def run(name: str, fields: dict[str, Any], queue: str | None = None) -> RunView:
         generation=1,
         resource_version="1",
         created_at=0.0,
-        spec=TrainingRunSpec.model_validate(GOOD | {"queue": queue}) if queue is not None else None,
+        spec=TrainingRunSpec.model_validate(GOOD | {"queue": queue} | spec) if queue is not None else None,
         status=status(**fields),
     )
 
@@ -53,27 +68,36 @@ class World:
     """Sources to be changed between scrapes."""
 
     def __init__(self) -> None:
+        self.now = 1000.0
+        self.leads = True
         self.runs: list[RunView] = []
+        self.nodes: list[NodeView] = []
+        self.flaps: dict[str, int] = {}
+        self.disruption = ""
         self.queues: list[QueueView] = []
         self.summary = RunSummary(workers=2, highest_step=None, lowest_step=None, oldest_report_age=0.0)
         self.tallies = Tallies()
-        self.metrics = Metrics(
-            Sources(
-                runs=lambda: self.runs,
-                queues=lambda: self.queues,
-                summary=lambda uid: self.summary,
-                workers=lambda: 2,
-                leading=lambda: True,
-                queue_depth=lambda: 3,
-                queue_failing=lambda: 1,
-                oldest_due_age=lambda: 0.5,
-                informer_ages=lambda: {"pods": 12.0},
-                api_requests={("create", "pods", 201): 512},
-                worker_requests={("/v1/report", 200): 9},
-                token_reviews={"Authenticated": 4},
-            ),
-            self.tallies,
+        self.sources = Sources(
+            now=lambda: self.now,
+            runs=lambda: self.runs,
+            queues=lambda: self.queues,
+            summary=lambda uid: self.summary,
+            workers=lambda: 2,
+            leading=lambda: self.leads,
+            queue_depth=lambda: 3,
+            queue_failing=lambda: 1,
+            oldest_due_age=lambda: 0.5,
+            informer_ages=lambda: {"pods": 12.0},
+            api_requests={("create", "pods", 201): 512},
+            worker_requests={("/v1/report", 200): 9},
+            token_reviews={"Authenticated": 4},
+            nodes=lambda: self.nodes,
+            node_flaps=lambda: self.flaps,
+            node_losses=lambda: 7,
+            disruption=lambda: self.disruption,
+            mode=lambda: Mode.NO_NEW_ADMISSIONS,
         )
+        self.metrics = Metrics(self.sources, self.tallies)
 
     async def scrape(self) -> Callable[..., float | None]:
         text = (await self.metrics.render()).decode()
@@ -233,11 +257,228 @@ async def test_a_large_scrape_is_made_off_the_loop_and_is_whole(world: World) ->
 
 
 async def test_every_metric_is_documented_and_no_other() -> None:
-    assert DOCS.read_text() == reference(), "run: python -m lockstep.controller.metrics > docs/metrics.md"
+    assert PAGE.read_text() == reference(), "run: make generate"
     collected = list(World().metrics.collect())
     assert {family.name.removesuffix("_total") for family in collected} == {
         metric.name.removesuffix("_total") for metric in CATALOGUE
     }
+
+
+def test_every_label_is_explained_and_no_other() -> None:
+    assert {label for metric in CATALOGUE for label in metric.labels} == set(LABELS)
+    assert {name for metric in CATALOGUE for name in metric.per} == set(POPULATIONS)
+
+
+@pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
+def test_a_metric_is_named_for_its_kind_and_unit(metric: Definition) -> None:
+    assert (metric.kind == "counter") == metric.name.endswith("_total")
+    if metric.unit == "seconds":
+        assert metric.name.endswith("_seconds")
+    assert metric.help.endswith(".")
+
+
+async def test_no_metric_has_more_series_than_its_reference_says(world: World) -> None:
+    """With everything there is to tell of two runs, two queues and one array."""
+    saves = {"checkpoint": {"shared": {"claimName": "lustre"}}}
+    world.runs = [run(name, FULL, "default", **saves) for name in ("a", "b")]
+    world.runs.append(run("c", {"queue": {"reason": "Quota"}}, "x"))
+    world.summary = replace(world.summary, highest_step=90, lowest_step=90)
+    world.nodes = [NodeView(f"n{n}", f"u{n}", {}, {}, ready=bool(n % 2)) for n in range(9)]
+    world.queues = [QueueView("research", TrainingQueueSpec())]
+    world.flaps = {"n1": 3}
+    sizes = {"run": 2, "queue": 3, "set": 1, "gpu_type": 1, "word": 40}
+    for family, metric in zip(world.metrics.collect(), CATALOGUE, strict=True):
+        found = {tuple(value for name, value in sample.labels.items() if name != "le") for sample in family.samples}
+        bound = metric.times * math.prod(sizes[name] for name in metric.per)
+        assert len(found) <= bound, metric.name
+        if metric.name.startswith("lockstep_run_"):
+            assert found, f"{metric.name} is never told"
+
+
+@pytest.mark.parametrize("field", ["ettr", "goodput", "gpuHours", "mfu", "tokensPerSecond"])
+async def test_a_figure_that_somebody_has_spoilt_costs_its_own_series_and_nothing_else(
+    world: World, field: str
+) -> None:
+    spoilt = FULL | {"goodput": FULL["goodput"] | {field: "a lot"}}
+    world.runs = [run("spoilt", spoilt), run("llama", FULL)]
+    value = await world.scrape()
+    assert value("lockstep_run_attempt", namespace="team", run="spoilt") == 2
+    assert value("lockstep_run_mfu", namespace="team", run="llama") == 0.4
+    told = [value(f"lockstep_run_{name}", namespace="team", run="spoilt") for name in FIGURES]
+    assert told.count(None) == 1
+
+
+async def test_what_has_not_happened_yet_is_told_as_none_so_that_the_first_one_counts(world: World) -> None:
+    """An increase over a series that begins with what happened is nothing."""
+    world.queues = [QueueView("research", TrainingQueueSpec())]
+    value = await world.scrape()
+    assert value("lockstep_attempts_ended_total", cause="Storage", action="RestartInPlace") == 0
+    assert value("lockstep_recovery_seconds_count", action="ReplaceNodes", phase="total") == 0
+    for queue in ("research", "default"):
+        assert value("lockstep_preemptions_total", queue=queue, reason="Reclaim") == 0
+        assert value("lockstep_preempted_node_seconds_total", queue=queue, reason="WithinQueue") == 0
+
+
+class Ticks:
+    """Turns that others had on the event loop meanwhile; in each of them a run goes and another one comes."""
+
+    def __init__(self, world: World) -> None:
+        self.count = 0
+        self.runs = {each.name: each for each in world.runs}
+        world.metrics = Metrics(replace(world.sources, runs=lambda: self.runs.values()), world.tallies)
+
+    async def go_on(self) -> None:
+        while True:
+            self.count += 1
+            name, view = next(iter(self.runs.items()))
+            del self.runs[name]
+            self.runs[f"next-{self.count}"] = view
+            await asyncio.sleep(0)
+
+
+async def test_a_scrape_of_thousands_of_runs_lets_others_have_their_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "LARGE", 10**9)  # not those that they have while a thread makes the text
+    world.runs = [run(f"r{n}", FULL, "default") for n in range(600)]
+    others = Ticks(world)
+    going = asyncio.create_task(others.go_on())
+    text = (await world.metrics.render()).decode()
+    going.cancel()
+    assert others.count >= 600 * 30 // PIECE
+    assert text.count("lockstep_run_attempt{") == 600
+
+
+async def test_everybody_who_scrapes_a_large_cluster_at_once_is_given_the_same(world: World) -> None:
+    world.runs = [run(f"r{n}", FULL, "default") for n in range(200)]
+    asked: list[float] = []
+    world.metrics = Metrics(replace(world.sources, workers=lambda: asked.append(world.now) or 2), world.tallies)
+    for now in (1000.0, 1001.0, 1000.0 + GOOD_SECONDS):
+        world.now = now
+        await asyncio.gather(*(world.metrics.render() for _ in range(20)))
+    assert asked == [1000.0, 1000.0 + GOOD_SECONDS]
+
+
+async def test_a_standby_leaves_it_to_the_leader_to_tell_of_the_cluster(world: World) -> None:
+    world.runs, world.leads, world.flaps = [run("llama", RUNNING)], False, {"n1": 2}
+    text = (await world.metrics.render()).decode()
+    told = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    shared = {"lockstep_runs", "lockstep_nodes", "lockstep_node_losses_total", "lockstep_pending_runs"}
+    shared |= {"lockstep_breaker_open"}
+    assert not [name for name in told if name.startswith("lockstep_run_") or name in shared]
+    assert {"lockstep_leader", "lockstep_workqueue_depth"} <= told
+
+
+async def test_how_long_a_gang_waits_to_be_complete_counts_from_when_it_has_nodes(world: World) -> None:
+    own = {"namespace": "team", "run": "llama"}
+    gathering = {"type": "GangReady", "status": "False", "reason": "Gathering", "lastTransitionTime": 100}
+    launching = HELD | {"attempt": 1, "lastAdmitted": 700, "conditions": [gathering]}
+    world.runs = [run("llama", launching)]
+    assert (await world.scrape())("lockstep_run_barrier_wait_seconds", **own) == 300
+    recovering = RUNNING | {"attempt": 3, "lastAdmitted": 100, "conditions": [gathering | {"lastTransitionTime": 950}]}
+    world.runs = [run("llama", recovering)]
+    value = await world.scrape()
+    assert value("lockstep_run_barrier_wait_seconds", **own) == 50
+    assert value("lockstep_run_phase", **own, phase="Recovering") == 1
+    world.runs = [run("llama", RUNNING | {"conditions": [gathering | {"status": "True"}]})]
+    assert (await world.scrape())("lockstep_run_barrier_wait_seconds", **own) == 0
+
+
+async def test_the_age_of_a_step_counts_once_the_attempt_has_one(world: World) -> None:
+    own = {"namespace": "team", "run": "llama"}
+    started = RUNNING | {"attempts": [{"number": 2, "startedAt": 900}]}
+    world.runs = [run("llama", started | {"progress": {"step": 90, "time": 880}})]
+    value = await world.scrape()
+    assert value("lockstep_run_init_seconds", **own) == 100
+    assert value("lockstep_run_step_age_seconds", **own) is None
+    world.summary = replace(world.summary, newest_step_at=970.0)
+    value = await world.scrape()
+    assert value("lockstep_run_init_seconds", **own) == 0
+    assert value("lockstep_run_step_age_seconds", **own) == 30
+
+
+@pytest.mark.parametrize(
+    ("fields", "unsaved"),
+    [
+        ({}, 60),
+        ({"checkpoint": {"latest": [{"tier": "shared", "step": 9, "time": 980}]}}, 20),
+        ({"checkpoint": {"latest": [{"tier": "shared", "step": 9, "time": 300}]}}, 60),
+    ],
+    ids=["nothing was saved", "saved since the first step", "saved before the attempt"],
+)
+async def test_unsaved_training_counts_from_the_first_step_of_the_attempt(
+    world: World, fields: dict[str, Any], unsaved: float
+) -> None:
+    started = RUNNING | {"checkpoint": {}, "attempts": [{"number": 2, "startedAt": 900}]} | fields
+    trains = started | {"progress": {"step": 90, "time": 990, "longestInit": 40}}
+    world.runs = [run("llama", trains, "default", checkpoint={"shared": {"claimName": "lustre"}})]
+    value = await world.scrape()
+    assert value("lockstep_run_unsaved_seconds", namespace="team", run="llama") == unsaved
+
+
+async def test_without_checkpoints_nothing_can_be_unsaved(world: World) -> None:
+    trains = RUNNING | {"attempts": [{"number": 2, "startedAt": 900}], "progress": {"step": 90, "time": 990}}
+    world.runs = [run("llama", trains, "default")]
+    assert (await world.scrape())("lockstep_run_unsaved_seconds", namespace="team", run="llama") is None
+
+
+async def test_a_loss_that_is_no_number_is_told_and_words_are_not(world: World) -> None:
+    own = {"namespace": "team", "run": "llama"}
+    for text, told in (("2.5", 2.5), ("", None), ("n/a", None)):
+        world.runs = [run("llama", RUNNING | {"progress": {"step": 1, "loss": text}})]
+        assert (await world.scrape())("lockstep_run_loss", **own) == told
+    world.runs = [run("llama", RUNNING | {"progress": {"step": 1, "loss": "nan"}})]
+    loss = (await world.scrape())("lockstep_run_loss", **own)
+    assert loss is not None
+    assert math.isnan(loss)
+
+
+async def test_conditions_that_are_always_there_have_no_series(world: World) -> None:
+    diverging = {"type": "Diverging", "status": "True", "reason": "LossSpike", "lastTransitionTime": 1}
+    usual = diverging | {"type": "Admitted", "reason": "Admitted"}
+    world.runs = [run("llama", RUNNING | {"conditions": [usual, diverging]})]
+    value = await world.scrape()
+    own = {"namespace": "team", "run": "llama"}
+    assert value("lockstep_run_condition", **own, type="Diverging", reason="LossSpike") == 1
+    assert value("lockstep_run_condition", **own, type="Admitted", reason="Admitted") is None
+
+
+async def test_a_queue_tells_what_waits_how_long_and_how_far_its_estimates_have_slipped(world: World) -> None:
+    world.queues = [QueueView("research", TrainingQueueSpec())]
+    world.runs = [
+        run("a", {"queue": {"estimatedStart": 5000}, "admission": {"since": 400, "firstEstimate": 2000}}, "research"),
+        run("b", {"queue": {"estimatedStart": 1500}, "admission": {"since": 900, "firstEstimate": 3000}}, "research"),
+    ]
+    value = await world.scrape()
+    assert value("lockstep_queue_pending_nodes", queue="research") == 4
+    assert value("lockstep_queue_longest_wait_seconds", queue="research") == 600
+    assert value("lockstep_queue_estimate_drift_seconds", queue="research") == 3000
+    assert value("lockstep_queue_estimate_drift_seconds", queue="default") == 0
+    assert value("lockstep_queue_longest_wait_seconds", queue="") is None
+
+
+async def test_nodes_are_counted_by_state_and_by_whether_a_run_holds_them(world: World) -> None:
+    gpus = {names.GPU_RESOURCE: 8}
+    world.runs = [run("llama", RUNNING)]
+    world.nodes = [
+        NodeView("gpu-1", "u1", {}, gpus),
+        NodeView("gpu-2", "u2", {}, gpus, ready=False),
+        NodeView("gpu-3", "u3", {}, gpus),
+        NodeView("gpu-4", "u4", {}, gpus, unschedulable=True),
+    ]
+    world.disruption = "3 of 4 nodes turned NotReady"
+    world.flaps = {"gpu-2": 4}
+    value = await world.scrape()
+    assert value("lockstep_nodes", state="Ready", held="true") == 1
+    assert value("lockstep_nodes", state="NotReady", held="true") == 1
+    assert value("lockstep_nodes", state="Ready", held="false") == 1
+    assert value("lockstep_nodes", state="Cordoned", held="false") == 1
+    assert value("lockstep_node_gpus", state="Ready", held="true") == 8
+    assert value("lockstep_node_flaps", node="gpu-2") == 4
+    assert value("lockstep_node_losses_total") == 7
+    assert value("lockstep_breaker_open") == 1
+    assert value("lockstep_mode", mode="NoNewAdmissions") == 1
+    assert value("lockstep_mode", mode="Active") == 0
 
 
 def test_what_a_status_write_changed_is_counted_once() -> None:

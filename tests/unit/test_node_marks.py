@@ -9,7 +9,8 @@ import pytest
 from lockstep.api import names
 from lockstep.api.times import to_rfc3339
 from lockstep.controller.clock import ManualClock
-from lockstep.controller.kube import ApiError, KubeClient, KubeError, UnknownOutcome
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.node_marks import REST_WITHOUT_RIGHTS, NodeMarker
 from lockstep.controller.store import Store
 from lockstep.controller.workqueue import WorkQueue

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any, cast
 
+import msgspec
+import orjson
+
 from lockstep.controller.clock import ManualClock
-from lockstep.controller.handlers import OwnKinds
-from lockstep.controller.kube import KubeClient
-from lockstep.controller.resources import RUNS
+from lockstep.controller.kube import KubeClient, Page
+from lockstep.controller.own_kinds import OwnKinds
+from lockstep.controller.parse import parse_unread
+from lockstep.controller.run_sink import RunSink
 from lockstep.controller.store import Store
-from lockstep.controller.workqueue import WorkQueue
+from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue
 
 
 def listed(name: str, version: int) -> dict[str, Any]:
     metadata = {"namespace": "team", "name": name, "uid": f"uid-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
     spec = {"nodes": 1, "image": "trainer", "command": ["train"]}
     return {"metadata": metadata | {"resourceVersion": str(version)}, "spec": spec}
+
+
+def page(version: int, *items: dict[str, Any]) -> Page:
+    body = {"metadata": {"resourceVersion": str(version)}, "items": items}
+    return msgspec.json.decode(orjson.dumps(body), type=Page)
 
 
 class Server:
@@ -27,13 +37,15 @@ class Server:
         self.arrives = asyncio.Event()
 
     async def list_all(self, resource: Any) -> tuple[list[dict[str, Any]], str]:
-        if resource != RUNS:
-            return [], "1"
+        return [], "1"
+
+    async def list_pages(self, resource: Any, **_: str) -> AsyncGenerator[Page, None]:
         self.asked += 1
         if self.asked == 1:
             await self.arrives.wait()
-            return [listed("one", 5)], "10"
-        return [listed("one", 5), listed("two", 15)], "20"
+            yield page(10, listed("one", 5))
+        else:
+            yield page(20, listed("one", 5), listed("two", 15))
 
 
 async def test_a_list_that_was_long_on_its_way_is_no_restored_backup() -> None:
@@ -49,3 +61,20 @@ async def test_a_list_that_was_long_on_its_way_is_no_restored_backup() -> None:
     server.arrives.set()
     await asyncio.wait_for(asyncio.gather(slow, quick), 20)
     assert store.run("team", "two") is not None
+
+
+async def test_a_run_whose_deletion_is_seen_is_gone_and_its_key_is_looked_at() -> None:
+    clock = ManualClock()
+    queue = WorkQueue(clock)
+    store = Store(queue, clock)
+    sink = RunSink(store)
+    [one, two] = [parse_unread(msgspec.Raw(orjson.dumps(listed(name, 5)))) for name in ("one", "two")]
+    sink.replace([one], 10)
+    sink.upsert(two)
+    assert {run.name for run in store.runs} == {"one", "two"}
+    queue.clear()
+    sink.remove("uid-one", 11)
+    sink.remove("uid-never-known", 12)
+    sink.upsert(one)  # late news revives nobody
+    assert [run.name for run in store.runs] == ["two"]
+    assert {await queue.get() for _ in range(2)} == {CLUSTER_KEY, "run/team/one"}

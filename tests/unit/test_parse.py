@@ -5,7 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
+from lockstep.api.run_status import AssignmentStatus, QueueStatus, TrainingRunStatus
+from lockstep.controller import patches
 from lockstep.controller.parse import (
     ForeignPod,
     parse_namespace,
@@ -14,7 +15,7 @@ from lockstep.controller.parse import (
     parse_priority_class,
     pod_requests,
 )
-from lockstep.controller.patches import dump_status, merge_patch
+from lockstep.controller.patches import dump_status, merge_patch, status_patch
 from lockstep.core.objects import parse_queue, parse_run
 from lockstep.core.snapshot import NodeView, PodPhase, PodView
 
@@ -173,8 +174,57 @@ def test_why_a_pod_does_not_run(status: dict[str, Any], reason: str, message: st
 def test_a_pod_whose_labels_make_no_sense_counts_as_foreign() -> None:
     raw = gang_pod()
     raw["metadata"]["labels"]["lockstep.dev/slot"] = "three"
+    raw["metadata"]["ownerReferences"] = []
     raw["spec"]["nodeName"] = "gpu-7"
     assert parse_pod(orjson.dumps(raw)).view == ForeignPod("gpu-7", {"cpu": 180_000, "pods": 1})
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"lockstep.dev/slot": "three"},
+        {"lockstep.dev/run-uid": "abcdefgh"},
+        {
+            "lockstep.dev/run": "mixtral",
+            "lockstep.dev/run-uid": "12345678",
+            "lockstep.dev/slot": "0",
+            "lockstep.dev/incarnation": "9",
+        },
+    ],
+    ids=["none", "no-slot", "of-the-run-alone", "of-another-run"],
+)
+def test_a_pod_whose_labels_somebody_changed_is_known_by_its_owner_and_its_name(labels: dict[str, str]) -> None:
+    raw = gang_pod()
+    whole = parsed(raw)
+    raw["metadata"]["labels"] = labels
+    assert parsed(raw) == whole
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"controller": False},
+        {"kind": "Job"},
+        {"apiVersion": "lockstep.example/v1"},
+        {"name": "other"},
+        {"uid": "another"},
+    ],
+)
+def test_a_pod_without_labels_is_nobodys_unless_owner_and_name_agree(change: dict[str, Any]) -> None:
+    raw = gang_pod()
+    raw["metadata"]["labels"] = {}
+    raw["metadata"]["ownerReferences"][1] |= change
+    assert isinstance(parse_pod(orjson.dumps(raw)).view, ForeignPod)
+
+
+@pytest.mark.parametrize(
+    "name", ["llama-abcde-3", "llama-abcde-3-x", "llama-abcde", "llama", "", "llama-abcde-99999999-1"]
+)
+def test_a_pod_without_labels_and_of_another_name_is_nobodys(name: str) -> None:
+    raw = gang_pod()
+    raw["metadata"] |= {"labels": {}, "name": name}
+    assert isinstance(parse_pod(orjson.dumps(raw)).view, ForeignPod)
 
 
 def test_a_foreign_pod_is_what_it_requests() -> None:
@@ -382,12 +432,42 @@ def test_an_assignment_in_a_config_map_is_only_named_in_status() -> None:
     assert dump_status(named)["assignment"] == {"revision": 1, "hash": "h", "configMap": "big"}
 
 
+OLD_STATUS = TrainingRunStatus(attempt=1, state="Pending", queue=QueueStatus(position=3))
+NEW_STATUS = OLD_STATUS.model_copy(
+    update={
+        "attempt": 2,
+        "assignment": AssignmentStatus(revision=1, hash="h", nodes=("a",), incarnations=(1,)),
+        "queue": QueueStatus(),
+    }
+)
+
+
+def test_a_status_patch_is_that_of_the_whole_status() -> None:
+    old, new = OLD_STATUS, NEW_STATUS
+    assert status_patch(old, new) == merge_patch(dump_status(old), dump_status(new))
+    assert status_patch(old, new).keys() == {"attempt", "assignment", "queue"}
+    assert status_patch(old, old) == {}
+
+
+def test_for_a_status_patch_only_what_is_new_is_dumped(monkeypatch: pytest.MonkeyPatch) -> None:
+    dumped: list[set[str] | None] = []
+
+    def note(status: TrainingRunStatus, only: set[str] | None = None) -> dict[str, Any]:
+        dumped.append(only)
+        return dump_status(status, only)
+
+    monkeypatch.setattr(patches, "dump_status", note)
+    status_patch(OLD_STATUS, NEW_STATUS)
+    assert dumped == [{"attempt", "assignment", "queue"}] * 2
+
+
 @pytest.mark.parametrize(
     ("label", "value"),
     [("slot", "999999999999"), ("slot", "-1"), ("slot", "\u0663"), ("incarnation", "9" * 60), ("incarnation", "")],
 )
 def test_a_label_that_no_pod_of_ours_can_have_makes_it_somebody_elses_pod(label: str, value: str) -> None:
     raw = gang_pod()
+    raw["metadata"]["ownerReferences"] = []
     raw["metadata"]["labels"][f"lockstep.dev/{label}"] = value
     assert isinstance(parse_pod(orjson.dumps(raw)).view, ForeignPod)
 

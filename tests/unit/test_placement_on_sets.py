@@ -191,6 +191,18 @@ def site(**changes: Any) -> dict[str, NodeView]:
 PACKED = PlacementSpec.model_validate({"topology": [{"level": "rack", "policy": "Pack", "mode": "Required"}]})
 
 
+@given(worlds(), questions(), st.sampled_from([LEVELS, {"rack": RACK}, {}]))
+def test_rules_that_are_only_preferred_refuse_no_nodes_that_are_enough(
+    world: Any, question: dict[str, Any], levels: dict[str, str]
+) -> None:
+    index = NodeIndex.of(*world, levels, GPU_TYPES)
+    ground = Ground.of(index, question["requirement"], question["placement"])
+    for kind in ground.kinds(count := question["count"]) if not ground.is_strict else ():
+        available = kind.able & ~index.mask(question["booked"])
+        chosen = ground.choose(kind, count, available)
+        assert (chosen is not None) == (available.bit_count() >= count)
+
+
 def test_an_index_of_the_same_nodes_is_the_one_before() -> None:
     nodes, foreign = site(), {"n1": {"cpu": 1}}
     index = index_of(nodes, foreign)

@@ -6,7 +6,8 @@ from typing import cast
 import pytest
 
 from lockstep.controller.clock import ManualClock
-from lockstep.controller.kube import KubeClient, UnreachableError
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import UnreachableError
 from lockstep.controller.pod_groups import PodGroupApi
 from lockstep.core.pod_group_settings import VOLCANO, PodGroupKind, PodGroupSettings
 

@@ -220,6 +220,38 @@ def test_the_groups_are_gone_when_the_nodes_are_given_back_and_the_next_launch_h
     assert set(w.pod_groups) == {second.name}
 
 
+def test_a_group_that_cannot_be_deleted_holds_up_neither_the_stop_nor_the_next_launch() -> None:
+    w = running(world(asked("Volcano", VOLCANO)))
+    first = w.status("llama").resolved.pod_group
+    assert first is not None
+    w.groups_stay = True
+    w.apply("llama", spec(2, suspend=True))
+    w.pass_time(5)
+    assert phase_of(w.status("llama"), True) is Phase.SUSPENDED
+    assert not w.status("llama").assignment.nodes
+    w.crash()
+    w.apply("llama", spec(2))
+    w.settle()
+    assert len(w.children("llama")) == 2
+    assert set(w.pod_groups) == {first.name, "llama-uid-l-a2"}
+    assert w.status("llama").ended_pod_groups == (first,), "what is to be deleted outlives the operator"
+    w.groups_stay = False
+    w.settle()
+    assert set(w.pod_groups) == {"llama-uid-l-a2"}
+    assert w.status("llama").ended_pod_groups == ()
+
+
+def test_no_more_groups_are_remembered_than_status_has_room_for() -> None:
+    w = running(world(asked("Native", ALPHA)))
+    w.groups_stay = True
+    for _ in range(6):
+        w.apply("llama", spec(2, suspend=True))
+        w.pass_time(5)
+        w.apply("llama", spec(2))
+        w.settle()
+    assert [group.name[-3:] for group in w.status("llama").ended_pod_groups] == ["-a3", "-a4", "-a5", "-a6"]
+
+
 def test_a_finished_run_has_no_group() -> None:
     w = running(world(asked("Volcano", VOLCANO)))
     for rank in (0, 1):

@@ -8,67 +8,33 @@ from hypothesis import strategies as st
 
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.conditions import is_true
-from lockstep.core.plan import Plan, StatusWrite
-from support.world import World, node, spec
+from support.dying_world import DyingWorld
+from support.world import node, spec
 
 CLASSES = {"low": 10, "middle": 100, "high": 1000}
-NODES = 5
+NODES = 8
 NOMINAL = {"own": 3, "lent": 2, "free": 0}
 """Own nodes of the queues; ``free`` has no quotas, and so no part in the cohort."""
 COHORT = ("own", "lent")
 CHECKPOINT = {"shared": {"claimName": "lustre"}, "gracePeriod": "60s"}
 
 
-class DiedError(Exception):
-    """The operator's process ends here."""
-
-
 @dataclass
-class Shared(World):
-    """Holds every write against the bookings and the quotas; its operator may die instead of one."""
+class Shared(DyingWorld):
+    """Holds every write against the bookings and the quotas."""
 
-    dies_in: int | None = None
     made: int = 0
     """Reservations so far."""
 
-    def _write_status(self, name: str, status: TrainingRunStatus) -> None:
-        if self.dies_in is not None:
-            self.dies_in -= 1
-            if self.dies_in < 0:
-                self.dies_in = None
-                raise DiedError
-        self.made += status.reservation is not None and self.status(name).reservation is None
-        given = set(status.assignment.nodes) - set(self.status(name).assignment.nodes)
-        super()._write_status(name, status)
+    def _written(self, name: str, before: TrainingRunStatus) -> None:
+        status = self.status(name)
+        self.made += status.reservation is not None and before.reservation is None
         self._check()
-        if given:
+        if given := set(status.assignment.nodes) - set(before.assignment.nodes):
             self._check_promises(name, given)
 
-    def reconcile(self, name: str, *, crash_after: int | None = None) -> Plan:
-        try:
-            return super().reconcile(name, crash_after=crash_after)
-        except DiedError:
-            self.crash()
-            return Plan()
-
-    def admit(self, *, crash_after: int | None = None) -> tuple[StatusWrite, ...]:
-        try:
-            return super().admit(crash_after=crash_after)
-        except DiedError:
-            self.crash()
-            return ()
-
-    def holding(self) -> dict[str, list[str]]:
-        """The nodes of every run that has not ended."""
-        return {
-            name: [each for each in view.status.assignment.nodes if each]
-            for name, view in self.runs.items()
-            if not is_true(view.status, "Finished")
-        }
-
     def _check(self) -> None:
-        booked = [each for nodes in self.holding().values() for each in nodes]
-        assert len(booked) == len(set(booked)), "a node is booked twice"
+        self.check_bookings()
         used = dict.fromkeys(NOMINAL, 0)
         for name, nodes in self.holding().items():
             view = self.runs[name]

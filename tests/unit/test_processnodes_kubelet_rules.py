@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import time
 from pathlib import Path
 
 import pytest
 
 from localcluster.processnodes.environment import ConfigObjects, command_line, environment_of, expand
 from localcluster.processnodes.errors import ContainerConfigError, ProcessNodesError
+from localcluster.processnodes.kubeapi import ApiError
 from localcluster.processnodes.network import free_subnet
 from localcluster.processnodes.node import NodeShape, numbered
 from localcluster.processnodes.podstatus import (
@@ -189,14 +191,45 @@ async def test_a_token_is_renewed_when_it_has_lived_four_fifths_of_its_time(tmp_
     volumes = PodVolumes(server, pod, "10.0.0.1", disks, tmp_path)
     await volumes.make()
     [token] = volumes.tokens
-    await volumes.refresh_tokens(token.refresh_at - 1)
+    await volumes.refresh(token.refresh_at - 1)
     assert token.file.read_text() == "token-1"
-    await volumes.refresh_tokens(token.refresh_at)
+    await volumes.refresh(token.refresh_at)
     assert token.file.read_text() == "token-2"
     path, spec = server.asked[0]
     assert path == "/api/v1/namespaces/n/serviceaccounts/default/token"
     assert spec["boundObjectRef"]["uid"] == "u"
     assert (spec["audiences"], spec["expirationSeconds"]) == (["a"], 1000)
+
+
+class ConfigServer:
+    """Has one ConfigMap, or none."""
+
+    def __init__(self):
+        self.text = "first"
+
+    async def get(self, path):
+        assert path == "/api/v1/namespaces/n/configmaps/authorities"
+        if self.text is None:
+            raise ApiError(404, "NotFound", "not found")
+        return {"data": {"ca.crt": self.text}}
+
+
+async def test_a_projected_config_map_is_read_again_now_and_then_and_outlives_its_deletion(tmp_path):
+    server = ConfigServer()
+    source = {"name": "authorities", "items": [{"key": "ca.crt", "path": "ca.crt"}], "optional": True}
+    projected = {"sources": [{"configMap": source}]}
+    pod = POD | {"spec": POD["spec"] | {"volumes": [{"name": "trust", "projected": projected}]}}
+    volumes = PodVolumes(server, pod, "10.0.0.1", Disks(tmp_path, tmp_path, tmp_path), tmp_path)
+    await volumes.make()
+    file = tmp_path / "volumes" / "trust" / "ca.crt"
+    server.text = "second"
+    await volumes.refresh(time.time())
+    assert file.read_text() == "first"
+    await volumes.refresh(time.time() + 60)
+    assert file.read_text() == "second"
+    server.text = None
+    await volumes.refresh(time.time() + 120)
+    assert file.read_text() == "second"
 
 
 def test_a_host_path_is_the_nodes_own_unless_below_a_shared_root(tmp_path):

@@ -1,5 +1,7 @@
 """Amounts of resources, and names in natural order."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,10 +23,24 @@ from lockstep.core.quantities import amount, in_words, quantity
         ("memory", "1.5Gi", 3 * 2**29),
         ("nvidia.com/gpu", "8", 8),
         ("hugepages-2Mi", "5Gi", 5 * 2**30),
+        ("cpu", 0.5, 500),
+        ("memory", 1e22, 2**63 - 1),
+        ("cpu", "1e900", (2**63 - 1) * 1000),
+        ("memory", "9" * 200 + "E", 2**63 - 1),
     ],
 )
-def test_quantities_are_read_exactly(resource: str, text: str, expected: int) -> None:
+def test_quantities_are_read_exactly_and_as_large_as_the_api_server_does(
+    resource: str, text: str, expected: int
+) -> None:
     assert amount(resource, text) == expected
+    assert in_words(resource, expected)
+
+
+@pytest.mark.parametrize("nonsense", ["", "x", "1 Gi", "9" * 5000, None, True, [], {}, float("nan")])
+def test_what_is_no_quantity_is_refused_with_the_right_form(nonsense: Any) -> None:
+    with pytest.raises(ValueError, match="write a quantity as 8, 500m") as refused:
+        amount("cpu", nonsense)
+    assert len(str(refused.value)) < 200
 
 
 @given(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st.integers(0, 2**62))

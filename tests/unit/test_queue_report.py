@@ -197,6 +197,12 @@ class TestMistakes:
                 "spec.quotas[H100].lendingLimit",
                 "lower it",
             ),
+            (
+                {"q": {"limits": {"defaultTimeLimit": "2d", "maxTimeLimit": "24h"}}},
+                "DefaultTimeLimitTooLong",
+                "spec.limits.defaultTimeLimit",
+                "shorten it",
+            ),
             ({"q": {"cohort": "c", "quotas": [QUOTA]}}, "CohortOfOne", "spec.cohort", "correct the name"),
             (
                 {

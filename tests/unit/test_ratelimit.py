@@ -23,3 +23,27 @@ async def test_senders_gone_quiet_are_forgotten() -> None:
     for sender in range(1000):
         limit.take(f"late-{sender}")
     assert len(limit) == 1000
+
+
+async def test_what_cost_more_is_paid_before_the_next() -> None:
+    clock = ManualClock()
+    limit = RateLimit(clock, per_second=20, burst=40)
+    assert limit.take("a") == 0.0
+    limit.charge("a", 39)
+    assert limit.take("a") == 1 / 20
+    limit.charge("a", 60)
+    assert limit.take("a") == 61 / 20
+    assert limit.take("b") == 0.0
+    await clock.advance(61 / 20)
+    assert limit.take("a") == 0.0
+
+
+async def test_a_debt_is_not_forgotten_with_the_senders_gone_quiet() -> None:
+    clock = ManualClock()
+    limit = RateLimit(clock, per_second=20, burst=40)
+    limit.take("debtor")
+    limit.charge("debtor", 79)
+    await clock.advance(3)
+    for sender in range(2000):
+        limit.take(f"other-{sender}")
+    assert sum(limit.take("debtor") == 0.0 for _ in range(40)) == 20

@@ -1,6 +1,7 @@
 """The moments of a recovery, as the log and the metrics have them."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.clock import ManualClock
 from lockstep.controller.recoveries import Recoveries
 from lockstep.controller.tallies import BUCKETS, Tallies
+from lockstep.controller.tracing import Attributes, NoTracer, Phase
 from lockstep.core.snapshot import ExitReport, Leadership, RunSnapshot, RunView, WorkerPhase, WorkerReport
 
 START = {"assignmentHash": "h", "masterAddress": "10.0.0.1", "masterPort": 1}
@@ -140,3 +142,20 @@ async def test_a_recovery_that_began_under_another_leader_is_not_timed(site: Sit
         await site.says(T0 + 4, slot, WorkerPhase.RUNNING, 2)
     await site.look(T0 + 5)
     assert not site.seconds()
+
+
+async def test_a_recovery_is_one_trace_with_its_phases(site: Site) -> None:
+    traced = []
+
+    class Kept(NoTracer):
+        def past(self, name: str, attributes: Attributes, phases: Sequence[Phase]) -> None:
+            traced.append((name, attributes, list(phases)))
+
+    site.recoveries = Recoveries(site.clock, lambda uid: site.workers, site.tallies, Kept())
+    await recover_in_place(site)
+    ((name, attributes, phases),) = traced
+    assert name == "recovery"
+    assert attributes == {"run": "ns/llama", "attempt": 2, "cause": "Application", "action": "RestartInPlace"}
+    assert [phase for phase, _, _ in phases] == ["decide", "stop", "gather", "start"]
+    assert [until for _, _, until in phases[:-1]] == [since for _, since, _ in phases[1:]]
+    assert (phases[0][1], phases[-1][2]) == (T0 + 10, T0 + 17)

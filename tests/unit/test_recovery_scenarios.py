@@ -333,6 +333,21 @@ def test_nan_that_comes_back_each_time_ends_the_run() -> None:
     assert status(w).recovery.roll_backs == 3
 
 
+def test_a_single_poisoned_checkpoint_is_loaded_on_another_machine_once_and_not_four_times() -> None:
+    w = training(3, 6)
+    fail(w, 0)
+    loads = 0
+    for _ in range(6):
+        if state(w) == "Failed":
+            break
+        resume = status(w).start.resume if status(w).start is not None else None  # type: ignore[union-attr]
+        loads += resume is not None
+        train(w, 1, saving=False)
+        w.show(RUN, 1, NAN, step=11)
+        w.pass_time(30, step=2)
+    assert (state(w), status(w).reason, loads) == ("Failed", "Diverged", 3)
+
+
 def test_a_rule_of_the_user_decides_and_is_counted() -> None:
     rule = {"name": "flaky", "logPattern": "flaky link", "action": "ReplaceNode", "limit": 2}
     w = training(recovery={"rules": [rule]})

@@ -327,7 +327,7 @@ async def test_a_poll_without_news_ends_when_its_time_is_up(desk: Desk) -> None:
 async def test_who_has_not_seen_the_current_revision_is_answered_at_once(desk: Desk) -> None:
     desk.register()
     desk.book.set_directive(RUN, PREPARE)
-    await asyncio.wait_for(desk.book.news(RUN, 0, 15), 5)
+    await asyncio.wait_for(desk.book.news(RUN, 0, 15), 20)
 
 
 async def test_forgetting_a_run_answers_its_pollers(desk: Desk) -> None:
@@ -335,7 +335,7 @@ async def test_forgetting_a_run_answers_its_pollers(desk: Desk) -> None:
     poll = asyncio.ensure_future(desk.book.news(RUN, 0, 15))
     await desk.clock.advance(1)
     desk.book.retain(["another"])
-    await asyncio.wait_for(poll, 5)
+    await asyncio.wait_for(poll, 20)
     assert desk.book.reports(RUN) == {}
     with pytest.raises(UnregisteredError):
         desk.report()

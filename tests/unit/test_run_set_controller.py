@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import orjson
 import pytest
 
@@ -15,7 +16,9 @@ from lockstep.api.run_status import AssignmentStatus
 from lockstep.controller.clock import ManualClock
 from lockstep.controller.events import EventRecorder
 from lockstep.controller.execute import StaleError
-from lockstep.controller.kube import ApiError, KubeClient, KubeError, UnknownOutcome
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, KubeError, UnknownOutcome
+from lockstep.controller.parse import Unread, Versioned, parse_unread
 from lockstep.controller.run_set_reconcile import RunSetReconciler
 from lockstep.controller.store import Store
 from lockstep.controller.workqueue import WorkQueue, run_key, set_key, split_set_key
@@ -23,7 +26,6 @@ from lockstep.core.admission.admit import admit
 from lockstep.core.decide import decide
 from lockstep.core.snapshot import Leadership, RunView
 from lockstep.core.tunables import Tunables
-from lockstep.core.waiting import RECORD_AGAIN
 from support.admission import run, world
 
 LEADER = Leadership(0.0)
@@ -115,12 +117,12 @@ class Operator:
         generation = known.get("metadata", {}).get("generation", 0) + 1
         metadata = known.get("metadata", {}) | {"uid": f"uid-{name}", "generation": generation}
         body = self.api.put(name, metadata=metadata, spec={"indices": "0-4", "template": {"spec": RUN}} | spec)
-        self.store.apply_run_set(body)
+        self.store.run_sets.apply(body)
 
     def annotate(self, annotations: dict[str, str]) -> None:
         found = self.api.objects["sweep"]
         metadata = found["metadata"] | {"annotations": annotations}
-        self.store.apply_run_set(self.api.put("sweep", **{**found, "metadata": metadata}))
+        self.store.run_sets.apply(self.api.put("sweep", **{**found, "metadata": metadata}))
 
     def change_run(self, name: str, **status: Any) -> None:
         found = self.api.objects[name]
@@ -211,7 +213,9 @@ async def test_a_run_may_only_be_deleted_when_its_outcome_is_on_record(operator:
     assert recorded()
 
 
-async def test_a_run_whose_time_is_over_waits_for_the_record_and_asks_for_it_no_sooner(operator: Operator) -> None:
+async def test_a_run_whose_time_is_over_is_looked_at_when_its_outcome_is_on_record_and_not_before(
+    operator: Operator,
+) -> None:
     operator.apply(template={"spec": RUN | {"ttlAfterFinished": "1h"}})
     await operator.look()
     operator.change_run("sweep-0", conditions=SUCCEEDED)
@@ -224,9 +228,23 @@ async def test_a_run_whose_time_is_over_waits_for_the_record_and_asks_for_it_no_
         return plan.delete_run, plan.wake_at
 
     assert decided(SUCCEEDED_AT + 1) == (False, due), "ten thousand runs of a paused set would ask all day"
-    assert decided(due + 1) == (False, due + 1 + RECORD_AGAIN)
+    assert decided(due + 1) == (False, None), "nor any more when it is over"
+    operator.queue.clear()
+    await operator.clock.advance(due + 1 - operator.clock.now())
     await operator.look()
     assert decided(due + 1) == (True, None)
+    assert await asyncio.wait_for(operator.queue.get(), 20) == run_key("team", "sweep-0")
+
+
+async def test_outcomes_on_record_wake_nobody_whose_time_is_not_over(operator: Operator) -> None:
+    operator.apply(template={"spec": RUN | {"ttlAfterFinished": "1h"}})
+    await operator.look()
+    operator.change_run("sweep-0", conditions=SUCCEEDED)
+    operator.queue.clear()
+    await operator.look()
+    assert operator.status().indices.succeeded == "0"
+    assert await asyncio.wait_for(operator.queue.get(), 20) == set_key("team", "sweep")
+    assert len(operator.queue) == 0
 
 
 async def test_a_run_that_ends_and_is_deleted_between_two_looks_counts_as_what_it_was(operator: Operator) -> None:
@@ -311,18 +329,22 @@ async def test_a_status_that_cannot_be_read_is_neither_written_over_nor_taken_fo
     operator.apply()
     stop = {"reason": "StoppedOnFailure", "cancel": "Unheard", "time": "2026-01-01T00:00:00Z"}
     status = {"observedGeneration": 1, "indices": {"succeeded": "0-3"}, "stop": stop}
-    operator.store.apply_run_set(operator.api.put("sweep", **{**operator.api.objects["sweep"], "status": status}))
+    operator.store.run_sets.apply(operator.api.put("sweep", **{**operator.api.objects["sweep"], "status": status}))
     await operator.look()
     assert (operator.api.created, operator.said) == ([], ["StateRegression"])
     assert operator.api.objects["sweep"]["status"] == status
+
+
+def unread(raw: dict[str, Any]) -> Versioned[Unread]:
+    return parse_unread(msgspec.Raw(orjson.dumps(raw)))
 
 
 def test_after_a_restore_a_set_is_what_the_api_server_has(operator: Operator) -> None:
     operator.apply()
     backup = operator.api.objects["sweep"]
     operator.apply(suspend=True)
-    operator.store.replace_run_sets([operator.api.objects["sweep"]], str(operator.api.version))
-    operator.store.replace_run_sets([backup], str(operator.api.version - 1))
+    operator.store.run_sets.compare([unread(operator.api.objects["sweep"])], operator.api.version)
+    operator.store.run_sets.compare([unread(backup)], operator.api.version - 1)
     found = operator.store.run_sets.named("team", "sweep")
     assert found is not None
     assert found.resource_version == backup["metadata"]["resourceVersion"]
@@ -332,8 +354,8 @@ def test_late_news_of_a_set_of_the_same_name_is_nothing_to_those_that_come_after
     operator.apply()
     late = operator.api.put("before", metadata={"uid": "old"}, spec={"indices": "0-4", "template": {"spec": RUN}})
     new = operator.api.put("before", metadata={"uid": "new"}, spec={"indices": "0-4", "template": {"spec": RUN}})
-    operator.store.apply_run_set(new)
-    operator.store.apply_run_set(late)
+    operator.store.run_sets.apply(new)
+    operator.store.run_sets.apply(late)
     sweep = operator.store.run_sets.named("team", "sweep")
     assert sweep is not None
     assert operator.store.run_sets.snapshot(sweep, {}, frozenset()).sets["before"].uid == "new"
@@ -386,25 +408,126 @@ async def test_a_set_that_turns_out_to_be_gone_is_forgotten(operator: Operator) 
     await operator.look()
 
 
-async def test_a_refused_run_is_told_until_one_is_taken(operator: Operator) -> None:
+def webhook(operator: Operator, refuses: set[str]) -> list[str]:
+    """An admission webhook; the names that it was asked about, in order."""
+    create, asked = operator.api.create, list[str]()
+
+    async def ask(resource: Any, body: Any, namespace: str) -> bytes:
+        asked.append(body["metadata"]["name"])
+        if asked[-1] in refuses:
+            raise ApiError(403, "Forbidden", f"admission webhook denied the request: not {asked[-1]}")
+        return await create(resource, body, namespace)
+
+    operator.api.create = ask  # type: ignore[method-assign]
+    return asked
+
+
+async def test_a_webhook_that_refuses_one_index_holds_up_no_other(operator: Operator) -> None:
+    operator.apply(maxRunning=2)
+    refuses = {"sweep-1"}
+    asked = webhook(operator, refuses)
+    for _ in range(4):
+        await operator.look()
+    assert operator.api.created == ["sweep-0", "sweep-2"]
+    assert (operator.status().refusal.indices, operator.status().reason) == ("1", "RunRefused")
+    assert (asked.count("sweep-1"), operator.said) == (1, ["RunRefused"])
+    for name in ("sweep-0", "sweep-2"):
+        operator.change_run(name, conditions=SUCCEEDED)
+    for _ in range(12):
+        await operator.look()
+        await operator.clock.advance(2)
+    assert operator.api.created == ["sweep-0", "sweep-2", "sweep-3", "sweep-4"]
+    for name in ("sweep-3", "sweep-4"):
+        operator.change_run(name, conditions=SUCCEEDED)
+    for _ in range(30):
+        await operator.look()
+        await operator.clock.advance(2)
+    assert 3 <= asked.count("sweep-1") <= 7, "in 84 s with waits that double"
+    refuses.clear()
+    await operator.clock.advance(300)
+    await operator.look()
+    await operator.look()
+    assert operator.api.created[-1] == "sweep-1"
+    assert (operator.status().refusal, operator.status().reason) == (None, "RunsActive")
+
+
+async def look_for(operator: Operator, seconds: int) -> None:
+    """Look each second, and let every run that was made succeed at once."""
+    for _ in range(seconds):
+        await operator.look()
+        for name in operator.api.created:
+            if not operator.api.objects[name].get("status"):
+                operator.change_run(name, conditions=SUCCEEDED)
+        await operator.clock.advance(1)
+
+
+async def test_many_refused_in_a_row_are_left_behind_within_minutes_at_a_width_of_one(operator: Operator) -> None:
+    operator.apply(indices="0-99", maxRunning=1)
+    asked = webhook(operator, {f"sweep-{index}" for index in range(1, 99)})
+    await look_for(operator, 300)
+    assert operator.api.created == ["sweep-0", "sweep-99"]
+    assert len(asked) <= 120, "and not each of them again and again"
+
+
+async def test_every_other_one_refused_holds_up_the_rest_for_seconds(operator: Operator) -> None:
+    operator.apply(indices="0-59", maxRunning=1)
+    asked = webhook(operator, {f"sweep-{index}" for index in range(0, 60, 2)})
+    await look_for(operator, 240)
+    assert operator.api.created == [f"sweep-{index}" for index in range(1, 60, 2)]
+    assert len(asked) <= 240
+
+
+async def test_no_more_are_taken_than_there_is_room_for_however_many_are_tried(operator: Operator) -> None:
+    operator.apply(indices="0-99", maxRunning=2)
+    refuses = {f"sweep-{index}" for index in range(100)}
+    webhook(operator, refuses)
+    for _ in range(200):
+        await operator.look()
+        await operator.clock.advance(1)
+    assert operator.api.created == []
+    refuses.clear()
+    for _ in range(320):
+        await operator.look()
+        await operator.clock.advance(1)
+    assert len(operator.api.created) == 2
+
+
+async def test_a_quota_that_refuses_every_run_is_asked_now_and_then_with_one_of_them(operator: Operator) -> None:
+    operator.apply(indices="0-999")
+    refuses = {f"sweep-{index}" for index in range(1000)}
+    asked = webhook(operator, refuses)
+    for _ in range(30):
+        await operator.look()
+        await operator.clock.advance(1)
+    assert (operator.api.created, operator.status().reason) == ([], "RunRefused")
+    assert len(asked) <= 64 + (1 + 2 + 4 + 8) + 4, "one look of all that may wait, then more the longer the wait"
+    refuses.clear()
+    await operator.clock.advance(300)
+    for _ in range(4):
+        await operator.look()
+    assert len(operator.api.created) == 64
+    assert operator.status().refusal is None
+
+
+async def test_a_new_operator_asks_no_sooner_about_an_index_that_was_refused(operator: Operator) -> None:
     operator.apply(indices="0")
-    operator.api.fail["create"] = ApiError(403, "Forbidden", "exceeded quota")
-    with pytest.raises(ApiError):
-        await operator.look()
-    operator.api.fail["create"] = ApiError(403, "Forbidden", "exceeded quota")
-    with pytest.raises(ApiError):
-        await operator.look()
-    assert (operator.status().reason, operator.said) == ("RunRefused", ["RunRefused"])
+    asked = webhook(operator, {"sweep-0"})
     await operator.look()
     await operator.look()
-    assert operator.status().reason == "RunsActive"
+    later = Operator()
+    later.store.run_sets.apply(operator.api.objects["sweep"])
+    later.api.objects = operator.api.objects
+    webhook(later, {"sweep-0"})
+    await later.look()
+    assert (asked, later.status().refusal.tries) == (["sweep-0"], 1)
+    assert later.api.created == []
 
 
 async def test_sets_and_runs_of_namespaces_that_are_not_ours_are_left_alone() -> None:
     clock = ManualClock()
     store = Store(WorkQueue(clock), clock, ["other"])
     spec = {"indices": "0", "template": {"spec": RUN}}
-    store.apply_run_set(Api(clock).put("sweep", spec=spec))
+    store.run_sets.apply(Api(clock).put("sweep", spec=spec))
     assert store.run_sets.named("team", "sweep") is None
 
 

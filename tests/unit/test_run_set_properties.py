@@ -1,4 +1,4 @@
-"""Arrays under crashes, caches that lag, deletions, edits and expiry: nothing is run twice, nothing is forgotten."""
+"""Arrays under crashes, caches that lag, refusals, deletions, edits and expiry: nothing is run twice or forgotten."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lockstep.core.arrays.members import split_run_name
+from lockstep.core.arrays.members import governed, split_run_name
 from lockstep.core.conditions import is_true
 from lockstep.core.ranges import count_ranges, parse_ranges
 from support.arrays import ArrayWorld, run_set
@@ -28,7 +28,23 @@ class Arrays(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from("ab"), writes=st.none() | st.integers(0, 5))
     def look(self, name: str, writes: int | None) -> None:
-        self.world.look(name, writes=writes)
+        world = self.world
+        before, made = self._active(name), len(world.made)
+        asked = len(world.asked)
+        world.look(name, writes=writes)
+        spec = world.sets[name].spec
+        assert spec is not None
+        if spec.max_running is not None and len(world.made) > made:
+            assert self._active(name) <= max(spec.max_running, before), "more are made than may have nodes"
+        tries = world.asked[asked:]
+        assert len(tries) == len(set(tries)), "one that is refused is asked for twice in one look"
+
+    @rule(name=st.sampled_from("ab"), times=st.integers(2, 4))
+    def look_often(self, name: str, times: int) -> None:
+        """As the operator does that is left alone: what was refused is on record then."""
+        for _ in range(times):
+            self.world.hear()
+            self.look(name, None)
 
     @rule()
     def hear(self) -> None:
@@ -62,6 +78,15 @@ class Arrays(RuleBasedStateMachine):
     @rule(index=st.integers(0, COUNT - 1))
     def cancel_one(self, index: int) -> None:
         self.world.edit("a", cancelIndices=str(index))
+
+    @rule(indices=st.sets(st.integers(0, COUNT - 1)) | st.just(frozenset(range(COUNT))))
+    def refuse(self, indices: set[int]) -> None:
+        """An admission webhook, or none any more."""
+        self.world.refuses = {f"{name}-{index}" for index in indices for name in "ab"}
+
+    @rule(seconds=st.sampled_from([1, 5, 60, 400]))
+    def wait(self, seconds: int) -> None:
+        self.world.now += seconds
 
     @rule()
     def stop_on_failure(self) -> None:
@@ -110,14 +135,16 @@ class Arrays(RuleBasedStateMachine):
                 assert f"a-{found[1]}" in self.world.made
 
     def teardown(self) -> None:
-        """Left alone, both sets end, with one outcome for each index."""
+        """Left alone, and refused nothing any more, both sets end, with one outcome for each index."""
         world = self.world
+        world.refuses.clear()
         for name in "ab":
             world.edit(name, suspend=False, maxRunning=None)
         for _ in range(60):
             for name in "ab":
                 world.hear()
                 world.look(name)
+            world.now += 60
             world.obey()
             world.admit(COUNT)
             for name, run in list(world.runs.items()):
@@ -128,6 +155,12 @@ class Arrays(RuleBasedStateMachine):
             assert view.status.done == f"{COUNT}/{COUNT}"
         self.no_index_is_made_twice()
         self.no_index_has_two_outcomes()
+
+    def _active(self, name: str) -> int:
+        """Runs that have nodes or wait for them."""
+        owner = self.world.sets[name]
+        runs = (governed(run, owner) for run in self.world.runs.values() if run.set_name == name)
+        return sum(not (run.status.conditions or (run.spec and run.spec.suspend)) for run in runs)
 
     def _holding(self, name: str) -> int:
         return sum(

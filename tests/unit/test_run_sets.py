@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.indices import parse_indices
-from lockstep.api.run_set import SetDependency, SetIndices, TrainingRunSetStatus
+from lockstep.api.run_set import SetDependency, SetIndices, SetRefusal, TrainingRunSetStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.arrays.members import array_environment, governed, index_of, run_body, split_run_name
 from lockstep.core.arrays.run_set import WAITING_AT_ONCE, decide_run_set
@@ -103,6 +103,11 @@ def test_a_new_set_makes_as_many_runs_as_may_have_nodes_in_ascending_order(
     assert made(decided(run_set(**fields))) == expected
 
 
+def test_a_run_of_a_set_holds_what_the_template_says_and_no_defaults_beside_it() -> None:
+    spec = {"nodes": 1, "image": "train", "command": ["train"], "queue": "default", "recovery": {"maxRestarts": 2}}
+    assert run_body(run_set(template={"spec": spec}), 3)["spec"] == spec
+
+
 def test_a_run_that_ends_makes_room_for_the_next() -> None:
     view = run_set(maxRunning=3, status=known(active="0-2"))
     runs = [member(view, 0, ended("Succeeded")), member(view, 1, WITH_NODES), member(view, 2)]
@@ -167,11 +172,76 @@ def test_a_run_of_somebody_else_is_named_and_left_alone() -> None:
     assert "cancelIndices" in message
 
 
-def test_a_refusal_of_the_api_server_is_told_and_tried_with_one_run_at_a_time() -> None:
-    plan = decided(run_set(), refused="exceeded quota: count/trainingruns.lockstep.dev")
-    assert made(plan) == [0]
-    assert said(plan)[1] == "RunRefused"
+def refused(indices: str, tries: int = 1, retry_at: float = NOW + 60, last: int = 0, **more: Any) -> Any:
+    """A status with a refusal on record."""
+    refusal = SetRefusal(indices=indices, last=last, message="no", tries=tries, retry_at=retry_at)
+    return known(**more).model_copy(update={"refusal": refusal})
+
+
+def test_a_refused_index_is_on_record_with_its_reason_and_holds_up_no_other() -> None:
+    plan = decided(run_set(maxRunning=2), refused={0: "the webhook says: index 0 is bad luck"})
+    assert made(plan) == [1, 2]
+    refusal = status_of(plan).refusal
+    assert refusal == SetRefusal(
+        indices="0", last=0, message="the webhook says: index 0 is bad luck", tries=1, retry_at=NOW + 2
+    )
+    value, reason, message = said(plan)
+    assert (value, reason) == ("False", "RunRefused")
+    assert "refuses 0; the others go on; tried again at" in message
+    assert "sweep-0: the webhook says: index 0 is bad luck" in message
+    assert plan.wake_at == NOW + 2
+
+
+@pytest.mark.parametrize(("tries", "new"), [(1, 1), (2, 2), (5, 16), (9, 64)])
+def test_the_longer_the_wait_the_more_are_tried_for_the_first_time(tries: int, new: int) -> None:
+    view = run_set(status=refused("0-9", tries, NOW, 9), indices="0-999", maxRunning=1)
+    plan = decided(view, fruitless=tries)
+    assert (made(plan), plan.room) == ([*range(10, 10 + new), 0], 1)
+
+
+def test_while_none_is_taken_few_are_tried_and_only_when_the_wait_is_over() -> None:
+    words = dict.fromkeys(range(4), "exceeded quota: count/trainingruns.lockstep.dev")
+    plan = decided(run_set(), refused=words, fruitless=1)
+    assert (made(plan), plan.wake_at) == ([], NOW + 2)
     assert "exceeded quota" in said(plan)[2]
+    assert "go on" not in said(plan)[2]
+    view = run_set(status=refused("0-3", retry_at=NOW, last=3))
+    assert made(decided(view, fruitless=1)) == [4, 0]
+    plan = decided(replace(view, spec=set_spec(maxRunning=1)), fruitless=1)
+    assert (made(plan), plan.room) == ([4, 0], 1), "the second only if the first is refused"
+
+
+@pytest.mark.parametrize(("tries", "wait"), [(0, 2), (1, 4), (3, 16), (8, 300), (1000, 300)])
+def test_the_wait_doubles_with_each_refusal_up_to_five_minutes(tries: int, wait: int) -> None:
+    plan = decided(run_set(status=refused("2", tries, NOW, 2)), refused={2: "still no"})
+    refusal = status_of(plan).refusal
+    assert refusal is not None
+    assert (refusal.tries, refusal.retry_at) == (tries + 1, NOW + wait)
+
+
+@pytest.mark.parametrize(("last", "again"), [(1, 4), (4, 7), (7, 1)])
+def test_refused_indices_are_tried_again_in_turn_one_at_a_time(last: int, again: int) -> None:
+    view = run_set(status=refused("1,4,7", retry_at=NOW, last=last), maxRunning=3)
+    assert made(decided(view)) == [again, 0, 2]
+
+
+def test_a_refused_index_that_is_taken_frees_the_others_and_one_that_is_cancelled_does_not() -> None:
+    view = run_set(status=refused("1,4,7", tries=5))
+    plan = decided(view, member(view, 4))
+    assert (status_of(plan).refusal, made(plan)) == (None, [0, 1, 2, 3, 5, 6, 7, 8, 9])
+    plan = decided(replace(view, spec=set_spec(cancelIndices="4")))
+    left = status_of(plan).refusal
+    assert left is not None
+    assert (left.indices, left.tries) == ("1,7", 5)
+
+
+def test_a_time_that_is_further_away_than_any_wait_holds_up_nobody() -> None:
+    assert 1 in made(decided(run_set(status=refused("1", retry_at=NOW + 10**6))))
+
+
+def test_nothing_is_awaited_of_refused_runs_while_there_is_no_room_for_them() -> None:
+    view = run_set(status=refused("5", active="0"), maxRunning=1)
+    assert decided(view, member(view, 0)).wake_at is None
 
 
 def test_a_template_that_cannot_run_is_refused_before_any_run_is_made() -> None:

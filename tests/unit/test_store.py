@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 
+from lockstep.api.nesting import TOO_DEEP
 from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
 from lockstep.controller import store
 from lockstep.controller.clock import ManualClock
-from lockstep.controller.parse import ForeignPod, Versioned, parse_node
+from lockstep.controller.parse import ForeignPod, Unread, Versioned, parse_node, parse_unread
 from lockstep.controller.patches import dump_status
 from lockstep.controller.store import Store
 from lockstep.controller.whole_status import MissingAssignmentError
@@ -103,6 +105,11 @@ def node(name: str, uid: str = "n1", version: int = 3, *, ready: str = "True") -
     return parse_node(orjson.dumps(raw))
 
 
+def unread(*raws: Mapping[str, Any]) -> list[Versioned[Unread]]:
+    """As they come in a list or by a watch."""
+    return [parse_unread(msgspec.Raw(orjson.dumps(raw))) for raw in raws]
+
+
 async def test_a_new_run_wakes_itself_and_the_admission_pass(world: World) -> None:
     world.store.apply_run(run())
     assert await world.due() == {KEY, CLUSTER_KEY}
@@ -115,11 +122,26 @@ async def test_a_status_write_wakes_only_the_run(world: World) -> None:
     assert await world.due() == {KEY}
 
 
+async def test_what_a_watch_says_first_is_taken_in(world: World) -> None:
+    for heard in unread(run(), run(11, status={"attempt": 1})):
+        world.store.hear_run(heard)
+    known = world.store.run("team", "llama")
+    assert known is not None
+    assert known.status.attempt == 1
+    assert await world.due() == {KEY, CLUSTER_KEY}
+
+
 async def test_a_spec_change_wakes_the_admission_pass_too(world: World) -> None:
     world.store.apply_run(run())
     await world.due()
     world.store.apply_run(run(11, generation=2))
     assert await world.due() == {KEY, CLUSTER_KEY}
+
+
+async def test_a_spec_is_read_anew_only_with_its_generation(world: World) -> None:
+    first = world.store.apply_run(run(10)).spec
+    assert world.store.apply_run(run(11, status={"attempt": 2})).spec is first
+    assert world.store.apply_run(run(12, generation=2)).spec is not first
 
 
 async def test_an_older_event_after_a_write_changes_nothing(world: World) -> None:
@@ -134,26 +156,66 @@ async def test_what_is_known_already_is_not_parsed_again(world: World, monkeypat
     """Every write of ours comes back by the watch, and every run with each list."""
     parsed: list[str] = []
 
-    def note(raw: Mapping[str, Any]) -> RunView:
+    def note(raw: Mapping[str, Any], before: RunView | None = None) -> RunView:
         parsed.append(raw["metadata"]["resourceVersion"])
-        return parse_run(raw)
+        return parse_run(raw, before)
 
     monkeypatch.setattr(store, "parse_run", note)
     known = world.store.apply_run(run(11))
     assert world.store.apply_run(run(11)) is known
-    world.store.replace_runs([run(11)], "30", begun_at=1.0)
+    world.store.hear_run(Versioned("u1", 11, Unread("team", msgspec.Raw(b"nobody decodes this"))))
+    world.store.compare_runs(unread(run(11)), 30, begun_at=1.0)
     assert parsed == ["11"]
-    world.store.replace_runs([run(11, status={"attempt": 3})], "12", begun_at=2.0)  # of a restored backup
+    world.store.compare_runs(unread(run(11, status={"attempt": 3})), 12, begun_at=2.0)  # of a restored backup
     assert parsed == ["11", "11"]
     restored = world.store.run("team", "llama")
     assert restored is not None
     assert restored.status.attempt == 3
 
 
+async def test_who_is_nested_too_deeply_is_told_and_harms_no_other(world: World) -> None:
+    """The API server takes 10,000 levels, and a pod template is anybody's to write."""
+    deep = b'{"a":' * 9_000 + b"1" + b"}" * 9_000
+    hostile = orjson.dumps(run(11, "u2")).replace(b'"spec":{', b'"spec":{"podTemplate":' + deep + b",")
+    hostile = hostile.replace(b'"llama"', b'"deep"')
+    [item] = [parse_unread(msgspec.Raw(hostile))]
+    world.store.hear_run(item)
+    world.store.compare_runs([item, *unread(run())], 30, begun_at=0.0)
+    errors = {known.uid: known.spec_error for known in world.store.runs}
+    assert errors == {"u1": "", "u2": f"spec.podTemplate: {TOO_DEEP}"}
+
+
+async def test_an_array_that_is_nested_too_deeply_is_told_as_well(world: World) -> None:
+    deep = b'{"a":' * 9_000 + b"1" + b"}" * 9_000
+    spec = {"indices": "0-3", "template": {"spec": run()["spec"] | {"podTemplate": "DEEP"}}}
+    raw = orjson.dumps(run(11, "u2") | {"spec": spec}).replace(b'"DEEP"', deep)
+    item = parse_unread(msgspec.Raw(raw))
+    world.store.run_sets.hear(item)
+    world.store.run_sets.compare([item], 30)
+    assert [known.spec_error for known in world.store.run_sets.cache] == [f"spec.template.spec.podTemplate: {TOO_DEEP}"]
+
+
+async def test_a_set_that_is_known_already_is_not_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    item = parse_unread(msgspec.Raw(orjson.dumps(run(11, "u2"))))
+    world.store.run_sets.hear(item)
+    monkeypatch.setattr(Unread, "read", lambda _: pytest.fail("it was read"))
+    world.store.run_sets.hear(item)
+
+
+async def test_the_last_version_that_could_be_read_stays(world: World) -> None:
+    world.store.apply_run(run(status={"attempt": 3}))
+    item = Versioned("u1", 11, Unread("team", msgspec.Raw(b"nothing that can be read")))
+    world.store.compare_runs([item], 30, begun_at=0.0)
+    world.store.hear_run(item)
+    known = world.store.run("team", "llama")
+    assert known is not None
+    assert known.status.attempt == 3
+
+
 async def test_a_run_deleted_in_a_watch_gap_goes_with_the_next_list_and_frees_its_nodes(world: World) -> None:
     world.store.apply_run(run())
     await world.due()
-    world.store.replace_runs([], "30", begun_at=world.clock.monotonic())
+    world.store.compare_runs(unread(), 30, begun_at=world.clock.monotonic())
     assert world.store.run("team", "llama") is None
     assert world.store.snapshot_cluster(LEADER).runs == ()
     assert await world.due() == {KEY, CLUSTER_KEY}
@@ -192,7 +254,7 @@ async def test_a_removed_run_never_comes_back(world: World) -> None:
 
 
 async def test_pods_of_a_deleted_run_are_orphans(world: World) -> None:
-    world.store.replace_runs([run()], "10", begun_at=0.0)
+    world.store.compare_runs(unread(run()), 10, begun_at=0.0)
     world.store.gang_pods.upsert(pod())
     assert world.store.orphaned_pods("team", "llama") == ()
     world.store.remove_run("team", "llama", "u1")
@@ -203,12 +265,12 @@ async def test_runs_outside_of_the_named_namespaces_are_left_alone(confined: Wor
     ours = run(uid="u2")
     ours["metadata"]["namespace"] = "other"
     confined.store.apply_run(run())
-    confined.store.replace_runs([run(), ours], "30", begun_at=0.0)
+    confined.store.compare_runs(unread(run(), ours), 30, begun_at=0.0)
     assert [known.uid for known in confined.store.runs] == ["u2"]
 
 
 async def test_pods_outside_of_the_named_namespaces_are_nobodys_orphans(confined: World) -> None:
-    confined.store.replace_runs([], "10", begun_at=0.0)
+    confined.store.compare_runs(unread(), 10, begun_at=0.0)
     confined.store.gang_pods.upsert(pod())
     confined.store.remove_run("team", "llama", "u1")
     assert confined.store.orphaned_pods("team", "llama") == ()
@@ -218,27 +280,27 @@ async def test_a_pod_heard_of_before_its_run_is_no_orphan(world: World) -> None:
     begun = world.clock.monotonic()
     await world.clock.advance(1)
     world.store.gang_pods.upsert(pod())
-    world.store.replace_runs([], "10", begun_at=begun)
+    world.store.compare_runs(unread(), 10, begun_at=begun)
     assert world.store.orphaned_pods("team", "llama") == ()
     await world.clock.advance(1)
-    world.store.replace_runs([], "11", begun_at=world.clock.monotonic())
+    world.store.compare_runs(unread(), 11, begun_at=world.clock.monotonic())
     assert [p.uid for p in world.store.orphaned_pods("team", "llama")] == ["p1"]
 
 
 async def test_a_copied_label_makes_no_orphan(world: World) -> None:
     world.store.gang_pods.upsert(pod(owner_uid="somebody else"))
     await world.clock.advance(1)
-    world.store.replace_runs([], "30", begun_at=world.clock.monotonic())
+    world.store.compare_runs(unread(), 30, begun_at=world.clock.monotonic())
     assert world.store.orphaned_pods("team", "llama") == ()
 
 
 async def test_pods_of_living_runs_are_not_looked_at_to_find_the_orphans_of_one(world: World) -> None:
-    world.store.replace_runs([run()], "10", begun_at=0.0)
+    world.store.compare_runs(unread(run()), 10, begun_at=0.0)
     world.store.gang_pods.upsert(pod())
     world.store.gang_pods.upsert(pod("p2", run_uid="u2", run="mistral"))
     world.store.gang_pods.upsert(pod("p3", run_uid="u2", run="copied"))
     await world.clock.advance(1)
-    world.store.replace_runs([run()], "30", begun_at=world.clock.monotonic())
+    world.store.compare_runs(unread(run()), 30, begun_at=world.clock.monotonic())
     assert world.store.orphaned_pods("team", "llama") == ()
     assert [p.uid for p in world.store.orphaned_pods("team", "mistral")] == ["p2"]
     assert [p.uid for p in world.store.orphaned_pods("team", "copied")] == ["p3"]
@@ -249,7 +311,7 @@ async def test_pods_of_living_runs_are_not_looked_at_to_find_the_orphans_of_one(
 
 
 async def test_an_earlier_run_of_the_same_name_has_orphans_while_the_new_one_has_none(world: World) -> None:
-    world.store.replace_runs([run()], "10", begun_at=0.0)
+    world.store.compare_runs(unread(run()), 10, begun_at=0.0)
     world.store.gang_pods.upsert(pod())
     world.store.apply_run(run(20, uid="u2"))
     world.store.gang_pods.upsert(pod("p2", run_uid="u2"))
@@ -326,6 +388,30 @@ async def test_a_pod_that_is_gone_frees_its_node(world: World) -> None:
     assert await world.due() == {KEY, CLUSTER_KEY}
 
 
+@pytest.mark.parametrize("lost_first", [True, False])
+async def test_a_pod_that_lost_its_labels_and_got_them_back_is_one_pod_all_the_while(
+    world: World, lost_first: bool
+) -> None:
+    """Two watches tell of it, one of pods with our labels and one of those without, in either order."""
+    gang, others = world.store.gang_pods, world.store.other_pods
+
+    def move(source: Any, target: Any, version: int) -> None:
+        moves = [lambda: source.remove("p1", version), lambda: target.upsert(pod(version=version))]
+        for each in moves if lost_first else reversed(moves):
+            each()
+
+    gang.upsert(pod())
+    for version, source, target in ((21, gang, others), (23, others, gang), (25, gang, others)):
+        move(source, target, version)
+        assert [each.uid for each in world.store.pods_of("u1")] == ["p1"]
+        assert world.store.foreign_requests == {}
+    others.upsert(pod(version=26, phase=PodPhase.FAILED))
+    assert [each.phase for each in world.store.pods_of("u1")] == [PodPhase.FAILED]
+    others.remove("p1", 27)
+    assert world.store.pods_of("u1") == ()
+    assert world.store.snapshot_cluster(LEADER).gang_pods == ()
+
+
 async def test_foreign_requests_are_sums_of_what_is_not_terminal(world: World) -> None:
     others = world.store.other_pods
     others.upsert(foreign("a", cpu=100))
@@ -387,9 +473,9 @@ async def test_namespace_labels_reach_the_snapshot(world: World) -> None:
 
 
 async def test_nodes_in_flight_stay_booked_until_released(world: World) -> None:
-    world.store.book_in_flight("u1", ["a", "b"])
+    world.store.writes.book("u1", ["a", "b"])
     assert world.store.snapshot_cluster(LEADER).in_flight == {"u1": frozenset({"a", "b"})}
-    world.store.release_in_flight("u1")
+    world.store.writes.release("u1")
     assert world.store.snapshot_cluster(LEADER).in_flight == {}
     assert await world.due() == {CLUSTER_KEY}
 
@@ -478,9 +564,9 @@ async def test_nothing_is_decided_before_a_named_assignment_has_been_read(world:
 
 async def test_the_store_is_synced_once_every_kind_was_listed(world: World) -> None:
     store = world.store
-    store.replace_runs([], "1", begun_at=0.0)
-    store.replace_queues([], "1")
-    store.replace_run_sets([], "1")
+    store.compare_runs(unread(), 1, begun_at=0.0)
+    store.queues.replace([], "1")
+    store.run_sets.compare([], 1)
     for cache in (store.gang_pods, store.other_pods, store.nodes, store.priority_classes, store.archive_jobs.cache):
         cache.replace([], 1)
     assert not store.synced
@@ -496,20 +582,20 @@ def training_queue(version: int, generation: int = 1, **changes: Any) -> dict[st
 
 async def test_what_a_queue_says_of_itself_wakes_nobody_and_leaves_its_rules_the_very_same(world: World) -> None:
     world.store.apply_run(run(spec={**run()["spec"], "queue": "research"}))
-    world.store.apply_queue(training_queue(5))
+    world.store.queues.apply(training_queue(5))
     assert await world.due() == {KEY, CLUSTER_KEY}
     before = world.store.snapshot_cluster(LEADER).queues["research"]
-    world.store.apply_queue(training_queue(6, status={"pending": 3}))
+    world.store.queues.apply(training_queue(6, status={"pending": 3}))
     assert await world.due() == set()
     after = world.store.snapshot_cluster(LEADER).queues["research"]
     assert (after.status.pending, after.resource_version) == (3, "6")
     assert after.spec is before.spec
-    world.store.apply_queue(training_queue(7, generation=2, status={"pending": 3}))
+    world.store.queues.apply(training_queue(7, generation=2, status={"pending": 3}))
     assert await world.due() == {KEY, CLUSTER_KEY}
 
 
 async def test_a_status_of_a_queue_that_does_not_parse_reads_as_none(world: World) -> None:
-    world.store.apply_queue(training_queue(5, status={"pending": "many"}))
+    world.store.queues.apply(training_queue(5, status={"pending": "many"}))
     assert world.store.snapshot_cluster(LEADER).queues["research"].status.pending == 0
 
 
@@ -523,9 +609,9 @@ async def test_a_queue_lives_as_long_as_it_is_listed(world: World) -> None:
         },
         "spec": {},
     }
-    world.store.replace_queues([raw], "5")
+    world.store.queues.replace([raw], "5")
     assert set(world.store.snapshot_cluster(LEADER).queues) == {"research"}
-    world.store.replace_queues([], "6")
+    world.store.queues.replace([], "6")
     assert set(world.store.snapshot_cluster(LEADER).queues) == set()
 
 

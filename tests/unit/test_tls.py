@@ -1,72 +1,40 @@
 """The worker API's CA and serving certificate."""
 
-import asyncio
 import ssl
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from lockstep.controller.clock import ManualClock
 from lockstep.controller.tls import (
-    RENEWAL_CHECK_SECONDS,
+    CA_LIFETIME,
     Material,
     SecretStore,
     ensure_material,
-    keep_renewed,
     load_serving,
     new_material,
+    secret_of,
     server_context,
     serving_is_due,
+    time_left,
     with_new_serving,
 )
+from support.tls import FakeSecret, client_of, handshake
 
 NOW = 1_750_000_000.0
 DAY = 86_400.0
 HOSTS = ("lockstep-operator.lockstep-system.svc", "127.0.0.1")
 
 
-class Secret:
-    """One Secret with the API server's rules for create and replace."""
-
-    def __init__(self) -> None:
-        self.object: dict[str, Any] | None = None
-        self.version = 0
-        self.writes = 0
-
-    async def read(self) -> Mapping[str, Any] | None:
-        return self.object
-
-    async def create(self, body: Mapping[str, Any]) -> bool:
-        if self.object is not None:
-            return False
-        self._store(body)
-        return True
-
-    async def replace(self, body: Mapping[str, Any]) -> bool:
-        assert self.object is not None
-        if body["metadata"]["resourceVersion"] != self.object["metadata"]["resourceVersion"]:
-            return False
-        self._store(body)
-        return True
-
-    def _store(self, body: Mapping[str, Any]) -> None:
-        self.version += 1
-        self.writes += 1
-        self.object = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.version)}}
-
-    @property
-    def store(self) -> SecretStore:
-        return SecretStore(self.read, self.create, self.replace)
-
-
-async def ensured(secret: Secret, *, hosts: tuple[str, ...] = HOSTS, now: float = NOW) -> Material:
+async def ensured(secret: FakeSecret, *, hosts: tuple[str, ...] = HOSTS, now: float = NOW) -> Material:
     return await ensure_material(secret.store, "lockstep-system", hosts, now)
 
 
 async def test_what_was_made_once_is_found_again() -> None:
-    secret = Secret()
+    secret = FakeSecret()
     made = await ensured(secret)
     assert await ensured(secret) == made
     assert secret.writes == 1
@@ -74,7 +42,7 @@ async def test_what_was_made_once_is_found_again() -> None:
 
 
 async def test_two_replicas_that_start_together_end_up_with_one_ca() -> None:
-    secret = Secret()
+    secret = FakeSecret()
     await ensured(secret)
     taken = secret.object
     first_read = True
@@ -104,7 +72,7 @@ async def test_two_replicas_that_start_together_end_up_with_one_ca() -> None:
 async def test_the_serving_certificate_is_made_anew_when_due_and_the_ca_never(
     hosts: tuple[str, ...], now: float, renewed: bool
 ) -> None:
-    secret = Secret()
+    secret = FakeSecret()
     first = await ensured(secret)
     second = await ensured(secret, hosts=hosts, now=now)
     assert (second.cert != first.cert) is renewed
@@ -119,7 +87,7 @@ async def test_a_certificate_by_another_ca_is_replaced() -> None:
 
 
 async def test_a_secret_with_something_missing_is_not_overwritten() -> None:
-    secret = Secret()
+    secret = FakeSecret()
     await ensured(secret)
     assert secret.object is not None
     del secret.object["data"]["ca.key"]
@@ -128,27 +96,54 @@ async def test_a_secret_with_something_missing_is_not_overwritten() -> None:
     assert secret.writes == 1
 
 
-async def handshake(server: ssl.SSLContext, client: ssl.SSLContext, hostname: str) -> str | None:
-    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
-
-    listener = await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=server)
-    port = listener.sockets[0].getsockname()[1]
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname=hostname)
-        version: str | None = writer.get_extra_info("ssl_object").version()
-        writer.close()
-        return version
-    finally:
-        listener.close()
-        await listener.wait_closed()
+ANOTHER = new_material(HOSTS, NOW)
 
 
-def client_of(material: Material) -> ssl.SSLContext:
-    """As strict as Python has become: the worker runs on whatever the user's image brings."""
-    context = ssl.create_default_context(cadata=material.ca_bundle)
-    context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
-    return context
+@pytest.mark.parametrize(
+    "damage",
+    [{"ca_cert": b"half a certif"}, {"ca_key": b"x"}, {"ca_key": ANOTHER.ca_key}],
+    ids=["no certificate", "no key", "the key of another"],
+)
+async def test_a_ca_that_signs_nothing_is_told_and_not_overwritten(damage: dict[str, bytes]) -> None:
+    secret = FakeSecret()
+    await secret.create(secret_of("lockstep-system", replace(new_material(HOSTS, NOW), **damage)))
+    with pytest.raises(ValueError, match=r"ca\.crt and ca\.key .* delete the Secret"):
+        await ensured(secret)
+    assert secret.writes == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"cert": b"half a certif"}, {"key": b"x"}, {"key": ANOTHER.key}, {"cert": ANOTHER.cert, "key": ANOTHER.key}],
+    ids=["no certificate", "no key", "the key of another", "another's"],
+)
+async def test_a_damaged_serving_certificate_is_made_anew(damage: dict[str, bytes]) -> None:
+    whole, secret = new_material(HOSTS, time.time()), FakeSecret()
+    await secret.create(secret_of("lockstep-system", replace(whole, **damage)))
+    mended = await ensured(secret, now=time.time())
+    assert mended.ca_cert == whole.ca_cert
+    assert await handshake(server_context(mended), client_of(whole.ca_bundle), HOSTS[0]) == "TLSv1.3"
+    assert (await ensured(secret, now=time.time()), secret.writes) == (mended, 2)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"next_ca_cert": ANOTHER.ca_cert}, {"next_ca_cert": b"x", "next_ca_key": b"x"}, {"old_ca_cert": b"x"}],
+    ids=["a successor without its key", "no successor", "no predecessor"],
+)
+async def test_what_is_in_use_works_without_a_damaged_successor_or_predecessor(damage: dict[str, bytes]) -> None:
+    whole, secret = new_material(HOSTS, NOW), FakeSecret()
+    await secret.create(secret_of("lockstep-system", replace(whole, **damage)))
+    assert await ensured(secret) == whole
+
+
+async def test_a_ca_that_ran_out_while_no_operator_ran_is_replaced_at_once() -> None:
+    secret = FakeSecret()
+    first = await ensured(secret)
+    late = NOW + CA_LIFETIME.total_seconds() + DAY
+    second = await ensured(secret, now=late)
+    assert second.ca_cert != first.ca_cert
+    assert time_left(second.ca_cert, late) > CA_LIFETIME - timedelta(days=1)
 
 
 @pytest.fixture
@@ -158,11 +153,11 @@ def material() -> Material:
 
 @pytest.mark.parametrize("hostname", HOSTS)
 async def test_a_worker_that_trusts_the_ca_accepts_name_and_address(material: Material, hostname: str) -> None:
-    assert await handshake(server_context(material), client_of(material), hostname) == "TLSv1.3"
+    assert await handshake(server_context(material), client_of(material.ca_bundle), hostname) == "TLSv1.3"
 
 
 async def test_tls_1_2_is_spoken_and_nothing_older(material: Material) -> None:
-    client = client_of(material)
+    client = client_of(material.ca_bundle)
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     assert await handshake(server_context(material), client, HOSTS[0]) == "TLSv1.2"
     assert server_context(material).minimum_version == ssl.TLSVersion.TLSv1_2
@@ -170,37 +165,13 @@ async def test_tls_1_2_is_spoken_and_nothing_older(material: Material) -> None:
 
 async def test_a_worker_with_another_ca_refuses_the_operator(material: Material) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
-        await handshake(server_context(material), client_of(new_material(HOSTS, NOW)), HOSTS[0])
+        await handshake(server_context(material), client_of(new_material(HOSTS, NOW).ca_bundle), HOSTS[0])
 
 
 async def test_a_renewed_certificate_is_taken_up_by_a_context_in_use(material: Material) -> None:
     server = server_context(material)
-    client = client_of(material)
+    client = client_of(material.ca_bundle)
     with pytest.raises(ssl.SSLCertVerificationError):
         await handshake(server, client, "10.96.0.7")
     load_serving(server, with_new_serving(material, [*HOSTS, "10.96.0.7"], time.time()))
     assert await handshake(server, client, "10.96.0.7")
-
-
-async def test_an_operator_that_runs_for_a_year_renews_its_certificate_and_survives_an_outage() -> None:
-    secret, clock = Secret(), ManualClock(now=time.time())
-    first = await ensured(secret, now=clock.now())
-    server = server_context(first)
-    failing = False
-
-    async def read() -> Mapping[str, Any] | None:
-        if failing:
-            raise OSError("connection refused")
-        return await secret.read()
-
-    store = SecretStore(read, secret.create, secret.replace)
-    renewing = asyncio.ensure_future(keep_renewed(server, store, "lockstep-system", HOSTS, clock))
-    await clock.advance(334 * DAY)
-    assert secret.writes == 1
-    failing = True
-    await clock.advance(2 * DAY)
-    assert not renewing.done()
-    failing = False
-    await clock.advance(RENEWAL_CHECK_SECONDS)
-    assert secret.writes == 2
-    renewing.cancel()

@@ -85,6 +85,12 @@ def test_nobody_knows_the_start_behind_a_run_without_a_time_limit() -> None:
     assert "no time limit" in told.assumption
 
 
+def test_who_can_never_start_is_told_so_and_not_behind_whom_it_is() -> None:
+    told = answer(world([holding("a", "n0", "n1", "n2", "n3"), run("head", 4), trial(nodes=9)]))
+    assert (told.reason, told.start) == ("Placement", None)
+    assert "needs 9 nodes" in told.message
+
+
 @pytest.mark.parametrize(
     ("spec", "queue", "expected", "words"),
     [

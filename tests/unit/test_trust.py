@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -51,7 +52,7 @@ class Gangs:
         self.current = incarnation
 
     def pod_by_uid(self, uid: str) -> PodView | None:
-        return self.pod if uid == self.pod.uid else None
+        return self.pod if uid.startswith(self.pod.uid) else None
 
     def run_namespace(self, run_uid: str) -> str | None:
         return self.namespace
@@ -60,12 +61,12 @@ class Gangs:
         return self.current
 
 
-def token(clock: ManualClock, *, seconds: float = 3600, **claims: Any) -> str:
-    """Unsigned: the API server that would check the signature is a fake here."""
+def token(clock: ManualClock, *, seconds: float = 3600, worker: object = "", **claims: Any) -> str:
+    """Unsigned: the API server that would check the signature is a fake here. With ``worker``, of a pod of its own."""
     payload = {
         "aud": ["lockstep"],
         "exp": int(clock.now() + seconds),
-        "kubernetes.io": {"pod": {"uid": POD.uid}},
+        "kubernetes.io": {"pod": {"uid": f"{POD.uid}{worker}"}},
         **claims,
     }
     encoded = base64.urlsafe_b64encode(json.dumps(payload).encode()).decode().rstrip("=")
@@ -163,7 +164,7 @@ async def test_at_most_32_reviews_are_under_way(clock: ManualClock) -> None:
     api = ApiServer()
     api.gate = asyncio.Event()
     desk = reviews(api, clock)
-    waiting = [asyncio.ensure_future(desk.identity(token(clock, jti=str(n)))) for n in range(100)]
+    waiting = [asyncio.ensure_future(desk.identity(token(clock, worker=n))) for n in range(100)]
     await clock.advance(0)
     api.gate.set()
     await asyncio.gather(*waiting)
@@ -182,6 +183,26 @@ async def test_a_refused_token_is_not_asked_about_again_for_five_seconds(clock: 
     api.status = GOOD
     assert await desk.identity(held) == IDENTITY
     assert desk.outcomes == {"Refused": 1, "Authenticated": 1}
+
+
+async def test_forged_tokens_of_one_pod_keep_neither_the_api_server_busy_nor_who_is_known_away(
+    clock: ManualClock,
+) -> None:
+    api = ApiServer()
+    reviews = TokenReviews(api.post, Gangs(), clock)
+    good = token(clock)
+    await reviews.identity(good)
+    for number in range(200):
+        with contextlib.suppress(ReviewUnavailableError):
+            await reviews.identity(token(clock, jti=str(number)))
+    assert api.asked == 10
+    await clock.advance(600.0)
+    for number in range(200, 400):
+        with contextlib.suppress(ReviewUnavailableError):
+            await reviews.identity(token(clock, jti=str(number)))
+    assert api.asked == 20
+    assert await reviews.identity(good) == IDENTITY
+    assert api.asked == 21, "it is known, and its turn comes whatever is forged"
 
 
 @pytest.mark.parametrize("failure", [OSError("connection refused"), TimeoutError(), RuntimeError("500 InternalError")])
@@ -211,7 +232,7 @@ async def test_an_outage_is_logged_once_and_not_once_per_worker(
         api.failure = RuntimeError("403 Forbidden: tokenreviews")
         for worker in range(5):
             with pytest.raises(ReviewUnavailableError):
-                await desk.identity(token(clock, jti=f"{outage}-{worker}"))
+                await desk.identity(token(clock, worker=f"{outage}-{worker}"))
         assert caplog.text.count("403 Forbidden: tokenreviews") == outage
         api.failure = None
         await desk.identity(token(clock, jti=f"{outage}"))
@@ -284,10 +305,10 @@ async def test_memory_for_tokens_is_bounded(clock: ManualClock, monkeypatch: pyt
     api = ApiServer()
     desk = reviews(api, clock)
     for n in range(20):
-        await desk.identity(token(clock, jti=str(n)))
-    await desk.identity(token(clock, jti="19"))
+        await desk.identity(token(clock, worker=n))
+    await desk.identity(token(clock, worker=19))
     assert api.asked == 20
-    await desk.identity(token(clock, jti="0"))
+    await desk.identity(token(clock, worker=0))
     assert api.asked == 21
 
 

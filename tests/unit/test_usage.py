@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.names import ANNOTATION_TEST_ONLY, ANNOTATION_USER
-from lockstep.controller.kube import ApiError
+from lockstep.controller.kube_errors import ApiError
 from lockstep.controller.usage import CONFIG_MAP, UsageKeeper
 from support.admission import held, run, world
 

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from lockstep.api.v1alpha1 import TrainingRunSpec
+from lockstep.core.pod_policy import PodPolicy
 from lockstep.core.validation import KnownNames, validate
 
 PRIVILEGED = {"lockstep.dev/allow-privileged": "true"}
+STRICT = KnownNames(pod_policy=PodPolicy())
 HOST_PATH = {"name": "nvme", "mountPath": "/nvme", "hostPath": {"path": "/mnt/nvme"}}
 
 
@@ -42,6 +44,11 @@ BAD_SPECS: dict[str, tuple[TrainingRunSpec, str, str]] = {
         spec(recovery={"rules": [{"name": "a", "logPattern": "link (flapped", "action": "Stop"}]}),
         "spec.recovery.rules[0].logPattern",
         "missing ), unterminated subpattern",
+    ),
+    "a shortest time that is longer than the longest": (
+        spec(timeLimit="1h", minTimeLimit="90m"),
+        "spec.minTimeLimit",
+        "90m is longer than timeLimit, which is 1h; shorten it",
     ),
     "half a GPU": (
         spec(resourcesPerNode={"nvidia.com/gpu": "500m"}),
@@ -109,6 +116,30 @@ BAD_SPECS: dict[str, tuple[TrainingRunSpec, str, str]] = {
         trainer(env={"A": "1"}),
         "spec.podTemplate.spec.containers[0].env",
         "is a list of objects",
+    ),
+    "an object as a name": (
+        pod(volumes=[{"name": {"claim": "data"}, "emptyDir": {}}]),
+        "spec.podTemplate.spec.volumes[0].name",
+        "is text",
+    ),
+    "no amount of a sidecar": (
+        pod(containers=[{"name": "logs", "resources": {"requests": {"cpu": None}}}]),
+        "spec.podTemplate.spec.containers[0].resources.requests[cpu]",
+        "write a quantity as 8, 500m",
+    ),
+    "an endless limit of a sidecar": (
+        pod(
+            initContainers=[
+                {"name": "logs", "restartPolicy": "Always", "resources": {"limits": {"memory": "9" * 5000}}}
+            ]
+        ),
+        "spec.podTemplate.spec.initContainers[0].resources.limits[memory]",
+        "write a quantity as 8, 500m",
+    ),
+    "a list as a path": (
+        trainer(volumeMounts=[{"name": "data", "mountPath": ["/data"]}]),
+        "spec.podTemplate.spec.containers[0].volumeMounts[0].mountPath",
+        "is text",
     ),
     "tolerations as words": (
         pod(tolerations=["gpu"]),
@@ -231,7 +262,7 @@ BAD_SPECS: dict[str, tuple[TrainingRunSpec, str, str]] = {
 @pytest.mark.parametrize("mistake", BAD_SPECS)
 def test_a_mistake_is_refused_with_field_and_remedy(mistake: str) -> None:
     bad, field, remedy = BAD_SPECS[mistake]
-    [problem] = validate(bad, {})
+    [problem] = validate(bad, {}, STRICT)
     assert problem.field == field
     assert remedy in problem.message
 
@@ -246,8 +277,8 @@ def test_a_mistake_is_refused_with_field_and_remedy(mistake: str) -> None:
     ],
 )
 def test_a_namespace_opened_by_an_administrator_may_reach_into_its_nodes(powerful: TrainingRunSpec) -> None:
-    assert validate(powerful, {"lockstep.dev/allow-privileged": "yes"}) != []
-    assert validate(powerful, PRIVILEGED) == []
+    assert validate(powerful, {"lockstep.dev/allow-privileged": "yes"}, STRICT) != []
+    assert validate(powerful, PRIVILEGED, STRICT) == []
 
 
 def test_even_an_opened_namespace_never_shares_the_processes_of_its_nodes() -> None:

@@ -1,6 +1,7 @@
 """What a worker says on its way from one attempt to the next, and when: all of a gang say it at the same time."""
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,14 +10,14 @@ from unittest.mock import Mock
 
 import pytest
 
+from lockstep.worker import barrier as worker_barrier
+from lockstep.worker import inventory
 from lockstep.worker.barrier import Barrier
 from lockstep.worker.launch import TOGETHER_SECONDS, Launch, start_delay
 from lockstep.worker.preflight import scratch_problem
 from lockstep.worker.settings import JSON, Settings, Tier
 from support.fake_operator import FakeOperator
-from support.running_worker import RunningWorker, commit_shared, exited, ready, until
-
-LaunchWorker = Callable[..., RunningWorker]
+from support.running_worker import LaunchWorker, RunningWorker, commit_shared, exited, ready, until
 
 
 @pytest.fixture
@@ -25,19 +26,6 @@ def operator(tmp_path: Path) -> Iterator[FakeOperator]:
     fake = FakeOperator(tmp_path, heartbeat=10.0)
     yield fake
     fake.close()
-
-
-@pytest.fixture
-def launch(tmp_path: Path, operator: FakeOperator) -> Iterator[LaunchWorker]:
-    workers: list[RunningWorker] = []
-
-    def start(*command: str, **environ: str) -> RunningWorker:
-        workers.append(RunningWorker(tmp_path, operator, list(command), **environ))
-        return workers[-1]
-
-    yield start
-    for worker in workers:
-        worker.kill()
 
 
 def test_start_is_acknowledged_before_the_program_is_started(operator: FakeOperator, launch: LaunchWorker) -> None:
@@ -167,6 +155,41 @@ def reading(tmp_path: Path) -> Iterator[Reading]:
     arrive()
     barrier.approach(ASKED_TO_READ)
     yield Reading(barrier, read)
+    barrier.leave()
+
+
+def test_what_hangs_on_the_way_to_the_barrier_is_named_until_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = tmp_path / "lustre"
+    tiers = {"shared": Tier("shared", str(tier), 0.0)}
+    settings = Settings("https://x", "team", "hello", "u", 0, 1, "pod", ("true",), scratch=str(tmp_path), tiers=tiers)
+    begun: list[Callable[[], Callable[[], None] | None]] = []
+    reached, answers = threading.Event(), threading.Event()
+
+    def hangs(*_: object, **__: object) -> list[JSON]:
+        reached.set()
+        assert answers.wait(20)
+        return []
+
+    monkeypatch.setattr(inventory, "scan_tier", hangs)
+    barrier = Barrier(settings, Mock(), begun.append)
+    asked = {"attempt": 1, "rank": 0, "worldSize": 1}
+    barrier.approach(asked)
+    arrive: list[Callable[[], None] | None] = []
+    preparing = threading.Thread(target=lambda: arrive.append(begun[0]()))
+    preparing.start()
+    assert reached.wait(20)
+    barrier.approach(asked)
+    assert barrier.problem == "", "it may only be slow"
+    monkeypatch.setattr(worker_barrier, "SLOW_SECONDS", 0.0)
+    barrier.approach(asked)
+    assert barrier.problem == f"still preparing: the shared checkpoint tier {tier} has not answered for 0 s"
+    answers.set()
+    preparing.join(20)
+    assert arrive[0] is not None
+    arrive[0]()
+    assert barrier.problem == ""
     barrier.leave()
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.worker import progress
 from lockstep.worker.launch import Launch, expand, launcher_command, launcher_environment
 from lockstep.worker.preflight import MASTER_PORTS, hold_port
 from lockstep.worker.progress import ProgressTail, Section, parse_line
@@ -141,3 +142,22 @@ def test_the_port_held_for_the_master_is_nobody_elses() -> None:
     with hold_port() as held, hold_port() as other:
         assert held.getsockname()[1] in MASTER_PORTS
         assert held.getsockname()[1] != other.getsockname()[1]
+
+
+def test_a_progress_file_that_has_grown_large_is_emptied_once_it_is_read_and_loses_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "MAX_KEPT", 100)
+    path = tmp_path / "progress.jsonl"
+    path.write_bytes(b"")
+    tail, told, largest = ProgressTail(str(path)), [], 0
+    with path.open("ab", buffering=0) as writer:
+        for step in range(50):
+            line = b'{"step": %d}\n' % step
+            writer.write(line[:6])
+            told += [entry["step"] for entry in tail.read(1.0) if isinstance(entry, dict)]
+            writer.write(line[6:])
+            told += [entry["step"] for entry in tail.read(1.0) if isinstance(entry, dict)]
+            largest = max(largest, path.stat().st_size)
+    assert told == list(range(50))
+    assert largest < 130

@@ -6,14 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.fake_operator import DEADLINE, FakeOperator
-from support.running_worker import RUN_UID, RunningWorker, commit_shared, exited, is_alive, pid_in, ready, until
+from support.running_worker import RUN_UID, LaunchWorker, commit_shared, exited, is_alive, pid_in, ready, until
 
 CONTRACT = """
     CONTRACT RUN RUN_UID ATTEMPT NODE_RANK NNODES NODELIST_FILE MASTER_ADDR MASTER_PORT RESUME_PATH RESUME_STEP
@@ -21,34 +20,11 @@ CONTRACT = """
     STACK_FILE"""
 
 
-@pytest.fixture
-def operator(tmp_path: Path) -> Iterator[FakeOperator]:
-    fake = FakeOperator(tmp_path)
-    yield fake
-    fake.close()
-
-
-Launch = Callable[..., RunningWorker]
-
-
-@pytest.fixture
-def launch(tmp_path: Path, operator: FakeOperator) -> Iterator[Launch]:
-    workers: list[RunningWorker] = []
-
-    def start(*command: str, wrapper: Sequence[str] = (), **environ: str) -> RunningWorker:
-        workers.append(RunningWorker(tmp_path, operator, list(command), wrapper, **environ))
-        return workers[-1]
-
-    yield start
-    for worker in workers:
-        worker.kill()
-
-
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_from_the_barrier_to_the_end_of_the_run(operator: FakeOperator, launch: Launch) -> None:
+def test_from_the_barrier_to_the_end_of_the_run(operator: FakeOperator, launch: LaunchWorker) -> None:
     worker = launch("sh", "-c", "printf 'out\\377'; printf 'err\\376' >&2; exit 3")
     registered = operator.wait_for(lambda state: state["phase"] == "Preparing")
     assert (registered["run"], registered["node"], registered["address"]) == ("hello", "node-a", "127.0.0.1")
@@ -71,7 +47,7 @@ def test_from_the_barrier_to_the_end_of_the_run(operator: FakeOperator, launch: 
 
 
 def test_the_child_gets_the_contract_and_nothing_that_steers_the_worker(
-    operator: FakeOperator, launch: Launch, tmp_path: Path
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     seen = tmp_path / "seen"
     script = "import os, sys, json; json.dump([dict(os.environ), sys.argv[1:], open(os.environ['LOCKSTEP_NODELIST_FILE']).read()], open(sys.argv[1], 'w'))"  # noqa: E501
@@ -98,7 +74,7 @@ def test_the_child_gets_the_contract_and_nothing_that_steers_the_worker(
 
 
 def test_a_restart_in_place_ends_every_process_of_the_older_attempt_first(
-    operator: FakeOperator, launch: Launch, tmp_path: Path
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     # The grandchild leaves the session and shrugs off SIGTERM; the child does not react to it either.
     script = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ > \"$0\"; while :; do sleep 1; done' {} & wait; wait"
@@ -110,14 +86,14 @@ def test_a_restart_in_place_ends_every_process_of_the_older_attempt_first(
     asked = time.monotonic()
     report = ready(operator, 2)
     assert not is_alive(stray)
-    assert 1.5 < time.monotonic() - asked < 10
+    assert time.monotonic() - asked > 1.5
     assert report["attempt"] == 1
     assert report["exit"]["reason"] == "StoppedForRestart"
     assert report["exit"]["signal"] == signal.SIGKILL
 
 
 def test_on_its_way_to_the_barrier_it_says_nothing_of_its_own_accord_before_it_is_there(
-    operator: FakeOperator, launch: Launch
+    operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     launch("sleep", "100")
     ready(operator, 1)
@@ -130,7 +106,7 @@ def test_on_its_way_to_the_barrier_it_says_nothing_of_its_own_accord_before_it_i
     assert not {"Stopping", "Preparing", "Exited"} & set(pushed)
 
 
-def test_what_a_child_leaves_behind_ends_with_it(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
+def test_what_a_child_leaves_behind_ends_with_it(operator: FakeOperator, launch: LaunchWorker, tmp_path: Path) -> None:
     launch(
         "sh", "-c", f"setsid sh -c 'echo $$ > {tmp_path}/pid; sleep 100' & while [ ! -s {tmp_path}/pid ]; do :; done"
     )
@@ -141,7 +117,7 @@ def test_what_a_child_leaves_behind_ends_with_it(operator: FakeOperator, launch:
     until(lambda: not is_alive(stray))
 
 
-def test_an_attempt_is_never_run_twice(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
+def test_an_attempt_is_never_run_twice(operator: FakeOperator, launch: LaunchWorker, tmp_path: Path) -> None:
     worker = launch("sh", "-c", f"echo once >> {tmp_path}/ran")
     ready(operator, 1)
     operator.run(1)
@@ -160,7 +136,7 @@ def test_an_attempt_is_never_run_twice(operator: FakeOperator, launch: Launch, t
     assert (tmp_path / "ran").read_text() == "once\n"
 
 
-def test_run_without_a_barrier_is_waited_out(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
+def test_run_without_a_barrier_is_waited_out(operator: FakeOperator, launch: LaunchWorker, tmp_path: Path) -> None:
     operator.run(4)
     launch("touch", str(tmp_path / "ran"))
     count = len(operator.requests)
@@ -168,7 +144,7 @@ def test_run_without_a_barrier_is_waited_out(operator: FakeOperator, launch: Lau
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_spare_stays_at_the_barrier(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
+def test_a_spare_stays_at_the_barrier(operator: FakeOperator, launch: LaunchWorker, tmp_path: Path) -> None:
     launch("touch", str(tmp_path / "ran"))
     ready(operator, 1, rank=-1)
     operator.run(1, rank=-1)
@@ -178,7 +154,7 @@ def test_a_spare_stays_at_the_barrier(operator: FakeOperator, launch: Launch, tm
 
 
 def test_stop_gives_the_child_its_grace_and_keeps_the_worker(
-    operator: FakeOperator, launch: Launch, tmp_path: Path
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     worker = launch(
         "sh",
@@ -195,7 +171,7 @@ def test_stop_gives_the_child_its_grace_and_keeps_the_worker(
     assert worker.wait() == 0
 
 
-def test_stop_kills_when_the_grace_is_over(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
+def test_stop_kills_when_the_grace_is_over(operator: FakeOperator, launch: LaunchWorker, tmp_path: Path) -> None:
     launch("sh", "-c", f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.05; done")
     ready(operator, 1)
     operator.run(1)
@@ -205,7 +181,7 @@ def test_stop_kills_when_the_grace_is_over(operator: FakeOperator, launch: Launc
 
 
 def test_sigterm_of_the_worker_is_reported_before_the_child_ends(
-    operator: FakeOperator, launch: Launch, tmp_path: Path
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     worker = launch(
         "sh", "-c", f"trap 'sleep 0.5; exit 7' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.05; done"
@@ -228,7 +204,7 @@ def test_sigterm_of_the_worker_is_reported_before_the_child_ends(
     ],
 )
 def test_a_command_that_cannot_start_says_why(
-    operator: FakeOperator, launch: Launch, command: list[str], code: int, reason: str
+    operator: FakeOperator, launch: LaunchWorker, command: list[str], code: int, reason: str
 ) -> None:
     worker = launch(*command)
     ready(operator, 1)
@@ -241,7 +217,7 @@ def test_a_command_that_cannot_start_says_why(
 
 
 def test_progress_and_new_checkpoints_are_told_while_training(
-    operator: FakeOperator, launch: Launch, tmp_path: Path
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     line = '{"step": 5, "loss": 2.310, "total_steps": 9, "time": 1700000000}'
     script = f"echo '{line}' >> $LOCKSTEP_PROGRESS_FILE; exec sleep 100"
@@ -263,7 +239,9 @@ def test_progress_and_new_checkpoints_are_told_while_training(
     assert [row["path"] for row in again["inventory"]] == [str(commit)]
 
 
-def test_the_barrier_brings_the_inventory_and_the_checksums_asked_for(operator: FakeOperator, launch: Launch) -> None:
+def test_the_barrier_brings_the_inventory_and_the_checksums_asked_for(
+    operator: FakeOperator, launch: LaunchWorker
+) -> None:
     worker = launch("true")
     good = commit_shared(worker, 1, 10, b"x" * 100_000)
     torn = commit_shared(worker, 1, 20, b"y" * 100_000, crc=1)
@@ -280,7 +258,7 @@ def test_the_barrier_brings_the_inventory_and_the_checksums_asked_for(operator: 
 
 
 def test_a_worker_at_the_barrier_looks_again_at_what_it_could_not_read(
-    operator: FakeOperator, launch: Launch, tmp_path: Path
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     worker = launch("true")
     (worker.shared / RUN_UID).write_text("not a directory")
@@ -293,7 +271,9 @@ def test_a_worker_at_the_barrier_looks_again_at_what_it_could_not_read(
     assert (worker.shared / RUN_UID / "a2").is_dir()
 
 
-def test_a_worker_at_the_barrier_reads_again_what_it_could_not_read(operator: FakeOperator, launch: Launch) -> None:
+def test_a_worker_at_the_barrier_reads_again_what_it_could_not_read(
+    operator: FakeOperator, launch: LaunchWorker
+) -> None:
     worker = launch("true")
     (worker.shared / "empty").mkdir()
     step = commit_shared(worker, 1, 10, b"x" * (worker.shared / "empty").stat().st_size)
@@ -312,7 +292,7 @@ def test_a_worker_at_the_barrier_reads_again_what_it_could_not_read(operator: Fa
 
 
 def test_torchrun_is_started_with_the_script_that_the_user_named(
-    operator: FakeOperator, launch: Launch, tmp_path: Path
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     (tmp_path / "bin").mkdir()
     stub = tmp_path / "bin" / "torchrun"
@@ -332,7 +312,9 @@ def test_torchrun_is_started_with_the_script_that_the_user_named(
     ]  # fmt: skip
 
 
-def test_an_unregistered_worker_registers_again_with_what_it_is_doing(operator: FakeOperator, launch: Launch) -> None:
+def test_an_unregistered_worker_registers_again_with_what_it_is_doing(
+    operator: FakeOperator, launch: LaunchWorker
+) -> None:
     launch("sleep", "100")
     ready(operator, 1)
     operator.run(1)
@@ -343,7 +325,7 @@ def test_an_unregistered_worker_registers_again_with_what_it_is_doing(operator: 
     assert (state["phase"], state["attempt"]) == ("Running", 1)
 
 
-def test_the_token_is_read_anew_for_each_request(operator: FakeOperator, launch: Launch) -> None:
+def test_the_token_is_read_anew_for_each_request(operator: FakeOperator, launch: LaunchWorker) -> None:
     worker = launch("true")
     operator.wait_for(lambda state: True)
     worker.token.write_text("second")
@@ -351,7 +333,7 @@ def test_the_token_is_read_anew_for_each_request(operator: FakeOperator, launch:
     assert operator.requests[0][1] == "first"
 
 
-def test_two_connections_carry_everything(operator: FakeOperator, launch: Launch) -> None:
+def test_two_connections_carry_everything(operator: FakeOperator, launch: LaunchWorker) -> None:
     launch("true")
     ready(operator, 1)
     operator.run(1)
@@ -362,7 +344,7 @@ def test_two_connections_carry_everything(operator: FakeOperator, launch: Launch
 
 
 def test_training_goes_on_without_the_operator_and_is_told_of_afterwards(
-    operator: FakeOperator, launch: Launch, tmp_path: Path
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     worker = launch("sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 5")
     ready(operator, 1)
@@ -378,7 +360,7 @@ def test_training_goes_on_without_the_operator_and_is_told_of_afterwards(
 
 
 def test_a_worker_without_operator_after_the_end_leaves_with_the_childs_code(
-    operator: FakeOperator, launch: Launch
+    operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     worker = launch("sh", "-c", "exit 5", LOCKSTEP_ORPHAN_SECONDS="0.5")
     ready(operator, 1)
@@ -388,7 +370,7 @@ def test_a_worker_without_operator_after_the_end_leaves_with_the_childs_code(
     assert worker.wait() == 5
 
 
-def test_a_replaced_leader_is_not_obeyed(operator: FakeOperator, launch: Launch) -> None:
+def test_a_replaced_leader_is_not_obeyed(operator: FakeOperator, launch: LaunchWorker) -> None:
     operator.epoch = [100, 7]
     launch("sleep", "100")
     ready(operator, 1)
@@ -404,7 +386,7 @@ def test_a_replaced_leader_is_not_obeyed(operator: FakeOperator, launch: Launch)
     operator.wait_for(lambda state: state["phase"] == "Stopping")
 
 
-def test_hold_changes_nothing(operator: FakeOperator, launch: Launch) -> None:
+def test_hold_changes_nothing(operator: FakeOperator, launch: LaunchWorker) -> None:
     launch("sleep", "100")
     ready(operator, 1)
     operator.desire("Hold", 0, rank=-1, world=0)
@@ -419,22 +401,22 @@ TRAIN_UNTIL_HALT = """
 
 
 def test_with_one_fixed_directory_a_worker_without_contact_and_steps_kills_its_child(
-    operator: FakeOperator, launch: Launch, tmp_path: Path
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     config = json.dumps({"shared": str(tmp_path / "shared"), "layout": "Shared"})
     worker = launch("sh", "-c", TRAIN_UNTIL_HALT.format(tmp_path), LOCKSTEP_CHECKPOINT_CONFIG=config)
     ready(operator, 1)
-    operator.run(1, fenceSeconds=1.5)
+    operator.run(1, fenceSeconds=4)
     operator.wait_for(lambda state: state["progress"])
     operator.close()
     until(lambda: "not reachable" in worker.stderr())
-    time.sleep(2.0)  # longer than the fence: what must not happen has no event to wait for
+    time.sleep(4.5)  # longer than the fence: what must not happen has no event to wait for
     assert "Fenced" not in worker.stderr()
     (tmp_path / "halt").touch()
     until(lambda: "reason=Fenced" in worker.stderr())
 
 
-def test_elsewhere_silence_never_kills_the_child(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
+def test_elsewhere_silence_never_kills_the_child(operator: FakeOperator, launch: LaunchWorker, tmp_path: Path) -> None:
     worker = launch("sh", "-c", "exec sleep 100")
     ready(operator, 1)
     operator.run(1, fenceSeconds=0.2)
@@ -445,14 +427,14 @@ def test_elsewhere_silence_never_kills_the_child(operator: FakeOperator, launch:
     assert " end " not in worker.stderr()
 
 
-def test_an_unspoken_protocol_ends_a_worker_that_trains_nothing(operator: FakeOperator, launch: Launch) -> None:
+def test_an_unspoken_protocol_ends_a_worker_that_trains_nothing(operator: FakeOperator, launch: LaunchWorker) -> None:
     operator.refusals.append((426, "this operator speaks 2"))
     worker = launch("true")
     assert worker.wait() == 125
     assert "does not speak protocol 1: this operator speaks 2" in worker.stderr()
 
 
-def test_an_unspoken_protocol_never_ends_training(operator: FakeOperator, launch: Launch, tmp_path: Path) -> None:
+def test_an_unspoken_protocol_never_ends_training(operator: FakeOperator, launch: LaunchWorker, tmp_path: Path) -> None:
     worker = launch("sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 5")
     ready(operator, 1)
     operator.run(1)
@@ -465,7 +447,7 @@ def test_an_unspoken_protocol_never_ends_training(operator: FakeOperator, launch
 
 
 def test_a_worker_that_cannot_write_says_so_instead_of_standing_at_the_barrier(
-    operator: FakeOperator, launch: Launch
+    operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     launch("true", LOCKSTEP_SCRATCH="/proc/nowhere")
     operator.desire("Prepare", 1)
@@ -475,7 +457,7 @@ def test_a_worker_that_cannot_write_says_so_instead_of_standing_at_the_barrier(
 
 
 def test_as_pid_1_it_reaps_orphans_and_ends_even_processes_it_never_started(
-    operator: FakeOperator, launch: Launch, tmp_path: Path
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     # As in a container: a PID namespace of its own.
     inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]

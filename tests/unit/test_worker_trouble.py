@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,29 +26,7 @@ from lockstep.worker.progress import ProgressTail, is_no_number
 from lockstep.worker.settings import Settings, Tier
 from lockstep.worker.stacks import forget_the_dead
 from support.fake_operator import FakeOperator
-from support.running_worker import RunningWorker, exited, pid_in, ready, until
-
-Launch = Callable[..., RunningWorker]
-
-
-@pytest.fixture
-def operator(tmp_path: Path) -> Iterator[FakeOperator]:
-    fake = FakeOperator(tmp_path)
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
-def launch(tmp_path: Path, operator: FakeOperator) -> Iterator[Launch]:
-    workers: list[RunningWorker] = []
-
-    def start(*command: str, wrapper: tuple[str, ...] = (), **environ: str) -> RunningWorker:
-        workers.append(RunningWorker(tmp_path, operator, list(command), wrapper, **environ))
-        return workers[-1]
-
-    yield start
-    for worker in workers:
-        worker.kill()
+from support.running_worker import LaunchWorker, exited, pid_in, ready, until
 
 
 def settings_in(directory: Path, **more: Any) -> Settings:
@@ -99,10 +77,13 @@ def test_no_report_names_an_older_leaders_revision_as_one_of_the_new_leader(tmp_
 # Replies that cannot be acted upon
 
 
-def test_a_reply_that_makes_no_sense_never_ends_the_training(operator: FakeOperator, launch: Launch) -> None:
-    worker = launch("sh", "-c", "trap 'exit 3' TERM; while :; do sleep 0.05; done")
+def test_a_reply_that_makes_no_sense_never_ends_the_training(
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
+) -> None:
+    worker = launch("sh", "-c", f"trap 'exit 3' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.05; done")
     ready(operator, 1)
     operator.run(1)
+    pid_in(tmp_path / "pid")
     operator.wait_for(lambda state: state["phase"] == "Running")
     count = len(operator.requests)
     operator.run(1, save={"identity": "of another version"})
@@ -112,7 +93,9 @@ def test_a_reply_that_makes_no_sense_never_ends_the_training(operator: FakeOpera
     assert worker.stderr().count("lockstep: defect: KeyError('deadline')") == 1
 
 
-def test_nor_does_it_keep_the_worker_from_leaving_when_it_is_asked_to(operator: FakeOperator, launch: Launch) -> None:
+def test_nor_does_it_keep_the_worker_from_leaving_when_it_is_asked_to(
+    operator: FakeOperator, launch: LaunchWorker
+) -> None:
     worker = launch("sh", "-c", "trap '' TERM; while :; do sleep 0.05; done", LOCKSTEP_TERMINATION_GRACE="2")
     ready(operator, 1)
     operator.run(1)
@@ -124,7 +107,7 @@ def test_nor_does_it_keep_the_worker_from_leaving_when_it_is_asked_to(operator: 
     assert worker.wait() == 128 + signal.SIGTERM
 
 
-def test_with_nothing_to_lose_the_pod_ends_and_says_why(operator: FakeOperator, launch: Launch) -> None:
+def test_with_nothing_to_lose_the_pod_ends_and_says_why(operator: FakeOperator, launch: LaunchWorker) -> None:
     worker = launch("true")
     operator.desire("Prepare", 1, world=None)  # type: ignore[arg-type]
     operator.wait_for(lambda state: state["seen"] == 0)
@@ -152,6 +135,30 @@ def test_slow_work_waits_until_there_is_room_for_its_thread(monkeypatch: pytest.
     monkeypatch.setattr(threading.Thread, "start", begin)
     work.begin_delayed()
     until(lambda: inbox.make_calls(0.05) or heard.is_set())
+
+
+def test_slow_work_that_hangs_holds_up_no_other() -> None:
+    inbox = Inbox()
+    work, free, heard = SlowWork(inbox), threading.Event(), threading.Event()
+    for _ in range(3):
+        work.begin(lambda: free.wait() and None)
+    work.begin(lambda: heard.set)
+    until(lambda: inbox.make_calls(0.05) or heard.is_set())
+    free.set()
+
+
+def test_the_thread_of_done_work_takes_the_next() -> None:
+    inbox = Inbox()
+    work, threads = SlowWork(inbox), []
+
+    def note() -> Callable[[], None]:
+        thread = threading.get_ident()
+        return lambda: threads.append(thread)
+
+    for count in range(1, 4):
+        work.begin(note)
+        until(lambda wanted=count: inbox.make_calls(0.05) or len(threads) == wanted)
+    assert len(set(threads)) == 1
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.EIO])
@@ -225,7 +232,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 def test_a_log_that_nobody_reads_holds_up_neither_reports_nor_the_end(
-    operator: FakeOperator, launch: Launch, tmp_path: Path
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     noise = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do echo 01234567890123456789 >&2; done"
     worker = launch("sh", "-c", noise, wrapper=(sys.executable, "-c", UNREAD))
@@ -335,7 +342,7 @@ def test_any_other_loss_is_no_divergence(loss: str) -> None:
 
 
 def test_asked_to_leave_before_the_next_attempt_it_does_not_end_with_the_last_ones_code(
-    operator: FakeOperator, launch: Launch
+    operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     worker = launch("sh", "-c", "exit 3")
     ready(operator, 1)
@@ -347,7 +354,7 @@ def test_asked_to_leave_before_the_next_attempt_it_does_not_end_with_the_last_on
 
 
 def test_a_message_of_an_earlier_attempt_is_not_told_again(
-    operator: FakeOperator, launch: Launch, tmp_path: Path
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     left = tmp_path / "error.json"
     left.write_text(json.dumps({"message": "of long ago"}))

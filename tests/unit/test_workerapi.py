@@ -4,23 +4,28 @@ import asyncio
 import base64
 import io
 import json
+import logging
 import ssl
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 
 from lockstep.api import names
+from lockstep.controller import protocol, workerapi
 from lockstep.controller.clock import SystemClock
+from lockstep.controller.connections import PER_SENDER
 from lockstep.controller.listener import Listener
 from lockstep.controller.protocol import REGISTER_LIMIT, REPORT_LIMIT
 from lockstep.controller.reports import ReportBook
 from lockstep.controller.tls import Material, new_material, server_context
-from lockstep.controller.trust import TokenReviews
+from lockstep.controller.trust import Claim, TokenReviews
 from lockstep.controller.workerapi import WorkerApi
 from lockstep.core.plan import DesiredPhase, Directive
 from lockstep.core.snapshot import PodPhase, PodView, StartRecord
@@ -58,7 +63,7 @@ def pod(slot: int, incarnation: int = 1, run: str = RUN) -> PodView:
 class World:
     """Pods and runs as the operator sees them, the API server's reviews, and the worker API over them."""
 
-    def __init__(self) -> None:
+    def __init__(self, **limits: int) -> None:
         self.clock = SystemClock()
         self.pods = {p.uid: p for p in (pod(0), pod(1), pod(0, run=OTHER_RUN))}
         self.runs = {RUN, OTHER_RUN}
@@ -75,6 +80,7 @@ class World:
             clock=self.clock,
             epoch=lambda: self.epoch,
             heartbeat_seconds=lambda workers: 2.0 + workers,
+            **limits,
         )
         self.session: aiohttp.ClientSession
         self.url = ""
@@ -148,7 +154,9 @@ def material() -> Material:
 
 @asynccontextmanager
 async def served(world: World, material: Material) -> AsyncIterator[World]:
-    listener = await Listener.open(world.api.application(), "127.0.0.1", 0, server_context(material))
+    listener = await Listener.open(
+        world.api.application(), "127.0.0.1", 0, server_context(material), world.api.connections
+    )
     world.url = f"https://127.0.0.1:{listener.port}"
     trust = ssl.create_default_context(cadata=material.ca_bundle)
     try:
@@ -188,7 +196,7 @@ async def test_a_worker_registers_waits_at_the_barrier_and_is_released(world: Wo
     await eventually(lambda: world.book.reports(RUN)[0].polling)
     assert not poll.done()
     world.book.set_directive(RUN, RELEASE)
-    status, answer = await asyncio.wait_for(poll, 5)
+    status, answer = await asyncio.wait_for(poll, 14)
     assert (answer["phase"], answer["rank"], answer["worldSize"], answer["revision"]) == ("Run", 0, 2, 2)
     assert answer["start"]["masterPort"] == 40123
     assert answer["nodelist"] == ["10.0.0.1", "10.0.0.2"]
@@ -205,7 +213,7 @@ async def test_a_report_before_registration_is_sent_to_register(world: World) ->
 async def test_what_was_seen_of_another_leader_is_answered_at_once(world: World) -> None:
     world.book.set_directive(RUN, PREPARE)
     await world.say("/v1/register", pod(0))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(14):
         status, answer = await world.say("/v1/report", pod(0), epoch=[1_600_000_000, 9], seen=1, waitSeconds=15)
     assert (status, answer["revision"]) == (200, 1)
 
@@ -241,7 +249,7 @@ async def test_a_leader_deposed_during_a_poll_gives_no_orders(world: World) -> N
     await eventually(lambda: world.book.reports(RUN)[0].polling)
     world.epoch = None
     world.book.set_directive(RUN, RELEASE)
-    assert (await asyncio.wait_for(poll, 5))[0] == 503
+    assert (await asyncio.wait_for(poll, 14))[0] == 503
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
@@ -344,6 +352,130 @@ async def test_a_worker_that_sends_too_much_is_slowed_and_others_are_not(world: 
     flood = await asyncio.gather(*(world.say("/v1/register", pod(0)) for _ in range(80)))
     assert {status for status, _ in flood} == {200, 429}
     assert (await world.say("/v1/report", pod(1)))[0] == 200
+
+
+async def test_large_reports_count_for_as_many_as_their_size(world: World) -> None:
+    """What the largest cost the operator is many times what an ordinary one does."""
+    await world.say("/v1/register", pod(0))
+    large = json.dumps(world.body(pod(0), problem="x" * 50_000)).encode()
+    token = world.token(pod(0).uid)
+    answers = await asyncio.gather(*(world.send("/v1/report", large, token) for _ in range(30)))
+    assert {status for status, _, _ in answers} == {200, 429}  # of ordinary ones 40 are let in at once
+    assert (await world.say("/v1/register", pod(1)))[0] == 200
+
+
+async def test_a_worker_holds_only_so_many_connections_and_is_told(world: World, material: Material) -> None:
+    trust = ssl.create_default_context(cadata=material.ca_bundle)
+    body = json.dumps(world.body(pod(0))).encode()
+    head = f"POST /v1/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {world.token(pod(0).uid)}\r\n"
+    request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    held, answers = [], []
+    for _ in range(PER_SENDER + 1):
+        reader, writer = await asyncio.open_connection(*urlsplit(world.url).netloc.split(":"), ssl=trust)
+        writer.write(request)
+        answers.append((await reader.readline()).split()[1])
+        held.append((reader, writer))
+        await asyncio.sleep(1 / 20)  # its pace
+    assert answers == [b"200"] * PER_SENDER + [b"429"]
+    told = await asyncio.wait_for(held[-1][0].read(), 20)
+    assert b"too-many-connections" in told  # and closed, or this had not ended
+    assert (await world.say("/v1/register", pod(1)))[0] == 200
+    for _, writer in held:
+        writer.close()
+
+
+async def test_a_body_that_comes_slowly_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workerapi, "REQUEST_SECONDS", 0.5)
+
+    async def dribble() -> AsyncIterator[bytes]:
+        while True:
+            yield b" "
+            await asyncio.sleep(0.05)
+
+    headers = {"Authorization": f"Bearer {world.token(pod(0).uid)}"}
+    async with asyncio.timeout(20):
+        async with world.session.post(world.url + "/v1/report", data=dribble(), headers=headers) as response:
+            assert (response.status, (await response.json())["error"]) == (503, "timeout")
+
+
+async def test_a_pods_token_is_worth_nothing_to_another_pod_and_is_written_nowhere(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    stolen = world.token(pod(0).uid)
+    answers = []
+    for endpoint in ENDPOINTS:
+        await world.say("/v1/register", pod(0))
+        for thief in (pod(1), pod(0, run=OTHER_RUN), replace(pod(0), slot=7), replace(pod(0), incarnation=9)):
+            status, answer, headers = await world.send(endpoint, world.body(thief), stolen)
+            assert status == 403
+            answers.append(f"{answer} {dict(headers)}")
+    world.down = True
+    await world.send("/v1/report", world.body(pod(1)), world.token(pod(1).uid))
+    assert stolen not in caplog.text + "".join(answers)
+    assert world.token(pod(1).uid) not in caplog.text
+    assert set(world.book.reports(RUN)) == {0}
+    assert world.book.reports(OTHER_RUN) == {}
+
+
+async def test_the_largest_reports_of_a_hostile_pod_take_no_more_memory_the_longer_it_sends(world: World) -> None:
+    desk = world.book
+    claim = Claim(RUN, 0, 1, pod(0).uid)
+
+    def row(step: int) -> dict[str, Any]:
+        reason = f"{step}" * 200
+        return {"tier": "shared", "step": step, "path": f"/{step}" * 300, "verdict": "Valid", "reason": reason}
+
+    def hostile(turn: int) -> bytes:
+        told = {
+            "phase": "Running", "mono": 1e9 + turn, "problem": f"{turn}" * 2000, "newCheckpoints": [row(turn)],
+            "signs": [{"kind": f"{turn}-{n}", "at": 1.0 * turn, "text": "t" * 300} for n in range(64)],
+            "stacks": {"id": f"{turn}", "text": f"{turn}" * 3000},
+            "verified": [row(turn) for _ in range(10)],
+        }  # fmt: skip
+        return json.dumps(world.body(pod(0), **told)).encode()
+
+    desk.register(claim, "gpu-0", protocol.decode_registration(json.dumps(world.body(pod(0))).encode()))
+    tracemalloc.start()
+    try:
+        for turn in range(40):
+            desk.report(claim, protocol.decode_report(hostile(turn)))
+        after_some = tracemalloc.get_traced_memory()[0]
+        for turn in range(40, 240):
+            desk.report(claim, protocol.decode_report(hostile(turn)))
+        growth = tracemalloc.get_traced_memory()[0] - after_some
+    finally:
+        tracemalloc.stop()
+    assert growth < 200_000
+    assert after_some < 1_000_000
+
+
+async def test_bodies_under_way_have_a_bound_for_all_senders_together(material: Material) -> None:
+    async with served(World(bodies_room=100_000), material) as world:
+        received = asyncio.Event()
+        go_on = asyncio.Event()
+
+        async def slowly() -> AsyncIterator[bytes]:
+            yield b" " * 60_000
+            received.set()
+            await go_on.wait()
+
+        first = asyncio.ensure_future(
+            world.session.post(
+                world.url + "/v1/register",
+                data=slowly(),
+                headers={"Authorization": f"Bearer {world.token(pod(0).uid)}"},
+            )
+        )
+        await asyncio.wait_for(received.wait(), 20)
+        large = json.dumps(world.body(pod(1))).encode() + b" " * 60_000
+        await eventually(lambda: world.api.bodies_room < 50_000)
+        status, answer, _ = await world.send("/v1/register", large, world.token(pod(1).uid))
+        assert (status, answer["error"]) == (503, "busy")
+        go_on.set()
+        assert (await first).status == 400
+        assert (await world.send("/v1/register", large, world.token(pod(1).uid)))[0] == 200
+        assert world.api.bodies_room == 100_000
 
 
 async def test_known_workers_are_heard_while_the_api_server_is_down(world: World) -> None:

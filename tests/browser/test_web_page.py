@@ -1,0 +1,315 @@
+"""The web page in a real browser: what people see, reach with the keyboard, and are kept from."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep.controller.clock import SystemClock
+from lockstep.controller.listener import Listener
+from lockstep.core.plan import Event
+from support import browser
+from support.screenshots import look_back
+from support.web_site import Cluster, busy_cluster, holding, racks, waiting
+
+pytestmark = pytest.mark.skipif(browser.program() is None, reason=browser.MISSING)
+
+HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>\'"&'
+
+
+class Desk:
+    """A browser, and the page that it looks at."""
+
+    def __init__(self, tab: browser.Page, cluster: Cluster, url: str, listener: Listener) -> None:
+        self.tab = tab
+        self.cluster = cluster
+        self.url = url
+        self.listener = listener
+
+    async def enter(self, token: str = "admin", page: str = "fleet") -> None:
+        """Come in as ``lockstep ui`` lets one in."""
+        await self.tab.open(f"{self.url}#token={token}")
+        await self.tab.shown("fleet")
+        if page != "fleet":
+            await self.turn_to(page)
+
+    async def turn_to(self, page: str) -> None:
+        """Another page, by its address."""
+        await self.tab.evaluate(f"location.hash = '#/{page}'")
+        await self.tab.shown({"runs": "run", "arrays": "array"}.get(page.partition("/")[0], page))
+
+
+@asynccontextmanager
+async def seated(folder: Path, nodes: int = 64) -> AsyncIterator[Desk]:
+    cluster = busy_cluster(SystemClock(), nodes)
+    page = cluster.page()
+    look_back(cluster, page)
+    listener = await Listener.open(page.application(), "127.0.0.1", 0, None, page.connections)
+    try:
+        async with browser.opened(folder) as tab:
+            yield Desk(tab, cluster, f"http://127.0.0.1:{listener.port}/ui/", listener)
+    finally:
+        await listener.close()
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with seated(tmp_path) as found:
+        yield found
+
+
+async def test_one_signs_in_with_a_token_and_out_again(desk: Desk) -> None:
+    tab = desk.tab
+    await tab.open(desk.url)
+    await tab.shown("signin")
+    assert await tab.evaluate("document.activeElement.id") == "token"
+    sign_in = "document.querySelector('#token').value = '{}'; document.querySelector('form button').click()"
+    await tab.evaluate(sign_in.format("forged"))
+    await tab.until("document.querySelector('[role=alert]')?.textContent.includes('does not accept')")
+    await tab.evaluate(sign_in.format("tenant"))
+    await tab.shown("fleet")
+    await tab.evaluate("location.reload()")  # the tab keeps it
+    await tab.until("document.querySelector('main')?.dataset.ready === 'fleet' && performance.now() < 9e9")
+    await tab.until("document.querySelector('#who').innerText.includes('tim')")
+    await tab.evaluate("document.querySelector('#who button').click()")
+    await tab.shown("signin")
+    assert await tab.evaluate("sessionStorage.length") == 0
+    assert await tab.evaluate("document.cookie + localStorage.length") == "0"
+
+
+async def test_a_token_handed_over_in_the_address_does_not_stay_there(desk: Desk) -> None:
+    await desk.enter("admin")
+    assert await desk.tab.evaluate("location.hash") == "#/fleet"
+    assert "admin" not in await desk.tab.evaluate("location.href")
+
+
+async def test_the_rack_map_is_read_with_the_keyboard_alone(desk: Desk) -> None:
+    tab = desk.tab
+    await desk.enter()
+    assert await tab.evaluate("document.querySelector('#map').dataset.nodes") == "64"
+    await tab.press("Tab")
+    assert await tab.evaluate("document.activeElement.className") == "skip"
+    for _ in range(12):
+        if await tab.evaluate("document.activeElement.id") == "map":
+            break
+        await tab.press("Tab")
+    await tab.press("ArrowRight")
+    await tab.press("ArrowRight")
+    node = "document.querySelector('#node').innerText"
+    told = await tab.until(f"{node}.includes('gpu-1') && {node}")
+    assert "research/llama-70b, rank 1" in " ".join(told.split())
+    await tab.press("ArrowDown")
+    await tab.until(f"{node}.includes('gpu-5')")  # racks of 16 are four by four
+    assert "Unhealthy" in await tab.evaluate(node)
+    await tab.press("Enter")
+    await tab.shown("run")
+    assert "llama-70b" in await tab.text()
+
+
+async def test_what_was_chosen_stays_chosen_when_the_page_asks_again(desk: Desk) -> None:
+    tab, node = desk.tab, "document.querySelector('#node').innerText"
+    await desk.enter()
+    await tab.evaluate("document.querySelector('#map').focus()")
+    for key in ("ArrowRight", "ArrowRight", "ArrowRight"):
+        await tab.press(key)
+    await tab.until(f"{node}.includes('gpu-2')")
+    await tab.evaluate("window.told = document.querySelector('#node dl')")
+    desk.cluster.runs = [run for run in desk.cluster.runs if run.name != "speech-2"]
+    await tab.until("!document.querySelector('main').innerText.includes('speech-2')")
+    assert await tab.evaluate("window.told === document.querySelector('#node dl')")  # and is not read aloud again
+    desk.cluster.nodes = desk.cluster.nodes[1:]
+    await tab.until("document.querySelector('#map').dataset.nodes === '63'")
+    assert "gpu-2" in await tab.evaluate(node)
+
+    await desk.turn_to("runs/research/llama-70b")
+    await tab.evaluate("document.querySelector('.loss').focus()")
+    for _ in range(3):
+        await tab.press("ArrowLeft")
+    caption = "document.querySelector('.loss').parentElement.querySelector('figcaption').innerText"
+    read = await tab.evaluate(caption)
+    await tab.evaluate("window.chart = document.querySelector('.loss')")
+    await tab.until("window.chart !== document.querySelector('.loss')")
+    assert await tab.evaluate(caption) == read
+    assert await tab.evaluate("document.activeElement === document.querySelector('.loss')")
+
+
+async def test_what_belongs_to_others_is_nowhere_in_the_document(desk: Desk) -> None:
+    await desk.enter("tenant")
+    document = "document.documentElement.outerHTML"
+    assert "products" not in await desk.tab.evaluate(document)
+    assert "runs that you may not see" in await desk.tab.text()
+    await desk.turn_to("queue")
+    shown = await desk.tab.text()
+    assert "products/ads-v9" in shown  # its queue's visibility is Full
+    assert "1 run of other namespaces waits here as well" in shown
+    assert "secret-project" not in await desk.tab.evaluate(document)
+    await desk.tab.evaluate("location.hash = '#/runs/products/moe-16x'")
+    await desk.tab.until("document.querySelector('[role=alert]')?.textContent.includes('may not get trainingruns')")
+
+
+async def test_a_run_shows_attempts_time_loss_checkpoints_ranks_and_events(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/llama-70b")
+    text = await desk.tab.text()
+    for words in ("Attempt 3 was ended", "NodeLost", "Where the time went", "repeated or lost", "Conditions"):
+        assert words in text
+    for words in ("Invalid", "did not finish", "Saved every 10m", "it is replaced", "8 ranks"):
+        assert words in text
+    count = "document.querySelectorAll('{}').length"
+    assert await desk.tab.evaluate(count.format(".timeline .attempt")) == 4
+    assert await desk.tab.evaluate(count.format(".timeline .bad")) == 3
+    assert await desk.tab.evaluate(count.format(".loss .line")) == 2  # an earlier attempt, and this one
+    assert await desk.tab.evaluate(count.format(".bar rect")) == 9
+
+
+async def test_why_runs_wait_and_until_when_can_be_read_and_filtered(desk: Desk) -> None:
+    await desk.enter("tenant", "queue")
+    text = await desk.tab.text()
+    assert "Resources: for nodes to become free" in text
+    assert "if every run uses its whole time limit" in text
+    filter_for = (
+        "const i = document.querySelector('input[type=search]'); i.value = '{}'; i.dispatchEvent(new Event('input'))"
+    )
+    await desk.tab.evaluate(filter_for.format("quota"))
+    text = await desk.tab.text()
+    assert "distill-3b" in text
+    assert "tokenizer-sweep" not in text
+
+
+async def test_an_array_is_a_row_in_the_queue_and_a_page_of_its_own(desk: Desk) -> None:
+    tab = desk.tab
+    await desk.enter("tenant", "queue")
+    assert "research/lr-sweep_[45-99%8]" in await tab.text()
+    assert "43/100" in await tab.text()
+    await tab.evaluate("[...document.querySelectorAll('main a')].find(a => a.innerText.includes('lr-sweep_[')).click()")
+    await tab.shown("array")
+    text = await tab.text()
+    assert "0-40" in text
+    assert "at most 8 at once" in text
+    assert "made 4 runs" in text
+    await tab.evaluate("[...document.querySelectorAll('main a')].find(a => a.innerText === 'lr-sweep-45').click()")
+    await tab.shown("run")
+    assert await tab.evaluate("[...document.querySelectorAll('dd a')].map(a => a.hash)") == [
+        "#/arrays/research/lr-sweep"
+    ]
+
+
+async def test_an_answer_that_comes_after_signing_out_is_not_shown(desk: Desk) -> None:
+    tab = desk.tab
+    await desk.enter()
+    late = """
+      const fetched = window.fetch;
+      window.fetch = async (...all) => {
+        const answer = await fetched(...all);
+        return new Promise((tell) => { window.arrive = () => tell(answer); });
+      };
+    """
+    await tab.evaluate(late)
+    await tab.until("window.arrive !== undefined")
+    await tab.evaluate("document.querySelector('#who button').click()")
+    await tab.evaluate("window.arrive(); new Promise((done) => setTimeout(done, 200))")
+    assert await tab.evaluate("document.querySelector('main').dataset.ready") == "signin"
+    assert await tab.evaluate("document.querySelector('#map')") is None
+
+
+async def test_an_answer_that_cannot_be_drawn_is_not_said_to_be_none(desk: Desk) -> None:
+    tab = desk.tab
+    await desk.enter()
+    odd = "window.fetch = async () => new Response('{}', {headers: {ETag: '1'}})"
+    await tab.evaluate(odd)
+    await tab.evaluate("location.hash = '#/queue'")
+    said = "document.querySelector('#freshness').textContent"
+    await tab.until(f"{said}.includes('a defect of it')")
+    await tab.evaluate("window.fetch = async () => { throw new TypeError('Failed to fetch') }")
+    await tab.until(f"{said}.includes('no answer from the operator')")
+
+
+async def test_a_time_of_day_says_of_which_zone(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/llama-70b")
+    shown = await desk.tab.evaluate("document.querySelector('.ends span').innerText")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC([+-]\d+(:\d+)?)?", shown), shown
+
+
+async def test_of_thousands_of_runs_the_largest_are_listed_and_the_rest_counted(desk: Desk) -> None:
+    desk.cluster.nodes = racks(2000)
+    desk.cluster.runs = [holding("research", f"r{i}", [f"gpu-{i}"]) for i in range(2000)]
+    await desk.enter()
+    assert await desk.tab.evaluate("document.querySelectorAll('.legend a').length") == 200
+    assert "1,800 smaller runs are on the map and not listed" in await desk.tab.text()
+
+
+async def test_a_filter_says_that_it_sees_what_is_listed(desk: Desk) -> None:
+    desk.cluster.runs = [waiting("research", f"r{i}", position=i + 1) for i in range(520)]
+    desk.cluster.sets = []
+    await desk.enter("admin", "queue")
+    typed = "i.value = 'r519'; i.dispatchEvent(new Event('input'))"
+    await desk.tab.evaluate(f"const i = document.querySelector('input[type=search]'); {typed}")
+    text = await desk.tab.text()
+    assert "No run that is listed fits the filter." in text
+    assert "20 more are not" in text
+
+
+async def test_nothing_that_a_cluster_says_is_taken_for_html(desk: Desk) -> None:
+    cluster = desk.cluster
+    cluster.runs.append(
+        waiting("research", "evil", message=HOSTILE, reason=HOSTILE, assumption=HOSTILE, blockedBy=[HOSTILE])
+    )
+    index, run = next((i, run) for i, run in enumerate(cluster.runs) if run.name == "llama-70b")
+    attempts = tuple(
+        a.model_copy(update={"message": HOSTILE, "cause": HOSTILE, "node": HOSTILE}) for a in run.status.attempts
+    )
+    cluster.runs[index] = replace(run, status=run.status.model_copy(update={"attempts": attempts, "state": HOSTILE}))
+    cluster.said.keep(run.uid, Event("Warning", HOSTILE, "Act", HOSTILE), cluster.clock.now())
+    cluster.nodes[3] = replace(cluster.nodes[3], drain=HOSTILE)
+    for page in ("fleet", "queue", "runs/research/llama-70b", "runs/research/evil"):
+        await desk.enter("admin", page)
+        assert "<img src=x" in await desk.tab.text()
+        assert await desk.tab.evaluate("document.querySelectorAll('main img, main script').length") == 0
+        assert await desk.tab.evaluate("window.hacked") is None
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_no_page_breaks_its_own_rules_or_complains(desk: Desk, theme: str) -> None:
+    await desk.tab.theme(theme)
+    for width in (1360, 420):
+        await desk.tab.size(width, 800)
+        for page in (
+            "fleet",
+            "queue",
+            "runs/research/llama-70b",
+            "runs/research/gpt2-debug",
+            "runs/research/llama-405b",
+            "arrays/research/lr-sweep",
+        ):
+            await desk.enter("admin", page)
+            await desk.tab.picture()
+            assert await desk.tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), (page, width)
+    assert desk.tab.problems == []
+
+
+async def test_a_page_says_when_it_is_not_live_and_recovers_by_itself(desk: Desk) -> None:
+    await desk.enter()
+    desk.cluster.synced = False
+    said = "document.querySelector('#freshness').textContent"
+    await desk.tab.until(f"{said}.includes('not seen the whole cluster')")
+    assert await desk.tab.evaluate("document.querySelector('#map').dataset.nodes") == "64"  # what was known stays
+    desk.cluster.synced, desk.cluster.leads = True, False
+    await desk.tab.until(f"{said}.includes('standby') && {said}.includes('live')")
+
+
+async def test_sixteen_thousand_nodes_are_drawn_and_pointed_at(tmp_path: Path) -> None:
+    async with seated(tmp_path, 16_384) as desk:
+        await desk.enter()
+        assert await desk.tab.evaluate("document.querySelector('#map').dataset.nodes") == "16384"
+        await desk.tab.evaluate("document.querySelector('#map').focus()")
+        began = asyncio.get_running_loop().time()
+        for _ in range(10):
+            await desk.tab.press("End")
+            await desk.tab.press("ArrowLeft")
+        await desk.tab.until("document.querySelector('#node').innerText.includes('gpu-16382')")
+        assert asyncio.get_running_loop().time() - began < 120  # of twenty key presses, on a busy machine

@@ -1,0 +1,82 @@
+"""docs/security.md on a real API server: which level of Pod Security lets which run pass, and what it says else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lockstep.api import names
+from support.site import Run, Site
+
+pytestmark = pytest.mark.cluster
+
+PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+PATIENCE = 120.0
+BARE: dict[str, Any] = {"checkpoint": None}
+ON_PODS = BARE | {"network": "Pod"}
+LOCAL = {"network": "Pod", "checkpoint": {"local": {"storage": "nvme"}}}
+
+
+def of_the_page() -> dict[str, Any]:
+    """The example for `restricted`."""
+    example = re.search(r"For `restricted`:\n\n```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert example is not None
+    spec: dict[str, Any] = yaml.safe_load(example[1])["spec"]
+    return BARE | spec
+
+
+def asked(site: Site, namespace: str, name: str, **spec: Any) -> tuple[str, str]:
+    """Status and message of Accepted; pods are made of what is accepted."""
+    run = site.apply(namespace, name, 1, **spec)
+    answer = run.wait("it is answered", lambda: answered(run), PATIENCE)
+    if answer["status"] == "True":
+        run.wait("its pod is made", lambda: run.pods, PATIENCE)
+    else:
+        assert run.pods == []
+    run.delete()
+    return answer["reason"], answer["message"]
+
+
+def answered(run: Run) -> dict[str, Any]:
+    answer = run.condition("Accepted")
+    return answer if answer.get("status") in ("True", "False") else {}
+
+
+def enforce(site: Site, namespace: str, level: str) -> None:
+    site.cluster.kubectl("label", "--overwrite", "namespace", namespace, f"{names.LABEL_POD_SECURITY}={level}")
+
+
+def test_a_run_needs_the_level_that_the_page_says(site: Site, namespace: str) -> None:
+    enforce(site, namespace, "restricted")
+    reason, words = asked(site, namespace, "r-pod", **ON_PODS)
+    assert reason == "PodRefused"
+    assert "violates PodSecurity" in words
+    assert asked(site, namespace, "r-example", **of_the_page())[0] == "Accepted"
+
+    enforce(site, namespace, "baseline")
+    assert asked(site, namespace, "b-pod", **ON_PODS)[0] == "Accepted"
+    reason, words = asked(site, namespace, "b-host", **BARE)
+    assert (reason, "set spec.network: Pod" in words) == ("PodRefused", True)
+    reason, words = asked(site, namespace, "b-local", **LOCAL)
+    assert (reason, "leave out spec.checkpoint.local" in words) == ("PodRefused", True)
+
+    enforce(site, namespace, "privileged")
+    assert asked(site, namespace, "p-host", **BARE)[0] == "Accepted"
+    assert asked(site, namespace, "p-local", **LOCAL)[0] == "Accepted"
+
+
+def test_what_the_api_server_would_let_the_operator_do_is_refused_to_its_user(site: Site, namespace: str) -> None:
+    root = {"name": "root", "hostPath": {"path": "/"}}
+    init = {"name": "i", "image": "i", "command": ["c"], "securityContext": {"privileged": True}}
+    template = {"spec": {"initContainers": [init], "volumes": [root]}}
+    reason, words = asked(site, namespace, "deputy", podTemplate=template, **ON_PODS)
+    assert reason == "InvalidSpec"
+    assert "spec.podTemplate.spec.volumes[0].hostPath: a path of the node needs a namespace labelled" in words
+    assert "spec.podTemplate.spec.initContainers[0].securityContext.privileged: a privileged container" in words
+
+    site.cluster.kubectl("label", "namespace", namespace, f"{names.LABEL_ALLOW_PRIVILEGED}=true")
+    assert asked(site, namespace, "opened", podTemplate=template, **ON_PODS)[0] == "Accepted"

@@ -1,0 +1,146 @@
+"""The web page of an operator at work: real tokens, real rights, over TLS."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from harness.kube import OPERATOR_NAMESPACE
+from harness.waiting import wait_for
+from localcluster import LocalCluster
+from localcluster.api import Request
+from localcluster.state import free_ports
+from lockstep.api import names
+from support.site import PATIENCE, TLS_SECRET, Site
+
+pytestmark = pytest.mark.cluster
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Somebody with a token, or without."""
+
+    url: str
+    trust: ssl.SSLContext
+    token: str = ""
+
+    def get(self, path: str) -> tuple[int, Any]:
+        """Status and answer."""
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        request = urllib.request.Request(f"{self.url}/ui/api/{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=20, context=self.trust) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+
+@dataclass(frozen=True)
+class Page:
+    """The operator, its page, and two teams."""
+
+    site: Site
+    url: str
+    trust: ssl.SSLContext
+
+    def visitor(self, namespace: str, audiences: Sequence[str] = ()) -> Visitor:
+        """A service account of a namespace."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/reader/token"
+        spec = {"audiences": list(audiences), "expirationSeconds": 3600}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        token = self.site.cluster.api.send(Request("POST", path, body))["status"]["token"]
+        return Visitor(self.url, self.trust, token)
+
+
+@pytest.fixture(scope="module")
+def page(cluster: LocalCluster, crds_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    port = free_ports(("web",))["web"]
+    # What the chart gives with web.enabled.
+    role, account = "lockstep-web", f"--serviceaccount={OPERATOR_NAMESPACE}:lockstep-operator"
+    right = ("--verb=create", "--resource=subjectaccessreviews.authorization.k8s.io")
+    cluster.kubectl("create", "clusterrole", role, *right)
+    cluster.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", account)
+    # Not on the loopback address alone, so that it speaks TLS.
+    web = {"enabled": True, "listen": "0.0.0.0", "port": port, "hosts": ["127.0.0.1"]}
+    with Site.started(cluster, tmp_path_factory.mktemp("site"), {"web": web}) as site:
+        ca = base64.b64decode(cluster.api.get(TLS_SECRET)["data"]["ca.crt"]).decode()
+        yield Page(site, f"https://127.0.0.1:{port}", ssl.create_default_context(cadata=ca))
+    cluster.kubectl("delete", "clusterrolebinding,clusterrole", role)
+
+
+@pytest.fixture(scope="module")
+def teams(page: Page) -> Iterator[tuple[str, str]]:
+    """Two namespaces, each with an account that may view it and nothing else."""
+    kubectl = page.site.cluster.kubectl
+    found = ("web-research", "web-products")
+    for namespace in found:
+        kubectl("create", "namespace", namespace)
+        kubectl("-n", namespace, "create", "serviceaccount", "reader")
+        account = f"--serviceaccount={namespace}:reader"
+        kubectl("-n", namespace, "create", "rolebinding", "reader", "--clusterrole=lockstep-view", account)
+    yield found
+    for namespace in found:
+        kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def test_each_team_sees_its_own_runs_by_the_rights_that_it_has(page: Page, teams: tuple[str, str]) -> None:
+    site = page.site
+    research, products = (page.visitor(namespace) for namespace in teams)
+    with site.with_nodes(4, racks=2):
+        own = site.apply(teams[0], "llama", 2)
+        foreign = site.apply(teams[1], "launch-x", 2)
+        own.wait_until_running(1)
+        foreign.wait_until_running(1)
+
+        def holders() -> list[int]:
+            return sorted(research.get("fleet")[1]["run"])
+
+        wait_for("the map shows both runs", lambda: holders() == [-2, -2, 0, 0], seconds=PATIENCE, every=0.5)
+        status, fleet = research.get("fleet")
+        assert status == 200
+        assert [run["name"] for run in fleet["runs"]] == ["llama"]
+        assert sorted(filter(None, fleet["name"])) == sorted(own.status["assignment"]["nodes"])
+        told = json.dumps([fleet, research.get("queues")[1], research.get("me")[1]])
+        assert "launch-x" not in told
+        assert teams[1] not in told
+
+        def phases() -> list[str]:
+            status, run = research.get(f"runs/{teams[0]}/llama")
+            assert status == 200
+            return list(run["ranks"]["phase"]) if run["state"] == "Running" and run["events"] else []
+
+        wait_for("its page shows it at work", lambda: phases() == ["Running", "Running"], seconds=PATIENCE)
+        assert research.get(f"runs/{teams[1]}/launch-x")[0] == 403
+        assert products.get(f"runs/{teams[1]}/launch-x")[0] == 200
+        for each in (own, foreign):
+            each.delete()
+            each.wait("its pods are gone", lambda each=each: not each.pods)  # then nothing of it is written any more
+
+
+def test_only_tokens_of_the_cluster_for_the_page_or_the_api_server_are_taken(
+    page: Page, teams: tuple[str, str]
+) -> None:
+    anybody = page.visitor(teams[0])
+    assert anybody.get("me")[1]["name"] == f"system:serviceaccount:{teams[0]}:reader"
+    assert page.visitor(teams[0], ["lockstep-web"]).get("me")[0] == 200
+    assert page.visitor(teams[0], [names.TOKEN_AUDIENCE]).get("me")[0] == 401  # that of workers
+    assert page.visitor(teams[0], ["vault"]).get("me")[0] == 401
+    assert Visitor(page.url, page.trust, "forged").get("me")[0] == 401
+    assert Visitor(page.url, page.trust).get("me")[0] == 401
+
+
+def test_who_looks_makes_the_operator_write_nothing(page: Page, teams: tuple[str, str]) -> None:
+    visitor = page.visitor(teams[0])
+    page.site.proxy.writes.clear()
+    for path in ("me", "fleet", "queues", f"runs/{teams[0]}/none"):
+        visitor.get(path)
+    words = [write.path for write in page.site.proxy.writes]
+    assert [path for path in words if "reviews" not in path and "leases" not in path and "events" not in path] == []

@@ -1,0 +1,32 @@
+"""The worker as a process, and an operator for it to speak to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from support.fake_operator import FakeOperator
+from support.running_worker import LaunchWorker, RunningWorker
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[FakeOperator]:
+    fake = FakeOperator(tmp_path)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def launch(tmp_path: Path, operator: FakeOperator) -> Iterator[LaunchWorker]:
+    """Starts a worker; the next one is in the same pod."""
+    workers: list[RunningWorker] = []
+
+    def start(*command: str, wrapper: Sequence[str] = (), **environ: str) -> RunningWorker:
+        workers.append(RunningWorker(tmp_path, operator, list(command), wrapper, **environ))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.kill()

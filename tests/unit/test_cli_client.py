@@ -1,0 +1,63 @@
+"""What the API server says no with, in the words that a user is shown."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lockstep.cli.client import Cluster
+from lockstep.cli.errors import ApiError
+from lockstep.cli.refusals import in_words
+
+NAME_RULE = "metadata.name must be at most 40 lower case letters, digits and '-'; shorten it"
+UNCHECKED = (
+    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
+    "errors to complete validation"
+)
+NODES = "Invalid value: 0: spec.nodes in body should be greater than or equal to 1"
+
+
+class Server:
+    """Answers everything with one Status."""
+
+    def __init__(self, message: str, causes: list[tuple[str, str]]) -> None:
+        details = {"name": "llama", "causes": [{"field": field, "message": words} for field, words in causes]}
+        self.said = json.dumps({"kind": "Status", "message": message, "details": details}).encode()
+
+    def param_serialize(self, *_: Any, **__: Any) -> tuple[Any, ...]:
+        return "POST", "url", {}
+
+    def call_api(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(status=422, read=lambda: self.said, close=lambda: None)
+
+
+def refusal(message: str, *causes: tuple[str, str]) -> ApiError:
+    with pytest.raises(ApiError) as refused:
+        Cluster(Server(message, list(causes)), "team").merge_patch("path", {})
+    return refused.value
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (f"llama is invalid: <nil>: Invalid value: {NAME_RULE}", f"llama is invalid: {NAME_RULE}"),
+        (f'llama is invalid: <nil>: Invalid value: "object": {NAME_RULE}', f"llama is invalid: {NAME_RULE}"),
+        (f"llama is invalid: [spec.nodes: {NODES}, <nil>: {UNCHECKED}]", f"llama is invalid: [spec.nodes: {NODES}]"),
+        ("the object has been modified", "the object has been modified"),
+    ],
+)
+def test_what_is_said_of_the_whole_object_stands_behind_no_placeholder(said: str, told: str) -> None:
+    assert str(refusal(said)) == told
+
+
+def test_a_refused_run_is_told_its_fields_and_rules_and_not_what_was_left_unchecked() -> None:
+    error = refusal("", ("spec.nodes", NODES), ("<nil>", f"Invalid value: {NAME_RULE}"), ("<nil>", UNCHECKED))
+    manifest = {"kind": "TrainingRun", "metadata": {"name": "llama"}}
+    assert str(in_words(error, manifest, "team")).splitlines() == [
+        "llama is refused:",
+        f"  spec.nodes: {NODES}",
+        f"  {NAME_RULE}",
+    ]

@@ -1,0 +1,217 @@
+"""How many connections may be open: the book of them by hand, then a listener with real ones."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from lockstep.controller import listener
+from lockstep.controller.clock import ManualClock, SystemClock
+from lockstep.controller.connections import PROVE_SECONDS, SWEEP_SECONDS, Connections
+from lockstep.controller.listener import Listener
+from lockstep.controller.tls import Material, new_material, server_context
+
+
+class Transport(asyncio.Transport):
+    """One that only knows whether it was aborted."""
+
+    def __init__(self, handler: "Handler") -> None:
+        super().__init__()
+        self.handler = handler
+
+    def abort(self) -> None:
+        self.handler.transport = None
+
+
+class Handler:
+    """What serves a connection that has shaken hands."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = Transport(self)
+
+    @property
+    def is_open(self) -> bool:
+        return self.transport is not None
+
+
+class Door:
+    """Connections for 4 strangers and 3 of each sender."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.book = Connections(self.clock, unproven=4, per_sender=3)
+
+    async def open(self, peer: str) -> Handler:
+        handler = Handler()
+        self.book.open(peer, handler, await _done())
+        return handler
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        watch = asyncio.create_task(self.book.watch())
+        yield
+        watch.cancel()
+
+
+async def _done() -> "asyncio.Task[None]":
+    task = asyncio.create_task(asyncio.sleep(0))
+    await task
+    return task
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
+async def test_who_opens_most_gives_up_its_oldest(door: Door) -> None:
+    gang = [await door.open("10.0.0.1")]
+    flood = [await door.open("10.0.0.66") for _ in range(3)]
+    assert all(each.is_open for each in gang + flood)
+    gang.append(await door.open("10.0.0.2"))
+    assert [each.is_open for each in flood] == [False, True, True]
+    flood += [await door.open("10.0.0.66") for _ in range(100)]
+    assert all(each.is_open for each in gang)
+    assert [each.is_open for each in flood].count(True) == 2
+    assert len(door.book) == 4
+
+
+async def test_who_has_said_its_name_makes_room(door: Door) -> None:
+    known = [await door.open(f"10.0.0.{i}") for i in range(4)]
+    assert all(door.book.prove(f"10.0.0.{i}", each, f"pod-{i}") for i, each in enumerate(known))
+    await door.open("10.0.0.9")
+    assert all(each.is_open for each in known)
+
+
+async def test_a_sender_has_only_so_many_until_it_closes_one(door: Door) -> None:
+    mine = [await door.open("10.0.0.1") for _ in range(4)]
+    assert [door.book.prove("10.0.0.1", each, "pod") for each in mine] == [True, True, True, False]
+    assert door.book.prove("10.0.0.1", mine[0], "pod")
+    mine[0].transport = None
+    assert door.book.prove("10.0.0.1", mine[3], "pod")
+
+
+async def test_a_stranger_that_says_nothing_is_cut_off_in_time_and_others_are_not(door: Door) -> None:
+    async with door.watched():
+        silent, known = await door.open("10.0.0.1"), await door.open("10.0.0.1")
+        door.book.prove("10.0.0.1", known, "pod")
+        await door.clock.advance(PROVE_SECONDS - SWEEP_SECONDS)
+        assert silent.is_open
+        await door.clock.advance(2 * SWEEP_SECONDS)
+        assert (silent.is_open, known.is_open, door.book.cut) == (False, True, 1)
+
+
+async def test_what_has_closed_is_forgotten(door: Door) -> None:
+    async with door.watched():
+        stranger, known = await door.open("10.0.0.1"), await door.open("10.0.0.2")
+        door.book.prove("10.0.0.2", known, "pod")
+        stranger.transport = known.transport = None
+        await door.clock.advance(2 * SWEEP_SECONDS)
+        assert (len(door.book), door.book.cut) == (0, 0)
+
+
+# With real connections.
+
+
+@pytest.fixture(scope="module")
+def material() -> Material:
+    return new_material(["127.0.0.1"], time.time())
+
+
+@asynccontextmanager
+async def listening(book: Connections, material: Material | None) -> AsyncIterator[int]:
+    app = web.Application()
+
+    async def hello(request: web.Request) -> web.Response:
+        book.prove(request.remote or "", request.protocol, "somebody")
+        return web.Response(text="hello\n")
+
+    app.router.add_get("/", hello)
+    context = server_context(material) if material is not None else None
+    opened = await Listener.open(app, "127.0.0.1", 0, context, book)
+    try:
+        yield opened.port
+    finally:
+        await opened.close()
+
+
+async def is_cut(reader: asyncio.StreamReader) -> bool:
+    try:
+        async with asyncio.timeout(20):
+            return await reader.read(1) == b""
+    except ConnectionError:
+        return True
+
+
+async def fetched(port: int, material: Material) -> bytes:
+    trust = ssl.create_default_context(cadata=material.ca_bundle)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "the beginning of a handshake"])
+async def test_connections_that_never_shake_hands_are_cut_when_there_is_no_room(
+    material: Material, said: bytes
+) -> None:
+    async with listening(Connections(SystemClock(), unproven=8), material) as port:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
+        for _, writer in silent:
+            writer.write(said)
+        assert b"hello" in await fetched(port, material)
+        assert [await is_cut(reader) for reader, _ in silent[:22]] == [True] * 22
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_headers_that_come_slowly_are_not_waited_for() -> None:
+    async with listening(Connections(SystemClock(), prove_seconds=1.0), None) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n")
+
+        async def dribble() -> None:
+            while True:
+                writer.write(b"A: b\r\n")
+                await asyncio.sleep(0.1)
+
+        slowly = asyncio.create_task(dribble())
+        assert await is_cut(reader)
+        slowly.cancel()
+        writer.close()
+
+
+async def test_a_listener_of_its_own_lets_one_address_have_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "PER_ADDRESS", 2)
+
+    async def hello(_: web.Request) -> web.Response:
+        return web.Response(text="hello\n")
+
+    app = web.Application()
+    app.router.add_get("/", hello)
+    opened = await Listener.open(app, "127.0.0.1", 0)
+    try:
+        answers = []
+        streams = [await asyncio.open_connection("127.0.0.1", opened.port) for _ in range(3)]
+        for reader, writer in streams:
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            answers.append((await reader.readline()).split()[1])
+        assert answers == [b"200", b"200", b"429"]
+        for _, writer in streams:
+            writer.close()
+    finally:
+        await opened.close()
+
+
+async def test_a_listener_that_is_closed_leaves_no_connection_open(material: Material) -> None:
+    async with listening(Connections(SystemClock()), material) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.sleep(0)
+        assert b"hello" in await fetched(port, material)
+    assert await is_cut(reader)
+    writer.close()

@@ -1,0 +1,56 @@
+"""docs/security.md and docs/threat-model.md against the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lockstep.controller import connections, listener, protocol, ratelimit, reports, trust, workerapi
+from lockstep.core import pod_policy
+
+ROOT = Path(__file__).parents[2]
+SECURITY = (ROOT / "docs/security.md").read_text()
+MODEL = (ROOT / "docs/threat-model.md").read_text()
+
+
+def test_every_attack_has_tests_that_exist() -> None:
+    there = {path.stem for path in (ROOT / "tests").glob("*/test_*.py")}
+    named = set(re.findall(r"`(test_\w+)`", MODEL))
+    assert named
+    assert named - there == set()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"{connections.UNPROVEN:,}",
+        f"{connections.PROVE_SECONDS:.0f} s each, {listener.HANDSHAKE_SECONDS:.0f} s for the handshake",
+        f"| Connections of one pod | {connections.PER_SENDER} |",
+        f"{protocol.REGISTER_LIMIT >> 20} MiB at registration, {protocol.REPORT_LIMIT >> 10} KiB a report",
+        f"{workerapi.BODIES_ROOM >> 20} MiB of all senders",
+        (
+            f"{workerapi.REQUEST_SECONDS:.0f} s until a request is received and its sender known; "
+            f"polls {protocol.MAX_WAIT:.0f} s"
+        ),
+        f"{trust.REVIEWS_PER_POD:.0f} for a pod, then one a second; {trust.CONCURRENT_REVIEWS} reviews under way",
+        (
+            f"{reports.ROWS_PER_TIER} checkpoints a tier with {reports.TEXT_PER_TIER >> 10} KiB of text, "
+            f"{reports.MAX_VERIFIED} answers, {protocol.MAX_SIGNS} signs, {protocol.STDERR_TAIL >> 10} KiB of stderr, "
+            f"{protocol.STACKS >> 10} KiB of stacks"
+        ),
+    ],
+)
+def test_the_limits_are_those_of_the_code(said: str) -> None:
+    assert said in SECURITY
+
+
+def test_the_pace_is_that_of_the_code() -> None:
+    usual = ratelimit.RateLimit.__init__.__kwdefaults__
+    assert f"{usual['per_second']:.0f} requests a second for a pod, {usual['burst']:.0f} at once" in SECURITY
+
+
+def test_everything_that_a_policy_may_allow_is_in_the_table() -> None:
+    configuration = (ROOT / "docs/configuration.md").read_text()
+    for name in pod_policy.PodPolicy.__dataclass_fields__:
+        alias = re.sub(r"_(\w)", lambda match: match[1].upper(), name)
+        assert f"| `{alias}` |" in configuration

@@ -1,0 +1,148 @@
+"""What a cluster of containers is made of, and what is put back when it goes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.waiting import wait_for
+from kindcluster import host, images, leftovers, node_image
+from kindcluster.__main__ import _ends_like_an_error
+from kindcluster.docker import Docker
+from kindcluster.errors import KindClusterError
+from localcluster.build import REPOSITORY
+
+SAVED = """\
+*filter
+:INPUT ACCEPT [1:2]
+:FORWARD DROP [0:0]
+:DOCKER - [0:0]
+:theirs - [0:0]
+-A FORWARD -j DOCKER
+-A FORWARD -i docker0 -o docker0 -j ACCEPT
+-A FORWARD -i br-0123456789ab ! -o br-0123456789ab -j ACCEPT
+-A FORWARD -i br-lan -j ACCEPT
+-A theirs -j RETURN
+COMMIT
+*nat
+:POSTROUTING ACCEPT [0:0]
+-A POSTROUTING -s 172.18.0.0/16 ! -o docker0 -j MASQUERADE
+-A POSTROUTING -s 172.20.0.0/16 -j MASQUERADE
+COMMIT
+"""
+
+
+def test_dockers_rules_go_and_everybody_elses_stay() -> None:
+    assert (
+        host.without_dockers_rules(SAVED, forward="ACCEPT")
+        == """\
+*filter
+:INPUT ACCEPT [1:2]
+:FORWARD ACCEPT [0:0]
+:theirs - [0:0]
+-A FORWARD -i br-lan -j ACCEPT
+-A theirs -j RETURN
+COMMIT
+*nat
+:POSTROUTING ACCEPT [0:0]
+-A POSTROUTING -s 172.20.0.0/16 -j MASQUERADE
+COMMIT
+"""
+    )
+
+
+def test_the_image_is_resolved_by_the_uv_of_the_makefile() -> None:
+    assert f"ARG UV_VERSION={images.uv_version()}\n" in (REPOSITORY / "Dockerfile").read_text()
+
+
+def test_the_pod_network_of_a_node_made_here_runs_from_an_image_that_is_put_into_it() -> None:
+    manifest = (REPOSITORY / "e2e/kindcluster/node/default-cni.yaml").read_text()
+    [daemon_set] = [each for each in yaml.safe_load_all(manifest) if each["kind"] == "DaemonSet"]
+    assert daemon_set["spec"]["template"]["spec"]["containers"][0]["image"] == node_image.ROUTES
+
+
+def test_what_a_killed_daemon_left_running_below_its_folder_ends_with_all_it_started(tmp_path: Path) -> None:
+    sleeper = (
+        f"import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, flush=True); input() # {tmp_path}/x"
+    )
+    theirs = subprocess.Popen([sys.executable, "-c", "input()", f"{tmp_path}-beside/x"], stdin=subprocess.PIPE)
+    left = subprocess.Popen([sys.executable, "-c", sleeper], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert left.stdout is not None
+        child = int(left.stdout.readline())
+        leftovers.clear(tmp_path)
+        wait_for("both are gone", lambda: is_gone(left.pid) and is_gone(child), seconds=20)
+        assert theirs.poll() is None
+        assert not tmp_path.exists()
+    finally:
+        for process in (theirs, left):
+            process.kill()
+            process.communicate()
+
+
+def is_gone(pid: int) -> bool:
+    """Nothing is left of a process, or only its entry."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_who_clears_up_is_spared_whatever_is_in_its_command_line(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from kindcluster import leftovers; leftovers.clear(Path(sys.argv[1]))"
+    path = os.pathsep.join(str(REPOSITORY / folder) for folder in ("operator", "e2e"))
+    through = ["sh", "-c", f"{sys.executable} -c '{code}' {tmp_path} # {tmp_path}/x"]
+    subprocess.run(through, env={**os.environ, "PYTHONPATH": path}, check=True)
+
+
+def test_mounts_go_from_the_innermost_out_and_the_daemons_own_folder_is_one() -> None:
+    table = "".join(f"none {point} tmpfs rw 0 0\n" for point in ("/", "/d", "/d/a", "/d/a/b", "/d-2", "/e/d"))
+    assert leftovers.mounted_at(Path("/d"), table) == ["/d/a/b", "/d/a", "/d"]
+
+
+def test_too_small_a_disk_is_told_of_before_anything_is_made(tmp_path: Path) -> None:
+    host.require_free(tmp_path, 0)
+    with pytest.raises(KindClusterError, match=rf"GB are free where {tmp_path} is, and 1000000 are needed: make room"):
+        host.require_free(tmp_path, 1_000_000)
+
+
+def told_to_end_three_times(put_back: list[str]) -> None:
+    with _ends_like_an_error(signal.SIGTERM):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+            put_back.append("all")
+
+
+def test_who_is_told_to_end_often_puts_everything_back_once() -> None:
+    before, put_back = signal.getsignal(signal.SIGTERM), list[str]()
+    with pytest.raises(KindClusterError, match="ended by SIGTERM"):
+        told_to_end_three_times(put_back)
+    assert put_back == ["all"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+class RecordedDocker(Docker):
+    """Has some images, and notes what is asked of it."""
+
+    def __call__(self, *arguments: str | Path) -> str:
+        said.append(" ".join(map(str, arguments)))
+        return "lockstep-node:old\nlockstep-node:new\nlockstep-debian:trixie\n<none>:<none>\nlockstep-training:old\n"
+
+
+said: list[str] = []
+
+
+def test_images_of_earlier_sources_go_from_a_daemon_of_our_own_alone() -> None:
+    images.prune(RecordedDocker({}, Path()), "lockstep-node:new")
+    assert said == []
+    images.prune(RecordedDocker({"DOCKER_HOST": "unix:///run/lockstep-kind/docker.sock"}, Path()), "lockstep-node:new")
+    assert said[1:] == ["image rm lockstep-node:old lockstep-training:old", "image prune --force"]

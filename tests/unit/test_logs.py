@@ -1,0 +1,23 @@
+"""Logs as an operator's people read them."""
+
+import json
+import logging
+import re
+import subprocess
+from pathlib import Path
+
+from lockstep.controller.logs import JsonFormatter
+
+RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks.md"
+
+
+def line(level: int, message: str) -> str:
+    return JsonFormatter().format(logging.LogRecord("lockstep.main", level, "main.py", 1, message, (), None))
+
+
+def test_the_runbooks_command_finds_errors_and_nothing_else() -> None:
+    found = re.search(r"logs --selector app.kubernetes.io/name=lockstep --tail=-1 \| grep '([^']+)'", RUNBOOKS.read_text())
+    assert found is not None
+    said = "\n".join([line(logging.INFO, "leading"), line(logging.ERROR, "the volume is full")])
+    grep = subprocess.run(["grep", found[1]], input=said, capture_output=True, text=True, check=False, timeout=20)
+    assert [json.loads(text)["message"] for text in grep.stdout.splitlines()] == ["the volume is full"]

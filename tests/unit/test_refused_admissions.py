@@ -1,0 +1,136 @@
+"""A run whose admission the API server would not take is left alone for a while: nobody else waits for it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lockstep.api.run_status import AssignmentStatus
+from lockstep.controller.kube_errors import ApiError
+from lockstep.core.admission.admit import admit
+from lockstep.core.admission.memory import Memory
+from lockstep.core.assignment import assigned, vacated
+from lockstep.core.plan import ClusterPlan, EnsureConfigMap, StatusWrite
+from lockstep.core.snapshot import Leadership, RefusedAdmission
+from lockstep.core.tunables import Tunables
+from support import admission
+from support.admission import NOW, reason, statuses
+from unit.test_execute import World, run
+
+FORBIDDEN = ApiError(403, "Forbidden", 'admission webhook "names.example" denied the request')
+MAP = EnsureConfigMap("team", "llama-nodes", {})
+
+
+def admitting(world: World, *, config_map: bool = False) -> ClusterPlan:
+    view = world.store.run("team", "llama")
+    assert view is not None
+    status = view.status.model_copy(update={"attempt": 1, "assignment": assigned(view.status.assignment, ["n1"])})
+    maps = (MAP,) if config_map else ()
+    write = StatusWrite("team", "llama", "u1", view.resource_version, status, frozenset({"n1"}), config_maps=maps)
+    return ClusterPlan(writes=(write,))
+
+
+def telling(world: World) -> ClusterPlan:
+    view = world.store.run("team", "llama")
+    assert view is not None
+    status = view.status.model_copy(update={"state": "Pending"})
+    return ClusterPlan(writes=(StatusWrite("team", "llama", "u1", view.resource_version, status, frozenset()),))
+
+
+async def carry_out(world: World, plan: ClusterPlan) -> None:
+    await world.executor.cluster_plan(plan)
+    await world.executor.settle(20.0)
+
+
+def refused(world: World) -> Mapping[str, RefusedAdmission]:
+    return world.store.snapshot_cluster(Leadership(since=0.0)).refused
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+async def test_a_refusal_fails_no_pass_and_is_not_tried_again_at_once(world: World) -> None:
+    world.kube.write = FORBIDDEN
+    begun = world.clock.now()
+    await carry_out(world, admitting(world))
+    assert refused(world) == {"u1": RefusedAdmission(FORBIDDEN.message, begun + 5.0)}
+    for plan in (admitting(world), telling(world)):
+        await carry_out(world, plan)
+    assert world.kube.writes == 1
+    assert world.warnings == ["StatusRefused"]
+
+
+async def test_each_refusal_is_followed_by_a_longer_pause_and_success_ends_that(world: World) -> None:
+    world.kube.write = FORBIDDEN
+    pauses = []
+    for _ in range(8):
+        await carry_out(world, admitting(world))
+        pauses.append(refused(world)["u1"].until - world.clock.now())
+        await world.clock.advance(pauses[-1])
+    assert pauses == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
+    world.kube.write = None
+    await carry_out(world, admitting(world))
+    assert not refused(world)
+
+
+async def test_a_run_whose_config_map_is_refused_can_still_be_told_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ensure(_: Any) -> None:
+        raise ApiError(403, "Forbidden", "exceeded quota: few, requested: count/configmaps=1")
+
+    monkeypatch.setattr(world.executor._config_maps, "ensure", ensure)
+    await carry_out(world, admitting(world, config_map=True))
+    assert "exceeded quota" in refused(world)["u1"].message
+    await carry_out(world, admitting(world))
+    assert world.kube.writes == 0
+    await carry_out(world, telling(world))
+    assert world.kube.writes == 1
+
+
+async def test_an_edited_run_is_judged_anew(world: World) -> None:
+    world.kube.write = FORBIDDEN
+    await carry_out(world, admitting(world))
+    edited = run(11)
+    world.store.apply_run(edited | {"metadata": edited["metadata"] | {"generation": 2}})
+    assert not refused(world)
+    world.kube.write = None
+    await carry_out(world, admitting(world))
+    assert world.kube.writes == 2
+
+
+def test_the_nodes_of_a_refused_run_go_to_others_until_it_is_tried_again() -> None:
+    runs = [admission.run("big", 3, at=1.0), admission.run("other", 3, at=2.0)]
+    told = {"uid-big": RefusedAdmission("no room for a ConfigMap", NOW + 40)}
+    snapshot, memory = admission.world(runs), Memory()
+    plan = admit(replace(snapshot, refused=told), Tunables(), NOW, memory)
+    assert {write.name for write in plan.writes if write.nodes} == {"other"}
+    assert reason(plan, "big") == (0, "AdmissionRefused")
+    assert "no room for a ConfigMap" in statuses(plan)["big"].queue.message
+    assert plan.wake_at is not None
+    assert plan.wake_at <= NOW + 40
+    later = admit(replace(snapshot, refused=told), Tunables(), NOW + 40, memory)
+    assert {write.name for write in later.writes if write.nodes} == {"big"}
+
+
+def test_a_refusal_is_heard_by_a_pass_that_remembers_the_one_before() -> None:
+    snapshot, memory = admission.world([admission.run("big", 3)]), Memory()
+    first = admit(snapshot, Tunables(), NOW, memory)
+    assert [write.name for write in first.writes if write.nodes] == ["big"]
+    told = {"uid-big": RefusedAdmission("no", NOW + 40)}
+    second = admit(replace(snapshot, refused=told), Tunables(), NOW, memory)
+    assert reason(second, "big") == (0, "AdmissionRefused")
+    third = admit(snapshot, Tunables(), NOW, memory)
+    assert [write.name for write in third.writes if write.nodes] == ["big"]
+
+
+def test_a_gang_whose_replacement_is_refused_leaves_the_node_to_others() -> None:
+    lost = vacated(assigned(AssignmentStatus(), ["n0", "x"]), [1], NOW)
+    broken = admission.run("broken", 2, status={"attempt": 1, "last_admitted": NOW, "assignment": lost})
+    told = {"uid-broken": RefusedAdmission("no", NOW + 40)}
+    plan = admit(replace(admission.world([broken, admission.run("new")], 2), refused=told), Tunables(), NOW)
+    assert statuses(plan)["new"].assignment.nodes == ("n1",)
+    assert statuses(plan)["broken"].queue.reason == "AdmissionRefused"
