@@ -1,23 +1,23 @@
-# The operator's image; it also runs the jobs that copy checkpoints to an archive.
+# The operator's image; it also runs the jobs that copy checkpoints to an archive. `make image` builds it, where no
+# registry can be reached from a base that it makes out of Debian's packages.
 #
-# Both images have to bring the same Python, 3.11 or newer, at the same path. Where no registry can be reached, one image
-# from a Debian root file system serves as both:
-#   debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm rootfs
-#   tar -C rootfs -c . | docker import - lockstep-base
-#   docker build --build-arg BUILD_IMAGE=lockstep-base --build-arg BASE_IMAGE=lockstep-base -t lockstep-operator:0.1.0 .
+# Both images have to bring the same Python, 3.11 or newer, at the same path. Builds happen in BUILD_IMAGE alone.
 ARG BUILD_IMAGE=python:3.13-slim
 ARG BASE_IMAGE=python:3.13-slim
 
 FROM ${BUILD_IMAGE} AS build
-ARG UV_VERSION=0.9.9
-ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=/opt/lockstep
+ARG UV_VERSION=0.9.30
+ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_NATIVE_TLS=1 UV_NO_PROGRESS=1 UV_PYTHON_DOWNLOADS=never \
+    UV_PROJECT_ENVIRONMENT=/opt/lockstep
 WORKDIR /source
-RUN python3 -m venv /uv && /uv/bin/pip install --quiet --no-cache-dir uv==${UV_VERSION}
+RUN python3 -m venv /uv && /uv/bin/pip install --quiet --no-cache-dir --disable-pip-version-check uv==${UV_VERSION}
 # Dependencies change less often than the code.
 COPY pyproject.toml uv.lock README.md LICENSE ./
-RUN /uv/bin/uv sync --locked --no-default-groups --extra archive --no-install-project
+RUN /uv/bin/uv sync --quiet --locked --no-default-groups --extra archive --extra otel --no-install-project \
+    && /uv/bin/uv export --quiet --locked --no-default-groups --extra archive --extra otel \
+        --format cyclonedx1.5 --preview-features sbom-export --output-file /opt/lockstep/sbom.cdx.json
 COPY operator/lockstep operator/lockstep
-RUN /uv/bin/uv sync --locked --no-default-groups --extra archive --no-editable
+RUN /uv/bin/uv sync --quiet --locked --no-default-groups --extra archive --extra otel --no-editable
 
 FROM ${BASE_IMAGE}
 ARG VERSION=0.1.0

@@ -1,7 +1,7 @@
 # Everything starts from git, make, Python 3.11+ and Go. `make help` lists the targets.
 SHELL := /bin/bash
 PYTHON ?= python3
-UV_VERSION := 0.9.9
+UV_VERSION := 0.9.30
 STATE ?= .cluster
 NODES ?= 512
 RUN := .venv/bin/python
@@ -10,11 +10,11 @@ FORMATS_PATH := $(CURDIR)/tests:$(CURDIR)/operator
 export PYTHONPATH := operator:e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-outages test-unit lint generate cluster-up cluster-down cluster-status demo demo-scale \
-	formats formats-ready formats-record faults faults-all bench-launch bench-recover bench-admission bench-schedule clean
+.PHONY: help setup build monitoring test test-nodes test-cluster test-others audit test-outages test-unit test-more lint generate image e2e cluster-up cluster-down cluster-status \
+	demo demo-scale formats formats-ready formats-record faults faults-all bench-launch bench-recover bench-admission bench-failover bench-schedule screenshots clean
 
 help: ## List the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## Make the virtual environment from uv.lock
 
@@ -27,12 +27,26 @@ setup: .venv/.ready ## Make the virtual environment from uv.lock
 build: setup ## Build the local cluster's programs (once; about 8 minutes on 2 cores)
 	@$(RUN) -m localcluster build
 
-test: setup build lint ## All checks and tests
-	.venv/bin/pytest tests
+test: setup build monitoring lint ## All checks and tests, two directories at a time: those with clusters mostly wait
+	@$(MAKE) --keep-going --jobs=2 --output-sync=target --no-print-directory test-nodes test-cluster test-unit test-others
 
-test-outages: setup build ## Outages at full length: operator away 10 minutes, API server 2
+test-nodes: build
+	.venv/bin/pytest tests/nodes
+
+test-cluster: build monitoring
+	.venv/bin/pytest tests/cluster
+
+test-others: build monitoring
+	.venv/bin/pytest tests --ignore=tests/nodes --ignore=tests/cluster --ignore=tests/unit
+
+monitoring: setup ## Build Prometheus and promtool for the tests of alerts (once; about 3 minutes on 2 cores)
+	@$(RUN) -m localcluster build promtool prometheus
+
+test-outages: setup build ## Outages at full length: operator away 10 minutes, API server 2, leader 1
 	LOCKSTEP_TEST_OPERATOR_AWAY=600 LOCKSTEP_TEST_API_SERVER_AWAY=120 \
 		.venv/bin/pytest tests/nodes/test_training_outages.py -k "while_the"
+	LOCKSTEP_TEST_LEASE=10 LOCKSTEP_TEST_LEADER_AWAY=60 LOCKSTEP_TEST_CA_OVERLAP=60 LOCKSTEP_TEST_TOKEN_SOAK=1300 \
+		.venv/bin/pytest tests/cluster/test_failover.py tests/cluster/test_token_soak.py tests/nodes/test_training_trust.py
 
 formats: formats-ready ## Checkpoints by the real libraries against their own loaders (installs 6 GB; about 10 minutes on 2 cores)
 	@fixtures=$$(mktemp -d) && trap 'rm -rf "$$fixtures"' EXIT && cd tests/formats && \
@@ -50,6 +64,11 @@ formats-ready: setup
 test-unit: setup ## Only the tests that need no cluster
 	.venv/bin/pytest tests/unit
 
+test-more: setup ## The property tests with other examples each time, ROUNDS times over (default: 3)
+	for round in $$(seq $(or $(ROUNDS),3)); do \
+		.venv/bin/pytest tests/unit -m hypothesis --hypothesis-profile=others || exit 1; \
+	done
+
 lint: setup ## ruff, mypy --strict, import contracts, generated files
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -57,14 +76,24 @@ lint: setup ## ruff, mypy --strict, import contracts, generated files
 	.venv/bin/lint-imports
 	$(RUN) -m lockstep.api.crdgen --check
 	$(RUN) charts/generate.py --check
+	$(RUN) -m lockstep.controller.metric_catalogue --check
 	$(RUN) docs/figures.py --check
 
 generate: setup ## Write crds/, the generated docs, and what is made from the chart
 	$(RUN) -m lockstep.api.crdgen
 	$(RUN) charts/generate.py
-	$(RUN) -m lockstep.controller.metrics > docs/metrics.md
+	$(RUN) -m lockstep.controller.metric_catalogue
 	$(RUN) -m faults.page > docs/faults.md
 	$(RUN) docs/figures.py
+
+audit: setup ## Known vulnerabilities of what is locked, where their databases answer; AUDIT_REQUIRED=1: they have to
+	@$(RUN) -m dependency_audit $(if $(AUDIT_REQUIRED),--required)
+
+image: setup ## The operator's image and its SBOM; from Debian's packages where no image registry answers (3 minutes)
+	@$(RUN) -m kindcluster image
+
+e2e: setup ## Tests on a genuine kind cluster with real containers (25 minutes on 2 cores; docs/e2e.md)
+	@$(RUN) -m kindcluster during .venv/bin/pytest e2e/containers --durations=12
 
 cluster-up: build ## Start the local cluster
 	@$(RUN) -m localcluster up --state $(STATE)
@@ -96,8 +125,14 @@ bench-recover: build ## Let gangs of real and of simulated nodes fail, and time 
 bench-admission: build ## Passes over a long queue, and runs admitted on a real control plane
 	@$(RUN) -m bench.admission
 
+bench-failover: build ## Kill the leader of 50 runs on 512 simulated nodes
+	@$(RUN) -m bench.failover
+
 bench-schedule: setup ## Let four ways to order a queue schedule the same simulated jobs
 	@$(RUN) -m bench.schedule
+
+screenshots: setup ## Pictures of the web page for its documentation (needs Chromium; a minute)
+	@PYTHONPATH=$(PYTHONPATH):tests $(RUN) -m support.screenshots
 
 clean: ## Remove what was built (the Go caches stay)
 	rm -rf .venv .build $(STATE)
