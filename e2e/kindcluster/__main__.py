@@ -53,7 +53,7 @@ def _image(folder: Path, arguments: argparse.Namespace) -> int:
 
 def _up(folder: Path, arguments: argparse.Namespace) -> int:
     daemon = docker.Daemon(folder)
-    running = daemon.found() or daemon.start(_say)
+    running = daemon.found_or_started(_say)
     cluster = site.bring_up(running, folder, _say)
     _say(f"export KUBECONFIG={cluster.kubeconfig}")
     return 0

@@ -101,16 +101,25 @@ class Daemon:
     def up(self, report: commands.Report) -> Iterator[Docker]:
         """The daemon that answers, or one of our own for as long as the block runs. Raises KindClusterError."""
         if _RUN.exists():
-            report("ending a Docker daemon that was left over ...")
+            if _RECORD.exists():
+                report("ending a Docker daemon that was left over ...")
             self.stop()
-        docker = self.found()
-        if docker is not None:
-            yield docker
-            return
         try:
-            yield self.start(report)
+            yield self.found_or_started(report)
         finally:
             self.stop()
+
+    def found_or_started(self, report: commands.Report) -> Docker:
+        """The daemon that answers, or one of our own; `stop` puts back what changes from now on.
+
+        Raises KindClusterError.
+        """
+        docker = self.found()
+        if docker is None:
+            return self.start(report)
+        if os.geteuid() == 0:  # nobody else could put a sysctl back
+            HostChanges(_CHANGES).record(daemon_is_ours=False)
+        return docker
 
     def found(self) -> Docker | None:
         """Docker with a daemon that answers: the user's, or ours from before."""
@@ -129,9 +138,8 @@ class Daemon:
         data = self.folder / "docker"
         require_free(self.folder, _RUNNING_GB + (0 if data.exists() else _IMAGES_GB))
         report("starting a Docker daemon of our own ...")
-        _RUN.mkdir(mode=0o700, exist_ok=True)
         changes = HostChanges(_CHANGES)
-        changes.record()
+        changes.record(daemon_is_ours=True)
         # Otherwise dockerd switches it on and lets nothing be forwarded but its own, bridged packets included.
         changes.set("net.ipv4.ip_forward", "1")
         changes.set("fs.inotify.max_user_instances", _INOTIFY_INSTANCES)

@@ -77,17 +77,23 @@ class HostChanges:
 
     record_file: Path
 
-    def record(self) -> None:
-        """Write down how things are. What an earlier record says, which was not undone, counts."""
+    def record(self, *, daemon_is_ours: bool) -> None:
+        """Write down how things are. What an earlier record says, which was not undone, counts.
+
+        Of a daemon that is not ours, the links, rules and cgroups are its own affair.
+        """
         if self.record_file.exists():
             return
-        self.record_file.parent.mkdir(parents=True, exist_ok=True)
-        before = {
+        self.record_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        before: dict[str, Any] = {
             "sysctls": {name: _sysctl(name).read_text().strip() for name in SYSCTLS},
-            "forward": {tool: _forward_policy(tool) for tool in ("iptables", "ip6tables")},
-            "links": sorted(filter(_DOCKERS_LINK.match, os.listdir("/sys/class/net"))),
             "modules": Path("/lib/modules").exists(),
         }
+        if daemon_is_ours:
+            before["docker"] = {
+                "forward": {tool: _forward_policy(tool) for tool in ("iptables", "ip6tables")},
+                "links": sorted(filter(_DOCKERS_LINK.match, os.listdir("/sys/class/net"))),
+            }
         self.record_file.write_text(json.dumps(before, indent=1))
 
     def set(self, name: str, value: str) -> None:
@@ -99,21 +105,26 @@ class HostChanges:
         if not self.record_file.exists():
             return
         before: dict[str, Any] = json.loads(self.record_file.read_text())
-        for link in sorted(filter(_DOCKERS_LINK.match, os.listdir("/sys/class/net"))):
-            if link not in before["links"]:
-                subprocess.run(["ip", "link", "delete", link], check=False)
-        for tool, policy in before["forward"].items():
-            _remove_dockers_rules(tool, policy)
+        if "docker" in before:
+            _remove_what_docker_made(before["docker"])
         for name, value in before["sysctls"].items():
             with contextlib.suppress(OSError):
                 _sysctl(name).write_text(value)
-        cgroups = Path("/sys/fs/cgroup")
-        for group in (cgroups / "docker", *cgroups.glob("*/docker")):
-            _remove_groups(group)
         if not before["modules"]:
             with contextlib.suppress(OSError):
                 Path("/lib/modules").rmdir()
         self.record_file.unlink()
+
+
+def _remove_what_docker_made(before: Mapping[str, Any]) -> None:
+    for link in sorted(filter(_DOCKERS_LINK.match, os.listdir("/sys/class/net"))):
+        if link not in before["links"]:
+            subprocess.run(["ip", "link", "delete", link], check=False)
+    for tool, policy in before["forward"].items():
+        _remove_dockers_rules(tool, policy)
+    cgroups = Path("/sys/fs/cgroup")
+    for group in (cgroups / "docker", *cgroups.glob("*/docker")):
+        _remove_groups(group)
 
 
 def _sysctl(name: str) -> Path:

@@ -1,7 +1,7 @@
 """Releases come, change and go while gangs train: nothing restarts, and a new operator takes over what it finds.
 
-The operator is a process with the chart's account, as nothing here runs the chart's Deployment. The release that is
-upgraded is the chart of the commit before; LOCKSTEP_TEST_UPGRADE_FROM=COMMIT takes chart and operator of that one.
+The operator is a process with the chart's account, as nothing here runs the chart's Deployment. What is upgraded are
+chart and operator as they were before their newest change, or those of LOCKSTEP_TEST_UPGRADE_FROM=COMMIT.
 """
 
 from __future__ import annotations
@@ -141,19 +141,27 @@ class Installed:
 
 
 def before(folder: Path) -> tuple[Path, Path]:
-    """Chart and operator of the release that is upgraded."""
-    commit = os.environ.get("LOCKSTEP_TEST_UPGRADE_FROM")
+    """Chart and operator of what is upgraded: as they were before the newest change of either."""
+    commit = os.environ.get("LOCKSTEP_TEST_UPGRADE_FROM") or before_the_newest_change()
     archive = subprocess.run(
-        ["git", "archive", commit or "HEAD~1", "charts/lockstep", "operator"],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
+        ["git", "archive", commit, "charts/lockstep", "operator"], cwd=ROOT, capture_output=True, check=False
     )
     if archive.returncode:
-        pytest.skip("needs a checkout with the commit before")
+        pytest.skip(f"needs a checkout with its history: {archive.stderr.decode().strip()}")
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(folder, filter="data")
-    return folder / "charts" / "lockstep", folder / "operator" if commit else ROOT / "operator"
+    return folder / "charts" / "lockstep", folder / "operator"
+
+
+def before_the_newest_change() -> str:
+    """HEAD where the working tree differs from it, else the parent of the newest commit that changed something."""
+    installed = ("charts/lockstep", "operator", "crds")
+    if subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *installed], cwd=ROOT, check=False).returncode:
+        return "HEAD"
+    newest = subprocess.run(
+        ["git", "log", "-1", "--format=%H", "--", *installed], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return f"{newest.stdout.strip()}^"
 
 
 @pytest.fixture(scope="module")

@@ -9,21 +9,11 @@ import typer.main
 from typer.core import TyperGroup
 
 from lockstep.cli.main import app
+from support.shown_commands import PAGES, shown
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CLI = typer.main.get_command(app)
-
-
-def shown_on(page: Path) -> list[str]:
-    """Command lines of console blocks, with what is continued on the next line."""
-    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    blocks = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
-    return [found[1] for line in lines if (found := re.match(r"\$ (?:kubectl )?lockstep (.*)", line))]
-
-
-COMMANDS = [pytest.param(line, id=f"{page.stem}: {line[:40]}") for page in PAGES for line in shown_on(page)]
+VERB = re.compile(r"(?:kubectl )?lockstep (.*)")
+COMMANDS = [pytest.param(found[1], id=str(each)) for each in shown() if (found := VERB.match(each.line))]
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -52,7 +52,7 @@ NO_REASONS = frozenset(
         *("True", "False", "Unknown", "Normal", "Warning"),
         # Values of spec and configuration.
         *("Auto", "Fresh", "Require", "Required", "TorchDCP", "Active", "Migrate", "Requeue", "Ignore"),
-        *("None", "Block", "Full"),
+        *("None", "Never", "Block", "Full"),
         *("Megatron", "DeepSpeed", "HuggingFace", "NeMo", "Pointer", "Disabled"),
         *("Point", "WarmUp", "Preempt", "CreatePodGroup"),  # actions of events
         "AlreadyExists",  # of the API server

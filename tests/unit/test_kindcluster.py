@@ -57,6 +57,22 @@ COMMIT
     )
 
 
+def test_beside_somebody_elses_docker_sysctls_are_put_back_and_all_of_dockers_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "_sysctl", lambda name: tmp_path / name)
+    monkeypatch.setattr(host, "_remove_what_docker_made", lambda before: pytest.fail("those are not ours"))
+    for name in host.SYSCTLS:
+        (tmp_path / name).write_text("0\n")
+    changes = host.HostChanges(tmp_path / "run" / "host.json")
+    changes.record(daemon_is_ours=False)
+    changes.set("kernel.panic", "10")
+    host.HostChanges(changes.record_file).record(daemon_is_ours=True)  # as after a crash: how it was before counts
+    changes.undo()
+    assert {name: (tmp_path / name).read_text().strip() for name in host.SYSCTLS} == dict.fromkeys(host.SYSCTLS, "0")
+    assert not changes.record_file.exists()
+
+
 def test_the_image_is_resolved_by_the_uv_of_the_makefile() -> None:
     assert f"ARG UV_VERSION={images.uv_version()}\n" in (REPOSITORY / "Dockerfile").read_text()
 

@@ -16,7 +16,9 @@ def line(level: int, message: str) -> str:
 
 
 def test_the_runbooks_command_finds_errors_and_nothing_else() -> None:
-    found = re.search(r"logs --selector app.kubernetes.io/name=lockstep --tail=-1 \| grep '([^']+)'", RUNBOOKS.read_text())
+    found = re.search(
+        r"logs --selector app.kubernetes.io/name=lockstep --tail=-1 \| grep '([^']+)'", RUNBOOKS.read_text()
+    )
     assert found is not None
     said = "\n".join([line(logging.INFO, "leading"), line(logging.ERROR, "the volume is full")])
     grep = subprocess.run(["grep", found[1]], input=said, capture_output=True, text=True, check=False, timeout=20)

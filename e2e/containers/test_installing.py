@@ -1,0 +1,102 @@
+"""What is installed: the image, and the plain manifests for those without Helm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from containers.site import Json, KindSite
+from containers.test_operator import SECONDS, assert_recovered, begun, fail, is_led_to, leader, operators, seen_of
+from harness.kube import OPERATOR_NAMESPACE
+from kindcluster import images
+from kindcluster import site as installation
+from localcluster.build import REPOSITORY, build_dir
+
+pytestmark = pytest.mark.containers
+PLAIN = REPOSITORY / "manifests" / "install.yaml"
+PACKAGES = """
+from importlib.metadata import distributions
+installed = distributions(path=["/opt/lockstep/lib/python3.13/site-packages"])
+print(*{each.metadata["Name"] for each in installed}, sep="\\n")
+"""
+POWERS = """
+import os
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(os.getuid(), int(status["CapEff"], 16), status["NoNewPrivs"].strip())
+print([folder for folder in ("/", "/tmp", "/etc", "/opt/lockstep") if os.access(folder, os.W_OK)])
+"""
+KEPT = ("Namespace",)  # Helm installs into it again
+
+
+def image(site: KindSite) -> str:
+    return (site.kind.folder / installation.OPERATOR_IMAGE).read_text()
+
+
+def test_the_image_says_what_it_is_and_runs_as_a_number_that_is_not_root(site: KindSite) -> None:
+    [told] = json.loads(site.kind.docker("image", "inspect", image(site)))
+    config = told["Config"]
+    assert config["User"] == "65532:65532"
+    labels = {key.removeprefix("org.opencontainers.image."): value for key, value in config["Labels"].items()}
+    assert labels["title"] == "lockstep-operator"
+    assert labels["licenses"] == "Apache-2.0"
+    assert labels["version"] == images.version()
+    assert len(labels["revision"]) == 40
+
+
+def test_the_image_lists_every_package_that_it_holds(site: KindSite) -> None:
+    bill = json.loads((build_dir() / "image" / "lockstep-operator.cdx.json").read_text())
+    assert bill["bomFormat"] == "CycloneDX"
+    listed = {normalised(each["name"]) for each in bill["components"]} | {"lockstep"}
+    python = ["--entrypoint=/opt/lockstep/bin/python", image(site), "-c", PACKAGES]
+    told = site.kind.docker("run", "--rm", "--network=none", *python)
+    held = {normalised(name) for name in told.split()}
+    assert {"lockstep", "kopf"} <= held
+    assert held <= listed
+
+
+def normalised(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def test_the_operator_can_write_nowhere_and_has_no_privilege(site: KindSite) -> None:
+    kubectl = site.world.kubectl
+    for pod in operators(site):
+        said = kubectl("exec", "-n", OPERATOR_NAMESPACE, pod, "--", "python", "-c", POWERS)
+        assert said.splitlines() == ["65532 0 1", "[]"], pod
+
+
+def test_without_helm_the_plain_manifests_bring_the_same_operator(site: KindSite, tmp_path: Path) -> None:
+    run = begun(site, "plain")
+    pods, before = run.pod_uids, seen_of(run)
+    kubectl = site.world.kubectl
+    config = kubectl.json("get", "configmap", "lockstep-operator", "-n", OPERATOR_NAMESPACE)["data"]
+    namespace = ["--namespace", OPERATOR_NAMESPACE]
+    installation.helm(site.kind, "uninstall", installation.RELEASE, *namespace, "--wait", "--timeout", "5m")
+    overlay = tmp_path / "install.yaml"
+    overlay.write_text(yaml.safe_dump_all(with_config(config)))
+    try:
+        kubectl("apply", "--server-side", "-f", str(REPOSITORY / "crds"), "-f", str(overlay))
+        kubectl("rollout", "status", "-n", OPERATOR_NAMESPACE, "deployment/lockstep-operator", "--timeout=5m")
+        run.wait("the Service leads to the leader", lambda: is_led_to(site, leader(site)), SECONDS)
+        assert seen_of(run) == before
+        fail(site, run)
+        assert_recovered(run)
+        assert run.pod_uids == pods
+    finally:
+        ours = [each for each in with_config(config) if each["kind"] not in KEPT]
+        overlay.write_text(yaml.safe_dump_all(ours))
+        kubectl("delete", "--ignore-not-found", "--timeout=180s", "-f", str(overlay))
+        run.wait("its pods are gone", lambda: not operators(site), SECONDS)
+        installation.install(site.kind, image(site), print)
+
+
+def with_config(config: dict[str, str]) -> list[Json]:
+    """The manifests with one change, which docs/install.md leaves to its reader: the operator's configuration."""
+    documents: list[Json] = [each for each in yaml.safe_load_all(PLAIN.read_text()) if each]
+    for document in documents:
+        if document["kind"] == "ConfigMap":
+            document["data"] = config
+    return documents

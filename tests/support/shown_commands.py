@@ -1,0 +1,34 @@
+"""The commands that the documentation shows in its console blocks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One command line, without its prompt and with what is continued on the next line."""
+
+    page: str
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.line[:50]}"
+
+
+def shown_on(page: Path) -> list[Shown]:
+    """In the order of the page."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    blocks = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    return [Shown(page.stem, " ".join(line[2:].split())) for line in lines if line.startswith("$ ")]
+
+
+def shown() -> list[Shown]:
+    """On every page."""
+    return [each for page in PAGES for each in shown_on(page)]
