@@ -44,7 +44,6 @@ _RUNS = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.RUNS}"
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _LAUNCH_SECONDS = 600.0
 _FAILOVER_SECONDS = 180.0
-_WATCHED_SECONDS = 45.0  # more than three heartbeats, and than a node may be silent
 _NODES_PER_RACK = 16
 Json = dict[str, Any]
 
@@ -56,6 +55,7 @@ class Crowd:
         self._api = cluster.api
         self._names = [f"run-{number}" for number in range(runs)]
         self._nodes = nodes
+        self.runs = runs
         self.workers = runs * nodes
 
     def apply(self) -> None:
@@ -97,20 +97,21 @@ class Crowd:
         return {name: runs.get(name, {}) for name in self._names}
 
 
-def measure(cluster: LocalCluster, folder: Path, runs: int, nodes: int, say: Callable[[str], None]) -> Json:
+def measure(cluster: LocalCluster, folder: Path, crowd: Crowd, watched: float, say: Callable[[str], None]) -> Json:
     """Bring up operators and runs, kill the leader; what was seen. Raises WaitedInVain."""
     kubectl = Kubectl(cluster.kubeconfig)
     install(kubectl)
     create_namespace(kubectl, NAMESPACE)
-    crowd = Crowd(cluster, runs, nodes)
     with Replicas.started(kubectl, folder / "replicas", settings={"checkGpus": False}) as replicas:
         say("two operators run, one leads")
         with _workers(cluster, replicas, folder, workers_ca(kubectl)):
             crowd.apply()
-            wait_for(f"{runs} runs train", lambda: crowd.started() == runs, seconds=_LAUNCH_SECONDS, every=1.0)
+            wait_for("all runs train", lambda: crowd.started() == crowd.runs, seconds=_LAUNCH_SECONDS, every=1.0)
             _wait_until_heard(replicas.leader, crowd.workers)
             before = crowd.seen()
-            say(f"{runs} runs of {nodes} nodes train; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+            say(
+                f"{crowd.runs} runs train, {crowd.workers} workers; load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
+            )
             old = replicas.leader
             new = replicas.other_than(old)
             old.process.kill9()
@@ -127,7 +128,7 @@ def measure(cluster: LocalCluster, folder: Path, runs: int, nodes: int, say: Cal
                 "acts_s": took("it acts", lambda: crowd.is_admitted("later")),
                 "heard_s": took("it hears every worker", lambda: _heard(new) >= crowd.workers),
             }
-            time.sleep(_WATCHED_SECONDS)
+            time.sleep(watched)
             after = crowd.seen()
     changed = [name for name in before if before[name] != after[name]]
     for name in changed:
@@ -172,6 +173,9 @@ def main() -> int:
     parser.add_argument("--cluster-nodes", type=int, default=512, help="(default: 512)")
     parser.add_argument("--runs", type=int, default=50, help="(default: 50)")
     parser.add_argument("--nodes", type=int, default=10, help="of each run (default: 10)")
+    parser.add_argument(
+        "--watched", type=float, default=45.0, help="seconds; more than three heartbeats, and than a node may be silent"
+    )
     options = parser.parse_args()
     if options.runs * options.nodes + 2 > options.cluster_nodes:
         parser.error(
@@ -187,7 +191,8 @@ def main() -> int:
             _say("setting: a proxy in Python is between each operator and the API server, and before the Service")
             folder = cluster.state_dir / "failover"
             folder.mkdir()
-            found = measure(cluster, folder, options.runs, options.nodes, _say)
+            crowd = Crowd(cluster, options.runs, options.nodes)
+            found = measure(cluster, folder, crowd, options.watched, _say)
             shutil.rmtree(folder, ignore_errors=True)
     except (LocalClusterError, WaitedInVain) as error:
         print(f"failed: {error}", file=sys.stderr)

@@ -1,0 +1,30 @@
+"""The benchmark of a killed leader ends with its figures, and what it would call broken is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.cluster
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_leader_that_is_killed_under_a_few_runs_costs_none_of_them_anything() -> None:
+    """`make bench-failover` does it to 50 runs on 512 nodes."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "bench.failover", "--cluster-nodes=16", "--runs=4", "--nodes=3", "--watched=15"],
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'e2e'}"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    figures = json.loads(ended.stdout.splitlines()[-1])
+    assert (figures["bench"], figures["runs"], figures["workers"], figures["runs_changed"]) == ("failover", 4, 12, 0)
+    assert 0 < figures["leads_s"] <= figures["heard_s"] + 1
