@@ -109,9 +109,8 @@ def measure(cluster: LocalCluster, folder: Path, crowd: Crowd, watched: float, s
             wait_for("all runs train", lambda: crowd.started() == crowd.runs, seconds=_LAUNCH_SECONDS, every=1.0)
             _wait_until_heard(replicas.leader, crowd.workers)
             before = crowd.seen()
-            say(
-                f"{crowd.runs} runs train, {crowd.workers} workers; load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
-            )
+            load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+            say(f"{crowd.workers} workers of {crowd.runs} runs train; {load}")
             old = replicas.leader
             new = replicas.other_than(old)
             old.process.kill9()
