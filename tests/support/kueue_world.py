@@ -5,6 +5,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lockstep.api.recovery_status import ExcludedNode
 from lockstep.core.kueue import words
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.kueue.installation import Flavor, Kueue, Presence
@@ -80,6 +81,13 @@ class KueueWorld(World):
         """`kubectl label workload ... lockstep.dev/run-uid-`: to a watch of that label it is deleted."""
         self.stripped.add(workload_name(self.runs[run]))
         self._bump(self.workload(run))
+
+    def keep_off(self, run: str, node: str, seconds: float) -> None:
+        """What recovery remembers of an earlier attempt."""
+        view = self.runs[run]
+        entry = ExcludedNode(node=node, reason="Xid 79", since=int(self.now), until=int(self.now + seconds))
+        recovery = view.status.recovery.model_copy(update={"excluded_nodes": (entry,)})
+        self._store(replace(view, status=view.status.model_copy(update={"recovery": recovery})))
 
     def freeze(self) -> None:
         """From now on the operator's watch of Workloads lags."""

@@ -8,7 +8,7 @@ import pytest
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.recovery_status import ExcludedNode
-from lockstep.core.kueue.asking import Ask, ask_of, topology_marks, workload_body
+from lockstep.core.kueue.asking import Ask, ask_of, does_for, is_as_asked, topology_marks, workload_body
 from lockstep.core.kueue.choice import choice_of, kueue_problems, workload_name
 from lockstep.core.kueue.installation import Flavor, Kueue, Presence, parse_cluster_queue, parse_flavor, parse_topology
 from lockstep.core.kueue.workload import ConflictError, PodSetUpdate, merged, parse_workload
@@ -169,11 +169,35 @@ def test_every_topology_request_has_its_mark_on_the_pods() -> None:
 def test_nodes_that_are_wanted_or_not_are_said_by_host_name() -> None:
     wanted = ask(run("llama", 1, gpusPerNode=8, placement={"nodes": ["n1", "n2"], "excludeNodes": ["n2"]}))
     assert terms(wanted) == [{"matchExpressions": [{"key": HOST, "operator": "In", "values": ["host-1"]}]}]
-    avoided = ExcludedNode(node="n1", reason="Xid 79", since=0, until=2_000)
-    view = run("llama", gpusPerNode=8)
-    recovery = view.status.recovery.model_copy(update={"excluded_nodes": (avoided,)})
-    view = replace(view, status=view.status.model_copy(update={"recovery": recovery}))
+    view = kept_off(run("llama", gpusPerNode=8), "n1")
     assert terms(ask(view)) == [{"matchExpressions": [{"key": HOST, "operator": "NotIn", "values": ["host-1"]}]}]
+
+
+def kept_off(view: RunView, *names: str) -> RunView:
+    entries = tuple(ExcludedNode(node=name, reason="Xid 79", since=0, until=2_000) for name in names)
+    recovery = view.status.recovery.model_copy(update={"excluded_nodes": entries})
+    return replace(view, status=view.status.model_copy(update={"recovery": recovery}))
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "serves", "exactly"),
+    [
+        ((), (), True, True),
+        (("n1", "n2"), ("n1", "n2"), True, True),
+        (("n1", "n2"), ("n2",), True, False),
+        (("n1",), (), True, False),
+        (("n1",), ("n2",), False, False),
+        ((), ("n1",), False, False),
+    ],
+)
+def test_a_workload_that_leaves_out_more_nodes_than_the_run_avoids_still_does(
+    then: tuple[str, ...], now: tuple[str, ...], serves: bool, exactly: bool
+) -> None:
+    view = run("llama", gpusPerNode=8)
+    raw = workload_body(asking(view), ask(kept_off(view, *then)))
+    workload = parse_workload({**raw, "metadata": {**raw["metadata"], "uid": "u", "resourceVersion": "1"}})
+    wanted = ask(kept_off(view, *now))
+    assert (does_for(workload, wanted), is_as_asked(workload, wanted)) == (serves, exactly)
 
 
 def test_gpu_types_and_the_queues_selector_are_node_labels() -> None:

@@ -9,6 +9,7 @@ from lockstep.core.lifecycle import Phase
 from lockstep.core.plan import Plan
 from support.kueue_double import HOSTNAME
 from support.kueue_world import KueueWorld, kueue_world, nodes, phase, reason, running
+from support.world import World
 
 RACK = "topology.kubernetes.io/rack"
 
@@ -75,6 +76,23 @@ def test_a_waiting_run_that_changes_keeps_its_workload() -> None:
     world.settle()
     assert world.workload()["metadata"]["uid"] == first
     assert phase(world) is Phase.RUNNING
+
+
+@pytest.mark.parametrize("is_reserved", [True, False])
+def test_a_node_that_may_be_had_again_costs_a_waiting_run_no_reservation(is_reserved: bool) -> None:
+    world = kueue_world(pods=2 if is_reserved else 1)
+    world.submit()
+    world.keep_off("run", "n0", seconds=100)
+    World.settle(world)  # all but Kueue
+    first = world.workload()["metadata"]["uid"]
+    assert world.workload()["metadata"]["annotations"]["lockstep.dev/avoided"] == "n0"
+    world.kueue_acts()
+    world.now += 200
+    world.reconcile("run")
+    world.settle()
+    assert world.workload()["metadata"]["uid"] == first
+    assert world.workload()["metadata"]["annotations"]["lockstep.dev/avoided"] == ("n0" if is_reserved else "")
+    assert phase(world) is (Phase.RUNNING if is_reserved else Phase.PENDING)
 
 
 def test_taking_the_label_away_hands_a_waiting_run_to_our_own_admission() -> None:

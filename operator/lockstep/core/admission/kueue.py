@@ -20,7 +20,7 @@ from lockstep.core.admission.reasons import overrun_words
 from lockstep.core.admission.refill import closing_for, fill, may_not_replace
 from lockstep.core.admission.windows import OWNER, clear_from, nodes_of, overrun
 from lockstep.core.kueue import words
-from lockstep.core.kueue.asking import Ask, ask_of, is_as_asked
+from lockstep.core.kueue.asking import Ask, ask_of, does_for
 from lockstep.core.kueue.choice import Choice, choice_of, workload_name
 from lockstep.core.kueue.installation import Presence
 from lockstep.core.kueue.marks import marked, updates_of
@@ -200,7 +200,7 @@ class KueueDesk:
         snapshot = self._floor.snapshot
         queue = snapshot.queues.get(entry.spec.queue)
         ask = ask_of(entry.view, queue, self._kueue, snapshot.nodes, self._floor.tunables, self._floor.now)
-        if not is_as_asked(workload, ask):
+        if not does_for(workload, ask):
             return Reason(WAITING, "the run, or its Workload, has changed since it was admitted; Kueue is asked again")
         self._admitted.append((entry, workload, ask))
         return Reason(WAITING, "it is admitted and is about to get its nodes")

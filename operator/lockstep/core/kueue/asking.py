@@ -12,7 +12,7 @@ from lockstep.core import gang, pod_template
 from lockstep.core.kueue import words
 from lockstep.core.kueue.choice import topology_rule, workload_name
 from lockstep.core.kueue.installation import Kueue
-from lockstep.core.kueue.workload import ANNOTATION_ASKED, WorkloadView
+from lockstep.core.kueue.workload import ANNOTATION_ASKED, ANNOTATION_AVOIDED, WorkloadView
 from lockstep.core.quantities import CPU, MEMORY, amounts
 from lockstep.core.requirement import avoided_nodes
 from lockstep.core.snapshot import NodeView, QueueView, RunView
@@ -24,38 +24,67 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The spec of the Workload, and a digest of it."""
+    """The spec of the Workload, a digest of it, and the nodes that it leaves out because recovery avoids them.
+
+    Those are not in the digest: they are avoided for a time, and what leaves out more than it has to still serves.
+    """
 
     spec: Mapping[str, Any]
     digest: str
+    avoided: frozenset[str]
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """By which its Workload tells what it was asked for."""
+        return {ANNOTATION_ASKED: self.digest, ANNOTATION_AVOIDED: ",".join(sorted(self.avoided))}
 
 
 def ask_of(
     run: RunView, queue: QueueView | None, kueue: Kueue, nodes: Mapping[str, NodeView], tunables: Tunables, now: float
 ) -> Ask:
     """What ``run``, whose ``status.kueue`` names its LocalQueue, asks for at ``now``."""
+    avoided = frozenset(entry.node for entry in avoided_nodes(run.status.recovery.excluded_nodes, now))
+    spec = _spec(run, queue, kueue, nodes, tunables, frozenset())
+    digest = sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
+    return Ask(_spec(run, queue, kueue, nodes, tunables, avoided) if avoided else spec, digest, avoided)
+
+
+def _spec(
+    run: RunView,
+    queue: QueueView | None,
+    kueue: Kueue,
+    nodes: Mapping[str, NodeView],
+    tunables: Tunables,
+    avoided: frozenset[str],
+) -> dict[str, Any]:
     assert run.spec is not None
     assert run.status.kueue is not None
     local_queue = run.status.kueue.queue
     pod_set: dict[str, Any] = {
         "name": words.POD_SET,
         "count": run.spec.nodes,
-        "template": {"metadata": {}, "spec": _pod_spec(run, queue, nodes, tunables, now)},
+        "template": {"metadata": {}, "spec": _pod_spec(run, queue, nodes, tunables, avoided)},
     }
     request = _topology_request(run, kueue.levels_of(run.namespace, local_queue), tunables)
     if request:
         pod_set["topologyRequest"] = request
-    spec = {"queueName": local_queue, **_priority(run, kueue), "podSets": [pod_set]}
-    return Ask(spec, sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16])
+    return {"queueName": local_queue, **_priority(run, kueue), "podSets": [pod_set]}
 
 
 def is_as_asked(workload: WorkloadView, ask: Ask) -> bool:
-    """The Workload asks for what the run does: by its digest, and where it counts by what it says itself.
+    """The Workload asks for just what the run does."""
+    return workload.avoided == ask.avoided and does_for(workload, ask)
+
+
+def does_for(workload: WorkloadView, ask: Ask) -> bool:
+    """What is reserved for the Workload serves the run: by its digest, and where it counts by what it says itself.
 
     Whoever may edit Workloads could otherwise have less reserved than the run uses.
     """
     (pod_set,) = ask.spec["podSets"]
     if (workload.asked, workload.queue, workload.pods) != (ask.digest, ask.spec["queueName"], pod_set["count"]):
+        return False
+    if not workload.avoided >= ask.avoided:
         return False
     wanted = {each["name"]: each["resources"].get("requests", {}) for each in pod_set["template"]["spec"]["containers"]}
     try:
@@ -74,7 +103,7 @@ def workload_body(run: RunView, ask: Ask) -> dict[str, Any]:
             "name": workload_name(run),
             "namespace": run.namespace,
             "labels": workload_labels(run),
-            "annotations": {ANNOTATION_ASKED: ask.digest},
+            "annotations": ask.annotations,
             "ownerReferences": [
                 {
                     "apiVersion": names.API_VERSION,
@@ -134,7 +163,7 @@ def _priority(run: RunView, kueue: Kueue) -> dict[str, Any]:
 
 
 def _pod_spec(
-    run: RunView, queue: QueueView | None, nodes: Mapping[str, NodeView], tunables: Tunables, now: float
+    run: RunView, queue: QueueView | None, nodes: Mapping[str, NodeView], tunables: Tunables, avoided: frozenset[str]
 ) -> dict[str, Any]:
     """What Kueue looks at: requests, selectors and tolerations. The rest of a pod is none of its business."""
     assert run.spec is not None
@@ -153,7 +182,7 @@ def _pod_spec(
     selector = {**(queue.spec.node_selector if queue is not None else {}), **dict(pod_template.node_selector(body))}
     if selector:
         spec["nodeSelector"] = selector
-    if terms := _terms(run, body, nodes, tunables, now):
+    if terms := _terms(run, body, nodes, tunables, avoided):
         spec["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}
     return spec
 
@@ -173,13 +202,13 @@ def _container(raw: Mapping[str, Any], run: RunView) -> dict[str, Any]:
 
 
 def _terms(
-    run: RunView, body: Mapping[str, Any], nodes: Mapping[str, NodeView], tunables: Tunables, now: float
+    run: RunView, body: Mapping[str, Any], nodes: Mapping[str, NodeView], tunables: Tunables, avoided: frozenset[str]
 ) -> list[dict[str, Any]]:
     """Required node affinity: what the template says, GPU types, and which hosts it may be and may not be."""
     assert run.spec is not None
     placement = run.spec.placement
     kinds = [_is_type(tunables.gpu_types[word]) for word in placement.gpu_types if word in tunables.gpu_types]
-    hosts = list(_hosts(run, nodes, now))
+    hosts = list(_hosts(run, nodes, avoided))
     theirs = pod_template.affinity_terms(body)
     if not kinds and not hosts:
         return [dict(term) for term in theirs]
@@ -193,7 +222,7 @@ def _is_type(labels: Mapping[str, str]) -> list[dict[str, Any]]:
     return [{"key": key, "operator": "In", "values": [value]} for key, value in sorted(labels.items())]
 
 
-def _hosts(run: RunView, nodes: Mapping[str, NodeView], now: float) -> Iterator[dict[str, Any]]:
+def _hosts(run: RunView, nodes: Mapping[str, NodeView], avoided: frozenset[str]) -> Iterator[dict[str, Any]]:
     assert run.spec is not None
 
     def labels(found: set[str]) -> list[str]:
@@ -201,7 +230,6 @@ def _hosts(run: RunView, nodes: Mapping[str, NodeView], now: float) -> Iterator[
         return sorted(known)
 
     wanted, placement = set(run.spec.placement.nodes), run.spec.placement
-    avoided = {entry.node for entry in avoided_nodes(run.status.recovery.excluded_nodes, now)}
     excluded = set(placement.exclude_nodes) | avoided
     if wanted:
         yield {"key": words.HOSTNAME_LEVEL, "operator": "In", "values": labels(wanted - excluded or wanted)}

@@ -14,11 +14,11 @@ from lockstep.core import assignment as slots
 from lockstep.core.conditions import find, without_condition
 from lockstep.core.draft import Draft
 from lockstep.core.kueue import telling, words
-from lockstep.core.kueue.asking import Ask, ask_of, is_as_asked, workload_body
+from lockstep.core.kueue.asking import Ask, ask_of, does_for, is_as_asked, workload_body
 from lockstep.core.kueue.choice import choice_of, workload_name
 from lockstep.core.kueue.installation import Presence
 from lockstep.core.kueue.marks import marked, updates_of
-from lockstep.core.kueue.workload import ANNOTATION_ASKED, PodSetUpdate, WorkloadView, merged
+from lockstep.core.kueue.workload import PodSetUpdate, WorkloadView, merged
 from lockstep.core.kueue.writes import WorkloadVerb, WorkloadWrite
 from lockstep.core.leftovers import holds_up
 from lockstep.core.lifecycle import Phase
@@ -107,10 +107,12 @@ def _next_write(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:
     if ask is None or is_as_asked(workload, ask):
         return None
     if workload.is_reserved:
+        if does_for(workload, ask):
+            return None  # a node that may be had again is no reason to give up a place
         return _deleted(draft, workload, "the run asks for something else now")
     # A merge patch keeps what it does not name: a class that the run had, and has no more, is taken away by null.
     spec = {"priorityClassRef": None, **ask.spec}
-    body: Mapping[str, Any] = {"metadata": {"annotations": {ANNOTATION_ASKED: ask.digest}}, "spec": spec}
+    body: Mapping[str, Any] = {"metadata": {"annotations": ask.annotations}, "spec": spec}
     return _write(draft, WorkloadVerb.AMEND, "the run asks for something else now", workload, body)
 
 

@@ -11,6 +11,8 @@ from lockstep.core.kueue.topology_assignment import TopologyAssignment, decode
 
 ANNOTATION_ASKED = f"{names.GROUP}/asked"
 """On a Workload: digest of what it asks for, so that a run that changed since is noticed."""
+ANNOTATION_AVOIDED = f"{names.GROUP}/avoided"
+"""On a Workload: nodes that it leaves out since recovery avoided them when it was asked for, with commas between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class WorkloadView:
     owner_uid: str = ""
     queue: str = ""
     asked: str = ""
+    avoided: frozenset[str] = frozenset()
     pods: int = 0
     requests: tuple[tuple[str, Mapping[str, str]], ...] = ()
     active: bool = True
@@ -135,7 +138,7 @@ def parse_workload(raw: Mapping[str, Any]) -> WorkloadView:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     owner: Mapping[str, Any] = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), {})
     requeue, pod_sets = status.get("requeueState") or {}, spec.get("podSets") or ()
-    at = requeue.get("requeueAt")
+    at, annotations = requeue.get("requeueAt"), meta.get("annotations") or {}
     return WorkloadView(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -152,7 +155,8 @@ def parse_workload(raw: Mapping[str, Any]) -> WorkloadView:
             for each in pod_sets
             for container in each.get("template", {}).get("spec", {}).get("containers") or ()
         ),
-        asked=(meta.get("annotations") or {}).get(ANNOTATION_ASKED, ""),
+        asked=annotations.get(ANNOTATION_ASKED, ""),
+        avoided=frozenset(filter(None, annotations.get(ANNOTATION_AVOIDED, "").split(","))),
         active=spec.get("active") is not False,
         deleting=meta.get("deletionTimestamp") is not None,
         conditions=tuple(_condition(each) for each in status.get("conditions") or ()),
