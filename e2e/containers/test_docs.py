@@ -140,11 +140,13 @@ RUN_HERE = {page: list(lines) for page, lines in groupby(filter(is_run, shown())
 
 
 @pytest.mark.parametrize("page", RUN_HERE)
-def test_what_a_page_shows_does_not_fail_in_the_order_it_is_shown(reader: Reader, page: str) -> None:
+def test_what_a_page_shows_is_taken_or_refused_as_it_says(reader: Reader, page: str) -> None:
     try:
         for command in RUN_HERE[page]:
             answer = reader.run(as_run(command.line))
-            assert answer.returncode == 0, f"{as_run(command.line)}\n{answer.stdout}\n{answer.stderr}"
+            told = f"{as_run(command.line)}\n{answer.stdout}\n{answer.stderr}"
+            assert (answer.returncode != 0) == bool(command.refusal), told
+            assert command.refusal in answer.stderr, told
     finally:
         reader.clear()
 

@@ -17,6 +17,7 @@ from harness.waiting import wait_for
 from kindcluster import site as installation
 from kindcluster.cluster import KindCluster
 from localcluster import build
+from localcluster.errors import ApiError
 from support import stub_trainer
 from support.training import LEASE, NAMESPACE, TrainingRun
 
@@ -56,7 +57,10 @@ def leader(site: KindSite) -> str:
 
 def is_led_to(site: KindSite, pod: str) -> bool:
     """Whether the operator's Service leads to that pod and to no other."""
-    endpoints: list[Json] = site.world.api.get(SLICE).get("endpoints") or []
+    try:
+        endpoints: list[Json] = site.world.api.get(SLICE).get("endpoints") or []
+    except ApiError:  # nobody has led yet
+        return False
     return [address for endpoint in endpoints for address in endpoint["addresses"]] == [operators(site).get(pod)]
 
 
