@@ -13,7 +13,7 @@ from lockstep.core.admission.candidates import wanted_of
 from lockstep.core.admission.entry import Entry, Reason
 from lockstep.core.admission.floor import Floor
 from lockstep.core.admission.group import Group
-from lockstep.core.admission.jobs import Claim, Job
+from lockstep.core.admission.jobs import Claim, Job, Option
 from lockstep.core.admission.order import waits_since
 from lockstep.core.admission.outlook import Foreseen, Wait
 from lockstep.core.admission.reasons import (
@@ -134,7 +134,7 @@ class Answers:
 
     def shortage(self, entry: Entry, job: Job, wait: Wait) -> tuple[str, bool]:
         """In words what nodes lack, and whether an idle and healthy cluster would lack them too."""
-        if wait.kind != "Resources" and not (wait.kind == "Priority" and self._is_too_large(job)):
+        if wait.kind != "Resources" and not (wait.kind == "Priority" and self._is_too_large(job.options)):
             return "", False
         group = self._floor.roll.rows[entry.run.uid].group
         assert group is not None
@@ -210,7 +210,7 @@ class Answers:
 
     def _lasts(self, words: Words, row: Row) -> bool:
         """They follow from the wait alone. But who is to wait for its turn is told so only if it can ever start."""
-        return words.lasting and not (words.wait.kind == "Priority" and self._is_too_large(row.wanted))
+        return words.lasting and not (words.wait.kind == "Priority" and self._is_too_large(row.terms.options))
 
     def _reason(self, entry: Entry, job: Job, wait: Wait, known: Known) -> Reason:
         lacking, hopeless = self.shortage(entry, job, wait)
@@ -224,12 +224,12 @@ class Answers:
             reason.word = "Placement"
         return reason
 
-    def _is_too_large(self, job: Job) -> bool:
-        """It takes more nodes than there are that suit it, whoever has them."""
-        known = self._too_large.get(id(job.options))  # the jobs keep them
+    def _is_too_large(self, options: tuple[Option, ...]) -> bool:
+        """They take more nodes than there are that suit, whoever has them."""
+        known = self._too_large.get(id(options))  # the groups keep them
         if known is None:
-            known = all(option.eligible.bit_count() < option.count for option in job.options)
-            self._too_large[id(job.options)] = known
+            known = all(option.eligible.bit_count() < option.count for option in options)
+            self._too_large[id(options)] = known
         return known
 
     def _same_as_before(self, wait: Wait) -> Wait:

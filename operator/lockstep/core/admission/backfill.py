@@ -135,17 +135,24 @@ class _Desk:
     def ask(self, asker: Asker, alike: Hashable) -> Wait | None:
         """Why it waits; None: it starts. Unless something is booked or released, all who are ``alike`` hear the same
         if they are asked next."""
-        bookings, policy = self.bookings, self._policy
-        job = asker.wanted
-        queue = self._queues.get(job.queue) or self._queues.setdefault(job.queue, _Queue())
-        if job.not_before > bookings.now:
+        bookings, policy, terms = self.bookings, self._policy, asker.terms
+        queue = self._queues.get(asker.queue) or self._queues.setdefault(asker.queue, _Queue())
+        if terms.not_before > bookings.now:
             return _BEGIN_TIME
-        if queue.promised and not policy.overtaking and not bookings.holds_for(job):
+        if queue.promised and not policy.overtaking and not bookings.holds_for(asker.uid):
             return queue.wait_behind()
-        may_be_promised = alike == job.uid
+        may_be_promised = alike == asker.uid
         if may_be_promised:
-            bookings.release_held(job)
-        sizes, refusal = bookings.allowed(job)
+            bookings.release_held(asker.wanted)
+        sizes, refusal = bookings.allowed(asker.queue, terms.options)
+        most = policy.reservations_per_queue
+        may_reserve = most is None or len(queue.promised) < most
+        # Of nearly all: no promise is left for it, and mere numbers forbid to start.
+        if queue.promised and not (may_be_promised or may_reserve) and terms.latest_end is None:
+            shortest = terms.duration if terms.min_duration is None else min(terms.min_duration, terms.duration)
+            if not sizes or bookings.are_shut_out(terms.options, shortest):
+                return queue.wait_for_quota(refusal) if refusal is not None else queue.wait_behind()
+        job = asker.wanted
         if sizes and self._failed.get(alike) != bookings.releases:
             start = bookings.start(job, sizes)
             if start is not None:
@@ -153,8 +160,6 @@ class _Desk:
                 return None
             self._failed[alike] = bookings.releases
         reservation = kept_or_foreseen(bookings, job, self._foreseen) if may_be_promised else None
-        most = policy.reservations_per_queue
-        may_reserve = most is None or len(queue.promised) < most
         sought = reservation is None and may_reserve and (self._searches < policy.depth or not queue.searched)
         if sought and bookings.could_ever_start(job):
             reservation = bookings.reserve(job, bookings.now)
@@ -162,7 +167,7 @@ class _Desk:
             queue.searched = True
         if reservation is None:
             return _why(bookings, job, sizes, refusal, None, queue, sought)
-        wait = _why(bookings, job, *bookings.allowed(job), reservation, queue, sought)
+        wait = _why(bookings, job, *bookings.allowed(job.queue, job.options), reservation, queue, sought)
         queue.promise(job.uid)
         self.reserved[job.uid] = reservation
         return wait

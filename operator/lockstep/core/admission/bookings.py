@@ -59,9 +59,9 @@ class Bookings:
         self._with_nodes: dict[tuple[int, float], Sequence[Option]] = {}
         self._idle: dict[int, bool] = {}  # by identity of an option: enough nodes for it are free at this moment
 
-    def holds_for(self, job: Job) -> bool:
-        """Nodes are held for ``job``."""
-        return job.uid in self._held
+    def holds_for(self, uid: str) -> bool:
+        """Nodes are held for that job."""
+        return uid in self._held
 
     def release_held(self, job: Job) -> None:
         """What is held for ``job`` is free again, for it to take."""
@@ -144,16 +144,15 @@ class Bookings:
             for option in job.options
         )
 
-    def allowed(self, job: Job) -> tuple[Sequence[Option], QuotaRefusal | None]:
-        """The options that the quotas let ``job`` start now; if no full size is among them, why the first is not."""
-        options = job.options
+    def allowed(self, queue: str, options: Sequence[Option]) -> tuple[Sequence[Option], QuotaRefusal | None]:
+        """Those of ``options`` that the quotas let start now; if no full size is among them, why the first is not."""
         if len(options) == 1:  # of most
-            refusal = self._quota.refusal(job.queue, options[0].gpu_type, options[0].count)
+            refusal = self._quota.refusal(queue, options[0].gpu_type, options[0].count)
             return ((), refusal) if refusal is not None else (options, None)
         allowed: list[Option] = []
         first, whole = None, False
         for option in options:
-            refusal = self._quota.refusal(job.queue, option.gpu_type, option.count)
+            refusal = self._quota.refusal(queue, option.gpu_type, option.count)
             if refusal is None:
                 allowed.append(option)
                 whole = whole or not option.fallback
@@ -178,6 +177,12 @@ class Bookings:
             if found:
                 return True
         return False
+
+    def are_shut_out(self, options: Sequence[Option], shortest: float) -> bool:
+        """Too few nodes are free for any of them to start now and last so long, and no window is to blame for it."""
+        if self._having_nodes(options, self.now + shortest):
+            return False
+        return not (self._windows and self.has_nodes_now(options))
 
     def window(self, job: Job, options: Sequence[Option]) -> str:
         """The owner of the first claim that ``job`` would overrun, if it is claims alone that forbid to start now."""

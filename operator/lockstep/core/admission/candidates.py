@@ -42,8 +42,17 @@ def see_groups(rows: Sequence[Row], floor: Floor) -> Sequence[Group]:
         for at, row in enumerate(rows):
             if row.group is None:
                 groups[at] = row.group = group_of(row.entry, floor)
-    for group, row in dict(zip(groups, rows, strict=True)).items():
-        _look_at_ground(group, row, floor)
+    ground, found = floor.memory.ground, dict[object, tuple[Option, ...]]()
+    outdated = {group for group in {*groups} if group.ground is not ground or not group.shared}
+    for group, row in zip(groups, rows, strict=True) if outdated else ():
+        if group not in outdated:
+            continue
+        outdated.discard(group)
+        key = (group.wish, group.rules.ground) if group.shared else group
+        options = found.get(key)
+        if options is None:
+            options = found[key] = _options(row.entry, floor, group)
+        group.options, group.ground = options, ground
     return groups
 
 

@@ -26,5 +26,7 @@ class Group:
     duration: float
     min_duration: float | None
     latest_end: float | None
+    not_before: float = 0.0
+    """Never later than now: who has to wait for a time is not asked."""
     ground: object = None
     options: tuple[Option, ...] = ()

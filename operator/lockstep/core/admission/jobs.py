@@ -32,12 +32,35 @@ class Option:
     """False: any ``count`` of ``eligible`` nodes would do, and ``choose`` always finds some among so many."""
 
 
+class Terms(Protocol):
+    """What those who are alike ask for; see ``Job``."""
+
+    @property
+    def options(self) -> tuple[Option, ...]: ...
+    @property
+    def duration(self) -> float: ...
+    @property
+    def min_duration(self) -> float | None: ...
+    @property
+    def not_before(self) -> float: ...
+    @property
+    def latest_end(self) -> float | None: ...
+
+
 class Asker(Protocol):
     """Whoever waits for nodes: a job, or what can say which job it is once that matters."""
 
     @property
     def uid(self) -> str:
         """Of the run."""
+
+    @property
+    def queue(self) -> str:
+        """In which it waits."""
+
+    @property
+    def terms(self) -> Terms:
+        """What the job asks for, without making it."""
 
     @property
     def group(self) -> object:
@@ -67,6 +90,11 @@ class Job:
 
     @property
     def wanted(self) -> "Job":
+        """A job is what it asks for."""
+        return self
+
+    @property
+    def terms(self) -> "Job":
         """A job is what it asks for."""
         return self
 

@@ -174,6 +174,8 @@ class _Pool:
         self.used = {queue: list(accumulate(change)) for queue, change in changes.items()}
         for queue, used in self.used.items():
             guaranteed = accounts[queue].guaranteed
+            if max(used) <= guaranteed:
+                continue
             self.pooled = [pooled + max(0, count - guaranteed) for pooled, count in zip(self.pooled, used, strict=True)]
 
     def room(self, account: Account, index: int) -> int:

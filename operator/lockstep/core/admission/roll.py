@@ -116,6 +116,12 @@ class Row:
         self.running: tuple[object, QueueRules, Running] | None = None
 
     @property
+    def terms(self) -> Group:
+        """What it asks for like all of its group."""
+        assert self.group is not None
+        return self.group
+
+    @property
     def wanted(self) -> Job:
         """The job that it is, with what its group may have now."""
         group, job = self.group, self._job
@@ -260,18 +266,24 @@ class Roll:
 
 
 def difference(before: Sequence[T], items: Sequence[T]) -> tuple[list[T], list[T]]:
-    """(those gone, those new). What is the same object has not changed. Most of them are, at the place that they had:
-    what both begin and end with alike is seen in passing, and between them what has not moved."""
-    head = _alike(before, items)
-    tail = min(_alike(before[::-1], items[::-1]), len(before) - head, len(items) - head)
-    old, new = before[head : len(before) - tail], items[head : len(items) - tail]
+    """(those gone, those new). What is the same object has not changed; most of them are, at the place they had."""
+    old, new = between_alike(before, items)
     if len(old) == len(new):
         others = [*map(is_not, old, new)]
         old, new = [*compress(old, others)], [*compress(new, others)]
-    known = {id(item): item for item in old}
-    found = {id(item): item for item in new}
-    gone = [item for key, item in known.items() if key not in found]
-    return gone, [item for key, item in found.items() if key not in known]
+    known, found = {*map(id, old)}, {*map(id, new)}
+    gone = compress(old, map((known - found).__contains__, map(id, old)))
+    come = compress(new, map((found - known).__contains__, map(id, new)))
+    return [*{id(item): item for item in gone}.values()], [*{id(item): item for item in come}.values()]
+
+
+def between_alike(before: Sequence[T], items: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    """Both without the same objects that they begin and end with, which is seen in passing."""
+    most = min(len(before), len(items))
+    head = next(compress(count(), map(is_not, before, items)), most)
+    tail = next(compress(count(), map(is_not, reversed(before), reversed(items))), most)
+    tail = min(tail, most - head)
+    return before[head : len(before) - tail], items[head : len(items) - tail]
 
 
 def with_some(rows: list[Row], more: Sequence[Row], key: Callable[[Row], Any]) -> list[Row]:
@@ -295,8 +307,3 @@ def without_some(rows: list[Row], lost: Sequence[Row], key: Callable[[Row], Any]
             else:
                 at += 1
     return rows
-
-
-def _alike(one: Sequence[object], other: Sequence[object]) -> int:
-    """With how many of the same objects both begin."""
-    return next(compress(count(), map(is_not, one, other)), min(len(one), len(other)))

@@ -9,7 +9,7 @@ from operator import attrgetter, is_not, ne
 from lockstep.core.admission.entry import Reason
 from lockstep.core.admission.jobs import Option
 from lockstep.core.admission.outlook import Wait
-from lockstep.core.admission.roll import Row
+from lockstep.core.admission.roll import Row, between_alike
 
 _BY_ORDER, _POSITION = attrgetter("order"), attrgetter("position")
 
@@ -49,10 +49,11 @@ class Said:
         A position is a place among those of the same queue, 1 the first: no other queue moves it.
         """
         self.line, self.by_queue = line, before.by_queue
-        if line == before.line:
+        then, now = between_alike(before.line, line)
+        if not now and not then:
             return {}
-        come, gone = {*line}.difference(before.line), {*before.line}.difference(line)
-        then, now = filterfalse(gone.__contains__, before.line), [*filterfalse(come.__contains__, line)]
+        come, gone = {*now}.difference(then), {*then}.difference(now)
+        now, then = [*filterfalse(come.__contains__, now)], [*filterfalse(gone.__contains__, then)]
         swapped = compress(now, map(is_not, now, then))
         changed = defaultdict[str, list[Row]](list)
         for row in chain(come, gone, swapped):
