@@ -77,9 +77,10 @@ def reachable(operator: OperatorProcess) -> tuple[int, str]:
 
 
 def create_dry(kubectl: Kubectl, *objects: dict[str, Any]) -> str:
-    """What the API server would make of objects, strictly validated."""
+    """What the API server would make of objects, strictly validated. Whatever it only warns of is an error."""
     text = "---\n".join(yaml.safe_dump(each) for each in objects)
-    return kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", text=text)
+    strictly = ["--server-side", "--dry-run=server", "--validate=strict", "--warnings-as-errors"]
+    return kubectl("apply", *strictly, "-f", "-", text=text)
 
 
 @pytest.fixture(scope="module")
