@@ -15,6 +15,8 @@ from localcluster.errors import KubectlError
 ROOT = Path(__file__).resolve().parents[2]
 OPERATOR_NAMESPACE = "lockstep-system"
 OPERATOR_ACCOUNT = "lockstep-operator"
+ESTABLISHED = '--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True'
+"""For `kubectl wait` on a CRD. `condition=Established` fails in the moment in which a new one has no conditions yet."""
 
 
 class Kubectl:
@@ -40,7 +42,7 @@ def install(kubectl: Kubectl) -> None:
     """CRDs, namespace, service account, RBAC and PriorityClass: all but the operator itself."""
     crds = str(ROOT / "crds")
     kubectl("apply", "-f", crds)
-    kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", crds)
+    kubectl("wait", ESTABLISHED, "--timeout=60s", "-f", crds)
     kubectl("apply", "-f", str(ROOT / "manifests" / "operator.yaml"))
 
 
