@@ -58,6 +58,18 @@ def test_a_checkpoint_comes_back_as_it_was_to_the_byte_and_the_second(
     assert [path.name for path in restored.path.parent.iterdir()] == ["step-300"]
 
 
+def test_times_that_a_file_server_gave_are_forgiven_on_the_way_back_as_on_the_way_there(
+    store: ObjectStore, checkpoint: Path, tmp_path: Path
+) -> None:
+    committed = (checkpoint / "manifest.json").stat().st_mtime
+    os.utime(checkpoint / "rank-0.pt", (committed + 1.5, committed + 1.5))
+    upload(store, checkpoint, PLACE, part_bytes=MIB)
+    target = tmp_path / "other" / RUN_UID / "a0"
+    first = restore(store, PLACE, target)
+    assert contents(first.path) == contents(checkpoint)
+    assert restore(store, PLACE, target).already
+
+
 def test_what_is_published_already_is_not_sent_again(store: ObjectStore, checkpoint: Path) -> None:
     upload(store, checkpoint, PLACE, part_bytes=MIB)
     again = upload(store, checkpoint, PLACE, part_bytes=MIB)

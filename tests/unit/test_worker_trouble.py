@@ -353,6 +353,25 @@ def test_asked_to_leave_before_the_next_attempt_it_does_not_end_with_the_last_on
     assert worker.wait() == 128 + signal.SIGTERM
 
 
+@pytest.mark.parametrize("leaves_because", ["the operator is away", "it is asked to leave"])
+def test_a_program_that_was_asked_to_stop_and_ended_with_0_has_not_succeeded(
+    operator: FakeOperator, launch: LaunchWorker, tmp_path: Path, leaves_because: str
+) -> None:
+    pid = tmp_path / "pid"
+    script = f"trap 'exit 0' TERM; echo $$ > {pid}; while :; do sleep 0.05; done"
+    worker = launch("sh", "-c", script, LOCKSTEP_ORPHAN_SECONDS="0.5" if "away" in leaves_because else "600")
+    ready(operator, 1)
+    operator.run(1)
+    pid_in(pid)
+    operator.desire("Stop", 1, stopGraceSeconds=10)
+    assert exited(operator, 1)["exit"] | {"code": 0, "reason": "StoppedOnRequest"} == exited(operator, 1)["exit"]
+    if "away" in leaves_because:
+        operator.close()
+    else:
+        worker.process.terminate()
+    assert worker.wait() == 128 + signal.SIGTERM
+
+
 def test_a_message_of_an_earlier_attempt_is_not_told_again(
     operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ from lockstep.archive.record import DIRECTORY, MAX_RECORD_BYTES, ArchivedFile, P
 from lockstep.archive.shared_tier import writing
 from lockstep.archive.store import ObjectStore
 from lockstep.worker import formats
+from lockstep.worker.settings import SHARED_SKEW
 
 _READ_BYTES = 16 << 20
 
@@ -113,7 +114,7 @@ def require_parts(store: ObjectStore, record: Record) -> None:
 def _found(record: Record, target: Path) -> Restored:
     """Something has the name: the checkpoint, or a reason to stop. Nothing is overwritten."""
     if all(_is_as_published(_path(record, target, file), file) for file in record.files):
-        finding = formats.examine(str(target), form=record.format, run_uid=record.place.run_uid)
+        finding = formats.examine(str(target), form=record.format, run_uid=record.place.run_uid, skew=SHARED_SKEW)
         if finding is not None and finding.verdict == formats.VALID:
             return Restored(record, target, 0, 0, 0.0, already=True)
     raise ArchiveError(DESTINATION_REFUSED, f"{target} is there and is not this checkpoint; move it away")
@@ -188,7 +189,7 @@ def _settle(record: Record, draft: Path) -> None:
 
 
 def _judge(record: Record, draft: Path) -> None:
-    finding = formats.examine(str(draft), form=record.format, run_uid=record.place.run_uid)
+    finding = formats.examine(str(draft), form=record.format, run_uid=record.place.run_uid, skew=SHARED_SKEW)
     if finding is None or finding.verdict != formats.VALID:
         why = finding.reason if finding else "is no checkpoint"
         raise ArchiveError(ARCHIVE_CORRUPT, f"{record.place.prefix}, as fetched, is not valid: {why}")

@@ -9,6 +9,7 @@ from lockstep.core.checkpoints import SHARED
 from lockstep.core.draft import Draft
 from lockstep.core.evidence import Loss, LossKind
 from lockstep.core.fencing import hold_for_writers, keep_fence
+from lockstep.core.inventory import is_own
 from lockstep.core.launching import SlotStage, Stage
 from lockstep.core.plan import DesiredPhase, Directive
 from lockstep.core.pointing import pointers_are_right
@@ -106,7 +107,7 @@ def _avoid_attempts_used_before(draft: Draft) -> bool:
             for slot in draft.slot_range()
             if (report := draft.report(slot)) is not None
             for row in report.inventory
-            if row.run_uid == draft.run.uid
+            if is_own(row, draft)
         ),
         default=0,
     )

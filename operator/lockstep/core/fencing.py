@@ -10,7 +10,7 @@ from lockstep.api import names
 from lockstep.core.draft import Draft
 from lockstep.core.evidence import LONGEST_POLL
 from lockstep.core.ranges import parse_ranges
-from lockstep.core.snapshot import PodView, WorkerPhase
+from lockstep.core.snapshot import PodView, WorkerPhase, WorkerReport
 
 FENCE_MARGIN = 15.0 + LONGEST_POLL
 """Seconds beyond the fence: for a reply that was under way, and for clocks that run apart."""
@@ -67,7 +67,8 @@ def _lost_writers(draft: Draft) -> list[PodView]:
         if node is None or any(taint.key == names.TAINT_OUT_OF_SERVICE for taint in node.taints):
             continue
         report = draft.snapshot.reports.get(pod.slot)
-        if report is not None and report.pod_uid == pod.uid and report.phase in (WorkerPhase.EXITED, WorkerPhase.READY):
+        last = status.start.attempt if status.start is not None else status.attempt
+        if report is not None and report.pod_uid == pod.uid and _runs_nothing_of(report, last):
             continue
         found.append(pod)
     return sorted(found, key=lambda pod: (pod.slot, pod.incarnation))
@@ -93,6 +94,11 @@ def _has_stopped(draft: Draft, slot: int, incarnation: int, attempt: int) -> boo
     report = draft.report(slot)
     if report is None:
         return False
+    return _runs_nothing_of(report, attempt)
+
+
+def _runs_nothing_of(report: WorkerReport, attempt: int) -> bool:
+    """The worker was heard of after its program of ``attempt``. One that was ready for it may have begun it since."""
     exited = report.phase is WorkerPhase.EXITED and report.attempt >= attempt
     return exited or (report.phase is WorkerPhase.READY and report.ready_for > attempt)
 

@@ -27,6 +27,7 @@ ASK_AT = 0.8
 COLLECT_SECONDS = 15.0
 """How long stacks are waited for once the time is over."""
 ENOUGH_INTERVALS = 20
+_STEPS_APART = 2  # ranks of one gang are never so far apart
 """From so many on, what an attempt measured replaces what earlier ones did."""
 
 
@@ -153,7 +154,7 @@ def _evidence(draft: Draft, reports: dict[int, WorkerReport], patience: Patience
         }
     )
     slot_of = {draft.rank(slot): slot for slot in reports}
-    steps = {draft.rank(slot): r.progress.step if r.progress is not None else -1 for slot, r in reports.items()}
+    steps = _steps_to_compare(draft, reports)
     suspects, stands_out = suspected(steps, groups)
     if groups:
         config_map = stacks_config_map(draft.run, draft.status.attempt, draft.stacks, groups)
@@ -183,6 +184,17 @@ def _evidence(draft: Draft, reports: dict[int, WorkerReport], patience: Patience
         tied=() if blamed else others,
         slots=others if blamed else (),
     )
+
+
+def _steps_to_compare(draft: Draft, reports: dict[int, WorkerReport]) -> dict[int, int]:
+    """The last step by rank, -1 for none. A rank that tells none while others are far beyond the first tells steps to
+    nobody, as frameworks do of all ranks but one: it says nothing of who is behind."""
+    entry = draft.attempt_entry(draft.status.attempt)
+    resumed = entry.resume_step if entry is not None and entry.resume_step is not None else 0
+    told = {draft.rank(slot): r.progress.step for slot, r in reports.items() if r.progress is not None}
+    if max(told.values(), default=resumed) - resumed >= _STEPS_APART:
+        return told
+    return {draft.rank(slot): told.get(draft.rank(slot), -1) for slot in reports}
 
 
 def suspected(steps: dict[int, int], groups: list[StackGroup]) -> tuple[tuple[int, ...], str]:

@@ -6,7 +6,8 @@ from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.assignment import ranked_slots
 from lockstep.core.checkpoints import Candidate, RankView, merge_inventories, newest_valid
-from lockstep.core.snapshot import RunSnapshot
+from lockstep.core.draft import Draft
+from lockstep.core.snapshot import CheckpointReport, RunSnapshot
 
 
 def rank_view(snapshot: RunSnapshot, status: TrainingRunStatus) -> RankView:
@@ -50,6 +51,13 @@ def is_foreign(path: str, start_root: str, run_uid: str) -> bool:
     by_attempt = parent == start_root and name[:1] == "a" and name[1:].isdecimal()
     inside = by_attempt or f"{parent}/{name}" == start_root
     return bool(start_root) and inside and run_uid not in path.split("/")
+
+
+def is_own(row: CheckpointReport, draft: Draft) -> bool:
+    """Whether a row is of a checkpoint of this very run. Most formats do not say so; where it lies does."""
+    if row.run_uid:
+        return row.run_uid == draft.run.uid
+    return not is_foreign(row.path, draft.status.resolved.start_root, draft.run.uid)
 
 
 def _part_of(snapshot: RunSnapshot, status: TrainingRunStatus, *, foreign: bool) -> RankView:

@@ -216,7 +216,9 @@ def _refusal(candidate: Candidate, checks: Mapping[tuple[str, str], Check], cont
         return refusal
     if _is_beyond(candidate, context):
         return f"is newer than step {context.ceiling}, to which the run rolls back"
-    if in_quarantine(context.quarantine, candidate.tier, candidate.step, candidate.attempt):
+    # What is in the archive was copied from the shared tier.
+    tiers = (ARCHIVE, SHARED) if candidate.tier == ARCHIVE else (candidate.tier,)
+    if any(in_quarantine(context.quarantine, tier, candidate.step, candidate.attempt) for tier in tiers):
         return "is quarantined: training failed soon after it was loaded"
     if check.verdict is Verdict.INVALID:
         return check.reason

@@ -31,7 +31,7 @@ def _trusted(draft: Draft) -> list[Candidate]:
 
 def saved_step(draft: Draft) -> int:
     """The highest step that is saved on every rank and trusted; 0 when there is none."""
-    if draft.status.checkpoint.ceiling is None:
+    if draft.status.checkpoint.ceiling is None and not draft.status.checkpoint.quarantined:
         return committed_step(draft.snapshot, draft.status)
     return max(trusted_steps(draft), default=0)
 
@@ -46,6 +46,9 @@ def quarantine(draft: Draft, tier: str, save: Save, reason: str) -> None:
     others = tuple(known for known in checkpoint.quarantined if (known.tier, known.step, known.attempt) != same)
     kept = (*others, entry)[-MOST_QUARANTINED:]
     draft.update(checkpoint=checkpoint.model_copy(update={"quarantined": kept}))
+    # What is passed over is no measure of progress any more.
+    recovery = draft.status.recovery
+    draft.update(recovery=recovery.model_copy(update={"best_step": min(recovery.best_step, saved_step(draft))}))
 
 
 def roll_back(draft: Draft, ceiling: int) -> None:

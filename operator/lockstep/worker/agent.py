@@ -251,7 +251,7 @@ class Worker:
             left = max(0.0, self.leave_at - time.monotonic())
             self._stop_child(min(self._grace(), left), "StoppedOnRequest" if stop else "WorkerTerminated")
         elif self.exit is not None and self.exit["reason"] != "WorkerTerminated" and self.phase == EXITED:
-            self.leave_with = self._child_code()  # of an earlier attempt it would not be: this one was not run
+            self.leave_with = self._own_code()  # of an earlier attempt it would not be: this one was not run
         else:
             self.leave_with = 128 + signal.SIGTERM
         if self.exit is None or self.child:
@@ -276,7 +276,16 @@ class Worker:
             self.leave_with = self._child_code() if self.exit else 125
         elif self.phase == EXITED and time.monotonic() - max(self.contact, self.ended) > self.settings.orphan_seconds:
             say(f"no operator for {self.settings.orphan_seconds:g} s after the end")
-            self.leave_with = self._child_code()
+            self.leave_with = self._own_code()
+
+    def _own_code(self) -> int:
+        """What the pod says when nobody has told it how the run ended: 0 only of a program that came to its own end.
+
+        One that was asked to stop mostly ends with 0, too, and its run is not over.
+        """
+        code = self._child_code()
+        asked = self.exit is not None and self.exit["reason"] != "Completed"
+        return 128 + signal.SIGTERM if code == 0 and asked else code
 
     def _child_code(self) -> int:
         if self.exit is None:

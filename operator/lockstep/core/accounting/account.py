@@ -39,7 +39,7 @@ from lockstep.core.accounting.usage import (
 )
 from lockstep.core.conditions import is_true
 from lockstep.core.draft import Draft
-from lockstep.core.inventory import committed_step
+from lockstep.core.inventory import committed_step, is_own
 from lockstep.core.lifecycle import Phase
 
 _RUNS = (Stage.INIT, Stage.LOADING, Stage.STEPS)
@@ -194,7 +194,7 @@ def _saves(draft: Draft, book: Book) -> Iterator[Saved]:
         row.step: row.committed_at
         for report in reports
         for row in report.inventory
-        if row.attempt == book.attempt and row.run_uid == draft.run.uid and row.step > book.saved_step
+        if row.attempt == book.attempt and is_own(row, draft) and row.step > book.saved_step
     }
     for step in sorted(saved):
         yield Saved(min(saved[step] or draft.stamp, draft.stamp), step, median(blocked))

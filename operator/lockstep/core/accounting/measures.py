@@ -10,6 +10,7 @@ from lockstep.core.cadence import SaveCost
 from lockstep.core.checkpoints import SHARED
 from lockstep.core.draft import Draft
 from lockstep.core.failure_rate import SECONDS_PER_DAY, PoolRecord
+from lockstep.core.inventory import is_own
 from lockstep.core.snapshot import WorkerReport
 
 HALF_LIFE_DAYS = 14.0
@@ -84,7 +85,7 @@ def _newest_save(draft: Draft, book: Book) -> NewestSave | None:
     tiers: dict[int, set[str]] = {}
     for report in reports:
         for row in report.inventory:
-            if row.attempt == book.attempt and row.run_uid == draft.run.uid:
+            if row.attempt == book.attempt and is_own(row, draft):
                 tiers.setdefault(row.step, set()).add(row.tier)
     newest = max(tiers, default=0)
     if newest <= book.measured_step:
