@@ -183,4 +183,3 @@ def test_the_archive_s_copy_of_a_quarantined_checkpoint_is_not_fetched() -> None
     read_back = {(SHARED, older.path): Check(Verdict.VALID)}
     decision = choose_resume([older, saved(300), saved(300, ARCHIVE)], read_back, context, 1000.0)
     assert (decision.kind, decision.choice) == (ResumeKind.RESUME, older)
-
