@@ -27,6 +27,7 @@ from lockstep.core.archiving import (
 )
 from lockstep.core.draft import Draft
 from lockstep.core.objects import parse_run
+from lockstep.core.resume import world_refusal
 from lockstep.core.snapshot import JobPhase, JobView, Leadership, RunSnapshot, RunView
 from lockstep.core.tunables import Tunables
 from support import sample_runs
@@ -117,9 +118,11 @@ def test_one_job_at_a_time_and_none_is_made_twice_under_two_names() -> None:
 def test_a_finished_copy_is_told_and_remembered() -> None:
     run = run_of()
     first = plan_archive(run, (), SETTINGS, NOW)
-    done = plan_archive(after(run, first), [job(first, checkpoint={"bytes": 42})], SETTINGS, NOW + 200)
+    told = {"attempt": 2, "step": 300, "bytes": 42, "world": 8, "format": "TorchDCP"}
+    done = plan_archive(after(run, first), [job(first, checkpoint=told)], SETTINGS, NOW + 200)
     assert done.status.job is None
-    assert done.status.published == (ArchivedCheckpoint(step=300, attempt=2, bytes=42, time=NOW + 100),)
+    copy = ArchivedCheckpoint(step=300, attempt=2, bytes=42, world=8, format="TorchDCP", time=NOW + 100)
+    assert done.status.published == (copy,)
     assert done.status.time == NOW + 100
     assert [event.reason for event in done.events] == ["Archived"]
     assert plan_archive(after(run, done), (), SETTINGS, NOW + 201).events == ()
@@ -191,6 +194,48 @@ def test_a_copy_that_cannot_be_restored_is_no_candidate_any_more() -> None:
     searched = plan_archive(after(run, failed), [ended], SETTINGS, NOW, search=True)
     assert searched.create is not None
     assert searched.create.body["spec"]["template"]["spec"]["containers"][0]["args"][0] == "list"
+
+
+def test_a_damaged_copy_that_every_listing_names_is_brought_back_once() -> None:
+    """A listing compares sizes, a restore every byte."""
+    named = [{"attempt": 2, "step": 300, "bytes": 7, "time": int(NOW)}]
+    run = run_of(copied(), saved=None)
+    run = replace(run, status=run.status.model_copy(update={"attempt": 2}))
+    ended: list[JobView] = []
+    for _ in range(9):
+        archive = run.status.checkpoint.archive
+        published = archive.published[0] if archive.published else None
+        search = published is None and is_worth_a_search(run, archive)
+        plan = plan_archive(run, ended, SETTINGS, NOW, restore=published, search=search)
+        run = after(run, plan)
+        if plan.create is not None:
+            assert plan.status.job is not None
+            restores = plan.status.job.action == "Restore"
+            ended.append(
+                job(plan, JobPhase.FAILED, outcome="ArchiveCorrupt", message="other bytes")
+                if restores
+                else job(plan, published=named)
+            )
+    archive = run.status.checkpoint.archive
+    assert len(ended) == 2
+    assert archive.job is None
+    assert archive.damaged == ("a2/step-300",)
+    assert archive.message == "Restore of a2/step-300 failed: ArchiveCorrupt: other bytes"
+    same = (SavedCheckpoint(tier="shared", step=300, path=f"{PATH}/a2/step-300", attempt=2),)
+    assert plan_archive(after(run, plan, latest=same), ended, SETTINGS, NOW + 1e6).create is None
+
+
+def test_what_a_job_tells_of_a_copy_is_what_the_choice_goes_by() -> None:
+    run = run_of(saved=None)
+    plan = plan_archive(run, (), SETTINGS, NOW, search=True)
+    named = [
+        {"attempt": 2, "step": 300, "bytes": 7, "world": 4, "format": "TorchDCP"},
+        {"attempt": 2, "step": 200, "bytes": 7, "world": 4, "format": "what ever"},
+    ]
+    done = plan_archive(after(run, plan), [job(plan, published=named)], SETTINGS, NOW, search=True)
+    found = archive_candidates(done.status)
+    assert [(each.step, each.world, each.format) for each in found] == [(300, 4, "TorchDCP"), (200, 4, "")]
+    assert [world_refusal(each, 8) for each in found] == ["", "was saved by 4 nodes and cannot be loaded by 8"]
 
 
 def test_a_lost_status_is_rebuilt_by_listing_once() -> None:

@@ -126,6 +126,10 @@ class ArchivedCheckpoint(StatusModel):
     """The attempt that saved it."""
     bytes: int = 0
     """Its size; 0: not known."""
+    world: int = 0
+    """The nodes it was saved by; 0: not known."""
+    format: str = ""
+    """Its format, e.g. TorchDCP; empty: not known."""
     time: Timestamp | None = None
     """When it was published."""
 
@@ -154,6 +158,8 @@ class ArchiveStatus(StatusModel):
     """The archive that all of this is about."""
     published: Annotated[tuple[ArchivedCheckpoint, ...], Field(max_length=8)] = ()
     """Checkpoints known to be published, newest first."""
+    damaged: Annotated[tuple[str, ...], Field(max_length=16)] = ()
+    """Copies that came back as other bytes than were published, e.g. a2/step-300; they are not brought back again."""
     refused: str = ""
     """The last source that turned out not to be valid, e.g. a2/step-300; it is not tried again."""
     job: ArchiveJobStatus | None = None

@@ -18,7 +18,7 @@ from lockstep.api.durations import parse_duration
 from lockstep.archive import catalog
 from lockstep.archive.outcomes import INTERNAL, INTERRUPTED, SOURCE_INVALID, ArchiveError, Reason, presentable
 from lockstep.archive.pace import Pace, in_units
-from lockstep.archive.record import Place, RecordError
+from lockstep.archive.record import Place, Record, RecordError
 from lockstep.archive.restore import restore
 from lockstep.archive.store import RETRY_SECONDS, ObjectStore
 from lockstep.archive.tidy import tidy
@@ -88,7 +88,7 @@ def _upload(options: argparse.Namespace) -> Result:
         say=_say,
     )
     result = {
-        "checkpoint": _checkpoint(place, copied.record.size),
+        "checkpoint": _checkpoint(copied.record),
         "moved": copied.moved,
         "skipped": copied.skipped,
         "seconds": round(copied.seconds, 1),
@@ -108,7 +108,7 @@ def _restore(options: argparse.Namespace) -> Result:
         say=_say,
     )
     return {
-        "checkpoint": _checkpoint(place, restored.record.size),
+        "checkpoint": _checkpoint(restored.record),
         "path": str(restored.path),
         "moved": restored.moved,
         "skipped": restored.skipped,
@@ -123,7 +123,7 @@ def _list(options: argparse.Namespace) -> Result:
         published = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry.time))
         words = f"{entry.place.words:24}  {published}  {in_units(entry.bytes):>10}  {entry.verdict}"
         _say(f"{words}  {entry.reason}".rstrip())
-    valid = [_checkpoint(entry.place, entry.bytes, entry.time) for entry in held if entry.verdict == "Valid"]
+    valid = [_checkpoint(entry) for entry in held if entry.verdict == "Valid"]
     return {"published": valid[:MAX_TOLD]}
 
 
@@ -165,9 +165,10 @@ def _prune(options: argparse.Namespace) -> Result:
     return {"pruned": len(words)}
 
 
-def _checkpoint(place: Place, size: int, published: float = 0.0) -> Result:
-    told = {"attempt": place.attempt, "step": place.step, "bytes": size}
-    return told | ({"time": int(published)} if published else {})
+def _checkpoint(of: Record | catalog.Entry) -> Result:
+    size, published = (of.bytes, int(of.time)) if isinstance(of, catalog.Entry) else (of.size, 0)
+    told = {"attempt": of.place.attempt, "step": of.place.step, "bytes": size, "world": of.world, "format": of.format}
+    return told | ({"time": published} if published else {})
 
 
 def _store(options: argparse.Namespace) -> ObjectStore:

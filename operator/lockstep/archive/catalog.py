@@ -27,6 +27,8 @@ class Entry:
     verdict: Verdict
     reason: str = ""
     bytes: int = 0
+    world: int = 0
+    format: str = ""
     time: float = 0.0
     unnamed: tuple[StoredObject, ...] = ()
 
@@ -108,5 +110,6 @@ def _entry(store: ObjectStore, place: Place) -> Entry:
         part = objects.pop(name, None)
         if part is None or part.bytes != size:
             state = "is missing" if part is None else f"has {part.bytes} bytes, not {size}"
-            return Entry(place, Verdict.INVALID, f"{name} {state}", record.size, published.modified)
-    return Entry(place, Verdict.VALID, "", record.size, published.modified, tuple(objects.values()))
+            return Entry(place, Verdict.INVALID, f"{name} {state}", record.size, time=published.modified)
+    left = tuple(objects.values())
+    return Entry(place, Verdict.VALID, "", record.size, record.world, record.format, published.modified, left)

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from lockstep.api import names
-from lockstep.api.checkpoint_spec import ArchiveTier, RetentionSpec
+from lockstep.api.checkpoint_spec import ArchiveTier, CheckpointFormat, RetentionSpec
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveJobStatus
 from lockstep.api.durations import parse_duration
 from lockstep.core import pod_template
@@ -24,6 +24,8 @@ UPLOAD, RESTORE, LIST, TIDY = "Upload", "Restore", "List", "Tidy"
 _MAX_NAME = 63  # job names become a label of the pod
 _NOBODY = 65_532
 _MOST = 2**53
+_MOST_NODES = 1 << 20
+_FORMATS = frozenset(get_args(CheckpointFormat))
 _LAST_MOMENT = 253_402_300_799  # of the year 9999
 
 
@@ -56,7 +58,7 @@ class JobResult:
     outcome: str
     message: str = ""
     path: str = ""
-    bytes: int = 0
+    checkpoint: ArchivedCheckpoint | None = None
     published: tuple[ArchivedCheckpoint, ...] | None = None
 
 
@@ -75,7 +77,7 @@ def parse_result(text: str) -> JobResult | None:
             outcome=str(body["outcome"]),
             message=str(body.get("message", "")),
             path=str(body.get("path", "")),
-            bytes=_whole(body.get("checkpoint", {}).get("bytes", 0)),
+            checkpoint=_archived(body["checkpoint"]) if "checkpoint" in body else None,
             published=None if published is None else tuple(_archived(entry) for entry in published[:MAX_TOLD]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -89,10 +91,13 @@ def _whole(number: Any, most: int = _MOST) -> int:
 
 
 def _archived(entry: Mapping[str, Any]) -> ArchivedCheckpoint:
+    form = str(entry.get("format", ""))
     return ArchivedCheckpoint(
         step=_whole(entry["step"]),
         attempt=_whole(entry["attempt"]),
         bytes=_whole(entry.get("bytes", 0)),
+        world=_whole(entry.get("world", 0), _MOST_NODES),
+        format=form if form in _FORMATS else "",
         time=float(_whole(entry["time"], _LAST_MOMENT)) if "time" in entry else None,
     )
 

@@ -37,6 +37,7 @@ from lockstep.core.quarantine import in_quarantine, quarantine_of
 from lockstep.core.snapshot import JobPhase, JobView, RunView, Verdict
 
 MAX_PUBLISHED = 8
+MAX_DAMAGED = 16
 RESTORED_ATTEMPT = 0
 """Restored checkpoints get the directory of an attempt that never trains: nobody else ever writes there."""
 BACKOFF_BASE, BACKOFF_MAX = 60.0, 3600.0
@@ -47,7 +48,8 @@ IDLE_TOO_LONG = 600.0
 TIDY_EVERY = 1800.0
 """Seconds between two looks for checkpoints of the shared tier that may go."""
 _SPENT_SOURCE = frozenset({"SourceInvalid", "SourceVanished", "Conflict"})
-_USELESS_COPY = frozenset({"ArchiveCorrupt", "NotPublished"})
+_DAMAGED = "ArchiveCorrupt"
+_USELESS_COPY = frozenset({_DAMAGED, "NotPublished"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ def plan_archive(
             return _under_way(status, job, now)
         else:
             status, events = _concluded(status, work, job, now)
+            if work.action == RESTORE:  # the choice was made without knowing how this one ended
+                return ArchivePlan(status, events=events)
     return _next_job(run, archive, status, settings, now, events, ended=ended, restore=restore, search=search)
 
 
@@ -109,6 +113,8 @@ def archive_candidates(archive: ArchiveStatus) -> tuple[Candidate, ...]:
             path=_words(each.attempt, each.step),
             verdict=Verdict.VALID,
             attempt=each.attempt,
+            world=each.world,
+            format=each.format,
             load_bytes=each.bytes,
             committed=True,
         )
@@ -249,12 +255,17 @@ def _succeeded(
 ) -> tuple[ArchiveStatus, tuple[Event, ...]]:
     if work.action == TIDY:
         return status.model_copy(update={"job": None, "tidied": at, "tidied_for": _words(work.attempt, work.step)}), ()
-    status = status.model_copy(update={"job": None, "failures": 0, "not_before": None, "message": ""})
-    if work.action == LIST:
+    if work.action == LIST:  # nothing was brought back by it: failures count on
         assert result is not None
-        found = result.published or ()
+        found = _without_damaged(status, result.published or ())
         note = f"the archive holds {len(found)} of this run's checkpoints"
-        return status.model_copy(update={"published": found, "listed": at}), (_event("ArchiveListed", note),)
+        if damaged := len(result.published or ()) - len(found):
+            note = f"{note}, and {damaged} that are damaged"
+        changes: dict[str, object] = {"job": None, "not_before": None, "published": found, "listed": at}
+        if status.message.startswith(LIST):
+            changes["message"] = ""
+        return status.model_copy(update=changes), (_event("ArchiveListed", note),)
+    status = status.model_copy(update={"job": None, "failures": 0, "not_before": None, "message": ""})
     if work.action == RESTORE:
         assert result is not None
         back = SavedCheckpoint(tier=SHARED, step=work.step, path=result.path, attempt=work.attempt or None, time=at)
@@ -262,11 +273,10 @@ def _succeeded(
         return status.model_copy(update={"restored": back}), (_event("Restored", note),)
     # The exit code alone proves an upload; without the message, what retention removed stays in the list until a
     # restore finds it missing.
-    copied = ArchivedCheckpoint(
-        step=work.step, attempt=work.attempt, bytes=result.bytes if result is not None else 0, time=at
-    )
+    told = result.checkpoint if result is not None and result.checkpoint is not None else ArchivedCheckpoint(step=0)
+    copied = told.model_copy(update={"step": work.step, "attempt": work.attempt, "time": at})
     others = status.published if result is None or result.published is None else result.published
-    published = _newest_first([copied, *others])
+    published = _newest_first([copied, *_without_damaged(status, others)])
     note = f"step {work.step} of attempt {work.attempt} is in the archive"
     return status.model_copy(update={"published": published, "time": at}), (_event("Archived", note),)
 
@@ -295,12 +305,16 @@ def _failed(
         # No candidate any more; the choice falls on another, and what there is is asked anew.
         kept = (each for each in status.published if (each.attempt, each.step) != (work.attempt, work.step))
         changes |= {"published": tuple(kept), "listed": None, "not_before": None}
+        if outcome == _DAMAGED:  # a listing compares sizes alone, and would name it again
+            changes["damaged"] = (*status.damaged, _words(work.attempt, work.step))[-MAX_DAMAGED:]
     return status.model_copy(update=changes), (_event("ArchiveJobFailed", message, warning=True),)
 
 
 def _is_new(status: ArchiveStatus, newest: SavedCheckpoint) -> bool:
     words = _words(newest.attempt or 0, newest.step)
-    return words != status.refused and all(_words(each.attempt, each.step) != words for each in status.published)
+    if words == status.refused or words in status.damaged:
+        return False
+    return all(_words(each.attempt, each.step) != words for each in status.published)
 
 
 def _is_trusted(run: RunView, newest: SavedCheckpoint) -> bool:
@@ -309,6 +323,10 @@ def _is_trusted(run: RunView, newest: SavedCheckpoint) -> bool:
     if in_quarantine(quarantine_of(checkpoint), newest.tier, newest.step, newest.attempt):
         return False
     return checkpoint.ceiling is None or newest.step <= checkpoint.ceiling
+
+
+def _without_damaged(status: ArchiveStatus, found: Sequence[ArchivedCheckpoint]) -> tuple[ArchivedCheckpoint, ...]:
+    return tuple(each for each in found if _words(each.attempt, each.step) not in status.damaged)
 
 
 def _newest_first(found: Iterable[ArchivedCheckpoint]) -> tuple[ArchivedCheckpoint, ...]:

@@ -231,7 +231,7 @@ def _is_beyond(candidate: Candidate, context: ResumeContext) -> bool:
 
 def world_refusal(candidate: Candidate | CheckpointReport, world: int) -> str:
     """Why ``world`` nodes could not load it; empty when they can."""
-    reshardable = candidate.format in RESHARDABLE_FORMATS and candidate.tier == SHARED
+    reshardable = candidate.format in RESHARDABLE_FORMATS and candidate.tier in (SHARED, ARCHIVE)
     if candidate.world and candidate.world != world and not reshardable:
         return f"was saved by {candidate.world} nodes and cannot be loaded by {world}"
     return ""

@@ -66,7 +66,8 @@ def choose(draft: Draft) -> ResumeDecision:
     if lost and is_worth_a_search(run, archive) and not _hopeless(draft):
         draft.search_archive = True
         return ResumeDecision(ResumeKind.WAIT, "ArchiveAsked", "asks the archive what it holds of this run")
-    if decision.kind is ResumeKind.BLOCKED and archive.published and (trouble := _hopeless(draft)):
+    trouble = _hopeless(draft) if archive.published else archive.message if archive.damaged else ""
+    if decision.kind is ResumeKind.BLOCKED and trouble:
         return replace(decision, message=f"{decision.message}; there is a copy in the archive, but: {trouble}")
     if decision.kind is not ResumeKind.FRESH or not named:
         return decision
