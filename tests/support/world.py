@@ -4,7 +4,7 @@ It stands in for the real ones only where a property test needs thousands of his
 scenarios run against real parts in tests/cluster and tests/nodes. The core it drives is the real one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -141,6 +141,7 @@ class World:
     directives_reach: int | None = None  # how many workers hear a change of orders per round; None: all
     version: int = 1
     listens: bool = False  # whether programs ask for saves
+    tells_losses: Collection[int] | None = None  # the slots whose programs print the loss; None: all
     format: str = ""  # of what programs save
     saves_succeed: bool = True  # whether what they save becomes valid
     save_steps: dict[tuple[str, str], int] = field(default_factory=dict)  # by run uid and id: the step asked for
@@ -567,7 +568,8 @@ class World:
             return
         progress = None
         if worker.attempt and worker.step:
-            progress = ProgressReport(worker.step, worker.steps_since, "1.0")
+            silent = self.tells_losses is not None and worker.slot not in self.tells_losses
+            progress = ProgressReport(worker.step, worker.steps_since, "" if silent else "1.0")
         self.reports.setdefault(pod.run_uid, {})[worker.slot] = WorkerReport(
             slot=worker.slot,
             incarnation=worker.incarnation,

@@ -33,12 +33,14 @@ def test_clocks_that_agree_are_no_nodes_fault_even_where_the_operators_is_wrong(
     assert len(w.children("one")) == 3
 
 
-def test_of_two_nodes_that_disagree_one_is_replaced() -> None:
+@pytest.mark.parametrize(("wrong", "by"), [("n0", 100.0), ("n1", 100.0), ("n0", -100.0), ("n1", -100.0)])
+def test_of_two_nodes_that_disagree_the_one_far_from_the_operators_clock_is_replaced(wrong: str, by: float) -> None:
     w = world(3)
-    w.clock_skews["n0"] = 100.0
+    w.clock_skews[wrong] = by
     w.apply("one", spec(2))
     w.settle()
-    assert sorted(w.status("one").assignment.nodes) == ["n1", "n2"]
+    assert sorted(w.status("one").assignment.nodes) == sorted({"n0", "n1", "n2"} - {wrong})
+    assert [entry.node for entry in w.status("one").recovery.excluded_nodes] == [wrong]
 
 
 def test_the_nodes_exchange_data_once_for_each_set_of_them() -> None:

@@ -333,6 +333,22 @@ def test_nan_that_comes_back_each_time_ends_the_run() -> None:
     assert status(w).recovery.roll_backs == 3
 
 
+@pytest.mark.parametrize("rank_1_tells_losses", [True, False])
+def test_a_rank_that_alone_tells_losses_is_not_set_apart_by_a_nan(rank_1_tells_losses: bool) -> None:
+    """After the all-reduce the loss is the same everywhere, and most programs print it on one rank."""
+    w = training(2, 6)
+    w.tells_losses = (0, 1) if rank_1_tells_losses else (0,)
+    for _ in range(6):
+        train(w, 10)
+    before = status(w).assignment.nodes[0]
+    for _ in range(2):
+        train(w, 1, saving=False)
+        w.show(RUN, 0, NAN, step=71)
+        w.pass_time(30, step=2)
+    assert [entry.action for entry in status(w).attempts[:2]] == ["RollBack", "RollBack"]
+    assert (status(w).assignment.nodes[0] != before) is rank_1_tells_losses
+
+
 def test_a_single_poisoned_checkpoint_is_loaded_on_another_machine_once_and_not_four_times() -> None:
     w = training(3, 6)
     fail(w, 0)

@@ -228,7 +228,8 @@ def _diverged(cause: Cause, case: Case) -> Action:
 
 def _may_be_one_machine(cause: Cause, case: Case) -> bool:
     """What fails again after a roll-back may be the machine's arithmetic, if a single rank saw it first."""
-    alone = not cause.evidence.tied and not cause.evidence.slots
+    evidence = cause.evidence
+    alone = not evidence.tied and not evidence.slots and not evidence.sole_witness
     return bool(case.roll_backs) and alone and not (case.held or case.excluded_enough)
 
 

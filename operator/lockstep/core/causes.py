@@ -43,7 +43,8 @@ class Evidence:
     ``kind`` is a class word (``lockstep.core.signs.Kind``) or, from a detector, what it detects: Hang, NaN,
     LossSpike, Straggler. ``at`` is Unix seconds on the operator's clock. ``root`` is what failures that look
     alike share, without rank, node or step. ``tied`` are slots that may as well have been first; ``slots`` are
-    those that it speaks of together (the suspects of a hang), when they are more than ``slot``.
+    those that it speaks of together (the suspects of a hang), when they are more than ``slot``. ``sole_witness``: no
+    other slot would have told of it, so that nothing sets ``slot`` apart.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class Evidence:
     root: str
     tied: tuple[int, ...] = ()
     slots: tuple[int, ...] = ()
+    sole_witness: bool = False
 
 
 @dataclass(frozen=True, slots=True)

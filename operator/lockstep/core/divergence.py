@@ -51,7 +51,14 @@ def _first(draft: Draft, kind: str) -> Evidence | None:
     what = "the loss is no number" if kind == NAN else "the loss jumped"
     message = f"{what} at step {step} on rank {draft.rank(slot)} ({node}): {text}"
     word = Kind.NAN if kind == NAN else Kind.LOSS_SPIKE
-    return Evidence(word, slot, node, at, message, kind, tied=tied)
+    alone = not any(_tells_losses(draft, other) for other in draft.ranked_slots() if other != slot)
+    return Evidence(word, slot, node, at, message, kind, tied=tied, sole_witness=alone)
+
+
+def _tells_losses(draft: Draft, slot: int) -> bool:
+    """Most programs print the loss, the same on all ranks after the all-reduce, on one of them alone."""
+    report = draft.report(slot)
+    return report is not None and report.progress is not None and bool(report.progress.loss)
 
 
 def is_no_number(loss: str) -> bool:

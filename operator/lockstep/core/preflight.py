@@ -19,16 +19,23 @@ def passes_preflight(draft: Draft) -> bool:
 
 
 def _clocks_agree(draft: Draft) -> bool:
-    """No node's clock is far from the others'. Compared with the gang's middle: the operator's own may be wrong."""
+    """No node's clock is far from the others'. Most of the gang are right: the operator's own clock may be wrong.
+
+    Where no majority agrees, as in a gang of two, the operator's decides.
+    """
     skews = {slot: report.clock_skew for slot in draft.ranked_slots() if (report := draft.report(slot)) is not None}
     middle = median_low(skews.values())
     limit = draft.tunables.max_clock_skew
+    most_agree = 2 * sum(abs(skew - middle) <= limit for skew in skews.values()) > len(skews)
+    if not most_agree:
+        middle = 0.0
+    whose = "those of the gang" if most_agree else "the operator's"
     losses = []
     for slot, skew in skews.items():
         off = skew - middle
         if abs(off) > limit:
             node = draft.status.assignment.nodes[slot]
-            words = f"the clock of {node} is {abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} those of the gang"
+            words = f"the clock of {node} is {abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} {whose}"
             losses.append(Loss(slot, node, LossKind.POD, "NodeCheckFailed", words, draft.now))
     if losses:
         replace_before_start(draft, losses)
