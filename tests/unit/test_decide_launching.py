@@ -216,6 +216,25 @@ def test_a_mount_that_hangs_is_named_with_its_rank_and_costs_the_node_nothing_be
     assert w.status("one").assignment.incarnations == (1, 2, 1)
 
 
+@pytest.mark.parametrize(("tier", "is_blamed"), [("shared", False), ("local", True)])
+def test_a_mount_that_hangs_on_all_nodes_is_no_nodes_fault_where_they_share_it(tier: str, is_blamed: bool) -> None:
+    w = admitted(nodes=3, spare=3)
+    w.kubelets()
+    w.work_reports_only()
+    hangs = f"{STILL_PREPARING}the {tier} checkpoint tier /mnt/ckpt has not answered for 30 s"
+    for _ in range(500):
+        reports = w.reports[w.runs["one"].uid]
+        for slot, report in reports.items():
+            reports[slot] = replace(report, phase=WorkerPhase.PREPARING, problem=hangs, received_at=w.now)
+        beat(w, 1.0)
+        if phase(w) is not Phase.LAUNCHING or w.status("one").assignment.incarnations != (1, 1, 1):
+            break
+    status = w.status("one")
+    assert (phase(w) is Phase.LAUNCHING) is is_blamed
+    assert bool(status.recovery.slot_losses) is is_blamed
+    assert is_blamed or status.recovery.consecutive_no_progress == 0
+
+
 def test_the_worker_says_it_in_the_words_that_are_known() -> None:
     assert preflight.SHARED_TIER_IS_FULL == SHARED_TIER_IS_FULL
     assert worker_barrier.STILL_PREPARING == STILL_PREPARING

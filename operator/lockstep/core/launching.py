@@ -17,6 +17,7 @@ SHARED_TIER_IS_FULL = "the shared checkpoint tier is full"
 """How a worker's words begin for what is no fault of its node."""
 STILL_PREPARING = "still preparing: "
 """How they begin while its check of the node goes on, and stands at something that does not answer."""
+_SHARED_TIER_HANGS = f"{STILL_PREPARING}the shared checkpoint tier"
 
 
 class Stage(StrEnum):
@@ -160,7 +161,9 @@ def _no_fault_of_a_node(late: list[SlotStage], reached: list[SlotStage]) -> Slot
     alike = len(late) == len(reached) > 1 and {at.stage for at in late} in ({Stage.STARTING}, {Stage.SCHEDULING})
     # No worker reaches the operator: their deadlines differ, as their containers started one after the other.
     unreached = len(reached) > 1 and all(at.stage is Stage.REGISTERING for at in reached)
-    return late[0] if late and (alike or unreached) else None
+    # What they all mount answers none of them.
+    shared_hangs = len(reached) > 1 and all(at.detail.startswith(_SHARED_TIER_HANGS) for at in reached)
+    return late[0] if late and (alike or unreached or shared_hangs) else None
 
 
 def _has_failed(problem: str) -> bool:
