@@ -64,6 +64,39 @@ def test_a_node_that_cannot_look_into_the_shared_tier_is_replaced_not_the_run_en
     assert w.children("one") == {0: 1, 1: 1}
 
 
+@pytest.mark.parametrize(("local", "is_replaced"), [(90, True), (100, False)])
+def test_nothing_older_is_resumed_from_because_one_node_cannot_look_into_the_shared_tier(
+    local: int, is_replaced: bool
+) -> None:
+    w = trained(100)
+    w.exit_child("one", 1, 1)
+    for _ in range(round(w.tunables.deadlines.probe) + 30):
+        w.reconcile("one")
+        w.admit()
+        w.kubelets()
+        w.work()
+        for rank in (0, 1):
+            worker = w.worker("one", rank)
+            if worker is None or worker.incarnation > 1:
+                continue
+            if rank == 1:
+                blind(w, 1)
+            here = f"/local/uid-one/a1/step-{local}/rank-{rank}"
+            own = CheckpointReport("local", local, here, Verdict.VALID, attempt=1, world=2, run_uid="uid-one")
+            worker.inventory = (*(row for row in worker.inventory if row.tier == "shared"), own)
+        w.now += 1.0
+        w.work_reports_only()
+    start = w.status("one").start
+    assert start is not None
+    assert start.resume is not None
+    if is_replaced:
+        assert [entry.node for entry in w.status("one").recovery.excluded_nodes] == ["n1"]
+        assert (start.resume.tier, start.resume.step) == ("shared", 100)
+    else:
+        assert w.status("one").recovery.excluded_nodes == ()
+        assert (start.attempt, start.resume.tier, start.resume.step) == (2, "local", 100)
+
+
 def test_what_a_complete_gang_waits_for_is_said() -> None:
     w = World({name: node(name) for name in ("n0", "n1", "n2")})
     w.apply("one", spec(2))

@@ -47,12 +47,13 @@ def gather(draft: Draft, reached: list[SlotStage]) -> None:
     decision = choose(draft)
     draft.verify = decision.verify
     rejected = tuple(map(_as_rejected, decision.rejected))
-    if decision.kind in (ResumeKind.WAIT, ResumeKind.VERIFY, ResumeKind.RESTORE):
+    blind = _nodes_without_the_tier(draft) if _passes_over_what_some_see(decision) else []
+    if blind:
+        replace_before_start(draft, blind)
+    elif decision.kind in (ResumeKind.WAIT, ResumeKind.VERIFY, ResumeKind.RESTORE):
         draft.barrier_waits = decision.message
         if decision.wait_until is not None:
             draft.wake(decision.wait_until)
-    elif decision.kind is ResumeKind.BLOCKED and (blind := _nodes_without_the_tier(draft)):
-        replace_before_start(draft, blind)
     elif decision.kind is ResumeKind.BLOCKED:
         words = {"rejected": rejected, "choice": decision.message[:512]}
         draft.update(checkpoint=draft.status.checkpoint.model_copy(update=words))
@@ -121,6 +122,15 @@ def _avoid_attempts_used_before(draft: Draft) -> bool:
     )
     draft.update(attempt=saved + 1)
     return True
+
+
+def _passes_over_what_some_see(decision: ResumeDecision) -> bool:
+    """Nothing can be resumed from, or a later step lies in the shared tier that not every rank could judge."""
+    chosen = decision.choice.step if decision.choice is not None else 0
+    passed_over = (each.candidate for each in decision.rejected)
+    return decision.kind is ResumeKind.BLOCKED or any(
+        each.tier == SHARED and each.verdict is Verdict.UNKNOWN and each.step > chosen for each in passed_over
+    )
 
 
 def _nodes_without_the_tier(draft: Draft) -> list[Loss]:
