@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.api.checkpoint_status import QuarantinedCheckpoint
+from lockstep.api.checkpoint_status import ArchiveJobStatus, ArchiveStatus, QuarantinedCheckpoint
 from lockstep.core import report
 from lockstep.core.barrier import gather
 from lockstep.core.conditions import find
 from lockstep.core.draft import Draft
 from lockstep.core.launching import SlotStage, Stage
 from lockstep.core.plan import DesiredPhase, VerifyRequest
-from lockstep.core.snapshot import CheckpointReport, Verdict
+from lockstep.core.snapshot import CheckpointReport, JobPhase, JobView, Verdict
 from support.world import World, node, spec
 
 
@@ -167,6 +167,25 @@ def test_what_was_quarantined_or_lies_beyond_a_ceiling_is_not_read_in_advance() 
         draft = Draft(w.snapshot("one"), w.tunables, w.now)
         gather(draft, [SlotStage(0, Stage.PREPARING, None)])
         assert draft.verify is None
+
+
+@pytest.mark.parametrize("goes_back", [True, False])
+def test_a_gang_that_goes_back_chooses_nothing_that_is_being_removed(goes_back: bool) -> None:
+    w = trained(100)
+    w.exit_child("one", 1, 1)
+    work = ArchiveJobStatus(name="one-tidy", action="Tidy", step=100, attempt=1, path="/shared", time=w.now)
+    bad = QuarantinedCheckpoint(tier="shared", step=120, attempt=1, reason="NaN", time=1.0)
+    known = {"archive": ArchiveStatus(job=work), "quarantined": (bad,) if goes_back else ()}
+    w.amend("one", checkpoint=w.status("one").checkpoint.model_copy(update=known))
+    w.jobs["one"] = (JobView("ns", "one-tidy", "uid", "uid-one", JobPhase.ACTIVE),)
+    w.pass_time(30)
+    assert w.status("one").state == ("Recovering" if goes_back else "Running")
+    gathering = find(w.status("one"), "GangReady")
+    assert gathering is not None
+    assert ("the removal of old checkpoints" in gathering.message) is goes_back
+    w.jobs["one"] = (JobView("ns", "one-tidy", "uid", "uid-one", JobPhase.COMPLETE, finished_at=w.now),)
+    w.pass_time(30)
+    assert w.status("one").state == "Running"
 
 
 def test_inventories_are_merged_only_when_something_was_saved(monkeypatch: pytest.MonkeyPatch) -> None:

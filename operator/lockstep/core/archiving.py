@@ -148,6 +148,14 @@ def paths_in_use(checkpoint: CheckpointStatus) -> frozenset[str]:
     return frozenset(held) | ({job.path} if job is not None and job.action == UPLOAD else set())
 
 
+def is_tidying(archive: ArchiveStatus, jobs: Sequence[JobView]) -> bool:
+    """A pod removes old checkpoints now, and does not know what was decided since it was made."""
+    work = archive.job
+    if work is None or work.action != TIDY:
+        return False
+    return any(job.name == work.name and job.phase is JobPhase.ACTIVE and not job.idle_since for job in jobs)
+
+
 def _tier(run: RunView) -> ArchiveTier | None:
     spec = run.spec
     if spec is None or spec.checkpoint is None or spec.checkpoint.shared is None:

@@ -4,6 +4,7 @@ from lockstep.api.checkpoint_status import Candidate, RejectedCandidate
 from lockstep.api.durations import parse_duration
 from lockstep.api.run_status import StartRecord
 from lockstep.core import assignment as slots
+from lockstep.core.archiving import is_tidying
 from lockstep.core.cadence_orders import cadence_order
 from lockstep.core.checkpoints import SHARED
 from lockstep.core.draft import Draft
@@ -43,6 +44,11 @@ def gather(draft: Draft, reached: list[SlotStage]) -> None:
     if _avoid_attempts_used_before(draft):
         return
     if not passes_preflight(draft):
+        return
+    checkpoint = draft.status.checkpoint
+    goes_back = checkpoint.ceiling is not None or bool(checkpoint.quarantined)
+    if goes_back and is_tidying(checkpoint.archive, draft.snapshot.jobs):
+        draft.barrier_waits = "waits for the removal of old checkpoints to end, before one of them is chosen"
         return
     decision = choose(draft)
     draft.verify = decision.verify
