@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveStatus, QuarantinedCheckpoint
 from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
+from lockstep.api.run_status import Condition
 from lockstep.archive import outcomes
 from lockstep.core.archive_job import FINAL_CODES, RESULT_FORMAT, ArchiveSettings, job_name, parse_result
 from lockstep.core.archiving import (
@@ -20,6 +21,7 @@ from lockstep.core.archiving import (
     archive_candidates,
     is_worth_a_search,
     keep_archive,
+    paths_awaited,
     paths_in_use,
     plan_archive,
     published_as,
@@ -440,6 +442,39 @@ def test_tidying_that_fails_holds_up_no_copy() -> None:
     due = plan_archive(after(run, failed), [ended], SETTINGS, NOW + 6 * 3600)
     assert due.status.job is not None
     assert due.status.job.action in ("Upload", "Tidy")
+
+
+def test_retention_spares_what_other_runs_start_from() -> None:
+    def another(uid: str, *, of: str = sample_runs.UID, step: int | None = None, **status: Any) -> RunView:
+        start = {"run": "llama"} | ({"step": step} if step is not None else {})
+        made = parse_run(sample_runs.run(checkpoint={"shared": {"claimName": "lustre"}, "start": start}))
+        assert made.spec_error == ""
+        resolved = made.status.resolved.model_copy(update={"start_run_uid": of})
+        return replace(made, uid=uid, status=made.status.model_copy(update={"resolved": resolved} | status))
+
+    checkpoint = run_of().status.checkpoint
+    chosen = SavedCheckpoint(tier="shared", step=40, path=f"{PATH}/a1/step-40", attempt=1)
+    training = checkpoint.model_copy(update={"resume": chosen, "latest": ()})
+    queued = checkpoint.model_copy(update={"latest": ()})
+    over = (Condition(type="Finished", status="True", reason="Succeeded", last_transition_time=NOW),)
+    awaited = paths_awaited(
+        run_of(),
+        [
+            another("trains", checkpoint=training),
+            another("queued", of="", step=50, checkpoint=queued),
+            another("saves by itself", step=60, checkpoint=checkpoint),
+            another("started from a namesake", of="another UID", step=70, checkpoint=queued),
+            another("ended", step=80, checkpoint=queued, conditions=over),
+        ],
+    )
+    assert awaited == {f"{PATH}/a1/step-40", "step-50"}
+    plan = plan_archive(tidying(), (), SETTINGS, NOW, awaited=awaited)
+    assert plan.create is not None
+    assert plan.status.job is not None
+    assert plan.status.job.action == "Tidy"
+    words = " ".join(plan.create.body["spec"]["template"]["spec"]["containers"][0]["args"])
+    assert f"--pin {PATH}/a1/step-40" in words
+    assert "--pin step-50" in words
 
 
 def drafted(run: RunView, *jobs: JobView) -> Draft:

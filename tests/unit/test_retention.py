@@ -31,6 +31,7 @@ FIVE = [stored(step) for step in (100, 200, 300, 400, 500)]
         (RetentionPolicy(1, keep_every=200), {}, [100, 300]),
         (RetentionPolicy(1, keep_for=150 * DAY), {}, [100, 200, 300]),
         (RetentionPolicy(1), {"pinned": frozenset({"a1/step-200"})}, [100, 300, 400]),
+        (RetentionPolicy(1), {"pinned": frozenset({"step-200", "step-50"})}, [100, 300, 400]),
         (RetentionPolicy(1), {"quarantined": frozenset({Save(500)})}, [100, 200, 300, 500]),
         (RetentionPolicy(1), {"quarantined": frozenset({Save(500, 1)})}, [100, 200, 300, 500]),
         (RetentionPolicy(1), {"quarantined": frozenset({Save(500, 2)})}, [100, 200, 300, 400]),

@@ -623,3 +623,26 @@ def test_a_pod_that_only_bears_the_label_of_a_run_is_no_pod_of_it(world: World, 
     snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
     assert snapshot is not None
     assert [known.uid for known in snapshot.pods] == ["p1"]
+
+
+def test_a_run_is_seen_with_those_that_start_from_it(world: World) -> None:
+    def follower(name: str, origin: str, version: int = 11) -> dict[str, Any]:
+        made = run(version, uid=f"of-{name}", generation=version)
+        made["metadata"] = made["metadata"] | {"name": name}
+        made["spec"] = made["spec"] | {"checkpoint": {"shared": {"claimName": "lustre"}, "start": {"run": origin}}}
+        return made
+
+    def followers() -> list[str]:
+        snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
+        assert snapshot is not None
+        return sorted(each.name for each in snapshot.successors)
+
+    world.store.apply_run(follower("early", "llama"))
+    world.store.apply_run(run())
+    world.store.apply_run(follower("other", "elsewhere"))
+    assert followers() == ["early"]
+    world.store.apply_run(follower("other", "llama", 12))
+    world.store.apply_run(follower("early", "elsewhere", 13))
+    assert followers() == ["other"]
+    world.store.remove_run("team", "other", "of-other")
+    assert followers() == []

@@ -202,7 +202,9 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("--keep-last", type=_positive, help="so many of the newest stay; without it none is removed")
         made.add_argument("--keep-every", type=_positive, help="multiples of this step stay")
         made.add_argument("--keep-for", type=_seconds, help="younger ones stay, e.g. 30d")
-        made.add_argument("--pin", action="append", default=[], help="stays: a2/step-300, or its path with --root")
+        made.add_argument(
+            "--pin", action="append", default=[], help="stays: a2/step-300 or step-300, or its path with --root"
+        )
         made.add_argument(
             "--quarantined", type=_save, action="append", default=[], help="does not count: a2/step-300, or 300 of any"
         )

@@ -23,6 +23,7 @@ from lockstep.controller.parse import ForeignPod, Unread, Versioned, parse_node,
 from lockstep.controller.pod_index import PodIndex
 from lockstep.controller.refusals import Refusals
 from lockstep.controller.run_sets import RunSets
+from lockstep.controller.successors import Successors
 from lockstep.controller.training_queues import TrainingQueues
 from lockstep.controller.whole_status import (
     MissingAssignmentError,
@@ -99,6 +100,7 @@ class Store:
         self._views: dict[str, RunView] = {}  # run UID -> the run as admission passes see it
         self._unread: set[str] = set()  # UIDs of runs of which a ConfigMap has not been read
         self._whole = WholeStatus()
+        self._successors = Successors()
 
     # -- runs -----------------------------------------------------------------------------------
 
@@ -280,6 +282,7 @@ class Store:
             refused_creates=MappingProxyType(self._refused.get(run.uid, {})),
             jobs=self.archive_jobs.of(run.uid),
             origin=self._origin(run),
+            successors=tuple(found for uid in self._successors.of(run) if (found := self.runs.get(uid)) is not None),
             queue=self.queues.by_name.get(run.spec.queue) if run.spec is not None else None,
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
             recorded=not is_true(run.status, "Finished") or is_recorded(run, self.run_sets.owner_of(run)),
@@ -368,6 +371,7 @@ class Store:
     def _run_changed(self, old: RunView | None, new: RunView | None) -> None:
         run = new or old
         assert run is not None
+        self._successors.run_changed(old, new)
         if new is None:
             self._views.pop(run.uid, None)
             self._unread.discard(run.uid)

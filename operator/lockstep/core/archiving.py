@@ -29,6 +29,7 @@ from lockstep.core.archive_job import (
     parse_result,
 )
 from lockstep.core.checkpoints import ARCHIVE, SHARED, Candidate
+from lockstep.core.conditions import is_true
 from lockstep.core.draft import Draft
 from lockstep.core.gang import shared_path
 from lockstep.core.lifecycle import Phase
@@ -71,12 +72,13 @@ def plan_archive(
     ended: bool = False,
     restore: ArchivedCheckpoint | None = None,
     search: bool = False,
+    awaited: frozenset[str] = frozenset(),
 ) -> ArchivePlan:
     """What the archive tier of `run` needs at `now`.
 
     `ended`: the run has finished or was stopped, so that its last checkpoint is copied without waiting for the
     interval. `restore`: the resume choice waits for this copy. `search`: it found nothing, and the archive may hold
-    something that status does not know of.
+    something that status does not know of. `awaited`: what other runs start from (`paths_awaited`).
     """
     archive = _tier(run)
     status = run.status.checkpoint.archive
@@ -93,7 +95,7 @@ def plan_archive(
         if job is None:
             # Not made yet, or gone since it ended. Made again it finds its work done, and says so.
             if _is_still_wanted(run, archive, work):
-                return ArchivePlan(status, _create(run, archive, work, settings))
+                return ArchivePlan(status, _create(run, archive, work, settings, awaited))
             status = status.model_copy(update={"job": None})
         elif job.phase is JobPhase.ACTIVE:
             return _under_way(status, job, now)
@@ -101,7 +103,9 @@ def plan_archive(
             status, events = _concluded(status, work, job, now)
             if work.action == RESTORE:  # the choice was made without knowing how this one ended
                 return ArchivePlan(status, events=events)
-    return _next_job(run, archive, status, settings, now, events, ended=ended, restore=restore, search=search)
+    return _next_job(
+        run, archive, status, settings, now, events, ended=ended, restore=restore, search=search, awaited=awaited
+    )
 
 
 def archive_candidates(archive: ArchiveStatus) -> tuple[Candidate, ...]:
@@ -148,6 +152,22 @@ def paths_in_use(checkpoint: CheckpointStatus) -> frozenset[str]:
     return frozenset(held) | ({job.path} if job is not None and job.action == UPLOAD else set())
 
 
+def paths_awaited(run: RunView, successors: Iterable[RunView]) -> frozenset[str]:
+    """What other runs start from, as paths, or as step-N where one is named and not chosen yet."""
+    held = set()
+    for other in successors:
+        checkpoint = other.spec.checkpoint if other.spec is not None else None
+        if checkpoint is None or is_true(other.status, "Finished"):
+            continue
+        if other.status.resolved.start_run_uid not in ("", run.uid):
+            continue  # started from an earlier run of this name
+        if other.status.checkpoint.resume is not None:
+            held.add(other.status.checkpoint.resume.path)
+        if checkpoint.start.step is not None and not other.status.checkpoint.latest:
+            held.add(f"step-{checkpoint.start.step}")
+    return frozenset(held)
+
+
 def is_tidying(archive: ArchiveStatus, jobs: Sequence[JobView]) -> bool:
     """A pod removes old checkpoints now, and does not know what was decided since it was made."""
     work = archive.job
@@ -185,6 +205,7 @@ def _next_job(
     ended: bool,
     restore: ArchivedCheckpoint | None,
     search: bool,
+    awaited: frozenset[str],
 ) -> ArchivePlan:
     newest = next((saved for saved in run.status.checkpoint.latest if saved.tier == SHARED and saved.path), None)
     wanted: list[tuple[float, tuple[str, int, int, str]]] = []  # when, and what; earlier ones first
@@ -220,15 +241,22 @@ def _next_job(
         path=path,
         time=float(int(now)),
     )
-    return ArchivePlan(status.model_copy(update={"job": job}), _create(run, archive, job, settings), events=events)
+    create = _create(run, archive, job, settings, awaited)
+    return ArchivePlan(status.model_copy(update={"job": job}), create, events=events)
 
 
-def _create(run: RunView, archive: ArchiveTier | None, job: ArchiveJobStatus, settings: ArchiveSettings) -> CreateJob:
+def _create(
+    run: RunView,
+    archive: ArchiveTier | None,
+    job: ArchiveJobStatus,
+    settings: ArchiveSettings,
+    awaited: frozenset[str],
+) -> CreateJob:
     checkpoint = run.status.checkpoint
     resume = checkpoint.resume
     pinned: tuple[str, ...] = (_words(resume.attempt or 0, resume.step),) if resume is not None else ()
     if job.action == TIDY:
-        pinned = tuple(sorted(paths_in_use(checkpoint)))
+        pinned = tuple(sorted(paths_in_use(checkpoint) | awaited))
     bad = {save for tier, save in quarantine_of(checkpoint) if tier in (SHARED, ARCHIVE)}
     quarantined = tuple(sorted(bad, key=lambda save: (save.step, save.attempt)))
     body = job_body(run, archive, job, settings, pinned=pinned, quarantined=quarantined)
@@ -380,6 +408,7 @@ def keep_archive(draft: Draft) -> None:
         ended=over or draft.phase is Phase.SUSPENDED,
         restore=draft.restore,
         search=draft.search_archive,
+        awaited=paths_awaited(draft.run, draft.snapshot.successors),
     )
     if plan.status != draft.status.checkpoint.archive:
         draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"archive": plan.status}))

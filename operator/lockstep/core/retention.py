@@ -43,8 +43,9 @@ def to_prune(
     """The VALID checkpoints of this run that the policy lets go, oldest first.
 
     `pinned` holds paths that stay whatever the policy says: the resume point of the current attempt and what would
-    be resumed from if that one were quarantined. What is in `quarantined` doesn't count as kept: training failed on it.
-    What is INVALID or UNKNOWN stays too: it may be a save under way, and it is evidence.
+    be resumed from if that one were quarantined; a word like step-300 holds that step of every attempt. What is in
+    `quarantined` doesn't count as kept: training failed on it. What is INVALID or UNKNOWN stays too: it may be a save
+    under way, and it is evidence.
     """
     if policy is None:
         return ()
@@ -64,6 +65,7 @@ def to_prune(
     def stays(each: StoredCheckpoint) -> bool:
         return (
             each.path in pinned
+            or f"step-{each.step}" in pinned
             or (each.attempt, each.step) in last
             or each.step == highest
             or (policy.keep_every is not None and each.step % policy.keep_every == 0)

@@ -395,6 +395,7 @@ class RunSnapshot:
     refused_creates: Mapping[str, RefusedCreate] = field(default_factory=dict)  # by pod name
     jobs: tuple[JobView, ...] = ()  # archive jobs of the run
     origin: RunView | None = None  # the run that the spec says to start from, if there is one of that name
+    successors: tuple[RunView, ...] = ()  # the runs that say to start from this one
     queue: QueueView | None = None  # the run's queue; None: it has no object
     recorded: bool = True  # what came of it stands where it outlives the run: in the status of its set, if it has one
     kueue: Kueue = field(default_factory=Kueue)
