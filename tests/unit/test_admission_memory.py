@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import count
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given, settings
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.core.admission import admit as admitting
-from lockstep.core.admission import line
+from lockstep.core.admission import line, roll
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.forecast import Forecast
 from lockstep.core.admission.ledger import Ledger, taken
@@ -279,8 +280,17 @@ def test_positions_are_counted_by_queue_however_the_line_changes(lines: list[lis
         before = said
 
 
-@given(st.lists(st.integers(0, 30), unique=True), st.lists(st.integers(0, 30), unique=True))
-def test_what_is_gone_and_what_is_new_is_found_wherever_it_was(before: list[int], then: list[int]) -> None:
+@pytest.mark.parametrize(("gaps", "gap"), [(512, 256), (2, 3)])
+@given(before=st.lists(st.integers(0, 30), unique=True), then=st.lists(st.integers(0, 30), unique=True))
+def test_what_is_gone_and_what_is_new_is_found_wherever_it_was(
+    before: list[int], then: list[int], gaps: int, gap: int
+) -> None:
+    with patch.multiple(roll, _MOST_GAPS=gaps, _GAP=gap):
+        old, new = roll.out_of_line(before, then)  # small numbers are the same objects
+    stays, alike = [n for n in before if n not in old], [n for n in then if n not in new]
+    assert stays == alike
+    assert {*before} - {*then} <= {*old}
+    assert {*then} - {*before} <= {*new}
     things = [object() for _ in range(31)]
     gone, come = difference([things[n] for n in before], [things[n] for n in then])
     assert {*gone} == {things[n] for n in {*before} - {*then}}

@@ -9,7 +9,7 @@ from lockstep.core.admission.holds import mode_words
 from lockstep.core.admission.memory import Memory, QueueSaid
 from lockstep.core.admission.queue_problems import problems_of
 from lockstep.core.admission.quota import QuotaRules
-from lockstep.core.admission.roll import Roll, Row
+from lockstep.core.admission.roll import Roll, Row, count_held
 from lockstep.core.conditions import with_condition
 from lockstep.core.plan import QueueStatusWrite, StatusWrite
 from lockstep.core.snapshot import ClusterSnapshot, QueueView
@@ -30,13 +30,6 @@ class _Figures:
     running: int = 0
     nodes: int = 0
     by_gpu_type: dict[str, int] = field(default_factory=dict)  # "" for nodes of no configured type
-
-    def count(self, row: Row) -> None:
-        """A run that has nodes."""
-        gpu_type = row.run.status.resolved.gpu_type
-        self.running += 1
-        self.nodes += row.size
-        self.by_gpu_type[gpu_type] = self.by_gpu_type.get(gpu_type, 0) + row.size
 
 
 def queue_writes(
@@ -75,14 +68,19 @@ def _figures(snapshot: ClusterSnapshot, roll: Roll, decided: Iterable[StatusWrit
     status_of = {write.uid: write.status for write in decided}
     after = [Row(replace(roll.rows[uid].run, status=status)) for uid, status in status_of.items()]
     pending = roll.pending_in.copy()
-    pending.subtract(row.queue for uid in status_of if (row := roll.rows[uid]).pending)
-    pending.update(row.queue for row in after if row.pending)
+    held = roll.held_in.copy()
+    for rows, step in (([roll.rows[uid] for uid in status_of], -1), (after, 1)):
+        for row in rows:
+            pending[row.queue] += step * row.pending
+            count_held(held, row, step)
     for name, figure in figures.items():
         figure.pending = pending[name]
-    staying = [row for uid, row in roll.holding.items() if uid not in status_of]
-    for row in (*staying, *(row for row in after if row.holds)):
-        if row.queue in figures:
-            figures[row.queue].count(row)
+    for (queue, gpu_type), holding in held.items():
+        if queue in figures:
+            figure = figures[queue]
+            figure.running += holding.runs
+            figure.nodes += holding.nodes
+            figure.by_gpu_type[gpu_type] = holding.nodes
     return figures
 
 

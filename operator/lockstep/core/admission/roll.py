@@ -8,10 +8,10 @@ of them a few times in passing, and closely only at those that are new or of whi
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, count, filterfalse
+from itertools import compress, count, filterfalse, islice, repeat
 from math import inf
-from operator import attrgetter, is_not
-from typing import Any, TypeVar
+from operator import attrgetter, is_, is_not
+from typing import Any, NamedTuple, TypeVar
 
 from lockstep.core.admission.entry import Entry, Reason, holds_nodes, is_asked, is_pending, lacks_nodes
 from lockstep.core.admission.group import Group
@@ -25,6 +25,7 @@ from lockstep.core.trial import is_trial
 
 T = TypeVar("T")
 _BY_AGE = attrgetter("place")
+_MOST_GAPS, _GAP = 512, 256
 _FEW = 100  # up to here to find each its place is cheaper than to sort all of them
 
 
@@ -39,6 +40,7 @@ class Row:
         "due",
         "entry",
         "gone",
+        "gpu_type",
         "group",
         "held",
         "holds",
@@ -87,6 +89,7 @@ class Row:
         self.pending = is_pending(run)
         self.holds = spec is not None and holds_nodes(run)
         self.takes = () if finished else status.assignment.nodes
+        self.gpu_type = status.resolved.gpu_type
         self.size = sum(map(bool, status.assignment.nodes)) if self.holds else 0
         judged = status.admission.met or status.admission.failed
         self.related = self.pending and spec is not None and bool(spec.depends_on or spec.singleton or judged)
@@ -143,6 +146,13 @@ class Row:
         self.said = self.made_of = None
 
 
+class Holding(NamedTuple):
+    """So many runs that hold so many nodes together."""
+
+    runs: int
+    nodes: int
+
+
 class Roll:
     """Rows by UID, each in every list that it belongs to."""
 
@@ -156,6 +166,8 @@ class Roll:
         self.trials: dict[str, Row] = {}
         self.asked: dict[str, Row] = {}
         self.holding: dict[str, Row] = {}
+        self.held_in: dict[tuple[str, str], Holding] = {}
+        """What they come to, by queue and GPU type."""
         self.lacking: dict[str, Row] = {}
         self.taking: dict[str, Row] = {}
         """Those whose assignment names nodes."""
@@ -245,7 +257,7 @@ class Roll:
         for rows in self._lists(row):
             rows[row.uid] = row
         self.keys[row.uid] = row.key
-        self.pending_in[row.queue] += row.pending
+        self._count(row, 1)
         if row.pending:
             self._news.append(row)
         return replaced
@@ -257,33 +269,75 @@ class Roll:
         for rows in self._lists(row):
             del rows[row.uid]
         del self.keys[row.uid]
-        self.pending_in[row.queue] -= row.pending
+        self._count(row, -1)
         self.telling.pop(row.uid, None)
         row.gone = True
         if row.pending:
             self._news.append(row)
         return row
 
+    def _count(self, row: Row, step: int) -> None:
+        self.pending_in[row.queue] += step * row.pending
+        count_held(self.held_in, row, step)
+
+
+def count_held(held: dict[tuple[str, str], Holding], row: Row, step: int) -> None:
+    """``row`` holds nodes from now on (1), or no longer (-1)."""
+    if not row.holds:
+        return
+    runs, nodes = held.pop((row.queue, row.gpu_type), (0, 0))
+    if runs + step:
+        held[row.queue, row.gpu_type] = Holding(runs + step, nodes + step * row.size)
+
 
 def difference(before: Sequence[T], items: Sequence[T]) -> tuple[list[T], list[T]]:
     """(those gone, those new). What is the same object has not changed; most of them are, at the place they had."""
-    old, new = between_alike(before, items)
-    if len(old) == len(new):
-        others = [*map(is_not, old, new)]
-        old, new = [*compress(old, others)], [*compress(new, others)]
+    old, new = out_of_line(before, items)
     known, found = {*map(id, old)}, {*map(id, new)}
     gone = compress(old, map((known - found).__contains__, map(id, old)))
     come = compress(new, map((found - known).__contains__, map(id, new)))
     return [*{id(item): item for item in gone}.values()], [*{id(item): item for item in come}.values()]
 
 
-def between_alike(before: Sequence[T], items: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
-    """Both without the same objects that they begin and end with, which is seen in passing."""
-    most = min(len(before), len(items))
-    head = next(compress(count(), map(is_not, before, items)), most)
-    tail = next(compress(count(), map(is_not, reversed(before), reversed(items))), most)
-    tail = min(tail, most - head)
-    return before[head : len(before) - tail], items[head : len(items) - tail]
+def out_of_line(before: Sequence[T], items: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    """Those of each that are left over when the same objects are matched in order: gone, new, or at another place.
+
+    It is all seen in one passing, unless most of them are others.
+    """
+    old, new = list[T](), list[T]()
+    left_before, left = iter(before), iter(items)
+    then = at = 0  # what comes next of each
+    for _ in range(_MOST_GAPS):
+        alike = next(compress(count(), map(is_not, left_before, left)), None)
+        if alike is None:
+            alike = min(len(before) - then, len(items) - at)
+            return [*old, *before[then + alike :]], [*new, *items[at + alike :]]
+        then, at = then + alike, at + alike
+        gone, come = _gap(before, then, items, at)
+        old += before[then : then + gone]
+        new += items[at : at + come]
+        if gone != come:  # and those right after are the same
+            next(islice(left_before, gone, gone), None)
+            next(islice(left, come, come), None)
+            gone, come = gone + 1, come + 1
+        then, at = then + gone, at + come
+    return [*old, *before[then:]], [*new, *items[at:]]
+
+
+def _gap(before: Sequence[T], then: int, items: Sequence[T], at: int) -> tuple[int, int]:
+    """How many are gone from ``then`` on, and how many have come at ``at``: some of either, up to what is the same in
+    both, or one in the place of another."""
+    if all(map(is_, before[then + 1 : then + 2], items[at + 1 : at + 2])):
+        return 1, 1
+    gone, come = _ahead(items[at], before, then), _ahead(before[then], items, at)
+    if not gone and not come:
+        return 1, 1
+    return (gone, 0) if gone and (not come or gone <= come) else (0, come)
+
+
+def _ahead(item: T, line: Sequence[T], at: int) -> int:
+    """By how many places ``item`` comes after ``at``; 0: it is not among the next."""
+    return next(compress(count(1), map(is_, islice(line, at + 1, at + _GAP), repeat(item))), 0)
 
 
 def with_some(rows: list[Row], more: Sequence[Row], key: Callable[[Row], Any]) -> list[Row]:

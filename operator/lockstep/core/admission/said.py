@@ -3,13 +3,13 @@
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, compress, count, filterfalse
-from operator import attrgetter, is_not, ne
+from itertools import compress, count
+from operator import attrgetter, ne
 
 from lockstep.core.admission.entry import Reason
 from lockstep.core.admission.jobs import Option
 from lockstep.core.admission.outlook import Wait
-from lockstep.core.admission.roll import Row, between_alike
+from lockstep.core.admission.roll import Row, out_of_line
 
 _BY_ORDER, _POSITION = attrgetter("order"), attrgetter("position")
 
@@ -49,14 +49,12 @@ class Said:
         A position is a place among those of the same queue, 1 the first: no other queue moves it.
         """
         self.line, self.by_queue = line, before.by_queue
-        then, now = between_alike(before.line, line)
+        then, now = out_of_line(before.line, line)
         if not now and not then:
             return {}
         come, gone = {*now}.difference(then), {*then}.difference(now)
-        now, then = [*filterfalse(come.__contains__, now)], [*filterfalse(gone.__contains__, then)]
-        swapped = compress(now, map(is_not, now, then))
         changed = defaultdict[str, list[Row]](list)
-        for row in chain(come, gone, swapped):
+        for row in {*now, *then}:
             changed[row.queue].append(row)
         by_queue = self.by_queue = dict(before.by_queue)
         moved: dict[Row, int] = {}
