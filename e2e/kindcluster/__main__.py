@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from kindcluster import docker, images, site
 from kindcluster.errors import KindClusterError
+from kindcluster.host import install
 from localcluster.build import build_dir
 from localcluster.errors import LocalClusterError
 
@@ -27,6 +29,7 @@ def main() -> int:
     verbs.add_parser("up", help="bring a cluster up with Lockstep in it, and leave it up")
     verbs.add_parser("down", help="take it down, and put back what it changed on this machine")
     during = verbs.add_parser("during", help="bring it up, run a command, take it down")
+    during.add_argument("--browser", action="store_true", help="install a Chromium first, where apt-get offers one")
     during.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     folder = build_dir() / "kind"
@@ -69,6 +72,11 @@ def _down(folder: Path, arguments: argparse.Namespace) -> int:
 
 
 def _during(folder: Path, arguments: argparse.Namespace) -> int:
+    if arguments.browser and not any(map(shutil.which, _BROWSERS)):
+        try:
+            install({_BROWSERS[0]: _BROWSERS[0]}, log=folder / "packages.log", report=_say)
+        except KindClusterError as error:
+            _say(f"going on without a Chromium: {error}")
     with _ends_like_an_error(signal.SIGTERM, signal.SIGHUP), docker.Daemon(folder).up(_say) as running:
         try:
             cluster = site.bring_up(running, folder, _say)
@@ -80,6 +88,7 @@ def _during(folder: Path, arguments: argparse.Namespace) -> int:
 
 # A command whose cluster has gone is of no use, even where we were killed and could tell it nothing.
 _WITH_US = ("setpriv", "--pdeathsig", "TERM")
+_BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 _VERBS = {"image": _image, "up": _up, "down": _down, "during": _during}
 
 
