@@ -163,15 +163,15 @@ class Answers:
         last, example = dict(zip(groups, waits, strict=True)), dict(zip(groups, waiting, strict=True))
         found: dict[object, Reason] = {}
         same, before, said = self._same, self._before.last_words, self._said.last_words
-        for (group, wait), row in zip(last.items(), example.values(), strict=True):
+        for group, wait in last.items():
             words = before.get(group)
-            if words is not None and words.wait is same.get(id(wait)) and self._lasts(words, row):
-                said[group] = words  # of nearly all, in most passes
-            elif group in own:
-                found[group] = self._reason(row.entry, row.wanted, wait, known)
-                continue
-            else:
-                words = said[group] = self._words_of(row, wait, known)
+            if words is None or words.wait is not same.get(id(wait)) or not self._lasts(words, example[group]):
+                if group in own:
+                    row = example[group]
+                    found[group] = self._reason(row.entry, row.wanted, wait, known)
+                    continue
+                words = self._words_of(example[group], wait, known)
+            said[group] = words  # of nearly all those of the pass before
             found[group] = words.reason
         reasons = [*map(found.__getitem__, groups)]
         # Those before somebody for whom something was booked may have heard something else than the last of the group.
@@ -210,7 +210,7 @@ class Answers:
 
     def _lasts(self, words: Words, row: Row) -> bool:
         """They follow from the wait alone. But who is to wait for its turn is told so only if it can ever start."""
-        return words.lasting and not (words.wait.kind == "Priority" and self._is_too_large(row.terms.options))
+        return words.lasting and (words.wait.kind != "Priority" or not self._is_too_large(row.terms.options))
 
     def _reason(self, entry: Entry, job: Job, wait: Wait, known: Known) -> Reason:
         lacking, hopeless = self.shortage(entry, job, wait)

@@ -41,9 +41,12 @@ class BackfillPolicy:
 
 @dataclass(slots=True)
 class _Queue:
-    """``promised``: who of this queue has a reservation. ``searched``: a start was sought for somebody."""
+    """``promised``: who of this queue has a reservation, ``most`` of them; ``full``: there may be no more.
+    ``searched``: a start was sought for somebody."""
 
+    most: int | None
     promised: list[str] = field(default_factory=list)
+    full: bool = False
     searched: bool = False
     behind: Wait | None = None
     limited: list[tuple[QuotaRefusal, Wait]] = field(default_factory=list)
@@ -65,6 +68,7 @@ class _Queue:
 
     def promise(self, uid: str) -> None:
         self.promised.append(uid)
+        self.full = self.most is not None and len(self.promised) >= self.most
         self.behind = None
 
 
@@ -136,7 +140,9 @@ class _Desk:
         """Why it waits; None: it starts. Unless something is booked or released, all who are ``alike`` hear the same
         if they are asked next."""
         bookings, policy, terms = self.bookings, self._policy, asker.terms
-        queue = self._queues.get(asker.queue) or self._queues.setdefault(asker.queue, _Queue())
+        queue = self._queues.get(asker.queue)
+        if queue is None:
+            queue = self._queues[asker.queue] = _Queue(policy.reservations_per_queue)
         if terms.not_before > bookings.now:
             return _BEGIN_TIME
         if queue.promised and not policy.overtaking and not bookings.holds_for(asker.uid):
@@ -145,13 +151,10 @@ class _Desk:
         if may_be_promised:
             bookings.release_held(asker.wanted)
         sizes, refusal = bookings.allowed(asker.queue, terms.options)
-        most = policy.reservations_per_queue
-        may_reserve = most is None or len(queue.promised) < most
         # Of nearly all: no promise is left for it, and mere numbers forbid to start.
-        if queue.promised and not (may_be_promised or may_reserve) and terms.latest_end is None:
-            shortest = terms.duration if terms.min_duration is None else min(terms.min_duration, terms.duration)
-            if not sizes or bookings.are_shut_out(terms.options, shortest):
-                return queue.wait_for_quota(refusal) if refusal is not None else queue.wait_behind()
+        at_most_now = queue.full and not may_be_promised and terms.latest_end is None
+        if at_most_now and (not sizes or bookings.are_shut_out(terms.options, terms.shortest)):
+            return queue.wait_for_quota(refusal) if refusal is not None else queue.wait_behind()
         job = asker.wanted
         if sizes and self._failed.get(alike) != bookings.releases:
             start = bookings.start(job, sizes)
@@ -160,6 +163,7 @@ class _Desk:
                 return None
             self._failed[alike] = bookings.releases
         reservation = kept_or_foreseen(bookings, job, self._foreseen) if may_be_promised else None
+        may_reserve = queue.most is None or len(queue.promised) < queue.most
         sought = reservation is None and may_reserve and (self._searches < policy.depth or not queue.searched)
         if sought and bookings.could_ever_start(job):
             reservation = bookings.reserve(job, bookings.now)

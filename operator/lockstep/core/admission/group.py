@@ -1,6 +1,6 @@
 """What some of those that wait ask for alike: what is found out for one of them holds for all."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lockstep.core.admission.jobs import Option
 from lockstep.core.admission.queue_rules import QueueRules
@@ -30,3 +30,8 @@ class Group:
     """Never later than now: who has to wait for a time is not asked."""
     ground: object = None
     options: tuple[Option, ...] = ()
+    shortest: float = field(init=False)
+    """None of them takes less time than this."""
+
+    def __post_init__(self) -> None:
+        self.shortest = self.duration if self.min_duration is None else min(self.min_duration, self.duration)

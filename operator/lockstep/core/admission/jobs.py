@@ -40,7 +40,7 @@ class Terms(Protocol):
     @property
     def duration(self) -> float: ...
     @property
-    def min_duration(self) -> float | None: ...
+    def shortest(self) -> float: ...
     @property
     def not_before(self) -> float: ...
     @property
@@ -105,10 +105,15 @@ class Job:
             return self.group
         return self.queue, id(self.options), self.duration, self.min_duration, self.not_before, self.latest_end
 
+    @property
+    def shortest(self) -> float:
+        """It takes no less time than this."""
+        return self.duration if self.min_duration is None else min(self.min_duration, self.duration)
+
     def lengths(self, start: float) -> tuple[float, float]:
         """(shortest, longest) that it may have if it starts at ``start``; none will do when they cross."""
         longest = self.duration if self.latest_end is None else min(self.duration, self.latest_end - start)
-        return self.duration if self.min_duration is None else min(self.min_duration, self.duration), longest
+        return self.shortest, longest
 
     @property
     def latest_start(self) -> float | None:
