@@ -152,8 +152,8 @@ class _Desk:
             bookings.release_held(asker.wanted)
         sizes, refusal = bookings.allowed(asker.queue, terms.options)
         # Of nearly all: no promise is left for it, and mere numbers forbid to start.
-        at_most_now = queue.full and not may_be_promised and terms.latest_end is None
-        if at_most_now and (not sizes or bookings.are_shut_out(terms.options, terms.shortest)):
+        must_start_now = queue.full and not may_be_promised and terms.latest_end is None
+        if must_start_now and (not sizes or bookings.are_shut_out(terms.options, terms.shortest)):
             return queue.wait_for_quota(refusal) if refusal is not None else queue.wait_behind()
         job = asker.wanted
         if sizes and self._failed.get(alike) != bookings.releases:
