@@ -56,7 +56,8 @@ class LauncherSpec(SpecModel):
     type: Annotated[LauncherType, Never] = "Plain"
     """Plain runs the command once per node, with the rendezvous in its environment, so that
     [torchrun, train.py] works as typed. Torchrun puts torchrun in front of the command. JAX runs the command
-    once per node with the variables that jax.distributed.initialize() reads."""
+    once per node, with what jax.distributed.initialize() is to be given in JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES
+    and JAX_PROCESS_ID."""
     torchrun: Annotated[TorchrunSpec, WhileSuspended] | None = None
     """Settings for Torchrun."""
 

@@ -40,6 +40,7 @@ def keeper(root: Path) -> LocalCheckpointManager:
 
 def save(root: Path, steps: list[int], generation: int) -> None:
     kept = keeper(root)
+    kept.find_latest()  # as every program does when it starts: from then on each process has its directory
     for step in steps:
         rows, number = 64 * writers.size**2, float(stamp(step, generation))
         kept.save(State({"model": torch.full((rows,), number), "moment": torch.full((rows,), number)}), step)

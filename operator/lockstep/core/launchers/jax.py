@@ -1,4 +1,7 @@
-"""JAX: the command, once per node, with what ``jax.distributed.initialize()`` reads."""
+"""JAX: the command, once per node, with what it is to give to ``jax.distributed.initialize()``.
+
+Of its own accord that reads the coordinator's address alone, and asks a scheduler that it knows for the rest.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -3,6 +3,9 @@
 ``<root>/[<session>/]<rank>/iter_<step>_<owner>_local.pt``, ``.dirty`` while it is written. All files of one step on one
 node are one checkpoint here, called ``<root>/[<session>/]iter_<step>`` although no such directory exists: the same
 name on every node, so that what the nodes hold of a step can be put together.
+
+How many processes a node has is told by their directories, which all of them make before the first save, when they look
+for the newest step.
 """
 
 from __future__ import annotations
