@@ -15,6 +15,8 @@ import pytest
 
 from harness.waiting import wait_for
 from localcluster import LocalCluster
+from localcluster.api import Request
+from lockstep.api import names
 from lockstep.controller.metric_catalogue import CATALOGUE
 from support.collector import Collector
 from support.dashboards import BOARDS, expressions
@@ -29,10 +31,6 @@ NOT_HERE = (
     "lockstep_run_condition",  # nothing is the matter
     "lockstep_run_init_seconds > 0",
     "lockstep_node_flaps",
-    "lockstep_queue_quota_nodes",  # the built-in queue has no quota
-    "lockstep_queue_borrowed_nodes",
-    "lockstep_queue_nodes",
-    "lockstep_set_indices",
     "lockstep_preempt",
     "lockstep_estimate_error_seconds",
     "lockstep:gpu_xid",
@@ -109,6 +107,34 @@ def running_site(
 
 
 @pytest.fixture
+def queue(site: Site, namespace: str) -> Iterator[str]:
+    """One of two in a cohort, of two nodes together."""
+    mine, other = f"{namespace}-mine", f"{namespace}-other"
+    queues = f"/apis/{names.API_VERSION}/{names.QUEUES}"
+    for name in (mine, other):
+        spec = {"cohort": namespace, "quotas": [{"gpuType": "Any", "nominalNodes": 1}]}
+        body = {"apiVersion": names.API_VERSION, "kind": names.QUEUE_KIND, "metadata": {"name": name}, "spec": spec}
+        site.cluster.api.send(Request("POST", queues, body))
+    yield mine
+    for name in (mine, other):
+        site.cluster.api.send(Request("DELETE", f"{queues}/{name}"))
+
+
+def apply_set(site: Site, namespace: str, name: str, queue: str) -> str:
+    """A set of two runs of one node. Its path."""
+    run = {"nodes": 1, "image": "trainer", "command": ["train"], "queue": queue}
+    sets = f"/apis/{names.API_VERSION}/namespaces/{namespace}/{names.RUN_SETS}"
+    body = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.RUN_SET_KIND,
+        "metadata": {"name": name},
+        "spec": {"indices": "0-1", "template": {"spec": run}},
+    }
+    site.cluster.api.send(Request("POST", sets, body))
+    return f"{sets}/{name}"
+
+
+@pytest.fixture
 def exporter() -> Exporter:
     return Exporter()
 
@@ -122,14 +148,15 @@ def prometheus(site: Site, exporter: Exporter, tmp_path: Path) -> Iterator[Prome
 
 
 def test_alerts_and_dashboards_have_what_they_ask_for(
-    site: Site, namespace: str, exporter: Exporter, prometheus: Prometheus
+    site: Site, namespace: str, queue: str, exporter: Exporter, prometheus: Prometheus
 ) -> None:
-    run = site.apply(namespace, "llama", nodes=2)
+    run = site.apply(namespace, "llama", nodes=2, queue=queue)
     run.wait_until_running(1)
     site.workers.save(run.uid, namespace, "llama", 10)
     site.workers.fail(run.uid, 1)
     run.wait_until_running(2)
     lost = site.apply(namespace, "lost", nodes=1, queue="reserch")
+    sweep = apply_set(site, namespace, "sweep", queue)  # which waits: the cohort's two nodes are taken
     exporter.run = run
 
     def ready(expr: str) -> bool:
@@ -140,6 +167,9 @@ def test_alerts_and_dashboards_have_what_they_ask_for(
         f'rate(lockstep_run_seconds{{namespace="{namespace}"}}[1h])',
         f'lockstep:run_gpu_utilization:avg{{namespace="{namespace}"}}',
         'lockstep_pending_runs{queue="",reason="QueueNotFound"}',
+        f'lockstep_pending_runs{{queue="{queue}",reason="Quota"}}',
+        f'lockstep_set_indices{{namespace="{namespace}",set="sweep"}}',
+        f'lockstep_queue_borrowed_nodes{{queue="{queue}"}}',
         'lockstep_recovery_seconds_count{phase="total"}',
         'rate(process_cpu_seconds_total{job="lockstep-operator"}[5m])',
     ):
@@ -159,6 +189,14 @@ def test_alerts_and_dashboards_have_what_they_ask_for(
     assert prometheus.value(f'lockstep_run_attempt{{namespace="{namespace}",run="llama"}}') == 2
     assert prometheus.value(f'lockstep:run_gpu_utilization:avg{{namespace="{namespace}",run="llama"}}') == 0.96
     assert prometheus.value('sum(lockstep_nodes{held="true"})') == 2
+
+    def in_use() -> dict[str, float]:
+        kinds = ("nodes", "quota_nodes", "borrowed_nodes")
+        return {kind: prometheus.value(f'sum(lockstep_queue_{kind}{{queue="{queue}"}})') for kind in kinds}
+
+    # A queue's status, which these are read from, is written at most every so often.
+    told = {"nodes": 2, "quota_nodes": 1, "borrowed_nodes": 1}
+    wait_for("the queue's nodes are counted", lambda: in_use() == told, seconds=90, every=1.0, last_seen=in_use)
     assert prometheus.value("sum(lockstep_leader)") == 1
 
     def pending() -> set[str]:
@@ -173,10 +211,11 @@ def test_alerts_and_dashboards_have_what_they_ask_for(
     assert {group["file"] for group in groups} == {str(path) for path in RULES}
     assert [rule for group in groups for rule in group["rules"] if rule["health"] != "ok"] == []
 
-    told = prometheus.ask("metadata")
+    described = prometheus.ask("metadata")
     for metric in CATALOGUE:
-        (said,) = told[metric.name.removesuffix("_total") if metric.name not in told else metric.name]
+        (said,) = described[metric.name.removesuffix("_total") if metric.name not in described else metric.name]
         assert (said["type"], said["help"]) == (metric.kind, metric.help)
+    site.cluster.api.send(Request("DELETE", sweep))
     lost.delete()
     run.delete()
 

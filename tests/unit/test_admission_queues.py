@@ -256,6 +256,13 @@ class TestQuotas:
         plan = passed(world(runs, nodes, queues={"q": {"quotas": [{"gpuType": "A100", "nominalNodes": 2}]}}))
         assert "queue q has no quota for GPU type H100" in queue_of(plan, "one").message
 
+    def test_quotas_of_no_type_that_there_is_are_said(self) -> None:
+        nodes = [node(f"h{i}", labels={"gpu": "h100"}) for i in range(2)]
+        queues = {"q": {"quotas": [{"gpuType": "*", "nominalNodes": 2}]}}
+        told = queue_of(passed(world([run("one", 1, queue="q")], nodes, queues=queues)), "one")
+        assert told.reason == "Placement"
+        assert "queue q has quotas of * alone, and no node is of such a type" in told.message
+
     def test_what_an_admission_may_have_got_whose_outcome_is_not_known_counts(self) -> None:
         quotas = {"q": {"quotas": [{"gpuType": "Any", "nominalNodes": 2}]}}
         runs = [run("unknown", 2, queue="q"), run("next", 1, at=1.0, queue="q")]

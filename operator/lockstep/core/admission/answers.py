@@ -9,7 +9,7 @@ from itertools import compress
 from operator import attrgetter, is_not
 
 from lockstep.api.run_status import QueueStatus
-from lockstep.core.admission.candidates import wanted_of
+from lockstep.core.admission.candidates import left_no_type, wanted_of
 from lockstep.core.admission.entry import Entry, Reason
 from lockstep.core.admission.floor import Floor
 from lockstep.core.admission.group import Group
@@ -138,6 +138,8 @@ class Answers:
             return "", False
         group = self._floor.roll.rows[entry.run.uid].group
         assert group is not None
+        if not job.options and (why := left_no_type(entry, group, self._floor)):
+            return why, True
         key = (group.wish, group.rules.ground) if group.shared else None
         known = self._shortages.get(key) if key is not None else None
         if known is None:

@@ -207,6 +207,18 @@ def wanted_of(entry: Entry, group: Group, floor: Floor) -> PlacementSpec:
     return placement.model_copy(update={"gpu_types": types})
 
 
+def left_no_type(entry: Entry, group: Group, floor: Floor) -> str:
+    """In words, that the quotas of its queue are for no GPU type that there is; empty: they are for some."""
+    quotas, known = group.rules.spec.quotas, (*floor.index.gpu_types, ANY_GPU_TYPE)
+    if entry.spec.placement.gpu_types or not quotas or any(quota.gpu_type in known for quota in quotas):
+        return ""
+    named = ", ".join(quota.gpu_type for quota in quotas)
+    return (
+        f"queue {entry.spec.queue} has quotas of {named} alone, and no node is of such a type for the operator; "
+        "its administrator has to correct spec.quotas of the queue, whose condition Valid says more"
+    )
+
+
 def _grounds(
     floor: Floor, requirement: Requirement, placement: PlacementSpec, queue: TrainingQueueSpec
 ) -> Iterator[tuple[Ground, int]]:
