@@ -162,17 +162,18 @@ class Answers:
         for at, row in enumerate(waiting) if own else ():
             if row in own:
                 groups[at] = row  # like nobody else
-        last, example = dict(zip(groups, waits, strict=True)), dict(zip(groups, waiting, strict=True))
-        found: dict[object, Reason] = {}
+        places = dict(zip(groups, range(len(groups)), strict=True))  # of the last of each
+        last, found = dict[object, Wait](), dict[object, Reason]()
         same, before, said = self._same, self._before.last_words, self._said.last_words
-        for group, wait in last.items():
+        for group, at in places.items():
+            wait = last[group] = waits[at]
             words = before.get(group)
-            if words is None or words.wait is not same.get(id(wait)) or not self._lasts(words, example[group]):
-                if group in own:
-                    row = example[group]
+            if words is None or words.wait is not same.get(id(wait)) or not self._lasts(words, waiting[at]):
+                row = waiting[at]
+                if row in own:
                     found[group] = self._reason(row.entry, row.wanted, wait, known)
                     continue
-                words = self._words_of(example[group], wait, known)
+                words = self._words_of(row, wait, known)
             said[group] = words  # of nearly all those of the pass before
             found[group] = words.reason
         reasons = [*map(found.__getitem__, groups)]

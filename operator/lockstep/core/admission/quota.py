@@ -8,7 +8,7 @@ is never refused on account of others.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import Literal, NamedTuple
 
 from lockstep.core.admission.jobs import OVERDUE, Running
@@ -164,7 +164,6 @@ class _Pool:
         self.times = [now, *sorted({holding.end for holding in self.holdings})]
         index = {time: position for position, time in enumerate(self.times)}
         changes: dict[str, list[int]] = {}
-        self.pooled = [0] * len(self.times)
         accounts: dict[str, Account] = {}
         for holding in self.holdings:
             accounts[holding.account.queue] = holding.account
@@ -172,14 +171,15 @@ class _Pool:
             change[0] += holding.count
             change[index[holding.end]] -= holding.count
         self.used = {queue: list(accumulate(change)) for queue, change in changes.items()}
-        for queue, used in self.used.items():
-            guaranteed = accounts[queue].guaranteed
-            if max(used) <= guaranteed:
-                continue
-            self.pooled = [
-                pooled + count - guaranteed if count > guaranteed else pooled  # not by max(), which takes most of it
-                for pooled, count in zip(self.pooled, used, strict=True)
-            ]
+        # What the pool lends changes where a queue's usage does, which is at few of all these times.
+        lent = [0] * len(self.times)
+        for queue, change in changes.items():
+            guaranteed, count, beyond = accounts[queue].guaranteed, 0, 0
+            for at in compress(range(len(change)), change):
+                count += change[at]
+                before, beyond = beyond, max(0, count - guaranteed)
+                lent[at] += beyond - before
+        self.pooled = list(accumulate(lent))
 
     def room(self, account: Account, index: int) -> int:
         used = self.used.get(account.queue)
