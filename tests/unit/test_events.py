@@ -8,6 +8,7 @@ import pytest
 
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.clock import ManualClock
+from lockstep.controller.election import LostLeadershipError
 from lockstep.controller.events import EventRecorder
 from lockstep.controller.kube_errors import ApiError, UnreachableError
 from lockstep.controller.resources import EVENTS, Resource
@@ -85,6 +86,14 @@ async def test_an_event_names_the_run_the_action_and_who_says_it(world: World) -
     assert (event["type"], event["reason"], event["action"]) == ("Warning", "NodeLost", "ReplaceNode")
     assert (event["reportingController"], event["reportingInstance"]) == ("lockstep.dev/operator", "operator-0")
     assert event["eventTime"] == "1970-01-12T13:46:40.000000Z"
+
+
+async def test_an_event_that_a_late_renewal_forbids_ends_nothing(world: World) -> None:
+    world.kube.failures = [LostLeadershipError("the lease has run out")]
+    world.recorder.run_event(RUN, Event("Normal", "Admitted", "Admit", "on two nodes"))
+    world.recorder.run_event(RUN, LOST)
+    await world.post()
+    assert [body["reason"] for body in world.kube.created] == ["Admitted"]  # the warning went first
 
 
 async def test_an_event_about_a_node_is_said_on_the_node_too(world: World) -> None:

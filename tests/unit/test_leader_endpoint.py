@@ -162,8 +162,8 @@ async def test_the_slice_is_put_right_whatever_happens_to_it_until_the_lease_is_
     api.slices.clear()
     api.create = forbidden  # type: ignore[method-assign]
     await clock.advance(CHECK_SECONDS)
-    with pytest.raises(LostLeadershipError):
-        await keeping
+    assert not keeping.done(), "a renewal that is late may still succeed, and is who says that the lease is lost"
+    keeping.cancel()
 
 
 async def test_without_a_service_there_is_nothing_to_tell(api: FakeApi) -> None:

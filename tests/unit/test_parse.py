@@ -399,6 +399,15 @@ def test_a_broken_status_reads_as_a_lost_one() -> None:
     assert parse_run(raw_run(status={"attempt": "seven"})).status == TrainingRunStatus()
 
 
+def test_of_a_status_that_a_newer_operator_wrote_everything_counts_that_is_understood() -> None:
+    over = {"type": "Finished", "status": "True", "reason": "Succeeded", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    known = {"attempt": 3, "conditions": [over], "assignment": {"nodes": ["n0"]}}
+    understood = parse_run(raw_run(status=known)).status
+    assert (understood.attempt, understood.assignment.nodes) == (3, ("n0",))
+    assert parse_run(raw_run(status={**known, "kueue": {"chosenBy": "Somebody else"}})).status == understood
+    assert parse_run(raw_run(status={**known, "attempts": [{"number": "three"}]})).status == understood
+
+
 def test_a_queue_that_does_not_parse_names_the_field() -> None:
     raw = {
         "metadata": {"name": "research", "creationTimestamp": "2026-01-01T00:00:00Z"},

@@ -7,11 +7,12 @@ import msgspec
 import orjson
 import pytest
 
+from lockstep.api import names
 from lockstep.api.nesting import TOO_DEEP
 from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
 from lockstep.controller import store
 from lockstep.controller.clock import ManualClock
-from lockstep.controller.parse import ForeignPod, Unread, Versioned, parse_node, parse_unread
+from lockstep.controller.parse import ForeignPod, Unread, Versioned, parse_node, parse_pod, parse_unread
 from lockstep.controller.patches import dump_status
 from lockstep.controller.store import Store
 from lockstep.controller.whole_status import MissingAssignmentError
@@ -646,3 +647,34 @@ def test_a_run_is_seen_with_those_that_start_from_it(world: World) -> None:
     assert followers() == ["other"]
     world.store.remove_run("team", "other", "of-other")
     assert followers() == []
+
+
+async def test_a_pod_that_lost_its_labels_is_gone_when_its_watch_says_so(world: World) -> None:
+    raw: dict[str, Any] = {
+        "metadata": {
+            "namespace": "team",
+            "name": "llama-u1-0-1",
+            "uid": "p1",
+            "resourceVersion": "21",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": [
+                {
+                    "apiVersion": names.API_VERSION,
+                    "kind": names.RUN_KIND,
+                    "name": "llama",
+                    "uid": "u1",
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {"nodeName": "gpu-1"},
+        "status": {"phase": "Running"},
+    }
+    world.store.gang_pods.upsert(pod(version=20))
+    world.store.gang_pods.remove("p1", 21)
+    world.store.other_pods.upsert(parse_pod(orjson.dumps(raw)))
+    raw["metadata"] |= {"resourceVersion": "30", "deletionTimestamp": "2026-01-01T01:00:00Z"}
+    world.store.apply_pod(orjson.dumps(raw))  # the answer to our DELETE
+    assert [each.deleting for each in world.store.pods_of("u1")] == [True]
+    world.store.other_pods.remove("p1", 40)
+    assert not world.store.pods_of("u1")

@@ -10,6 +10,7 @@ from typing import Any
 
 from lockstep.api import names
 from lockstep.controller.clock import Clock
+from lockstep.controller.election import LostLeadershipError
 from lockstep.controller.kube import KubeClient
 from lockstep.controller.kube_errors import ApiError, KubeError
 from lockstep.controller.recent_events import RecentEvents
@@ -103,7 +104,10 @@ class EventRecorder:
             self._warnings -= message.type == "Warning"
             try:
                 await self._post(waiting.at, message)
-            except KubeError as error:
+            except (
+                KubeError,
+                LostLeadershipError,
+            ) as error:  # whether the lease is lost its renewal says, not an event
                 _log.info("an event was not posted: %s (%s)", error, message.note)
 
     async def _let_others_go_first(self) -> None:

@@ -12,6 +12,7 @@ import orjson
 
 from lockstep.api import names
 from lockstep.controller.clock import Clock
+from lockstep.controller.election import LostLeadershipError
 from lockstep.controller.kube import KubeClient
 from lockstep.controller.kube_errors import ApiError, KubeError
 from lockstep.controller.resources import ENDPOINT_SLICES, SERVICES
@@ -44,7 +45,7 @@ class LeaderEndpoint:
         self._trouble = ""
 
     async def keep(self) -> None:
-        """For as long as this process leads; never returns. Raises LostLeadershipError."""
+        """For as long as this process leads; never returns."""
         while True:
             await self._clock.sleep(CHECK_SECONDS if await self._is_told() else RETRY_SECONDS)
 
@@ -83,7 +84,7 @@ class LeaderEndpoint:
     async def _is_told(self) -> bool:
         try:
             await self.point_here()
-        except KubeError as error:
+        except (KubeError, LostLeadershipError) as error:  # whether the lease is lost its renewal says, not this
             if str(error) != self._trouble:  # once per trouble, not once per try
                 self._trouble = str(error)
                 log.warning("workers cannot be told that this replica leads: %s", error)

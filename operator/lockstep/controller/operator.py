@@ -11,7 +11,7 @@ import logging
 import socket
 import ssl
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -29,6 +29,7 @@ from lockstep.controller.gangs import StoredGangs
 from lockstep.controller.health import Health, application
 from lockstep.controller.history import History
 from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import KubeError
 from lockstep.controller.kueue import KueueApi
 from lockstep.controller.leader_endpoint import LeaderEndpoint
 from lockstep.controller.listener import Listener
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lockstep.operator")
 _RESYNC_EVERY = 300.0
+_READ_AGAIN = 1.0
 _MODE_EVERY = 5.0
 _SYNC_POLL = 0.05
 
@@ -233,9 +235,9 @@ class Operator:
         for informer in (*self.informers, self.own_kinds.runs):
             await informer.synced.wait()
         # A standby's watch may lag behind what the last leader wrote: a quorum has the last word.
-        await asyncio.gather(*(informer.refresh() for informer in self.informers))
-        await self.kueue.refresh()
-        await self.own_kinds.list_now()
+        await asyncio.gather(*(self._once_answered(informer.refresh) for informer in self.informers))
+        await self._once_answered(self.kueue.refresh)
+        await self._once_answered(self.own_kinds.list_now)
         while not self.store.synced:
             await self.clock.sleep(_SYNC_POLL)
         self.reconciler.lead()
@@ -244,6 +246,17 @@ class Operator:
             workers = self.config.reconcile_workers
             tasks.create_task(self.queue.run(self.reconciler.reconcile, workers))
             tasks.create_task(self._resync())
+
+    async def _once_answered(self, read: Callable[[], Awaitable[object]]) -> None:
+        """An API server that is busy at a takeover is asked again: a new process would know less, and ask for more."""
+        while True:
+            try:
+                await read()
+            except KubeError as error:
+                log.warning("this replica leads, but cannot act before it has read everything: %s", error)
+                await self.clock.sleep(_READ_AGAIN)
+            else:
+                return
 
     async def _resync(self) -> None:
         while True:

@@ -72,6 +72,12 @@ def parse_pod(text: bytes | msgspec.Raw) -> Versioned[PodView | ForeignPod]:
     return Versioned(meta.uid, _version(meta), _gang_pod(pod) or _foreign_pod(pod))
 
 
+def has_lost_its_labels(text: bytes) -> bool:
+    """A pod on a node without the label that gangs' pods are selected by. Raises msgspec.DecodeError."""
+    pod = _pods.decode(text)
+    return bool(pod.spec.node_name) and names.LABEL_RUN_UID not in pod.metadata.labels
+
+
 def parse_node(text: bytes | msgspec.Raw) -> Versioned[NodeView]:
     """A node. Raises msgspec.DecodeError."""
     node = _nodes.decode(text)

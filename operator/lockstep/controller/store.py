@@ -19,7 +19,7 @@ from lockstep.controller.cache import ObjectCache
 from lockstep.controller.clock import Clock
 from lockstep.controller.kueue import KueueStore
 from lockstep.controller.node_flaps import NodeFlaps
-from lockstep.controller.parse import ForeignPod, Unread, Versioned, parse_node, parse_pod
+from lockstep.controller.parse import ForeignPod, Unread, Versioned, has_lost_its_labels, parse_node, parse_pod
 from lockstep.controller.pod_index import PodIndex
 from lockstep.controller.refusals import Refusals
 from lockstep.controller.run_sets import RunSets
@@ -181,8 +181,12 @@ class Store:
             self._queue.add(run_key(run.namespace, run.name))
 
     def apply_pod(self, text: bytes) -> None:
-        """Take in a gang pod from the answer to a write. Raises msgspec.DecodeError."""
-        self.gang_pods.upsert(parse_pod(text))
+        """Take in a gang pod from the answer to a write. Raises msgspec.DecodeError.
+
+        One that has lost its labels goes to those of which the watch will tell that it is gone.
+        """
+        cache = self.other_pods if has_lost_its_labels(text) else self.gang_pods
+        cache.upsert(parse_pod(text))
 
     def apply_node(self, text: bytes) -> None:
         """Take in a node from the answer to a write. Raises msgspec.DecodeError."""

@@ -20,7 +20,8 @@ from lockstep.core.snapshot import QueueView, RunView
 def parse_run(raw: Mapping[str, Any], known: RunView | None = None) -> RunView:
     """A TrainingRun. A spec that does not parse is told in ``spec_error``, field by field.
 
-    A status that does not parse reads as the empty one: decisions then treat it as lost, not as true. The spec of one
+    Of a status that does not parse, as a newer operator may have left it, what does counts. The rest reads as never
+    written: decisions then treat it as lost, not as true. The spec of one
     that is ``known`` in the same generation is not read again: every change of it is another generation.
     """
     meta = raw["metadata"]
@@ -28,10 +29,7 @@ def parse_run(raw: Mapping[str, Any], known: RunView | None = None) -> RunView:
         spec, spec_error = known.own_spec or known.spec, known.spec_error
     else:
         spec, spec_error = _spec_of_run(raw.get("spec") or {})
-    try:
-        status = TrainingRunStatus.load(raw.get("status"))
-    except ValidationError:
-        status = TrainingRunStatus()
+    status = _status_of_run(raw.get("status") or {})
     owner: Mapping[str, Any] = next(filter(_is_run_set, meta.get("ownerReferences") or ()), {})
     return RunView(
         namespace=meta["namespace"],
@@ -56,6 +54,19 @@ def _spec_of_run(raw: Mapping[str, Any]) -> tuple[TrainingRunSpec | None, str]:
         return TrainingRunSpec.model_validate(raw), ""
     except ValidationError as error:
         return None, _in_words(error)
+
+
+def _status_of_run(raw: Mapping[str, Any]) -> TrainingRunStatus:
+    """Without the fields that do not parse: that a run has finished, and which nodes it holds, is to be known whatever
+    else is not."""
+    try:
+        return TrainingRunStatus.load({**raw})
+    except ValidationError as error:
+        unreadable = {each["loc"][0] for each in error.errors() if each["loc"]}
+    try:
+        return TrainingRunStatus.load({name: value for name, value in raw.items() if name not in unreadable})
+    except ValidationError:
+        return TrainingRunStatus()
 
 
 def parse_run_set(raw: Mapping[str, Any]) -> RunSetView:
