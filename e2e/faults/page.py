@@ -43,9 +43,9 @@ def page() -> str:
 LEGEND = """\
 The cause of the attempt that is hit, after which the run goes on and succeeds. *unharmed*: no attempt ends by it; what
 is lost before the start is replaced. At `stop` the outcome of the save before it is shown: the run is suspended either
-way, and succeeds once it is resumed. So it is at a preemption, after which the run resumes from just that save once the
-other one has had the nodes; a program that has not begun its steps is stopped without a save. A number says why
-something cannot be.
+way, and succeeds once it is resumed. So it is at a preemption, after which the run resumes from that save (where a save
+of the program's own was the answer: from it or from the one asked for) once the other one has had the nodes; a program
+that has not begun its steps is stopped without a save. A number says why something cannot be.
 """
 
 
