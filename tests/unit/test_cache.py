@@ -80,6 +80,28 @@ def test_a_restored_backup_replaces_everything_although_its_versions_are_older()
     assert sorted(cache) == ["as of then", "back"]
 
 
+def test_what_was_restored_is_older_than_what_was_known_although_the_list_counts_on_from_a_higher_version() -> None:
+    cache, changes = recording()
+    cache.upsert(Versioned("changed", 100, "later"))
+    cache.remove("deleted-since", 102)
+    cache.upsert(Versioned("written-after-the-list", 1003, "new"))
+    restored = [("changed", 50, "as of then"), ("deleted-since", 40, "back"), ("written-after-the-list", 60, "old")]
+    cache.replace([Versioned(*item) for item in restored], 1000)
+    assert sorted(cache) == ["as of then", "back", "new"]
+    assert cache.version("changed") == 50
+    assert changes[-2:] == [("later", "as of then"), (None, "back")]
+
+
+def test_what_a_quorum_says_is_older_is_let_in_unless_there_is_newer_news() -> None:
+    cache, _ = recording()
+    cache.upsert(Versioned("changed", 100, "later"))
+    cache.upsert(Versioned("written", 1001, "new"))
+    for uid in ("changed", "written"):
+        cache.set_back(uid, 100)
+        cache.upsert(Versioned(uid, 50, "as of then"))
+    assert sorted(cache) == ["as of then", "new"]
+
+
 UIDS = st.sampled_from(["a", "b", "c"])
 
 

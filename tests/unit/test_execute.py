@@ -142,6 +142,15 @@ async def test_a_run_that_was_changed_by_others_is_decided_again_on_what_is_ther
     assert view.resource_version == "11"
 
 
+async def test_a_run_that_a_restored_backup_made_older_is_decided_on_what_is_there(world: World) -> None:
+    world.kube.write, world.kube.read = ApiError(409, "Conflict", "the object has been modified"), run(5)
+    with pytest.raises(StaleError):
+        await world.write()
+    view = world.store.run("team", "llama")
+    assert view is not None
+    assert view.resource_version == "5"
+
+
 async def test_a_run_that_turns_out_to_be_gone_is_not_written_over_and_over(world: World) -> None:
     world.kube.write = world.kube.read = GONE
     await world.reconciler.reconcile(run_key("team", "llama"))

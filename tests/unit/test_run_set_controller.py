@@ -172,6 +172,15 @@ async def test_runs_are_made_and_put_on_record_and_the_next_look_finds_nothing_t
     assert operator.api.version == version
 
 
+async def test_a_set_that_a_restored_backup_made_older_is_looked_at_as_it_is(operator: Operator) -> None:
+    operator.apply(maxRunning=2)
+    operator.api.objects["sweep"]["metadata"]["resourceVersion"] = "0"
+    with pytest.raises(StaleError):
+        await operator.look()
+    await operator.look()
+    assert operator.api.created == ["sweep-0", "sweep-1"]
+
+
 async def test_a_run_that_is_there_already_is_taken_for_what_it_is(operator: Operator) -> None:
     operator.apply(maxRunning=2)
     owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_SET_KIND, "name": "sweep", "uid": "uid-sweep"}

@@ -616,6 +616,21 @@ async def test_a_queue_lives_as_long_as_it_is_listed(world: World) -> None:
     assert set(world.store.snapshot_cluster(LEADER).queues) == set()
 
 
+@pytest.mark.parametrize("restored_at", [8, 1000])
+async def test_a_queue_that_a_restored_backup_made_older_is_as_it_was_then(world: World, restored_at: int) -> None:
+    world.store.queues.replace([training_queue(9, generation=2, spec={})], "10")
+    world.store.queues.replace([training_queue(5)], str(restored_at))
+    queue = world.store.snapshot_cluster(LEADER).queues["research"]
+    assert (queue.resource_version, queue.generation) == ("5", 1)
+
+
+async def test_a_queue_that_does_not_parse_any_more_stays_as_it_was(world: World) -> None:
+    world.store.queues.replace([training_queue(5)], "6")
+    world.store.queues.replace([training_queue(7, spec={"stopPolicy": "Perhaps"})], "8")
+    world.store.queues.apply(training_queue(9, spec={"stopPolicy": "Perhaps"}))
+    assert world.store.snapshot_cluster(LEADER).queues["research"].resource_version == "5"
+
+
 @pytest.mark.parametrize("forged", [{"owner_uid": ""}, {"owner_uid": "u2"}, {"namespace": "elsewhere"}])
 def test_a_pod_that_only_bears_the_label_of_a_run_is_no_pod_of_it(world: World, forged: dict[str, Any]) -> None:
     world.store.apply_run(run())

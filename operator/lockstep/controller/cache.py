@@ -1,8 +1,9 @@
 """Objects of one kind by UID, fed from lists, watches and the answers to our own writes alike.
 
 The three sources overtake one another, so versions decide: what is older than what is known changes
-nothing. resourceVersions of one kind compare as integers (guaranteed from Kubernetes 1.35, true of
-every etcd-backed API server before).
+nothing. Only a backup that was restored makes an object older: what a quorum says that was asked after
+the newer one was known, or as of a later version, is then all there is. resourceVersions of one kind
+compare as integers (guaranteed from Kubernetes 1.35, true of every etcd-backed API server before).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -70,6 +71,14 @@ class ObjectCache(Generic[T]):
             del self._items[uid]
             self._changed(known.view, None)
 
+    def set_back(self, uid: str, version: int) -> None:
+        """A quorum has an older object than was known at ``version``: let it in, unless there is newer news."""
+        known = self._items.get(uid)
+        if known is not None and known.version <= version:
+            self._items[uid] = Versioned(uid, -1, known.view)
+        if self._graves.get(uid, version + 1) <= version:
+            del self._graves[uid]
+
     def amend(self, uid: str, view: T) -> None:
         """The same version of a known object, understood better."""
         known = self._items[uid]
@@ -79,7 +88,8 @@ class ObjectCache(Generic[T]):
     def replace(self, items: Iterable[Versioned[T]], version: int, *, reset: bool = False) -> None:
         """Take in a complete list of ``version``: what it lacks is gone, unless news of it is newer.
 
-        ``reset`` says that versions have gone back (a restored backup): the list is all there is.
+        ``reset`` says that versions have gone back (a restored backup): the list is all there is. Where the restored
+        server counts on from a higher version (``--bump-revision``), single objects have gone back.
         """
         if reset:
             self._graves.clear()
@@ -88,6 +98,8 @@ class ObjectCache(Generic[T]):
         listed = set()
         for item in items:
             listed.add(item.uid)
+            if item.version < max(self.version(item.uid), self._graves.get(item.uid, -1)):
+                self.set_back(item.uid, version)
             self.upsert(item)
         for uid in [uid for uid in self._items if uid not in listed]:
             self.remove(uid, version)

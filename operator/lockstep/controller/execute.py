@@ -285,7 +285,10 @@ class Executor:
     async def _refresh(self, run: RunView) -> None:
         """Read the run from a quorum. Were one that is gone kept, its plan would be made again at once."""
         try:
-            self._store.apply_run(read_object(await self._kube.get(RUNS, run.name, run.namespace)))
+            found = read_object(await self._kube.get(RUNS, run.name, run.namespace))
+            if int(found["metadata"]["resourceVersion"]) < int(run.resource_version):
+                self._store.runs.set_back(run.uid, int(run.resource_version))
+            self._store.apply_run(found)
         except ApiError as error:
             if not says_absent(error, run.name):
                 raise

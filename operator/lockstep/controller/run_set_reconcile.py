@@ -112,7 +112,10 @@ class RunSetReconciler:
 
     async def _refresh(self, run_set: RunSetView) -> None:
         try:
-            self._store.run_sets.apply(read_object(await self._kube.get(RUN_SETS, run_set.name, run_set.namespace)))
+            found = read_object(await self._kube.get(RUN_SETS, run_set.name, run_set.namespace))
+            if int(found["metadata"]["resourceVersion"]) < int(run_set.resource_version):
+                self._store.run_sets.cache.set_back(run_set.uid, int(run_set.resource_version))
+            self._store.run_sets.apply(found)
         except ApiError as error:
             if not says_absent(error, run_set.name):
                 raise

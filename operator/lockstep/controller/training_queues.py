@@ -21,21 +21,15 @@ class TrainingQueues:
     def __init__(self, changed: Callable[[QueueView], None]) -> None:
         self.cache: ObjectCache[QueueView] = ObjectCache(self._queue_changed)
         self._changed = changed
+        self._listed_at = 0
         self._by_name: dict[str, QueueView] = {}
         self.by_name: Mapping[str, QueueView] = MappingProxyType(self._by_name)
 
     def apply(self, raw: Mapping[str, Any]) -> None:
         """Take in a TrainingQueue. One that does not parse is left as it was before."""
-        meta = raw["metadata"]
-        try:
-            view = parse_queue(raw)
-        except ValueError as error:
-            _log.error("TrainingQueue %s does not parse: %s", meta["name"], error)
-            return
-        known = self.cache.get(view.uid)
-        if known is not None and known.spec == view.spec:
-            view = replace(view, spec=known.spec)  # what is remembered of its runs rests on this very object
-        self.cache.upsert(Versioned(view.uid, int(view.resource_version), view))
+        item = self._parsed(raw)
+        if item is not None:
+            self.cache.upsert(item)
 
     def remove(self, raw: Mapping[str, Any]) -> None:
         """A TrainingQueue is gone."""
@@ -43,13 +37,23 @@ class TrainingQueues:
         self.cache.remove(meta["uid"], int(meta["resourceVersion"]))
 
     def replace(self, raws: Sequence[Mapping[str, Any]], version: str) -> None:
-        """Take in a complete, consistent list."""
-        for raw in raws:
-            self.apply(raw)
-        listed = {raw["metadata"]["uid"] for raw in raws}
-        for uid in [uid for uid in self.cache.uids() if uid not in listed]:
-            self.cache.remove(uid, int(version))
-        self.cache.synced = True
+        """Take in a complete, consistent list that was read from a quorum."""
+        listed, at = [item for raw in raws if (item := self._parsed(raw)) is not None], int(version)
+        self.cache.replace(listed, at, reset=at < self._listed_at)
+        self._listed_at = at
+
+    def _parsed(self, raw: Mapping[str, Any]) -> Versioned[QueueView] | None:
+        """Of one that does not parse the last that did; None where there was none."""
+        meta = raw["metadata"]
+        known = self.cache.get(meta["uid"])
+        try:
+            view = parse_queue(raw)
+        except ValueError as error:
+            _log.error("TrainingQueue %s does not parse: %s", meta["name"], error)
+            return None if known is None else Versioned(meta["uid"], self.cache.version(meta["uid"]), known)
+        if known is not None and known.spec == view.spec:
+            view = replace(view, spec=known.spec)  # what is remembered of its runs rests on this very object
+        return Versioned(view.uid, int(view.resource_version), view)
 
     def _queue_changed(self, old: QueueView | None, new: QueueView | None) -> None:
         if new is not None:
