@@ -183,6 +183,25 @@ def test_a_cohort_lends_what_is_idle_within_bounds_and_the_queues_tell_who_uses_
     wait_until_admitted(too_much, waits)
 
 
+def test_a_quota_that_is_lowered_or_lends_no_more_stops_nobody_and_lets_nobody_else_in(at_work: Cluster) -> None:
+    cohort = at_work.namespace
+    small = at_work.queue("small", cohort=cohort, quotas=[{"gpuType": "H100", "nominalNodes": 2}])
+    large = at_work.queue("large", cohort=cohort, quotas=[{"gpuType": "H100", "nominalNodes": 3}])
+    borrows = at_work.run("borrows", 3, queue=small.name)
+    borrows.wait_until_running(1)
+    small.change(cohort=f"{cohort}-of-its-own", quotas=[{"gpuType": "H100", "nominalNodes": 1}])
+    waits = at_work.run("waits", 1, queue=small.name)
+    wait_until_told(waits, "Quota")
+    assert f"queue {small.name} uses 3 with 1 of its own; the run needs 1" in message(waits)
+    lends_no_more = at_work.run("lends-no-more", 3, queue=large.name)
+    wait_until_admitted(lends_no_more)
+    lends_no_more.delete()
+    small.change(quotas=[{"gpuType": "H100", "nominalNodes": 4}])
+    wait_until_admitted(waits)
+    assert borrows.status["attempt"] == 1
+    assert len(borrows.pods) == 3
+
+
 def test_a_queue_that_makes_no_sense_names_the_field_and_says_when_it_is_over(at_work: Cluster) -> None:
     queue = at_work.queue("q", quotas=[{"gpuType": "H1000", "nominalNodes": 2}])
     queue.wait_until("Valid", "False", "UnknownGpuType")
