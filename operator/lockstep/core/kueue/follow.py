@@ -1,8 +1,8 @@
 """One run and its Workload: when the gang has to leave, and what Kueue is told.
 
-Kueue's quota is given back last: first the ranks have saved and ended, then status says that the nodes are given back,
-then the pods are gone, and only then the Workload is released. Level-triggered, so that a write that was lost is made
-again from what is seen.
+Kueue's quota is given back last: first the ranks have saved and ended, then the pods are gone, then status says
+that the nodes are given back, and only then the Workload is released. Level-triggered, so that a write that was
+lost is made again from what is seen.
 """
 
 from collections.abc import Mapping
