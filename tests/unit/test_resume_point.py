@@ -161,6 +161,14 @@ def test_a_run_starts_from_the_newest_valid_checkpoint_of_another_one() -> None:
     assert told["start"] == {"root": "/shared-checkpoints/ns/one/uid-one", "runUid": "uid-one"}
 
 
+def test_the_workers_are_told_the_one_step_to_start_from() -> None:
+    w = starting({"run": "one", "step": 400}, rows=(theirs(400),))
+    config = pod_body(w.runs["two"], w.status("two"), w.tunables, 0, 1, "n0")["spec"]["containers"][0]["env"]
+    (told,) = [json.loads(each["value"]) for each in config if each["name"] == "LOCKSTEP_CHECKPOINT_CONFIG"]
+    assert told["start"] == {"root": "/shared-checkpoints/ns/one/uid-one", "runUid": "uid-one", "step": 400}
+    assert w.starts["uid-two", 1].resume_step == 400
+
+
 def test_a_run_that_has_saved_goes_on_from_its_own() -> None:
     w = starting({"run": "one"}, rows=(theirs(500),))
     w.exit_child("two", 1, 1)

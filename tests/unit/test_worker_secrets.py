@@ -32,6 +32,18 @@ def test_the_value_of_a_variable_that_is_named_like_a_secret_is_told_to_nobody(n
     assert (said["problem"], said["stacks"]["text"], said["signs"][0]["text"]) == (f"got {HIDDEN}!",) * 3
 
 
+@pytest.mark.parametrize("name", ["WANDB_API_KEY", "LONGER_TOKEN"])
+@pytest.mark.parametrize("lost", [1, 4, 8])
+def test_what_is_left_of_a_secret_at_the_end_of_a_text_that_was_cut_is_told_to_nobody(name: str, lost: int) -> None:
+    secret = ENVIRONMENT[name]
+    told = report("")
+    told["exit"]["stderrTail"] = f"{secret[lost:]} was not accepted"
+    told["signs"][0]["text"] = f"not accepted: {secret[:-lost]}"
+    said = without_secrets(told, secret_values(ENVIRONMENT))
+    assert said["exit"]["stderrTail"] == f"{HIDDEN} was not accepted"
+    assert said["signs"][0]["text"] == f"not accepted: {HIDDEN}"
+
+
 def test_what_steers_is_left_as_it_is() -> None:
     told = report("hf_abcdefghijkl")
     assert without_secrets(told, secret_values(ENVIRONMENT))["newCheckpoints"] == told["newCheckpoints"]

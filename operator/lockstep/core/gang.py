@@ -307,6 +307,8 @@ def _environment(
         tiers["layout"] = checkpoint.layout
     if resolved.start_root:
         tiers["start"] = {"root": resolved.start_root, "runUid": resolved.start_run_uid}
+        if checkpoint is not None and checkpoint.start.step is not None:
+            tiers["start"]["step"] = checkpoint.start.step
     options = launcher_of(spec).options(spec, resolved.gpus_per_node)
     values = {
         "LOCKSTEP_OPERATOR_URL": settings.operator_url,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Callable, Dict, List, NamedTuple, Set, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Set, Tuple
 
 from lockstep.worker.errors import trouble
+from lockstep.worker.formats.catalogue import is_stranger
 from lockstep.worker.formats.examination import commit_mark, examine, has_marker
 from lockstep.worker.formats.findings import UNKNOWN, VALID, Finding
 from lockstep.worker.launch import Launch
 from lockstep.worker.settings import JSON, SHARED, Settings, attempt_directory
 from lockstep.worker.tiers import (
     ANY,
+    LOOKED_AT,
     NEWEST,
     ONE_FOR_ALL,
     PER_ATTEMPT,
@@ -68,7 +70,7 @@ def _elsewhere(settings: Settings, rank: int, world: int) -> List[JSON]:
     try:
         return scan_tier(
             SHARED, root, settings.start_run_uid, form=settings.checkpoint_format, share=share, of=of,
-            skew=settings.tiers[SHARED].skew, layout=ANY, per_node=per_node,
+            skew=settings.tiers[SHARED].skew, layout=ANY, per_node=per_node, wanted=settings.start_step,
         )  # fmt: skip
     except OSError as error:
         blind = Finding(UNKNOWN, trouble(error))
@@ -96,11 +98,24 @@ class CommitWatch:
         """Where all attempts save in one directory, what earlier ones have saved is not this one's."""
         with contextlib.suppress(OSError):
             directory = attempt_directory(self._settings, SHARED, self._launch.attempt)
-            for _, _, path in attempt_steps(directory, 0, form=self._settings.checkpoint_format, tier=SHARED):
-                mark = commit_mark(path)
-                if mark is not None:
-                    self._told[path] = mark
-                self._begun.add(path)
+            for _, held in self._newest(directory, SHARED):
+                for path in held:
+                    mark = commit_mark(path)
+                    if mark is not None:
+                        self._told[path] = mark
+                    self._begun.add(path)
+
+    def _newest(self, directory: str, tier: str) -> Iterator[Tuple[int, List[str]]]:
+        """(step, what has a commit of its own) of the newest; where nobody has begun to save is left out."""
+        form, seen = self._settings.checkpoint_format, 0
+        found = attempt_steps(directory, self._launch.attempt, form=form, tier=tier)
+        for step, _, path in sorted(found, reverse=True)[:LOOKED_AT]:
+            held = shards(path, tier)
+            if any(shard in self._told for shard in held) or not all(is_stranger(shard, form) for shard in held):
+                yield step, held
+                seen += 1
+            if seen == NEWEST:
+                return
 
     def look(self) -> Commits:
         """What is new. Never raises OSError: the next look, or the inventory, will say."""
@@ -110,9 +125,8 @@ class CommitWatch:
         for name, _, skew in settings.tiers.values():
             directory = attempt_directory(settings, name, launch.attempt)
             with contextlib.suppress(OSError):
-                found = attempt_steps(directory, launch.attempt, form=form, tier=name)
-                for step, attempt, path in sorted(found, reverse=True)[:NEWEST]:
-                    for shard in shards(path, name):
+                for step, held in self._newest(directory, name):
+                    for shard in held:
                         mark = commit_mark(shard)
                         if mark is not None and self._told.get(shard) == mark:
                             continue
@@ -126,7 +140,7 @@ class CommitWatch:
                         if finding is not None and mark and (finding.verdict == VALID or has_marker(shard)):
                             self._told[shard] = mark
                             per_node = processes_per_node(settings)
-                            rows.append(inventory_row(name, step, attempt, shard, finding, per_node))
+                            rows.append(inventory_row(name, step, launch.attempt, shard, finding, per_node))
                         else:
                             begun = begun or shard not in self._begun
                             self._begun.add(shard)

@@ -15,7 +15,7 @@ import os
 import re
 from typing import List, Tuple
 
-from lockstep.worker.formats.catalogue import PASSED_OVER, step_of
+from lockstep.worker.formats.catalogue import AUTO, PASSED_OVER, is_stranger, step_of
 from lockstep.worker.formats.deepspeed import DEEPSPEED
 from lockstep.worker.formats.deepspeed import POINTER as LATEST
 from lockstep.worker.formats.examination import examine
@@ -52,7 +52,7 @@ def rewrite_pointers(directory: str, form: str, step: int, attempt: int = 0, *, 
         return []
     done: List[str] = []
     for newer, _, path in found:
-        if newer <= step:
+        if newer <= step or (form != AUTO and is_stranger(path, form)):
             continue
         finding = examine(path, form=form, step=newer, skew=skew)
         if finding is None or (finding.verdict != INVALID and known in _FOLLOWS_POINTER):

@@ -9,6 +9,7 @@ from lockstep.worker.settings import JSON
 
 HIDDEN = "[hidden]"
 SHORTEST = 8  # characters; shorter ones are words that stand everywhere
+_SHORTEST_PART = 4  # of one that was cut: fewer are told, and tell nothing
 SECRET_NAME = re.compile(
     r"SECRET|TOKEN|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|AUTH|COOKIE|WEBHOOK|CONNECTION_?STRING|(API|ACCESS)_?KEY"
     r"|KEY$|PASS$|_PWD$|_DSN$",
@@ -39,6 +40,7 @@ def without_secrets(report: JSON, secrets: Tuple[str, ...]) -> JSON:
         return report
 
     def clean(text: str) -> str:
+        text = _without_cut_ones(text, secrets)
         for secret in secrets:
             text = text.replace(secret, HIDDEN)
         return text
@@ -53,3 +55,18 @@ def without_secrets(report: JSON, secrets: Tuple[str, ...]) -> JSON:
     if cleaned.get("problem"):
         cleaned["problem"] = clean(cleaned["problem"])
     return cleaned
+
+
+def _without_cut_ones(text: str, secrets: Tuple[str, ...]) -> str:
+    """Texts are cut to their length before: of a secret at an end of one a part may be left."""
+    first = max((_overlap(secret, text) for secret in secrets), default=0)
+    if first:
+        text = HIDDEN + text[first:]
+    last = max((_overlap(text, secret) for secret in secrets), default=0)
+    return text[: len(text) - last] + HIDDEN if last else text
+
+
+def _overlap(before: str, after: str) -> int:
+    """Characters with which ``before`` ends and ``after`` begins, if it is not just a few."""
+    longest = min(len(before), len(after))
+    return next((n for n in range(longest, _SHORTEST_PART - 1, -1) if before.endswith(after[:n])), 0)

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from dataclasses import dataclass, field
-from typing import Any, Dict, NamedTuple, Sequence
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 JSON = Dict[str, Any]
 
@@ -55,6 +55,7 @@ class Settings:
     termination_log: str = "/dev/termination-log"
     start_root: str = ""  # checkpoints of another run, or of none, that this one may start from
     start_run_uid: str = ""  # what they say of themselves; empty: whatever
+    start_step: Optional[int] = None  # this one alone
     min_disk: int = 0  # bytes that must be free where local checkpoints go
 
     @classmethod
@@ -64,7 +65,7 @@ class Settings:
         if not command:
             raise ValueError("there is no command to run")
         checkpoint = json.loads(environ.get("LOCKSTEP_CHECKPOINT_CONFIG", "{}"))
-        skew = {LOCAL: LOCAL_SKEW, SHARED: float(checkpoint.get("sharedClockSkewSeconds", SHARED_SKEW))}
+        skew = {LOCAL: LOCAL_SKEW, SHARED: SHARED_SKEW}
         token_file = environ.get("LOCKSTEP_TOKEN_FILE", cls.token_file)
         return cls(
             operator_url=environ["LOCKSTEP_OPERATOR_URL"],
@@ -86,6 +87,7 @@ class Settings:
             fenced=checkpoint.get("layout") == "Shared",
             start_root=checkpoint.get("start", {}).get("root", ""),
             start_run_uid=checkpoint.get("start", {}).get("runUid", ""),
+            start_step=checkpoint.get("start", {}).get("step"),
             scratch=environ.get("LOCKSTEP_SCRATCH", cls.scratch),
             token_file=token_file,
             ca_file=environ.get("LOCKSTEP_CA_FILE", os.path.join(os.path.dirname(token_file), "ca.crt")),

@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from typing import Iterator, List, Tuple
+from typing import Iterator, List, Optional, Set, Tuple
 
 from lockstep.worker.formats import nvrx
-from lockstep.worker.formats.catalogue import AUTO, step_of
+from lockstep.worker.formats.catalogue import AUTO, is_stranger, step_of
 from lockstep.worker.formats.examination import examine
-from lockstep.worker.formats.findings import VALID, Finding
+from lockstep.worker.formats.findings import INVALID, VALID, Finding
 from lockstep.worker.formats.megatron import MEGATRON
 from lockstep.worker.settings import JSON, LOCAL, LOCAL_SKEW
 
 NEWEST = 32  # checkpoints looked at per tier
-ENOUGH_VALID = 8  # older ones than the eight newest valid ones are never the best choice
+ENOUGH_VALID = 8  # steps: older ones than the eight newest valid ones are never the best choice
+LOOKED_AT = 512  # everything that is named like a checkpoint, strangers included
+_STRANGERS_TOLD = 4  # that there is something, in another format than the one that was named
 PER_ATTEMPT, ONE_FOR_ALL = "PerAttempt", "Shared"  # layouts
 ANY = "Any"  # whichever it turns out to be
 
@@ -28,7 +30,7 @@ ATTEMPT_NAME = re.compile(r"^a(\d{1,9})$")
 
 def scan_tier(
     tier: str, root: str, run_uid: str, *, form: str = AUTO, share: int = 0, of: int = 1, skew: float = LOCAL_SKEW,
-    layout: str = PER_ATTEMPT, per_node: int = 0,
+    layout: str = PER_ATTEMPT, per_node: int = 0, wanted: Optional[int] = None,
 ) -> List[JSON]:  # fmt: skip
     """The newest checkpoints under ``<root>/<run_uid>/a<N>/``, newest first, as rows of the inventory.
 
@@ -36,10 +38,12 @@ def scan_tier(
     ``<root>/a<N>/``; ``run_uid`` empty: of whatever run.
     In the tier ``local`` each rank's shard is a row of its own. Of a checkpoint with very many files only every
     ``of``-th is looked at, from ``share`` on: the ranks together see all of them. ``per_node``: processes, if known.
+    ``wanted``: this step alone. Something else that ends in a number takes no checkpoint's place.
     Raises OSError when a directory that exists cannot be listed: then nothing is known, not even that there is none.
     """
     rows: List[JSON] = []
-    valid = 0
+    valid: Set[int] = set()
+    strangers = 0
     found: Iterator[Tuple[int, int, str]]
     if layout == ONE_FOR_ALL:
         found = attempt_steps(root, 0, form=form, tier=tier)
@@ -49,13 +53,20 @@ def scan_tier(
         found = itertools.chain(steps, step_paths(root, form, tier))
     else:
         found = step_paths(os.path.join(root, run_uid), form, tier)
-    for step, attempt, path in sorted(found, reverse=True)[:NEWEST]:
+    newest_first = sorted((each for each in found if wanted in (None, each[0])), reverse=True)
+    for step, attempt, path in newest_first[:LOOKED_AT]:
         for shard in shards(path, tier):
             finding = examine(shard, form=form, run_uid=run_uid, step=step, share=share, of=of, skew=skew)
-            if finding is not None:
-                rows.append(inventory_row(tier, step, attempt, shard, finding, per_node))
-                valid += finding.verdict == VALID
-        if valid >= ENOUGH_VALID:
+            if finding is None:
+                continue
+            if finding.verdict == INVALID and is_stranger(shard, form):
+                strangers += 1
+                if strangers > _STRANGERS_TOLD:
+                    continue
+            rows.append(inventory_row(tier, step, attempt, shard, finding, per_node))
+            if finding.verdict == VALID:
+                valid.add(step)
+        if len(valid) >= ENOUGH_VALID or len(rows) >= NEWEST:
             break
     return rows[:NEWEST]
 

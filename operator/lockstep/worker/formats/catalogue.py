@@ -18,7 +18,7 @@ from lockstep.worker.formats import (
     orbax,
 )
 from lockstep.worker.formats.containers import pickled_facts
-from lockstep.worker.formats.findings import Entry, Format
+from lockstep.worker.formats.findings import Entry, Format, list_entry
 
 AUTO = "Auto"
 FORMATS: Dict[str, Format] = {
@@ -38,6 +38,22 @@ def recognise(entry: Entry, form: str) -> Optional[Format]:
     if manifest.MARKER in entry.files:  # somebody has committed it so, whatever else it is
         return manifest.FORMAT
     return next((each for each in FORMATS.values() if each.recognises(entry)), None)
+
+
+def is_stranger(path: str, form: str) -> bool:
+    """A directory that only ends in a number as checkpoints do: nobody has begun to save one of the format there.
+
+    A name that is nothing but a number may be that of a step, whatever it holds. False also where that cannot be told.
+    """
+    if os.path.basename(path).isdecimal():
+        return False
+    try:
+        entry = list_entry(path)
+        if recognise(entry, AUTO) is None:
+            return True
+        return form != AUTO and not (FORMATS[form].recognises(entry) or nvrx.is_local(entry))
+    except OSError:
+        return False
 
 
 def step_of(path: str, name: str, form: str, is_file: bool) -> Optional[int]:

@@ -163,7 +163,7 @@ def _pickle_of(path: str) -> bytes:
             for member in archive.infolist():
                 if member.filename.endswith("/data.pkl") and member.file_size <= MAX_PICKLE_BYTES:
                     return archive.read(member)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError):
         pass
     return b""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import struct
 import zlib
 from typing import Callable, Optional, Sequence, Tuple
 
@@ -27,6 +28,8 @@ from lockstep.worker.formats.findings import (
 )
 from lockstep.worker.settings import LOCAL_SKEW
 
+ODD = (ValueError, ArithmeticError, LookupError, struct.error)
+"""What damaged bytes may lead to anywhere: every rank meets the same, and none may fail at its barrier for it."""
 ALL_FILES = 1024  # up to so many files every rank looks at all of them, beyond at its share
 # Written last in their formats; of several in one directory the first is written after the others.
 _MARKERS = (
@@ -63,6 +66,8 @@ def examine(
         return finding._replace(verdict=INVALID, reason=f"vanished: {trouble(error)}")
     except OSError as error:
         return finding._replace(verdict=UNKNOWN, reason=trouble(error))
+    except ODD as error:
+        return finding._replace(verdict=INVALID, reason=f"cannot be made sense of: {error!r}")
 
 
 def _entry(path: str, run_uid: str, step: Optional[int]) -> Entry:
@@ -125,6 +130,8 @@ def verify_checkpoint(
         return UNKNOWN, str(error)
     except OSError as error:
         return UNKNOWN, trouble(error)
+    except ODD as error:
+        return INVALID, f"cannot be made sense of: {error!r}"
     return VALID, finding.reason
 
 

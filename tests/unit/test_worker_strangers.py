@@ -1,0 +1,116 @@
+"""What else lies in a directory of checkpoints, and ends in a number as they do, takes no place of theirs."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from lockstep.worker.formats import examine, verify_checkpoint
+from lockstep.worker.inventory import CommitWatch, survey
+from lockstep.worker.launch import Launch
+from lockstep.worker.pointers import rewrite_pointers
+from lockstep.worker.settings import Settings, Tier
+from lockstep.worker.tiers import ENOUGH_VALID, NEWEST, scan_tier
+from support import checkpoint_layouts as layouts
+from support.checkpoint_layouts import age
+
+UID = "run-1"
+FORMS = {"TorchDCP": layouts.dcp, "DeepSpeed": layouts.deepspeed}
+NAMES = {"TorchDCP": "step-{}", "DeepSpeed": "global_step{}"}
+
+
+def saved(directory: Path, form: str, step: int) -> Path:
+    path = directory / NAMES[form].format(step)
+    FORMS[form](path)
+    return age(path)
+
+
+def strangers(directory: Path, count: int) -> list[Path]:
+    """As TensorBoard makes one for each rank and restart."""
+    made = [directory / f"tb_{1732400000 + number}" for number in range(count)]
+    for each in made:
+        each.mkdir(parents=True)
+        (each / "events.out").write_bytes(b"x")
+    return made
+
+
+def settings(root: Path, **changed: object) -> Settings:
+    return Settings(
+        operator_url="", namespace="ns", run="one", run_uid=UID, slot=0, incarnation=1, pod_uid="p", command=["true"],
+        tiers={"shared": Tier("shared", str(root), 2.0)}, **changed,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("asked", ["own", "Auto"])
+def test_however_many_there_are_the_checkpoints_are_found(tmp_path: Path, form: str, asked: str) -> None:
+    attempt = tmp_path / UID / "a1"
+    strangers(attempt, NEWEST + 8)
+    for step in (100, 200):
+        saved(attempt, form, step)
+    rows = scan_tier("shared", str(tmp_path), UID, form=form if asked == "own" else "Auto")
+    assert [row["step"] for row in rows if row["verdict"] == "Valid"] == [200, 100]
+    assert len(rows) <= 6
+
+
+@pytest.mark.parametrize("form", ["TorchDCP", "Auto"])
+def test_a_save_is_noticed_among_them_and_they_are_no_save_that_has_begun(tmp_path: Path, form: str) -> None:
+    watch = CommitWatch(settings(tmp_path, checkpoint_format=form), Launch(1, 0, 1, "10.1.0.1", 40123, "", "", []))
+    attempt = tmp_path / UID / "a1"
+    strangers(attempt, NEWEST + 8)
+    assert watch.look() == ([], False)
+    saved(attempt, "TorchDCP", 100)
+    assert [row["step"] for row in watch.look().rows] == [100]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_they_keep_their_names_when_pointers_are_rewritten(tmp_path: Path, form: str) -> None:
+    saved(tmp_path, form, 100)
+    torn = saved(tmp_path, form, 200)
+    for file in [torn / ".metadata", *torn.glob("*optim_states.pt")]:
+        file.unlink(missing_ok=True)
+    others = [*strangers(tmp_path, 2), tmp_path / "data-cache-2024", tmp_path / "hf-export-300"]
+    for each in others[2:]:
+        layouts.hugging_face(each)
+    rewrite_pointers(str(tmp_path), form, 100, 3)
+    assert all(each.is_dir() for each in others)
+    assert not torn.exists()
+
+
+def test_a_step_to_start_from_is_found_however_many_newer_ones_there_are(tmp_path: Path) -> None:
+    theirs = tmp_path / "base"
+    for step in range(100, 100 * (ENOUGH_VALID + 12), 100):
+        saved(theirs, "TorchDCP", step)
+    one = settings(tmp_path / "own", start_root=str(theirs), start_step=100)
+    assert [(row["step"], row["verdict"]) for row in survey(one, 1, 0, 2)] == [(100, "Valid")]
+
+
+def test_a_step_that_many_attempts_saved_is_one_of_those_to_go_back_to(tmp_path: Path) -> None:
+    for attempt in (1, 2, 3):
+        for step in (1000, 1100):
+            saved(tmp_path / UID / f"a{attempt}", "TorchDCP", step)
+    for step in range(300, 1000, 100):
+        saved(tmp_path / UID / "a1", "TorchDCP", step)
+    steps = {row["step"] for row in scan_tier("shared", str(tmp_path), UID)}
+    assert steps == set(range(400, 1200, 100))
+
+
+def test_bytes_that_make_no_sense_are_a_verdict_and_keep_nobody_from_the_barrier(tmp_path: Path) -> None:
+    directory = layouts.deepspeed(tmp_path / "global_step100")
+    file = directory / "mp_rank_00_model_states.pt"
+    with zipfile.ZipFile(file) as archive:
+        (name, *_) = archive.namelist()
+    odd = file.read_bytes().replace(name.encode(), b"\xff" * len(name))
+    at = odd.rindex(b"PK\x01\x02")
+    file.write_bytes(odd[: at + 8] + b"\x00\x08" + odd[at + 10 :])  # its names are UTF-8, says the flag
+    assert examine(str(directory)) is not None
+    index = {"weight_map": {"layer": "m\ud800.safetensors"}}
+    face = layouts.hugging_face(tmp_path / "checkpoint-7")
+    (face / "model.safetensors.index.json").write_text(json.dumps(index))
+    finding = examine(str(face))
+    assert finding is not None
+    assert (finding.verdict, "cannot be made sense of" in finding.reason) == ("Invalid", True)
+    assert verify_checkpoint(str(face))[0] == "Invalid"
