@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from harness.kube import ESTABLISHED
+from harness.kube import wait_until_established
 from localcluster import LocalCluster, build, processes
 from localcluster.errors import ApiError, NotRunningError
 from localcluster.processnodes import ProcessNodes
@@ -68,7 +68,7 @@ def gang_scheduling_cluster(request: pytest.FixtureRequest) -> Iterator[LocalClu
 def crds_installed(cluster: LocalCluster) -> None:
     """The CustomResourceDefinitions of the repository are served by `cluster`."""
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
-    cluster.kubectl("wait", ESTABLISHED, "--timeout=60s", "-f", str(CRDS))
+    wait_until_established(cluster.kubectl, "-f", str(CRDS))
 
 
 @pytest.fixture

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from harness.waiting import wait_for
 from localcluster import build
 from localcluster.errors import KubectlError
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATOR_NAMESPACE = "lockstep-system"
 OPERATOR_ACCOUNT = "lockstep-operator"
-ESTABLISHED = '--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True'
-"""For `kubectl wait` on a CRD. `condition=Established` fails in the moment in which a new one has no conditions yet."""
 
 
 class Kubectl:
@@ -42,8 +42,27 @@ def install(kubectl: Kubectl) -> None:
     """CRDs, namespace, service account, RBAC and PriorityClass: all but the operator itself."""
     crds = str(ROOT / "crds")
     kubectl("apply", "-f", crds)
-    kubectl("wait", ESTABLISHED, "--timeout=60s", "-f", crds)
+    wait_until_established(kubectl, "-f", crds)
     kubectl("apply", "-f", str(ROOT / "manifests" / "operator.yaml"))
+
+
+def wait_until_established(kubectl: Callable[..., str], *crds: str) -> None:
+    """CRDs, named as `kubectl get` takes them, are served. `kubectl wait` ends where one has no conditions yet."""
+    wait_for(
+        f"{' '.join(crds)} to be established",
+        lambda: all(map(_is_established, _items(json.loads(kubectl("get", *crds, "-o", "json"))))),
+        seconds=60,
+    )
+
+
+def _items(found: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    items: Sequence[Mapping[str, Any]] = found.get("items", [found])
+    return items
+
+
+def _is_established(crd: Mapping[str, Any]) -> bool:
+    conditions = crd.get("status", {}).get("conditions") or ()
+    return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)
 
 
 def create_namespace(kubectl: Kubectl, name: str) -> None:

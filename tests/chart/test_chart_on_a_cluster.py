@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.kube import ESTABLISHED, Kubectl, create_namespace
+from harness.kube import Kubectl, create_namespace, wait_until_established
 from harness.operator import OperatorProcess
 from harness.waiting import wait_for
 from localcluster import LocalCluster
@@ -48,7 +48,7 @@ def helm(bare_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -
 def installed(helm: Helm, kubectl: Kubectl) -> Iterator[Helm]:
     """The chart with default values; gone afterwards, whatever a test did to it."""
     helm("install", *RELEASE)
-    kubectl("wait", ESTABLISHED, "--timeout=60s", CRD, "crd/trainingqueues.lockstep.dev")
+    wait_until_established(kubectl, CRD, "crd/trainingqueues.lockstep.dev")
     yield helm
     helm("uninstall", "lockstep", "--namespace", NAMESPACE, "--ignore-not-found")
 
@@ -93,7 +93,7 @@ def monitored(kubectl: Kubectl) -> None:
     folder = Path(json.loads(told.stdout)["Dir"]) / "example" / "prometheus-operator-crd"
     for kind in ("servicemonitors", "prometheusrules"):
         kubectl("apply", "--server-side", "-f", str(folder / f"monitoring.coreos.com_{kind}.yaml"))
-        kubectl("wait", ESTABLISHED, "--timeout=60s", f"crd/{kind}.monitoring.coreos.com")
+        wait_until_established(kubectl, f"crd/{kind}.monitoring.coreos.com")
 
 
 @pytest.mark.parametrize("values", VALUES, ids=lambda path: path.stem)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.kube import ESTABLISHED, Kubectl, create_namespace, operator_kubeconfig
+from harness.kube import Kubectl, create_namespace, operator_kubeconfig, wait_until_established
 from harness.operator import OperatorProcess
 from harness.waiting import wait_for
 from localcluster import LocalCluster
@@ -51,7 +51,7 @@ class Installed:
     def install(self, chart: Path, *, verb: str = "install") -> None:
         more = ["--create-namespace"] if verb == "install" else []
         self.helm(verb, "lockstep", chart, "--namespace", NAMESPACE, *more)
-        self.kubectl("wait", ESTABLISHED, "--timeout=60s", "crd/trainingruns.lockstep.dev")
+        wait_until_established(self.kubectl, "crd/trainingruns.lockstep.dev")
 
     def start_operator(self, code: Path) -> None:
         """As the release configures it, but for where it listens."""

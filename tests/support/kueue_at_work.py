@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.kube import ESTABLISHED
+from harness.kube import wait_until_established
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
 from localcluster.errors import ApiError, KubectlError
@@ -114,7 +114,7 @@ def kueue_at_work(cluster: LocalCluster, namespace: str, nodes: Sequence[str], *
     """Kueue is installed, with one LocalQueue in ``namespace`` for ``nodes``; in the end it is removed again."""
     levels = pool.setdefault("levels", (HOSTNAME,))
     cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
-    cluster.kubectl("wait", ESTABLISHED, "--timeout=60s", "-f", str(CRDS))
+    wait_until_established(cluster.kubectl, "-f", str(CRDS))
     flavor = {"nodeLabels": {"kubernetes.io/os": "linux"}} | ({"topologyName": "racks"} if levels else {})
     groups = [{"coveredResources": ["pods"], "flavors": [{"name": "gpus", "resources": []}]}]
     _make(cluster, "topologies", "Topology", "racks", {"levels": [{"nodeLabel": level} for level in levels]})
