@@ -43,4 +43,7 @@ def test_the_benchmark_ends_with_one_line_of_json() -> None:
         "gang64_p99_s",
         "writes_per_admission",
     }
-    assert all(value > 0 for value in figures.values())
+    # CPU is counted in ticks of 10 ms: six admissions may well cost less than one.
+    in_ticks = {"operator_cpu_ms", "control_plane_cpu_ms", "floor_cpu_ms"}
+    assert {name: value for name, value in figures.items() if value <= 0 and name not in in_ticks} == {}
+    assert all(figures[name] >= 0 for name in in_ticks)

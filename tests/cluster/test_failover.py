@@ -117,12 +117,15 @@ def test_a_killed_leader_takes_no_run_with_it_and_no_report_that_matters(site: R
         run.wait_until_running(1, PATIENCE)
     before, pods = seen_of(calm), failing.pod_uids
     old = site.replicas.leader
-    old.process.kill9()
-    site.workers.fail(failing.uid, rank=1)  # nobody leads: its report has to wait for whoever comes
-    later = site.apply(namespace, "later", nodes=2)
-    wait_until_it_leads(site, site.replicas.other_than(old))
-    failing.wait_until_running(2, PATIENCE)
-    later.wait_until_running(1, PATIENCE)
+    old.process.kill_for_good()  # one that comes back at once may win the Lease again
+    try:
+        site.workers.fail(failing.uid, rank=1)  # nobody leads: its report has to wait for whoever comes
+        later = site.apply(namespace, "later", nodes=2)
+        wait_until_it_leads(site, site.replicas.other_than(old))
+        failing.wait_until_running(2, PATIENCE)
+        later.wait_until_running(1, PATIENCE)
+    finally:
+        old.process.run()
     assert seen_of(calm) == before
     assert failing.pod_uids == pods
     assert failing.status["attempts"][0]["rank"] == 1

@@ -107,6 +107,6 @@ def test_a_failed_build_shows_the_last_lines_of_the_compiler(
 
 def test_what_is_built_is_kept_out_of_git() -> None:
     ignored = subprocess.run(
-        ["git", "check-ignore", "-q", build.REPOSITORY / ".build"], cwd=build.REPOSITORY, check=False
+        ["git", "check-ignore", "-q", build.REPOSITORY / ".build" / "bin"], cwd=build.REPOSITORY, check=False
     )
     assert ignored.returncode == 0
