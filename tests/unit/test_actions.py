@@ -323,6 +323,13 @@ def test_only_what_the_evidence_points_at_leaves_its_node() -> None:
     assert act(cause(Kind.APPLICATION), case()).slots == ()
 
 
+def test_a_suspect_that_failed_before_counts_although_another_comes_first() -> None:
+    hang = cause(Kind.HANG, exited=False, slots=(3,))
+    known = case(first_failures=failed_before(node="n3"))
+    assert act(hang, known).verb is IN_PLACE
+    assert act(hang, replace(known, suspects=frozenset({"n3"}))).slots == (1, 3)
+
+
 def test_a_node_lost_twice_in_a_day_is_not_taken_back() -> None:
     lost = cause(Kind.NODE_LOST, exited=False, lost=True)
     assert act(lost, case(lost_slots=(1,))).slots == ()

@@ -92,6 +92,26 @@ def test_a_new_cadence_holds_from_a_step_that_no_rank_has_begun() -> None:
     assert w.cadence.from_step == before
 
 
+def test_ranks_that_begin_anew_save_by_the_cadence_from_where_they_begin() -> None:
+    w = started(step=10.0)
+    w.train("llama", 900)
+    w.tell_of_save("llama", 900)
+    w.train("llama", 2000)
+    w.timing = Timing(step=10.0, save_block=0.01, persist=20.0)
+    w.tell_of_save("llama", 2900)
+    w.pass_time(700, step=20)
+    assert w.cadence.from_step > 2900, "else this shows nothing"
+    steps = w.cadence.steps
+    for rank in (0, 1):
+        w.show("llama", rank, "Loss:NaN", step=2900)
+    w.settle()
+    assert w.status("llama").attempt == 2
+    directive = w.decide().directive
+    assert directive is not None
+    assert directive.cadence is not None
+    assert (directive.cadence.steps, directive.cadence.from_step) == (steps, 0), "no step before it goes unsaved"
+
+
 def test_the_shared_tier_gets_every_nth_save() -> None:
     w = started(local=True, step=10.0)
     assert w.cadence.shared_steps % w.cadence.steps == 0

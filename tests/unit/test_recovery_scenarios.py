@@ -205,6 +205,75 @@ def test_a_condition_of_a_node_explains_a_failure_and_keeps_everybody_off_until_
     assert status(w).recovery.excluded_nodes == ()
 
 
+def test_a_gpu_that_its_device_plugin_gave_up_explains_a_failure_and_keeps_everybody_off_until_it_is_back() -> None:
+    w = training(3, 1)
+    whole = w.nodes["n1"].allocatable
+    w.nodes["n1"] = replace(w.nodes["n1"], allocatable={**whole, "nvidia.com/gpu": 7})
+    w.settle()
+    assert status(w).attempt == 1, "training goes on as long as it does"
+    fail(w, 0, signs=("NCCL:Timeout",))
+    first = status(w).attempts[0]
+    assert (first.cause, first.node, first.charged) == ("Hardware", "n1", False)
+    assert "7 healthy GPUs left of 8" in first.message
+    assert set(status(w).assignment.nodes) == {"n0", "n2", "n3"}
+    (excluded,) = status(w).recovery.excluded_nodes
+    assert excluded.condition == "UnhealthyDevice"
+    w.nodes["n1"] = replace(w.nodes["n1"], allocatable=whole)
+    w.settle()
+    assert status(w).recovery.excluded_nodes == ()
+
+
+def test_a_device_plugin_that_starts_again_offers_no_gpu_for_a_while_and_is_no_evidence() -> None:
+    w = training(3, 1)
+    w.nodes["n1"] = replace(w.nodes["n1"], allocatable={**w.nodes["n1"].allocatable, "nvidia.com/gpu": 0})
+    fail(w, 0)
+    assert status(w).attempts[0].cause == "Application"
+
+
+def test_a_machine_that_fails_again_within_a_day_is_not_taken_back_by_the_run() -> None:
+    w = training(2, 1, recovery={"noProgressLimit": 100})
+    w.nodes["n2"] = replace(w.nodes["n2"], ready=False)
+    for lasts in (True, False):
+        train(w, 100)
+        sick = {"conditions": {"XidCriticalError": "GPU 3"}, "conditions_changed_at": w.now + 1.0}
+        w.nodes["n1"] = replace(w.nodes["n1"], **sick)
+        w.now += 1.0
+        fail(w, status(w).assignment.nodes.index("n1"))
+        (excluded,) = status(w).recovery.excluded_nodes
+        assert (excluded.node, bool(excluded.condition), excluded.until is None) == ("n1", lasts, not lasts)
+        w.nodes["n1"] = replace(w.nodes["n1"], conditions={})
+        w.settle()
+        assert ("n1" in status(w).assignment.nodes) is lasts
+
+
+def test_a_program_that_asks_not_to_be_started_again_is_obeyed_whatever_was_logged_before() -> None:
+    w = training()
+    w.show(RUN, 2, "Xid:74")
+    w.pass_time(600, step=20)
+    fail(w, 1, 93)
+    first = status(w).attempts[0]
+    assert (first.cause, first.rank, first.action) == ("Deliberate", 1, "Stop")
+    assert status(w).attempt == 1
+
+
+def test_evictions_before_the_start_cost_nothing_with_or_without_their_condition() -> None:
+    w = World({f"n{i}": node(f"n{i}") for i in range(6)})
+    w.apply(RUN, spec(2))
+    for _ in range(8):
+        w.kubelets()
+        w.admit()
+        w.reconcile(RUN)
+        for key, pod in list(w.pods.items()):
+            if pod.slot == 1 and pod.bound and not pod.is_terminal:
+                w.workers.pop(pod.uid, None)
+                w.pods[key] = replace(pod, phase=PodPhase.FAILED, reason="Evicted", exit_code=None)
+        w.reconcile(RUN)
+        w.now += 5
+    assert status(w).assignment.incarnations[1] > 3, "else nothing was evicted"
+    assert (status(w).recovery.consecutive_no_progress, status(w).recovery.excluded_nodes) == (0, ())
+    assert status(w).recovery.slot_losses == ()
+
+
 @pytest.mark.parametrize("reason", ["EvictionByEvictionAPI", "PreemptionByKubeScheduler", "DeletionByTaintManager"])
 def test_a_disrupted_pod_goes_elsewhere_and_costs_nothing(reason: str) -> None:
     w = training()

@@ -151,6 +151,24 @@ def test_storage_is_the_nodes_own_where_the_line_names_the_local_tier(path: str,
     assert (reading.kind, reading.on_node) == (Kind.STORAGE, of_node)
 
 
+def test_a_termination_message_tells_what_a_bare_exit_code_does_not() -> None:
+    left = sign("Message", text="RuntimeError: the shapes differ")
+    assert read_exit(ended(1), [left]).root == "RuntimeError: the shapes differ"
+    prose = read_exit(ended(1), [sign("Message", text="the GPU is gone")])
+    assert (prose.root, prose.words, prose.bare) == ("exit 1", "the GPU is gone", True)
+    assert read_exit(ended(1, tail="KeyError: 'x'"), [left]).root == "KeyError: 'x'", "its stderr is nearer to it"
+
+
+def test_an_uncorrectable_nvlink_error_is_a_fault_of_the_machine() -> None:
+    assert read_exit(ended(1), [sign("CUDA:NvLink")]).kind is Kind.HARDWARE
+
+
+def test_channels_torn_down_are_the_cause_only_where_nothing_else_was_logged() -> None:
+    torn_down, other = sign("Xid:45", before=2.0), sign("Xid:31", before=1.0)
+    assert read_exit(ended(1), [torn_down, other]).root == "Xid:31"
+    assert read_exit(ended(1), [torn_down]).root == "Xid:45"
+
+
 def test_a_fault_of_the_machine_goes_before_what_followed_from_it() -> None:
     assert read_exit(ended(1), [sign("NCCL:Timeout"), sign("CUDA:Error"), sign("Xid:79")]).kind is Kind.HARDWARE
 

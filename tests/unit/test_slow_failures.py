@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.api.recovery_status import FirstFailure
 from lockstep.core.causes import Evidence
 from lockstep.core.conditions import find
 from lockstep.core.divergence import diverged
 from lockstep.core.draft import Draft
 from lockstep.core.hangs import COLLECT_SECONDS, hung, remember_pace, suspected
+from lockstep.core.recovery import recover
 from lockstep.core.snapshot import ProgressReport, Sign, StackReport, Timing, WorkerPhase
 from lockstep.core.stack_groups import StackGroup, grouped
 from lockstep.core.stragglers import straggling
@@ -89,6 +91,21 @@ def test_where_no_rank_stands_out_none_is_blamed() -> None:
     assert found is not None
     assert found.tied == (1, 2, 3)
     assert "no rank stands out" in found.message
+
+
+def test_more_suspects_than_may_be_excluded_within_an_hour_keep_their_nodes() -> None:
+    w = running(40)
+    waiting = {"stacks": StackReport("a1-Step-20", "python: all_reduce (dist.py:10)")}
+    reading = {"stacks": StackReport("a1-Step-20", "python: read (data.py:77)")}
+    odd = dict.fromkeys(range(30, 40), reading)
+    suspected_before = tuple(FirstFailure(node=f"n{i}", time=w.now - 60.0) for i in range(30, 40))
+    w.amend("one", recovery=w.status("one").recovery.model_copy(update={"first_failures": suspected_before}))
+    draft = looked_at(w, 151.0, stepped(w, **waiting), odd)
+    recover(draft)
+    last = draft.status.attempts[-1]
+    assert (last.cause, last.action) == ("Hang", "RestartInPlace")
+    assert "4 are the most, and these would be 10" in last.message
+    assert all(draft.status.assignment.nodes)
 
 
 @pytest.mark.parametrize(

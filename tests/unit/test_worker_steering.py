@@ -366,6 +366,17 @@ def test_the_first_failure_that_torchrun_kept_is_reported(operator: FakeOperator
     assert (sign["kind"], sign["text"]) == ("Message", "ValueError: bad shape")
 
 
+def test_what_torchrun_kept_is_looked_at_as_stderr_is(operator: FakeOperator, launch: LaunchWorker) -> None:
+    words = "RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution"
+    error = json.dumps({"message": {"message": f"{words}\nCompile with TORCH_USE_CUDA_DSA", "extraInfo": {}}})
+    launch("sh", "-c", f"printf %s '{error}' > $TORCHELASTIC_ERROR_FILE; exit 1")
+    ready(operator, 1)
+    operator.run(1)
+    found = {sign["kind"]: sign["text"] for sign in exited(operator, 1)["signs"]}
+    assert found["CUDA:NvLink"] == words
+    assert found["Message"].startswith(words)
+
+
 def test_a_catastrophic_pattern_of_the_user_delays_neither_output_nor_heartbeats(
     operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:

@@ -66,7 +66,8 @@ class CadenceStatus(StatusModel):
     shared_steps: int = 0
     """Steps between two saves to the shared tier, a multiple of `steps`; 0 with a single tier."""
     from_step: int = 0
-    """The step from which this holds: one that no rank had begun when it was decided, so that all ranks agree."""
+    """The step from which this holds: one that no rank had begun when it was decided, so that all ranks agree.
+    0: the ranks heard of it at their start."""
     mttf: int = 0
     """Seconds that a gang of this size is expected to run between two failures."""
     why: str = ""

@@ -73,7 +73,8 @@ class Case:
     ``streak`` counts restarts without progress before this one, ``allowed`` how many there may be;
     ``progressed``: something new was saved since. ``seen_rules`` are rules whose pattern the rank's log matched,
     ``conditions`` those of its node. ``held``: why no node may be replaced now. ``excluded_enough``: why no
-    further node may be excluded. ``diverged_step``: the first step whose loss was no number. ``outlasted``: nobody
+    further node may be excluded, as many as are to be. ``suspects``: the nodes that the evidence speaks of together
+    with the cause's. ``diverged_step``: the first step whose loss was no number. ``outlasted``: nobody
     reports steps, and the attempt ran longer than any start takes.
     """
 
@@ -100,6 +101,7 @@ class Case:
     excluded_enough: str = ""
     diverged_step: int | None = None
     alike_before: int = 0
+    suspects: frozenset[str] = frozenset()
     outlasted: bool = False
 
     @property
@@ -364,7 +366,8 @@ def _nodes_of_root(cause: Cause, case: Case) -> set[str]:
 
 def _failed_before(cause: Cause, case: Case) -> bool:
     """Its node, or one of those suspected with it, was first to fail already within a day."""
-    return any(one.node == cause.node and case.now - one.time < ONE_DAY for one in case.first_failures)
+    suspects = {cause.node, *case.suspects}
+    return any(one.node in suspects and case.now - one.time < ONE_DAY for one in case.first_failures)
 
 
 def lacks_python(message: str) -> bool:

@@ -5,7 +5,7 @@ from lockstep.api.durations import parse_duration
 from lockstep.api.run_status import StartRecord
 from lockstep.core import assignment as slots
 from lockstep.core.archiving import is_tidying
-from lockstep.core.cadence_orders import cadence_order
+from lockstep.core.cadence_orders import cadence_order, from_the_start
 from lockstep.core.checkpoints import SHARED
 from lockstep.core.draft import Draft
 from lockstep.core.evidence import Loss, LossKind
@@ -178,7 +178,12 @@ def _write_start(draft: Draft, decision: ResumeDecision, rejected: tuple[Rejecte
     draft.update(
         start=start,
         checkpoint=draft.status.checkpoint.model_copy(
-            update={"resume": start.resume, "rejected": rejected, "choice": _in_words(decision)}
+            update={
+                "resume": start.resume,
+                "rejected": rejected,
+                "choice": _in_words(decision),
+                "cadence": from_the_start(draft.status.checkpoint.cadence),
+            }
         ),
         totals=totals.model_copy(update={"attempts": totals.attempts + 1}),
         recovery=recovery,

@@ -43,6 +43,11 @@ def cadence_order(draft: Draft) -> CadenceOrder | None:
     return CadenceOrder(float(cadence.interval), cadence.steps, cadence.shared_steps, cadence.from_step)
 
 
+def from_the_start(cadence: CadenceStatus) -> CadenceStatus:
+    """The same for ranks that begin anew: they have heard of none before it, and may begin at an earlier step."""
+    return cadence.model_copy(update={"from_step": 0})
+
+
 def _differs(before: CadenceStatus, planned: CadenceStatus, now: float) -> bool:
     if before.changed_at is None or (before.interval == 0) is not (planned.interval == 0):
         return True

@@ -10,11 +10,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from lockstep.api import names
 from lockstep.core.draft import Draft
 from lockstep.core.evidence import FailedExit, Loss, LossKind
 from lockstep.core.signs import (
     HARDWARE_CONDITIONS,
     SIGN_LIVES,
+    UNHEALTHY_DEVICE,
     Kind,
     Reading,
     is_hardware,
@@ -130,14 +132,20 @@ def collected(
     if not found:
         return []
     began = min(cause.at for cause in found)
-    return found + [fault for fault in _faults_of_machines(draft) if fault.condition or fault.at >= began - SIGN_LIVES]
+    faults = [*_faults_of_machines(draft), *_lacking_devices(draft, began)]
+    return found + [fault for fault in faults if fault.condition or fault.at >= began - SIGN_LIVES]
 
 
 def first_cause(found: Sequence[Cause], tied_seconds: float = TIED_SECONDS) -> Cause:
     """The cause among all that was ``found`` (not empty), with its ties and victims.
 
-    Of ends within ``tied_seconds`` of each other nobody can tell which was first.
+    Of ends within ``tied_seconds`` of each other nobody can tell which was first. A program that asks not to be
+    started again is obeyed, whatever else is found.
     """
+    asked = min((c for c in found if c.kind is Kind.DELIBERATE), key=lambda c: (c.at, c.slot), default=None)
+    if asked is not None:
+        ended = {cause.slot for cause in found if cause.lost or cause.exited}
+        return replace(asked, victims=tuple(sorted(ended - {asked.slot})))
     began = min(cause.at for cause in found)
     near = [cause for cause in found if cause.at <= began + CASCADE_SECONDS]
     own_end = min((cause.at for cause in near if cause.exited and not cause.reading.symptom), default=math.inf)
@@ -225,6 +233,26 @@ def _faults_of_machines(draft: Draft) -> list[Cause]:
             )
             seen = Evidence(Kind.HARDWARE, slot, name, node.conditions_changed_at, words, condition)
             found.append(_fault(seen, condition))
+    return found
+
+
+def _lacking_devices(draft: Draft, began: float) -> list[Cause]:
+    """Nodes of the gang that offer fewer GPUs than its pod there was given: their device plugin found some unhealthy.
+
+    When is not known, so it counts from the end that it may explain. None at all is no evidence: so it is for a while
+    whenever a kubelet or a device plugin starts again.
+    """
+    gpus, found = draft.status.resolved.gpus_per_node, []
+    for slot in draft.slot_range():
+        name = draft.status.assignment.nodes[slot]
+        node = draft.snapshot.nodes.get(name)
+        if node is None or draft.rank(slot) < 0:
+            continue
+        left = node.allocatable.get(names.GPU_RESOURCE, 0)
+        if 0 < left < gpus:
+            words = f"node {name} of rank {draft.rank(slot)} has {left} healthy GPUs left of {gpus}"
+            seen = Evidence(Kind.HARDWARE, slot, name, began, words, UNHEALTHY_DEVICE)
+            found.append(_fault(seen, UNHEALTHY_DEVICE))
     return found
 
 

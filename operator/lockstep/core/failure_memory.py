@@ -1,12 +1,13 @@
 """What a run remembers of its failures: bounded, in status, and forgotten when it no longer tells anything."""
 
+import math
 from collections.abc import Sequence
 
 from lockstep.api import names
 from lockstep.api.recovery_status import ExcludedNode, FailureRoot, FirstFailure, RecoveryStatus, RuleUse, SlotLosses
 from lockstep.core.actions import ONE_DAY
 from lockstep.core.draft import Draft
-from lockstep.core.snapshot import NodeView
+from lockstep.core.signs import UNHEALTHY_DEVICE
 
 MAX_EXCLUDED = 64
 MAX_FIRST_FAILURES = 32
@@ -64,9 +65,9 @@ def unblame(recovery: RecoveryStatus, node: str, stamp: float) -> RecoveryStatus
     return recovery.model_copy(update={"roots": tuple(roots), "first_failures": kept, "excluded_nodes": excluded})
 
 
-def failed_first_before(recovery: RecoveryStatus, node: str, now: float) -> bool:
-    """Within a day."""
-    return any(one.node == node and now - one.time < ONE_DAY for one in recovery.first_failures)
+def first_failures_on(recovery: RecoveryStatus, node: str, now: float) -> int:
+    """How often a rank on ``node`` was first to fail within a day."""
+    return sum(one.node == node and now - one.time < ONE_DAY for one in recovery.first_failures)
 
 
 def lost_pods(recovery: RecoveryStatus, slot: int, node: str, now: float) -> int:
@@ -98,13 +99,14 @@ def excluded_enough(draft: Draft, more: int = 1) -> str:
     most = max(LEAST_EXCLUDED, int(EXCLUDED_SHARE * _pool(draft)))
     if recent + more <= most:
         return ""
-    return f"{recent} nodes were excluded within an hour, and {most} are the most"
+    these = f", and these would be {more}" if more > 1 else ""
+    return f"{recent} nodes were excluded within an hour, and {most} are the most{these}"
 
 
 def exclude(draft: Draft, node: str, reason: str, seconds: float, condition: str = "") -> None:
-    """Keep the run off a node for so long, or until its condition is gone."""
+    """Keep the run off a node for so long (inf: for good), or until its condition is gone."""
     kept = [entry for entry in draft.status.recovery.excluded_nodes if entry.node != node]
-    until = draft.stamp + seconds
+    until = draft.stamp + seconds if seconds < math.inf else None
     entry = ExcludedNode(node=node, reason=reason[:256], since=draft.stamp, until=until, condition=condition)
     recovery = draft.status.recovery.model_copy(update={"excluded_nodes": (*kept, entry)[-MAX_EXCLUDED:]})
     draft.update(recovery=recovery)
@@ -113,14 +115,19 @@ def exclude(draft: Draft, node: str, reason: str, seconds: float, condition: str
 def readmit_mended(draft: Draft) -> None:
     """Drop exclusions for a condition that the node no longer has. A node that is not there has not been mended."""
     excluded = draft.status.recovery.excluded_nodes
-    kept = tuple(e for e in excluded if not (e.condition and _is_mended(draft.snapshot.nodes.get(e.node), e.condition)))
+    kept = tuple(entry for entry in excluded if not (entry.condition and _is_mended(draft, entry)))
     if len(kept) < len(excluded):
         draft.update(recovery=draft.status.recovery.model_copy(update={"excluded_nodes": kept}))
         draft.admission_changed = True
 
 
-def _is_mended(node: NodeView | None, condition: str) -> bool:
-    return node is not None and node.ready and condition not in node.conditions
+def _is_mended(draft: Draft, entry: ExcludedNode) -> bool:
+    node = draft.snapshot.nodes.get(entry.node)
+    if node is None or not node.ready:
+        return False
+    if entry.condition == UNHEALTHY_DEVICE:
+        return node.allocatable.get(names.GPU_RESOURCE, 0) >= draft.status.resolved.gpus_per_node
+    return entry.condition not in node.conditions
 
 
 def _pool(draft: Draft) -> int:

@@ -181,9 +181,10 @@ def case_of(draft: Draft, cause: Cause, lost: Sequence[Loss], attempt: int | Non
         seen_rules=frozenset(s.kind.partition(":")[2] for s in signs if s.kind.startswith("Rule:")),
         conditions=frozenset(node.conditions) if node is not None else frozenset(),
         held=draft.snapshot.leadership.disruption,
-        excluded_enough=excluded_enough(draft)
+        excluded_enough=excluded_enough(draft, len({cause.slot, *cause.evidence.slots}))
         if cause.points_at_node or cause.reading.on_node or cause.kind in MAY_LEAVE_ITS_NODE
         else "",
+        suspects=frozenset(status.assignment.nodes[slot] for slot in cause.evidence.slots) - {""},
         diverged_step=_first_bad_step(draft, number),
         alike_before=_diverged_alike(draft, number) if cause.kind in (Kind.NAN, Kind.LOSS_SPIKE) else 0,
     )

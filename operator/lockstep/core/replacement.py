@@ -1,5 +1,6 @@
 """New incarnations for the slots that lost their pod or node: on the same node, or on one yet to be found."""
 
+import math
 from collections.abc import Sequence
 
 from lockstep.core import assignment as slots
@@ -12,15 +13,17 @@ from lockstep.core.failure_memory import (
     MAX_EXCLUDED,
     exclude,
     excluded_enough,
-    failed_first_before,
+    first_failures_on,
     lost_pods,
     remember_first_failure,
     with_lost_pod,
 )
-from lockstep.core.signs import read_pod
+from lockstep.core.signs import Kind, read_pod
 from lockstep.core.spares import seat_spares
 from lockstep.core.stopping import NODES_LOST, begin_stop
 
+FOR_GOOD = math.inf
+"""Seconds: the run does not go back there."""
 CLUSTER_DISRUPTION = "ClusterDisruption"
 EXCLUSION_LIMIT = "ExclusionLimit"
 FAILED_LAUNCHES = ("PodFailed", "LaunchDeadline")
@@ -54,7 +57,7 @@ def no_other_node_is_left(draft: Draft, loss: Loss) -> bool:
     """A node found unfit again that may not be excluded: given up, it would come back at once, and so on for ever."""
     return (
         loss.reason in UNFIT_NODES
-        and failed_first_before(draft.status.recovery, loss.node, draft.now)
+        and first_failures_on(draft.status.recovery, loss.node, draft.now) > 0
         and bool(excluded_enough(draft))
     )
 
@@ -76,7 +79,8 @@ def replace(draft: Draft, lost: Sequence[Loss], condition: str = "") -> list[Los
         vacate.append(loss.slot)
         if seconds:
             given_up.append(loss)
-            keep_off(draft, loss, seconds, condition if loss.kind is LossKind.LEFT else "")
+            lasting = loss.kind is not LossKind.LEFT or seconds == FOR_GOOD
+            keep_off(draft, loss, seconds, "" if lasting else condition)
     assignment = draft.status.assignment
     if stay:
         assignment = slots.advanced(assignment, stay)
@@ -118,8 +122,11 @@ def tell_of_limit(draft: Draft, why: str) -> None:
 def _seconds_off(draft: Draft, loss: Loss) -> float | None:
     """How long the run keeps off the node; 0: it only leaves it; None: the pod comes back there."""
     recovery, tunables = draft.status.recovery, draft.tunables
+    pod = draft.pod(loss.slot)
+    reading = read_pod(pod) if pod is not None and (pod.is_terminal or pod.disruption) else None
+    disrupted = reading is not None and reading.kind is Kind.DISRUPTION
     pods = 1 + lost_pods(recovery, loss.slot, loss.node, draft.now)
-    counted = loss.kind is LossKind.POD and loss.reason not in SOMEBODY_ELSES_DOING
+    counted = loss.kind is LossKind.POD and loss.reason not in SOMEBODY_ELSES_DOING and not disrupted
     leaves = loss.kind is not LossKind.POD or pods > tunables.slot_retries_on_node or loss.reason in UNFIT_NODES
     remaining = with_lost_pod(
         recovery.slot_losses, loss.slot, loss.node, pods if counted and not leaves else 0, draft.stamp
@@ -128,16 +135,17 @@ def _seconds_off(draft: Draft, loss: Loss) -> float | None:
     if loss.kind in (LossKind.NODE, LossKind.DRAINED):
         return 0.0
     if loss.kind is LossKind.LEFT:
-        return tunables.excluded_node_seconds
+        # A machine that is mended and fails again is not believed in any more.
+        again = loss.reason == Kind.HARDWARE and first_failures_on(recovery, loss.node, draft.now) > 1
+        return FOR_GOOD if again else tunables.excluded_node_seconds
     if loss.reason in UNFIT_NODES:
-        again = failed_first_before(recovery, loss.node, draft.now)
+        again = first_failures_on(recovery, loss.node, draft.now) > 0
         remembered = remember_first_failure(draft.status.recovery, loss.node, loss.reason, draft.stamp)
         draft.update(recovery=remembered)
         return tunables.excluded_node_seconds if again else tunables.excluded_shortly_seconds
-    pod = draft.pod(loss.slot)
-    if pod is not None and pod.disruption:
+    if disrupted:
         return 0.0  # what drove it away keeps a new one away, or takes its place
-    if pod is not None and pod.is_terminal and read_pod(pod).on_node:
+    if reading is not None and reading.on_node:
         return tunables.excluded_shortly_seconds
     return tunables.excluded_node_seconds if leaves and counted else None
 

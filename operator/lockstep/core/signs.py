@@ -85,6 +85,9 @@ HARDWARE_CONDITIONS = frozenset(
 )
 """Conditions of a node on which nothing can train."""
 
+UNHEALTHY_DEVICE = "UnhealthyDevice"
+"""Stands beside the conditions: the node has fewer healthy GPUs left than the gang needs of it."""
+
 DELIBERATE_CODES: Mapping[int, str] = {
     93: "the program asked not to be started again",
     17: "the program's validation of its results failed",
@@ -162,6 +165,9 @@ _SIGN_ORDER = (
     ("NCCL:RemoteError", Reading(Kind.APPLICATION, "NCCL:RemoteError", symptom=True)),
     (_LAST_WORDS, Reading(Kind.APPLICATION, _LAST_WORDS, symptom=True)),
 )
+_FAULTY_DEVICE = frozenset({"CUDA:Ecc", "CUDA:NvLink"})
+_MESSAGE = "Message"  # what the program left as its last words
+_FOLLOWS_FROM_OTHERS = "Xid:45"  # channels torn down: after whatever failed, and the cause only where it stands alone
 _WHENEVER = frozenset({"Checkpoint:Corrupt", "Loss:NaN"})
 _LOCAL_TIER = "/local-checkpoints"
 
@@ -180,7 +186,7 @@ def is_hardware(sign: Sign) -> bool:
         return detail.isdecimal() and int(detail) in XID_HARDWARE
     if family == "SXid":  # the driver says itself which of them leave the fabric intact
         return "non-fatal" not in sign.text.lower()
-    return sign.kind == "CUDA:Ecc"
+    return sign.kind in _FAULTY_DEVICE
 
 
 def bad_conditions(node: NodeView) -> tuple[str, ...]:
@@ -203,15 +209,16 @@ def read_exit(exit_report: ExitReport, signs: Sequence[Sign]) -> Reading:
         return Reading(Kind.UNKNOWN, exit_report.reason, "the node had no room for another process", on_node=True)
     if exit_report.reason == "DirectoryNotCreated":
         return Reading(Kind.STORAGE, exit_report.reason, waits=True, on_node=True)
-    told = _read_signs([s for s in signs if s.kind in _WHENEVER or exit_report.at - s.at <= SIGN_LIVES])
+    recent = [s for s in signs if s.kind in _WHENEVER or exit_report.at - s.at <= SIGN_LIVES]
+    told = _read_signs(recent)
     if told is not None and told.root == _LAST_WORDS:
-        raised = _read_stderr(exit_report.stderr_tail, code)
+        raised = _read_words(exit_report, recent, code)
         return told if raised.bare or raised.symptom else raised
     if told is not None:
         return told
     if code in HARDWARE_CODES:
         return Reading(Kind.HARDWARE, f"exit {code}", f"{HARDWARE_CODES[code]}, as it says", bare=True, weak=True)
-    return _read_stderr(exit_report.stderr_tail, code)
+    return _read_words(exit_report, recent, code)
 
 
 def read_pod(pod: PodView) -> Reading:
@@ -246,11 +253,21 @@ def _read_signs(signs: Iterable[Sign]) -> Reading | None:
             if sign.kind == kind:
                 of_node = reading.kind is Kind.STORAGE and _LOCAL_TIER in sign.text
                 return replace(reading, words=f"{kind}: {sign.text}".rstrip(": "), on_node=of_node)
-    for sign in seen:
+    for sign in sorted(seen, key=lambda sign: sign.kind == _FOLLOWS_FROM_OTHERS):
         number = sign.kind.removeprefix("Xid:")
         if number != sign.kind and not (number.isdecimal() and int(number) in XID_INFORMATIONAL):
             return Reading(Kind.APPLICATION, sign.kind, f"{sign.kind}: {sign.text}".rstrip(": "))
     return None
+
+
+def _read_words(exit_report: ExitReport, signs: Sequence[Sign], code: int) -> Reading:
+    """What it said at its end: on stderr, else in its termination message, where launchers leave a rank's error."""
+    read = _read_stderr(exit_report.stderr_tail, code)
+    message = next((sign.text for sign in signs if sign.kind == _MESSAGE and sign.text), "")
+    if not read.bare or not message:
+        return read
+    left = _read_stderr(message, code)
+    return replace(read, words=message[:200]) if left.bare else left
 
 
 def _read_stderr(tail: str, code: int) -> Reading:

@@ -38,6 +38,7 @@ _PLAIN: Sequence[Tuple[str, Pattern[bytes]]] = [
         ("CUDA:OutOfMemory", rb"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"),
         ("CUDA:OutOfMemory", rb"OutOfMemoryError: |RESOURCE_EXHAUSTED: Out of memory"),
         ("CUDA:Ecc", rb"(?i:uncorrectable ECC error)|CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable"),
+        ("CUDA:NvLink", rb"(?i:uncorrectable NVLink error|cuda_?error_?nvlink_?uncorrectable)"),
         ("NCCL:Timeout", rb"Watchdog caught collective operation timeout|Timeout at NCCL work"),
         ("NCCL:Timeout", rb"NCCL operation[^\n]{0,200} timed out"),
         ("NCCL:RemoteError", rb"ncclRemoteError|NCCL[^\n]{0,200}remote process exited or there was a network error"),
@@ -65,7 +66,7 @@ _WORDS = (
     b"SafetensorError", b"UnpicklingError", b"BadZipFile", b"invalid header", b"Ran out of input",
     b"CheckpointException", b"Rendezvous", b"DistStoreError", b"DistNetworkError", b"Barrier timed", b"has timed out",
     b"DEADLINE_EXCEEDED", b"already in use", b"EADDRINUSE", b"ModuleNotFoundError", b"ImportError",
-    b"MemoryAllocation", b"JAX distributed",
+    b"MemoryAllocation", b"JAX distributed", b"NVLink", b"NVLINK", b"nvlink", b"Nvlink",
 )  # fmt: skip
 
 
@@ -86,6 +87,15 @@ class Signs:
                 del self._found[kind if kind in stale else stale[0]]
             if len(self._found) < MAX_SIGNS:
                 self._found.setdefault(kind, sign)
+
+    def add_message(self, message: str, loading: bool) -> None:
+        """What a program left as its last words: kept as they are, and each line for what it tells."""
+        now = time.time()
+        for line in message.splitlines():
+            kind = sign_of(line.encode("utf-8", "replace")[:MAX_LINE], loading)
+            if kind:
+                self.add(kind, now, line)
+        self.add(MESSAGE, now, message)
 
     def report(self) -> List[JSON]:
         """Earliest first, as the protocol carries them."""

@@ -22,7 +22,7 @@ from lockstep.worker.output import say, write_all
 from lockstep.worker.processes import catching
 from lockstep.worker.progress import ProgressTail, Section, is_no_number
 from lockstep.worker.settings import JSON, SHARED_SKEW, Settings
-from lockstep.worker.signs import LOSS_SPIKE, MESSAGE, NOT_A_NUMBER, Signs, StderrReader
+from lockstep.worker.signs import LOSS_SPIKE, NOT_A_NUMBER, Signs, StderrReader
 from lockstep.worker.stacks import Stacks, forget_the_dead, take_stacks
 from lockstep.worker.timing import INIT, Timing
 
@@ -70,9 +70,9 @@ class Training:
         self._ended = False
         self._stacks_of = ""
         self._local_times: Dict[float, float] = {}
-        resumed = bool(launch.resume_path)
+        self._resumed = bool(launch.resume_path)
         self._control.write(None, None, None)
-        self._reader = StderrReader(self.signs, rules, lambda: resumed and self.timing.section == INIT)
+        self._reader = StderrReader(self.signs, rules, self._is_loading)
         try:
             self.child = Child(launch.attempt, command, environment, self._hear)
         except BaseException:
@@ -251,7 +251,11 @@ class Training:
         self._ended = True
         message = self._last_words()
         if message:
-            self.signs.add(MESSAGE, time.time(), message)
+            self.signs.add_message(message, self._is_loading())
+
+    def _is_loading(self) -> bool:
+        """A checkpoint may be being loaded."""
+        return self._resumed and self.timing.section == INIT
 
     def was_told_to_stop(self) -> bool:
         """It asked, and heard that it should stop; the steps it had to do were not done."""
