@@ -106,6 +106,13 @@ def test_what_is_published_is_not_copied_again() -> None:
     assert later.wake_at is None
 
 
+def test_a_job_is_told_by_how_much_clocks_may_be_apart() -> None:
+    plan = plan_archive(run_of(), (), replace(SETTINGS, shared_clock_skew=20.0), NOW)
+    assert plan.create is not None
+    (container,) = plan.create.body["spec"]["template"]["spec"]["containers"]
+    assert {"name": "LOCKSTEP_SHARED_CLOCK_SKEW", "value": "20"} in container["env"]
+
+
 def test_one_job_at_a_time_and_none_is_made_twice_under_two_names() -> None:
     run = run_of()
     first = plan_archive(run, (), SETTINGS, NOW)
@@ -125,7 +132,7 @@ def test_a_finished_copy_is_told_and_remembered() -> None:
     assert done.status.job is None
     copy = ArchivedCheckpoint(step=300, attempt=2, bytes=42, world=8, format="TorchDCP", time=NOW + 100)
     assert done.status.published == (copy,)
-    assert done.status.time == NOW + 100
+    assert (done.status.time, done.status.copy_seconds) == (NOW + 100, 100)
     assert [event.reason for event in done.events] == ["Archived"]
     assert plan_archive(after(run, done), (), SETTINGS, NOW + 201).events == ()
 

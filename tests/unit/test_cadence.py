@@ -215,7 +215,7 @@ def test_what_holds_an_interval_is_said(measured: CadenceInputs, held: Held, sec
 
 
 def test_the_reason_reads_well() -> None:
-    plan = plan_cadence(inputs(archive=ArchiveGoal(10**12, 10**9, 21600)))
+    plan = plan_cadence(inputs(archive=ArchiveGoal(1000.0, 21600.0)))
     assert plan.archive_every == 17
     assert plan.why == (
         "one failure in 7.21 h is expected of 512 nodes (6.50 per 1000 node-days); "
@@ -232,12 +232,12 @@ def test_without_the_time_of_a_step_the_interval_is_in_seconds() -> None:
 
 
 def test_archiving_waits_for_the_copy_before() -> None:
-    plan = plan_cadence(inputs(archive=ArchiveGoal(4 * 10**12, 10**9, 60)))
+    plan = plan_cadence(inputs(archive=ArchiveGoal(4000.0, 60.0)))
     assert plan.archive_every == math.ceil(4000 / (110 * 12))
 
 
 def test_without_tiers_nothing_is_saved() -> None:
-    plan = plan_cadence(inputs(local=None, shared=None, archive=ArchiveGoal(1, 1, 1)))
+    plan = plan_cadence(inputs(local=None, shared=None, archive=ArchiveGoal(1.0, 1.0)))
     assert (plan.local_steps, plan.shared_steps, plan.archive_every, plan.overhead) == (0, 0, 0, 0.0)
 
 

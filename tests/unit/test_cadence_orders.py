@@ -47,10 +47,13 @@ class Training(World):
         return decide(self.snapshot("llama"), self.tunables, self.now)
 
 
-def started(interval: str = "Adaptive", *, local: bool = False, **timing: float) -> Training:
+def started(
+    interval: str = "Adaptive", *, local: bool = False, archive: dict[str, object] | None = None, **timing: float
+) -> Training:
     w = Training()
     w.timing = Timing(**timing)  # type: ignore[arg-type]
     tiers = {"shared": {"claimName": "lustre"}} | ({"local": {"storage": "nvme"}} if local else {})
+    tiers |= {"archive": archive} if archive is not None else {}  # type: ignore[dict-item]
     w.tiers = ("local", "shared") if local else ("shared",)
     w.tunables = replace(w.tunables, gang=replace(w.tunables.gang, local_storages={"nvme": "/mnt/nvme"}))
     w.apply("llama", spec(2, checkpoint={**tiers, "cadence": {"interval": interval}}))
@@ -116,6 +119,14 @@ def test_the_shared_tier_gets_every_nth_save() -> None:
     w = started(local=True, step=10.0)
     assert w.cadence.shared_steps % w.cadence.steps == 0
     assert w.cadence.steps > 0
+
+
+def test_how_many_shared_saves_come_to_one_copy_in_the_archive_is_said() -> None:
+    w = started(step=10.0)
+    assert w.cadence.archive_every == 0
+    w = started(step=10.0, archive={"uri": "s3://golden/llama", "interval": "7h"})
+    assert (w.cadence.steps, w.cadence.archive_every) == (720, 4), "one in two hours: the fourth is past seven"
+    assert "one shared save in 4 is archived" in w.cadence.why
 
 
 def test_a_new_leader_that_has_heard_nothing_changes_nothing() -> None:

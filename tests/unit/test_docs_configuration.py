@@ -10,7 +10,9 @@ from pydantic import BaseModel
 from lockstep.controller.config import (
     AdmissionConfig,
     ArchiveConfig,
+    BandwidthConfig,
     BreakerConfig,
+    CheckpointsConfig,
     DeadlineConfig,
     GpuRatesConfig,
     HistoryConfig,
@@ -53,6 +55,8 @@ def documented(part: str) -> dict[str, str]:
         ("## deadlines", DeadlineConfig),
         ("## breaker", BreakerConfig),
         ("## archive", ArchiveConfig),
+        ("## checkpoints", CheckpointsConfig),
+        ("## bandwidth", BandwidthConfig),
         ("## podGroups", PodGroupConfig),
         ("## podPolicy", PodPolicyConfig),
         ("## admission", AdmissionConfig),

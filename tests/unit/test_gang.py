@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -205,6 +207,18 @@ def test_a_dry_run_is_pinned_nowhere_and_asks_for_something() -> None:
     pod = dry_run_body(run(resolved=ResolvedStatus(), resourcesPerNode={"memory": "64Gi"}), TUNABLES)
     assert "affinity" not in pod["spec"]
     assert trainer(pod)["resources"]["limits"] == {"cpu": "1", "memory": "64Gi"}
+
+
+def test_clocks_that_are_said_to_be_apart_are_told_to_those_who_judge_checkpoints() -> None:
+    apart = replace(TUNABLES, gang=replace(TUNABLES.gang, shared_clock_skew=20.0))
+    view = run(checkpoint={"shared": {"claimName": "lustre"}})
+    pod = pod_body(view, view.status, apart, 1, 2, "gpu-7")
+    assert environment(pod)["LOCKSTEP_SHARED_CLOCK_SKEW"] == "20"
+    assert "LOCKSTEP_SHARED_CLOCK_SKEW" not in environment(body(view)), "what is usual changes no pod"
+    code = "from lockstep.worker.settings import SHARED_SKEW; print(SHARED_SKEW)"
+    told = os.environ | {"LOCKSTEP_SHARED_CLOCK_SKEW": "20"}
+    answer = subprocess.run([sys.executable, "-c", code], env=told, capture_output=True, text=True, check=True)
+    assert answer.stdout == "20.0\n"
 
 
 def test_the_worker_config_map_is_named_by_its_content() -> None:

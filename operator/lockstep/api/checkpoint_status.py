@@ -65,6 +65,8 @@ class CadenceStatus(StatusModel):
     """The same in steps; 0 while the time of a step is not known."""
     shared_steps: int = 0
     """Steps between two saves to the shared tier, a multiple of `steps`; 0 with a single tier."""
+    archive_every: int = 0
+    """So many saves to the shared tier come to one copy in the archive; 0: none is copied."""
     from_step: int = 0
     """The step from which this holds: one that no rank had begun when it was decided, so that all ranks agree.
     0: the ranks heard of it at their start."""
@@ -175,6 +177,8 @@ class ArchiveStatus(StatusModel):
     """The newest checkpoint at that time, e.g. a2/step-300."""
     time: Timestamp | None = None
     """When the last copy was published."""
+    copy_seconds: int = 0
+    """How long it took, waiting for its pod included."""
     failures: int = 0
     """Jobs that failed in a row."""
     not_before: Timestamp | None = None

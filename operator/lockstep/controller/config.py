@@ -16,7 +16,7 @@ from lockstep.api.schema import Duration, Timestamp
 from lockstep.core.accounting.usage import GpuRates
 from lockstep.core.admission.settings import AdmissionSettings, Backfill, MaintenanceWindow, Weights
 from lockstep.core.archive_job import ArchiveSettings
-from lockstep.core.gang_settings import GangSettings
+from lockstep.core.gang_settings import SHARED_CLOCK_SKEW, GangSettings
 from lockstep.core.pod_group_settings import PodGroupKind, PodGroupSettings
 from lockstep.core.pod_policy import PodPolicy
 from lockstep.core.tunables import Breaker, Deadlines, Mode, Tunables
@@ -77,6 +77,21 @@ class ArchiveConfig(_Section):
     pod_retries: int = Field(6, ge=0)
     keep_finished: int = Field(86_400, ge=0)
     node_selector: dict[str, str] = {}
+
+
+class BandwidthConfig(_Section):
+    """Bytes per second; see ``lockstep.core.tunables.Tunables.bandwidth``."""
+
+    local: float = Field(5e9, gt=0)
+    shared: float = Field(50e9, gt=0)
+    archive: float = Field(10e9, gt=0)
+
+
+class CheckpointsConfig(_Section):
+    """What is known of the checkpoint tiers that no worker can measure."""
+
+    shared_clock_skew: float = Field(SHARED_CLOCK_SKEW, ge=0, le=300)
+    bandwidth: BandwidthConfig = BandwidthConfig()  # type: ignore[call-arg]
 
 
 class PodGroupConfig(_Section):
@@ -242,6 +257,7 @@ class OperatorConfig(_Section):
     deadlines: DeadlineConfig = DeadlineConfig()  # type: ignore[call-arg]
     breaker: BreakerConfig = BreakerConfig()  # type: ignore[call-arg]
     archive: ArchiveConfig = ArchiveConfig()  # type: ignore[call-arg]
+    checkpoints: CheckpointsConfig = CheckpointsConfig()  # type: ignore[call-arg]
     pod_groups: PodGroupConfig = PodGroupConfig()  # type: ignore[call-arg]
     admission: AdmissionConfig = AdmissionConfig()  # type: ignore[call-arg]
     pod_policy: PodPolicyConfig = PodPolicyConfig()
@@ -274,7 +290,8 @@ class OperatorConfig(_Section):
             deadlines=Deadlines(**self.deadlines.model_dump()),
             breaker=Breaker(**self.breaker.model_dump()),
             gang=gang,
-            archive=ArchiveSettings(**self.archive.model_dump()),
+            archive=ArchiveSettings(**self.archive.model_dump(), shared_clock_skew=self.checkpoints.shared_clock_skew),
+            bandwidth=self.checkpoints.bandwidth.model_dump(),
             pod_groups=self.pod_groups.settings(),
             admission=self.admission.settings(),
             pod_policy=self.pod_policy.policy(),

@@ -140,6 +140,7 @@ class Operator:
                 local_storages=self.config.local_storage,
                 check_gpus=self.config.check_gpus,
                 priority_class=self.config.priority_class or names.GANG_PRIORITY_CLASS,
+                shared_clock_skew=self.config.checkpoints.shared_clock_skew,
             )
         )
         gangs = StoredGangs(self.store)

@@ -10,6 +10,7 @@ from lockstep.api.checkpoint_spec import ArchiveTier, CheckpointFormat, Retentio
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveJobStatus
 from lockstep.api.durations import parse_duration
 from lockstep.core import pod_template
+from lockstep.core.gang_settings import SHARED_CLOCK_SKEW, clock_skew_variable
 from lockstep.core.quarantine import Save
 from lockstep.core.snapshot import RunView
 
@@ -49,6 +50,8 @@ class ArchiveSettings:
     keep_finished: int = 86_400
     """Seconds that a finished job and its log stay."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
+    shared_clock_skew: float = SHARED_CLOCK_SKEW
+    """As ``GangSettings`` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,13 @@ def job_body(
         "image": settings.image,
         "command": ["python3", "-m", "lockstep.archive"],
         "args": _arguments(run, archive, work, settings, pinned, quarantined),
-        "env": [{"name": "LOCKSTEP_RESULT_FILE", "value": "/dev/termination-log"}],
+        "env": [
+            {"name": name, "value": value}
+            for name, value in {
+                "LOCKSTEP_RESULT_FILE": "/dev/termination-log",
+                **clock_skew_variable(settings.shared_clock_skew),
+            }.items()
+        ],
         "resources": {
             "requests": {"cpu": settings.cpu, "memory": settings.memory},
             "limits": {"cpu": settings.cpu, "memory": settings.memory},

@@ -314,7 +314,9 @@ def _succeeded(
     others = status.published if result is None or result.published is None else result.published
     published = _newest_first([copied, *_without_damaged(status, others)])
     note = f"step {work.step} of attempt {work.attempt} is in the archive"
-    return status.model_copy(update={"published": published, "time": at}), (_event("Archived", note),)
+    took = max(0, round(at - work.time)) if work.time is not None else 0
+    done = {"published": published, "time": at, "copy_seconds": took}
+    return status.model_copy(update=done), (_event("Archived", note),)
 
 
 def _failed(

@@ -66,10 +66,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveGoal:
-    """What limits archiving: size of a checkpoint, bandwidth to the archive, most seconds of work to lose."""
+    """What limits archiving, in seconds: how long one copy takes, and how much work may be lost with the cluster."""
 
-    bytes: int
-    bytes_per_second: float
+    copy: float
     recovery_point: float
 
 
@@ -224,7 +223,7 @@ def _tier(
 def _archive_every(goal: ArchiveGoal | None, shared: TierCadence | None) -> int:
     if goal is None or shared is None:
         return 0
-    return max(1, math.ceil(max(goal.bytes / goal.bytes_per_second, goal.recovery_point) / shared.seconds))
+    return max(1, math.ceil(max(goal.copy, goal.recovery_point) / shared.seconds))
 
 
 def _why(

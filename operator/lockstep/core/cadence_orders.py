@@ -1,7 +1,7 @@
 """The cadence of a run: planned from what it has measured, kept in status, told to every worker."""
 
 from lockstep.api.checkpoint_spec import CheckpointSpec
-from lockstep.api.checkpoint_status import CadenceStatus
+from lockstep.api.checkpoint_status import ArchiveStatus, CadenceStatus
 from lockstep.api.durations import parse_duration
 from lockstep.core.accounting.account import book_of
 from lockstep.core.accounting.book import Book
@@ -11,7 +11,7 @@ from lockstep.core.accounting.measures import (
     reports_of,
     usual_step_seconds,
 )
-from lockstep.core.cadence import Bounds, CadenceInputs, plan_cadence, worth_publishing
+from lockstep.core.cadence import ArchiveGoal, Bounds, CadenceInputs, plan_cadence, worth_publishing
 from lockstep.core.draft import Draft
 from lockstep.core.failure_rate import PoolRecord, Remedy, failure_shares, planning_rate
 from lockstep.core.plan import CadenceOrder
@@ -77,6 +77,7 @@ def _planned(draft: Draft, checkpoint: CheckpointSpec) -> CadenceStatus:
         interval=max(1, round(tiers[0].seconds)),
         steps=tiers[0].steps if in_steps else 0,
         shared_steps=plan.shared_steps if in_steps and both else 0,
+        archive_every=plan.archive_every,
         mttf=round(inputs.mttf),
         why=plan.why + ("" if listens else NOT_ASKED),
     )
@@ -101,4 +102,12 @@ def _inputs(draft: Draft, checkpoint: CheckpointSpec, book: Book) -> CadenceInpu
         shared=(book.shared_cost or UNMEASURED_SHARED) if checkpoint.shared is not None else None,
         local_bounds=bounds,
         shared_bounds=bounds,
+        archive=_archive_goal(checkpoint, status.checkpoint.archive),
     )
+
+
+def _archive_goal(checkpoint: CheckpointSpec, archive: ArchiveStatus) -> ArchiveGoal | None:
+    """The copies asked for, and how long one takes as far as that was seen."""
+    if checkpoint.archive is None:
+        return None
+    return ArchiveGoal(float(archive.copy_seconds), float(parse_duration(checkpoint.archive.interval)))

@@ -15,6 +15,8 @@ from lockstep.core.snapshot import CheckpointReport, Verdict, VerifyReport, Work
 LOCAL = "local"
 SHARED = "shared"
 ARCHIVE = "archive"
+BANDWIDTH = {LOCAL: 5e9, SHARED: 50e9, ARCHIVE: 10e9}
+"""Bytes per second that a checkpoint is taken to be loaded with: of one node's disk, of the whole of the others."""
 EXCHANGING_FORMATS = frozenset({"NVRxLocal"})
 """Local formats whose loaders fetch a shard from whichever node has it."""
 

@@ -20,7 +20,7 @@ from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
 from lockstep.api.schema import SpecModel
 from lockstep.core import pod_template
 from lockstep.core.arrays.members import array_environment
-from lockstep.core.gang_settings import GangSettings
+from lockstep.core.gang_settings import GangSettings, clock_skew_variable
 from lockstep.core.launchers import launcher_of
 from lockstep.core.plan import EnsureConfigMap
 from lockstep.core.pod_groups import joined
@@ -322,6 +322,7 @@ def _environment(
         "LOCKSTEP_CHECK_GPUS": "1" if settings.check_gpus else "0",
         "LOCKSTEP_TERMINATION_GRACE": str(_termination_grace(spec, settings)),
     }
+    values |= clock_skew_variable(settings.shared_clock_skew)
     if spec.preflight.min_disk is not None:
         values["LOCKSTEP_PREFLIGHT"] = json.dumps({"minDisk": amount("storage", spec.preflight.min_disk)})
     theirs = {variable.name for variable in spec.env}

@@ -7,6 +7,9 @@ from hashlib import sha256
 
 from lockstep.api import names
 
+SHARED_CLOCK_SKEW = 2.0
+"""Seconds: what nodes with synchronised clocks, or a file server that dates files itself, never exceed."""
+
 
 @dataclass(frozen=True)
 class GangSettings:
@@ -25,6 +28,8 @@ class GangSettings:
     check_gpus: bool = True
     """Whether a worker that sees no GPU device at all says that its node cannot train; off for simulated GPUs."""
     priority_class: str = names.GANG_PRIORITY_CLASS
+    shared_clock_skew: float = SHARED_CLOCK_SKEW
+    """Seconds by which a file of the shared tier may be younger than the commit that it belongs to."""
     termination_grace: int = 60
     """Seconds between SIGTERM to a pod and SIGKILL, unless the pod template says otherwise."""
 
@@ -32,3 +37,8 @@ class GangSettings:
     def worker_config_map(self) -> str:
         """Name of the immutable ConfigMap with the worker: by content, so that an upgrade touches no pod."""
         return f"lockstep-worker-{sha256(self.worker_archive).hexdigest()[:12]}"
+
+
+def clock_skew_variable(seconds: float) -> dict[str, str]:
+    """What tells the programs that judge checkpoints; nothing where it is what they take for granted."""
+    return {"LOCKSTEP_SHARED_CLOCK_SKEW": f"{seconds:g}"} if seconds != SHARED_CLOCK_SKEW else {}

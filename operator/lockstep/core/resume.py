@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lockstep.api.checkpoint_spec import StartMode
-from lockstep.core.checkpoints import ARCHIVE, LOCAL, SHARED, Candidate, Check
+from lockstep.core.checkpoints import ARCHIVE, BANDWIDTH, LOCAL, SHARED, Candidate, Check
 from lockstep.core.plan import VerifyRequest
 from lockstep.core.quarantine import Quarantine, Save, in_quarantine
 from lockstep.core.snapshot import CheckpointReport, Verdict
@@ -57,7 +57,7 @@ class ResumeContext:
     ceiling: int | None = None
     quarantine: Quarantine = frozenset()
     probe_grace: float = 60.0
-    bandwidth: Mapping[str, float] = field(default_factory=lambda: {LOCAL: 5e9, SHARED: 50e9, ARCHIVE: 10e9})
+    bandwidth: Mapping[str, float] = field(default_factory=lambda: BANDWIDTH)
     origin: str = ""
 
 

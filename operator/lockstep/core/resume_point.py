@@ -93,6 +93,7 @@ def _context(draft: Draft, view: RankView) -> ResumeContext:
         ceiling=status.checkpoint.ceiling,
         quarantine=quarantine_of(status.checkpoint),
         probe_grace=draft.tunables.deadlines.probe,
+        bandwidth=draft.tunables.bandwidth,
         step_seconds=book_of(draft).best_step_ms / 1000.0,
     )
 

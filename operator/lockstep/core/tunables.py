@@ -7,6 +7,7 @@ from enum import StrEnum
 from lockstep.core.accounting.usage import GpuRates
 from lockstep.core.admission.settings import AdmissionSettings
 from lockstep.core.archive_job import ArchiveSettings
+from lockstep.core.checkpoints import BANDWIDTH
 from lockstep.core.gang_settings import GangSettings
 from lockstep.core.pod_group_settings import PodGroupSettings
 from lockstep.core.pod_policy import PodPolicy
@@ -73,6 +74,7 @@ class Tunables:
             "H200": {"nvidia.com/gpu.product": "NVIDIA-H200"},
         }
     )
+    bandwidth: Mapping[str, float] = field(default_factory=lambda: BANDWIDTH)  # B/s by tier; local: of one node
     rates: Mapping[str, GpuRates] = field(default_factory=dict)  # by GPU type
     heartbeat_min: float = 2.0
     heartbeat_max: float = 10.0

@@ -56,7 +56,7 @@ def examine(
             return None
         finding = finding._replace(format=known.name)
         finding, files = known.read(entry)
-        _check_files(entry, files, finding.committed_at + skew, share, of)
+        _check_files(entry, files, finding.committed_at + skew, skew, share, of)
         return finding
     except InvalidError as error:
         return finding._replace(verdict=INVALID, reason=str(error))
@@ -81,7 +81,7 @@ def _entry(path: str, run_uid: str, step: Optional[int]) -> Entry:
         raise
 
 
-def _check_files(entry: Entry, files: Sequence[ListedFile], newest: float, share: int, of: int) -> None:
+def _check_files(entry: Entry, files: Sequence[ListedFile], newest: float, skew: float, share: int, of: int) -> None:
     """Files are opened by the rank whose share they are; together the ranks open all of them."""
     for index, listed in enumerate(files):
         own = index % of == share
@@ -98,7 +98,8 @@ def _check_files(entry: Entry, files: Sequence[ListedFile], newest: float, share
             least = "" if listed.exact else "at least "
             raise InvalidError(f"{listed.name} has {found.st_size} bytes, its commit says {least}{listed.bytes}")
         if listed.dated and found.st_mtime > newest:
-            raise InvalidError(f"{listed.name} changed after its commit")
+            later = f"{found.st_mtime - newest + skew:.1f} s later; clocks may be {skew:g} s apart"
+            raise InvalidError(f"{listed.name} changed after its commit ({later})")
         if own and listed.container:
             check_container(path, listed.container)
 
