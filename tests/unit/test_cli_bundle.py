@@ -22,6 +22,7 @@ LOG = (
     b"lockstep: attempt=1 rank=0 node=gpu-1 resume=none world=4 start\n"
     b"step 1\n"
     b"lockstep: attempt=1 node=gpu-1 end code=1 reason=Error after=3.2s\n"
+    b"lockstep: attempt=2 node=gpu-1 sees shared a1/step-90 Invalid (no manifest.json); shared a1/step-80 Valid\n"
     b"lockstep: attempt=2 node=gpu-1 end signal=9 reason=OOMKilled after=1.0s\n"
 )
 
@@ -104,6 +105,9 @@ def test_everything_that_can_be_read_is_in_it() -> None:
     assert "0\t1\tgpu-1\t1\tcode 1 (Error)" in exits
     assert "0\t1\tgpu-1\t2\tsignal 9 (OOMKilled)" in exits
     assert any(line.startswith("1\t1\tgpu-2\t-\tcontainer: code 137") for line in exits)
+    seen = found.files["inventories.tsv"].decode().splitlines()
+    what = "shared a1/step-90 Invalid (no manifest.json); shared a1/step-80 Valid"
+    assert seen[1:] == [f"0\t1\tgpu-1\t2\t{what}"]
 
 
 def test_what_is_missing_is_said_with_the_reason() -> None:

@@ -73,6 +73,18 @@ def test_the_history_tells_evidence_action_and_price() -> None:
     assert status(w).attempts[1].resume_tier == "shared"
 
 
+def test_the_last_words_of_the_rank_that_failed_first_outlive_its_pod() -> None:
+    w = training()
+    fail(w, 1, stderr="x" * 5000 + "\nRuntimeError: boom\n")
+    told = status(w).attempts[0].stderr
+    assert told.endswith("x\nRuntimeError: boom")
+    assert len(told) == 1000
+    train(w, 10)
+    w.lose_node("n1")
+    w.pass_time(60, step=2)
+    assert (status(w).attempts[1].cause, status(w).attempts[1].stderr) == ("NodeLost", "")
+
+
 def test_a_rank_heard_of_late_that_failed_earlier_is_the_cause_after_all() -> None:
     w = training()
     w.now += 5.0

@@ -19,6 +19,7 @@ from lockstep.core.checkpoints import RankView, merge_inventories
 from lockstep.core.resume import ResumeContext, ResumeKind, choose_resume
 from lockstep.core.snapshot import Verdict, WorkerPhase, WorkerReport
 from lockstep.worker import preflight
+from lockstep.worker.barrier import seen_in_words
 from lockstep.worker.formats import InterruptedCheckError, examination, examine, verify_checkpoint
 from lockstep.worker.formats import manifest as manifest_format
 from lockstep.worker.formats.dcp import dcp_extents
@@ -181,6 +182,17 @@ def test_a_survey_makes_the_directories_to_save_in(tmp_path: Path) -> None:
     assert survey(node(shared, local), 3, 0, 2) == []
     assert (local / RUN_UID / "a3").is_dir()
     assert (shared / RUN_UID / "a3").is_dir()
+
+
+@pytest.mark.usefixtures("no_sweep")
+def test_what_a_node_sees_is_told_in_one_line_the_newest_first(tmp_path: Path) -> None:
+    for step in range(1, 11):
+        commit(step_of(tmp_path, 1, f"step-{step}"), step=step)
+    (step_of(tmp_path, 1, "step-10") / "manifest.json").unlink()
+    told = seen_in_words(survey(node(tmp_path, tmp_path / "local"), 2, 0, 1))
+    first = "shared a1/step-10 Invalid (no manifest.json: it was never committed); shared a1/step-9 Valid; "
+    assert told.startswith(first)
+    assert told.endswith("; shared a1/step-3 Valid; 1 older ones"), "no more than eight valid ones are looked for"
 
 
 @pytest.mark.usefixtures("no_sweep")

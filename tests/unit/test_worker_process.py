@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.cli import bundle
 from support.fake_operator import DEADLINE, FakeOperator
 from support.running_worker import RUN_UID, LaunchWorker, commit_shared, exited, is_alive, pid_in, ready, until
 
@@ -44,6 +45,8 @@ def test_from_the_barrier_to_the_end_of_the_run(operator: FakeOperator, launch: 
     marks = worker.err.read_bytes()
     assert b"lockstep: attempt=1 rank=0 node=node-a resume=none world=1 master=10.1.0.1:40123 start\nerr\xfe\n" in marks
     assert b"lockstep: attempt=1 node=node-a end code=3 reason=Error" in marks
+    assert list(bundle.inventories_of(marks)) == [(1, "no checkpoint")]
+    assert list(bundle.exits_of(marks)) == [(1, "code 3 (Error)")]
 
 
 def test_the_child_gets_the_contract_and_nothing_that_steers_the_worker(

@@ -46,6 +46,8 @@ class AttemptStatus(StatusModel):
     """Tier it resumed from."""
     steps_lost: int | None = None
     """Steps that have to be repeated because of its end."""
+    stderr: Annotated[str, Field(max_length=1024)] = ""
+    """The end of what that rank wrote to stderr: its pod and log may be gone by the time that somebody asks."""
     stacks: str = ""
     """ConfigMap with the stacks of its ranks, collected before a hang was ended."""
 

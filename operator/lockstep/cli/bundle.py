@@ -45,6 +45,7 @@ _SECRET_TEXT = re.compile(
 )
 # Bounded, as the lines may be anybody's.
 _END = re.compile(rb"lockstep: attempt=(\d{1,9}) .{0,512}?\bend (code|signal)=(\d{1,9}) reason=(\S{1,64})")
+_SEEN = re.compile(rb"lockstep: attempt=(\d{1,9}) .{0,512}?\bsees ([^\n]{1,4096})")
 _LEFT_OUT = ("managedFields", "kubectl.kubernetes.io/last-applied-configuration")  # the latter has all once more
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")  # tables have it where somebody looks
 REDACTED = "(redacted)"
@@ -58,6 +59,7 @@ history.txt        its attempts: what ended each, which rank and node were first
 events.txt         what was said of it and of its pods, oldest first
 placement.tsv      rank, slot, incarnation, node, rack, pod
 exits.tsv          how the processes of each rank ended, from what the workers wrote and the pods' states
+inventories.tsv    which checkpoints each node saw before each attempt, and what it made of them
 pods/              the pods as they are
 logs/              the end of each pod's log ({tail} lines, at most {most} KiB)
 stacks/            what the ranks were doing when a hang was seen
@@ -158,6 +160,12 @@ def exits_of(log: bytes) -> Iterator[tuple[int, str]]:
         yield int(attempt), f"{kind.decode()} {int(number)} ({reason.decode(errors='replace')})"
 
 
+def inventories_of(log: bytes) -> Iterator[tuple[int, str]]:
+    """(attempt, the checkpoints that were seen before it) from the lines that the worker wrote."""
+    for attempt, seen in _SEEN.findall(log):
+        yield int(attempt), seen.decode(errors="replace").replace("\t", " ")
+
+
 def _placement(cluster: Cluster, run: RunView) -> str:
     assignment, nodes = run.status.assignment, readable_nodes(cluster)
     ranks = slots.slot_ranks(assignment)
@@ -187,6 +195,7 @@ def _add_pods(bundle: Bundle, cluster: Cluster, run: RunView, tail: int) -> None
     selector = f"{names.LABEL_RUN_UID}={run.uid}"
     pods = cluster.list(core_path(run.namespace, "pods"), labelSelector=selector)["items"]
     ends = ["slot\tincarnation\tnode\tattempt\tended"]
+    seen = ["slot\tincarnation\tnode\tattempt\tcheckpoints"]
 
     def read(pod: Json) -> tuple[Json, bytes | CliError]:
         try:
@@ -209,8 +218,10 @@ def _add_pods(bundle: Bundle, cluster: Cluster, run: RunView, tail: int) -> None
             else:
                 bundle.add(f"logs/{name}.log", log)
                 ends += [f"{where}\t{attempt}\t{how}" for attempt, how in exits_of(log)]
+                seen += [f"{where}\t{attempt}\t{what}" for attempt, what in inventories_of(log)]
             ends += [f"{where}\t-\tcontainer: {how}" for how in _terminations(pod)]
     bundle.add("exits.tsv", _lines(ends))
+    bundle.add("inventories.tsv", _lines(seen))
 
 
 def _log(cluster: Cluster, run: RunView, pod: str, tail: int) -> bytes:

@@ -34,6 +34,8 @@ TORN_DOWN_SECONDS = 0.5
 """A container's end is dated once all of it is torn down; by then its peers may have noticed."""
 LEAVING_SECONDS = 2.0
 """A pod that is driven away is told of, or at its end, up to so long after its program began to fail its peers."""
+STDERR_KEPT = 1000
+"""Characters of it in the history."""
 NEVER_ALONE = frozenset({Kind.STRAGGLER, Kind.LOSS_SPIKE})
 """Detected while training goes on: they explain no process that ended."""
 
@@ -64,9 +66,9 @@ class Evidence:
 class Cause:
     """What ended an attempt: its evidence, how that reads, and whom it took along.
 
-    ``reason`` is the word of the loss or of the exit. ``lost``: the slot's pod or node is gone; ``exited``: it is
-    the end of a process. ``victims`` are the other slots that have ended by now. ``condition`` is the node
-    condition that gave it away. ``dated``: its pod says when it ended, in whole
+    ``reason`` is the word of the loss or of the exit, ``stderr`` the end of what it wrote there. ``lost``: the slot's
+    pod or node is gone; ``exited``: it is the end of a process. ``victims`` are the other slots that have ended by
+    now. ``condition`` is the node condition that gave it away. ``dated``: its pod says when it ended, in whole
     seconds rounded down, and how far its node's clock is off is known.
     """
 
@@ -74,6 +76,7 @@ class Cause:
     reading: Reading
     reason: str = ""
     exit_code: int | None = None
+    stderr: str = ""
     lost: bool = False
     exited: bool = False
     victims: tuple[int, ...] = ()
@@ -202,7 +205,8 @@ def _of_exit(draft: Draft, end: FailedExit) -> Cause:
     if last_line and last_line not in words and not (reading.words and reading.words in last_line):
         words += f": {last_line}"
     evidence = Evidence(reading.kind, end.slot, end.node, end.exit.at, words, reading.root)
-    return Cause(evidence, reading, end.exit.reason, shell_code(end.exit), exited=True)
+    last_words = end.exit.stderr_tail.strip()[-STDERR_KEPT:]
+    return Cause(evidence, reading, end.exit.reason, shell_code(end.exit), last_words, exited=True)
 
 
 def _of_detection(evidence: Evidence) -> Cause:

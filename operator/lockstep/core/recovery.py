@@ -228,6 +228,7 @@ def _write_history(draft: Draft, cause: Cause, action: Action, case: Case) -> No
         rank=draft.rank(cause.slot),
         node=cause.node,
         exit_code=cause.exit_code,
+        stderr=cause.stderr,
         action=_word(action),
         last_step=case.step,
         charged=action.charged,
@@ -348,6 +349,7 @@ def _blame_instead(draft: Draft, ended: AttemptStatus, first: Cause, lost: Seque
         rank=rank,
         node=first.node,
         exit_code=first.exit_code,
+        stderr=first.stderr,
         action=_word(action) if ended.action == "RestartInPlace" or action.verb is Verb.STOP else ended.action,
         charged=action.charged,
         victims=format_ranges(others - {rank}),
@@ -407,6 +409,7 @@ def blame_earlier_loss(draft: Draft, lost: Sequence[Loss]) -> None:
         message=f"{first.message}; then {ended.message}"[:512],
         rank=draft.rank(first.slot),
         node=first.node,
+        stderr="",
         action="Replace",
         charged=False,
     )

@@ -24,6 +24,7 @@ RETRY_SECONDS = 5.0
 LOOK_AGAIN_SECONDS = 10.0  # at what could not be read
 SLOW_SECONDS = 30.0  # for one thing that is looked at on the way: then it is named
 STILL_PREPARING = "still preparing: "  # the operator knows these words: no check has failed yet
+MOST_TOLD = 8  # checkpoints, the newest, in the line for whoever reads the log
 READ_WITHIN_SECONDS = 0.3  # what is read so soon after everything else is told of together with the arrival
 
 
@@ -132,6 +133,7 @@ class Barrier:
         self._prepared, self.ready_for = None, prepared.attempt
         self._look_after = time.monotonic() + LOOK_AGAIN_SECONDS
         self._link.register(prepared.inventory)
+        say(f"attempt={prepared.attempt} node={self._settings.node} sees {seen_in_words(prepared.inventory)}")
 
     def _look_again(self, attempt: int, rank: int, world: int) -> None:
         """The operator waits a bounded time for what could not be read: tell it as soon as it can be."""
@@ -260,3 +262,14 @@ class Barrier:
         if self._port is not None:
             self._port.close()
             self._port = None
+
+
+def seen_in_words(inventory: List[JSON]) -> str:
+    """The newest checkpoints in words: what this node saw, for whoever asks later why another one was resumed from."""
+    newest = sorted(inventory, key=lambda row: (row["step"], row["attempt"]), reverse=True)
+    words = []
+    for row in newest[:MOST_TOLD]:
+        why = f" ({row['reason']})" if row["reason"] else ""
+        words.append(f"{row['tier']} a{row['attempt']}/step-{row['step']} {row['verdict']}{why}")
+    more = [f"{len(newest) - MOST_TOLD} older ones"] if len(newest) > MOST_TOLD else []
+    return "; ".join(words + more) or "no checkpoint"
