@@ -145,3 +145,18 @@ def spares_needed(nodes: int, rate: float, repair_days: float, risk: float = SPA
     while poisson_tail(broken, spares + 1) > risk:
         spares += 1
     return spares
+
+
+def survival(shape: float, node_days: float, exposure: float) -> float:
+    """P(no failure in ``exposure`` node-days) by a belief Gamma(shape, node_days): (b / (b + x)) ** a.
+
+    What its mean alone would promise, exp(-x a / b), is a little less.
+    """
+    return (node_days / (node_days + exposure)) ** shape
+
+
+def clique_lost(nodes: int, failed: int) -> float:
+    """P(both nodes of some pair are among ``failed`` of ``nodes``), pairs (replicas of shards) on distinct nodes."""
+    pairs = nodes // 2
+    whole = math.comb(pairs, failed) * 2**failed if failed <= pairs else 0
+    return 1.0 - whole / math.comb(nodes, failed)

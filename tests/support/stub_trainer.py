@@ -117,8 +117,8 @@ def write_durably(path: Path, data: bytes) -> Line:
     return {"name": path.name, "bytes": len(data), "crc32": f"{zlib.crc32(data):08x}"}
 
 
-def save(gang: Gang, folder: Path, step: int, state: str) -> None:
-    """Every rank its shard, then rank 0 the manifest for all."""
+def save(gang: Gang, folder: Path, step: int, state: str, *, any_size: bool = False) -> None:
+    """Every rank its shard, then rank 0 the manifest for all. ``any_size``: however many may load it."""
     directory = folder / f"step-{step}"
     directory.mkdir(exist_ok=True)
     entries = gang.exchange(write_durably(directory / f"shard-{gang.rank}.bin", shard(state)))
@@ -128,7 +128,7 @@ def save(gang: Gang, folder: Path, step: int, state: str) -> None:
             "runUID": os.environ["LOCKSTEP_RUN_UID"],
             "attempt": int(os.environ["LOCKSTEP_ATTEMPT"]),
             "step": step,
-            "world": int(os.environ["LOCKSTEP_NNODES"]),
+            "world": 0 if any_size else int(os.environ["LOCKSTEP_NNODES"]),
             "files": entries,
         }
         write_durably(directory / "manifest.json", json.dumps(manifest).encode())
@@ -164,8 +164,11 @@ def train(args: argparse.Namespace) -> int:
     resume, folder = environ["LOCKSTEP_RESUME_PATH"], Path(environ["LOCKSTEP_CHECKPOINT_DIR"])
     asked_to_end: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: asked_to_end.append(number))
+    asked_to_save: list[int] = []
+    if args.save_on:
+        signal.signal(getattr(signal, args.save_on), lambda number, frame: asked_to_save.append(number))
     done = int(environ["LOCKSTEP_RESUME_STEP"] or 0)
-    state = load(Path(resume), rank) if resume else BEGINNING
+    state = load(Path(resume), 0 if args.any_size else rank) if resume else BEGINNING
     print(f"trainer: attempt={environ['LOCKSTEP_ATTEMPT']} rank={rank} begins after step {done}", flush=True)
     print("trainer: this is stderr", file=sys.stderr, flush=True)
     address = (environ["LOCKSTEP_MASTER_ADDR"], int(environ["LOCKSTEP_MASTER_PORT"]))
@@ -184,7 +187,8 @@ def train(args: argparse.Namespace) -> int:
                 print(last_words, file=sys.stderr, flush=True)
                 return 1
             while True:
-                told = gang.exchange({"batch": batch(step, rank), "state": state, "end": bool(asked_to_end)})
+                wishes = {"end": bool(asked_to_end), "save": bool(asked_to_save)}
+                told = gang.exchange({"batch": batch(step, rank), "state": state, **wishes})
                 if not is_first or done != args.hold_after or any(other["end"] for other in told):
                     break
                 time.sleep(0.05)
@@ -193,15 +197,19 @@ def train(args: argparse.Namespace) -> int:
                 return 3
             if any(other["end"] for other in told):
                 print(f"trainer: told to end, saves step {done}", file=sys.stderr, flush=True)
-                save(gang, folder, done, state)
+                save(gang, folder, done, state, any_size=args.any_size)
                 return 0
             state, done = advanced(state, [other["batch"] for other in told]), step
             line = lineage_line(step, rank, state)
             print(json.dumps(line), file=lineage)
-            print(json.dumps(line | {"total_steps": args.steps, "time": time.time()}), file=progress)
+            shown = line | ({"loss": 1e6 + step} if is_first and args.spike_at and step >= args.spike_at else {})
+            print(json.dumps(shown | {"total_steps": args.steps, "time": time.time()}), file=progress)
             asked = steering is not None and steering.should_checkpoint(step)
+            if any(other["save"] for other in told):  # as trainers do that agree on a signal among themselves
+                asked_to_save.clear()
+                asked = True
             if asked or step in args.save_at or step % args.save_every == 0 or step == args.steps:
-                save(gang, folder, step, state)
+                save(gang, folder, step, state, any_size=args.any_size)
                 if steering is not None and step < args.steps and steering.should_stop():
                     print(f"trainer: stops after step {step}, as it was told to", flush=True)
                     return 0
@@ -229,6 +237,9 @@ def main() -> int:
     )
     parser.add_argument("--notice-after", type=float, default=0.0, help="seconds until a rank ends that lost a peer")
     parser.add_argument("--fail", help="RANK:STEP:TEXT: in the first attempt that rank says so and ends")
+    parser.add_argument("--any-size", action="store_true", help="checkpoints may be loaded by any number of ranks")
+    parser.add_argument("--save-on", help="save on this signal, by its name, once any rank got it")
+    parser.add_argument("--spike-at", type=int, help="from this step on the first attempt tells losses of a million")
     parser.add_argument("--listen", action="store_true", help="save and stop when Lockstep asks for it")
     return train(parser.parse_args())
 

@@ -19,7 +19,7 @@ from lockstep.core.failure_rate import (
     planning_rate,
 )
 from lockstep.core.incomplete_gamma import gamma_cdf, gamma_quantile, poisson_tail
-from support.published_formulae import by_luck, is_lemon, spares_needed
+from support.published_formulae import by_luck, clique_lost, is_lemon, spares_needed, survival
 
 HOUR, DAY = 3600.0, 86_400.0
 RSC_1 = 6.5e-3
@@ -174,3 +174,29 @@ def test_poisson_tails_are_sums_of_probabilities(mean: float, count: int) -> Non
 def test_there_is_no_quantile_of_what_is_certain(probability: float) -> None:
     with pytest.raises(ValueError, match="inside"):
         gamma_quantile(2.0, probability)
+
+
+def test_the_next_hour_is_survived_a_little_more_often_than_the_mean_rate_promises() -> None:
+    belief, exposure = after(5, 512), 512 / 24.0
+    assert survival(belief.shape, belief.node_days, exposure) == pytest.approx(0.86413, abs=5e-6)
+    assert math.exp(-exposure * belief.mean) == pytest.approx(0.86281, abs=5e-6)
+
+
+@pytest.mark.parametrize(
+    ("failed", "by_nodes"),
+    [
+        (1, {16: 0.0, 64: 0.0, 512: 0.0, 2048: 0.0}),
+        (2, {16: 0.0667, 64: 0.0159, 512: 0.00196, 2048: 0.00049}),
+        (3, {16: 0.200, 64: 0.0476, 512: 0.00587, 2048: 0.00147}),
+        (4, {16: 0.385, 64: 0.0945, 512: 0.0117, 2048: 0.00293}),
+    ],
+)
+def test_replicas_in_pairs_are_lost_with_both_nodes_of_one(failed: int, by_nodes: dict[int, float]) -> None:
+    for nodes, lost in by_nodes.items():
+        assert clique_lost(nodes, failed) == pytest.approx(lost, rel=0.01, abs=1e-9)
+
+
+def test_at_16384_nodes_three_attempts_in_a_row_fail_by_luck_in_one_case_of_six() -> None:
+    cut_short = 1.0 - math.exp(-660.0 * 16384 * RSC_1 / DAY)
+    assert cut_short**3 == pytest.approx(0.17, abs=0.005)
+    assert (adaptive_limit(16384, 660.0, RSC_1), adaptive_limit(16384, 210.0, RSC_1)) == (12, 5)

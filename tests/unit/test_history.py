@@ -47,6 +47,13 @@ def test_an_attempt_is_written_down_when_it_ends_and_again_when_its_cause_was_an
     assert [r["cause"] for r in records(run_with(ENDED), status(other), NOW)] == ["NodeLost"]
 
 
+def test_an_attempt_is_written_down_with_the_nodes_that_trained_in_it() -> None:
+    shrunk = status(ENDED.model_copy(update={"nodes": 3}))
+    assignment = shrunk.assignment.model_copy(update={"nodes": ("n0", "n1", "", "n3"), "incarnations": (1, 1, 2, 1)})
+    (record,) = records(run_with(RUNNING), shrunk.model_copy(update={"assignment": assignment}), NOW)
+    assert record["nodes"] == 3
+
+
 def test_the_end_of_a_run_is_written_down_once_with_its_totals() -> None:
     over = status(ENDED, finished=True)
     over = over.model_copy(update={"goodput": over.goodput.model_copy(update={"state": "{}", "failures": 3})})

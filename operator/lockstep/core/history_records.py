@@ -40,7 +40,7 @@ def _common(run: RunView, kind: str, now: float) -> dict[str, Any]:
 def _attempt(run: RunView, after: TrainingRunStatus, entry: AttemptStatus, now: float) -> dict[str, Any]:
     record = _common(run, "attempt", now) | {"attempt": entry.number} | entry.dump()
     record.pop("number", None)
-    record["nodes"] = len(after.assignment.nodes) or after.resolved.nodes
+    record["nodes"] = entry.nodes or after.resolved.nodes
     return record
 
 
