@@ -1,4 +1,4 @@
-"""The commands that the documentation shows in its console blocks."""
+"""The commands that the documentation shows: in its console blocks, and in the middle of its sentences."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_FURTHER_PAGES = [
+    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+    *(ROOT / name for name in ("CHANGELOG.md", "manifests/README.md", "charts/lockstep/README.md")),
+]
 
 
 @dataclass(frozen=True)
@@ -39,3 +43,20 @@ def shown_on(page: Path) -> list[Shown]:
 def shown() -> list[Shown]:
     """On every page."""
     return [each for page in PAGES for each in shown_on(page)]
+
+
+def mentioned_on(page: Path) -> list[Shown]:
+    """What stands between backticks and begins with a program of ours or Kubernetes', in the order of the page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"`((?:helm|kubectl|lockstep)\s[^`]+)`", text)
+    return [Shown(page.stem, " ".join(command.split())) for command in found]
+
+
+def mentioned() -> list[Shown]:
+    """On every page, each command once for each page."""
+    return [each for page in (*PAGES, *_FURTHER_PAGES) for each in dict.fromkeys(mentioned_on(page))]
+
+
+def is_a_name(command: Shown) -> bool:
+    """Whether it only says which command is meant, as `helm upgrade`, and nobody can take it for one to be typed."""
+    return re.fullmatch(r"(helm|kubectl|lockstep)( [a-z-]+){1,2}", command.line) is not None

@@ -9,21 +9,40 @@ import typer.main
 from typer.core import TyperGroup
 
 from lockstep.cli.main import app
-from support.shown_commands import PAGES, shown
+from support.shown_commands import PAGES, mentioned, shown
 
 CLI = typer.main.get_command(app)
-VERB = re.compile(r"(?:kubectl )?lockstep (.*)")
+VERB = re.compile(r"(?:kubectl )?lockstep (?!VERB\b)(.*)")
 COMMANDS = [pytest.param(found[1], id=str(each)) for each in shown() if (found := VERB.match(each.line))]
+MENTIONED = [pytest.param(found[1], id=str(each)) for each in mentioned() if (found := VERB.match(each.line))]
+
+
+def parse(line: str) -> None:
+    """As the CLI does, up to where a verb would begin its work. Raises click's UsageError."""
+    words = shlex.split(line, comments=True)
+    command, context = CLI, CLI.make_context("lockstep", list(words))
+    while isinstance(command, TyperGroup) and (left := [*context._protected_args, *context.args]):
+        name, found, rest = command.resolve_command(context, left)
+        assert found is not None, name
+        if isinstance(found, TyperGroup) and not rest:  # said of all its verbs
+            return
+        command, context = found, found.make_context(name, list(rest), parent=context)
 
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_line_that_is_shown_makes_sense(line: str) -> None:
-    words = shlex.split(line, comments=True)
-    command, context = CLI, CLI.make_context("lockstep", list(words))
-    while isinstance(command, TyperGroup):
-        name, found, rest = command.resolve_command(context, [*context._protected_args, *context.args])
-        assert found is not None, name
-        command, context = found, found.make_context(name, list(rest), parent=context)
+    parse(line)
+
+
+@pytest.mark.parametrize("line", MENTIONED)
+def test_a_command_in_a_sentence_has_verbs_and_options_that_there_are(line: str) -> None:
+    """What it is about may be left out: `lockstep hold --queue` names a feature."""
+    filled_in = re.sub(r"\$\([^)]*\)", "it", line).replace("--rank R", "--rank 3")
+    try:
+        parse(filled_in)
+    except typer.BadParameter as error:
+        if not str(error).startswith("Missing parameter"):
+            raise
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -35,3 +54,4 @@ def test_verbs_that_a_page_names_exist(page: Path) -> None:
 
 def test_commands_are_found_at_all() -> None:
     assert len(COMMANDS) > 10
+    assert len(MENTIONED) > 30
