@@ -199,6 +199,15 @@ def test_objects_of_the_operators_namespace_are_opened_by_name_alone(helm: Helm)
         )
 
 
+def test_the_operators_token_is_in_its_own_pod_and_in_no_other(helm: Helm) -> None:
+    objects = helm.objects()
+    pods = {o["metadata"]["name"]: o["spec"] for o in objects if o["kind"] == "Pod"}
+    pods |= {o["metadata"]["name"]: o["spec"]["template"]["spec"] for o in objects if o["kind"] == "Deployment"}
+    assert [name for name, pod in pods.items() if pod["automountServiceAccountToken"]] == ["lockstep-operator"]
+    assert len(pods) > 1
+    assert only(objects, "ServiceAccount")["automountServiceAccountToken"] is False
+
+
 def test_the_crds_are_those_of_the_repository_and_outlive_the_release(helm: Helm) -> None:
     kept = {"helm.sh/resource-policy": "keep"}
     of_chart = [o for o in parsed(helm.template()) if o["kind"] == "CustomResourceDefinition"]

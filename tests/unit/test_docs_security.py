@@ -11,13 +11,31 @@ from lockstep.core import pod_policy
 ROOT = Path(__file__).parents[2]
 SECURITY = (ROOT / "docs/security.md").read_text()
 MODEL = (ROOT / "docs/threat-model.md").read_text()
+PLACES = re.split(r"^### ", MODEL.partition("\n## Attacks\n")[2].partition("\n## ")[0], flags=re.MULTILINE)[1:]
+ATTACKS = [row for place in PLACES for row in re.findall(r"^\| (?!Attack \|)[^\n]*", place, re.MULTILINE)]
 
 
-def test_every_attack_has_tests_that_exist() -> None:
+def named_tests(text: str) -> set[str]:
+    return set(re.findall(r"`(test_\w+)`", text))
+
+
+@pytest.mark.parametrize("row", ATTACKS, ids=lambda row: row[2:50])
+def test_every_defence_names_the_test_that_attacks_it(row: str) -> None:
+    _, what, defence, test, _ = re.split(r"(?<!\\)\|", row)
+    assert what.strip()
+    assert defence.strip()
+    assert named_tests(test)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.partition("\n")[0])
+def test_every_place_that_an_attack_comes_from_names_tests(place: str) -> None:
+    assert named_tests(place)
+
+
+def test_the_tests_that_are_named_exist() -> None:
     there = {path.stem for path in (ROOT / "tests").glob("*/test_*.py")}
-    named = set(re.findall(r"`(test_\w+)`", MODEL))
-    assert named
-    assert named - there == set()
+    assert len(ATTACKS) > 20
+    assert named_tests(MODEL) - there == set()
 
 
 @pytest.mark.parametrize(
