@@ -6,13 +6,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+from shapes import (
+    Affinity,
+    Annotations,
+    Cidr,
+    LabelKey,
+    Labels,
+    Name,
+    OptionalName,
+    Peer,
+    PrometheusDuration,
+    Quantity,
+)
 
 _OF_THE_CHART = "^(lockstep\\.dev/.*|app\\.kubernetes\\.io/(name|component))$"
 """Keys that the operator's own pods are selected by, and restarted by."""
-Name = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
-Labels = dict[str, str]
-PodLabels = Annotated[Labels, Field(json_schema_extra={"propertyNames": {"not": {"pattern": _OF_THE_CHART}}})]
-Cidr = Annotated[str, Field(pattern="^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
+_OTHERS = Field(json_schema_extra={"propertyNames": {"not": {"pattern": _OF_THE_CHART}}})
 CHART_OWNED = frozenset(
     {
         "namespace",
@@ -40,9 +49,10 @@ class Section(BaseModel):
 class Image(Section):
     """The operator's image."""
 
-    repository: Annotated[str, Field(min_length=1)] = "lockstep-operator"
-    """Registry and name. Lockstep publishes none yet: build it from the Dockerfile and push it to your registry."""
-    tag: str = ""
+    repository: Annotated[str, Field(min_length=1, pattern=r"^[^\s:@]+(:[0-9]+/[^\s:@]+)?$")] = "lockstep-operator"
+    """Registry and name, without a tag. Lockstep publishes none yet: build it from the Dockerfile and push it to your
+    registry."""
+    tag: Annotated[str, Field(pattern="^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")] = ""
     """The chart's appVersion when empty."""
     digest: Annotated[str, Field(pattern="^(sha256:[0-9a-f]{64})?$")] = ""
     """Pins the image; wins over the tag."""
@@ -52,7 +62,7 @@ class Image(Section):
 class SecretReference(Section):
     """A Secret by name."""
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[OptionalName, Field(min_length=1)]
 
 
 class Crds(Section):
@@ -72,7 +82,7 @@ class Rbac(Section):
 class ServiceAccount(Section):
     """The operator's account."""
 
-    annotations: Labels = {}
+    annotations: Annotations = {}
 
 
 class PriorityClass(Section):
@@ -86,7 +96,7 @@ class PriorityClass(Section):
 class History(Section):
     """Where the records of ended attempts and runs go beside the log."""
 
-    claim_name: str = ""
+    claim_name: OptionalName = ""
     """A PersistentVolumeClaim of the release's namespace. With one there is one replica, and an upgrade ends the old
     operator first."""
 
@@ -112,7 +122,7 @@ class NetworkPolicy(Section):
     """Who may reach the operator, and whom it may reach."""
 
     enabled: bool = False
-    metrics_from: list[dict[str, Any]] = Field([], examples=[[{"namespaceSelector": {"matchLabels": {"a": "b"}}}]])
+    metrics_from: list[Peer] = Field([], examples=[[{"namespaceSelector": {"matchLabels": {"a": "b"}}}]])
     """Peers that may read metrics; everybody when empty. The worker API is open to all: gangs may use any network, and
     every request is authenticated."""
     api_server_cidrs: list[Cidr] = Field([], examples=[["10.0.0.1/32"]])
@@ -132,7 +142,8 @@ class ServiceMonitor(Section):
     """For the Prometheus operator."""
 
     enabled: bool = False
-    interval: str = "30s"
+    interval: PrometheusDuration = "30s"
+    """In Prometheus' own form: 30s, 1m, 1m30s."""
     labels: Labels = {}
 
 
@@ -141,7 +152,7 @@ class PrometheusRule(Section):
 
     enabled: bool = False
     labels: Labels = {}
-    runbooks: str = ""
+    runbooks: Annotated[str, Field(pattern=r"^(https?://\S+)?$")] = ""
     """Where docs/runbooks.md is published; becomes each alert's runbook_url."""
     gpus: bool = False
     """Rules that tell the metrics of NVIDIA's DCGM exporter by run (docs/dashboards.md), and alerts on them."""
@@ -157,9 +168,32 @@ class Dashboards(Section):
 class Resources(Section):
     """Of the operator's container."""
 
-    requests: dict[str, str | int] = {"cpu": "500m", "memory": "512Mi"}
-    limits: dict[str, str | int] = {"memory": "2Gi"}
+    requests: dict[str, Quantity] = {"cpu": "500m", "memory": "512Mi"}
+    limits: dict[str, Quantity] = {"memory": "2Gi"}
     """No CPU limit: throttled, it could miss the renewal of its lease."""
+
+
+class Toleration(Section):
+    """Of a taint of nodes."""
+
+    key: str = ""
+    operator: Literal["Exists", "Equal", "Lt", "Gt"] = "Equal"
+    value: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+    toleration_seconds: int = 0
+
+
+class TopologySpreadConstraint(Section):
+    """Without a `labelSelector` it is of the operator's pods."""
+
+    max_skew: Annotated[int, Field(ge=1)]
+    topology_key: LabelKey
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    label_selector: dict[str, Any] = {}
+    match_label_keys: list[LabelKey] = []
+    min_domains: Annotated[int, Field(ge=1)] = 1
+    node_affinity_policy: Literal["Honor", "Ignore"] = "Honor"
+    node_taints_policy: Literal["Honor", "Ignore"] = "Ignore"
 
 
 class Values(Section):
@@ -197,15 +231,15 @@ class Values(Section):
     history: History = History()
     web: Web = Web()
     resources: Resources = Resources()
-    priority_class_name: str = ""
+    priority_class_name: OptionalName = ""
     """Of the operator's own pods, e.g. system-cluster-critical."""
     node_selector: Labels = {}
-    tolerations: list[dict[str, Any]] = []
-    affinity: dict[str, Any] = {}
-    topology_spread_constraints: list[dict[str, Any]] = []
+    tolerations: list[Toleration] = []
+    affinity: Affinity = {}
+    topology_spread_constraints: list[TopologySpreadConstraint] = []
     """Replicas are kept on different nodes where possible; what is written here comes instead."""
-    pod_labels: PodLabels = {}
-    pod_annotations: PodLabels = {}
+    pod_labels: Annotated[Labels, _OTHERS] = {}
+    pod_annotations: Annotated[Annotations, _OTHERS] = {}
     pod_disruption_budget: DisruptionBudget = DisruptionBudget()
     network_policy: NetworkPolicy = NetworkPolicy()
     priority_and_fairness: PriorityAndFairness = PriorityAndFairness()

@@ -32,6 +32,31 @@ from support.helm import Helm, HelmError
         (r"podLabels.app\.kubernetes\.io/name=x", "invalid propertyName 'app.kubernetes.io/name'"),
         (r"podAnnotations.lockstep\.dev/config=x", "invalid propertyName 'lockstep.dev/config'"),
         ("networkPolicy.apiServerCidrs={10.0.0.1}", "at '/networkPolicy/apiServerCidrs/0': '10.0.0.1' does not match"),
+        ("networkPolicy.apiServerCidrs={10.0.0.1/64}", "'10.0.0.1/64' does not match"),
+        ("networkPolicy.apiServerCidrs={10.0.0.256/32}", "'10.0.0.256/32' does not match"),
+        ("networkPolicy.metricsFrom[0].namespace=monitoring", "invalid propertyName 'namespace'"),
+        ("serviceMonitor.interval=abc", "at '/serviceMonitor/interval': 'abc' does not match pattern"),
+        ("serviceMonitor.interval=", "at '/serviceMonitor/interval': minLength: got 0, want 2"),
+        (
+            "topologySpreadConstraints[0].maxSkew=1",
+            "at '/topologySpreadConstraints/0': missing properties 'topologyKey', 'whenUnsatisfiable'",
+        ),
+        ("tolerations[0].efect=NoSchedule", "at '/tolerations/0': additional properties 'efect' not allowed"),
+        ("tolerations[0].effect=NoExec", "at '/tolerations/0/effect': value must be one of"),
+        ("affinity.nodes.x=y", "invalid propertyName 'nodes'"),
+        ("affinity.nodeAffinity.required=y", "invalid propertyName 'required'"),
+        ("config.tracing.endpoint=http://a:99999", "at '/config/tracing/endpoint': 'http://a:99999' does not match"),
+        ("config.tracing.endpoint=collector:4318", "at '/config/tracing/endpoint': 'collector:4318' does not match"),
+        (
+            "config.priorityClass=system-node-critical",
+            "config.priorityClass: system-node-critical is Kubernetes' own, and preempts; name a class with",
+        ),
+        ("config.priorityClass=Gangs", "'Gangs' does not match pattern"),
+        ("config.archive.memory=2GB", "at '/config/archive/memory': '2GB' does not match pattern"),
+        ("resources.requests.cpu=half", "at '/resources/requests/cpu'"),
+        ("image.repository=registry.example/operator:1.0", "at '/image/repository'"),
+        ("image.tag=a b", "at '/image/tag': 'a b' does not match pattern"),
+        ("podLabels.team=ml platform", "at '/podLabels/team': 'ml platform' does not match pattern"),
         ("nodeselector.pool=cpu", "additional properties 'nodeselector' not allowed"),
     ],
 )
@@ -39,6 +64,24 @@ def test_a_value_that_cannot_be_is_refused_with_its_name(helm: Helm, setting: st
     with pytest.raises(HelmError) as refused:
         helm.template("--set", setting)
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "config.tracing.endpoint=http://collector.monitoring:4318",
+        "config.tracing.endpoint=https://user:word@[fd00::7]/otlp",
+        "config.priorityClass=gangs.example.com",
+        "serviceMonitor.interval=1m30s",
+        "networkPolicy.apiServerCidrs={10.0.0.1/32,fd00::/8,::1/128}",
+        "image.repository=registry.example:5000/ml/lockstep-operator",
+        "resources.requests.cpu=0.5",
+        "resources.limits.memory=4e9",
+        "tolerations[0].operator=Exists",
+    ],
+)
+def test_a_value_that_can_be_is_taken(helm: Helm, setting: str) -> None:
+    assert helm.template("--set", setting, "--set", "crds.install=false")
 
 
 def test_a_chart_that_includes_this_one_may_set_globals(helm: Helm) -> None:

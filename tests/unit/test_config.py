@@ -70,3 +70,30 @@ def test_windows_and_weights_reach_decisions(tmp_path: Path) -> None:
 def test_a_mistake_in_admission_names_the_field(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         admission_of(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tracing: {endpoint: 'http://a:99999'}", "tracing.endpoint: .*http://HOST:4318"),
+        ("tracing: {endpoint: 'http://a:0'}", "tracing.endpoint: .*port of 1 to 65535"),
+        ("tracing: {endpoint: 'collector:4318'}", "tracing.endpoint"),
+        ("workerUrl: http://lockstep:8443", "workerUrl: .*https://HOST:8443"),
+        ("workerUrl: https://lockstep:84430", "workerUrl: .*port of 1 to 65535"),
+        ("priorityClass: system-node-critical", "priorityClass: .*Kubernetes' own, and preempts"),
+        ("priorityClass: Gangs", "priorityClass: .*the name of a PriorityClass"),
+        ("archive: {memory: 2GB}", "archive.memory: .*write a quantity as 8, 500m"),
+    ],
+)
+def test_what_cannot_be_is_named_with_the_remedy(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "operator.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        load(str(path), {})
+
+
+@pytest.mark.parametrize("endpoint", ["", "http://[fd00::7]:4318/otlp", "https://me:word@traces.example.com"])
+def test_collectors_are_named_by_url(tmp_path: Path, endpoint: str) -> None:
+    path = tmp_path / "operator.yaml"
+    path.write_text(f"tracing: {{endpoint: '{endpoint}'}}")
+    assert load(str(path), {}).tracing.endpoint == endpoint

@@ -45,6 +45,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if dig "history" "path" "" .Values.config }}
 {{- fail "config.history.path: nothing is mounted there; set history.claimName, and the chart says where it is" }}
 {{- end }}
+{{- if hasPrefix "system-" (.Values.config.priorityClass | default "") }}
+{{- fail (printf "config.priorityClass: %s is Kubernetes' own, and preempts; name a class with preemptionPolicy: Never, or leave it out for lockstep-gang" .Values.config.priorityClass) }}
+{{- end }}
 {{- if .Values.history.claimName }}
 {{- $_ := set $defaults "history" (dict "path" "/var/lib/lockstep/history.jsonl") }}
 {{- end }}

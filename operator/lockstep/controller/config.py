@@ -2,16 +2,18 @@
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from lockstep.api.durations import parse_duration
+from lockstep.api.quantities import QUANTITY_REMEDY
 from lockstep.api.schema import Duration, Timestamp
 from lockstep.core.accounting.usage import GpuRates
 from lockstep.core.admission.settings import AdmissionSettings, Backfill, MaintenanceWindow, Weights
@@ -36,6 +38,48 @@ class ConfigError(Exception):
 
 class _Section(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, populate_by_name=True)
+
+
+def _matches(pattern: str, remedy: str) -> AfterValidator:
+    """Says in words what the pattern says to the chart's schema."""
+
+    def check(text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise ValueError(remedy)
+        return text
+
+    return AfterValidator(check)
+
+
+def _is_not_kubernetes_own(name: str) -> str:
+    if name.startswith("system-"):
+        raise ValueError(f"{name} is Kubernetes' own, and preempts; name a class with preemptionPolicy: Never")
+    return name
+
+
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_PLACE = rf"([^\s/@]+@)?(\[[0-9a-fA-F:.]+\]|[^\s/?#@:\[\]]+)(:{_PORT})?(/\S*)?"
+_WORKER_URL = rf"^https://{_PLACE}$"
+_ENDPOINT = rf"^(https?://{_PLACE})?$"
+_CLASS = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+_AMOUNT = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$"
+WorkerUrl = Annotated[
+    str,
+    _matches(_WORKER_URL, "write it as https://HOST:8443, with a port of 1 to 65535 or none"),
+    Field(json_schema_extra={"pattern": _WORKER_URL}),
+]
+Endpoint = Annotated[
+    str,
+    _matches(_ENDPOINT, "write the URL of a collector as http://HOST:4318, with a port of 1 to 65535 or none"),
+    Field(json_schema_extra={"pattern": _ENDPOINT}),
+]
+GangClass = Annotated[
+    str,
+    _matches(_CLASS, "write the name of a PriorityClass, e.g. lockstep-gang"),
+    AfterValidator(_is_not_kubernetes_own),
+    Field(json_schema_extra={"pattern": _CLASS}),
+]
+Amount = Annotated[str, _matches(_AMOUNT, QUANTITY_REMEDY), Field(json_schema_extra={"pattern": _AMOUNT})]
 
 
 class DeadlineConfig(_Section):
@@ -69,8 +113,8 @@ class ArchiveConfig(_Section):
 
     image: str = ""
     image_pull_secrets: tuple[str, ...] = ()
-    cpu: str = "2"
-    memory: str = "2Gi"
+    cpu: Amount = "2"
+    memory: Amount = "2Gi"
     parallel: int = Field(8, ge=1, le=256)
     bandwidth: int = Field(0, ge=0)
     deadline: int = Field(86_400, ge=60)
@@ -212,7 +256,7 @@ class HistoryConfig(_Section):
 class TracingConfig(_Section):
     """Traces by OpenTelemetry; see docs/tracing.md."""
 
-    endpoint: str = Field("", pattern=r"^(https?://\S+)?$")  # of a collector, for OTLP over HTTP; empty: no traces
+    endpoint: Endpoint = ""  # of a collector, for OTLP over HTTP; empty: no traces
     share: float = Field(1.0, ge=0, le=1)  # of all traces
 
 
@@ -239,7 +283,7 @@ class OperatorConfig(_Section):
     identity: str = ""  # of this replica; the host name when empty
     lease_name: str = "lockstep-operator"
     lease_duration: int = Field(10, ge=3, le=60)  # it is renewed every 0.3 of that, and acted on for 0.8 of it
-    worker_url: str = Field("https://lockstep-operator.lockstep-system.svc:8443", pattern=r"^https://\S+$")
+    worker_url: WorkerUrl = "https://lockstep-operator.lockstep-system.svc:8443"
     worker_hosts: tuple[str, ...] = ()  # further names and addresses for the serving certificate
     worker_service: str = "lockstep-operator"  # without a selector; the leader says in its EndpointSlice where it is
     worker_address: str = ""  # IP address of this replica there; empty: it says nothing
@@ -252,7 +296,7 @@ class OperatorConfig(_Section):
     topology_levels: dict[str, str] | None = None
     gpu_types: dict[str, dict[str, str]] | None = None
     gpu_rates: dict[str, GpuRatesConfig] = {}
-    priority_class: str | None = None
+    priority_class: GangClass | None = None
     check_gpus: bool = True  # a worker that sees no GPU device refuses its node; false where GPUs are simulated
     deadlines: DeadlineConfig = DeadlineConfig()  # type: ignore[call-arg]
     breaker: BreakerConfig = BreakerConfig()  # type: ignore[call-arg]
