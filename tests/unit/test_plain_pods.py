@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from lockstep.api import names
 from lockstep.api.run_spec import TrainingRunSpec
@@ -16,9 +18,11 @@ from lockstep.core.gang_settings import GangSettings
 from lockstep.core.launchers import launcher_of
 from lockstep.core.launchers.rendezvous import Rendezvous
 from lockstep.core.plain_pods import NODELIST_LIMIT, PlainAttempt, PlainTemplate, master_port, plain_dry_run_body
+from lockstep.core.secret_variables import is_secret
 from lockstep.core.snapshot import PodView, RunView
 from lockstep.core.tunables import Tunables
 from lockstep.core.validation import validate
+from lockstep.worker import secrets
 from lockstep.worker.launch import Launch, launcher_command, launcher_environment
 from lockstep.worker.settings import Settings
 
@@ -111,6 +115,53 @@ def test_each_attempt_has_directories_and_a_port_of_its_own() -> None:
     assert len(ports) > 190
     assert all(20_000 <= port < 30_000 and port != names.NODE_MUTEX_PORT for port in ports)
     assert master_port(uid, 7) == master_port(uid, 7)
+
+
+def of_a_secret(name: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
+
+
+def in_template(**trainer: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": names.CONTAINER_NAME, **trainer}]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "policy"),
+    [
+        ({}, "FallbackToLogsOnError"),
+        ({"env": [{"name": "TOKENIZERS_PARALLELISM", "value": "false"}]}, "FallbackToLogsOnError"),
+        ({"env": [{"name": "API_KEY_FILE", "value": "/var/run/keys/api"}]}, "FallbackToLogsOnError"),
+        ({"envFrom": [{"configMapRef": {"name": "settings"}}]}, "FallbackToLogsOnError"),
+        ({"env": [of_a_secret("HF_TOKEN")]}, "File"),
+        ({"env": [of_a_secret("WANDB")]}, "File"),
+        ({"env": [{"name": "HF_TOKEN", "value": "hf_0123456789"}]}, "File"),
+        ({"env": [{"name": "HF_TOKEN", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]}, "File"),
+        ({"envFrom": [{"secretRef": {"name": "hub"}}]}, "File"),
+        ({"podTemplate": in_template(env=[of_a_secret("HF_TOKEN")])}, "File"),
+        (
+            {
+                "env": [of_a_secret("HF_TOKEN")],
+                "podTemplate": in_template(terminationMessagePolicy="FallbackToLogsOnError"),
+            },
+            "FallbackToLogsOnError",
+        ),
+        ({"podTemplate": in_template(terminationMessagePolicy="File")}, "File"),
+    ],
+)
+def test_the_end_of_a_log_is_told_where_no_secret_can_be_in_it_or_its_user_says_so(
+    spec: dict[str, Any], policy: str
+) -> None:
+    assert trainer(body(run(**spec)))["terminationMessagePolicy"] == policy
+
+
+@given(name=st.from_regex(secrets.SECRET_NAME) | st.text(), value=st.from_regex(r"\A(/[a-z.]{1,8}){0,4}\Z") | st.text())
+@example(name="HF_TOKEN", value="1234567")
+@example(name="HF_TOKEN", value="12345678")
+@example(name="TOKEN_PATH", value="/abcdefgh")
+@example(name="TOKEN", value="/abcdefgh")
+@example(name="TOKEN", value="/etc/abcdefgh")
+def test_a_secret_is_what_the_worker_would_hide(name: str, value: str) -> None:
+    assert is_secret(name, value) == bool(secrets.secret_values({name: value}))
 
 
 def test_a_nodelist_that_is_too_long_is_left_out() -> None:

@@ -16,6 +16,7 @@ from lockstep.core.gang import GangTemplate, dry_run_status, shared_path, templa
 from lockstep.core.launchers import launcher_of
 from lockstep.core.launchers.rendezvous import Rendezvous
 from lockstep.core.ranges import format_ranges
+from lockstep.core.secret_variables import holds_secrets
 from lockstep.core.snapshot import NodeView, PodView, RunView, StartRecord, WorkerPhase, WorkerReport
 from lockstep.core.tunables import Tunables
 
@@ -145,8 +146,9 @@ def _without_worker(template: GangTemplate, attempt: int) -> GangTemplate:
     trainer, *sidecars = spec["containers"]
     plain = {key: value for key, value in trainer.items() if key != "args"}
     plain["volumeMounts"] = [mount for mount in trainer["volumeMounts"] if mount["name"] not in _WORKERS_OWN]
-    # The last lines of the log are then in the pod's status, which is all that is heard of a failure.
-    plain.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    # The last lines of the log are then in the pod's status, which is all that is heard of a failure. Nobody could take
+    # secrets out of them on the way.
+    plain.setdefault("terminationMessagePolicy", "File" if holds_secrets(plain) else "FallbackToLogsOnError")
     annotations = {**metadata["annotations"], names.ANNOTATION_ATTEMPT: str(attempt)}
     return GangTemplate(
         run=template.run,
