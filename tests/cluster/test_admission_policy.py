@@ -1,4 +1,4 @@
-"""The sample policy that holds runs to the rights of who makes them, on a real API server."""
+"""The sample policies that hold runs to the rights of who makes them and of their namespaces, on a real API server."""
 
 from __future__ import annotations
 
@@ -67,6 +67,9 @@ def users(cluster: LocalCluster, crds_installed: None, namespace: str) -> Iterat
         # It may take the API server a moment; what is made meanwhile is there, and would not be judged again.
         tries = (f"try-{number}" for number in itertools.count())
         wait_for("the policy is in force", lambda: _refusal(users, "runs-only", run(), next(tries)), seconds=60)
+        wait_for(
+            "and so is the other", lambda: _refusal(users, "trainer", template(hostPID=True), next(tries)), seconds=60
+        )
         yield users
     finally:
         cluster.kubectl("delete", "-f", str(POLICY), "--ignore-not-found")
@@ -87,6 +90,60 @@ def _refusal(users: Users, user: str, spec: dict[str, Any], name: str = "mine", 
 
 def template(**pod: Any) -> dict[str, Any]:
     return run(podTemplate={"spec": pod})
+
+
+def trainer(**container: Any) -> dict[str, Any]:
+    return template(containers=[{"name": "trainer", **container}])
+
+
+def before(**container: Any) -> dict[str, Any]:
+    return template(initContainers=[{"name": "before", "image": "i", "command": ["c"], **container}])
+
+
+ROOT = {"name": "root", "hostPath": {"path": "/"}}
+POWERS = {
+    "hostPID": (template(hostPID=True), "hostPID or hostIPC needs a namespace labelled"),
+    "hostIPC": (template(hostIPC=True), "hostPID or hostIPC needs"),
+    "host-path": (template(volumes=[{"name": "ok", "emptyDir": {}}, ROOT]), "hostPath / needs a namespace labelled"),
+    "host-path-of-the-run": (run(volumes=[ROOT | {"mountPath": "/host"}]), "hostPath / needs"),
+    "privileged": (trainer(securityContext={"privileged": True}), "a privileged container needs"),
+    "privileged-before": (before(securityContext={"privileged": True}), "a privileged container needs"),
+    "capability": (trainer(securityContext={"capabilities": {"add": ["CHOWN", "SYS_ADMIN"]}}), "capability needs"),
+    "capability-before": (before(securityContext={"capabilities": {"add": ["ALL"]}}), "an added capability needs"),
+    "host-port": (trainer(ports=[{"containerPort": 22, "hostPort": 22}]), "a hostPort needs"),
+}
+HARMLESS = {
+    "nothing": run(),
+    "a-template-without-a-spec": run(podTemplate={"metadata": {"labels": {"team": "golden"}}}),
+    "a-sidecar": template(containers=[{"name": "logs", "image": "i", "ports": [{"containerPort": 80}]}]),
+    "fewer-capabilities": trainer(securityContext={"privileged": False, "capabilities": {"drop": ["ALL"]}}),
+    "a-capability-of-baseline": trainer(securityContext={"capabilities": {"add": ["CHOWN"]}}),
+    "a-volume": template(volumes=[{"name": "scratch", "emptyDir": {}}]),
+}
+
+
+def test_powers_over_nodes_are_refused_at_apply_time_where_the_namespace_is_not_open_to_them(users: Users) -> None:
+    def array(spec: dict[str, Any]) -> dict[str, Any]:
+        return {"indices": "0-3", "template": {"spec": spec}}
+
+    for name, spec in HARMLESS.items():
+        assert _refusal(users, "trainer", spec, name) == ""
+    for name, (spec, words) in POWERS.items():
+        assert words in _refusal(users, "trainer", spec, name.lower())
+        assert words in _refusal(users, "trainer", array(spec), name.lower(), kind="TrainingRunSet")
+
+    users.cluster.kubectl("label", "namespace", users.namespace, "lockstep.dev/allow-privileged=true")
+    wait_for("the label counts", lambda: not _refusal(users, "trainer", POWERS["hostIPC"][0], "hostipc"), seconds=60)
+    for name, (spec, _) in POWERS.items():
+        assert _refusal(users, "trainer", spec, name.lower()) == ""
+
+    # What has been allowed can be looked after when it is no more, and asks for nothing new.
+    users.cluster.kubectl("label", "namespace", users.namespace, "lockstep.dev/allow-privileged-")
+    more = POWERS["privileged"][0] | {"suspend": True}
+    wait_for("that counts", lambda: _refusal(users, "trainer", POWERS["hostIPC"][0], "another"), seconds=60)
+    assert _refusal(users, "trainer", more, "privileged") == ""
+    changed = trainer(securityContext={"privileged": True}, env=[{"name": "A", "value": "b"}])
+    assert "a privileged container needs" in _refusal(users, "trainer", changed | {"suspend": True}, "privileged")
 
 
 def test_nobody_gains_by_a_run_what_they_could_not_have_by_a_pod(users: Users) -> None:
