@@ -19,6 +19,14 @@ RUN /uv/bin/uv sync --quiet --locked --no-default-groups --extra archive --extra
 COPY operator/lockstep operator/lockstep
 RUN /uv/bin/uv sync --quiet --locked --no-default-groups --extra archive --extra otel --no-editable
 
+# What the base brings along is listed as well: in it, as it may have no shell.
+FROM ${BASE_IMAGE} AS contents
+USER 0:0
+WORKDIR /contents
+COPY --from=build /opt/lockstep/sbom.cdx.json ./
+COPY e2e/kindcluster/image_contents.py ./
+RUN ["python3", "-I", "-B", "image_contents.py", "sbom.cdx.json"]
+
 FROM ${BASE_IMAGE}
 ARG VERSION=0.1.0
 ARG REVISION=
@@ -28,6 +36,7 @@ LABEL org.opencontainers.image.title="lockstep-operator" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /opt/lockstep /opt/lockstep
+COPY --from=contents /contents/sbom.cdx.json /opt/lockstep/sbom.cdx.json
 # Nothing is written: byte code is there already, and the root file system may be read-only. Libraries ask for the user's
 # name and home, and the user has no entry in /etc/passwd.
 ENV PATH=/opt/lockstep/bin:/usr/local/bin:/usr/bin:/bin \

@@ -47,15 +47,24 @@ def test_the_image_says_what_it_is_and_runs_as_a_number_that_is_not_root(site: K
     assert len(labels["revision"]) == 40
 
 
-def test_the_image_lists_every_package_that_it_holds(site: KindSite) -> None:
+def test_the_image_lists_every_package_that_it_holds_and_what_is_below_them(site: KindSite) -> None:
+    def told(program: str, *arguments: str) -> str:
+        command = [f"--entrypoint={program}", image(site), *arguments]
+        return str(site.kind.docker("run", "--rm", "--network=none", *command)).strip()
+
     bill = json.loads((build_dir() / "image" / "lockstep-operator.cdx.json").read_text())
     assert bill["bomFormat"] == "CycloneDX"
-    listed = {normalised(each["name"]) for each in bill["components"]} | {OURS}
-    python = ["--entrypoint=/opt/lockstep/bin/python", image(site), "-c", PACKAGES]
-    told = site.kind.docker("run", "--rm", "--network=none", *python)
-    held = {normalised(name) for name in told.split()}
+    listed = {(each["type"], normalised(each["name"]), each["version"]) for each in bill["components"]}
+    held = {normalised(name) for name in told("/opt/lockstep/bin/python", "-c", PACKAGES).split()}
     assert {OURS, "kopf"} <= held
-    assert held <= listed
+    assert held <= {name for _, name, _ in listed} | {OURS}
+
+    python = told("/opt/lockstep/bin/python", "-c", "import platform; print(platform.python_version())")
+    assert ("platform", "cpython", python) in listed
+    assert "operating-system" in {kind for kind, _, _ in listed}
+    packages = told("dpkg-query", "--show", "--showformat=${Package} ${Version}\\n").splitlines()
+    assert len(packages) > 50
+    assert {("library", normalised(name), version) for name, version in map(str.split, packages)} <= listed
 
 
 def normalised(name: str) -> str:
