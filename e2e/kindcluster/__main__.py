@@ -43,11 +43,9 @@ def main() -> int:
 
 
 def _image(folder: Path, arguments: argparse.Namespace) -> int:
-    daemon = docker.Daemon(folder)
-    is_ours = daemon.found() is None
-    with daemon.up(_say) as running:
+    with docker.Daemon(folder).up(_say) as running:
         name = images.operator(running, images.base(running, folder, _say), _say)
-        if is_ours:  # and gone in a moment: what is to last is a file
+        if running.is_ours:  # and gone in a moment: what is to last is a file
             archive = build_dir() / "image" / "lockstep-operator.tar"
             running("save", "--output", archive, name)
             _say(f"{name} is in {archive}; `docker load --input` takes it")
