@@ -72,6 +72,18 @@ class TestNotices:
         assert "rivals" not in statuses(plan)["urgent"].queue.model_dump_json()
         assert all("rivals" not in event.note and "team/" not in event.note for w in plan.writes for event in w.events)
 
+    @pytest.mark.parametrize(("visibility", "named"), [("Full", "rivals/old"), ("OwnNamespace", "1 run of other")])
+    def test_nor_are_they_told_when_what_was_kept_lapses(self, visibility: str, named: str) -> None:
+        old = replace(training("old", "n0", "n1", "n2", "n3"), namespace="rivals")
+        snapshot = cluster(old, urgent(), queue={**WITHIN, "visibility": visibility})
+        reserved = after(snapshot, passed(snapshot))
+        never = cluster(queue={"preemption": {"withinQueue": "Never"}, "visibility": visibility}).queues
+        [lapsed] = [write for write in passed(replace(reserved, queues=never)).writes if write.name == "urgent"]
+        [told] = [event.note for event in lapsed.events if event.reason == "ReservationLapsed"]
+        assert named in told
+        written = f"{told}{lapsed.status.model_dump_json()}"
+        assert ("rivals" in written) is (visibility == "Full")
+
     def test_a_run_that_made_room_and_is_back_elsewhere_is_in_nobodys_way(self) -> None:
         old = training("old", "n0", "n1")
         back = training("back", "n2", "n3", since=NOW)

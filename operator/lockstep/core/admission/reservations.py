@@ -180,7 +180,8 @@ class Reservations:
         if floor.now > self._expires(reservation):
             return "its nodes did not come free in time"
         if (victim := self._no_longer_allowed(entry, reservation)) is not None:
-            return f"the rules of queue {entry.spec.queue} no longer let it send {victim.run.key} away"
+            who = listed((victim.run.uid,), floor.names_for(entry))
+            return f"the rules of queue {entry.spec.queue} no longer let it send {who} away"
         of_it = frozenset(reservation.nodes)
         for other in self._entries.values():
             if other.run.uid in reservation.victims or not holds_nodes(other.run) or is_leaving(other.run):
