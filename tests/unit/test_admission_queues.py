@@ -8,6 +8,7 @@ import pytest
 from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, QueueStatus
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.memory import Memory
+from lockstep.core.admission.order import Order, Points
 from lockstep.core.admission.settings import AdmissionSettings, Backfill, MaintenanceWindow, Weights
 from lockstep.core.assignment import assigned, vacated
 from lockstep.core.plan import ClusterPlan
@@ -418,6 +419,43 @@ class TestTelling:
         assert queue_of(passed(without_a, NOW + 60), "c").position == 2
         held_now = replace(without_a, queues=world([], queues={"default": {"stopPolicy": "Hold"}}).queues)
         assert reason(passed(held_now, NOW + 5), "c") == (0, "QueueHeld")
+
+    def test_points_that_have_moved_are_told_again_however_little_else_is_new(self) -> None:
+        """A run that waits for a day hears what its place is made of by then, a few dozen times at most."""
+        settings, memory = AdmissionSettings(), Memory()
+        trains = run("trains", 4, status={**held("n0", "n1", "n2", "n3"), "last_admitted": NOW})
+        snapshot, now, share, written = world([trains, run("waits", 4, at=NOW)]), NOW, 1.0, 0
+        for step in range(24 * 12):
+            now += 300
+            share = max(0.0, share - 0.01) if step < 200 else 1.0
+            snapshot = replace(snapshot, fair_shares={("default", "team", ""): share})
+            plan = admit(snapshot, Tunables(admission=settings), now, memory)
+            if plan.writes:  # else the run is the same object as before
+                snapshot, written = after(snapshot, plan), written + 1
+            told = snapshot.runs[1].status.queue
+            assert told.updated is not None
+            points = Order(settings, {}, 4, now).points(snapshot.runs[1], share)
+            assert now - told.updated < 900 or not points.have_moved(told.factors, settings.weights)
+            assert told.priority == sum(told.factors.values())
+        assert 10 < written < 30
+
+    @pytest.mark.parametrize(
+        ("told", "misled"),
+        [
+            ({"class": 50_000, "age": 500, "fairShare": 5_000, "size": 50, "nice": -7}, False),
+            ({"class": 45_000, "age": 450, "fairShare": 5_500, "size": 50, "nice": -7}, False),
+            ({"class": 44_999, "age": 500, "fairShare": 5_000, "size": 50, "nice": -7}, True),
+            ({"class": 50_000, "age": 449, "fairShare": 5_000, "size": 50, "nice": -7}, True),
+            ({"class": 50_000, "age": 500, "fairShare": 5_501, "size": 50, "nice": -7}, True),
+            ({"class": 50_000, "age": 500, "fairShare": 5_000, "size": 56, "nice": -7}, True),
+            ({"class": 50_000, "age": 500, "fairShare": 5_000, "size": 50, "nice": -6}, True),
+            ({"class": 50_000, "age": 500, "size": 50, "nice": -7}, True),
+        ],
+    )
+    def test_points_mislead_when_a_factor_has_moved_by_a_twentieth_of_its_weight(
+        self, told: dict[str, int], misled: bool
+    ) -> None:
+        assert Points(50_000, 500, 5_000, 50, 7).have_moved(told, Weights(size=100)) is misled
 
     def test_a_pass_tells_a_bounded_number_and_comes_back_for_the_others(self) -> None:
         runs = [run(f"r{i}", 9, at=float(i)) for i in range(6)]

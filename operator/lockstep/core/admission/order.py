@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from math import inf
 
 from lockstep.api import names
-from lockstep.core.admission.settings import AdmissionSettings
+from lockstep.core.admission.settings import AdmissionSettings, Weights
 from lockstep.core.conditions import is_true
 from lockstep.core.snapshot import RunView
 
 _ROUNDING = 0.01  # seconds by which a point is looked for early rather than late
+_FACTORS = "class", "age", "fairShare", "size", "nice"
+_PART_TOLD = 20  # a factor is told again when it has moved by more than this part of its weight
 
 
 LONGEST_USER = 63
@@ -36,14 +38,19 @@ class Points:
 
     def shown(self) -> dict[str, int]:
         """By name, as in status; what is 0 is left out."""
-        named = {
-            "class": self.priority_class,
-            "age": self.age,
-            "fairShare": self.fair_share,
-            "size": self.size,
-            "nice": -self.nice,
-        }
-        return {name: points for name, points in named.items() if points}
+        return {name: points for name, points in zip(_FACTORS, self._by_factor, strict=True) if points}
+
+    def have_moved(self, told: Mapping[str, int], weights: Weights) -> bool:
+        """Whoever was ``told`` other points is misled by now: by any that is given up, or a twentieth of a weight."""
+        most = weights.priority_class, weights.age, weights.fair_share, weights.size, 0
+        return any(
+            abs(points - told.get(name, 0)) * _PART_TOLD > weight
+            for name, points, weight in zip(_FACTORS, self._by_factor, most, strict=True)
+        )
+
+    @property
+    def _by_factor(self) -> tuple[int, int, int, int, int]:
+        return self.priority_class, self.age, self.fair_share, self.size, -self.nice
 
 
 class Order:

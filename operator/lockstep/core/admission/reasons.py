@@ -124,7 +124,10 @@ def urgency(entry: Entry, reason: Reason, blocked_by: tuple[str, ...], settings:
         or before.assumption != reason.assumption
     )
     since = -inf if moved else _moved_at(before.estimated_start, _whole(reason.start))
-    return None if since is None else max(before.updated + settings.told_every, since)
+    times = [] if since is None else [max(before.updated + settings.told_every, since)]
+    if entry.points.have_moved(before.factors, settings.weights):
+        times.append(before.updated + settings.told_points_every)
+    return min(times, default=None)
 
 
 def _whole(time: float | None) -> float | None:

@@ -49,6 +49,7 @@ class Row:
         "lacks",
         "made_of",
         "mask",
+        "misled",
         "named_to_kueue",
         "noticed",
         "order",
@@ -105,6 +106,7 @@ class Row:
         self.share_key = share_key(run)
         self.share = 0
         self.order: tuple[object, ...] = ()
+        self.misled = False  # its points have moved since it was told them
         self.held: Reason | None = None
         # What it asks for. As of ``rules``.
         self.group: Group | None = None

@@ -54,4 +54,5 @@ class AdmissionSettings:
     windows: tuple[MaintenanceWindow, ...] = ()
     node_return: float = 900.0  # a node that is NotReady for less is expected back, and waited for
     told_every: float = 60.0  # at most so often a waiting run is told of a new position or estimate
+    told_points_every: float = 900.0  # and at most so often of points that have moved, and nothing else
     told_per_pass: int = 200  # most waiting runs that one pass tells something
