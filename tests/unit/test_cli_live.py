@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
+import yaml
 
 from lockstep.api import names
-from lockstep.cli import live, runs
+from lockstep.cli import explain, live, runs
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError
 from lockstep.cli.live import LiveAdmission, NotLive
-from lockstep.core.tunables import Tunables
+from lockstep.core.admission.fair_share import UsageBook
 from support import sample_runs as sample
 from support.sample_runs import NOW
 
 
 class Server:
-    """Lists what it was given; ``hidden`` resources may not be read."""
+    """Lists what it was given; ``hidden`` resources may not be read. ``kept``: the operator's own ConfigMaps."""
 
     namespace = "team"
 
-    def __init__(self, hidden: str = "", **lists: list[dict[str, Any]]) -> None:
+    def __init__(
+        self, hidden: str = "", kept: Mapping[str, dict[str, str]] | None = None, **lists: list[dict[str, Any]]
+    ) -> None:
         self.hidden = hidden
+        self.kept = kept or {}
         self.lists = lists
+
+    def get(self, path: str) -> dict[str, Any]:
+        name = path.removeprefix("/api/v1/namespaces/lockstep-system/configmaps/")
+        if self.hidden == "configmaps":
+            raise ApiError(403, "forbidden", name=name)
+        if name not in self.kept:
+            raise ApiError(404, "not found", name=name)
+        return {"data": self.kept[name]}
 
     def list(self, path: str, **query: Any) -> dict[str, Any]:
         resource = path.rpartition("/")[2]
@@ -51,7 +65,23 @@ def daemon(on: str, gpus: str) -> dict[str, Any]:
 
 
 def admission(server: Server, raw: dict[str, Any]) -> LiveAdmission:
-    return live.admission(cast(Cluster, server), runs.view(raw), Tunables(), NOW)
+    return live.admission(cast(Cluster, server), runs.view(raw), NOW)
+
+
+def settings(**config: Any) -> dict[str, dict[str, str]]:
+    """The operator's ConfigMap, with a field that only a newer version knows."""
+    return {"lockstep-operator": {"operator.yaml": yaml.safe_dump({**config, "ofANewerVersion": 1})}}
+
+
+def about(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "uid": name, "resourceVersion": "1", "creationTimestamp": sample.at(0), **more}
+
+
+def nodes(count: int, **labels: str) -> list[dict[str, Any]]:
+    found = [node(f"gpu-{number}") for number in range(count)]
+    for each in found:
+        each["metadata"]["labels"] |= labels
+    return found
 
 
 def holder() -> dict[str, Any]:
@@ -90,8 +120,7 @@ def test_who_is_in_front_is_named_with_what_it_lacks() -> None:
 
 
 def test_classes_labels_and_shares_count_as_they_do_for_the_operator() -> None:
-    about = {"name": "default", "uid": "q", "resourceVersion": "1", "creationTimestamp": sample.at(0)}
-    queue: dict[str, Any] = {"metadata": about}
+    queue: dict[str, Any] = {"metadata": about("default")}
     queue["spec"] = {"namespaceSelector": {"matchLabels": {"kind": "lab"}}}
     lists: dict[str, Any] = {
         "nodes": [node(f"gpu-{n}") for n in range(3)],
@@ -110,24 +139,188 @@ def test_classes_labels_and_shares_count_as_they_do_for_the_operator() -> None:
     assert admission(Server(**lists, trainingruns=[mine, urgent]), mine).queue.reason == "NamespaceNotAllowed"
 
 
-@pytest.mark.parametrize("hidden", ["nodes", "pods", "trainingruns", "trainingqueues", "namespaces", "priorityclasses"])
+@pytest.mark.parametrize(
+    "hidden",
+    ["nodes", "pods", "trainingruns", "trainingrunsets", "trainingqueues", "namespaces", "priorityclasses"],
+)
 def test_without_the_right_to_read_the_cluster_nothing_is_made_up(hidden: str) -> None:
     with pytest.raises(NotLive, match="you may not read the"):
         admission(Server(hidden), sample.pending())
 
 
+ON_B300 = sample.pending() | {"spec": sample.SPEC | {"placement": {"gpuTypes": ["B300"]}}}
+IN_SPINES = sample.pending() | {"spec": sample.SPEC | {"placement": {"topology": [{"level": "spine"}]}}}
+
+
 @pytest.mark.parametrize(
     "raw",
     [
-        sample.pending(reason="NoNewAdmissions"),
-        sample.pending(reason="ClusterDisruption"),
-        sample.pending() | {"spec": sample.SPEC | {"placement": {"gpuTypes": ["B300"]}}},
-        sample.pending() | {"spec": sample.SPEC | {"placement": {"topology": [{"level": "spine"}]}}},
+        *(
+            sample.pending(reason=reason)
+            for reason in (
+                "NoNewAdmissions",
+                "ClusterDisruption",
+                "AdmissionRefused",
+                "Undecidable",
+                "GpuHoursUnknown",
+                "GpuHoursLimit",
+                "Window",
+            )
+        ),
+        ON_B300,
+        IN_SPINES,
     ],
 )
-def test_what_only_the_operator_knows_is_left_to_it(raw: dict[str, Any]) -> None:
+@pytest.mark.parametrize("hidden", ["", "configmaps"])
+def test_what_only_the_operator_knows_is_left_to_it(raw: dict[str, Any], hidden: str) -> None:
     with pytest.raises(NotLive, match="operator"):
-        admission(Server(), raw)
+        admission(Server(hidden, nodes=nodes(4), trainingruns=[raw]), raw)
+
+
+def test_names_that_only_the_operator_knows_count_whoever_uses_them() -> None:
+    queue = {"metadata": about("other"), "spec": {"quotas": [{"gpuType": "B300", "nominalNodes": 8}]}}
+    with pytest.raises(NotLive, match="B300 is a name of the operator's settings, and there is no ConfigMap"):
+        admission(Server(nodes=nodes(4), trainingqueues=[queue], trainingruns=[sample.pending()]), sample.pending())
+    ON_B300["metadata"] = ON_B300["metadata"] | {"uid": "other", "name": "other"}
+    with pytest.raises(NotLive, match="B300"):
+        admission(Server(nodes=nodes(4), trainingruns=[sample.pending(), ON_B300]), sample.pending())
+
+
+class TestSettingsOfTheOperator:
+    def test_where_they_may_be_read_names_of_them_are_known(self) -> None:
+        kept = settings(gpuTypes={"B300": {"gpu": "b300"}})
+        queue = {"metadata": about("default"), "spec": {"quotas": [{"gpuType": "B300", "nominalNodes": 8}]}}
+        server = Server(kept=kept, nodes=nodes(4, gpu="b300"), trainingqueues=[queue], trainingruns=[sample.pending()])
+        assert admission(server, sample.pending()).queue.reason == ""
+        server.lists["nodes"] = nodes(4, gpu="other")
+        found = admission(server, sample.pending())
+        assert (found.queue.reason, found.unread) == ("Placement", "")
+
+    def test_where_they_may_be_read_a_window_is_what_they_say(self) -> None:
+        window = {"name": "firmware", "start": sample.at(-3600), "duration": "2h"}
+        raw = sample.pending(reason="Window")
+        lists = {"nodes": nodes(4), "trainingruns": [raw]}
+        assert admission(Server(kept=settings(admission={"windows": [window]}), **lists), raw).queue.reason == "Window"
+        assert admission(Server(kept=settings(), **lists), raw).queue.reason == ""
+
+    def test_where_they_may_be_read_the_mode_is_what_they_say(self) -> None:
+        raw = sample.pending(reason="ReportOnly")
+        lists = {"nodes": nodes(4), "trainingruns": [raw]}
+        assert admission(Server(kept=settings(mode="ReportOnly"), **lists), raw).queue.reason == "ReportOnly"
+        with pytest.raises(NotLive, match="mode"):  # it was told another by its environment, or long ago
+            admission(Server(kept=settings(mode="Active"), **lists), raw)
+
+    def test_runs_in_namespaces_that_the_operator_does_not_look_after_are_no_part_of_it(self) -> None:
+        theirs = sample.pending("theirs")
+        theirs["metadata"] |= {"namespace": "other", "uid": "theirs", "creationTimestamp": sample.at(9000)}
+        lists = {"nodes": nodes(4), "trainingruns": [sample.pending(), theirs]}
+        assert admission(Server(**lists), sample.pending()).queue.reason == "Resources"
+        assert admission(Server(kept=settings(namespaces=["team"]), **lists), sample.pending()).queue.reason == ""
+        with pytest.raises(NotLive, match="does not look after namespace team"):
+            admission(Server(kept=settings(namespaces=["other"]), **lists), sample.pending())
+
+    @pytest.mark.parametrize(
+        ("hidden", "kept", "why"),
+        [
+            ("configmaps", {}, "you may not read ConfigMap lockstep-operator of namespace lockstep-system"),
+            ("", {}, "there is no ConfigMap lockstep-operator of namespace lockstep-system"),
+            ("", settings(mode="Lazy"), "what is in ConfigMap .* is not for this version"),
+            ("", {"lockstep-operator": {"operator.yaml": "[]: ["}}, "is not for this version"),
+            ("", {"lockstep-operator": {"other.yaml": ""}}, "is not for this version"),
+        ],
+    )
+    def test_else_that_is_said_and_nothing_is_promised(self, hidden: str, kept: Any, why: str) -> None:
+        raw = sample.pending()
+        found = admission(Server(hidden, kept, nodes=nodes(4), trainingruns=[raw]), raw)
+        assert found.queue.reason == ""
+        said = " ".join(explain.explanation(runs.view(raw), found, NOW))
+        assert f"unless a setting of its own forbids it ({found.unread})" in said
+        with pytest.raises(NotLive, match=why):
+            admission(Server(hidden, kept, nodes=nodes(4), trainingruns=[ON_B300]), ON_B300)
+
+    def test_what_users_used_is_read_from_its_book_or_else_from_what_it_last_told(self) -> None:
+        mine = sample.pending(factors={"age": 1}, updated=sample.at(500))
+        newer = sample.pending("newer", factors={"fairShare": 4000}, updated=sample.at(5))
+        newer["metadata"] |= {"uid": "newer"}
+        lacking = sample.running() | {"metadata": newer["metadata"] | {"uid": "lacking", "name": "lacking"}}
+        lacking["status"]["queue"] = {"reason": "Resources", "updated": sample.at(1)}
+        lists = {"nodes": nodes(3), "trainingruns": [mine, newer, lacking]}
+        assert admission(Server(**lists), mine).queue.factors["fairShare"] == 4000
+        book = UsageBook(NOW, {("default", "team", ""): 3600.0, ("default", "other", ""): 3600.0})
+        kept = {"lockstep-usage": {"usage.json": json.dumps(book.dump())}}
+        assert admission(Server(kept=kept, **lists), mine).queue.factors["fairShare"] == 3535  # both have used half
+        kept = {"lockstep-usage": {"usage.json": "{}"}}
+        assert admission(Server(kept=kept, **lists), mine).queue.factors["fairShare"] == 4000
+
+
+class TestGpuHours:
+    def found(self, told: str, used: int | None) -> str:
+        spec = {"limits": {"gpuHoursPerDay": 1000}}
+        status = {} if used is None else {"gpuHoursLastDay": used}
+        queue = {"metadata": about("default"), "spec": spec, "status": status}
+        raw = sample.pending(reason=told)
+        server = Server(nodes=nodes(12), trainingqueues=[queue], trainingruns=[raw])
+        return admission(server, raw).queue.reason
+
+    @pytest.mark.parametrize("used", [None, 10, 1000])  # the queue may have said so long ago
+    def test_a_run_that_waits_for_nodes_does_not_wait_for_hours(self, used: int | None) -> None:
+        assert self.found("Resources", used) == ""
+
+    def test_one_that_was_told_nothing_yet_hears_what_its_queue_says(self) -> None:
+        assert self.found("", 10) == ""
+        assert self.found("", 1000) == "GpuHoursLimit"
+
+    def test_one_that_waits_for_hours_goes_on_doing_so(self) -> None:
+        assert self.found("GpuHoursLimit", 1001) == "GpuHoursLimit"
+
+
+class TestArrays:
+    def member(self, index: int, **queue: Any) -> dict[str, Any]:
+        raw = sample.pending(f"sweep-{index}", **queue)
+        owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_SET_KIND, "name": "sweep", "uid": "sweep"}
+        raw["metadata"] |= {"uid": f"i{index}", "ownerReferences": [owner | {"controller": True}]}
+        raw["metadata"]["creationTimestamp"] = sample.at(900 - index)
+        return raw
+
+    def sweep(self, **spec: Any) -> dict[str, Any]:
+        template = {"spec": {"nodes": 4, "image": "i", "command": ["train"]}}
+        return {"metadata": about("sweep", namespace="team"), "spec": {"indices": "0-9", "template": template, **spec}}
+
+    def test_who_waits_for_the_width_of_its_array_is_told_so(self) -> None:
+        mine = self.member(2, reason="MaxRunning", position=0)
+        runs_of = [self.member(1), mine]
+        server = Server(nodes=nodes(20), trainingrunsets=[self.sweep(maxRunning=1)], trainingruns=runs_of)
+        assert admission(server, mine).queue.reason == "MaxRunning"
+        server.lists["trainingrunsets"] = [self.sweep(maxRunning=2)]
+        assert admission(server, mine).queue.reason == ""
+        server.lists["trainingrunsets"] = []
+        with pytest.raises(NotLive, match="maxRunning of its array could not be read"):
+            admission(server, mine)
+
+    def test_what_an_array_says_to_its_runs_holds_here_too(self) -> None:
+        first, mine = self.member(1), self.member(2)
+        server = Server(nodes=nodes(4), trainingrunsets=[self.sweep()], trainingruns=[first, mine])
+        assert admission(server, mine).queue.reason == "Resources"
+        server.lists["trainingrunsets"] = [self.sweep(cancelIndices="1")]
+        assert admission(server, mine).queue.reason == ""
+
+
+def test_where_it_cannot_be_read_what_is_kept_for_a_run_nothing_is_made_up() -> None:
+    raw = sample.pending(reason="Preempting")
+    raw["status"]["reservation"] = {"configMap": "large", "hash": "h", "time": sample.at(9), "deadline": sample.at(-9)}
+    server = Server(nodes=nodes(4), trainingruns=[raw])
+    with pytest.raises(NotLive, match="what is kept for it could not be read"):
+        admission(server, raw)
+
+
+def test_who_is_not_tried_for_now_is_in_nobodys_way() -> None:
+    refused = sample.pending("first", reason="AdmissionRefused", estimatedStart=sample.at(-60))
+    refused["metadata"] |= {"uid": "first", "creationTimestamp": sample.at(9000)}
+    found = admission(Server(nodes=nodes(4), trainingruns=[sample.pending(), refused]), sample.pending())
+    assert found.queue.reason == ""
+    refused["status"]["queue"] = {"reason": "Undecidable"}
+    found = admission(Server(nodes=nodes(4), trainingruns=[sample.pending(), refused]), sample.pending())
+    assert found.queue.reason == ""
 
 
 def test_nodes_that_may_not_be_read_are_simply_not_shown() -> None:

@@ -67,6 +67,7 @@ WORKER_MOUNT = "/lockstep"
 WORKER_SCRATCH = "/run/lockstep"
 TOKEN_MOUNT = "/var/run/secrets/lockstep.dev"
 CA_FILE = "ca.crt"  # beside the token
+USAGE_CONFIG_MAP, USAGE_FILE = "lockstep-usage", "usage.json"  # who used how much; in the operator's namespace
 CA_CONFIG_MAP = "lockstep-worker-ca"
 TOKEN_AUDIENCE = "lockstep"
 TOKEN_SECONDS = 3600

@@ -19,13 +19,12 @@ from lockstep.core.lifecycle import Phase, phase_of
 from lockstep.core.quarantine import Save
 from lockstep.core.requirement import avoided_nodes
 from lockstep.core.snapshot import RunView
-from lockstep.core.tunables import Tunables
 
 _HOLDERS_NAMED = 8
 _NODES_NAMED = 8
 
 
-def show(cluster: Cluster, name: str, form: str) -> None:
+def show(cluster: Cluster, name: str, form: str, operator_namespace: str) -> None:
     """Print the explanation, or the object it rests on."""
     raw = runs.fetch(cluster, name)
     if form != "text":
@@ -35,7 +34,7 @@ def show(cluster: Cluster, name: str, form: str) -> None:
     found: LiveAdmission | NotLive | None = None
     if waits_for_nodes(run):
         try:
-            found = live.admission(cluster, run, Tunables(), now)
+            found = live.admission(cluster, run, now, operator_namespace)
         except NotLive as reason:
             found = reason
     output.print_lines(explanation(run, found, now))
@@ -84,13 +83,15 @@ def _oddities(status: TrainingRunStatus) -> Iterator[str]:
 def _waiting(run: RunView, found: LiveAdmission | NotLive | None, now: float) -> Iterator[str]:
     if isinstance(found, LiveAdmission):
         if not found.queue.reason:
-            yield "Computed now: nodes for the whole gang are free; the operator's next pass will give them to it."
+            words = "Computed now: nodes for the whole gang are free; the operator's next pass will give them to it"
+            yield words + (f", unless a setting of its own forbids it ({found.unread})." if found.unread else ".")
             return
         yield _wait_words(run, found.queue)
         yield from outlook.sentences(found.queue, now)
         for key, queue in found.ahead:
             yield f"  {key} waits in front of it, {queue.reason}: {queue.message}"
-        yield f"(computed now from {plural(found.nodes, 'node')}, with the default settings of the operator)"
+        settings = f"default settings, as {found.unread}" if found.unread else "settings of the operator"
+        yield f"(computed now from {plural(found.nodes, 'node')}, with the {settings})"
         yield from _holders(found)
         return
     queue = run.status.queue

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from lockstep.api import names
+from lockstep.api.queue import ANY_GPU_TYPE
 from lockstep.api.run_status import QueueStatus
-from lockstep.cli import runs
+from lockstep.cli import operator_settings, runs
 from lockstep.cli.client import Cluster, Json, core_path, resource_path, runs_path
 from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.operator_settings import Settings, fair_shares, read_settings
 from lockstep.controller.parse import ForeignPod, parse_node, parse_pod
 from lockstep.core.admission.admit import admit
+from lockstep.core.admission.entry import is_pending
 from lockstep.core.admission.kueue import KUEUES
 from lockstep.core.admission.ledger import Ledger
-from lockstep.core.admission.order import share_key
-from lockstep.core.admission.settings import AdmissionSettings
+from lockstep.core.admission.left_out import UNDECIDABLE, without
+from lockstep.core.admission.reservations import PREEMPTING
+from lockstep.core.arrays.members import governed, is_member
 from lockstep.core.conditions import find
 from lockstep.core.natural import natural_key
-from lockstep.core.objects import parse_queue
-from lockstep.core.snapshot import ClusterSnapshot, Leadership, NodeView, PodView, RunView
+from lockstep.core.objects import parse_queue, parse_run_set
+from lockstep.core.reservation import is_unread
+from lockstep.core.snapshot import (
+    ClusterSnapshot,
+    Leadership,
+    NodeView,
+    PodView,
+    QueueView,
+    RefusedAdmission,
+    RunView,
+)
 from lockstep.core.tunables import Mode, Tunables
 
 
@@ -37,28 +50,59 @@ class LiveAdmission:
     """Nodes that were looked at."""
     holders: tuple[tuple[str, tuple[str, ...]], ...]
     """Who holds nodes, as namespace/name, with the nodes; most nodes first."""
+    unread: str = ""
+    """Why it was decided with the default settings; empty: it was with those of the operator."""
 
 
 class NotLive(Exception):  # noqa: N818 (a reason, not a failure)
     """Why nothing is recomputed, in words."""
 
 
-def admission(cluster: Cluster, run: RunView, tunables: Tunables, now: float) -> LiveAdmission:
+_OPERATORS_ALONE = {
+    "ClusterDisruption": "its breaker",
+    "AdmissionRefused": "what the API server refused it",
+    "GpuHoursUnknown": "whether it has read its book of usage",
+    UNDECIDABLE: "what it cannot decide",
+}
+"""Reasons that nothing outside of the operator tells of, and what it knows."""
+_MODES = (Mode.NO_NEW_ADMISSIONS.value, Mode.REPORT_ONLY.value)
+_HOURS = "GpuHoursLimit"
+
+
+def admission(
+    cluster: Cluster, run: RunView, now: float, operator_namespace: str = operator_settings.NAMESPACE
+) -> LiveAdmission:
     """Decide as the operator would at ``now``. Raises NotLive where that would not be the truth."""
-    reason = run.status.queue.reason
-    if run.status.kueue is not None or reason in KUEUES:
+    told = run.status.queue.reason
+    if run.status.kueue is not None or told in KUEUES:
         raise NotLive("Kueue admits it")
-    if reason in (Mode.NO_NEW_ADMISSIONS.value, Mode.REPORT_ONLY.value, "ClusterDisruption"):
-        raise NotLive("the operator alone knows its mode and its breaker")
-    if _uses_configured_names(run, tunables):
-        raise NotLive("the run uses names of the operator's configuration")
-    snapshot = cluster_snapshot(cluster)
+    if told in _OPERATORS_ALONE:
+        raise NotLive(f"the operator alone knows {_OPERATORS_ALONE[told]}")
+    settings = read_settings(cluster, operator_namespace)
+    tunables, unread = settings.tunables, settings.unread
+    if told in _MODES and tunables.mode.value != told:
+        raise NotLive("the operator alone knows its mode")
+    if told == "Window" and unread:
+        raise NotLive(f"maintenance windows are in the operator's settings, and {unread}")
+    if settings.namespaces and run.namespace not in settings.namespaces:
+        raise NotLive(f"the operator does not look after namespace {run.namespace}")
+    snapshot = cluster_snapshot(cluster, settings, now, operator_namespace)
+    unknown = _names_beyond(snapshot, tunables) if unread else ""
+    if unknown:
+        raise NotLive(f"{unknown} is a name of the operator's settings, and {unread}")
+    mine = next((other for other in snapshot.runs if other.uid == run.uid), run)
+    if told == "MaxRunning" and (mine.namespace, mine.set_uid) not in snapshot.widths:
+        raise NotLive("the maxRunning of its array could not be read")
+    if told == PREEMPTING and is_unread(mine.status.reservation):
+        raise NotLive("what is kept for it could not be read")
     plan = admit(snapshot, tunables, now)
     written = {write.uid: write.status.queue for write in plan.writes}
     queues = {
         other.key: written.get(other.uid, other.status.queue) for other in snapshot.runs if _same_queue(other, run)
     }
     queue = queues.get(run.key, run.status.queue)
+    if told and (told == _HOURS) is not (queue.reason == _HOURS):
+        raise NotLive("the operator alone counts GPU-hours")
     booked = Ledger.of(snapshot)
     held: dict[str, list[str]] = {}
     for node in sorted(booked.booked_nodes, key=natural_key):
@@ -74,16 +118,18 @@ def admission(cluster: Cluster, run: RunView, tunables: Tunables, now: float) ->
         ),
         nodes=len(snapshot.nodes),
         holders=tuple((holder, tuple(nodes)) for holder, nodes in sorted(held.items(), key=lambda item: -len(item[1]))),
+        unread=unread,
     )
 
 
-def cluster_snapshot(cluster: Cluster) -> ClusterSnapshot:
+def cluster_snapshot(cluster: Cluster, settings: Settings, now: float, operator_namespace: str) -> ClusterSnapshot:
     """Everything an admission pass looks at. Raises NotLive when the user may not read some of it."""
     found: dict[str, list[Json]] = {}
     for resource, path in (
         ("nodes", core_path(None, "nodes")),
         ("pods of all namespaces", core_path(None, "pods")),
         ("runs of all namespaces", runs_path(None)),
+        ("arrays of all namespaces", resource_path(f"/apis/{names.API_VERSION}", None, names.RUN_SETS)),
         ("queues", resource_path(f"/apis/{names.API_VERSION}", None, names.QUEUES)),
         ("namespaces", core_path(None, "namespaces")),
         ("priority classes", resource_path("/apis/scheduling.k8s.io/v1", None, "priorityclasses")),
@@ -102,11 +148,18 @@ def cluster_snapshot(cluster: Cluster) -> ClusterSnapshot:
             _add(foreign, pod)
         else:
             gang_pods.append(pod)
-    views = tuple(_whole_if_readable(cluster, runs.view(raw)) for raw in found["runs of all namespaces"])
+    sets = {view.uid: view for view in map(parse_run_set, found["arrays of all namespaces"])}
+    views = []
+    for raw in found["runs of all namespaces"]:
+        if not settings.namespaces or raw["metadata"]["namespace"] in settings.namespaces:
+            run = _whole_if_readable(cluster, runs.view(raw))
+            owner = sets.get(run.set_uid)
+            views.append(governed(run, owner if owner is not None and is_member(run, owner) else None))
     disrupted = next((c for run in views if (c := find(run.status, "ClusterDisruption"))), None)
-    return ClusterSnapshot(
-        runs=views,
-        queues={raw["metadata"]["name"]: parse_queue(raw) for raw in found["queues"]},
+    queues = {raw["metadata"]["name"]: parse_queue(raw) for raw in found["queues"]}
+    snapshot = ClusterSnapshot(
+        runs=tuple(views),
+        queues=queues,
         nodes=node_views(found["nodes"]),
         gang_pods=tuple(gang_pods),
         foreign_requests=foreign,
@@ -114,15 +167,36 @@ def cluster_snapshot(cluster: Cluster) -> ClusterSnapshot:
         leadership=Leadership(since=0.0, disruption=disrupted.message if disrupted is not None else ""),
         namespace_labels={raw["metadata"]["name"]: raw["metadata"].get("labels") or {} for raw in found["namespaces"]},
         priority_classes={raw["metadata"]["name"]: raw["value"] for raw in found["priority classes"]},
-        fair_shares=_told_shares(views),
+        fair_shares=fair_shares(cluster, operator_namespace, views, queues, settings, now),
+        widths={
+            (view.namespace, view.uid): view.spec.max_running
+            for view in sets.values()
+            if view.spec is not None and view.spec.max_running is not None
+        },
+        gpu_hours=_gpu_hours(queues, views),
+        refused=dict(_refused(views, now)),
     )
+    return without(snapshot, (run.uid for run in views if run.status.queue.reason == UNDECIDABLE))
 
 
-def _told_shares(views: Iterable[RunView]) -> dict[tuple[str, str, str], float]:
-    """What the operator alone keeps, read off the points that it told those who wait."""
-    weight = AdmissionSettings().weights.fair_share
-    told = [run for run in views if run.status.queue.updated is not None and not run.status.admission.requeued_for]
-    return {share_key(run): min(1.0, run.status.queue.factors.get("fairShare", 0) / weight) for run in told}
+def _gpu_hours(queues: Mapping[str, QueueView], views: Sequence[RunView]) -> dict[str, int]:
+    """As queues last said. What their runs are told is newer: that they wait for hours, or for something else."""
+    hours: dict[str, int] = {}
+    for name, queue in queues.items():
+        used, most = queue.status.gpu_hours_last_day or 0, queue.spec.limits.gpu_hours_per_day
+        told = {run.status.queue.reason for run in views if runs.queue_of(run) == name and is_pending(run)} - {""}
+        if most is not None and told:
+            used = max(used, most) if _HOURS in told else min(used, most - 1)
+        hours[name] = used
+    return hours
+
+
+def _refused(views: Iterable[RunView], now: float) -> Iterator[tuple[str, RefusedAdmission]]:
+    """Runs that are not tried for a while."""
+    for run in views:
+        told = run.status.queue
+        if told.reason == "AdmissionRefused" and (told.estimated_start or 0.0) > now:
+            yield run.uid, RefusedAdmission(told.message, told.estimated_start or 0.0)
 
 
 def readable_nodes(cluster: Cluster) -> dict[str, NodeView]:
@@ -145,13 +219,18 @@ def _same_queue(one: RunView, other: RunView) -> bool:
     return one.spec is not None and other.spec is not None and one.spec.queue == other.spec.queue
 
 
-def _uses_configured_names(run: RunView, tunables: Tunables) -> bool:
-    if run.spec is None:
-        return False
-    levels = {rule.level for rule in run.spec.placement.topology}
-    return not (
-        levels <= set(tunables.topology_levels) and set(run.spec.placement.gpu_types) <= set(tunables.gpu_types)
-    )
+def _names_beyond(snapshot: ClusterSnapshot, tunables: Tunables) -> str:
+    """A name that waiting runs, or the quotas of queues, use and that ``tunables`` does not know; empty: there is none.
+
+    Who waits for it may stand before anybody else.
+    """
+    known = {*tunables.gpu_types, *tunables.topology_levels, ANY_GPU_TYPE}
+    used = [quota.gpu_type for queue in snapshot.queues.values() for quota in queue.spec.quotas]
+    for run in snapshot.runs:
+        if run.spec is not None and is_pending(run):
+            placement = run.spec.placement
+            used += [*placement.gpu_types, *(rule.level for rule in placement.topology)]
+    return next((name for name in used if name not in known), "")
 
 
 def _whole_if_readable(cluster: Cluster, run: RunView) -> RunView:

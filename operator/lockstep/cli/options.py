@@ -19,6 +19,9 @@ def _all_bare(runs: list[str] | None) -> list[str] | None:
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace; that of the context by default.")
 ]
+OperatorNamespace = Annotated[
+    str, typer.Option("--operator-namespace", metavar="NAME", help="Where the operator runs.")
+]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Runs of every namespace.")]
 Selector = Annotated[
     str, typer.Option("--selector", "-l", metavar="LABELS", help="Only runs with these labels, e.g. team=nlp.")

@@ -12,6 +12,7 @@ from lockstep.cli.options import (
     Context,
     Kubeconfig,
     Namespace,
+    OperatorNamespace,
     Run,
     Selector,
     TableOutput,
@@ -104,6 +105,7 @@ def explain_verb(
     run: Run,
     output: TextOutput = "text",
     namespace: Namespace = None,
+    operator_namespace: OperatorNamespace = "lockstep-system",
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
@@ -111,7 +113,7 @@ def explain_verb(
     from lockstep.cli import explain
     from lockstep.cli.client import connect
 
-    explain.show(connect(namespace, context, kubeconfig), run, output)
+    explain.show(connect(namespace, context, kubeconfig), run, output, operator_namespace)
 
 
 @app.command("logs")

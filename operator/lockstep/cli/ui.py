@@ -22,7 +22,7 @@ import typer
 from lockstep.cli import output
 from lockstep.cli.client import resource_path
 from lockstep.cli.errors import CliError
-from lockstep.cli.options import Context, Kubeconfig
+from lockstep.cli.options import Context, Kubeconfig, OperatorNamespace
 
 if TYPE_CHECKING:
     from lockstep.cli.client import Cluster
@@ -43,9 +43,7 @@ _FORWARDED = re.compile(r"^Forwarding from 127\.0\.0\.1:(\d+) ->")
 @app.command("ui")
 def ui_verb(
     url: Annotated[str, typer.Option("--url", help="Where the page is exposed; else its port is forwarded.")] = "",
-    namespace: Annotated[
-        str, typer.Option("--operator-namespace", metavar="NAME", help="Where the operator runs.")
-    ] = "lockstep-system",
+    namespace: OperatorNamespace = "lockstep-system",
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:

@@ -12,6 +12,7 @@ from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key, set_k
 from lockstep.core.arrays.members import (
     governance,
     index_of,
+    is_member,
     is_recorded,
     recorded_indices,
     run_name,
@@ -68,7 +69,7 @@ class RunSets:
     def owner_of(self, run: RunView) -> RunSetView | None:
         """The set that the run belongs to, if it is known. A reference is anybody's to write: it has to fit."""
         owner = self.cache.get(run.set_uid) if run.set_uid else None
-        return owner if owner is not None and _fits(run, owner) and index_of(run) is not None else None
+        return owner if owner is not None and is_member(run, owner) else None
 
     def snapshot(
         self, run_set: RunSetView, namespace_labels: Mapping[str, str], indices: frozenset[int]

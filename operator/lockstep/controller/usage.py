@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from lockstep.api import names
 from lockstep.controller.census import Census
 from lockstep.controller.clock import Clock
 from lockstep.controller.kube import KubeClient
@@ -16,8 +17,7 @@ from lockstep.core.snapshot import ClusterSnapshot
 
 log = logging.getLogger("lockstep.usage")
 
-CONFIG_MAP = "lockstep-usage"
-_KEY = "usage.json"
+CONFIG_MAP, _KEY = names.USAGE_CONFIG_MAP, names.USAGE_FILE
 _WRITTEN_EVERY = 60.0
 
 

@@ -41,6 +41,12 @@ def index_of(run: RunView) -> int | None:
     return found[1] if found is not None and found[0] == run.set_name else None
 
 
+def is_member(run: RunView, run_set: RunSetView) -> bool:
+    """The run belongs to the set whose UID it refers to. Anybody may write, or copy, a reference: it has to fit."""
+    fits = (run.namespace, run.set_name) == (run_set.namespace, run_set.name)
+    return fits and index_of(run) is not None
+
+
 def holds_nodes(run: RunView) -> bool:
     """The run has nodes, be it to end soon."""
     return slots.is_held(run.status.assignment) and not is_true(run.status, "Finished")
