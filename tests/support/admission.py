@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lockstep.api.durations import parse_duration
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import AssignmentStatus, Condition, TrainingRunStatus
-from lockstep.core.assignment import assigned
+from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, Condition, TrainingRunStatus
+from lockstep.core.assignment import assigned, is_held
 from lockstep.core.plan import ClusterPlan
 from lockstep.core.snapshot import ClusterSnapshot, Leadership, NodeView, PodPhase, PodView, QueueView, RunView
 
@@ -24,9 +25,9 @@ def node(name: str, rack: str = "r1", **changes: Any) -> NodeView:
 
 
 def run(name: str, nodes: int = 1, at: float = 0.0, status: Mapping[str, Any] | None = None, **spec: Any) -> RunView:
-    """An accepted run of namespace team."""
+    """An accepted run of namespace team. One that has nodes was granted its time limit with them."""
     fields = {"nodes": nodes, "image": "image", "command": ["python", "train.py"], **spec}
-    return RunView(
+    view = RunView(
         namespace="team",
         name=name,
         uid=f"uid-{name}",
@@ -36,6 +37,16 @@ def run(name: str, nodes: int = 1, at: float = 0.0, status: Mapping[str, Any] | 
         spec=TrainingRunSpec.model_validate(fields),
         status=TrainingRunStatus(conditions=(ACCEPTED,)).model_copy(update=dict(status or {})),
     )
+    has_nodes = is_held(view.status.assignment) and "admission" not in (status or {})
+    return with_limit(view, spec.get("timeLimit")) if has_nodes else view
+
+
+def with_limit(view: RunView, limit: str | None) -> RunView:
+    """The same with this time limit, granted in full."""
+    assert view.spec is not None
+    granted = AdmissionStatus(time_limit=None if limit is None else parse_duration(limit), asked_limit=limit or "")
+    spec = view.spec.model_copy(update={"time_limit": limit})
+    return replace(view, spec=spec, status=view.status.model_copy(update={"admission": granted}))
 
 
 def pod(of: RunView, slot: int, on: str, phase: PodPhase = PodPhase.RUNNING, **changes: Any) -> PodView:

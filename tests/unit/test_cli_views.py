@@ -83,6 +83,13 @@ def backfilled() -> dict[str, Any]:
     return raw | {"spec": raw["spec"] | {"timeLimit": "8h"}}
 
 
+def extended() -> dict[str, Any]:
+    raw = sample.running()
+    why = "it would overrun the maintenance window firmware, which begins at 2026-12-01T08:00:00Z"
+    raw["status"]["admission"] = {"timeLimit": 7200, "askedLimit": "8h", "limitedBy": why}
+    return raw | {"spec": raw["spec"] | {"timeLimit": "8h"}}
+
+
 def queue_objects() -> list[dict[str, Any]]:
     quotas = [{"gpuType": "H100", "nominalNodes": 8, "borrowingLimit": 4}, {"gpuType": "Any", "nominalNodes": 2}]
     usage = [{"gpuType": "H100", "nodes": 10, "borrowed": 2}]
@@ -112,6 +119,7 @@ VIEWS: dict[str, Callable[[], Iterable[str]]] = {
     "info-running": lambda: paged(sample.running(), NODES),
     "info-without-node-rights": lambda: paged(sample.running()),
     "info-pending": lambda: paged(sample.pending()),
+    "explain-extended": lambda: explained(extended()),
     "explain-new": lambda: explained(sample.run()),
     "explain-pending-live": lambda: explained(sample.pending(), BUSY),
     "explain-pending-free": lambda: explained(sample.pending(), FREE),

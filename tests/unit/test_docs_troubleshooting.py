@@ -20,6 +20,7 @@ DECIDING = (
     *(
         "core/admission/admit.py",
         "core/admission/answers.py",
+        "core/admission/extensions.py",
         "core/admission/refill.py",
         "core/admission/left_out.py",
         "core/admission/outlook.py",

@@ -10,7 +10,7 @@ from lockstep.core.admission.settings import MaintenanceWindow
 from lockstep.core.plan import ClusterPlan
 from lockstep.core.snapshot import RunView
 from lockstep.core.tunables import Tunables
-from support.admission import ACCEPTED, FINISHED, NOW, after, node, pod, run, statuses
+from support.admission import ACCEPTED, FINISHED, NOW, after, node, pod, run, statuses, with_limit
 from support.preempting import CLASSES, HOUR, WITHIN, cluster, passed, reservation, training, urgent, victims
 
 
@@ -170,7 +170,7 @@ class TestWhoGoes:
         first = urgent(4, name="first", at=NOW - 500, queue="first", timeLimit="1h")
         other = training("other", "n2", "n3", of_class="low", timeLimit="2h")
         assert victims(cluster(ends, other, first, urgent(timeLimit="9h"), queues=queues)) == ()
-        unknown = [replace(each, spec=each.spec.model_copy(update={"time_limit": None})) for each in (ends, other)]  # type: ignore[union-attr]
+        unknown = [with_limit(each, None) for each in (ends, other)]
         assert victims(cluster(*unknown, first, urgent(), queues=queues)) != ()
 
     def test_nodes_that_are_not_ready_are_no_reason_to_go(self) -> None:
@@ -261,7 +261,7 @@ class TestLater:
 
     def test_nothing_is_kept_for_a_run_that_starts_as_soon_without(self) -> None:
         ends = training("ends", "n1", of_class="high", since=NOW - 3000, timeLimit="55m")  # 300 s are left
-        soon = replace(self.old, spec=self.old.spec.model_copy(update={"time_limit": "8m"}))  # type: ignore[union-attr]
+        soon = with_limit(self.old, "8m")
         told = statuses(passed(cluster(soon, ends, self.first, nodes=2)))["urgent"].queue
         assert told.estimated_start == NOW + 380
         assert "preempts" not in told.assumption

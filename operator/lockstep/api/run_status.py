@@ -70,9 +70,12 @@ class AdmissionStatus(StatusModel):
     requeued_for: str = ""
     """Why it goes to the head of its class: Preempted, or NodesLost; empty: it does not."""
     time_limit: int | None = None
-    """Seconds of its time limit as granted, which minTimeLimit and the queue have a say in; none: it has no limit."""
+    """Seconds of its time limit as granted, which minTimeLimit and the queue have a say in; none: it has no limit. A
+    longer spec.timeLimit is granted to a run that has nodes as far as that breaks no promise; a shorter one holds."""
     asked_limit: str = ""
-    """spec.timeLimit as it was then: one that is written later counts instead."""
+    """spec.timeLimit as it was then."""
+    limited_by: Annotated[str, Field(max_length=512)] = ""
+    """Why it has not been granted all of spec.timeLimit as it was changed since it has nodes."""
     backfilled: bool = False
     """It got its nodes ahead of runs before it in the order, which it does not delay."""
     first_estimate: Timestamp | None = None

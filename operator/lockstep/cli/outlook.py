@@ -64,6 +64,8 @@ def granted(run: RunView) -> str:
         words.append(f"{format_duration(admission.time_limit)}{f' of the {asked} it asked for' if cut else ''}")
         if spec is not None and spec.time_limit is None:
             words.append("by the queue's limits")
+    if admission.limited_by:
+        words.append(f"more is not granted, as {admission.limited_by}")
     if admission.backfilled:
         words.append("backfilled: ahead of runs before it, which it does not delay")
     return "; ".join(words)

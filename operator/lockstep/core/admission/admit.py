@@ -15,9 +15,18 @@ from lockstep.core import assignment as slots
 from lockstep.core import gang
 from lockstep.core.admission.answers import Answers, Known, say
 from lockstep.core.admission.backfill import BackfillPolicy, backfill, forecast
-from lockstep.core.admission.candidates import ENDING, others, running_in, running_of, see_groups, unsettled
+from lockstep.core.admission.candidates import (
+    ENDING,
+    lengths_of,
+    others,
+    running_in,
+    running_of,
+    see_groups,
+    unsettled,
+)
 from lockstep.core.admission.dependencies import Namespaces, circle_in_words, judge
 from lockstep.core.admission.entry import Entry, Reason, holds_nodes
+from lockstep.core.admission.extensions import Promises, grant_limits, if_granted
 from lockstep.core.admission.floor import Floor
 from lockstep.core.admission.forecast import Forecast
 from lockstep.core.admission.foretell import Standing
@@ -26,7 +35,7 @@ from lockstep.core.admission.jobs import NO_LIMIT, Claim, Running
 from lockstep.core.admission.kueue import KueueDesk
 from lockstep.core.admission.memory import Memory
 from lockstep.core.admission.order import waits_since
-from lockstep.core.admission.outlook import Estimate, Foreseen, Outlook, Start, Wait
+from lockstep.core.admission.outlook import Estimate, Foreseen, Outlook, Reservation, Start, Wait
 from lockstep.core.admission.preemptors import Preemptors, may_preempt
 from lockstep.core.admission.queue_report import queue_writes
 from lockstep.core.admission.quota import QuotaBook, QuotaRules
@@ -95,6 +104,7 @@ class _Pass:
         self._awaited: Sequence[Running] = ()
         self._foreseen: Mapping[str, Foreseen] = {}
         self._cut = False
+        self._promises: Promises | None = None
 
     def plan(self) -> ClusterPlan:
         """The steps, in order."""
@@ -113,11 +123,13 @@ class _Pass:
                 replace_lost_nodes(entry, self._floor)
         gangs = [entry for entry in gangs if entry.status.kueue is None]
         for grant in self._kueue.grants(self._claims):
-            self._give(grant.entry, grant.nodes, grant.gpu_type, grant.limit)
+            longest = lengths_of(grant.entry, queue_spec(self._snapshot, grant.entry.spec.queue))[1]
+            self._give(grant.entry, grant.nodes, grant.gpu_type, min(grant.limit, longest))
             grant.entry.events.append(Event("Normal", "Admitted", "Admit", self._map_in_words(grant.nodes)))
         if self._kueue.wake_at < inf:
             self._wake(self._kueue.wake_at)
         nodes_awaited = self._admit(waiting)
+        self._review_limits()
         self._wake_for_windows()
         self._reservations.withdraw()
         begun = [*gangs, *(row.entry for row in self._started)]
@@ -246,6 +258,8 @@ class _Pass:
     def _admit(self, waiting: Sequence[Row]) -> bool:
         """Start whom the engine says; True when somebody waits for nodes."""
         if not waiting:
+            if self._roll.relimited:
+                self._promises = Promises(self._running(), {}, self._reservations.nodes, self._rules, lambda _: {})
             return False
         groups = see_groups(waiting, self._floor)
         running, free, claims = self._reservations.expected(self._running()), self._free(), self._claims
@@ -253,7 +267,13 @@ class _Pass:
         outlook = backfill(self._now, waiting, running, free, spoken_for, self._rules, self._policy(), groups=groups)
         self._reservations.review(outlook)
         rest = (running, free, spoken_for, self._rules, self._policy())
-        outlook = self._make_room(waiting, outlook, rest)
+        outlook, is_final = self._make_room(waiting, outlook, rest)
+        if is_final and not outlook.starts and not outlook.cut:
+
+            def again(running: Sequence[Running]) -> Mapping[str, Reservation]:
+                return backfill(self._now, waiting, running, *rest[1:], self._foreseen, groups).reserved
+
+            self._promises = Promises(running, outlook.reserved, self._reservations.nodes, self._rules, again)
         for start in outlook.starts:
             self._start(self._roll.rows[start.uid], start)
         self._set_aside(outlook)
@@ -269,6 +289,14 @@ class _Pass:
         if self._floor.cluster.ending:
             self._wake(self._now + ENDING)
         return outlook.cut or any(wait.kind in _BLOCKING for wait in waits.in_order)
+
+    def _review_limits(self) -> None:
+        """Time limits that were changed, or that a queue has by now for runs that were granted none."""
+        queues = self._snapshot.queues.items()
+        limiting = {name for name, view in queues if view.spec.limits.default_time_limit is not None}
+        rows = {uid: row for uid, row in self._roll.unlimited.items() if row.queue in limiting} if limiting else {}
+        if grant_limits(self._those({**rows, **self._roll.relimited}), self._floor, self._promises):
+            self._wake(self._now + 1.0)
 
     def _set_aside(self, outlook: Outlook) -> None:
         """What those are to have who wait is nobody's spare, and nobody grows by it."""
@@ -311,13 +339,13 @@ class _Pass:
             trials.answer(entry, self._answers.shortage)
         return asked
 
-    def _make_room(self, waiting: Sequence[Row], outlook: Outlook, rest: _Rest) -> Outlook:
+    def _make_room(self, waiting: Sequence[Row], outlook: Outlook, rest: _Rest) -> tuple[Outlook, bool]:
         """Tell those who are in the way of a reservation, and make a new one where somebody may: then whoever comes
-        after it in the order starts in the next pass at the earliest, on what is left. Where somebody may later, look
-        again at all of them, so that nobody who comes after it is in its way by then."""
+        after it in the order starts in the next pass at the earliest, on what is left (False). Where somebody may
+        later, look again at all of them, so that nobody who comes after it is in its way by then."""
         reservations, running = self._reservations, rest[0]
         if not reservations.nodes and not may_preempt(self._snapshot):
-            return outlook
+            return outlook, True
         reservations.tell(running, self._rules)
         if reservations.wake_at is not None:
             self._wake(reservations.wake_at)
@@ -333,13 +361,13 @@ class _Pass:
             if found is not None:
                 reservations.make(found.entry, found.reservation)
                 self._wake(self._now)
-                return replace(outlook, starts=found.before)
+                return replace(outlook, starts=found.before), False
             if not is_news:
                 break
             was_cut, outlook = outlook.cut, backfill(self._now, waiting, *rest, self._foreseen)
             if not was_cut:  # else it may have come to some whom nobody has asked yet
                 break
-        return outlook
+        return outlook, True
 
     def _give(self, entry: Entry, chosen: Sequence[str], gpu_type: str, limit: float = NO_LIMIT) -> None:
         """The whole gang gets its nodes, from which all else of its attempt follows. ``limit``: seconds."""
@@ -369,6 +397,7 @@ class _Pass:
             requeued_for="",
             time_limit=None if limit >= NO_LIMIT else int(limit) + status.held_seconds,
             asked_limit=spec.time_limit or "",
+            limited_by="",
             backfilled=False,
         )
         entry.reason = None
@@ -416,9 +445,10 @@ class _Pass:
         for row in (*self._those(self._roll.holding), *self._started):
             entry = row.entry
             if entry.status is row.run.status:
-                known.append(running_in(row, floor))
+                held = running_in(row, floor)
+                known.append(if_granted(held, row, floor) if row.uid in self._snapshot.in_flight else held)
             elif holds_nodes(entry.view):
-                known.append(running_of(entry.view, floor, queue_spec(self._snapshot, row.queue), self._now))
+                known.append(running_of(entry.view, floor, self._now))
         known += unsettled(floor, self._now)
         return [*known, *others(floor, known, self._now)]
 

@@ -17,7 +17,7 @@ from lockstep.core.ground import Ground, Kind
 from lockstep.core.node_fit import Requirement
 from lockstep.core.requirement import wish_of
 from lockstep.core.snapshot import RunView
-from lockstep.core.time_limit import asked_limit, limit_in_force
+from lockstep.core.time_limit import asked_limit
 from lockstep.core.world_size import world_size
 
 _GROUP = attrgetter("group")
@@ -110,20 +110,18 @@ def running_in(row: Row, floor: Floor) -> Running:
     rules, numbering, known = floor.memory.rules.of(row.queue), floor.index.numbering, row.running
     if known is not None and known[0] is numbering and known[1] is rules:
         return known[2]
-    found = running_of(row.run, floor, rules.spec, floor.now)
+    found = running_of(row.run, floor, floor.now)
     if row.run.status.last_admitted is not None:  # else it rests on the time
         row.running = numbering, rules, found
     return found
 
 
-def running_of(run: RunView, floor: Floor, queue: TrainingQueueSpec, now: float) -> Running:
-    """The run that holds nodes, until its time limit, be that over or not."""
+def running_of(run: RunView, floor: Floor, now: float) -> Running:
+    """The run that holds nodes, until its time limit as granted, be that over or not."""
     assert run.spec is not None
     status = run.status
-    since = status.last_admitted if status.last_admitted is not None else now
-    limit = limit_in_force(run.spec, status, queue.limits)
-    ends = since + (NO_LIMIT if limit is None else limit - status.held_seconds)
-    limited = limit is not None
+    ends = ends_by(run, status.admission.time_limit, now)
+    limited = status.admission.time_limit is not None
     if status.stop is not None:
         ends, limited = min(ends, status.stop.deadline), True
     elif status.preemption is not None:
@@ -131,6 +129,13 @@ def running_of(run: RunView, floor: Floor, queue: TrainingQueueSpec, now: float)
     nodes = floor.held(run)
     queue_name = run.spec.queue if status.kueue is None else ""  # what Kueue reserved is in nobody's quota here
     return Running(run.uid, queue_name, status.resolved.gpu_type, nodes, _counted(run), ends, limited)
+
+
+def ends_by(run: RunView, limit: int | None, now: float) -> float:
+    """When a run that holds nodes ends by a time limit of so many seconds."""
+    status = run.status
+    since = status.last_admitted if status.last_admitted is not None else now
+    return since + (NO_LIMIT if limit is None else limit - status.held_seconds)
 
 
 def unsettled(floor: Floor, now: float) -> Iterator[Running]:

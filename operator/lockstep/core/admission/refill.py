@@ -55,7 +55,7 @@ def closing_for(entry: Entry, floor: Floor) -> Closing:
     """Maintenance that keeps further nodes from a gang. What it has it keeps."""
     if not floor.windows:
         return Closing()
-    running = running_of(entry.view, floor, queue_spec(floor.snapshot, entry.spec.queue), floor.now)
+    running = running_of(entry.view, floor, floor.now)
     return closing(floor.windows, floor.now, running.ends)
 
 

@@ -59,6 +59,7 @@ class Row:
         "position",
         "queue",
         "related",
+        "relimited",
         "reserving",
         "rules",
         "run",
@@ -70,6 +71,7 @@ class Row:
         "takes",
         "trial",
         "uid",
+        "unlimited",
     )
 
     def __init__(self, run: RunView, decided: list[Entry] | None = None) -> None:
@@ -91,6 +93,9 @@ class Row:
         self.holds = spec is not None and holds_nodes(run)
         self.takes = () if finished else status.assignment.nodes
         self.gpu_type = status.resolved.gpu_type
+        granted, asked = status.admission, spec.time_limit or "" if spec is not None else ""
+        self.relimited = self.holds and bool(granted.asked_limit != asked or granted.limited_by)
+        self.unlimited = self.holds and granted.time_limit is None
         self.size = sum(map(bool, status.assignment.nodes)) if self.holds else 0
         judged = status.admission.met or status.admission.failed
         self.related = self.pending and spec is not None and bool(spec.depends_on or spec.singleton or judged)
@@ -183,6 +188,10 @@ class Roll:
         """Those that wait for nothing any more and say so still."""
         self.reserving: dict[str, Row] = {}
         """Those for whom nodes are kept."""
+        self.relimited: dict[str, Row] = {}
+        """Those of the holding whose time limit was changed since, or not granted as a whole."""
+        self.unlimited: dict[str, Row] = {}
+        """Those of the holding that were granted no time limit."""
         self.noticed: dict[str, Row] = {}
         """Those that were told to make room."""
         self.telling: dict[str, Row] = {}
@@ -247,6 +256,10 @@ class Roll:
             yield self.noticed
         if row.holds:
             yield self.holding
+            if row.relimited:
+                yield self.relimited
+            if row.unlimited:
+                yield self.unlimited
         if row.lacks:
             yield self.lacking
         if row.outdated:

@@ -1,0 +1,175 @@
+"""Time limits that were changed while their runs have nodes: admission passes grant them, as they grant nodes.
+
+Others are promised starts by when those with nodes end. So a shorter limit counts for others once it is written into
+status, and a longer one holds once it is: as far as the run overruns no maintenance window by it, and delays nobody who
+is promised a start. What is left of the wish is looked at again in each pass.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from lockstep.api.durations import format_duration, parse_duration
+from lockstep.api.times import to_rfc3339
+from lockstep.core.admission.candidates import ends_by, running_of
+from lockstep.core.admission.entry import Entry
+from lockstep.core.admission.floor import Floor
+from lockstep.core.admission.holds import queue_spec
+from lockstep.core.admission.jobs import Running
+from lockstep.core.admission.outlook import Reservation
+from lockstep.core.admission.quota import QuotaBook, QuotaRules
+from lockstep.core.admission.reasons import listed
+from lockstep.core.admission.roll import Row
+from lockstep.core.admission.windows import OWNER
+from lockstep.core.plan import Event
+from lockstep.core.time_limit import limit_allowed
+
+WORTH_A_WRITE = 60
+"""Seconds by which a limit grows at least, as long as not all of the wish can be granted."""
+_MOST_TRIED = 4  # by a whole look at those who wait, in one pass
+
+Reserved = Mapping[str, Reservation]
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What those who wait are to have, by UID, as the pass found it for those who hold nodes as ``running``.
+
+    ``kept``: nodes that others make room for already. ``again`` finds what they would have were these the holders.
+    """
+
+    running: Sequence[Running]
+    reserved: Reserved
+    kept: int
+    rules: QuotaRules
+    again: Callable[[Sequence[Running]], Reserved]
+
+    def were_it_to_end(self, uid: str, ends: float) -> Sequence[Running]:
+        """Those who hold nodes, that one until then."""
+        return [replace(held, ends=ends) if held.uid == uid else held for held in self.running]
+
+    def delayed_by(self, running: Sequence[Running]) -> str:
+        """The UID of somebody who would start later were these the holders; empty: nobody would."""
+        after = self.again(running) if self.reserved else {}
+        for uid, kept in self.reserved.items():
+            then = after.get(uid)
+            if kept.known and (then is None or not then.known or then.start > kept.start):
+                return uid
+        return ""
+
+
+def grant_limits(rows: Iterable[Row], floor: Floor, promises: Promises | None) -> bool:
+    """Write the limits that hold from now on. ``promises`` None: they are about to change, and nothing grows.
+
+    True: more is to be looked at.
+    """
+    left, tried = False, 0
+    for row in rows:
+        entry, known = row.entry, row.run.status.admission
+        if entry.status is not row.run.status or entry.status.stop is not None or entry.status.preemption is not None:
+            continue  # something else was decided of it, or it goes
+        granted, wanted = known.time_limit, _allowed(entry, floor)
+        if _seconds(wanted) <= _seconds(granted):
+            is_news = granted is None or known.asked_limit != (entry.spec.time_limit or "")
+            _write(entry, wanted if is_news else granted, _beyond_queue(entry, floor))
+        elif promises is None or tried == _MOST_TRIED:
+            left = True
+        else:
+            limit, why = _longest(entry, wanted, floor, promises)
+            if why and _seconds(limit) - _seconds(granted) < WORTH_A_WRITE:
+                _write(entry, granted, why)
+                continue
+            tried += 1
+            longer = promises.were_it_to_end(row.uid, ends_by(row.run, limit, floor.now))
+            if late := promises.delayed_by(longer):
+                _write(entry, granted, _promised(entry, late, floor))
+                continue
+            promises, why = replace(promises, running=longer), why or _beyond_queue(entry, floor)
+            _tell(entry, limit, why)
+            _write(entry, limit, why)
+    return left
+
+
+def if_granted(held: Running, row: Row, floor: Floor) -> Running:
+    """The run of ``row`` with all that it asks for: a write with an answer that never came may have given it that."""
+    if row.run.status.stop is not None or row.run.status.preemption is not None:
+        return held
+    wanted = _allowed(row.entry, floor)
+    ends = ends_by(row.run, wanted, floor.now)
+    return held if ends <= held.ends else replace(held, ends=ends, limited=wanted is not None)
+
+
+def _allowed(entry: Entry, floor: Floor) -> int | None:
+    return limit_allowed(entry.spec, queue_spec(floor.snapshot, entry.spec.queue).limits)
+
+
+def _seconds(limit: int | None) -> float:
+    return inf if limit is None else limit
+
+
+def _write(entry: Entry, limit: int | None, why: str) -> None:
+    known, asked = entry.status.admission, entry.spec.time_limit or ""
+    if (known.time_limit, known.asked_limit, known.limited_by) != (limit, asked, why):
+        entry.remember(time_limit=limit, asked_limit=asked, limited_by=why)
+
+
+def _longest(entry: Entry, wanted: int | None, floor: Floor, promises: Promises) -> tuple[int | None, str]:
+    """(seconds of the longest limit that breaks nothing, what is in the way of a longer one)."""
+    run, now = entry.run, floor.now
+    ends, until = running_of(run, floor, now).ends, ends_by(run, wanted, now)
+    asked, why, nodes = until, "", floor.held(run)
+    for claim in floor.windows:
+        if claim.nodes & nodes and claim.end > ends and claim.start < until:
+            until = max(ends, claim.start)
+            name, begins = claim.owner.removeprefix(OWNER), to_rfc3339(claim.start)
+            why = f"it would overrun the maintenance window {name}, which begins at {begins}"
+    if nodes & promises.kept:
+        until, why = ends, "others make room on its nodes"
+    for uid, kept in promises.reserved.items():
+        if kept.known and kept.nodes & nodes and kept.until > ends and kept.start < until:
+            until, why = max(ends, kept.start), _promised(entry, uid, floor)
+    within = _within_quota(run.uid, ends, until, floor, promises)
+    if within < until:
+        until, why = within, "the quota that it uses is promised to others"
+    if until >= asked:
+        return wanted, ""
+    since = ends_by(run, 0, now)
+    return int(until - since), why
+
+
+def _within_quota(uid: str, ends: float, until: float, floor: Floor, promises: Promises) -> float:
+    """Up to when the run may go on beyond its end beside those who are promised what it uses of the quotas."""
+    held = next((running for running in promises.running if running.uid == uid), None)
+    if held is None or not promises.reserved:
+        return until
+    book = QuotaBook(promises.rules, floor.now, promises.running)
+    for other, kept in promises.reserved.items():
+        if kept.known:
+            option, queue = kept.option, floor.roll.rows[other].queue
+            book.take(other, queue, option.gpu_type, option.count, kept.start, kept.until)
+    moments = [*book.changes(held.queue, held.gpu_type, ends, until), until]
+    fits = ends
+    for moment in moments:
+        if not book.fits(held.queue, held.gpu_type, held.count, ends, moment):
+            break
+        fits = moment
+    return fits
+
+
+def _beyond_queue(entry: Entry, floor: Floor) -> str:
+    """In words, that its queue does not allow what it asks for; empty: it does, or has given it less anyway."""
+    longest = queue_spec(floor.snapshot, entry.spec.queue).limits.max_time_limit
+    asked = entry.spec.time_limit
+    if longest is None or asked is None or parse_duration(asked) <= parse_duration(longest):
+        return ""
+    return f"queue {entry.spec.queue} allows at most {longest}"
+
+
+def _promised(entry: Entry, uid: str, floor: Floor) -> str:
+    return f"others are promised a start that it would delay: {listed((uid,), floor.names_for(entry))}"
+
+
+def _tell(entry: Entry, limit: int | None, why: str) -> None:
+    words = f"its time limit is {format_duration(limit)} now" if limit is not None else "it has no time limit any more"
+    words += f", not yet all of the {entry.spec.time_limit or 'time'} it asks for: {why}" if why else ""
+    entry.events.append(Event("Normal", "TimeLimitExtended", "Admit", words))
