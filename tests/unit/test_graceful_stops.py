@@ -252,14 +252,28 @@ class TestTimeLimit:
         w.pass_time(60, step=10)
         assert w.status("one").reason == "TimeLimit"
 
-    def test_a_gang_that_gathers_has_until_the_limit_itself(self) -> None:
+    def test_a_gang_that_gathers_has_until_its_pods_need_what_is_left_to_end(self) -> None:
         w = training(nodes=2, spare=0, timeLimit="10m")
         w.lose_node("n1")
         w.node_not_ready("n1")
-        w.pass_time(9 * 60, step=10)
+        w.pass_time(8 * 60 + 40, step=10)
         assert phase(w) is Phase.RECOVERING
-        w.pass_time(90, step=10)
+        w.pass_time(30, step=10)
         assert phase(w) in (Phase.STOPPING, Phase.FINISHED)
+
+    def test_a_short_lead_time_is_not_all_for_the_save(self) -> None:
+        """The ranks are to have ended by the limit, however long the save takes."""
+        w = training(timeLimit="1h", onTimeLimit={"leadTime": "2m"}, recovery={"hangTimeout": "Disabled"})
+        w.saves_succeed = False
+        since = w.status("one").last_admitted
+        assert since is not None
+        w.pass_time(3600 - 100, step=20)
+        save = w.status("one").checkpoint.save
+        assert save is not None
+        assert (save.time - since, (save.deadline or 0.0) - since) == (3480, 3540)
+        w.pass_time(100, step=10)
+        assert phase(w) is Phase.FINISHED
+        assert w.now <= since + 3600 + 1
 
     def test_a_status_without_the_time_of_admission_counts_from_its_oldest_pod(self) -> None:
         w = training(timeLimit="2h")

@@ -50,6 +50,7 @@ from lockstep.core.snapshot import RunSnapshot
 from lockstep.core.spares import seat_spares
 from lockstep.core.stopping import (
     CANCELLED,
+    OUT_OF_SHARE,
     SUSPENDED,
     carry_out_stop,
     finish,
@@ -106,12 +107,14 @@ def _2_leave_the_finished_alone(draft: Draft) -> bool:
         draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"latest": latest}))
     else:
         let_go_of_group(draft)
-    ended = next(c.last_transition_time for c in draft.status.conditions if c.type == "Finished")
+    finished = next(c for c in draft.status.conditions if c.type == "Finished")
+    ended, tunables = finished.last_transition_time, draft.tunables
     forget_when_due(draft, ended)
-    overdue = max(held_until(draft), ended) + draft.tunables.deadlines.registered
+    out_of_share = finished.reason in OUT_OF_SHARE
+    overdue = max(held_until(draft), ended) + (tunables.stop_grace if out_of_share else tunables.deadlines.registered)
     draft.wake(held_until(draft))
     if draft.now >= overdue:
-        draft.delete_live_pods("the run has finished")
+        draft.delete_live_pods("the run has finished", tunables.stop_grace if out_of_share else None)
     elif draft.live_pods:
         draft.wake(overdue)
     return True

@@ -134,16 +134,16 @@ class Draft:
         """Say something, once the status write that it tells of has succeeded."""
         self.events.append(Event("Warning" if warning else "Normal", reason, action, note[:1024], node))
 
-    def delete(self, pod: PodView, reason: str) -> None:
-        """Delete a pod with its own grace, unless that is under way."""
+    def delete(self, pod: PodView, reason: str, grace: int | None = None) -> None:
+        """Delete a pod with its own grace, or with ``grace`` seconds, unless that is under way."""
         if not pod.deleting and all(pod.uid != planned.uid for planned in self.deletes):
-            self.deletes.append(DeletePod(pod.namespace, pod.name, pod.uid, reason))
+            self.deletes.append(DeletePod(pod.namespace, pod.name, pod.uid, reason, grace))
 
-    def delete_live_pods(self, reason: str) -> None:
+    def delete_live_pods(self, reason: str, grace: int | None = None) -> None:
         """Delete every pod that still runs."""
         for pod in self.snapshot.pods:
             if not pod.is_terminal:
-                self.delete(pod, reason)
+                self.delete(pod, reason, grace)
 
     @cached_property
     def live_pods(self) -> tuple[PodView, ...]:

@@ -320,7 +320,7 @@ def _environment(
         "LOCKSTEP_CHECKPOINT_CONFIG": json.dumps(tiers),
         "LOCKSTEP_GPUS": str(resolved.gpus_per_node),
         "LOCKSTEP_CHECK_GPUS": "1" if settings.check_gpus else "0",
-        "LOCKSTEP_TERMINATION_GRACE": str(_termination_grace(spec, settings)),
+        "LOCKSTEP_TERMINATION_GRACE": str(termination_grace(spec, settings)),
     }
     values |= clock_skew_variable(settings.shared_clock_skew)
     if spec.preflight.min_disk is not None:
@@ -339,7 +339,7 @@ def _environment(
     ]
 
 
-def _termination_grace(spec: TrainingRunSpec, settings: GangSettings) -> int:
+def termination_grace(spec: TrainingRunSpec, settings: GangSettings) -> int:
     """Seconds between SIGTERM to a pod and SIGKILL."""
     theirs = pod_template.section(spec.pod_template, "spec").get("terminationGracePeriodSeconds")
     return theirs if isinstance(theirs, int) else settings.termination_grace

@@ -111,8 +111,9 @@ class Ground:
                 found[value] = found.get(value, 0) + number
         return found
 
-    def refused(self, booked: int, ending: int) -> Iterator[tuple[Refusal, int]]:
-        """Nodes that are not free for this, by why: disjoint sets. ``ending`` are among ``booked``."""
+    def refused(self, booked: int, ending: int, closed: int = 0) -> Iterator[tuple[Refusal, int]]:
+        """Nodes that are not free for this, by why: disjoint sets. ``ending`` are among ``booked``, ``closed`` need
+        not be."""
         for refusal, nodes in self._judged.refused:
             yield refusal, nodes & ~self.kept if refusal.lasting else nodes & self.passing
         words = f"without {' or '.join(self.placement.gpu_types)} GPUs"
@@ -124,6 +125,7 @@ class Ground:
             Refusal(Obstacle.ENDING, "held by pods that have not ended yet", lasting=False),
             self.able & booked & ending,
         )
+        yield Refusal(Obstacle.CLOSED, "kept free for maintenance", lasting=False), self.able & closed & ~booked
 
     def missing_names(self) -> list[str]:
         """Nodes that the user named and the cluster does not have."""

@@ -113,17 +113,18 @@ class Obstacle(IntEnum):
 
     BOOKED = 1
     ENDING = 2
-    CORDONED = 3
-    NOT_READY = 4
-    FAULTY = 5
-    AVOIDED = 6
-    SHORT = 7
-    TAINTED = 8
-    DELETING = 9
-    EXCLUDED = 10
-    UNLABELLED = 11
-    OTHER_GPU = 12
-    NOT_SELECTED = 13
+    CLOSED = 3
+    CORDONED = 4
+    NOT_READY = 5
+    FAULTY = 6
+    AVOIDED = 7
+    SHORT = 8
+    TAINTED = 9
+    DELETING = 10
+    EXCLUDED = 11
+    UNLABELLED = 12
+    OTHER_GPU = 13
+    NOT_SELECTED = 14
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,16 +87,17 @@ def place(
     return Unplaceable(ground, count, len(kept), cluster.booked, cluster.ending)
 
 
-def shortage(ground: Ground, count: int, kept: int, booked: int, ending: int) -> str:
-    """Why ``count`` nodes, ``kept`` of them the gang's already, cannot be found, with these nodes booked."""
+def shortage(ground: Ground, count: int, kept: int, booked: int, ending: int, closed: int = 0) -> str:
+    """Why ``count`` nodes, ``kept`` of them the gang's already, cannot be found, with these nodes booked and those
+    ``closed`` for maintenance."""
     if ground.unknown:
         return ground.unknown
     placement = ground.placement
-    free = ground.able & ~booked
+    free = ground.able & ~(booked | closed)
     needed, fits = count - kept, free.bit_count()
     more = "more " if kept else ""
     head = f"needs {needed} {more}node{'' if needed == 1 else 's'}, {fits} fit"
-    why = ", ".join(filter(None, (summary(ground.refused(booked, ending), ground.names), _missing(ground))))
+    why = ", ".join(filter(None, (summary(ground.refused(booked, ending, closed), ground.names), _missing(ground))))
     if fits < needed:
         idle = (ground.able | ground.passing).bit_count()
         return f"{head}: {'; '.join(filter(None, (why, 'the cluster has no more' if idle < needed else '')))}"

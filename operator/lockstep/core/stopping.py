@@ -26,6 +26,8 @@ EVICTED_BY_KUEUE, RESERVATION_LOST = "EvictedByKueue", "ReservationLost"
 REQUEUES = (REQUEUED, PREEMPTED, NODES_LOST, QUEUE_DRAINED, EVICTED_BY_KUEUE, RESERVATION_LOST)
 """Reasons of stops after which the run queues again."""
 TIME_LIMIT, BUDGET_SPENT = "TimeLimit", "BudgetSpent"
+OUT_OF_SHARE = (TIME_LIMIT, BUDGET_SPENT)
+"""Reasons of ends after which no pod is waited for any longer than it takes to end."""
 _AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
 
 
@@ -90,12 +92,12 @@ def carry_out_stop(draft: Draft) -> None:
         return
     _end_history(draft, stop.reason, stop.message)
     if stop.reason in (SUSPENDED, *REQUEUES):
-        draft.delete_live_pods(stop.reason)
+        draft.delete_live_pods(stop.reason, draft.tunables.stop_grace)
         if not any(holds_up(pod, draft.snapshot.nodes) for pod in draft.live_pods):
             _release(draft, stop.reason)
         return
     finish(draft, False, stop.reason, stop.message)
-    if _is_failure(stop.reason) and stop.reason not in (TIME_LIMIT, BUDGET_SPENT):
+    if _is_failure(stop.reason) and stop.reason not in OUT_OF_SHARE:
         hold_for_a_look(draft)  # what ran out of its share has nothing to show, and is to hold no node beyond it
 
 

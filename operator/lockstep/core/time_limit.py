@@ -6,6 +6,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.accounting.account import over_budget
 from lockstep.core.draft import Draft
+from lockstep.core.gang import termination_grace
 from lockstep.core.lifecycle import Phase
 from lockstep.core.saves import grace_period
 from lockstep.core.stopping import BUDGET_SPENT, REQUEUED, TIME_LIMIT, begin_stop, stop_after_save
@@ -49,7 +50,9 @@ def limit_in_force(spec: TrainingRunSpec, status: TrainingRunStatus, limits: Que
 
 
 def _keep_to_time_limit(draft: Draft) -> bool:
-    """Ask for the save ``leadTime`` before the limit; a gang that does not train has until the limit itself."""
+    """Ask for the save ``leadTime`` before the limit, and leave pods the time to end by then; a gang that does not
+    train, or has no workers, needs no more than that. Should an end take longer, what is left is ended regardless:
+    ``Tunables.longest_stop``."""
     spec, queue = draft.spec, draft.snapshot.queue
     limit = limit_in_force(spec, draft.status, queue.spec.limits if queue is not None else QueueLimits())
     if limit is None:
@@ -61,8 +64,9 @@ def _keep_to_time_limit(draft: Draft) -> bool:
     since = draft.status.last_admitted
     assert since is not None
     ends = since + limit - draft.status.held_seconds
-    lead = min(parse_duration(spec.on_time_limit.lead_time), limit // 2)
-    due = ends - lead if draft.phase is Phase.RUNNING and draft.has_workers else ends
+    ending = min(termination_grace(spec, draft.tunables.gang), limit // 2)
+    lead = max(ending, min(parse_duration(spec.on_time_limit.lead_time), limit // 2))
+    due = ends - (lead if draft.phase is Phase.RUNNING and draft.has_workers else ending)
     if draft.now < due:
         draft.wake(due)
         return False
@@ -70,7 +74,8 @@ def _keep_to_time_limit(draft: Draft) -> bool:
     reason, then = (REQUEUED, "it queues again") if requeue else (TIME_LIMIT, "it ends")
     message = f"{_in_words(spec, limit)}; {then}"
     if draft.phase is Phase.RUNNING:
-        stop_after_save(draft, reason, message, within=min(grace_period(draft), float(lead)))
+        within = lead - min(ending, lead // 2)
+        stop_after_save(draft, reason, message, within=min(grace_period(draft), float(within)))
     else:
         begin_stop(draft, reason, message)
     return True

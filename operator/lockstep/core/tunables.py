@@ -96,6 +96,12 @@ class Tunables:
         """So that all workers together send at most ``workers_per_second`` reports a second."""
         return min(self.heartbeat_max, max(self.heartbeat_min, workers / self.workers_per_second))
 
+    @property
+    def longest_stop(self) -> float:
+        """Seconds after its time limit by which the nodes of a run are free at the latest: its ranks have had their
+        time, its workers theirs to leave, and the pods that are deleted then theirs."""
+        return self.deadlines.stop + 2 * self.stop_grace
+
     def silent_after(self, workers: int) -> float:
         """Seconds without a report after which a worker counts as silent: three beats and a margin."""
         return 3 * self.heartbeat_seconds(workers) + 2.0

@@ -112,7 +112,8 @@ class _Pass:
         waiting, held = self._in_order()
         self._reservations = Reservations(self._rows, waiting, self._floor)
         self._floor.reserved = self._reservations.nodes
-        self._claims = self._floor.windows = window_claims(self._settings.windows, self._floor.index, self._now)
+        stop = self._tunables.longest_stop
+        self._claims = self._floor.windows = window_claims(self._settings.windows, self._floor.index, self._now, stop)
         for entry in gangs:
             refused = self._snapshot.refused.get(entry.run.uid)
             if refused is not None and refused.until > self._now:

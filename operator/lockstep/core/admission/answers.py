@@ -27,6 +27,7 @@ from lockstep.core.admission.reasons import (
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.roll import Row
 from lockstep.core.admission.said import Said, Words
+from lockstep.core.admission.windows import nodes_of, overrun
 from lockstep.core.ground import Ground
 from lockstep.core.placement import shortage
 
@@ -148,7 +149,8 @@ class Answers:
             cluster = self._floor.cluster
             count = min((option.count for option in job.options), default=entry.spec.nodes)
             hopeless = ground.is_hopeless(entry.spec.nodes) and ground.is_hopeless(count)
-            known = shortage(ground, entry.spec.nodes, 0, cluster.booked, cluster.ending), hopeless
+            closed = nodes_of(overrun(self._floor.windows, self._floor.now, self._floor.now))
+            known = shortage(ground, entry.spec.nodes, 0, cluster.booked, cluster.ending, closed), hopeless
             if key is not None:
                 self._shortages[key] = known
         return known

@@ -121,7 +121,7 @@ def _longest(entry: Entry, wanted: int | None, floor: Floor, promises: Promises)
     for claim in floor.windows:
         if claim.nodes & nodes and claim.end > ends and claim.start < until:
             until = max(ends, claim.start)
-            name, begins = claim.owner.removeprefix(OWNER), to_rfc3339(claim.start)
+            name, begins = claim.owner.removeprefix(OWNER), to_rfc3339(claim.begins)
             why = f"it would overrun the maintenance window {name}, which begins at {begins}"
     if nodes & promises.kept:
         until, why = ends, "others make room on its nodes"

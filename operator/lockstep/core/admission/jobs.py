@@ -145,3 +145,10 @@ class Claim:
     end: float
     nodes: int
     owner: str
+    notice: float = 0.0
+    """Seconds of it before maintenance begins, in which whoever has the nodes still is to be gone."""
+
+    @property
+    def begins(self) -> float:
+        """When the maintenance does."""
+        return self.start + self.notice

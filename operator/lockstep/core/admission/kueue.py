@@ -242,8 +242,8 @@ class KueueDesk:
         ahead = overrun(windows, now, now + shortest)
         first = min((claim for claim in ahead if claim.nodes & mask), key=lambda claim: claim.start, default=ahead[0])
         self.wake_at = min(*(claim.end for claim in ahead), self.wake_at)
-        message = overrun_words(shortest, first.owner, first.start)
-        if first.start <= now:
+        message = overrun_words(shortest, first)
+        if first.begins <= now:
             name, over = first.owner.removeprefix(OWNER), to_rfc3339(first.end)
             message = f"its nodes are in the maintenance window {name}, which is over at {over}"
         raise _WindowError(Reason("Window", message, start=clear_from(windows, mask, now, shortest)))

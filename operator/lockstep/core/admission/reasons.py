@@ -143,16 +143,17 @@ def _moved_at(before: float | None, after: float | None) -> float | None:
 
 
 def _window_words(job: Job, owner: str, windows: Sequence[Claim]) -> str:
-    begins = min((claim.start for claim in windows if claim.owner == owner), default=0.0)
-    return overrun_words(job.lengths(begins)[0], owner, begins)
+    first = min((claim for claim in windows if claim.owner == owner), key=lambda claim: claim.start)
+    return overrun_words(job.lengths(first.start)[0], first)
 
 
-def overrun_words(length: float, owner: str, begins: float) -> str:
-    """Why a run of ``length`` seconds does not start before the window of ``owner``, which begins at ``begins``."""
+def overrun_words(length: float, window: Claim) -> str:
+    """Why a run of ``length`` seconds does not start before the ``window``."""
     limit = f"with a time limit of {format_duration(int(length))}" if length < NO_LIMIT else "without a time limit"
+    stop = f" and a stop that may take {format_duration(int(window.notice))}" if window.notice else ""
     return (
-        f"{limit} it would overrun the maintenance window {owner.removeprefix(OWNER)}, which begins at "
-        f"{to_rfc3339(begins)}; a shorter timeLimit, or a minTimeLimit, may let it start now"
+        f"{limit}{stop} it would overrun the maintenance window {window.owner.removeprefix(OWNER)}, which begins at "
+        f"{to_rfc3339(window.begins)}; a shorter timeLimit, or a minTimeLimit, may let it start now"
     )
 
 

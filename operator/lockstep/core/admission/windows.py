@@ -34,8 +34,8 @@ class Closing:
         """Why it does not get ``nodes``, some of which are closed to it."""
         inside = [claim for claim in self.claims if claim.nodes & nodes] or self.claims
         first = min(inside, key=lambda claim: claim.start)
-        name, begins, over = first.owner.removeprefix(OWNER), to_rfc3339(first.start), to_rfc3339(first.end)
-        when = f"until {over}" if first.start <= self.now else f"from {begins} on, before the run ends"
+        name, begins, over = first.owner.removeprefix(OWNER), to_rfc3339(first.begins), to_rfc3339(first.end)
+        when = f"until {over}" if first.begins <= self.now else f"from {begins} on, before the run ends"
         words = f"the free nodes are in the maintenance window {name} {when}"
         return Reason("Window", words, start=clear_from(self.claims, nodes, self.now, self.ends - self.now))
 
@@ -45,10 +45,15 @@ def closing(claims: Iterable[Claim], now: float, ends: float) -> Closing:
     return Closing(overrun(claims, now, max(ends, now)), now, ends)
 
 
-def window_claims(windows: tuple[MaintenanceWindow, ...], index: NodeIndex, now: float) -> tuple[Claim, ...]:
-    """Every occurrence that has not ended, as far ahead as a run without a time limit is taken to last."""
+def window_claims(
+    windows: tuple[MaintenanceWindow, ...], index: NodeIndex, now: float, stop: float
+) -> tuple[Claim, ...]:
+    """Every occurrence that has not ended, as far ahead as a run without a time limit is taken to last.
+
+    Each claims its nodes ``stop`` seconds before it begins: a run that is stopped by its time limit may take as long.
+    """
     return tuple(
-        Claim(start, start + window.seconds, nodes, OWNER + window.name)
+        Claim(start - stop, start + window.seconds, nodes, OWNER + window.name, stop)
         for window in windows
         if (nodes := _nodes(window, index))
         for start in _starts(window, now)
