@@ -25,6 +25,7 @@ from lockstep.worker.launch import (
 from lockstep.worker.link import PROTOCOL, Link
 from lockstep.worker.output import say, write_own
 from lockstep.worker.processes import adopt_orphans, kill_others, out_of_memory_kills
+from lockstep.worker.removal import Removal
 from lockstep.worker.scratch import highest_attempt, make_scratch, remove_older
 from lockstep.worker.settings import JSON, Settings
 from lockstep.worker.tiers import NEWEST
@@ -52,7 +53,8 @@ class Worker:
         self.inbox = Inbox()
         self.link = Link(settings, self.inbox, self._take_desired, self._take_refusal)
         self.slow_work = SlowWork(self.inbox)
-        self.barrier = Barrier(settings, self.link, self.slow_work.begin)
+        self.removal = Removal(settings)
+        self.barrier = Barrier(settings, self.link, self.slow_work.begin, self.removal.rest)
         self.phase = PREPARING
         self.problem = ""
         self.attempt = 0  # of the child it runs or last ran
@@ -308,8 +310,8 @@ class Worker:
         except LaunchError as error:
             self._fail_start(error)
             return
-        rules = list(desired.get("watch") or ())
-        self.starting = functools.partial(self._start_child, launch, contract, rules)
+        rules, spent = list(desired.get("watch") or ()), desired.get("retention")
+        self.starting = functools.partial(self._start_child, launch, contract, rules, spent)
 
     def _start_in_turn(self, start: Callable[[], None]) -> None:
         """Start the program when its turn has come, unless it is not wanted any more."""
@@ -324,13 +326,15 @@ class Worker:
             self.link.send_first(ACKNOWLEDGED_WITHIN_SECONDS)
             start()
 
-    def _start_child(self, launch: Launch, contract: JSON, rules: List[JSON]) -> None:
+    def _start_child(self, launch: Launch, contract: JSON, rules: List[JSON], spent: Optional[JSON]) -> None:
         say(
             f"attempt={launch.attempt} rank={launch.rank} node={self.settings.node} "
             f"resume={launch.resume_step or 'none'} world={launch.world} "
             f"master={launch.master_address}:{launch.master_port} start"
         )
-        remove_older(self.settings, launch.attempt)  # not before START was acknowledged: all the others wait for that
+        # Not before START was acknowledged: all the others wait for that.
+        remove_older(self.settings, launch.attempt)
+        self.removal.begin(launch.attempt, spent)
         self.memory_kills = out_of_memory_kills()
         # What steers the worker is not the training code's business; users cannot set variables of this name.
         environment = {key: value for key, value in os.environ.items() if is_passed_on(key)}

@@ -29,10 +29,15 @@ READ_WITHIN_SECONDS = 0.3  # what is read so soon after everything else is told 
 
 
 class Barrier:
-    """Used by the main thread only, but for ``_verifying``."""
+    """Used by the main thread only, but for ``_verifying``.
 
-    def __init__(self, settings: Settings, link: Link, in_thread: InThread) -> None:
-        self._settings, self._link, self._in_thread = settings, link, in_thread
+    ``quiet`` is called before an inventory is taken: nothing is to change in the checkpoint tiers from then on.
+    """
+
+    def __init__(
+        self, settings: Settings, link: Link, in_thread: InThread, quiet: Callable[[], None] = lambda: None
+    ) -> None:
+        self._settings, self._link, self._in_thread, self._quiet = settings, link, in_thread, quiet
         self.ready_for = 0  # the attempt that this worker stands ready for
         self.problem = ""  # why it is not ready
         self.suspicious = True  # the next time its disks are to be tried out as well
@@ -74,7 +79,14 @@ class Barrier:
             if attempt != self._approached:
                 self._approached = attempt
                 self._verify(desired)  # a short one is done by the time that everything else is: told in one report
-            self._in_thread(lambda: functools.partial(self._take_prepared, prepared()))
+
+            def prepare_in_quiet() -> Callable[[], None]:
+                self._is_at("the removal of old local checkpoints")
+                self._quiet()
+                self._is_at("")
+                return functools.partial(self._take_prepared, prepared())
+
+            self._in_thread(prepare_in_quiet)
         elif self._preparing:
             self._name_what_is_slow()
 

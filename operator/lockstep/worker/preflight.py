@@ -15,6 +15,7 @@ from typing import List, NamedTuple, Optional
 from lockstep.worker.errors import trouble
 from lockstep.worker.inventory import At, at_nothing, survey
 from lockstep.worker.processes import end_other_processes, output_of
+from lockstep.worker.removal import make_room as make_room_locally
 from lockstep.worker.scratch import make_room
 from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, attempt_directory
 
@@ -50,6 +51,9 @@ def prepare(
             problem = scratch_problem(settings, suspicious)
         inventory: List[JSON] = []
         if not problem:
+            if LOCAL in settings.tiers:
+                at(f"the {LOCAL} checkpoint tier {settings.tiers[LOCAL].root}")
+                make_room_locally(settings)
             inventory = survey(settings, attempt, rank, world, at)
             problem = tier_problem(settings, attempt, at) if suspicious else ""
         at("")
