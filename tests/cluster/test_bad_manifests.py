@@ -279,6 +279,16 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.checkpoint.format",
         'supported values: "Auto", "Manifest", "TorchDCP"',
     ),
+    "no local checkpoint kept at all": (
+        spec(checkpoint={"local": {"storage": "nvme", "keepLast": 0}}),
+        "spec.checkpoint.local.keepLast",
+        "write how many of the newest valid steps",
+    ),
+    "all local checkpoints kept, in a word of one's own": (
+        spec(checkpoint={"local": {"storage": "nvme", "keepLast": "All"}}),
+        "spec.checkpoint.local.keepLast",
+        "or Disabled to remove none",
+    ),
     "a limit switched Off": (
         spec(recovery={"noProgressLimit": "Off"}),
         "spec.recovery.noProgressLimit",
@@ -327,6 +337,24 @@ BAD_CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         "spec.checkpoint.shared",
         "create a new run instead",
     ),
+    "a local tier added": (
+        saving(),
+        saving(local={"storage": "nvme"}) | {"suspend": True},
+        "spec.checkpoint.local.storage",
+        "create a new run instead",
+    ),
+    "a local tier taken away": (
+        saving(local={"storage": "nvme"}),
+        saving() | {"suspend": True},
+        "spec.checkpoint.local.storage",
+        "create a new run instead",
+    ),
+    "a local tier moved": (
+        saving(local={"storage": "nvme"}),
+        saving(local={"storage": "ssd"}) | {"suspend": True},
+        "spec.checkpoint.local.storage",
+        "create a new run instead",
+    ),
     "another image while it runs": (spec(), spec(image="other"), "spec.image", "set suspend: true"),
     "more GPUs while it runs": (spec(gpusPerNode=4), spec(gpusPerNode=8), "spec.gpusPerNode", "set suspend: true"),
     "a variable while it runs": (
@@ -359,6 +387,14 @@ GOOD_CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "writing out what a group left out stands for": (spec(), spec(launcher={"type": "Plain"}, onTimeLimit={})),
     "writing out where a run with checkpoints starts": (saving(), saving(start={"mode": "Auto"})),
     "leaving out again what was written out": (saving(start={"mode": "Auto"}), saving()),
+    "keeping more local checkpoints": (
+        saving(local={"storage": "nvme"}),
+        saving(local={"storage": "nvme", "keepLast": 5}),
+    ),
+    "keeping all local checkpoints": (
+        saving(local={"storage": "nvme", "keepLast": 1}),
+        saving(local={"storage": "nvme", "keepLast": "Disabled"}),
+    ),
     "more steps": (spec(progress={"totalSteps": 10}), spec(progress={"totalSteps": 20})),
 }
 

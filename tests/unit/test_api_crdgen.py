@@ -102,6 +102,7 @@ def test_every_default_is_one_that_its_own_model_would_write() -> None:
         "placement.topology[].policy": "Pack",
         "placement.topology[].mode": "Preferred",
         "checkpoint.format": "Auto",
+        "checkpoint.local.keepLast": 2,
         "checkpoint.archive.interval": "6h",
         "checkpoint.cadence.interval": "Adaptive",
         "checkpoint.cadence.min": "1m",

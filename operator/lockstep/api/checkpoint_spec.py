@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from lockstep.api.schema import Changeable, Duration, ObjectName, Rule, SpecModel, TunableDuration
+from lockstep.api.schema import Changeable, Duration, IntOrString, ObjectName, Rule, SpecModel, TunableDuration
 
 CheckpointFormat = Literal[
     "Auto",
@@ -37,11 +37,28 @@ RelativePath = Annotated[
 ]
 
 
+def _checked_count(value: int | str) -> int | str:
+    if value == "Disabled" or (isinstance(value, int) and 1 <= value <= 1000):
+        return value
+    raise ValueError(f"{value!r}: write a number from 1 to 1000, or Disabled")
+
+
 class LocalTier(SpecModel):
     """Checkpoints on the nodes' own disks."""
 
-    storage: Word
+    storage: Annotated[Word, Never]
     """A storage that the administrator named in the operator's configuration."""
+    keep_last: Annotated[
+        int | str,
+        IntOrString(),
+        Rule(
+            "type(self) == int ? self >= 1 && self <= 1000 : self == 'Disabled'",
+            "write how many of the newest valid steps of earlier attempts stay, e.g. 2, or Disabled to remove none",
+        ),
+        AfterValidator(_checked_count),
+    ] = 2
+    """Of what earlier attempts saved, so many of the newest valid steps stay; older ones are removed once a later
+    attempt has started. Disabled: nothing is removed."""
 
 
 class SharedTier(SpecModel):
@@ -140,14 +157,15 @@ class CheckpointSpec(SpecModel):
 
     format: Annotated[CheckpointFormat, Never] = "Auto"
     """How a checkpoint is recognised as complete. Auto tells the formats apart by their files."""
-    local: Annotated[LocalTier, Never] | None = None
+    local: LocalTier | None = None
     """The fast tier, mounted at /local-checkpoints."""
     shared: Annotated[SharedTier, Never] | None = None
     """The tier that survives the loss of a node, mounted at /shared-checkpoints."""
     archive: ArchiveTier | None = None
     """The tier that survives the loss of the cluster."""
     retention: RetentionSpec | None = None
-    """Which older checkpoints of the shared tier are removed; none when left out."""
+    """Which older checkpoints of the shared tier are removed; none when left out. `local.keepLast` is for the nodes'
+    own disks."""
     cadence: CadenceSpec = CadenceSpec()
     """How often a checkpoint is saved."""
     signal: SaveSignal | None = None

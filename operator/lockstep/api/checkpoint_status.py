@@ -187,6 +187,36 @@ class ArchiveStatus(StatusModel):
     """What went wrong last, and the remedy; empty after a success."""
 
 
+class LocalSave(StatusModel):
+    """A step that an attempt saved on its nodes' own disks."""
+
+    step: int
+    """The step."""
+    attempt: int
+    """The attempt that saved it."""
+
+
+MAX_LOCAL_SAVES = 64
+
+
+class LocalRetentionStatus(StatusModel):
+    """What earlier attempts saved on the nodes' own disks, and what of it the workers of an attempt may remove.
+
+    Written with START.
+    """
+
+    attempt: int
+    """The attempt that started; nothing that it saves itself is meant."""
+    floor: LocalSave | None = None
+    """Whatever is older than this one may go, but for `kept`; none: only what `spent` names."""
+    kept: Annotated[tuple[LocalSave, ...], Field(max_length=MAX_LOCAL_SAVES)] = ()
+    """What stays in any case."""
+    spent: Annotated[tuple[LocalSave, ...], Field(max_length=MAX_LOCAL_SAVES)] = ()
+    """Newer ones that are of no use to anybody: torn, or in quarantine."""
+    message: str = ""
+    """Why nothing is removed, where that is so."""
+
+
 class CheckpointStatus(StatusModel):
     """What could be resumed from now."""
 
@@ -211,3 +241,5 @@ class CheckpointStatus(StatusModel):
     """Newest valid checkpoint of each tier."""
     rejected: Annotated[tuple[RejectedCandidate, ...], Field(max_length=10)] = ()
     """Newer ones that were passed over, newest first."""
+    local_retention: LocalRetentionStatus | None = None
+    """What earlier attempts have left on the nodes' own disks, and what of it may go."""

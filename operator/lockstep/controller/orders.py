@@ -1,10 +1,13 @@
 """What workers are answered: a run's directive as one slot is to see it, encoded."""
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from lockstep.controller.protocol import PROTOCOL, Epoch, Start
-from lockstep.core.plan import DesiredPhase, Directive
+from lockstep.core.plan import DesiredPhase, Directive, RetentionOrder
+from lockstep.core.quarantine import Save
 
 _encoder = msgspec.json.Encoder()
 
@@ -44,6 +47,13 @@ class _WarmUp(Struct, rename="camel"):
     ports: tuple[int, ...]
 
 
+class _Retention(Struct, rename="camel"):
+    # Saves as (step, attempt).
+    floor: tuple[int, int] | None
+    kept: tuple[tuple[int, int], ...]
+    spent: tuple[tuple[int, int], ...]
+
+
 class _Reply(Struct, rename="camel", omit_defaults=True):
     # What has a default is left out of most replies, which are many.
     protocol: int
@@ -69,6 +79,7 @@ class _Reply(Struct, rename="camel", omit_defaults=True):
     warm_up: Raw | UnsetType = UNSET
     jitter_seconds: float | UnsetType = UNSET
     start_in: float | UnsetType = UNSET
+    retention: Raw | UnsetType = UNSET
 
 
 HOLD = "Hold"
@@ -86,6 +97,7 @@ class Orders:
     __slots__ = (
         "_cadence",
         "_nodelist",
+        "_retention",
         "_save",
         "_start",
         "_warm_up",
@@ -109,6 +121,7 @@ class Orders:
             cadence and _Cadence(cadence.seconds, cadence.steps, cadence.shared_steps, cadence.from_step)
         )
         self._warm_up = _raw(warm_up and _WarmUp(warm_up.id, warm_up.kind, warm_up.addresses, warm_up.ports))
+        self._retention = _raw(directive.retention and _as_told(directive.retention))
         self._watch = _raw([{"name": name, "pattern": pattern} for name, pattern in directive.watch])
 
     def addresses(self, slot: int, incarnation: int) -> bool:
@@ -132,6 +145,10 @@ class Orders:
     def watch_for(self, phase: str, attempt: int) -> Raw | UnsetType:
         """What to look for in stderr, for those yet to start."""
         return self._watch if phase == DesiredPhase.RUN and attempt < self.directive.attempt else UNSET
+
+    def retention_for(self, phase: str, attempt: int) -> Raw | UnsetType:
+        """What may be removed of earlier attempts' saves, for those yet to start."""
+        return self._retention if phase == DesiredPhase.RUN and attempt < self.directive.attempt else UNSET
 
     def start_in_for(self, phase: str, attempt: int, now: float) -> float | UnsetType:
         """Seconds for those yet to start, so that all start together, whoever was told first."""
@@ -212,8 +229,17 @@ def encode_reply(
             warm_up=orders.warm_up_for(phase) if orders and rank >= 0 else UNSET,
             jitter_seconds=(orders.directive.jitter if orders else 0.0) or UNSET,
             start_in=orders.start_in_for(phase, attempt, now) if orders else UNSET,
+            retention=orders.retention_for(phase, attempt) if orders else UNSET,
         )
     )
+
+
+def _as_told(retention: RetentionOrder) -> _Retention:
+    def pairs(saves: Iterable[Save]) -> tuple[tuple[int, int], ...]:
+        return tuple((save.step, save.attempt) for save in saves)
+
+    floor = retention.floor
+    return _Retention((floor.step, floor.attempt) if floor else None, pairs(retention.kept), pairs(retention.spent))
 
 
 def _raw(value: object) -> Raw | UnsetType:

@@ -12,6 +12,7 @@ from lockstep.core.evidence import Loss, LossKind
 from lockstep.core.fencing import hold_for_writers, keep_fence
 from lockstep.core.inventory import is_own
 from lockstep.core.launching import SlotStage, Stage
+from lockstep.core.local_retention import local_retention, retention_told
 from lockstep.core.plan import DesiredPhase, Directive
 from lockstep.core.pointing import pointers_are_right
 from lockstep.core.preflight import passes_preflight
@@ -90,6 +91,7 @@ def release(draft: Draft) -> Directive | None:
         nodelist=tuple(by_rank),
         cadence=cadence_order(draft),
         jitter=parse_duration(spread) if spread is not None else 0.0,
+        retention=retention_told(draft.status),
         watch=tuple((rule.name, rule.log_pattern) for rule in rules if rule.log_pattern is not None),
     )
 
@@ -183,6 +185,7 @@ def _write_start(draft: Draft, decision: ResumeDecision, rejected: tuple[Rejecte
                 "rejected": rejected,
                 "choice": _in_words(decision),
                 "cadence": from_the_start(draft.status.checkpoint.cadence),
+                "local_retention": local_retention(draft, choice),
             }
         ),
         totals=totals.model_copy(update={"attempts": totals.attempts + 1}),

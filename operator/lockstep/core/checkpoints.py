@@ -76,6 +76,7 @@ class Candidate:
     load_bytes: int = 0
     committed: bool = False
     copies: bool = False  # some rank loads a copy of its shard that another node holds
+    lacking: bool = False  # INVALID for what these nodes do not hold; other nodes, or as many as saved it, may
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +163,13 @@ def _local_candidate(
     own = {rank: row for (rank, shard), row in shards.items() if rank == shard}
     verdict, reason = _first_fault(ranks, own)
     missing = sorted(rank for rank in ranks.reports if rank not in own)
-    if verdict is not Verdict.INVALID and missing:
+    lacking = verdict is not Verdict.INVALID and bool(missing)
+    if lacking:
         holders = {shard: rank for rank, shard in shards}
         verdict, reason = Verdict.INVALID, _missing_shard(ranks, missing, holders)
     elif verdict is Verdict.VALID and ranks.silent:
         verdict, reason = Verdict.UNKNOWN, f"not reported on by {ranks.named(ranks.silent)}"
-    return _candidate(
+    found = _candidate(
         run_uid,
         path,
         shards.values(),
@@ -177,6 +179,7 @@ def _local_candidate(
         # What a lost node held nobody can say; what is left decides whether this step was ever complete.
         committed=all(_was_committed(row) for row in shards.values()),
     )
+    return replace(found, lacking=lacking)
 
 
 def _exchanged_candidate(
@@ -205,7 +208,9 @@ def _exchanged_candidate(
         load_bytes=max(row.bytes for row in rows.values()),
         committed=all(_was_committed(row) for row in rows.values()),
     )
-    return replace(found, copies=any((rank, rank) not in shards for rank in range(ranks.world)))
+    copies = any((rank, rank) not in shards for rank in range(ranks.world))
+    # Without the node that has the damaged file the others may hold all that is needed.
+    return replace(found, copies=copies, lacking=found.verdict is Verdict.INVALID)
 
 
 def _missing_shard(ranks: RankView, missing: Sequence[int], holders: Mapping[int, int]) -> str:

@@ -40,6 +40,11 @@ def candidates(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[Candid
     return merge_inventories(own, snapshot.run.uid, status.checkpoint.latest)
 
 
+def seen_candidates(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[Candidate, ...]:
+    """All checkpoints of the run itself that some rank sees now, newest first."""
+    return merge_inventories(_part_of(snapshot, status, foreign=False), snapshot.run.uid)
+
+
 def foreign_candidates(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[Candidate, ...]:
     """The checkpoints in the directory that the spec says to start from, newest first."""
     return merge_inventories(_part_of(snapshot, status, foreign=True), status.resolved.start_run_uid)

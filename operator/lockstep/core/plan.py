@@ -8,6 +8,7 @@ from typing import Any
 from lockstep.api.queue import TrainingQueueStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.kueue.writes import WorkloadWrite
+from lockstep.core.quarantine import Save
 from lockstep.core.snapshot import NodeFailure, StartRecord
 
 
@@ -132,6 +133,21 @@ class PointRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class RetentionOrder:
+    """What earlier attempts saved on the nodes' own disks and the workers may remove: what is older than ``floor``, by
+    step, then attempt, but for ``kept``; and what is in ``spent``."""
+
+    floor: Save | None = None
+    kept: tuple[Save, ...] = ()
+    spent: tuple[Save, ...] = ()
+
+    def lets_go(self, save: Save) -> bool:
+        """The save may be removed, if an earlier attempt made it."""
+        below = self.floor is not None and (save.step, save.attempt) < (self.floor.step, self.floor.attempt)
+        return save in self.spent or (below and save not in self.kept)
+
+
+@dataclass(frozen=True, slots=True)
 class WarmUpRequest:
     """An exchange between the nodes before user code starts. ``addresses`` by rank, ports in ``ports``."""
 
@@ -161,6 +177,7 @@ class Directive:
     point: PointRequest | None = None  # with PREPARE
     warm_up: WarmUpRequest | None = None  # with PREPARE
     jitter: float = 0.0  # with RUN: seconds over which the ranks spread their start
+    retention: RetentionOrder | None = None  # with RUN
 
 
 @dataclass(frozen=True, slots=True)
