@@ -123,15 +123,28 @@ def save(gang: Gang, folder: Path, step: int, state: str, *, any_size: bool = Fa
     directory.mkdir(exist_ok=True)
     entries = gang.exchange(write_durably(directory / f"shard-{gang.rank}.bin", shard(state)))
     if gang.rank == 0:
-        manifest = {
-            "format": "lockstep/1",
-            "runUID": os.environ["LOCKSTEP_RUN_UID"],
-            "attempt": int(os.environ["LOCKSTEP_ATTEMPT"]),
-            "step": step,
-            "world": 0 if any_size else int(os.environ["LOCKSTEP_NNODES"]),
-            "files": entries,
-        }
-        write_durably(directory / "manifest.json", json.dumps(manifest).encode())
+        commit(directory, step, entries, any_size=any_size)
+
+
+def save_locally(gang: Gang, folder: Path, step: int, state: str) -> None:
+    """Every rank its shard and the manifest for that, on its node's own disk."""
+    directory = folder / f"step-{step}" / f"rank-{gang.rank}"
+    directory.mkdir(parents=True, exist_ok=True)
+    commit(directory, step, [write_durably(directory / f"shard-{gang.rank}.bin", shard(state))])
+    gang.exchange("saved")  # nobody goes on before all have
+
+
+def commit(directory: Path, step: int, entries: list[Any], *, any_size: bool = False) -> None:
+    """The manifest of these files."""
+    manifest = {
+        "format": "lockstep/1",
+        "runUID": os.environ["LOCKSTEP_RUN_UID"],
+        "attempt": int(os.environ["LOCKSTEP_ATTEMPT"]),
+        "step": step,
+        "world": 0 if any_size else int(os.environ["LOCKSTEP_NNODES"]),
+        "files": entries,
+    }
+    write_durably(directory / "manifest.json", json.dumps(manifest).encode())
 
 
 def shard(state: str) -> bytes:
@@ -141,14 +154,15 @@ def shard(state: str) -> bytes:
 
 def load(directory: Path, rank: int) -> str:
     """The state that `shard` was made of."""
+    own = directory / f"rank-{rank}"
+    directory = own if own.is_dir() else directory
     return (directory / f"shard-{rank}.bin").read_bytes()[: len(BEGINNING)].decode()
 
 
-def save_what_one_can(folder: Path, rank: int, step: int, state: str) -> None:
+def save_what_one_can(directory: Path, rank: int, state: str) -> None:
     """As trainers do that lost their peers: one shard, and nothing that commits it."""
-    directory = folder / f"step-{step}"
     if not (directory / "manifest.json").exists():
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
         write_durably(directory / f"shard-{rank}.bin", shard(state))
 
 
@@ -177,6 +191,10 @@ def train(args: argparse.Namespace) -> int:
     lineage = open_for_append(folder / f"lineage-rank{rank}.jsonl")
     progress = open_for_append(Path(environ["LOCKSTEP_PROGRESS_FILE"]))
     delay = args.step_delay if environ["LOCKSTEP_ATTEMPT"] == "1" or args.later_delay is None else args.later_delay
+    local = Path(environ["LOCKSTEP_LOCAL_CHECKPOINT_DIR"])
+    held_at = args.hold_after if environ["LOCKSTEP_ATTEMPT"] == "1" else None
+    if int(environ["LOCKSTEP_ATTEMPT"]) <= args.hold_attempts:
+        held_at = done + args.hold_steps
     failing, failing_at, last_words = (args.fail or "-1:0:").split(":", 2)
     is_first = environ["LOCKSTEP_ATTEMPT"] == "1"
     if not is_first or rank != int(failing):
@@ -189,7 +207,7 @@ def train(args: argparse.Namespace) -> int:
             while True:
                 wishes = {"end": bool(asked_to_end), "save": bool(asked_to_save)}
                 told = gang.exchange({"batch": batch(step, rank), "state": state, **wishes})
-                if not is_first or done != args.hold_after or any(other["end"] for other in told):
+                if done != held_at or any(other["end"] for other in told):
                     break
                 time.sleep(0.05)
             if any(other["state"] != state for other in told):
@@ -204,6 +222,8 @@ def train(args: argparse.Namespace) -> int:
             print(json.dumps(line), file=lineage)
             shown = line | ({"loss": 1e6 + step} if is_first and args.spike_at and step >= args.spike_at else {})
             print(json.dumps(shown | {"total_steps": args.steps, "time": time.time()}), file=progress)
+            if args.save_locally_every and step % args.save_locally_every == 0:
+                save_locally(gang, local, step, state)
             asked = steering is not None and steering.should_checkpoint(step)
             if any(other["save"] for other in told):  # as trainers do that agree on a signal among themselves
                 asked_to_save.clear()
@@ -217,7 +237,8 @@ def train(args: argparse.Namespace) -> int:
     except LostPeerError as error:
         print(f"ConnectionError: {error}", file=sys.stderr, flush=True)  # read as a complaint about a peer
         time.sleep(args.notice_after)
-        save_what_one_can(folder, rank, done, state)
+        place = local / f"step-{done}" / f"rank-{rank}" if args.save_locally_every else folder / f"step-{done}"
+        save_what_one_can(place, rank, state)
         return 1
     print("trainer: done", flush=True)
     return 0
@@ -229,12 +250,15 @@ def main() -> int:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--save-every", type=int, default=10)
     parser.add_argument("--save-at", type=int, action="append", default=[], help="a further step to save at")
+    parser.add_argument("--save-locally-every", type=int, default=0, help="to the node's own disk; 0: never")
     parser.add_argument("--step-delay", type=float, default=0.1)
     parser.add_argument("--later-delay", type=float, help="the same for attempts after the first")
     parser.add_argument("--patience", type=float, default=4.0, help="seconds to wait for a peer")
     parser.add_argument(
         "--hold-after", type=int, help="the first attempt goes on talking after that step, and no further"
     )
+    parser.add_argument("--hold-attempts", type=int, default=0, help="so many attempts do so …")
+    parser.add_argument("--hold-steps", type=int, default=0, help="… after so many steps of their own")
     parser.add_argument("--notice-after", type=float, default=0.0, help="seconds until a rank ends that lost a peer")
     parser.add_argument("--fail", help="RANK:STEP:TEXT: in the first attempt that rank says so and ends")
     parser.add_argument("--any-size", action="store_true", help="checkpoints may be loaded by any number of ranks")
