@@ -1,12 +1,14 @@
-"""`lockstep checkpoint` and its verbs: save now, and verify."""
+"""`lockstep checkpoint` and its verbs: save now, verify, and what runs that are gone have left on a node."""
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from lockstep.cli.errors import UsageError
 from lockstep.cli.options import Context, Kubeconfig, Namespace, ObjectOutput, Run, timeout_seconds
 from lockstep.cli.output import echo
 
@@ -63,3 +65,26 @@ def checkpoint_verify_verb(
     from lockstep.cli import checkpoint as verb
 
     raise typer.Exit(verb.verify(path, form, not quick, skew))
+
+
+@app.command("leftovers")
+def checkpoint_leftovers_verb(
+    root: Annotated[str, typer.Argument(metavar="DIRECTORY", help="Of a local storage, on this node.")],
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="DURATION", help="Only what was last written that long ago.")
+    ] = "7d",
+    remove: Annotated[bool, typer.Option("--remove", help="Remove it; else it is only listed.")] = False,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Local checkpoints on this node of runs that are gone from the cluster. For administrators."""
+    from lockstep.api.durations import parse_duration
+    from lockstep.cli import leftovers as verb
+    from lockstep.cli.client import connect
+
+    try:
+        seconds = parse_duration(older_than)
+    except ValueError as error:
+        raise UsageError(f"--older-than {error}") from error
+    cluster = connect(None, context, kubeconfig)
+    verb.show_or_remove(cluster, root, older_than=seconds, removes=remove, now=time.time())
