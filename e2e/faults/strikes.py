@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 from faults.menu import Fault, Phase
 from faults.stage import BYSTANDER, HIT, PATIENCE, SAVE_AT, TRAINING_AT, Stage, saved_by
@@ -117,14 +116,14 @@ def node_frozen(stage: Stage) -> Iterator[None]:
         return
     run.wait("the gang has saved without it", lambda: saved_by(run, run.status["attempt"]), PATIENCE)
     newer = run.status["attempt"]
-    before, woken = contents(run.folder / f"a{newer}"), time.time()
+    before, woken = run.files(newer), time.time()
     nodes.thaw_node(node)
     if stage.dish.phase is Phase.SAVE:
         late = run.folder / "a1" / f"step-{SAVE_AT}" / f"shard-{HIT}.f32"
         run.wait("the zombie saves", lambda: late.exists() and late.stat().st_mtime >= woken, PATIENCE)
     run.wait("the zombie's pod is gone", lambda: len(run.pods) == run.ranks, PATIENCE)
     yield
-    after = contents(run.folder / f"a{newer}")
+    after = run.files(newer)
     assert before, "nothing to compare"
     for name, content in before.items():
         grows = name.endswith(".jsonl")
@@ -226,12 +225,6 @@ def until_left(stage: Stage, node: str) -> None:
         until_given_up(stage)
     else:
         stage.run.wait(f"{node} is replaced", lambda: node not in [*stage.run.nodes, ""], PATIENCE)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every whole file below a directory."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".tmp"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 STRIKES: Mapping[Fault, Callable[[Stage], contextlib.AbstractContextManager[None]]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -50,22 +49,16 @@ def test_a_frozen_node_is_replaced_and_harms_nothing_when_it_wakes(site: Trainin
     node = run.nodes[2]
     site.world.process_nodes.freeze_node(node)
     run.wait_until_saved(2, 40)
-    newer, thawed_at = contents(run.folder / "a2"), time.time()
+    newer, thawed_at = run.files(2), time.time()
     older = run.folder / "a1"
     site.world.process_nodes.thaw_node(node)
     run.wait("the zombie wrote", lambda: [f for f in older.glob("step-*/shard-2.bin") if f.stat().st_mtime > thawed_at])
-    now = contents(run.folder / "a2")
+    now = run.files(2)
     assert all(now[name].startswith(content) for name, content in newer.items())
     run.wait_until_succeeded()
     assert [entry["number"] for entry in run.attempts] == [1, 2]
     run.assert_undisturbed(90)
     run.wait("the zombie's pod is gone", lambda: len(run.pods) == 3)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every whole file of an attempt."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".tmp"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def test_a_node_cut_off_from_the_operator_alone_trains_on(site: TrainingSite) -> None:

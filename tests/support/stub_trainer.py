@@ -166,6 +166,15 @@ def save_what_one_can(directory: Path, rank: int, state: str) -> None:
         write_durably(directory / f"shard-{rank}.bin", shard(state))
 
 
+def write_on(folder: Path, rank: int, step: int, state: str, seconds: float, asked_to_end: list[int]) -> None:
+    """As a rank that nobody told of the loss of its peers: one shard of a step that is never committed, again and again
+    until it is told to end, but no longer than ``seconds``."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not asked_to_end:
+        save_what_one_can(folder / f"step-{step}", rank, state)
+        time.sleep(0.5)
+
+
 def open_for_append(path: Path) -> TextIO:
     """Line-buffered, until the process ends."""
     return path.open("a", buffering=1)
@@ -239,6 +248,7 @@ def train(args: argparse.Namespace) -> int:
         time.sleep(args.notice_after)
         place = local / f"step-{done}" / f"rank-{rank}" if args.save_locally_every else folder / f"step-{done}"
         save_what_one_can(place, rank, state)
+        write_on(folder, rank, done + 1, state, args.write_on, asked_to_end)
         return 1
     print("trainer: done", flush=True)
     return 0
@@ -260,6 +270,7 @@ def main() -> int:
     parser.add_argument("--hold-attempts", type=int, default=0, help="so many attempts do so …")
     parser.add_argument("--hold-steps", type=int, default=0, help="… after so many steps of their own")
     parser.add_argument("--notice-after", type=float, default=0.0, help="seconds until a rank ends that lost a peer")
+    parser.add_argument("--write-on", type=float, default=0.0, help="seconds for which it then goes on writing")
     parser.add_argument("--fail", help="RANK:STEP:TEXT: in the first attempt that rank says so and ends")
     parser.add_argument("--any-size", action="store_true", help="checkpoints may be loaded by any number of ranks")
     parser.add_argument("--save-on", help="save on this signal, by its name, once any rank got it")

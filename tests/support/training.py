@@ -230,6 +230,12 @@ class TrainingRun:
         """The shared tier: one directory per attempt."""
         return self.world.claim_folder(NAMESPACE, self.claim) / NAMESPACE / self.name / self.uid
 
+    def files(self, attempt: int) -> dict[str, bytes]:
+        """Every whole file of an attempt."""
+        folder = self.folder / f"a{attempt}"
+        whole = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".tmp"]
+        return {str(path.relative_to(folder)): path.read_bytes() for path in whole}
+
     def lineage(self, attempt: int, rank: int) -> list[Json]:
         """The steps that a rank took in one attempt, in order; a line cut short by the end is none."""
         lines = []
