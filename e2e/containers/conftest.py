@@ -1,48 +1,70 @@
-"""One kind cluster for all tests, which `make e2e` has brought up; and what no test may leave behind."""
+"""One cluster for all tests: the kind cluster that `make e2e` has brought up, or for some of them a given one.
+
+That is the one of KUBECONFIG, with Lockstep in it. LOCKSTEP_E2E_IMAGE names an image with Python that its nodes have,
+LOCKSTEP_E2E_SHARED a folder that they and this machine have at the same path.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from containers.site import KindSite, Machines, machines, prepare
+from containers.any_cluster import ClusterSite, given, prepare
+from containers.site import KindSite, cluster_of
 from kindcluster.cluster import KindCluster
 from kindcluster.docker import Daemon
 from kindcluster.site import TORCH_IMAGE, TRAINER_IMAGE
 from localcluster import build
 
+GIVEN = ("KUBECONFIG", "LOCKSTEP_E2E_IMAGE", "LOCKSTEP_E2E_SHARED")
+
 
 @pytest.fixture(scope="session")
 def kind() -> KindCluster:
-    """The cluster that is up."""
+    """The kind cluster that is up."""
     folder = build.build_dir() / "kind"
     docker = Daemon(folder).found()
     if docker is None or not (folder / "kubeconfig").exists():
-        pytest.exit("there is no kind cluster; `make e2e` brings one up and runs this in it", returncode=1)
+        others = f"; another cluster for some of the tests is given by {', '.join(GIVEN)}"
+        pytest.exit(f"there is no kind cluster; `make e2e` brings one up and runs this in it{others}", returncode=1)
     return KindCluster(docker, folder)
 
 
 @pytest.fixture(scope="session")
-def world(kind: KindCluster) -> Machines:
-    """Its API, ready for runs."""
-    world = machines(kind)
-    prepare(world)
-    return world
-
-
-@pytest.fixture(scope="session")
-def training_site(kind: KindCluster, world: Machines) -> KindSite:
+def training_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ClusterSite:
     """Runs of the stub trainer."""
-    return KindSite(world, image=(kind.folder / TRAINER_IMAGE).read_text())  # type: ignore[arg-type]
+    if is_given():
+        kubeconfig, image, shared = (os.environ[name] for name in GIVEN)
+        world = given(Path(kubeconfig), Path(shared), tmp_path_factory.mktemp("given"))
+        prepare(world)
+        return ClusterSite(world, image=image)  # type: ignore[arg-type]
+    kind: KindCluster = request.getfixturevalue("kind")
+    world = cluster_of(kind)
+    prepare(world)
+    return KindSite(world, image=(kind.folder / TRAINER_IMAGE).read_text(), kind=kind)  # type: ignore[arg-type]
+
+
+def is_given() -> bool:
+    return all(name in os.environ for name in GIVEN)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is done to nodes and containers from outside takes nodes of our own."""
+    if is_given():
+        for item in items:
+            if item.get_closest_marker("containers") and not item.get_closest_marker("anywhere"):
+                item.add_marker(pytest.mark.skip(reason="needs the kind cluster of `make e2e`, not a given one"))
 
 
 @pytest.fixture
-def site(training_site: KindSite) -> Iterator[KindSite]:
+def site(training_site: ClusterSite) -> Iterator[ClusterSite]:
     """All nodes in order and free, before and after; and since it was installed the operator was refused nothing."""
     yield training_site
     training_site.put_in_order()
-    assert training_site.kind.refusals() == [], "the operator may not do what it does"
+    assert training_site.refusals() == [], "the operator may not do what it does"
 
 
 @pytest.fixture(scope="session")

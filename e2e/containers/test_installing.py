@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from containers.site import Json, KindSite
+from containers.any_cluster import Json
+from containers.site import KindSite
 from containers.test_operator import SECONDS, assert_recovered, begun, fail, is_led_to, leader, operators, seen_of
 from harness.kube import OPERATOR_NAMESPACE
 from kindcluster import images

@@ -35,9 +35,9 @@ def finish(run: TrainingRun) -> None:
 def test_a_stopped_node_is_replaced_and_free_again_once_it_starts(site: KindSite) -> None:
     run = begun(site, "stopped")
     lost = run.nodes[1]
-    site.stop_node(lost)
+    site.kill_node(lost)
     assert_replaced(run, lost)
-    site.start_node(lost)
+    site.return_node(lost)
     finish(run)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from containers.site import Json, KindSite
+from containers.any_cluster import Json
+from containers.site import KindSite
 from harness.kube import OPERATOR_NAMESPACE
 from harness.waiting import wait_for
 from kindcluster import site as installation

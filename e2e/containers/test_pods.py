@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from containers.site import Json, KindSite, assert_blamed
+from containers.any_cluster import Json
+from containers.site import KindSite, assert_blamed
 from localcluster.api import Request
 from localcluster.errors import KubectlError
 from lockstep.api import names

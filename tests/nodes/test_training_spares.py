@@ -11,24 +11,27 @@ pytestmark = pytest.mark.nodes
 
 
 def test_a_spare_takes_the_place_of_a_killed_node_and_no_pod_is_made_for_it(site: TrainingSite) -> None:
-    run = site.train("spared", 3, 60, "--hold-after=22", spareNodes=1)
+    ranks = spare = site.all_but_one
+    run = site.train("spared", ranks, 60, "--hold-after=22", spareNodes=1)
     run.wait("its spare is ready", lambda: run.status.get("spares") == "1/1")
     run.wait_until_saved(1, 20)
     before, pods = run.nodes, run.pod_uids
-    assert len(set(before)) == 4, "there is no further node"
-    site.world.process_nodes.kill_node(before[1])
+    assert sorted(before) == sorted(site.nodes), "there is no further node"
+    site.kill_node(before[1])
     run.wait("attempt 2 is started", lambda: run.status["start"]["attempt"] == 2)
     assert run.pod_uids <= pods
     status = run.status
-    assert status["assignment"]["rankToSlot"] == [0, 3, 2]
-    assert (status["start"]["order"], status["start"]["resume"]["tier"]) == ("0,3,2", "shared")
-    assert status["assignment"]["nodes"] == [before[0], "", before[2], before[3]]
+    order = [0, spare, *range(2, ranks)]
+    assert status["assignment"]["rankToSlot"] == order
+    assert status["start"]["order"] == ",".join(map(str, order))
+    assert status["start"]["resume"]["tier"] == "shared"
+    assert status["assignment"]["nodes"] == [before[0], "", *before[2:]]
     run.wait_until_step(2, int(status["start"]["resume"]["step"]) + 1)
     run.wait_until_succeeded()
     run.assert_undisturbed(60)
     first = run.attempts[0]
     assert (first["cause"], first["rank"], first["node"]) == ("NodeLost", 1, before[1])
-    assert run.events("SpareUsed") == [f"the spare on {before[3]} takes the place of rank 1"]
+    assert run.events("SpareUsed") == [f"the spare on {before[spare]} takes the place of rank 1"]
 
 
 def test_an_elastic_gang_without_a_free_node_trains_on_with_those_it_has(site: TrainingSite) -> None:

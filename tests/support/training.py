@@ -50,6 +50,20 @@ class TrainingSite:
     world: World
     runs: list[TrainingRun] = field(default_factory=list)
 
+    @property
+    def nodes(self) -> list[str]:
+        """Those that runs train on, by name."""
+        return [shape.name for shape in NODES]
+
+    @property
+    def all_but_one(self) -> int:
+        """Ranks of a gang that leaves one node for what may happen to the others."""
+        return len(self.nodes) - 1
+
+    def kill_node(self, node: str) -> None:
+        """Power off."""
+        self.world.process_nodes.kill_node(node)
+
     def apply(self, name: str, nodes: int, command: Sequence[str], **spec: Any) -> TrainingRun:
         """A run that saves to the claim; ``spec`` goes over what is usual here."""
         usual = {
@@ -69,9 +83,13 @@ class TrainingSite:
         path = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.RUNS}"
         made = self.world.cluster.api.send(Request("POST", path, body))
         claim = made["spec"].get("checkpoint", {}).get("shared", {}).get("claimName", CLAIM)
-        run = TrainingRun(self.world, name, made["metadata"]["uid"], nodes, claim)
+        run = self.applied(name, made["metadata"]["uid"], nodes, claim)
         self.runs.append(run)
         return run
+
+    def applied(self, name: str, uid: str, ranks: int, claim: str) -> TrainingRun:
+        """What was applied, with its processes."""
+        return TrainingRun(self.world, name, uid, ranks, claim)
 
     def train(self, name: str, nodes: int, steps: int, *options: str, **spec: Any) -> TrainingRun:
         """A run of the stub trainer."""
@@ -282,7 +300,7 @@ class TrainingRun:
     # Processes
 
     def processes(self) -> dict[int, int]:
-        """Pid on this machine of the training process of each rank that has one."""
+        """Pid of the training process of each rank that has one, as this machine counts."""
         found: dict[int, int] = {}
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit():
@@ -299,7 +317,11 @@ class TrainingRun:
 
     def kill_process(self, rank: int) -> None:
         """kill -9 of the training process, not of the pod."""
-        os.kill(self.processes()[rank], signal.SIGKILL)
+        self.signal_process(rank, signal.SIGKILL)
+
+    def signal_process(self, rank: int, number: signal.Signals) -> None:
+        """Send a signal to the training process of a rank, and to nothing else in its pod."""
+        os.kill(self.processes()[rank], number)
 
 
 @contextlib.contextmanager
