@@ -11,13 +11,14 @@ import yaml
 from containers.any_cluster import Json
 from containers.site import KindSite
 from containers.test_operator import SECONDS, assert_recovered, begun, fail, is_led_to, leader, operators, seen_of
-from harness.kube import OPERATOR_NAMESPACE
+from harness.kube import OPERATOR_NAMESPACE, Kubectl
 from kindcluster import images
 from kindcluster import site as installation
 from localcluster.build import REPOSITORY, build_dir
+from localcluster.errors import KubectlError
 
 pytestmark = pytest.mark.containers
-PLAIN = REPOSITORY / "manifests" / "install.yaml"
+MANIFESTS = REPOSITORY / "manifests"
 PACKAGES = """
 from importlib.metadata import distributions
 installed = distributions(path=["/opt/lockstep/lib/python3.13/site-packages"])
@@ -30,6 +31,8 @@ print(os.getuid(), int(status["CapEff"], 16), status["NoNewPrivs"].strip())
 print([folder for folder in ("/", "/tmp", "/etc", "/opt/lockstep") if os.access(folder, os.W_OK)])
 """
 OURS = "lockstep-operator"
+NAMESPACE = ("--namespace", OPERATOR_NAMESPACE)
+ACCOUNT = f"system:serviceaccount:{OPERATOR_NAMESPACE}:lockstep-operator"
 KEPT = ("Namespace",)  # Helm installs into it again
 
 
@@ -79,35 +82,44 @@ def test_the_operator_can_write_nowhere_and_has_no_privilege(site: KindSite) -> 
         assert said.splitlines() == ["65532 0 1", "[]"], pod
 
 
-def test_without_helm_the_plain_manifests_bring_the_same_operator(site: KindSite, tmp_path: Path) -> None:
+def test_without_helm_the_plain_manifests_bring_the_same_operator_as_they_are(site: KindSite, tmp_path: Path) -> None:
     run = begun(site, "plain")
     pods, before = run.pod_uids, seen_of(run)
     kubectl = site.world.kubectl
-    config = kubectl.json("get", "configmap", "lockstep-operator", "-n", OPERATOR_NAMESPACE)["data"]
-    namespace = ["--namespace", OPERATOR_NAMESPACE]
-    installation.helm(site.kind, "uninstall", installation.RELEASE, *namespace, "--wait", "--timeout", "5m")
-    overlay = tmp_path / "install.yaml"
-    overlay.write_text(yaml.safe_dump_all(with_config(config)))
+    installation.helm(site.kind, "uninstall", installation.RELEASE, *NAMESPACE, "--wait", "--timeout", "5m")
     try:
-        kubectl("apply", "--server-side", "-f", str(REPOSITORY / "crds"), "-f", str(overlay))
-        kubectl("rollout", "status", "-n", OPERATOR_NAMESPACE, "deployment/lockstep-operator", "--timeout=5m")
+        assert not may_watch_runs(site)
+        kubectl("apply", "--server-side", "-f", str(REPOSITORY / "crds"), "-f", str(MANIFESTS / "operator.yaml"))
+        assert may_watch_runs(site), "one that is started by hand could do nothing"
+        kubectl("apply", "--server-side", "-f", str(MANIFESTS / "install.yaml"))
+        kubectl("rollout", "status", *NAMESPACE, "deployment/lockstep-operator", "--timeout=5m")
         run.wait("the Service leads to the leader", lambda: is_led_to(site, leader(site)), SECONDS)
         assert seen_of(run) == before
         fail(site, run)
         assert_recovered(run)
         assert run.pod_uids == pods
     finally:
-        ours = [each for each in with_config(config) if each["kind"] not in KEPT]
-        overlay.write_text(yaml.safe_dump_all(ours))
-        kubectl("delete", "--ignore-not-found", "--timeout=180s", "-f", str(overlay))
+        made = tmp_path / "made.yaml"
+        made.write_text(yaml.safe_dump_all(each for each in documents() if each["kind"] not in KEPT))
+        kubectl("delete", "--ignore-not-found", "--timeout=180s", "-f", str(made))
         run.wait("its pods are gone", lambda: not operators(site), SECONDS)
         installation.install(site.kind, image(site), print)
 
 
-def with_config(config: dict[str, str]) -> list[Json]:
-    """The manifests with one change, which docs/install.md leaves to its reader: the operator's configuration."""
-    documents: list[Json] = [each for each in yaml.safe_load_all(PLAIN.read_text()) if each]
-    for document in documents:
-        if document["kind"] == "ConfigMap":
-            document["data"] = config
-    return documents
+def may_watch_runs(site: KindSite) -> bool:
+    return allowed(site.world.kubectl, "watch", "trainingruns.lockstep.dev", "--all-namespaces", f"--as={ACCOUNT}")
+
+
+def allowed(kubectl: Kubectl, *what: str) -> bool:
+    try:
+        return kubectl("auth", "can-i", *what).strip() == "yes"
+    except KubectlError:  # "no" is an error
+        return False
+
+
+def documents() -> list[Json]:
+    """What both bring, each once or twice."""
+    found: list[Json] = []
+    for name in ("operator.yaml", "install.yaml"):
+        found += [each for each in yaml.safe_load_all((MANIFESTS / name).read_text()) if each]
+    return found
