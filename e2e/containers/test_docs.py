@@ -31,7 +31,7 @@ ELSEWHERE = {
     r"docker ": "there is no registry to push to; `make image` builds the same",
     r"curl -s http://OPERATOR:8080/": "the probes, and the metrics in tests/cluster/test_monitoring.py",
     r"python -m lockstep\.archive ": "the program of the jobs, by tests/archive with an object store",
-    r"lockstep ui$": "waits for a browser: test_operator.py brings one",
+    r"lockstep ui$": "waits for a browser: test_page.py brings one",
     r"kubectl get trun -w$": "never ends",
     r"kubectl delete namespace lockstep-system$": "the runs would lose their operator; test_operator.py removes that",
     r"kubectl apply --server-side -f crds/ -f manifests/install\.yaml$": "test_installing.py",

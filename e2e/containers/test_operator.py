@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from containers.any_cluster import Json
 from containers.site import KindSite
 from harness.kube import OPERATOR_NAMESPACE
-from harness.waiting import wait_for
 from kindcluster import site as installation
 from kindcluster.cluster import KindCluster
-from localcluster import build
 from localcluster.errors import ApiError
 from support import stub_trainer
-from support.training import LEASE, NAMESPACE, TrainingRun
+from support.training import LEASE, TrainingRun
 
 pytestmark = pytest.mark.containers
 SECONDS = 240.0
@@ -28,7 +19,6 @@ HOURS = 100_000
 """Steps that nobody waits for: the run is deleted when its test is over."""
 SLICE = f"/apis/discovery.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/endpointslices/lockstep-operator-ipv4"
 OPERATORS = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods?labelSelector=app.kubernetes.io/name%3Dlockstep"
-BROWSER = Path(__file__).with_name("browser.py")
 
 
 def begun(site: KindSite, name: str) -> TrainingRun:
@@ -137,38 +127,3 @@ def test_gangs_outlive_their_operator_and_are_taken_up_by_the_next_installation(
     assert_recovered(run)
     assert run.pod_uids == pods
     applied.wait_until_succeeded(SECONDS)
-
-
-def test_the_page_opens_over_a_forwarded_port_signed_in_as_its_user(site: KindSite, tmp_path: Path) -> None:
-    run = begun(site, "shown")
-    told = tmp_path / "told.json"
-    command = [Path(sys.executable).with_name("lockstep"), "ui", "--kubeconfig", somebodys(site, tmp_path)]
-    environment = os.environ | {
-        "PATH": f"{build.binary('kubectl').parent}:{os.environ['PATH']}",
-        "BROWSER": f"{sys.executable} {BROWSER} {told} {NAMESPACE} {run.name} %s",
-    }
-    output = tmp_path / "output"
-    with output.open("wb") as log:
-        page = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        try:
-            wait_for("a browser was there", told.exists, seconds=SECONDS, last_seen=output.read_text)
-        finally:
-            page.send_signal(signal.SIGINT)
-            page.wait(120)
-    seen = json.loads(told.read_text())
-    assert "<title>" in seen["page"]
-    assert (seen["run"]["name"], seen["run"]["namespace"]) == (run.name, NAMESPACE)
-    assert len(seen["fleet"]["name"]) == len(site.kind.workers)  # their names are for those who may list nodes
-
-
-def somebodys(site: KindSite, folder: Path) -> Path:
-    """The kubeconfig of an account that may edit what is in namespaces."""
-    kubectl, account = site.world.kubectl, "somebody"
-    kubectl("create", "serviceaccount", account, "-n", NAMESPACE)
-    kubectl("create", "clusterrolebinding", account, "--clusterrole=edit", f"--serviceaccount={NAMESPACE}:{account}")
-    token = kubectl("create", "token", account, "-n", NAMESPACE).strip()
-    content = json.loads(kubectl("config", "view", "--minify", "--raw", "--flatten", "-o", "json"))
-    content["users"] = [{"name": entry["name"], "user": {"token": token}} for entry in content["users"]]
-    path = folder / "kubeconfig"
-    path.write_text(json.dumps(content))
-    return path
