@@ -1,4 +1,4 @@
-"""The operator as its users have it: behind its Service, upgraded, removed and installed again while gangs train."""
+"""The operator as its users have it: behind its Service, killed, upgraded, removed and installed again under gangs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import pytest
 from containers.any_cluster import Json
 from containers.site import KindSite
 from harness.kube import OPERATOR_NAMESPACE
+from harness.waiting import wait_for
 from kindcluster import site as installation
-from kindcluster.cluster import KindCluster
+from kindcluster.cluster import CONTROL_PLANE, KindCluster
 from localcluster.errors import ApiError
+from lockstep.api import names
 from support import stub_trainer
-from support.training import LEASE, TrainingRun
+from support.training import LEASE, NAMESPACE, TrainingRun
 
 pytestmark = pytest.mark.containers
 SECONDS = 240.0
@@ -55,42 +57,100 @@ def is_led_to(site: KindSite, pod: str) -> bool:
     return [address for endpoint in endpoints for address in endpoint["addresses"]] == [operators(site).get(pod)]
 
 
-def fail_and_recover(site: KindSite, run: TrainingRun) -> None:
-    """A rank is killed. Its end has to reach whoever leads, and every rank has to hear the answer."""
-    pods = run.pod_uids
-    fail(site, run)
-    assert_recovered(run)
+def fail_and_recover(site: KindSite, run: TrainingRun, rank: int = 1) -> None:
+    """A rank is killed. Its end has to reach whoever leads, and every rank has to hear the answer.
+
+    A second time it has to be another rank: its node would be left.
+    """
+    pods, attempt = run.pod_uids, run.status["attempt"]
+    run.wait("the attempt has saved", lambda: has_saved(run, attempt), SECONDS)
+    fail(site, run, rank)
+    assert_recovered(run, attempt, rank)
     assert run.pod_uids == pods
 
 
-def fail(site: KindSite, run: TrainingRun) -> None:
-    node = run.nodes[1]
+def has_saved(run: TrainingRun, attempt: int) -> bool:
+    return any(run.folder.glob(f"a{attempt}/step-*/manifest.json"))
+
+
+def fail(site: KindSite, run: TrainingRun, rank: int = 1) -> None:
+    node = run.nodes[rank]
     [pid] = site.trainers(node)
     site.kill_inside(node, pid)
 
 
-def assert_recovered(run: TrainingRun) -> None:
-    run.wait_until_step(2, 25, SECONDS)
-    ended = run.attempts[0]
-    assert (ended["cause"], ended["rank"], ended["action"]) == ("Application", 1, "RestartInPlace"), run.summary()
-    for rank in range(2):
-        taken = run.lineage(2, rank)
-        first = int(taken[0]["step"])
-        whole = stub_trainer.undisturbed(int(taken[-1]["step"]), 2, rank)
-        assert taken == list(whole)[first - 1 :]
-        assert first > 20, "it did not resume from what was saved"
-        assert first % 20 == 1
+def assert_recovered(run: TrainingRun, attempt: int = 1, rank: int = 1) -> None:
+    """The attempt was ended by that rank alone, and the next one goes on from what was saved in it."""
+    for each in range(2):
+        run.wait("the next attempt trains", lambda of=each: len(run.lineage(attempt + 1, of)) >= 5, SECONDS)
+    ended, next_one = run.attempts[attempt - 1 : attempt + 1]
+    assert (ended["number"], ended["cause"], ended["rank"]) == (attempt, "Application", rank), run.summary()
+    assert ended["action"] == "RestartInPlace", run.summary()
+    resumed = int(next_one["resumeStep"])
+    assert resumed >= 20, "it did not resume from what was saved"
+    assert resumed % 20 == 0
+    for each in range(2):
+        taken = run.lineage(attempt + 1, each)
+        whole = stub_trainer.undisturbed(int(taken[-1]["step"]), 2, each)
+        assert taken == list(whole)[resumed:]
 
 
-def test_workers_follow_the_service_to_the_next_leader(site: KindSite) -> None:
-    run = begun(site, "led")
+def test_a_leader_that_is_killed_is_followed_by_the_standby_and_no_gang_notices(site: KindSite) -> None:
+    run = begun(site, "orphaned")
     run.wait("the Service leads to the leader", lambda: is_led_to(site, leader(site)), SECONDS)
-    old, before = leader(site), seen_of(run)
-    site.world.kubectl("delete", "pod", "-n", OPERATOR_NAMESPACE, old, "--wait=false")
+    run.wait("there are two", lambda: len(operators(site)) == 2, SECONDS)
+    old, before, step = leader(site), seen_of(run), run.step(1)
+    [standby] = set(operators(site)) - {old}
+    kill_twice(site, old)
+    run.wait("another one leads", lambda: leader(site) not in ("", old), SECONDS)
+    assert leader(site) == standby
+    run.wait("the Service leads there", lambda: is_led_to(site, standby), SECONDS)
+    assert seen_of(run) == before
+    assert run.step(1) > step
+    fail_and_recover(site, run)
+    site.world.kubectl("wait", "--for=condition=Ready", "-n", OPERATOR_NAMESPACE, f"pod/{old}", "--timeout=240s")
+    assert leader(site) == standby
+
+
+def kill_twice(site: KindSite, name: str) -> None:
+    """SIGKILL to an operator from its node, and again as soon as its kubelet has started it: now that waits before it
+    does so once more, and the other one has stood by for longer."""
+    killed: list[str] = []
+
+    def runs_anew() -> Json | None:
+        pod = site.world.api.get(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{name}")
+        [container] = pod["status"]["containerStatuses"]
+        return pod if "running" in container["state"] and container["containerID"] not in killed else None
+
+    for _ in range(2):
+        pod = wait_for(f"{name} runs", runs_anew, seconds=SECONDS)
+        killed.append(pod["status"]["containerStatuses"][0]["containerID"])
+        site.kill_container(CONTROL_PLANE, pod)
+
+
+def test_workers_follow_a_change_of_ca_and_the_service_to_the_next_leader(site: KindSite) -> None:
+    run = begun(site, "follows")
+    before, first = seen_of(run), trusted(site, run)
+    rotate = f"{names.ANNOTATION_ROTATE_CA}=now"
+    site.world.kubectl("annotate", "secret", "lockstep-worker-tls", "-n", OPERATOR_NAMESPACE, rotate)
+    run.wait("every kubelet has brought the next one alone", lambda: changed(first, trusted(site, run)), SECONDS)
+    old = leader(site)
+    site.world.kubectl("delete", "pod", "-n", OPERATOR_NAMESPACE, old, "--wait=false")  # and no connection is left
     run.wait("another one leads", lambda: leader(site) not in ("", old), SECONDS)
     run.wait("the Service leads there", lambda: is_led_to(site, leader(site)), SECONDS)
     assert seen_of(run) == before
     fail_and_recover(site, run)
+
+
+def trusted(site: KindSite, run: TrainingRun) -> list[str]:
+    """What each worker has to know the operator by, as its kubelet has mounted it."""
+    inside = ("exec", "-n", NAMESPACE, "--", "cat", f"{names.TOKEN_MOUNT}/{names.CA_FILE}")
+    return [site.world.kubectl(*inside[:3], pod["metadata"]["name"], *inside[3:]) for pod in run.pods]
+
+
+def changed(before: list[str], now: list[str]) -> bool:
+    """Whether all have one CA, and none that was there before."""
+    return all(each.count("BEGIN CERTIFICATE") == 1 for each in now) and not set(before) & set(now)
 
 
 def test_an_upgrade_touches_nothing_that_trains(site: KindSite) -> None:

@@ -26,6 +26,8 @@ _READY = "180s"
 # A silent node is called so after 12 s instead of 50 s: tests wait for it often.
 _STATUS_EVERY = "2s"
 _GRACE = "12s"
+# A pod has what changes in its ConfigMaps within seconds instead of a minute or two: tests wait for it thrice.
+_SYNC_EVERY = "5s"
 # Whether the operator may do what it does is read from the API server's own record of it.
 _AUDIT_POLICY = Path(__file__).with_name("audit.yaml")
 _AUDIT = "/var/log/lockstep-audit"  # in the control plane
@@ -131,6 +133,7 @@ class KindCluster:
             "kind": "KubeletConfiguration",
             "failCgroupV1": False,
             "nodeStatusUpdateFrequency": _STATUS_EVERY,
+            "syncFrequency": _SYNC_EVERY,
         }
         grace = {"name": "node-monitor-grace-period", "value": _GRACE}
         audit = {"audit-policy-file": _POLICY, "audit-log-path": f"{_AUDIT}/audit.log"}

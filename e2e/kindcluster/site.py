@@ -30,6 +30,7 @@ VALUES = {
         "stepsStoppedAfter": 10.0,
         "leaseDuration": 30,
         "progressWriteInterval": 5.0,
+        "caOverlap": 20.0,
     },
     "web": {"enabled": True},
     "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
