@@ -12,10 +12,11 @@ ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_NATIVE_TLS=1 UV_NO_PROGRESS=1 UV_
 WORKDIR /source
 RUN python3 -m venv /uv && /uv/bin/pip install --quiet --no-cache-dir --disable-pip-version-check uv==${UV_VERSION}
 # Dependencies change less often than the code.
-COPY pyproject.toml uv.lock README.md LICENSE ./
+COPY pyproject.toml uv.lock ./
 RUN /uv/bin/uv sync --quiet --locked --no-default-groups --extra archive --extra otel --no-install-project \
     && /uv/bin/uv export --quiet --locked --no-default-groups --extra archive --extra otel \
         --format cyclonedx1.5 --preview-features sbom-export --output-file /opt/lockstep/sbom.cdx.json
+COPY README.md LICENSE ./
 COPY operator/lockstep operator/lockstep
 RUN /uv/bin/uv sync --quiet --locked --no-default-groups --extra archive --extra otel --no-editable
 

@@ -15,12 +15,16 @@ from support.training import NAMESPACE, TRAINER, TrainingRun
 
 @dataclass
 class KindSite(ClusterSite):
-    """Runs on the kind cluster, and its nodes, which are machines to everything that runs on them."""
+    """Runs on the kind cluster, and its nodes, which are machines to everything that runs on them.
+
+    ``outgoing``: pods of operators whose rights are those of another release by now, which they may be refused.
+    """
 
     kind: KindCluster = field(kw_only=True)
+    outgoing: set[str] = field(default_factory=set)
 
     def refusals(self) -> list[str]:
-        return self.kind.refusals()
+        return self.kind.refusals(self.outgoing)
 
     # What happens to nodes
 

@@ -9,7 +9,7 @@ from containers.site import KindSite
 from harness.kube import OPERATOR_NAMESPACE
 from harness.waiting import wait_for
 from kindcluster import site as installation
-from kindcluster.cluster import CONTROL_PLANE, KindCluster
+from kindcluster.cluster import CONTROL_PLANE
 from localcluster.errors import ApiError
 from lockstep.api import names
 from support import stub_trainer
@@ -151,24 +151,6 @@ def trusted(site: KindSite, run: TrainingRun) -> list[str]:
 def changed(before: list[str], now: list[str]) -> bool:
     """Whether all have one CA, and none that was there before."""
     return all(each.count("BEGIN CERTIFICATE") == 1 for each in now) and not set(before) & set(now)
-
-
-def test_an_upgrade_touches_nothing_that_trains(site: KindSite) -> None:
-    run = begun(site, "upgraded")
-    before, old = seen_of(run), set(operators(site))
-    upgrade(site.kind, "config.stopGrace=11")
-    run.wait("only new operators are there", lambda: not old & set(operators(site)), SECONDS)
-    run.wait("one of them leads", lambda: leader(site), SECONDS)
-    assert seen_of(run) == before
-    fail_and_recover(site, run)
-    run.wait("one of the new ones leads", lambda: leader(site) not in ("", *old), SECONDS)
-
-
-def upgrade(kind: KindCluster, change: str) -> None:
-    """As docs/install.md says it."""
-    release = [installation.RELEASE, installation.CHART, "--namespace", OPERATOR_NAMESPACE]
-    kept = ["--reset-then-reuse-values", "--set", change, "--wait", "--timeout", "5m"]
-    installation.helm(kind, "upgrade", *release, *kept)
 
 
 def test_gangs_outlive_their_operator_and_are_taken_up_by_the_next_installation(site: KindSite) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,10 +100,13 @@ class KindCluster:
         """Run a command in a node; its output. Raises KindClusterError."""
         return self.docker("exec", node, *command)
 
-    def refusals(self) -> list[str]:
-        """What the operator asked for and was refused, though it had its rights; oldest first."""
+    def refusals(self, outgoing: Collection[str] = ()) -> list[str]:
+        """What the operator asked for and was refused, though it had its rights; oldest first.
+
+        ``outgoing``: pods that do not count.
+        """
         found = f"grep -E '{refusals.PATTERN}' {_AUDIT}/audit.log || true"
-        return refusals.refused(self.inside(CONTROL_PLANE, "sh", "-c", found).splitlines())
+        return refusals.refused(self.inside(CONTROL_PLANE, "sh", "-c", found).splitlines(), outgoing)
 
     def remove_network(self) -> None:
         """kind leaves its network."""

@@ -20,21 +20,22 @@ from localcluster.build import REPOSITORY, build_dir
 
 DOCKERFILES = Path(__file__).parent / "dockerfiles"
 PUBLISHED_BASE = "python:3.13-slim"  # Debian trixie as well
+_OPERATOR = "lockstep-operator"
 _DEBIAN = "lockstep-debian"
-_STAGE = "lockstep-operator-build:latest"  # what the next build of the operator's image need not do again
+_STAGE = f"{_OPERATOR}-build:latest"  # what the next build of the operator's image need not do again
 _MADE_IN = "making-"  # begins the names of folders that go when they have been used
 _HOST_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _NOT_IMPORTED = ("./var/cache/apt/archives/*.deb", "./var/lib/apt/lists/*", "./usr/share/doc", "./usr/share/man")
 
 
-def version() -> str:
+def version(source: Path = REPOSITORY) -> str:
     """The project's, which is the tag of its image."""
-    return str(tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"])
+    return str(tomllib.loads((source / "pyproject.toml").read_text())["project"]["version"])
 
 
-def uv_version() -> str:
+def uv_version(source: Path = REPOSITORY) -> str:
     """That of the Makefile, so that both resolve alike."""
-    for line in (REPOSITORY / "Makefile").read_text().splitlines():
+    for line in (source / "Makefile").read_text().splitlines():
         if line.startswith("UV_VERSION :="):
             return line.partition(":=")[2].strip()
     raise KindClusterError("the Makefile names no UV_VERSION")
@@ -95,14 +96,8 @@ def for_builds(docker: Docker, image: str) -> str:
 
 def operator(docker: Docker, underneath: str, report: Report) -> str:
     """The operator's image on a base, built from this checkout; its SBOM is left in `.build/image`. Its name."""
-    name = f"lockstep-operator:{version()}"
-    arguments = {
-        "BUILD_IMAGE": for_builds(docker, underneath),
-        "BASE_IMAGE": underneath,
-        "UV_VERSION": uv_version(),
-        "VERSION": version(),
-        "REVISION": _revision(),
-    }
+    name = f"{_OPERATOR}:{version()}"
+    arguments = _arguments(docker, underneath, REPOSITORY, _revision())
     with told(report, f"building {name}"):
         if docker.is_ours:
             docker.build(_STAGE, REPOSITORY / "Dockerfile", REPOSITORY, arguments, stage="build")
@@ -112,6 +107,27 @@ def operator(docker: Docker, underneath: str, report: Report) -> str:
     sbom.write_text(docker("run", "--rm", "--network=none", "--entrypoint=cat", name, "/opt/lockstep/sbom.cdx.json"))
     report(f"its list of contents (CycloneDX) is {sbom}")
     return name
+
+
+def former_operator(docker: Docker, underneath: str, source: Path, revision: str, report: Report) -> str:
+    """The operator's image on a base as another commit makes it, whose files are in `source`. Its name.
+
+    What both commits have in common is not built again: mostly all but the project's own package.
+    """
+    name = f"{_OPERATOR}:{revision[:12]}"
+    with told(report, f"building {name}"):
+        docker.build(name, source / "Dockerfile", source, _arguments(docker, underneath, source, revision))
+    return name
+
+
+def _arguments(docker: Docker, underneath: str, source: Path, revision: str) -> dict[str, str]:
+    return {
+        "BUILD_IMAGE": for_builds(docker, underneath),
+        "BASE_IMAGE": underneath,
+        "UV_VERSION": uv_version(source),
+        "VERSION": version(source),
+        "REVISION": revision,
+    }
 
 
 def training(docker: Docker, underneath: str, report: Report) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from harness.kube import OPERATOR_NAMESPACE
@@ -14,14 +14,16 @@ _NAME = "lockstep-operator"
 _OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:{_NAME}"
 _BINDINGS = ("clusterrolebindings", "rolebindings")
 _REFUSED = (401, 403)
+_POD = "authentication.kubernetes.io/pod-name"
 _STILL = "9999"  # sorts after every moment
 Entry = dict[str, Any]
 
 
-def refused(record: Iterable[str]) -> list[str]:
+def refused(record: Iterable[str], outgoing: Collection[str] = ()) -> list[str]:
     """Oldest first, less what came of its rights being taken away: `helm uninstall` does that while its pods end.
 
     ``record`` are lines of an audit log, in any order. All moments in it are of one clock, as there is one API server.
+    ``outgoing``: pods that are not asked about, as they run on under the rights of another release.
     """
     entries = sorted(map(json.loads, record), key=lambda entry: str(entry["stageTimestamp"]))
     without = _without_rights(entries)
@@ -29,6 +31,7 @@ def refused(record: Iterable[str]) -> list[str]:
         f"{entry['verb']} {entry['requestURI']}: {entry['responseStatus'].get('message', '')}"
         for entry in entries
         if entry["responseStatus"]["code"] in _REFUSED and entry["user"]["username"] == _OPERATOR
+        if not set(entry["user"].get("extra", {}).get(_POD, ())) & set(outgoing)
         if not any(
             entry["stageTimestamp"] >= begin and entry["requestReceivedTimestamp"] <= end for begin, end in without
         )

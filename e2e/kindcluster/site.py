@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,22 +20,7 @@ OPERATOR_IMAGE = "operator-image"
 TRAINER_IMAGE = "trainer-image"
 TORCH_IMAGE = "torch-image"
 TORCH_NODES = 2  # of the workers, from the first: the image is large
-# The operator keeps out of the way of what happens to the nodes. GPUs are numbers here, without devices.
-VALUES = {
-    "config": {
-        "checkGpus": False,
-        "stopGrace": 10,
-        "heartbeatMin": 1.0,
-        "stepsStoppedAfter": 10.0,
-        "leaseDuration": 30,
-        "progressWriteInterval": 5.0,
-        "caOverlap": 20.0,
-    },
-    "web": {"enabled": True},
-    "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
-    "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}],
-    "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
-}
+VALUES = Path(__file__).with_name("values.yaml")
 
 
 def bring_up(docker: Docker, folder: Path, report: Report) -> KindCluster:
@@ -74,15 +58,14 @@ def take_down(docker: Docker, folder: Path) -> None:
     commands.run(["rm", "-rf", cluster.shared], log=folder / "kind.log")
 
 
-def install(cluster: KindCluster, operator: str, report: Report) -> None:
+def install(cluster: KindCluster, operator: str, report: Report, *, chart: Path = CHART, values: Path = VALUES) -> None:
     """Helm's install as the README says it, and its test. Raises KindClusterError."""
-    values = cluster.folder / "values.json"
     repository, _, tag = operator.rpartition(":")
-    values.write_text(json.dumps(VALUES | {"image": {"repository": repository, "tag": tag}}))
+    image = ["--set-string", f"image.repository={repository},image.tag={tag}"]
     namespace = ["--namespace", OPERATOR_NAMESPACE]
     with told(report, "installing the chart"):
         helm(
-            cluster, "install", RELEASE, CHART, *namespace, "--create-namespace", "--values", values,
+            cluster, "install", RELEASE, chart, *namespace, "--create-namespace", "--values", values, *image,
             "--wait", "--timeout", "5m",
         )  # fmt: skip
         helm(cluster, "test", RELEASE, *namespace)

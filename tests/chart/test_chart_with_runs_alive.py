@@ -7,10 +7,6 @@ chart and operator as they were before their newest change, or those of LOCKSTEP
 from __future__ import annotations
 
 import base64
-import io
-import os
-import subprocess
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +21,7 @@ from localcluster import LocalCluster
 from localcluster.kwok import NodeBatch
 from localcluster.state import free_ports
 from support.helm import CHART, NAMESPACE, ROOT, Helm
+from support.previous import previous
 from support.recorded_workers import RecordedWorkers
 
 pytestmark = pytest.mark.cluster
@@ -140,30 +137,6 @@ class Installed:
         return self.operator.log_tail() if self.operator is not None else "no operator"
 
 
-def before(folder: Path) -> tuple[Path, Path]:
-    """Chart and operator of what is upgraded: as they were before the newest change of either."""
-    commit = os.environ.get("LOCKSTEP_TEST_UPGRADE_FROM") or before_the_newest_change()
-    archive = subprocess.run(
-        ["git", "archive", commit, "charts/lockstep", "operator"], cwd=ROOT, capture_output=True, check=False
-    )
-    if archive.returncode:
-        pytest.skip(f"needs a checkout with its history: {archive.stderr.decode().strip()}")
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
-    return folder / "charts" / "lockstep", folder / "operator"
-
-
-def before_the_newest_change() -> str:
-    """HEAD where the working tree differs from it, else the parent of the newest commit that changed something."""
-    installed = ("charts/lockstep", "operator", "crds")
-    if subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *installed], cwd=ROOT, check=False).returncode:
-        return "HEAD"
-    newest = subprocess.run(
-        ["git", "log", "-1", "--format=%H", "--", *installed], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return f"{newest.stdout.strip()}^"
-
-
 @pytest.fixture(scope="module")
 def installed(bare_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     folder = tmp_path_factory.mktemp("alive")
@@ -175,9 +148,9 @@ def installed(bare_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_an_upgrade_and_a_rollback_restart_nothing(installed: Installed, tmp_path: Path) -> None:
-    chart, code = before(tmp_path)
-    installed.install(chart)
-    installed.start_operator(code)
+    old = previous(tmp_path)
+    installed.install(old.chart)
+    installed.start_operator(old.operator)
     uid = installed.apply("alive", 2)
     installed.wait_until_running("alive", uid, 2)
     footprint = installed.footprint(uid, "alive")
@@ -192,7 +165,7 @@ def test_an_upgrade_and_a_rollback_restart_nothing(installed: Installed, tmp_pat
 
     installed.stop_operator()
     installed.helm("rollback", "lockstep", "1", "--namespace", NAMESPACE)
-    installed.start_operator(code)
+    installed.start_operator(old.operator)
     installed.wait_until_followed(uid, "alive")
     installed.wait_until_followed(other, "made-after")
     assert installed.footprint(uid, "alive") == footprint

@@ -16,12 +16,19 @@ BOTH = ("lockstep-operator", "lockstep-operator-runs")
 
 
 def request(
-    at: float, verb: str, code: int, what: dict[str, str], *, by: str = "kubernetes-admin", takes: float = 0.1
+    at: float,
+    verb: str,
+    code: int,
+    what: dict[str, str],
+    *,
+    by: str = "kubernetes-admin",
+    takes: float = 0.1,
+    pod: str = "",
 ) -> str:
     entry: dict[str, Any] = {
         "verb": verb,
         "requestURI": f"/{at}",
-        "user": {"username": by},
+        "user": {"username": by, "extra": {"authentication.kubernetes.io/pod-name": [pod]} if pod else {}},
         "objectRef": what,
         "responseStatus": {"code": code, "message": "forbidden" if code == 403 else ""},
         "requestReceivedTimestamp": f"2026-01-01T00:00:{at:09.6f}Z",
@@ -34,8 +41,8 @@ def binding(at: float, verb: str, name: str, code: int = 200) -> str:
     return request(at, verb, code, {"resource": "clusterrolebindings", "name": name})
 
 
-def refusal(at: float, takes: float = 0.1) -> str:
-    return request(at, "update", 403, LEASE, by=OPERATOR, takes=takes)
+def refusal(at: float, takes: float = 0.1, pod: str = "") -> str:
+    return request(at, "update", 403, LEASE, by=OPERATOR, takes=takes, pod=pod)
 
 
 UNINSTALLED = [binding(10 + number, "delete", name) for number, name in enumerate(BOTH)]
@@ -73,3 +80,8 @@ def test_rights_that_went_twice_are_missed_both_times_and_not_between() -> None:
     again = [binding(50, "delete", BOTH[0]), binding(60, "create", BOTH[0], 201)]
     record = [*UNINSTALLED, *INSTALLED, *again, *(refusal(at) for at in (20, 40, 55, 65))]
     assert refused(record) == ["update /40: forbidden", "update /65: forbidden"]
+
+
+def test_pods_that_another_release_is_replacing_are_not_asked_about() -> None:
+    record = [refusal(5, pod="old"), refusal(6, pod="new"), refusal(7)]
+    assert refused(record, {"old"}) == ["update /6: forbidden", "update /7: forbidden"]
