@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -155,6 +156,46 @@ def test_an_upgrade_brings_newer_crds_and_a_rollback_the_older_ones(
     assert "newer" in short_names()
     installed("rollback", "lockstep", "1", "--namespace", NAMESPACE)
     assert "newer" not in short_names()
+
+
+def test_a_rollback_hides_fields_of_newer_crds_and_the_next_write_of_an_object_loses_them(
+    installed: Helm, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    newer = Path(copytree(CHART, tmp_path / "lockstep"))
+    crd = newer / "templates" / "crds" / "lockstep.dev_trainingruns.yaml"
+    nodes = "            properties:\n              nodes:\n"
+    assert nodes in crd.read_text()
+    tomorrow = "            properties:\n              tomorrow:\n                type: string\n              nodes:\n"
+    crd.write_text(crd.read_text().replace(nodes, tomorrow, 1))
+
+    def has_field(name: str) -> bool:
+        spec = {"nodes": 1, "image": "trainer", "command": ["train"], "suspend": True, "tomorrow": "yes"}
+        body = {"apiVersion": "lockstep.dev/v1alpha1", "kind": "TrainingRun", "metadata": {"name": name}, "spec": spec}
+        if name not in kubectl("get", "trun", "-n", "team-a", "-o", "name"):
+            kubectl("create", "-n", "team-a", "--validate=ignore", "-f", "-", text=json.dumps(body))
+        return "tomorrow" in kubectl.json("get", "trun", name, "-n", "team-a")["spec"]
+
+    def upgrade() -> None:
+        installed("upgrade", "lockstep", newer, "--namespace", NAMESPACE)
+        names = (f"new-{number}" for number in itertools.count())
+        wait_for("the newer CRDs are served", lambda: has_field(next(names)), seconds=60)
+        kubectl("delete", "trun", "-n", "team-a", "--field-selector=metadata.name!=kept")
+
+    def roll_back() -> None:
+        installed("rollback", "lockstep", "1", "--namespace", NAMESPACE)
+        wait_for("the field is hidden", lambda: not has_field("kept"), seconds=60)
+
+    upgrade()
+    assert has_field("kept")
+    roll_back()
+    upgrade()
+    assert has_field("kept"), "nobody wrote it meanwhile"
+    roll_back()
+    status = json.dumps({"status": {"attempt": 1}})
+    kubectl("patch", "trun", "kept", "-n", "team-a", "--subresource=status", "--type=merge", "-p", status)
+    upgrade()
+    assert not has_field("kept")
+    kubectl("delete", "trun", "kept", "-n", "team-a")
 
 
 @pytest.mark.parametrize("how", [(), ("--set", "namespaces={team-b}"), ("--take-ownership", "--force-conflicts")])
