@@ -18,11 +18,11 @@ def _rights_used(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """By right, with the module that used it first. Once all cluster tests have run, none on record is left over."""
     used: dict[str, str] = {}
     yield used
-    modules = {by for by in rights.recorded().values() if " " not in by}
+    modules = set(rights.recorded().values())
     ran = {item.path.stem for item in request.session.items}
     chosen = request.config.option.keyword or any("::" in argument for argument in request.config.args)
     if modules <= ran and not chosen and not request.session.testsfailed:
-        unused = {right for right, by in rights.recorded().items() if by in modules} - used.keys()
+        unused = rights.recorded().keys() - used.keys()
         assert unused == set(), "rights that nobody needs"
 
 

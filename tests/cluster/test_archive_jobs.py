@@ -7,12 +7,15 @@ from dataclasses import replace
 import pytest
 
 from localcluster import LocalCluster
+from localcluster.api import Request
 from localcluster.errors import KubectlError
+from lockstep.api import names
 from lockstep.api.checkpoint_status import ArchiveJobStatus
 from lockstep.core.archive_job import ArchiveSettings, job_body, job_name
 from lockstep.core.objects import parse_run
 from lockstep.core.quarantine import Save
 from support import sample_runs
+from support.site import Site
 
 pytestmark = pytest.mark.cluster
 SETTINGS = ArchiveSettings(
@@ -62,3 +65,18 @@ def test_jobs_and_their_pods_pass_strict_validation_and_restricted_pod_security(
     }
     with pytest.raises(KubectlError, match="PodSecurity") if refused else nullcontext():
         cluster.kubectl(*create, input=json.dumps(pod))
+
+
+def test_a_run_that_finds_nothing_to_resume_from_has_its_archive_looked_through(site: Site, namespace: str) -> None:
+    site.make_claim(namespace, "lustre")
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3"}}
+    site.cluster.api.send(Request("POST", f"/api/v1/namespaces/{namespace}/secrets", secret))
+    archive = {"uri": "s3://golden/llama", "credentialsSecretRef": {"name": "s3"}}
+    checkpoint = {"format": "Manifest", "shared": {"claimName": "lustre"}, "archive": archive}
+    run = site.apply(namespace, "llama", nodes=2, checkpoint=checkpoint)
+    run.wait_until_running(1)
+    site.workers.fail(run.uid, rank=1)
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs?labelSelector={names.LABEL_ARCHIVE_OF}={run.uid}"
+    run.wait("a job looks", lambda: site.cluster.api.get(jobs)["items"])
+    assert run.status["checkpoint"]["archive"]["job"]["action"] == "List"
+    run.delete()

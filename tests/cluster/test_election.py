@@ -1,35 +1,59 @@
-"""Two candidates and a real Lease."""
+"""Two candidates and a real Lease, with the operator's own rights."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
+from harness.kube import OPERATOR_NAMESPACE, Kubectl, install, operator_kubeconfig
 from localcluster import LocalCluster
+from localcluster.api import Request
 from lockstep.controller.clock import SystemClock
 from lockstep.controller.credentials import load_credentials
 from lockstep.controller.election import Election, LostLeadershipError
 from lockstep.controller.kube import KubeClient
 from lockstep.controller.leader_endpoint import LeaderEndpoint
-from lockstep.controller.resources import ENDPOINT_SLICES, LEASES, SERVICES
+from lockstep.controller.resources import ENDPOINT_SLICES, LEASES
 
 pytestmark = pytest.mark.cluster
 DURATION = 6.0
 """Seconds: five without a renewal have to be had by no machine that is only busy."""
 
 
+TLS_GOODBYE = 0.5
+"""Seconds: aiohttp does not wait for the end of the TLS connections it closes, and the loop ends with the test."""
+OBJECTS = ("endpointslices.discovery.k8s.io/lockstep-operator-ipv4", "lease/lockstep-operator")
+SERVICES = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/services"
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(cluster: LocalCluster, crds_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The operator's; no operator runs."""
+    install(Kubectl(cluster.kubeconfig))
+    yield operator_kubeconfig(Kubectl(cluster.kubeconfig), tmp_path_factory.mktemp("operator") / "kubeconfig")
+    forget(cluster)
+
+
 @pytest.fixture
-async def kube(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
-    async with KubeClient(lambda: load_credentials(str(cluster.kubeconfig)), SystemClock()) as client:
+async def kube(cluster: LocalCluster, kubeconfig: Path) -> AsyncIterator[KubeClient]:
+    await asyncio.to_thread(forget, cluster)
+    async with KubeClient(lambda: load_credentials(str(kubeconfig)), SystemClock()) as client:
         yield client
+    await asyncio.sleep(TLS_GOODBYE)
 
 
-def candidate(kube: KubeClient, namespace: str, identity: str) -> Election:
+def forget(cluster: LocalCluster) -> None:
+    """What tests before have left in the operator's namespace."""
+    cluster.kubectl("delete", "-n", OPERATOR_NAMESPACE, "--ignore-not-found", *OBJECTS)
+
+
+def candidate(kube: KubeClient, identity: str) -> Election:
     return Election(
         kube,
         SystemClock(),
-        namespace=namespace,
+        namespace=OPERATOR_NAMESPACE,
         name="lockstep-operator",
         identity=identity,
         duration=DURATION,
@@ -39,8 +63,8 @@ def candidate(kube: KubeClient, namespace: str, identity: str) -> Election:
     )
 
 
-async def test_one_leads_until_it_releases_and_the_next_epoch_is_higher(kube: KubeClient, namespace: str) -> None:
-    first, second = (candidate(kube, namespace, name) for name in ("first", "second"))
+async def test_one_leads_until_it_releases_and_the_next_epoch_is_higher(kube: KubeClient) -> None:
+    first, second = (candidate(kube, name) for name in ("first", "second"))
     await first.acquire()
     holding = asyncio.create_task(first.hold())
     waiting = asyncio.create_task(second.acquire())
@@ -50,7 +74,7 @@ async def test_one_leads_until_it_releases_and_the_next_epoch_is_higher(kube: Ku
     holding.cancel()
     await asyncio.gather(holding, return_exceptions=True)
     await first.release()
-    lease = json.loads(await kube.get(LEASES, "lockstep-operator", namespace))
+    lease = json.loads(await kube.get(LEASES, "lockstep-operator", OPERATOR_NAMESPACE))
     assert lease["spec"].get("holderIdentity", "") != "first"  # the second need not wait for it to run out
     async with asyncio.timeout(60):
         await waiting
@@ -59,8 +83,8 @@ async def test_one_leads_until_it_releases_and_the_next_epoch_is_higher(kube: Ku
     assert second.epoch > first.epoch
 
 
-async def test_a_dead_leader_is_succeeded_once_its_lease_has_run_out(kube: KubeClient, namespace: str) -> None:
-    first, second = (candidate(kube, namespace, name) for name in ("first", "second"))
+async def test_a_dead_leader_is_succeeded_once_its_lease_has_run_out(kube: KubeClient) -> None:
+    first, second = (candidate(kube, name) for name in ("first", "second"))
     await first.acquire()
     async with asyncio.timeout(60):
         await second.acquire()
@@ -69,10 +93,8 @@ async def test_a_dead_leader_is_succeeded_once_its_lease_has_run_out(kube: KubeC
         await first.try_renew()
 
 
-async def test_a_leader_cut_off_from_the_api_server_stops_in_time(
-    cluster: LocalCluster, kube: KubeClient, namespace: str
-) -> None:
-    leader = candidate(kube, namespace, "first")
+async def test_a_leader_cut_off_from_the_api_server_stops_in_time(cluster: LocalCluster, kube: KubeClient) -> None:
+    leader = candidate(kube, "first")
     await leader.acquire()
     await asyncio.to_thread(cluster.pause_component, "apiserver")
     try:
@@ -84,25 +106,34 @@ async def test_a_leader_cut_off_from_the_api_server_stops_in_time(
         await asyncio.to_thread(cluster.resume_component, "apiserver")
 
 
-async def test_a_lease_whose_count_can_grow_no_more_is_replaced(kube: KubeClient, namespace: str) -> None:
-    first, second = (candidate(kube, namespace, name) for name in ("first", "second"))
+async def test_a_lease_whose_count_can_grow_no_more_is_replaced(kube: KubeClient) -> None:
+    first, second = (candidate(kube, name) for name in ("first", "second"))
     await first.acquire()
-    lease = json.loads(await kube.get(LEASES, "lockstep-operator", namespace))
+    lease = json.loads(await kube.get(LEASES, "lockstep-operator", OPERATOR_NAMESPACE))
     lease["spec"]["leaseTransitions"] = 2**31 - 1
-    await kube.replace(LEASES, "lockstep-operator", lease, namespace, guarded=False)
+    await kube.replace(LEASES, "lockstep-operator", lease, OPERATOR_NAMESPACE, guarded=False)
     async with asyncio.timeout(60):
         await second.acquire()
     assert second.epoch > (first.epoch[0], 2**31 - 1)
 
 
-async def test_a_slice_for_addresses_of_another_kind_is_replaced(kube: KubeClient, namespace: str) -> None:
-    service = {"kind": "Service", "metadata": {"name": "lockstep"}, "spec": {"ports": [{"port": 443}]}}
-    await kube.create(SERVICES, {"apiVersion": "v1", **service}, namespace)
-    wrong = {"kind": "EndpointSlice", "metadata": {"name": "lockstep-ipv4"}, "addressType": "FQDN", "endpoints": []}
-    await kube.create(ENDPOINT_SLICES, {"apiVersion": "discovery.k8s.io/v1", **wrong}, namespace)
-    endpoint = LeaderEndpoint(
-        kube, SystemClock(), namespace=namespace, service="lockstep", address="10.9.8.7", port=8443
-    )
-    await endpoint.point_here()
-    found = json.loads(await kube.get(ENDPOINT_SLICES, "lockstep-ipv4", namespace))
-    assert (found["addressType"], found["endpoints"][0]["addresses"]) == ("IPv4", ["10.9.8.7"])
+async def test_a_slice_for_addresses_of_another_kind_is_replaced(cluster: LocalCluster, kube: KubeClient) -> None:
+    service = {"kind": "Service", "metadata": {"name": "lockstep-operator"}, "spec": {"ports": [{"port": 443}]}}
+    cluster.api.send(Request("POST", SERVICES, {"apiVersion": "v1", **service}))
+    try:
+        wrong = {"kind": "EndpointSlice", "metadata": {"name": "lockstep-operator-ipv4"}, "addressType": "FQDN"}
+        body = {"apiVersion": "discovery.k8s.io/v1", **wrong, "endpoints": []}
+        await kube.create(ENDPOINT_SLICES, body, OPERATOR_NAMESPACE)
+        endpoint = LeaderEndpoint(
+            kube,
+            SystemClock(),
+            namespace=OPERATOR_NAMESPACE,
+            service="lockstep-operator",
+            address="10.9.8.7",
+            port=8443,
+        )
+        await endpoint.point_here()
+        found = json.loads(await kube.get(ENDPOINT_SLICES, "lockstep-operator-ipv4", OPERATOR_NAMESPACE))
+        assert (found["addressType"], found["endpoints"][0]["addresses"]) == ("IPv4", ["10.9.8.7"])
+    finally:
+        cluster.api.send(Request("DELETE", f"{SERVICES}/lockstep-operator"))

@@ -107,3 +107,20 @@ def test_a_run_that_is_deactivated_says_so_and_a_suspended_one_takes_its_workloa
         run.wait("the Workload is gone", lambda: not kueue.workloads)
         run.patch_spec({"suspend": False})
         run.wait_until_running(2, 60)
+
+
+def test_a_run_that_changes_its_size_while_it_waits_asks_kueue_for_the_new_one(
+    running_site: Site, namespace: str, kueue: KueueAtWork
+) -> None:
+    def asked() -> tuple[str, int]:
+        workload = kueue.of("olmo")
+        return workload["metadata"]["uid"], workload["spec"]["podSets"][0]["count"]
+
+    kueue.pool.pods = 0
+    with labelled(running_site, namespace, "olmo", 2) as run:
+        run.wait("Kueue is asked", lambda: kueue.workloads, SOON)
+        uid, _ = asked()
+        run.patch_spec({"nodes": 3})
+        run.wait("Kueue is asked for three", lambda: asked() == (uid, 3))
+        kueue.pool.pods = 4
+        run.wait_until_running(1, SOON)

@@ -138,6 +138,20 @@ def test_an_array_of_twenty_keeps_its_width_although_the_operator_is_killed_in_t
     array.delete()
 
 
+def test_an_array_whose_first_write_is_never_answered_makes_its_runs_once_it_is_known_what_became_of_it(
+    site: Site, namespace: str
+) -> None:
+    site.proxy.lose_answers(True)
+    try:
+        array = apply(site, namespace, "sweep", "0-1")
+        array.wait("its status is written", lambda: array.status.get("state"))
+    finally:
+        site.proxy.lose_answers(False)
+    array.wait("both are made", lambda: len(array.runs) == 2)
+    assert sorted(array.made()) == ["sweep-0", "sweep-1"]
+    array.delete()
+
+
 def test_the_second_array_follows_the_first_index_by_index_and_outlives_its_runs(site: Site, namespace: str) -> None:
     first = apply(site, namespace, "prepare", "0-3", maxRunning=2)
     second = apply(site, namespace, "train", "0-4", afterCorr="prepare", onUnsatisfiable="Cancel")

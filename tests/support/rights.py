@@ -71,12 +71,11 @@ class AuditLogs:
 
 
 def record(used: Mapping[str, str]) -> None:
-    """Write down what is not on record yet, or in words alone."""
+    """Write down what is not on record yet."""
     head = "".join(line for line in RECORD.read_text().splitlines(keepends=True) if line.startswith("#"))
-    kept = {right: by for right, by in recorded().items() if right not in used or " " not in by}
-    RECORD.write_text(head + yaml.safe_dump({**used, **kept}, width=200))
+    RECORD.write_text(head + yaml.safe_dump({**used, **recorded()}, width=200))
 
 
 def recorded() -> dict[str, str]:
-    """By right the module of cluster tests that needs it, or in words why none does."""
+    """By right the module of cluster tests that needs it."""
     return dict(yaml.safe_load(RECORD.read_text()) or {})

@@ -25,7 +25,7 @@ from support.recorded_workers import Heard, RecordedWorkers
 Json = dict[str, Any]
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/lockstep-operator"
 TLS_SECRET = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets/lockstep-worker-tls"
-SETTINGS = {"heartbeatMin": 1.0, "progressWriteInterval": 2.0}
+SETTINGS = {"heartbeatMin": 1.0, "progressWriteInterval": 2.0, "archive": {"image": "lockstep-operator"}}
 PATIENCE = 90.0
 """Seconds for what takes a few on an idle machine."""
 
