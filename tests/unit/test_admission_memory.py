@@ -1,7 +1,7 @@
 """What passes remember spares work and decides nothing: with and without it the same is decided."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.core.admission import admit as admitting
-from lockstep.core.admission import line, roll
+from lockstep.core.admission import line, roll, urgency
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.forecast import Forecast
 from lockstep.core.admission.ledger import Ledger, taken
@@ -30,13 +30,22 @@ from lockstep.core.tunables import Mode, Tunables
 from support.admission import NOW, after, node, pod, run, statuses, world
 
 WEIGHTS = Weights(priority_class=1000, age=1000, fair_share=1000)
-TUNABLES = Tunables(admission=AdmissionSettings(WEIGHTS, max_age=2000, admissions=3, told_per_pass=4))
+TUNABLES = Tunables(
+    admission=AdmissionSettings(WEIGHTS, max_age=2000, admissions=3, told_per_pass=4, told_per_second=0.3)
+)
 QUEUES = {
     "a": {"cohort": "c", "quotas": [{"gpuType": "Any", "nominalNodes": 3}]},
     "b": {"cohort": "c", "quotas": [{"gpuType": "Any", "nominalNodes": 2}], "limits": {"maxTimeLimit": "2h"}},
 }
 CLASSES = {"high": 100, "low": 1}
 Change = Callable[[ClusterSnapshot, Random], ClusterSnapshot]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_are_near() -> Iterator[None]:
+    """The third in line is far from the head of its queue."""
+    with patch.object(urgency, "NEAR", 2):
+        yield
 
 
 def fresh_run(chance: Random, now: float) -> RunView:

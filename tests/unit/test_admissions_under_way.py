@@ -2,18 +2,23 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
-from lockstep.api.run_status import TrainingRunStatus
+from lockstep.api.kueue_status import KueueStatus
+from lockstep.api.run_status import AdmissionStatus, QueueStatus, TrainingRunStatus
 from lockstep.controller import aside
 from lockstep.controller.kube_errors import ApiError, KubeError, UnknownOutcome, UnreachableError
+from lockstep.controller.words import AT_A_TIME, is_word
 from lockstep.controller.workqueue import CLUSTER_KEY
 from lockstep.core.admission.ledger import Ledger
 from lockstep.core.assignment import assigned
-from lockstep.core.plan import ClusterPlan, StatusWrite
+from lockstep.core.objects import parse_run
+from lockstep.core.plan import ClusterPlan, Event, StatusWrite
+from lockstep.core.reservation import reservation_of
 from lockstep.core.snapshot import ClusterSnapshot, Leadership
 from unit.test_execute import World, run
 
@@ -32,13 +37,35 @@ class SlowWorld(World):
         self.kube.patch_status = self._patch_status  # type: ignore[method-assign]
         self.queue.clear()
 
-    async def _patch_status(self, *_: Any, patch: dict[str, Any], **__: Any) -> bytes:
+    async def _patch_status(self, _: Any, name: str, *__: Any, patch: dict[str, Any], **___: Any) -> bytes:
         self.kube.writes += 1
         await self.answers.wait()
         if self.kube.write is not None:
             raise self.kube.write
         self.written.append(patch)
-        return orjson.dumps(run(12, status=patch))
+        return orjson.dumps(self.named(name, 11 + len(self.written)) | {"status": patch})
+
+    def named(self, name: str, version: int) -> dict[str, Any]:
+        raw = run(version)
+        uid = "u1" if name == "llama" else f"u-{name}"
+        return raw | {"metadata": raw["metadata"] | {"name": name, "uid": uid}}
+
+    def add(self, name: str) -> None:
+        self.store.apply_run(self.named(name, 10))
+        self.queue.clear()
+
+    def word(self, name: str = "llama", reason: str = "Priority") -> StatusWrite:
+        view = self.store.run("team", name)
+        assert view is not None
+        status = view.status.model_copy(update={"queue": QueueStatus(reason=reason, updated=5.0)})
+        return StatusWrite("team", name, view.uid, view.resource_version, status, frozenset())
+
+    def words(self, count: int, reason: str = "Priority") -> list[StatusWrite]:
+        """To so many other runs."""
+        for number in range(count):
+            if self.store.run("team", f"waits-{number:02}") is None:
+                self.add(f"waits-{number:02}")
+        return [self.word(f"waits-{number:02}", reason) for number in range(count)]
 
     def write(self, node: str = "n1", **changes: Any) -> StatusWrite:  # type: ignore[override]
         view = self.store.run("team", "llama")
@@ -155,15 +182,124 @@ async def test_a_pass_waits_for_what_other_runs_are_judged_by(world: SlowWorld) 
     await asyncio.wait_for(waiting, PATIENCE)
 
 
-async def test_a_pass_waits_for_words_to_those_who_wait(world: SlowWorld) -> None:
+async def test_a_pass_waits_for_whatever_is_more_than_words(world: SlowWorld) -> None:
     view = world.store.run("team", "llama")
     assert view is not None
-    told = StatusWrite("team", "llama", "u1", "10", view.status.model_copy(update={"state": "Pending"}), frozenset())
-    waiting = asyncio.create_task(world.admit(told))
+    kept = reservation_of(("n1",), ("u9",), 1.0, 2.0)
+    reserved = replace(world.word(), status=view.status.model_copy(update={"reservation": kept}))
+    waiting = asyncio.create_task(world.admit(reserved))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     world.answers.set()
     await asyncio.wait_for(waiting, PATIENCE)
+
+
+class TestWords:
+    """What those who wait are told: nobody else is judged by it, and no pass waits for it."""
+
+    async def test_a_pass_does_not_wait_for_them(self, world: SlowWorld) -> None:
+        await world.admit(world.word())
+        assert world.kube.writes == 1
+        assert not world.written
+        await world.answer()
+        assert [patch["queue"]["reason"] for patch in world.written] == ["Priority"]
+        assert await world.next_key() != CLUSTER_KEY  # nothing is to be decided anew
+
+    async def test_few_are_sent_at_a_time_and_the_others_after_them(self, world: SlowWorld) -> None:
+        await world.admit(*world.words(3 * AT_A_TIME))
+        assert world.kube.writes == AT_A_TIME
+        await world.answer()
+        assert world.kube.writes == 3 * AT_A_TIME
+
+    async def test_those_that_were_not_sent_are_forgotten_for_those_of_a_newer_pass(self, world: SlowWorld) -> None:
+        await world.admit(*world.words(3 * AT_A_TIME))
+        await world.admit(*world.words(AT_A_TIME + 1, reason="Quota"))
+        await world.answer()
+        reasons = sorted(patch["queue"]["reason"] for patch in world.written)
+        assert reasons == ["Priority"] * AT_A_TIME + ["Quota"]  # one at a time for each run
+
+    async def test_an_admission_of_whoever_is_being_told_something_comes_with_a_pass_after_that(
+        self, world: SlowWorld
+    ) -> None:
+        await world.admit(world.word())
+        await world.admit(world.write())
+        assert (world.kube.writes, world.booked) == (1, set())
+        assert not len(world.queue)
+        await world.answer()
+        assert await world.next_key() == CLUSTER_KEY
+        await world.admit(world.write())
+        assert world.booked == {"n1"}
+
+    async def test_an_admission_of_somebody_else_does_not_wait(self, world: SlowWorld) -> None:
+        world.add("other")
+        await world.admit(*world.words(AT_A_TIME))
+        await world.admit(world.write())
+        assert world.kube.writes == AT_A_TIME + 1
+        assert world.booked == {"n1"}
+
+    async def test_one_that_fails_makes_the_next_pass_wait_for_its_writes_and_fail_with_them(
+        self, world: SlowWorld
+    ) -> None:
+        await world.admit(*world.words(3 * AT_A_TIME))
+        await world.answer(REFUSED)
+        assert world.kube.writes == AT_A_TIME
+        assert await world.next_key() == CLUSTER_KEY
+        with pytest.raises(UnreachableError):
+            await world.admit(*world.words(1))
+        world.kube.write = None
+        await world.admit(*world.words(1))
+        assert world.kube.writes == AT_A_TIME + 2
+
+    async def test_one_about_a_run_that_has_changed_since_is_forgotten(self, world: SlowWorld) -> None:
+        word = world.word()
+        world.store.apply_run(run(11))
+        await world.admit(word)
+        assert not world.kube.writes
+
+    async def test_one_whose_answer_never_came_keeps_the_run_from_being_written_until_that_is_known(
+        self, world: SlowWorld
+    ) -> None:
+        await world.admit(world.word())
+        world.kube.write = UnknownOutcome("timeout", world.clock.now() + 15)
+        world.answers.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await world.admit(world.write())
+        assert (world.kube.writes, world.booked) == (1, set())
+        world.kube.write, world.kube.read = None, run(11)
+        await world.clock.advance(16)
+        assert await world.next_key() == CLUSTER_KEY
+        await world.admit(world.write())
+        assert world.booked == {"n1"}
+
+    async def test_at_the_end_no_more_are_sent_and_those_sent_are_waited_for(self, world: SlowWorld) -> None:
+        await world.admit(*world.words(3 * AT_A_TIME))
+        ending = asyncio.create_task(world.executor.settle(PATIENCE))
+        await asyncio.sleep(0.05)
+        assert not ending.done()
+        world.answers.set()
+        assert await asyncio.wait_for(ending, PATIENCE)
+        assert len(world.written) == AT_A_TIME
+
+    @pytest.mark.parametrize(
+        ("changes", "word"),
+        [
+            ({"queue": QueueStatus(reason="Quota")}, True),
+            ({"admission": AdmissionStatus(since=5.0, first_estimate=9.0)}, True),
+            ({"admission": AdmissionStatus(met=("a Succeeded",))}, False),
+            ({"admission": AdmissionStatus(time_limit=60)}, False),
+            ({"attempt": 1}, False),
+            ({"kueue": KueueStatus(queue="q", chosen_by="Label")}, False),
+        ],
+    )
+    def test_they_change_what_a_run_is_told_and_since_when_it_waits(self, changes: dict[str, Any], word: bool) -> None:
+        view = parse_run(run(10))
+        status = view.status.model_copy(update=changes)
+        write = StatusWrite("team", "llama", "u1", "10", status, frozenset())
+        assert is_word(write, view) is word
+        assert not is_word(write, None)
+        assert not is_word(replace(write, nodes=frozenset({"n1"})), view)
+        assert not is_word(replace(write, events=(Event("Normal", "Undecidable", "Admit", ""),)), view)
 
 
 async def test_after_a_failure_passes_fail_until_the_writes_succeed(world: SlowWorld) -> None:

@@ -6,7 +6,7 @@ and arrives at the rest of the plan.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -29,6 +29,7 @@ from lockstep.controller.reports import ReportBook
 from lockstep.controller.resources import JOBS, PODS, QUEUES, RUNS
 from lockstep.controller.store import Store
 from lockstep.controller.tallies import Tallies
+from lockstep.controller.words import Words, is_word
 from lockstep.core.assignment import is_held
 from lockstep.core.plan import (
     ClusterPlan,
@@ -80,6 +81,7 @@ class Executor:
         self._recoveries = recoveries
         self._clock = clock
         self._gate = asyncio.Semaphore(_CONCURRENT_ADMISSIONS)
+        self._words = Words(store.writes, self._admit, self._note_failure)
         self._under_way: set[asyncio.Task[None]] = set()
         self._failures = 0  # of admissions that no pass waited for …
         self._made_up_for = 0  # … as many as there were before the last pass that succeeded
@@ -119,16 +121,22 @@ class Executor:
     async def cluster_plan(self, plan: ClusterPlan) -> None:
         """Carry out an admission pass: all nodes are booked before the first write is on its way.
 
-        Returns when all writes are on their way and those are done that others may be judged by; the next passes take
-        the rest for written. Once one of these has failed, passes wait for all of their writes until these succeed.
-        Raises the first failure of those that were waited for.
+        Returns when all admissions are on their way and those writes are done that others may be judged by; the next
+        passes take the rest for written. What those who wait are told is written as there is room. Once something that
+        was not waited for has failed, passes wait for all of their writes until these succeed. Raises the first
+        failure of those that were waited for.
         """
         failures = self._failures
         in_step = failures > self._made_up_for
-        store = self._store
-        writes = [w for w in plan.writes if not (store.writes.is_under_way(w.uid) or store.refusals.bars(w))]
-        beside = [write for write in writes if not in_step and self._concerns_nobody_else(write)]
-        awaited = [write for write in writes if write not in beside]
+        beside, awaited, words = list[StatusWrite](), list[StatusWrite](), list[StatusWrite]()
+        for write in self._writable(plan.writes):
+            if not in_step and self._concerns_nobody_else(write):
+                beside.append(write)
+            elif not in_step and is_word(write, self._store.run_by_uid(write.uid)):
+                words.append(write)
+            else:
+                awaited.append(write)
+        self._words.say(words)
         for write in beside:
             self._store.writes.assume(write.uid, write.status)
         for write in awaited:
@@ -140,14 +148,27 @@ class Executor:
         await asyncio.shield(_all_of([self._keep(self._admit_in_turn(write)) for write in awaited]))
         self._made_up_for = failures
 
+    def _writable(self, writes: Sequence[StatusWrite]) -> Iterator[StatusWrite]:
+        """Those of runs of which nothing else is being written, and that would not only be refused again."""
+        under_way = self._store.writes
+        for write in writes:
+            if under_way.is_under_way(write.uid) or self._store.refusals.bars(write):
+                continue
+            if not under_way.is_being_told(write.uid):
+                yield write
+            elif not is_word(write, self._store.run_by_uid(write.uid)):
+                under_way.hold_up(write.uid)
+
     async def settle(self, within: float) -> bool:
         """Wait until what is on its way has its answer, for so many seconds at most; nothing is sent after that.
 
         False: some of it may take effect still, and nobody else may book nodes yet.
         """
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=within)
-        left = [task for task in self._under_way if not task.done()]
+        self._words.say(())
+        tasks = {*self._under_way, *self._words.tasks}
+        if tasks:
+            await asyncio.wait(tasks, timeout=within)
+        left = [task for task in (*self._under_way, *self._words.tasks) if not task.done()]
         for task in left:
             task.cancel()
         return not left
@@ -175,12 +196,16 @@ class Executor:
             settled = await self._admit(write)
         except Exception as error:
             log.warning("an admission of %s/%s was not written: %s", write.namespace, write.name, error)
-            self._failures += 1  # the next pass meets with the same, and comes again after a back-off
+            self._note_failure()
         finally:
             self._gate.release()
             if not settled:
                 self._store.writes.book(write.uid, write.nodes)
             self._store.writes.drop_assumption(write.uid)
+
+    def _note_failure(self) -> None:
+        """The next pass meets with the same, and comes again after a back-off."""
+        self._failures += 1
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -6,7 +6,7 @@ In most passes most of them wait for what they waited for before, at the same po
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
-from operator import attrgetter, is_not
+from operator import attrgetter, is_not, itemgetter
 
 from lockstep.api.run_status import QueueStatus
 from lockstep.core.admission.candidates import left_no_type, wanted_of
@@ -22,11 +22,11 @@ from lockstep.core.admission.reasons import (
     preempts_later,
     reason_of,
     told,
-    urgency,
 )
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.roll import Row
 from lockstep.core.admission.said import Said, Words
+from lockstep.core.admission.urgency import COUNTED, Due, chosen, due_word
 from lockstep.core.admission.windows import nodes_of, overrun
 from lockstep.core.ground import Ground
 from lockstep.core.placement import shortage
@@ -62,7 +62,7 @@ class Answers:
         self._floor = floor
         self._rules = floor.memory.rules
         self._settings = floor.tunables.admission
-        self._due: list[tuple[float, tuple[float, str], Entry]] = []
+        self._due: list[tuple[Due, tuple[float, str], Entry]] = []
         self._shortages: dict[object, tuple[str, bool]] = {}
         self._before, floor.memory.said = floor.memory.said, Said()
         self._said = Said()
@@ -103,11 +103,11 @@ class Answers:
         self._floor.memory.said = self._said
         for row in self._floor.roll.telling.values() if left else ():
             if row in left and row.due is not None:
-                if row.due <= now:
+                if row.due.at <= now:
                     row.entry.reason, row.entry.position = row.said, row.position
                     self._due.append((row.due, row.place, row.entry))
                 else:
-                    self._wake(row.due)
+                    self._wake(row.due.at)
 
     def hold(self, row: Row, reason: Reason) -> None:
         """A run is held back for ``reason``, or lacks nodes that it had."""
@@ -117,19 +117,21 @@ class Answers:
             row.forget_words()
         row.made_of = None
         self._hear(row, reason, 0)
-        if row.due is not None and row.due <= self._floor.now:
+        if row.due is not None and row.due.at <= self._floor.now:
             self._due.append((row.due, row.place, entry))
         elif row.due is not None:
-            self._wake(row.due)
+            self._wake(row.due.at)
 
     def tell(self) -> None:
         """Write the status of those who are to be told something: new reasons first, then who has not heard for
-        longest."""
-        now, most = self._floor.now, self._settings.told_per_pass
-        self._due.sort()
-        if len(self._due) > most:
+        longest, and no more of them than ``chosen`` has it."""
+        now, roll = self._floor.now, self._floor.roll
+        lately = (roll.told_at[float(at)] for at in range(int(now - COUNTED) + 1, int(now) + 1))
+        due = [(due, entry) for due, _, entry in sorted(self._due, key=itemgetter(0, 1))]
+        told_now = chosen(due, sum(lately), self._settings)
+        if len(told_now) < len(due):
             self._wake(now + 1.0)
-        for *_, entry in self._due[:most]:
+        for entry in told_now:
             assert entry.reason is not None
             say(entry, told(entry, self._named(entry, entry.reason), now), now)
 
@@ -252,7 +254,7 @@ class Answers:
         row.said, row.position = reason, position
         if before is not None and same_place and before == reason:
             return
-        row.due = urgency(entry, reason, self._named(entry, reason), self._settings)
+        row.due = due_word(entry, reason, self._named(entry, reason), self._settings)
         telling = self._floor.roll.telling
         if row.due is not None:
             telling[row.uid] = row

@@ -1,8 +1,7 @@
-"""What people who wait are told, in words, and how often: changes only, and no flood of writes."""
+"""What people who wait are told, in words."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from math import inf
 
 from lockstep.api.durations import format_duration
 from lockstep.api.run_status import QueueStatus
@@ -11,13 +10,11 @@ from lockstep.core.admission.entry import Entry, Reason
 from lockstep.core.admission.jobs import NO_LIMIT, Claim, Job
 from lockstep.core.admission.outlook import Foreseen, Wait
 from lockstep.core.admission.quota import QuotaRefusal
-from lockstep.core.admission.settings import AdmissionSettings
 from lockstep.core.admission.windows import OWNER
 
 LONGEST_MESSAGE = 1024
 _NAMED = 3
 _MOST_BLOCKERS = 8
-_MOVED_BY, _MOVED_BY_PART = 60.0, 0.1  # an estimate that moves by less seconds, or less of what is left, is not told
 ASSUMPTION = "every run uses its whole time limit, and nobody more urgent comes"
 UNKNOWN_ASSUMPTION = "not known: it rests on the end of a run that has no time limit"
 
@@ -102,7 +99,7 @@ def told(entry: Entry, blocked_by: tuple[str, ...], now: float) -> QueueStatus:
         reason=reason.word,
         message=reason.message[:LONGEST_MESSAGE],
         blocked_by=blocked_by,
-        estimated_start=_whole(reason.start),
+        estimated_start=whole(reason.start),
         assumption=reason.assumption,
         priority=entry.points.total,
         factors=entry.points.shown(),
@@ -110,36 +107,9 @@ def told(entry: Entry, blocked_by: tuple[str, ...], now: float) -> QueueStatus:
     )
 
 
-def urgency(entry: Entry, reason: Reason, blocked_by: tuple[str, ...], settings: AdmissionSettings) -> float | None:
-    """When ``reason`` is to be told: 0 at once, another time, or None: it says what status says."""
-    before = entry.status.queue
-    if before.reason != reason.word or before.updated is None:
-        return 0.0
-    if (before.estimated_start is None) is not (reason.start is None):
-        return 0.0  # whether anybody can know is news, however often estimates move
-    moved = (
-        before.position != entry.position
-        or before.message != reason.message[:LONGEST_MESSAGE]
-        or before.blocked_by != blocked_by
-        or before.assumption != reason.assumption
-    )
-    since = -inf if moved else _moved_at(before.estimated_start, _whole(reason.start))
-    times = [] if since is None else [max(before.updated + settings.told_every, since)]
-    if entry.points.have_moved(before.factors, settings.weights):
-        times.append(before.updated + settings.told_points_every)
-    return min(times, default=None)
-
-
-def _whole(time: float | None) -> float | None:
+def whole(time: float | None) -> float | None:
+    """As status keeps it."""
     return None if time is None else min(float(int(time)), LAST_MOMENT)
-
-
-def _moved_at(before: float | None, after: float | None) -> float | None:
-    """From when on an estimate is worth another word; None: never."""
-    if before is None or after is None:
-        return None if before is after else -inf
-    by = abs(after - before)
-    return before - by / _MOVED_BY_PART if by > _MOVED_BY else None
 
 
 def _window_words(job: Job, owner: str, windows: Sequence[Claim]) -> str:

@@ -18,6 +18,7 @@ from lockstep.core.admission.group import Group
 from lockstep.core.admission.jobs import Job, Running
 from lockstep.core.admission.order import share_key
 from lockstep.core.admission.queue_rules import QueueRules
+from lockstep.core.admission.urgency import Due
 from lockstep.core.conditions import is_true
 from lockstep.core.kueue.words import LABEL_QUEUE
 from lockstep.core.snapshot import RunView
@@ -120,7 +121,7 @@ class Row:
         self.said: Reason | None = None
         self.made_of: Reason | None = None  # what was said without the estimate; None: it is to be looked at
         self.position = 0
-        self.due: float | None = None
+        self.due: Due | None = None
         # The nodes that it has, and until when. As of a numbering, and of ``rules``.
         self.mask: tuple[object, int] = (None, 0)
         self.running: tuple[object, QueueRules, Running] | None = None
@@ -194,6 +195,8 @@ class Roll:
         """Those of the holding that were granted no time limit."""
         self.noticed: dict[str, Row] = {}
         """Those that were told to make room."""
+        self.told_at: Counter[float] = Counter()
+        """When those of the pending were last told something, by the moment."""
         self.telling: dict[str, Row] = {}
         """Those of the pending that are to be told something, now or later."""
         self._news: list[Row] = []
@@ -293,6 +296,10 @@ class Roll:
 
     def _count(self, row: Row, step: int) -> None:
         self.pending_in[row.queue] += step * row.pending
+        if row.pending and (told := row.run.status.queue.updated) is not None:
+            self.told_at[told] += step
+            if not self.told_at[told]:
+                del self.told_at[told]
         count_held(self.held_in, row, step)
 
 

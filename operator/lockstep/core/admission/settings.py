@@ -53,6 +53,8 @@ class AdmissionSettings:
     admissions: int = 256  # most runs that one pass admits; the rest is looked at right after
     windows: tuple[MaintenanceWindow, ...] = ()
     node_return: float = 900.0  # a node that is NotReady for less is expected back, and waited for
-    told_every: float = 60.0  # at most so often a waiting run is told of a new position or estimate
+    told_every: float = 60.0  # at most so often a waiting run is told of a new position or estimate …
+    told_far_every: float = 300.0  # … and one that is far from the head of its queue
     told_points_every: float = 900.0  # and at most so often of points that have moved, and nothing else
+    told_per_second: float = 10.0  # most waiting runs that are told something, new reasons near the head aside
     told_per_pass: int = 200  # most waiting runs that one pass tells something

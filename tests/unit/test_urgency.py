@@ -1,0 +1,172 @@
+"""When those who wait are told what is new: the first of a queue at once, the others now and then, and no flood."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.api.run_status import QueueStatus
+from lockstep.core.admission.admit import admit
+from lockstep.core.admission.entry import Entry, Reason
+from lockstep.core.admission.memory import Memory
+from lockstep.core.admission.order import Points
+from lockstep.core.admission.settings import AdmissionSettings
+from lockstep.core.admission.urgency import COUNTED, NEAR, Due, Rank, chosen, due_word
+from lockstep.core.assignment import is_held
+from lockstep.core.plan import ClusterPlan
+from lockstep.core.snapshot import RunView
+from lockstep.core.tunables import Tunables
+from support.admission import NOW, held, run, world
+
+SETTINGS = AdmissionSettings()
+FAR = 4 * NEAR
+AT_ONCE = Due(0.0, Rank.AT_ONCE)
+SOON, LATER, IN_A_MINUTE = Due(NOW + 60, Rank.SOON), Due(NOW + 300, Rank.LATER), Due(NOW + 60, Rank.LATER)
+TOLD = QueueStatus(
+    position=FAR, reason="Priority", message="behind others", updated=NOW, priority=5, factors={"age": 5}
+)
+WAITS = Reason("Priority", "behind others")
+
+
+def due(told: QueueStatus, reason: Reason = WAITS, position: int | None = None, points: int = 5) -> Due | None:
+    view = run("a")
+    entry = Entry(view, view.status.model_copy(update={"queue": told}))
+    entry.position = told.position if position is None else position
+    entry.points = Points(0, points, 0, 0, 0)
+    return due_word(entry, reason, (), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("before", "position", "word"),
+    [
+        (1, 1, None),
+        (3, 2, SOON),
+        (NEAR, NEAR - 1, SOON),
+        (NEAR + 1, NEAR, SOON),
+        (NEAR + 2, NEAR + 1, None),
+        (FAR, FAR - FAR // 10, None),
+        (FAR, FAR - FAR // 10 - 1, LATER),
+        (FAR, FAR + FAR // 10 + 1, LATER),
+        (FAR, NEAR, SOON),
+        (NEAR, FAR, SOON),
+    ],
+)
+def test_a_position_is_news_near_the_head_and_further_back_once_it_is_quite_another(
+    before: int, position: int, word: Due | None
+) -> None:
+    assert due(TOLD.model_copy(update={"position": before}), position=position) == word
+
+
+@pytest.mark.parametrize(
+    ("position", "reason", "word"),
+    [
+        (FAR, Reason("QueueHeld", "its stopPolicy is Hold"), AT_ONCE),
+        (FAR, Reason("DeadlineUnreachable", "no start"), AT_ONCE),
+        (FAR, Reason("Resources", "needs 4 nodes"), IN_A_MINUTE),
+        (NEAR, Reason("Resources", "needs 4 nodes"), AT_ONCE),
+        (FAR, Reason("Priority", "behind team/b"), LATER),
+        (NEAR, Reason("Priority", "behind team/b"), SOON),
+        (FAR, Reason("Priority", "behind others", start=NOW + 600), IN_A_MINUTE),
+        (NEAR, Reason("Priority", "behind others", start=NOW + 600), AT_ONCE),
+        (FAR, WAITS, None),
+    ],
+)
+def test_a_reason_that_is_not_only_about_whose_turn_it_is_is_told_at_once(
+    position: int, reason: Reason, word: Due | None
+) -> None:
+    assert due(TOLD.model_copy(update={"position": position}), reason) == word
+
+
+def test_who_has_heard_nothing_yet_is_told_at_once_wherever_it_stands() -> None:
+    assert due(QueueStatus(), position=FAR) == AT_ONCE
+
+
+def test_points_alone_are_told_after_a_quarter_of_an_hour_and_the_earlier_of_two_words_counts() -> None:
+    assert due(TOLD, points=500) == Due(NOW + 900, Rank.LATER)
+    assert due(TOLD, position=1, points=500) == SOON
+    far_off = TOLD.model_copy(update={"position": 1, "estimated_start": NOW + 10**6})
+    moved = Reason("Priority", "behind others", start=NOW + 10**6 + 3600.0)
+    assert due(far_off, moved) == Due(NOW + 10**6 - 36_000, Rank.SOON)
+    assert due(far_off, moved, points=500) == Due(NOW + 900, Rank.LATER)
+
+
+WORDS = st.lists(st.tuples(st.floats(0, 900), st.sampled_from(list(Rank))).map(lambda pair: Due(*pair)), max_size=60)
+
+
+@given(WORDS, st.integers(0, 150), st.integers(1, 40))
+def test_those_further_back_never_starve_and_no_more_is_said_than_may_be(
+    words: Sequence[Due], told: int, per_pass: int
+) -> None:
+    settings = AdmissionSettings(told_per_pass=per_pass)
+    waiting = sorted(words)
+    said = chosen([(word, word) for word in waiting], told, settings)
+    assert len(said) <= per_pass
+    by_rank = {rank: [word for word in waiting if word.rank is rank] for rank in Rank}
+    for rank, of_rank in by_rank.items():
+        mine = [word for word in said if word.rank is rank]
+        assert mine == of_rank[: len(mine)], "who has waited for longest comes first"
+    at_once = sum(word.rank is Rank.AT_ONCE for word in said)
+    assert at_once == min(per_pass, len(by_rank[Rank.AT_ONCE]))
+    room = max(0, min(int(settings.told_per_second * COUNTED) - told - at_once, per_pass - at_once))
+    assert len(said) - at_once == min(room, len(by_rank[Rank.SOON]) + len(by_rank[Rank.LATER]))
+    assert sum(word.rank is Rank.LATER for word in said) >= min(len(by_rank[Rank.LATER]), room // 4)
+
+
+class Turnover:
+    """So many that wait for ten nodes in one queue, one of which comes free every two seconds, for somebody else."""
+
+    def __init__(self, waiting: int, settings: AdmissionSettings) -> None:
+        begun = {"last_admitted": NOW - 9}
+        holders = [run(f"h{n}", 1, at=n - 99, status={**held(f"n{n}"), **begun}, timeLimit="9h") for n in range(10)]
+        line = [run(f"w{n:04}", 1, at=n / 100, timeLimit="9h") for n in range(waiting)]
+        self.snapshot = world([*holders, *line], 10)
+        self.tunables, self.memory, self.now, self.words = Tunables(admission=settings), Memory(), NOW, 0
+
+    def second(self, *, ends: bool) -> ClusterPlan:
+        self.now += 1
+        if ends:
+            gone = next(view for view in self.snapshot.runs if is_held(view.status.assignment))
+            self.snapshot = replace(self.snapshot, runs=tuple(v for v in self.snapshot.runs if v is not gone))
+        plan = admit(self.snapshot, self.tunables, self.now, self.memory)
+        written = {write.uid: write.status for write in plan.writes}
+        runs = (replace(v, status=written[v.uid]) if v.uid in written else v for v in self.snapshot.runs)
+        self.snapshot = replace(self.snapshot, runs=tuple(runs))
+        self.words += sum(1 for write in plan.writes if not write.nodes)
+        return plan
+
+    @property
+    def line(self) -> Sequence[RunView]:
+        return [view for view in self.snapshot.runs if not is_held(view.status.assignment)]
+
+
+def test_a_steady_turnover_makes_no_flood_of_words_and_the_first_know_where_they_stand() -> None:
+    settings = AdmissionSettings(told_per_second=4.0, told_every=20.0, told_far_every=60.0)
+    site = Turnover(400, settings)
+    for _ in range(30):
+        site.second(ends=False)
+    site.words = 0
+    starts = 120
+    for second in range(2 * starts):
+        plan = site.second(ends=second % 2 == 0)
+        assert sum(1 for write in plan.writes if write.nodes) == (1 if second % 2 == 0 else 0)
+    # And at once, whoever is the first now and whose start can be told since.
+    assert site.words <= settings.told_per_second * (2 * starts + COUNTED) + 2 * starts
+    line = site.line
+    assert len(line) == 280
+    for position, view in enumerate(line, 1):
+        told = view.status.queue
+        assert told.updated is not None
+        if position <= NEAR:  # at most one in two seconds started since it heard of its own
+            assert abs(told.position - position) <= 1 + settings.told_every / 2 + 1, view.name
+        elif abs(told.position - position) > told.position / 10 + settings.told_far_every / 2:
+            assert site.now - told.updated <= settings.told_far_every + len(line), view.name
+
+
+def test_a_run_that_is_to_start_waits_for_no_words_and_all_who_are_new_are_told_why_they_wait() -> None:
+    site = Turnover(500, AdmissionSettings(told_per_second=1.0))
+    for _ in range(4):
+        site.second(ends=True)
+    assert all(view.status.queue.reason for view in site.line)
+    assert len(site.line) == 496
