@@ -1,15 +1,23 @@
 """Which runs have to go so that one that waits can start: those whose going loses the least work.
 
 A set of victims is chosen only if the nodes and the quota that it frees are proven to hold the job. It is minimal: no
-victim could be spared. It is not always the cheapest of all sets, which would be hard to find.
+victim could be spared. Among a few candidates it is the cheapest set that there is. Among many, where that would be
+hard to find, it is the cheapest of several greedy ones and of all single victims.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations
 from typing import Literal
 
 from lockstep.core.admission.jobs import Job, Option, Running
 from lockstep.core.admission.quota import Account, PoolKey, QuotaRules
+
+FEW = 6
+"""Candidates among which every set is tried."""
+MOST_FIRST = 8
+"""Candidates of other queues that are each tried as the first of a set: what a queue has borrowed may be too little for
+whom it would begin with, and enough for one who frees the right nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +185,11 @@ class _Search:
         """Some set suffices: all of them, if any."""
         if self.suffices(own):
             return True
-        return bool(others) and self._account is not None and any(map(self._reclaims, self._mixtures(own, others)))
+        if not others or self._account is None:
+            return False
+        if any(map(self._reclaims, self._mixtures(own, others))):
+            return True
+        return len(own) + len(others) <= FEW and self._cheapest(own, others) is not None
 
     def _mixtures(self, own: Sequence[Victim], others: Sequence[Victim]) -> Iterator[list[Victim]]:
         """As many of both as may go, in each greedy order."""
@@ -186,10 +198,21 @@ class _Search:
             def key(victim: Victim, order: _Order = order) -> tuple[float, float, str]:
                 return *order(victim, self._of_use(victim)), victim.uid
 
-            yield self._while_borrowing(sorted([*own, *others], key=key))
+            in_order = sorted([*own, *others], key=key)
+            yield self._while_borrowing(in_order)
+            for first in [victim for victim in in_order if victim.queue != self._queue][:MOST_FIRST]:
+                yield self._while_borrowing([first, *(victim for victim in in_order if victim is not first)])
 
     def sets(self, own: Sequence[Victim], others: Sequence[Victim]) -> Iterator[list[Victim]]:
-        """Minimal sets that suffice, each from another greedy order."""
+        """Minimal sets that suffice: the cheapest, or each from another greedy order."""
+        if len(own) + len(others) <= FEW:
+            cheapest = self._cheapest(own, others)
+            if cheapest is not None:
+                yield cheapest
+            return
+        alone = next((victim for victim in sorted(own, key=_by_loss) if self.suffices([victim])), None)
+        if alone is not None:
+            yield [alone]
         for order in _ORDERS:
 
             def key(victim: Victim, order: _Order = order) -> tuple[float, float, str]:
@@ -198,12 +221,29 @@ class _Search:
             within = self._enough(sorted(own, key=key), self.suffices)
             if within is not None:
                 yield self._pruned(within, self.suffices)
-            if others and self._account is not None:
-                mixed = self._enough(self._while_borrowing(sorted([*own, *others], key=key)), self._reclaims)
-                if mixed is not None:
-                    mixed = self._pruned(mixed, self._reclaims)
-                    alone = [victim for victim in mixed if victim.queue == self._queue]
-                    yield self._pruned(alone, self.suffices) if self.suffices(alone) else mixed
+        if not others or self._account is None:
+            return
+        alone = next((victim for victim in sorted(others, key=_by_loss) if self._reclaims([victim])), None)
+        if alone is not None:
+            yield [alone]
+        for in_order in self._mixtures(own, others):
+            mixed = self._enough(in_order, self._reclaims)
+            if mixed is not None:
+                mixed = self._pruned(mixed, self._reclaims)
+                of_queue = [victim for victim in mixed if victim.queue == self._queue]
+                yield self._pruned(of_queue, self.suffices) if self.suffices(of_queue) else mixed
+
+    def _cheapest(self, own: Sequence[Victim], others: Sequence[Victim]) -> list[Victim] | None:
+        """Of all sets the one that loses least, of those the smallest: nobody in it could be spared."""
+        candidates = sorted([*own, *(others if self._account is not None else ())], key=_by_loss)
+        sets = chain.from_iterable(combinations(candidates, size) for size in range(1, len(candidates) + 1))
+        for chosen in sorted(sets, key=lambda chosen: (sum(victim.lost for victim in chosen), len(chosen))):
+            reclaims = any(victim.queue != self._queue for victim in chosen)
+            if reclaims and len(self._while_borrowing(chosen)) < len(chosen):
+                continue
+            if self._reclaims(chosen) if reclaims else self.suffices(chosen):
+                return list(chosen)
+        return None
 
     def suffices(self, chosen: Sequence[Victim]) -> bool:
         """With these gone, the quotas and the placement rules let the job start. More of them never spoil it."""
@@ -294,6 +334,10 @@ class _Search:
     def _borrowed(self, victim: Victim) -> int:
         account = self._account_of(victim)
         return 0 if account is None else self._usage.used(account) - account.nominal
+
+
+def _by_loss(victim: Victim) -> tuple[float, str]:
+    return victim.lost, victim.uid
 
 
 _Order = Callable[[Victim, int], tuple[float, float]]
