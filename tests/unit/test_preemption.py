@@ -279,9 +279,9 @@ def test_among_many_who_borrow_the_one_is_found_whose_nodes_lie_together() -> No
     def one_rack(usable: int) -> int | None:
         return together if usable & together == together else None
 
-    spread = [victim(f"spread-{bit}", 1 << (2 * bit), 1.0, 0, "b") for bit in range(9)]
+    spread = [victim(f"spread-{bit}", 0b100000001 << bit, 1.0, 0, "b") for bit in range(8)]
     victims = [*spread, victim("packed", together, 100.0, 0, "b")]
-    rules = lab(a=2, b=9)
+    rules = lab(a=2, b=16)
     wanted = Option("A", 2, (1 << 24) - 1, one_rack)
     found = preempt(0.0, job(wanted), 10, 0, victims, as_running(victims), rules, RECLAIM)
     assert found is not None
