@@ -71,12 +71,13 @@ class ApiProxy:
     """Serves from ``start`` to ``stop`` on a thread of its own; every method may be called from any thread.
 
     ``writes`` holds every write carried out so far, in order: Leases, TokenReviews, Events and dry runs left out. These
-    are in ``beside``, by method and path.
+    are in ``beside``, by method and path. ``watches`` are the paths of those that the API server has granted.
     """
 
     def __init__(self, kubeconfig: Path) -> None:
         self.writes: list[Write] = []
         self.beside: list[tuple[str, str]] = []
+        self.watches: list[str] = []
         self.crashes = 0
         self._kubeconfig = yaml.safe_load(kubeconfig.read_text())
         self._faults = _Faults()
@@ -289,6 +290,8 @@ class ApiProxy:
             self._server + request.path_qs, headers=_headers(request.headers), timeout=limits
         ) as reply:
             response.set_status(reply.status)
+            if reply.status == 200:
+                self.watches.append(request.path)
             await response.prepare(request)
             async for chunk in reply.content.iter_any():
                 if self._faults.watches_stall:

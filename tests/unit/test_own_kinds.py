@@ -10,6 +10,7 @@ import msgspec
 import orjson
 
 from lockstep.controller.clock import ManualClock
+from lockstep.controller.credentials import Credentials
 from lockstep.controller.kube import KubeClient, Page
 from lockstep.controller.own_kinds import OwnKinds
 from lockstep.controller.parse import parse_unread
@@ -27,6 +28,10 @@ def listed(name: str, version: int) -> dict[str, Any]:
 def page(version: int, *items: dict[str, Any]) -> Page:
     body = {"metadata": {"resourceVersion": str(version)}, "items": items}
     return msgspec.json.decode(orjson.dumps(body), type=Page)
+
+
+async def no_credentials() -> Credentials:
+    raise AssertionError("kopf is not started here")
 
 
 class Server:
@@ -52,7 +57,7 @@ async def test_a_list_that_was_long_on_its_way_is_no_restored_backup() -> None:
     """A new leader lists while the regular comparison may do so, too."""
     clock, server = ManualClock(), Server()
     store = Store(WorkQueue(clock), clock)
-    own_kinds = OwnKinds(store, cast(KubeClient, server), clock)
+    own_kinds = OwnKinds(store, cast(KubeClient, server), clock, no_credentials)
     slow = asyncio.create_task(own_kinds.list_now())
     await asyncio.sleep(0)
     quick = asyncio.create_task(own_kinds.list_now())

@@ -50,8 +50,6 @@ def main() -> None:
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     arguments = parser.parse_args()
     configure_logging(arguments.log_level)
-    if arguments.kubeconfig:
-        os.environ["KUBECONFIG"] = arguments.kubeconfig  # kopf reads it too
     kubeconfig = arguments.kubeconfig or os.environ.get("KUBECONFIG") or None
     try:
         operator = Operator(load(arguments.config), kubeconfig, arguments.config)

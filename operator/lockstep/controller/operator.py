@@ -12,6 +12,7 @@ import socket
 import ssl
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -73,7 +74,8 @@ class Operator:
         self.config = config
         self._config_path = config_path
         self.clock = SystemClock()
-        self.kube = KubeClient(lambda: load_credentials(kubeconfig), self.clock)
+        credentials = partial(load_credentials, kubeconfig)
+        self.kube = KubeClient(credentials, self.clock)
         self.queue = WorkQueue(self.clock)
         self.store = Store(self.queue, self.clock, config.namespaces)
         self.book = ReportBook(self.clock, self.store.worker_reported, self.store.gang_completed)
@@ -124,7 +126,7 @@ class Operator:
         )
         self.kueue = KueueApi(self.kube, self.store.kueue, self.clock)
         self.pod_group_api = PodGroupApi(self.kube, self.clock, config.pod_groups.settings(), self._use_pod_groups)
-        self.own_kinds = OwnKinds(self.store, self.kube, self.clock)
+        self.own_kinds = OwnKinds(self.store, self.kube, self.clock, credentials)
         self.informers = cluster_informers(self.kube, self.clock, self.store)
         self.web = self._web_page() if config.web.enabled else None
         self.acts = False  # leads, and has listed everything since

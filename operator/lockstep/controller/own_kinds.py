@@ -7,14 +7,15 @@ every reconnect and each minute. Why runs and arrays are not kopf's: see ``run_s
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import aiohttp
 import kopf
 
 from lockstep.api import names
 from lockstep.controller.clock import Clock
+from lockstep.controller.credentials import Credentials
 from lockstep.controller.informer import Informer
 from lockstep.controller.kopf_storage import NoDiffBase, NoProgress
 from lockstep.controller.kube import KubeClient
@@ -30,12 +31,16 @@ _RETRY_AFTER = 2.0
 
 
 class OwnKinds:
-    """Keeps the store's runs, sets of runs and queues equal to the cluster's."""
+    """Keeps the store's runs, sets of runs and queues equal to the cluster's. ``load`` reads kopf's credentials."""
 
-    def __init__(self, store: Store, kube: KubeClient, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, kube: KubeClient, clock: Clock, load: Callable[[], Awaitable[Credentials]]
+    ) -> None:
         self._store = store
         self._kube = kube
         self._clock = clock
+        self._load = load
+        self._login_not_before = clock.monotonic()
         self._relisted = asyncio.Event()
         self._listing = asyncio.Lock()
         self.runs: Informer[Unread] = Informer("runs", kube, clock, RUNS, parse_unread, RunSink(store))
@@ -109,11 +114,9 @@ class OwnKinds:
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
 
-        @kopf.on.login(registry=registry)
-        def _(**kwargs: Any) -> kopf.ConnectionInfo | None:
-            if os.environ.get("KUBECONFIG"):
-                return kopf.login_with_kubeconfig(**kwargs)
-            return kopf.login_with_service_account(**kwargs)
+        @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=_RETRY_AFTER)
+        async def _(**_: Any) -> kopf.AiohttpSession:
+            return await self._log_in()
 
         @kopf.on.event(names.GROUP, names.VERSION, names.QUEUES, registry=registry)
         async def _(type: str | None, event: Any, **_: Any) -> None:  # noqa: A002 - kopf's name
@@ -124,6 +127,25 @@ class OwnKinds:
                 self._store.queues.apply(event["object"])
 
         return registry
+
+    async def _log_in(self) -> kopf.AiohttpSession:
+        """What kopf is to send with, read anew whenever the API server has answered 401: tokens rotate.
+
+        As KubeClient has it, and not by kopf's own means: these look for the API server by a name in DNS, refuse CAs
+        that many clusters have, know neither token files nor exec plugins, and end kopf where a token that was refused
+        is not another one yet.
+        """
+        wait = self._login_not_before - self._clock.monotonic()
+        if wait > 0:
+            await self._clock.sleep(wait)
+        self._login_not_before = self._clock.monotonic() + _RETRY_AFTER
+        credentials = await self._load()
+        authorization = await credentials.authorization()
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=credentials.ssl),
+            headers={"Authorization": authorization} if authorization else None,
+        )
+        return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
 
     def _heard(self, kind: str | None) -> None:
         self.last_heard = self._clock.monotonic()

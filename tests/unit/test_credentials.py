@@ -1,0 +1,64 @@
+"""Credentials of a pod's service account, and what kopf is given of them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import pytest
+from kubernetes.aio.config import incluster_config
+
+from lockstep.controller.clock import ManualClock
+from lockstep.controller.credentials import Credentials, load_credentials
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.own_kinds import OwnKinds
+from lockstep.controller.store import Store
+from lockstep.controller.tls import new_authority
+from lockstep.controller.workqueue import WorkQueue
+
+
+@pytest.fixture
+def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a service account, as in a pod."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    return tmp_path
+
+
+def own_kinds(clock: ManualClock, token: dict[str, str]) -> OwnKinds:
+    async def authorization() -> str:
+        return f"Bearer {token['now']}"
+
+    async def load() -> Credentials:
+        return Credentials("https://[fd00::1]:443", False, None, authorization)
+
+    return OwnKinds(Store(WorkQueue(clock), clock), cast(KubeClient, None), clock, load)
+
+
+async def test_a_pods_token_is_that_of_the_file_whenever_it_is_read_anew(account: Path) -> None:
+    (account / "ca.crt").write_bytes(new_authority(0.0)[0])
+    for token in ("first", "second"):
+        (account / "token").write_text(token)
+        credentials = await load_credentials()
+        assert credentials.server == "https://[fd00::1]:443"
+        assert (await credentials.authorization() or "").lower() == f"bearer {token}"
+
+
+async def test_kopf_sends_what_is_there_now_each_time_it_was_refused_and_asks_no_faster_than_that_changes() -> None:
+    clock, token = ManualClock(), {"now": "first"}
+    kinds = own_kinds(clock, token)
+    first = await kinds._log_in()
+    refused = asyncio.create_task(kinds._log_in())
+    await clock.advance(1.0)
+    assert not refused.done()
+    token["now"] = "second"
+    await clock.advance(1.0)
+    second = await refused
+    sent = [each.aiohttp_session.headers["Authorization"] for each in (first, second)]
+    assert sent == ["Bearer first", "Bearer second"]
+    assert first.server == second.server == "https://[fd00::1]:443"
+    for each in (first, second):
+        await each.aiohttp_session.close()
