@@ -15,9 +15,6 @@ from lockstep.core.admission.quota import Account, PoolKey, QuotaRules
 
 FEW = 6
 """Candidates among which every set is tried."""
-MOST_FIRST = 8
-"""Candidates of other queues that are each tried as the first of a set: what a queue has borrowed may be too little for
-whom it would begin with, and enough for one who frees the right nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +184,7 @@ class _Search:
             return True
         if not others or self._account is None:
             return False
-        if any(map(self._reclaims, self._mixtures(own, others))):
+        if any(map(self._reclaims, self._mixtures(own, others))) or any(self._reclaims([victim]) for victim in others):
             return True
         return len(own) + len(others) <= FEW and self._cheapest(own, others) is not None
 
@@ -198,10 +195,7 @@ class _Search:
             def key(victim: Victim, order: _Order = order) -> tuple[float, float, str]:
                 return *order(victim, self._of_use(victim)), victim.uid
 
-            in_order = sorted([*own, *others], key=key)
-            yield self._while_borrowing(in_order)
-            for first in [victim for victim in in_order if victim.queue != self._queue][:MOST_FIRST]:
-                yield self._while_borrowing([first, *(victim for victim in in_order if victim is not first)])
+            yield self._while_borrowing(sorted([*own, *others], key=key))
 
     def sets(self, own: Sequence[Victim], others: Sequence[Victim]) -> Iterator[list[Victim]]:
         """Minimal sets that suffice: the cheapest, or each from another greedy order."""
