@@ -124,7 +124,7 @@ from pathlib import Path
 sys.path.insert(0, "/app")
 import {TRAINER.stem} as trainer
 
-def save(gang, folder, step, state):
+def save(gang, folder, step, state, **how):
     directory = folder / f"checkpoint-{{step}}"
     if gang.rank == 0:
         directory.mkdir()
