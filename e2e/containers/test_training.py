@@ -15,11 +15,13 @@ pytestmark = pytest.mark.containers
 SECONDS = 240.0
 STEPS = 300
 """Half a minute of the first attempt: what a test does meanwhile may take its time on a busy machine."""
+SELDOM = "--save-every=100"
+"""A save of three ranks may take seconds on a slow disk."""
 
 
 def test_a_gang_trains_on_the_nodes_network_and_succeeds(site: KindSite) -> None:
     small = {"cpu": "300m", "memory": "512Mi"}
-    run = site.train("plain", 3, STEPS, gpusPerNode=GPUS, resourcesPerNode=small)
+    run = site.train("plain", 3, STEPS, SELDOM, gpusPerNode=GPUS, resourcesPerNode=small)
     run.wait("has nodes", lambda: run.status.get("assignment"), SECONDS)
     waits = site.train("waits", 1, 30, gpusPerNode=GPUS, resourcesPerNode=small)
     waits.wait("is told what lacks", lambda: waits.status.get("queue", {}).get("message"), SECONDS)
@@ -35,7 +37,7 @@ def test_a_gang_trains_on_the_nodes_network_and_succeeds(site: KindSite) -> None
 
 
 def test_a_gang_follows_another_onto_the_same_nodes_and_their_port(site: KindSite) -> None:
-    first = site.train("first", 3, STEPS)
+    first = site.train("first", 3, STEPS, SELDOM)
     first.wait("has nodes", lambda: first.status.get("assignment"), SECONDS)
     second = site.train("second", 3, 30)
     first.wait_until_step(1, 2, SECONDS)
