@@ -92,7 +92,7 @@ audit: setup ## Known vulnerabilities of what is locked, where their databases a
 image: setup ## The operator's image and its SBOM; from Debian's packages where no image registry answers (3 minutes)
 	@$(RUN) -m kindcluster image
 
-e2e: setup ## Tests on a genuine kind cluster with real containers (25 minutes on 2 cores; docs/e2e.md)
+e2e: setup ## Tests on a genuine kind cluster with real containers (25 to 30 minutes on 2 cores; docs/e2e.md)
 	@$(RUN) -m kindcluster during --browser .venv/bin/pytest e2e/containers tests/browser --durations=12
 
 cluster-up: build ## Start the local cluster
