@@ -1,0 +1,395 @@
+"""An API server in memory whose truth is checked at every write, and operators that see it late, if at all.
+
+What is real: the store, the work queue, decisions, and all that carries them out. What is not: the wire. A request may
+be refused, stay on its way, or be carried out with an answer that never comes; watches tell of changes when the test
+says so. An operator dies with all that it knows, and another begins with what a quorum says.
+"""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import SimpleNamespace
+from typing import Any, cast
+
+import orjson
+
+from lockstep.api import names
+from lockstep.api.times import to_rfc3339
+from lockstep.controller.clock import ManualClock
+from lockstep.controller.events import EventRecorder
+from lockstep.controller.execute import Executor
+from lockstep.controller.history import History
+from lockstep.controller.kube import KubeClient
+from lockstep.controller.kube_errors import ApiError, UnknownOutcome, UnreachableError
+from lockstep.controller.node_marks import NodeMarker
+from lockstep.controller.parse import Versioned, parse_node, parse_pod
+from lockstep.controller.reconcile import Reconciler
+from lockstep.controller.recoveries import Recoveries
+from lockstep.controller.reports import ReportBook
+from lockstep.controller.resources import CONFIG_MAPS, PODS, QUEUES, RUNS, Resource
+from lockstep.controller.run_set_reconcile import RunSetReconciler
+from lockstep.controller.store import Store
+from lockstep.controller.tallies import Tallies
+from lockstep.controller.usage import UsageKeeper
+from lockstep.controller.workqueue import WorkQueue
+from lockstep.core.objects import parse_run
+from lockstep.core.snapshot import RunView
+from lockstep.core.tunables import Tunables
+
+Json = dict[str, Any]
+NAMESPACE = "ns"
+PATIENCE = 10.0
+"""Seconds after which a client gives up waiting for an answer …"""
+SETTLES = 20.0
+"""… and after which a request that was sent does nothing any more."""
+
+
+class Fate(StrEnum):
+    """What becomes of a write."""
+
+    DONE = "done"
+    REFUSED = "refused"  # by a server that is overwhelmed
+    UNSENT = "unsent"
+    SLOW = "slow"  # it is on its way until the test says otherwise
+    UNANSWERED = "unanswered"  # it is done, and the answer is on its way
+
+
+@dataclass
+class Request:
+    """A write on its way, or its answer."""
+
+    do: Callable[[], bytes]
+    sent: float
+    outcome: bytes | ApiError | None = None
+    over: bool = False  # it does nothing any more
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def carry_out(self) -> None:
+        """The server takes it."""
+        if self.over:
+            return
+        self.over = True
+        try:
+            self.outcome = self.do()
+        except ApiError as refused:
+            self.outcome = refused
+
+
+class Api:
+    """``checks`` is called with a run's name and the run as it was, whenever its status has changed."""
+
+    def __init__(self, nodes: list[str]) -> None:
+        self.clock = ManualClock()
+        self.version = 100
+        self.runs: dict[str, Json] = {}
+        self.pods: dict[str, Json] = {}
+        self.queues: dict[str, Json] = {}
+        self.classes: dict[str, int] = {}
+        self.nodes = {name: self._node(name) for name in nodes}
+        self.maps: dict[str, Json] = {}
+        self.fates: deque[Fate] = deque()
+        """Of the next writes."""
+        self.fates_of_decisions: deque[Fate] = deque()
+        """Of the next that give nodes to somebody, keep some for one, or send one away."""
+        self.on_their_way: list[Request] = []
+        self.changes: dict[str, list[tuple[str, Json]]] = {"runs": [], "pods": []}
+        self.checks: Callable[[str, RunView], None] = lambda *_: None
+
+    # -- people, kubelets ------------------------------------------------------------------------
+
+    def apply(self, name: str, **spec: Any) -> None:
+        """`kubectl apply` of a run."""
+        known = self.runs.get(name)
+        if known is None:
+            meta = self._meta(name, f"uid-{name}") | {"generation": 1}
+            self._store("runs", self.runs, {"metadata": meta, "spec": spec, "status": {}})
+        elif known["spec"] | spec != known["spec"]:
+            new = deepcopy(known)
+            new["spec"] |= spec
+            new["metadata"]["generation"] += 1
+            self._store("runs", self.runs, new)
+
+    def queue(self, name: str, **spec: Any) -> None:
+        """`kubectl apply` of a TrainingQueue."""
+        meta = self._meta(name, f"uid-{name}") | {"generation": 1}
+        self.queues[name] = {"metadata": meta, "spec": spec, "status": {}}
+
+    def view(self, name: str) -> RunView:
+        """The run as it is."""
+        return parse_run(self.runs[name])
+
+    def kubelets(self) -> None:
+        """Pods that are pinned to a node begin there, unless another has it; those being deleted are gone."""
+        for name, pod in list(self.pods.items()):
+            if pod["metadata"].get("deletionTimestamp"):
+                del self.pods[name]
+                self._tell("pods", "DELETED", pod)
+            elif not pod["spec"].get("nodeName"):
+                node = parse_pod(orjson.dumps(pod)).view.node
+                if all(other["spec"].get("nodeName") != node or has_ended(other) for other in self.pods.values()):
+                    state = {"running": {"startedAt": to_rfc3339(self.clock.now())}}
+                    self._become(pod, {"phase": "Running", "podIP": "10.0.0.1"}, state, node)
+
+    def end_pods(self, run: str) -> None:
+        """Its programs come to their end."""
+        at = to_rfc3339(self.clock.now())
+        ended = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": at, "startedAt": at}}
+        for pod in [*self.pods.values()]:
+            if pod["metadata"]["name"].startswith(f"{run}-") and pod["status"].get("phase") == "Running":
+                self._become(pod, {"phase": "Succeeded"}, ended, pod["spec"]["nodeName"])
+
+    def _become(self, pod: Json, status: Json, trainer: Json, node: str) -> None:
+        new = deepcopy(pod)
+        new["spec"]["nodeName"] = node
+        states = [{"name": names.CONTAINER_NAME, "state": trainer}]
+        new["status"] |= status | {"containerStatuses": states}
+        self._store("pods", self.pods, new)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    async def write(self, do: Callable[[], bytes], *, decides: bool = False) -> bytes:
+        """Carry out a write as it is fated to be. Raises any KubeError."""
+        fates = self.fates_of_decisions if decides and self.fates_of_decisions else self.fates
+        fate = fates.popleft() if fates else Fate.DONE
+        if fate is Fate.REFUSED:
+            raise ApiError(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+        if fate is Fate.UNSENT:
+            raise UnreachableError("connection refused")
+        request = Request(do, self.clock.now())
+        if fate is not Fate.SLOW:
+            request.carry_out()
+        if fate is not Fate.DONE:
+            self.on_their_way.append(request)
+            if not await self.clock.wait(request.answered, PATIENCE):
+                raise UnknownOutcome("timed out", request.sent + SETTLES)
+        if isinstance(request.outcome, ApiError):
+            raise request.outcome
+        assert request.outcome is not None
+        return request.outcome
+
+    def arrive(self, index: int, *, answered: bool) -> None:
+        """One that is on its way arrives; ``answered``: so does the answer."""
+        if self.on_their_way:
+            request = self.on_their_way[index % len(self.on_their_way)]
+            request.carry_out()
+            if answered and request.outcome is not None:
+                request.answered.set()
+                self.on_their_way.remove(request)
+
+    def calm_down(self) -> None:
+        """Nothing else goes wrong."""
+        self.fates.clear()
+        self.fates_of_decisions.clear()
+
+    def drop_late(self, *, all_of_them: bool = False) -> None:
+        """What is on its way for too long does nothing any more."""
+        for request in [*self.on_their_way]:
+            if all_of_them or self.clock.now() >= request.sent + SETTLES:
+                request.over = True
+                self.on_their_way.remove(request)
+
+    def patch_status(self, kind: str, name: str, version: str, patch: Json) -> bytes:
+        """A guarded write of status. Raises ApiError when the object has changed."""
+        objects = self.runs if kind == "runs" else self.queues
+        known = objects[name]
+        if known["metadata"]["resourceVersion"] != version:
+            raise ApiError(409, "Conflict", "the object has been modified")
+        new = deepcopy(known)
+        new["status"] = _merged(new["status"], patch)
+        self._store(kind, objects, new)
+        if kind == "runs":
+            self.checks(name, parse_run(known))
+        return orjson.dumps(objects[name])
+
+    def create_pod(self, body: Json) -> bytes:
+        """Raises ApiError when there is one of the name."""
+        name = body["metadata"]["name"]
+        if name in self.pods:
+            raise ApiError(409, "AlreadyExists", f'pods "{name}" already exists')
+        new = json.loads(json.dumps(body))
+        new["metadata"] |= self._meta(name, f"pod-{self.version}")
+        self._store("pods", self.pods, new | {"status": {"phase": "Pending"}})
+        return orjson.dumps(self.pods[name])
+
+    def delete_pod(self, name: str, uid: str) -> bytes:
+        """Mark it as being deleted; the kubelet does the rest. Raises ApiError when it is gone."""
+        pod = self.pods.get(name)
+        if pod is None or pod["metadata"]["uid"] != uid:
+            raise ApiError(404, "NotFound", f'pods "{name}" not found')
+        new = deepcopy(pod)
+        new["metadata"].setdefault("deletionTimestamp", to_rfc3339(self.clock.now()))
+        self._store("pods", self.pods, new)
+        return orjson.dumps(self.pods[name])
+
+    def _store(self, kind: str, objects: dict[str, Json], new: Json) -> None:
+        self.version += 1
+        new["metadata"]["resourceVersion"] = str(self.version)
+        objects[new["metadata"]["name"]] = new
+        self._tell(kind, "MODIFIED", new)
+
+    def _tell(self, kind: str, what: str, raw: Json) -> None:
+        if kind in self.changes:
+            self.changes[kind].append((what, raw))
+
+    def _meta(self, name: str, uid: str) -> Json:
+        at = to_rfc3339(self.clock.now())
+        return {"namespace": NAMESPACE, "name": name, "uid": uid, "resourceVersion": "1", "creationTimestamp": at}
+
+    def _node(self, name: str) -> Json:
+        return {
+            "metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": {names.LABEL_HOSTNAME: name}},
+            "status": {
+                "allocatable": {"cpu": "192", "memory": "2Ti", "nvidia.com/gpu": "8", "pods": "110"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+            },
+        }
+
+
+class Link:
+    """The API server as one operator reaches it."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._made = 0
+
+    async def patch_status(
+        self, resource: Resource, name: str, namespace: str, *, resource_version: str, patch: Json
+    ) -> bytes:
+        api = self._api
+        if resource is QUEUES:
+            return api.patch_status("queues", name, resource_version, patch)
+        assert resource is RUNS
+        sent = json.loads(json.dumps(patch))
+        decides = any(sent.get(changed) for changed in ("assignment", "reservation", "preemption"))
+        return await api.write(lambda: api.patch_status("runs", name, resource_version, sent), decides=decides)
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
+        objects = {RUNS: self._api.runs, PODS: self._api.pods, CONFIG_MAPS: self._api.maps}[resource]
+        if name not in objects:
+            raise ApiError(404, "NotFound", f'{resource.plural} "{name}" not found')
+        return orjson.dumps(objects[name])
+
+    async def create(
+        self, resource: Resource, body: Json, namespace: str = "", *, dry_run: bool = False, **_: Any
+    ) -> bytes:
+        if resource is PODS:
+            return b"{}" if dry_run else await self._api.write(lambda: self._api.create_pod(body))
+        self._made += 1
+        kept = json.loads(json.dumps(body))
+        kept["metadata"] |= {"resourceVersion": "1", "uid": f"map-{self._made}"}
+        self._api.maps[kept["metadata"]["name"]] = kept
+        return orjson.dumps(kept)
+
+    async def replace(self, resource: Resource, name: str, body: Json, namespace: str = "", **_: Any) -> bytes:
+        return await self.create(resource, body, namespace)
+
+    async def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str, **_: Any) -> bytes | None:
+        try:
+            return await self._api.write(lambda: self._api.delete_pod(name, uid))
+        except ApiError as gone:
+            if gone.status == 404:
+                return None
+            raise
+
+    async def list_all(self, *_: Any, **__: Any) -> tuple[list[Any], str]:
+        return [], "1"
+
+
+class Operator:
+    """One process, from the lists that it begins with until it dies."""
+
+    def __init__(self, api: Api, tunables: Tunables) -> None:
+        self.api = api
+        clock = api.clock
+        self.queue = WorkQueue(clock)
+        self.store = store = Store(self.queue, clock)
+        book = ReportBook(clock, lambda _: None)
+        kube = cast(KubeClient, Link(api))
+        events = cast(EventRecorder, SimpleNamespace(run_event=lambda *_: None, warn=lambda *_: None))
+        tallies = Tallies()
+        recoveries = Recoveries(clock, book.reports, tallies)
+        nodes = NodeMarker(kube, store, clock, lambda: tunables)
+        history = History("", 0, clock, tallies.drop_history)
+        executor = Executor(kube, store, book, events, tallies, recoveries, clock, nodes, history)
+        self.reconciler = Reconciler(
+            kube=kube,
+            store=store,
+            book=book,
+            queue=self.queue,
+            executor=executor,
+            nodes=nodes,
+            recoveries=recoveries,
+            usage=UsageKeeper(kube, clock, "lockstep-system"),
+            clock=clock,
+            tunables=lambda: tunables,
+            tallies=tallies,
+            run_sets=RunSetReconciler(kube, store, events, self.queue, clock, lambda: tunables),
+        )
+        self._heard = {kind: len(changes) for kind, changes in api.changes.items()}
+        self._list()
+        self.reconciler.lead()
+        self._work = asyncio.create_task(self.queue.run(self.reconciler.reconcile, 8))
+
+    def hear(self, kind: str, most: int | None = None) -> None:
+        """A watch tells of so many changes; None: of all of them."""
+        begun, changes = self._heard[kind], self.api.changes[kind]
+        told = changes[begun:] if most is None else changes[begun : begun + most]
+        self._heard[kind] = begun + len(told)
+        for what, raw in told:
+            if kind == "runs":
+                self.store.apply_run(raw)
+            elif what == "DELETED":
+                self.store.gang_pods.remove(raw["metadata"]["uid"], int(raw["metadata"]["resourceVersion"]) + 1)
+            else:
+                self.store.gang_pods.upsert(parse_pod(orjson.dumps(raw)))
+
+    @property
+    def failures(self) -> Iterator[BaseException]:
+        """What it ended with, though it should not have."""
+        if self._work.done() and not self._work.cancelled() and (error := self._work.exception()) is not None:
+            yield error
+
+    async def die(self) -> None:
+        """With everything that it was about to do. What it sent may arrive still."""
+        tasks = {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _list(self) -> None:
+        api, store = self.api, self.store
+        for raw in api.nodes.values():
+            store.nodes.upsert(parse_node(orjson.dumps(raw)))
+        for number, (name, value) in enumerate(api.classes.items()):
+            store.priority_classes.upsert(Versioned(f"class-{number}", 1, (name, value)))
+        store.namespaces.upsert(Versioned("namespace", 1, (NAMESPACE, {})))
+        for raw in api.queues.values():
+            store.queues.apply(raw)
+        for raw in api.pods.values():
+            store.gang_pods.upsert(parse_pod(orjson.dumps(raw)))
+        for raw in api.runs.values():
+            store.apply_run(raw)
+        for cache in (store.nodes, store.runs, store.gang_pods, store.other_pods, store.queues.cache):
+            cache.synced = True
+
+
+def has_ended(pod: Json) -> bool:
+    """Nothing of it holds its node any more."""
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
+
+
+def _merged(old: Json, patch: Json) -> Json:
+    """RFC 7386."""
+    new = {key: value for key, value in old.items() if patch.get(key, value) is not None}
+    for key, value in patch.items():
+        if isinstance(value, dict):
+            below = old.get(key)
+            new[key] = _merged(below if isinstance(below, dict) else {}, value)
+        elif value is not None:
+            new[key] = value
+    return new
