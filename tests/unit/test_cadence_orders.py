@@ -236,18 +236,23 @@ def test_steps_that_take_longer_than_they_did_at_best_lower_the_efficiency() -> 
     assert float(w.status("llama").goodput.step_efficiency) == pytest.approx(0.5, abs=0.06)
 
 
-def test_the_resume_choice_knows_how_long_steps_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_resume_choice_knows_how_long_steps_take_and_how_fast_tiers_load(monkeypatch: pytest.MonkeyPatch) -> None:
     w = started(step=4.0)
+    slow = {"local": 1e9, "shared": 2e9, "archive": 3e9}
+    w.tunables = replace(w.tunables, bandwidth=slow)
     w.train("llama", 1)
     w.pass_time(70, step=5)
     asked: list[float] = []
+    speeds: list[object] = []
     real = resume_point.choose_resume
 
     def choose(*arguments: object) -> object:
         asked.append(arguments[2].step_seconds)  # type: ignore[attr-defined]
+        speeds.append(arguments[2].bandwidth)  # type: ignore[attr-defined]
         return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(resume_point, "choose_resume", choose)
     w.exit_child("llama", 1, 1)
     w.settle()
     assert set(asked) == {4.0}
+    assert all(speed is slow for speed in speeds)

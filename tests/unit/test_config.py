@@ -34,6 +34,16 @@ def test_rates_of_gpu_types_reach_decisions(tmp_path: Path) -> None:
     assert rates["H100"] == GpuRates(price=2.5, watts=1300.0, peak_flops=989e12)
 
 
+def test_what_is_known_of_checkpoints_reaches_decisions_pods_and_archive_jobs(tmp_path: Path) -> None:
+    path = tmp_path / "operator.yaml"
+    path.write_text("checkpoints: {sharedClockSkew: 20, bandwidth: {local: 1.0e+9}}\nlocalStorage: {nvme: /mnt/nvme}\n")
+    config = load(str(path), {})
+    tunables = config.tunables(config.gang(b"worker"))
+    assert tunables.bandwidth == {"local": 1e9, "shared": 50e9, "archive": 10e9}
+    assert (tunables.gang.shared_clock_skew, tunables.archive.shared_clock_skew) == (20.0, 20.0)
+    assert (tunables.gang.worker_archive, tunables.gang.local_storages) == (b"worker", {"nvme": "/mnt/nvme"})
+
+
 def admission_of(tmp_path: Path, text: str) -> AdmissionSettings:
     path = tmp_path / "operator.yaml"
     path.write_text(f"admission: {text}\n")

@@ -263,6 +263,35 @@ def test_the_cheapest_single_victim_is_found_where_one_is_enough(
     assert not one or found.lost <= min(one)
 
 
+def test_no_greedy_order_has_the_last_word_among_a_few() -> None:
+    """By work lost for each node, by work lost, by nodes: each would take another run than the best two."""
+    victims = [
+        victim("v0", 0b0000001, 7.0),
+        victim("v1", 0b0000010, 4.0),
+        victim("v2", 0b0001100, 5.0),
+        victim("v3", 0b1110000, 9.0),
+    ]
+    four = Option("A", 4, 0b1111111, lambda usable: usable if usable.bit_count() >= 4 else None)
+    found = preempt(0.0, job(four), 10, 0, victims, as_running(victims), NO_QUOTA, WITHIN)
+    assert found is not None
+    assert (found.victims, found.lost) == (("v1", "v3"), 13.0)
+
+
+def test_two_that_borrow_are_found_together_where_a_cheaper_one_would_use_up_what_may_go() -> None:
+    rack = 0b1111 << 2
+
+    def whole_rack(usable: int) -> int | None:
+        return rack if usable & rack == rack else None
+
+    victims = [victim("cheap", 0b11, 1.0, 0, "b"), *(victim(f"p{n}", 0b11 << n, 9.0, 0, "b") for n in (2, 4))]
+    wanted = Option("A", 4, EVERY, whole_rack)
+    args = (0.0, job(wanted), 10, 0, victims, as_running(victims), lab(a=4, b=3), RECLAIM)
+    assert can_preempt(*args)
+    found = preempt(*args)
+    assert found is not None
+    assert found.victims == ("p2", "p4")
+
+
 def test_among_many_a_single_run_goes_that_loses_less_than_the_first_few() -> None:
     small = [victim(f"small-{bit}", 1 << bit, 10.0 + bit) for bit in range(8)]
     wide = Option("A", 2, (1 << 16) - 1, lambda usable: usable if usable.bit_count() >= 2 else None)

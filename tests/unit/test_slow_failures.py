@@ -93,6 +93,18 @@ def test_where_no_rank_stands_out_none_is_blamed() -> None:
     assert "no rank stands out" in found.message
 
 
+def test_a_suspect_that_was_one_before_takes_all_that_stand_out_with_it_from_their_nodes() -> None:
+    w = running(12)
+    waiting = {"stacks": StackReport("a1-Step-20", "python: all_reduce (dist.py:10)")}
+    reading = {"stacks": StackReport("a1-Step-20", "python: read (data.py:77)")}
+    before = (FirstFailure(node="n5", time=w.now - 60.0),)
+    w.amend("one", recovery=w.status("one").recovery.model_copy(update={"first_failures": before}))
+    draft = looked_at(w, 151.0, stepped(w, **waiting), {3: reading, 5: reading})
+    recover(draft)
+    assert (draft.status.attempts[-1].node, draft.status.attempts[-1].action) == ("n3", "Replace")
+    assert [slot for slot, name in enumerate(draft.status.assignment.nodes) if not name] == [3, 5]
+
+
 def test_more_suspects_than_may_be_excluded_within_an_hour_keep_their_nodes() -> None:
     w = running(40)
     waiting = {"stacks": StackReport("a1-Step-20", "python: all_reduce (dist.py:10)")}

@@ -16,7 +16,6 @@ from lockstep.controller.config import OperatorConfig
 from lockstep.core.admission.entry import is_pending
 from lockstep.core.admission.fair_share import Holding, Key, UsageBook, shares
 from lockstep.core.admission.order import share_key
-from lockstep.core.gang_settings import GangSettings
 from lockstep.core.pod_group_settings import PodGroupSettings
 from lockstep.core.snapshot import QueueView, RunView
 from lockstep.core.trial import is_trial
@@ -56,7 +55,7 @@ def read_settings(cluster: Cluster, namespace: str) -> Settings:
     except (KeyError, TypeError, yaml.YAMLError, ValidationError):
         return Settings(Tunables(), unread=f"what is in {where} is not for this version")
     # Which kind of PodGroup there is takes a discovery, and nobody's nodes depend on it.
-    tunables = replace(config.tunables(GangSettings()), pod_groups=PodGroupSettings())
+    tunables = replace(config.tunables(config.gang(b"")), pod_groups=PodGroupSettings())
     return Settings(tunables, config.namespaces)
 
 

@@ -12,6 +12,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from lockstep.api import names
 from lockstep.api.durations import parse_duration
 from lockstep.api.quantities import QUANTITY_REMEDY
 from lockstep.api.schema import Duration, Timestamp
@@ -326,6 +327,17 @@ class OperatorConfig(_Section):
             return str(ipaddress.ip_address(text)) if text else ""
         except ValueError:
             raise ValueError("write the IP address of this replica, e.g. 10.0.0.7, or leave it out") from None
+
+    def gang(self, worker_archive: bytes) -> GangSettings:
+        """What all gang pods have of this, before there is a CA."""
+        return GangSettings(
+            operator_url=self.worker_url,
+            worker_archive=worker_archive,
+            local_storages=self.local_storage,
+            check_gpus=self.check_gpus,
+            priority_class=self.priority_class or names.GANG_PRIORITY_CLASS,
+            shared_clock_skew=self.checkpoints.shared_clock_skew,
+        )
 
     def tunables(self, gang: GangSettings) -> Tunables:
         """What decisions see of this."""

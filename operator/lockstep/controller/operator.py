@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from lockstep.api import names
 from lockstep.controller.certificates import Certificates, first_material, secret_in_cluster
 from lockstep.controller.clock import SystemClock
 from lockstep.controller.cluster_informers import cluster_informers
@@ -53,7 +52,6 @@ from lockstep.controller.workerapi import WorkerApi
 from lockstep.controller.workqueue import WorkQueue
 from lockstep.core.assignment import is_held
 from lockstep.core.gang import ca_config_map
-from lockstep.core.gang_settings import GangSettings
 from lockstep.core.pod_group_settings import PodGroupSettings
 from lockstep.core.tunables import Mode, Tunables
 
@@ -135,16 +133,7 @@ class Operator:
 
     async def run(self) -> None:
         """Serve until cancelled or until leadership is lost. Raises what made it impossible to go on."""
-        self.tunables = self.config.tunables(
-            GangSettings(
-                operator_url=self.config.worker_url,
-                worker_archive=worker_archive(),
-                local_storages=self.config.local_storage,
-                check_gpus=self.config.check_gpus,
-                priority_class=self.config.priority_class or names.GANG_PRIORITY_CLASS,
-                shared_clock_skew=self.config.checkpoints.shared_clock_skew,
-            )
-        )
+        self.tunables = self.config.tunables(self.config.gang(worker_archive()))
         gangs = StoredGangs(self.store)
         reviews = TokenReviews(self.kube.post, gangs, self.clock)
         workers = self._worker_api(gangs, reviews)
