@@ -43,7 +43,9 @@ ONLY_TRIED = {
     r"helm upgrade ": "--dry-run=server",
     r"helm (rollback|uninstall) ": "--dry-run",
 }
+STORAGE = "storage"
 PLACEHOLDERS = {
+    "/mnt/nvme/lockstep": STORAGE,
     "REGISTRY": "registry.example",
     "sha256:…": f"sha256:{'0' * 64}",
     "ACCOUNT": "default",
@@ -109,6 +111,7 @@ def reader(documented: TrainingRun, training_site: KindSite, tmp_path_factory: p
     for name in ("charts", "crds", "manifests"):
         (folder / name).symlink_to(REPOSITORY / name)
     (folder / "run.yaml").write_text(RUN_FILE)
+    (folder / STORAGE).mkdir()
     kubectl = training_site.world.kubectl
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(kubectl("config", "view", "--raw", "--flatten"))
@@ -121,7 +124,7 @@ def reader(documented: TrainingRun, training_site: KindSite, tmp_path_factory: p
 
 
 def as_run(line: str) -> str:
-    """With what its reader puts in the place of words in capitals."""
+    """With what its reader puts in the place of words in capitals, and of a directory that only nodes have."""
     for word, meaning in PLACEHOLDERS.items():
         line = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", meaning, line)
     line = line.partition(" | grep ")[0]  # that nothing is found is no error
