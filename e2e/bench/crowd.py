@@ -8,14 +8,21 @@ to two days, some with topology rules. Nine tenths of the nodes are held by runs
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lockstep.api.queue import TrainingQueueSpec
+from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import AssignmentStatus, Condition, ResolvedStatus, TrainingRunStatus
-from lockstep.core.assignment import assigned
+from lockstep.api.run_status import (
+    AdmissionStatus,
+    AssignmentStatus,
+    Condition,
+    ResolvedStatus,
+    TrainingRunStatus,
+)
+from lockstep.core.assignment import assigned, is_held, released
 from lockstep.core.plan import ClusterPlan
 from lockstep.core.snapshot import ClusterSnapshot, Leadership, NodeView, PodPhase, PodView, QueueView, RunView
 
@@ -68,8 +75,10 @@ class Shape:
 class Crowd:
     """Makes runs, deterministically. ``nodes`` and ``runs`` (those that wait) are numbers."""
 
-    def __init__(self, runs: int, nodes: int, seed: int = 1) -> None:
+    def __init__(self, runs: int, nodes: int, seed: int = 1, preemption: Mapping[str, str] | None = None) -> None:
+        """``preemption``: the rules of every queue for sending others away; None: nobody is sent away."""
         self._chance = random.Random(seed)
+        self._preemption = preemption
         self._made = 0
         self._nodes = [_node(number, nodes) for number in range(nodes)]
         sizes = [size for size in _SIZES if size <= max(1, nodes // 16)]
@@ -121,6 +130,8 @@ class Crowd:
                     "attempt": 1,
                     "assignment": assigned(AssignmentStatus(), chosen),
                     "last_admitted": float(int(begun)),
+                    "attempts": (AttemptStatus(number=1, started_at=float(int(begun))),),
+                    "admission": AdmissionStatus(time_limit=shape.hours * 3600, asked_limit=f"{shape.hours}h"),
                     "resolved": ResolvedStatus(
                         generation=1, gpu_type=shape.gpu_type, gpus_per_node=8, cpu="100", memory="1Ti", nodes=count
                     ),
@@ -156,21 +167,38 @@ class Crowd:
                 }
                 for kind, product in _PRODUCTS.items()
             ]
-            fields = {"cohort": f"cohort-{number % COHORTS}", "quotas": quotas}
+            fields: dict[str, Any] = {"cohort": f"cohort-{number % COHORTS}", "quotas": quotas}
+            if self._preemption is not None:
+                fields["preemption"] = dict(self._preemption)
             name = f"queue-{number}"
             yield name, QueueView(name, TrainingQueueSpec.model_validate(fields))
 
 
 def written(snapshot: ClusterSnapshot, plan: ClusterPlan) -> ClusterSnapshot:
-    """The snapshot once the plan is carried out, the pods of those who got nodes aside."""
+    """The snapshot once the plan is carried out, the pods of those who got nodes aside. Whoever was given notice has
+    saved by then, and is gone."""
     statuses = {write.uid: write.status for write in plan.writes}
+    gone = {uid for uid, status in statuses.items() if status.preemption is not None and is_held(status.assignment)}
     if statuses:
+        statuses.update((uid, _requeued(statuses[uid])) for uid in gone)
         runs = tuple(replace(run, status=statuses[run.uid]) if run.uid in statuses else run for run in snapshot.runs)
         snapshot = replace(snapshot, runs=runs)
+    if gone:
+        pods = tuple(pod for pod in snapshot.gang_pods if pod.run_uid not in gone)
+        snapshot = replace(snapshot, gang_pods=pods)
     if plan.queues:
         told = {write.name: replace(snapshot.queues[write.name], status=write.status) for write in plan.queues}
         snapshot = replace(snapshot, queues={**snapshot.queues, **told})
     return snapshot
+
+
+def _requeued(status: TrainingRunStatus) -> TrainingRunStatus:
+    """Of a run that was stopped for another, as lockstep.core.stopping leaves it."""
+    admission = AdmissionStatus(
+        since=status.admission.since, requeued_for="Preempted", preemptions=status.admission.preemptions + 1
+    )
+    changes = {"assignment": released(status.assignment), "preemption": None, "last_admitted": None}
+    return status.model_copy(update={**changes, "admission": admission})
 
 
 def _node(number: int, nodes: int) -> NodeView:

@@ -10,9 +10,9 @@ from lockstep.api.run_status import AssignmentStatus, StopStatus
 from lockstep.core.admission.settings import Backfill
 from lockstep.core.assignment import assigned, vacated
 from lockstep.core.reservation import RESERVATION_KEY, is_unread, lost, named, reservation_of, restored
-from lockstep.core.snapshot import ClusterSnapshot
+from lockstep.core.snapshot import ClusterSnapshot, RunView
 from lockstep.core.tunables import Mode
-from support.admission import NOW, after, node, run, statuses
+from support.admission import FINISHED, NOW, after, node, pod, run, statuses
 from support.preempting import CHECKPOINT, HOUR, WITHIN, cluster, events, passed, reservation, training, urgent
 
 
@@ -164,6 +164,70 @@ class TestNotices:
         told = replace(old, status=old.status.model_copy(update={"preemption": notice}))
         snapshot = cluster(told, urgent(), in_flight={"uid-urgent": frozenset({"n2", "n3"})})
         assert "old" not in statuses(passed(snapshot))
+
+
+LENT = {"cohort": "lab", "quotas": [{"gpuType": "Any", "nominalNodes": 0}], "preemption": {"minRuntime": "0s"}}
+OWN = {**LENT, "preemption": {"reclaimWithinCohort": "Any"}}
+
+
+class TestSeveral:
+    """More than one run is having room made for it, each in a queue of its own."""
+
+    def lab(self, *runs: RunView, nominal: int, **more: Any) -> ClusterSnapshot:
+        """Queues a and b may have ``nominal`` nodes each, which borrowers of queue lent hold."""
+        own = {**OWN, "quotas": [{"gpuType": "Any", "nominalNodes": nominal}]}
+        return cluster(*runs, **{"queues": {"a": own, "b": own, "lent": LENT}, "nodes": 6, **more})
+
+    def kept(self, name: str, *nodes: str, victims: tuple[str, ...], since: float) -> RunView:
+        """A run of a queue, both called ``name``, that waits for ``victims`` to make room."""
+        view = urgent(len(nodes), name=name, queue=name)
+        reservation = reservation_of(nodes, tuple(f"uid-{victim}" for victim in victims), since, NOW + HOUR)
+        return replace(view, status=view.status.model_copy(update={"reservation": reservation}))
+
+    def told(self, view: RunView, by: str) -> RunView:
+        notice = PreemptionStatus(by=f"uid-{by}", notice_time=NOW, deadline=NOW + 420)
+        return replace(view, status=view.status.model_copy(update={"preemption": notice}))
+
+    def notices(self, snapshot: ClusterSnapshot) -> set[str]:
+        return {name for name, status in statuses(passed(snapshot)).items() if status.preemption is not None}
+
+    def test_none_waits_for_the_victims_of_another_that_nobody_sends_away(self) -> None:
+        """Either victim would do for both of them."""
+        victims = [training(name, *nodes, queue="lent") for name, nodes in (("v1", ("n0", "n1")), ("v2", ("n2", "n3")))]
+        first = self.kept("a", "n4", victims=("v1",), since=NOW - 2)
+        second = self.kept("b", "n5", victims=("v2",), since=NOW - 1)
+        snapshot = self.lab(*victims, first, second, nominal=2)
+        assert self.notices(snapshot) == {"v1"}
+        there = replace(snapshot, runs=(victims[1], self.told(victims[0], "a"), first, second))
+        assert self.notices(there) == set()
+
+    def making_room(self) -> tuple[RunView, RunView, RunView, RunView, ClusterSnapshot]:
+        """Run a needs its victim no more: it waits for pods on its nodes to end. Run b could use the victim's."""
+        first, victim = (
+            self.kept("a", "n4", "n5", victims=("v1",), since=NOW - 2),
+            training("v1", "n0", "n1", queue="lent"),
+        )
+        other, second = training("v2", "n2", queue="lent"), urgent(3, name="b", queue="b", at=NOW + 1)
+        protected = training("other", "n3", of_class="high", queue="b")
+        gone = run("gone", 2, status={"conditions": (FINISHED,)})
+        pods = [pod(gone, slot, node, deleting=True, killed_at=NOW + 30) for slot, node in enumerate(("n4", "n5"))]
+        return first, victim, other, second, self.lab(protected, gone, nominal=5, pods=pods)
+
+    def test_nodes_of_a_victim_that_is_not_told_are_promised_to_nobody_else(self) -> None:
+        *runs, snapshot = self.making_room()
+        snapshot = replace(snapshot, runs=(*snapshot.runs, *runs))
+        for _ in range(3):
+            plan = passed(snapshot)
+            assert not {reason for _, reason in events(plan)} & {"NodesReserved", "ReservationLapsed"}
+            snapshot = after(snapshot, plan)
+        assert passed(snapshot).writes == ()
+
+    def test_nodes_of_one_that_is_told_are_kept_also_while_it_still_has_them(self) -> None:
+        first, victim, other, second, snapshot = self.making_room()
+        snapshot = replace(snapshot, runs=(*snapshot.runs, first, self.told(victim, "a"), other, second))
+        reserved = after(snapshot, plan := passed(snapshot))
+        assert events(plan) == {("b", "NodesReserved")}
+        assert events(passed(reserved)) == {("v2", "PreemptionNotice")}
 
 
 class TestLapse:

@@ -238,10 +238,11 @@ class Preemptors:
     @cached_property
     def _victims(self) -> list[Victim]:
         snapshot, now = self._floor.snapshot, self._floor.now
+        spoken_for = self._going | self._reservations.victims()
         found = []
         for held in self._running:
             entry = self._entries.get(held.uid)
-            if entry is None or held.uid in self._going:
+            if entry is None or held.uid in spoken_for:
                 continue
             queue = queue_spec(snapshot, held.queue)
             victim = victim_of(entry.view, held, queue, snapshot.priority_classes, now)
@@ -259,7 +260,7 @@ class Preemptors:
             if (entry := self._entries.get(held.uid)) is not None
             and goes_anyway(entry.run, pods.get(held.uid, ()), self._floor.now)
         }
-        return self._reservations.victims() | anyway
+        return self._reservations.told() | anyway
 
     @cached_property
     def _pods_of_deleted(self) -> Mapping[str, list[PodView]]:

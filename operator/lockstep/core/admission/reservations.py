@@ -5,9 +5,10 @@ a notice to every victim, which ``decide`` answers with a save and a stop; and t
 A reservation that cannot be kept lapses, and a notice that nobody needs is withdrawn while the stop has not begun.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import takewhile
 from math import inf
 
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
@@ -94,20 +95,26 @@ class Reservations:
                 del self._standing[uid]
                 self._lapse(self._entries[uid], "its nodes can no longer hold it")
 
-    def victims(self, *, but: str = "") -> frozenset[str]:
-        """UIDs of all who make room, for whoever it is except ``but``."""
-        return frozenset(victim for uid in self._standing if uid != but for victim in self._of(uid).victims)
+    def victims(self) -> frozenset[str]:
+        """UIDs of all who make room."""
+        return frozenset(victim for uid in self._standing for victim in self._of(uid).victims)
+
+    def told(self) -> frozenset[str]:
+        """Those of them who know: the others may not be needed in the end, and stay."""
+        entries = self._entries
+        return frozenset(uid for uid in self.victims() if uid in entries and entries[uid].status.preemption is not None)
 
     def queues(self) -> set[str]:
         """Queues that have one. There is one for each at most."""
         return {self._entries[uid].spec.queue for uid in self._standing}
 
-    def holders(self, *, but: str = "") -> list[Running]:
-        """Whoever a reservation is kept for, as if it ran already."""
+    def holders(self, *, before: str = "") -> list[Running]:
+        """Whoever a reservation is kept for, as if it ran already; only of those made before that of ``before``."""
+        made = takewhile(lambda uid: uid != before, self._standing)
         return [
             Running(uid, self._entries[uid].spec.queue, kept.option.gpu_type, kept.nodes, kept.option.count, inf)
-            for uid, kept in self._kept.items()
-            if uid != but
+            for uid in made
+            if (kept := self._kept.get(uid)) is not None
         ]
 
     @property
@@ -130,8 +137,12 @@ class Reservations:
         """Give notice to the victims that are still in the way. The reservations have been seen in status."""
         if self._floor.snapshot.leadership.disruption:
             return
-        for uid, kept in self._kept.items():
-            for victim in self._in_the_way(uid, kept, running, rules):
+        going = set(self.told())
+        for uid in self._standing:  # each was made beside those before it
+            if (kept := self._kept.get(uid)) is None:
+                continue
+            for victim in self._in_the_way(uid, kept, running, rules, going):
+                going.add(victim)
                 entry = self._entries.get(victim)
                 if entry is not None and entry.status.preemption is None and entry.status.stop is None:
                     self._give_notice(entry, self._entries[uid])
@@ -184,7 +195,8 @@ class Reservations:
             return f"the rules of queue {entry.spec.queue} no longer let it send {who} away"
         of_it = frozenset(reservation.nodes)
         for other in self._entries.values():
-            if other.run.uid in reservation.victims or not holds_nodes(other.run) or is_leaving(other.run):
+            makes_room = other.run.uid in reservation.victims or other.run.status.preemption is not None
+            if makes_room or not holds_nodes(other.run) or is_leaving(other.run):
                 continue
             if not of_it.isdisjoint(other.status.assignment.nodes):
                 return "a node of it went to a gang that had lost one"
@@ -224,16 +236,19 @@ class Reservations:
         assert reservation is not None
         return reservation
 
-    def _in_the_way(self, uid: str, kept: Reservation, running: Sequence[Running], rules: QuotaRules) -> Iterable[str]:
-        """Victims whose nodes are needed, and as many others as the quotas still lack."""
+    def _in_the_way(
+        self, uid: str, kept: Reservation, running: Sequence[Running], rules: QuotaRules, leaving: Collection[str]
+    ) -> Iterable[str]:
+        """Victims whose nodes are needed, and as many others as the quotas still lack once those are gone who are
+        ``leaving``. Were all victims of others counted on, each might wait for the others'."""
         victims = self._of(uid).victims
         there = [victim for victim in victims if self._is_there(victim, uid)]
         held = {run.uid: run.nodes for run in running}
         going = [victim for victim in there if held.get(victim, 0) & kept.nodes]
-        gone = {*going, *self.victims(but=uid)}
+        gone = {*going, *leaving}
         queue, option = self._entries[uid].spec.queue, kept.option
         for victim in there:
-            usage = [*(run for run in running if run.uid not in gone), *self.holders(but=uid)]
+            usage = [*(run for run in running if run.uid not in gone), *self.holders(before=uid)]
             if QuotaBook(rules, self._floor.now, usage).refusal(queue, option.gpu_type, option.count) is None:
                 break
             if victim not in gone:
