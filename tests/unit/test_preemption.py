@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lockstep.core.admission.jobs import Job, Option, Running
 from lockstep.core.admission.preemption import Preemption, PreemptionPolicy, Victim, can_preempt, preempt
 from lockstep.core.admission.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
+from lockstep.core.admission.usage import Usage
 from support.small_queues import CHOICES, EVERY, OLD, OPTIONS, quota_rules
 
 NO_QUOTA = QuotaRules.of({})
@@ -43,7 +44,7 @@ def found_among(
     free = EVERY
     for each in victims:
         free &= ~each.nodes
-    found = preempt(0.0, job(wanted), value, free, victims, as_running(victims), rules, policy)
+    found = preempt(0.0, job(wanted), value, free, victims, Usage.of(rules, as_running(victims)), policy)
     return found.victims if found is not None else None
 
 
@@ -206,8 +207,8 @@ def test_a_preemption_frees_what_it_says_by_the_rules_and_spares_whom_it_can(
     situation: tuple[Job, int, int, list[Victim], list[Running], QuotaRules, PreemptionPolicy],
 ) -> None:
     waits, value, available, victims, running, rules, policy = situation
-    found = preempt(0.0, waits, value, available, victims, running, rules, policy)
-    assert can_preempt(0.0, waits, value, available, victims, running, rules, policy) is (found is not None)
+    found = preempt(0.0, waits, value, available, victims, Usage.of(rules, running), policy)
+    assert can_preempt(0.0, waits, value, available, victims, Usage.of(rules, running), policy) is (found is not None)
 
     def does(chosen: Sequence[Victim], wanted: Option) -> bool:
         return would_start(chosen, waits, wanted, available, rules, running) and allowed(
@@ -250,7 +251,7 @@ def test_the_cheapest_single_victim_is_found_where_one_is_enough(
     waits, value, available, victims, running, _, _ = situation
     victims = [replace(each, queue="a") for each in victims]
     waits = replace(waits, queue="a", options=waits.options[:1])
-    found = preempt(0.0, waits, value, available, victims, running, NO_QUOTA, WITHIN)
+    found = preempt(0.0, waits, value, available, victims, Usage.of(NO_QUOTA, running), WITHIN)
     if found is None:
         return
     one = [
@@ -272,7 +273,7 @@ def test_no_greedy_order_has_the_last_word_among_a_few() -> None:
         victim("v3", 0b1110000, 9.0),
     ]
     four = Option("A", 4, 0b1111111, lambda usable: usable if usable.bit_count() >= 4 else None)
-    found = preempt(0.0, job(four), 10, 0, victims, as_running(victims), NO_QUOTA, WITHIN)
+    found = preempt(0.0, job(four), 10, 0, victims, Usage.of(NO_QUOTA, as_running(victims)), WITHIN)
     assert found is not None
     assert (found.victims, found.lost) == (("v1", "v3"), 13.0)
 
@@ -285,7 +286,7 @@ def test_two_that_borrow_are_found_together_where_a_cheaper_one_would_use_up_wha
 
     victims = [victim("cheap", 0b11, 1.0, 0, "b"), *(victim(f"p{n}", 0b11 << n, 9.0, 0, "b") for n in (2, 4))]
     wanted = Option("A", 4, EVERY, whole_rack)
-    args = (0.0, job(wanted), 10, 0, victims, as_running(victims), lab(a=4, b=3), RECLAIM)
+    args = (0.0, job(wanted), 10, 0, victims, Usage.of(lab(a=4, b=3), as_running(victims)), RECLAIM)
     assert can_preempt(*args)
     found = preempt(*args)
     assert found is not None
@@ -296,7 +297,7 @@ def test_among_many_a_single_run_goes_that_loses_less_than_the_first_few() -> No
     small = [victim(f"small-{bit}", 1 << bit, 10.0 + bit) for bit in range(8)]
     wide = Option("A", 2, (1 << 16) - 1, lambda usable: usable if usable.bit_count() >= 2 else None)
     dear = victim("large", 0b111 << 8, 15.0)
-    found = preempt(0.0, job(wide), 10, 0, [*small, dear], as_running([*small, dear]), NO_QUOTA, WITHIN)
+    found = preempt(0.0, job(wide), 10, 0, [*small, dear], Usage.of(NO_QUOTA, as_running([*small, dear])), WITHIN)
     assert found is not None
     assert (found.victims, found.lost) == (("large",), 15.0)
 
@@ -312,6 +313,6 @@ def test_among_many_who_borrow_the_one_is_found_whose_nodes_lie_together() -> No
     victims = [*spread, victim("packed", together, 100.0, 0, "b")]
     rules = lab(a=2, b=16)
     wanted = Option("A", 2, (1 << 24) - 1, one_rack)
-    found = preempt(0.0, job(wanted), 10, 0, victims, as_running(victims), rules, RECLAIM)
+    found = preempt(0.0, job(wanted), 10, 0, victims, Usage.of(rules, as_running(victims)), RECLAIM)
     assert found is not None
     assert found.victims == ("packed",)

@@ -88,9 +88,6 @@ class _Pass:
         self._roll = memory.roll
         self._rules = memory.rules.quotas
         self._busy = self._floor.busy
-        self._rows = self._roll.by_age
-        if self._busy or self._roll.trials:
-            self._rows = [row for row in self._rows if not row.trial and row.uid not in self._busy]
         self._roll.forget_decisions()
         for row in self._roll.lacking.values():
             row.entry.reason = None
@@ -110,7 +107,7 @@ class _Pass:
         """The steps, in order."""
         gangs = [row.entry for row in self._those(self._roll.lacking)]
         waiting, held = self._in_order()
-        self._reservations = Reservations(self._rows, waiting, self._floor)
+        self._reservations = Reservations(waiting, self._floor)
         self._floor.reserved = self._reservations.nodes
         stop = self._tunables.longest_stop
         self._claims = self._floor.windows = window_claims(self._settings.windows, self._floor.index, self._now, stop)
@@ -350,10 +347,10 @@ class _Pass:
         reservations.tell(running, self._rules)
         if reservations.wake_at is not None:
             self._wake(reservations.wake_at)
-        entries = [row.entry for row in self._rows]
-        asked = [(row.entry, row.wanted) for row in waiting]
+        preemptors = Preemptors(self._floor, reservations, self._rules, running, self._claims)
         for _ in range(_LOOKS_PAST_A_CUT):
-            preemptors = Preemptors(entries, self._floor, reservations, self._rules, running, self._claims)
+            concerned = {*self._roll.reserving, *outlook.reserved, *(start.uid for start in outlook.starts)}
+            asked = [(row.entry, row.wanted) for row in waiting if row.uid in concerned]
             found = preemptors.first(asked, outlook, self._foreseen)
             if preemptors.wake_at is not None:
                 self._wake(preemptors.wake_at)

@@ -118,6 +118,11 @@ class Floor:
             entry.run.namespace, entry.spec.queue, self.roll.keys, lambda uid: rows[uid].queue, discreet
         )
 
+    def entry_of(self, uid: str) -> Entry | None:
+        """The run, if this pass decides about it."""
+        row = self.roll.rows.get(uid)
+        return row.entry if row is not None and not row.trial and uid not in self.busy else None
+
     def has_live_pods(self, run: RunView) -> bool:
         """Pods of an earlier gang of the run have not ended."""
         return any(holds_up(pod, self.snapshot.nodes) for pod in self.pods_of.get(run.uid, ()))

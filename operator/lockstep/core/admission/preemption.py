@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Literal
 
-from lockstep.core.admission.jobs import Job, Option, Running
-from lockstep.core.admission.quota import Account, PoolKey, QuotaRules
+from lockstep.core.admission.jobs import Job, Option
+from lockstep.core.admission.quota import Account, PoolKey
+from lockstep.core.admission.usage import Usage
 
 FEW = 6
 """Candidates among which every set is tried."""
@@ -55,20 +56,19 @@ def preempt(
     class_value: int,
     available: int,
     victims: Sequence[Victim],
-    running: Iterable[Running],
-    rules: QuotaRules,
+    usage: Usage,
     policy: PreemptionPolicy,
-    later: Sequence[Iterable[Running]] = (),
+    later: Sequence[Usage] = (),
 ) -> Preemption | None:
     """The best set that is found; None when the job would not start even then, or can start without any.
 
     ``available`` are the free nodes that the job may have. Nodes that it may not have although they become free
     (claimed by others, in a maintenance window) are to be left out of what its options are eligible for.
-    ``running`` are all runs that use quota, the victims among them; ``later`` the same for each moment to come at which
+    ``usage`` is that of quotas, by the victims among others; ``later`` the same for each moment to come at which
     somebody gets what it was promised, for which there has to be room beside the job.
     """
     best: Preemption | None = None
-    for search in _searches(job, available, running, rules, later):
+    for search in _searches(job, available, usage, later):
         own, others = search.candidates(now, class_value, victims, policy)
         for chosen in search.sets(own, others):
             found = search.preemption(chosen)
@@ -83,71 +83,27 @@ def can_preempt(
     class_value: int,
     available: int,
     victims: Sequence[Victim],
-    running: Iterable[Running],
-    rules: QuotaRules,
+    usage: Usage,
     policy: PreemptionPolicy,
-    later: Sequence[Iterable[Running]] = (),
+    later: Sequence[Usage] = (),
 ) -> bool:
     """Whether ``preempt`` would find a set, for much less than to find one."""
-    searches = _searches(job, available, running, rules, later)
+    searches = _searches(job, available, usage, later)
     return any(search.has_set(*search.candidates(now, class_value, victims, policy)) for search in searches)
 
 
-def _searches(
-    job: Job, available: int, running: Iterable[Running], rules: QuotaRules, later: Sequence[Iterable[Running]]
-) -> "Sequence[_Search]":
+def _searches(job: Job, available: int, usage: Usage, later: Sequence[Usage]) -> "Sequence[_Search]":
     """One for each full size of the job; none if it can start without victims."""
-    usage, at_promises = _Usage(rules, running), [_Usage(rules, runs) for runs in later]
     full = [option for option in job.options if not option.fallback]
-    searches = [_Search(job, option, available, usage, at_promises) for option in full]
+    searches = [_Search(job, option, available, usage, later) for option in full]
     return () if any(search.suffices(()) for search in searches) else searches
-
-
-class _Usage:
-    """What is used of each pool at one moment."""
-
-    def __init__(self, rules: QuotaRules, running: Iterable[Running]) -> None:
-        self.rules = rules
-        self._uids: set[str] = set()
-        self._used: dict[PoolKey, dict[str, int]] = {}
-        self._accounts: dict[tuple[PoolKey, str], Account] = {}
-        for run in running:
-            self._uids.add(run.uid)
-            for account, count in rules.needs(run.queue, run.gpu_type, run.count):
-                used = self._used.setdefault(account.pool, {})
-                used[account.queue] = used.get(account.queue, 0) + count
-                self._accounts[account.pool, account.queue] = account
-
-    def used(self, account: Account) -> int:
-        return self._used.get(account.pool, {}).get(account.queue, 0)
-
-    def has_room(self, needs: Iterable[tuple[Account, int]], gone: Sequence[Victim]) -> bool:
-        """There is room for ``needs`` when these are gone."""
-        return all(self._room(account, self._freed(account, gone)) >= need for account, need in needs)
-
-    def _freed(self, account: Account, gone: Sequence[Victim]) -> dict[str, int]:
-        """By queue, how much of the pool comes free."""
-        freed: dict[str, int] = {}
-        for victim in gone:
-            for theirs, count in self.rules.needs(victim.queue, victim.gpu_type, victim.count):
-                if theirs.pool == account.pool and victim.uid in self._uids:
-                    freed[victim.queue] = freed.get(victim.queue, 0) + count
-        return freed
-
-    def _room(self, account: Account, freed: dict[str, int]) -> int:
-        """Room for more when the queues have freed so much of the pool."""
-        pooled, own = 0, self.used(account) - freed.get(account.queue, 0)
-        for queue, used in self._used.get(account.pool, {}).items():
-            guaranteed = self._accounts[account.pool, queue].guaranteed
-            pooled += max(0, used - freed.get(queue, 0) - guaranteed)
-        return account.room(own, pooled)
 
 
 class _Search:
     """Sets of victims for one way to place the job."""
 
     def __init__(
-        self, job: Job, option: Option, available: int, usage: _Usage, at_promises: Sequence[_Usage] = ()
+        self, job: Job, option: Option, available: int, usage: Usage, at_promises: Sequence[Usage] = ()
     ) -> None:
         self._queue = job.queue
         self._option = option

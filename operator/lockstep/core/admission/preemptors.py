@@ -4,10 +4,13 @@ Where those in the way are still protected (``minRuntime``), the run is promised
 which enough of them may go. Were others let in there for longer, and protected in turn, it might wait for ever.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from math import inf
+from operator import attrgetter, or_
 from typing import TypeVar
 
 from lockstep.api.preemption_status import ReservationStatus
@@ -16,11 +19,12 @@ from lockstep.core.admission.candidates import ENDING
 from lockstep.core.admission.entry import Entry
 from lockstep.core.admission.floor import Floor
 from lockstep.core.admission.holds import queue_spec
-from lockstep.core.admission.jobs import Claim, Job, Running
+from lockstep.core.admission.jobs import Claim, Job, Option, Running
 from lockstep.core.admission.outlook import Foreseen, Outlook, Reservation, Start, Wait
 from lockstep.core.admission.preemption import Preemption, PreemptionPolicy, Victim, can_preempt, preempt
-from lockstep.core.admission.quota import QuotaRules
+from lockstep.core.admission.quota import PoolKey, QuotaRules
 from lockstep.core.admission.reservations import Reservations
+from lockstep.core.admission.usage import Usage, UsageOverTime
 from lockstep.core.admission.victims import class_value, goes_anyway, is_ending_in_time, notice_seconds, victim_of
 from lockstep.core.conditions import is_true
 from lockstep.core.reservation import reservation_of
@@ -53,7 +57,25 @@ class _Promise:
 
     job: Job
     reservation: Reservation
-    victims: tuple[str, ...] = ()
+    victims: tuple[str, ...]
+    pools: frozenset[PoolKey]
+
+    @property
+    def usage(self) -> Running:
+        """What it uses once it has it."""
+        option, until = self.reservation.option, self.reservation.until
+        return Running(self.job.uid, self.job.queue, option.gpu_type, 0, option.count, until)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asker:
+    """A job that may send others away, ``victims`` at most. ``pools``: those that it would use some of."""
+
+    job: Job
+    class_value: int
+    policy: PreemptionPolicy
+    victims: Sequence[Victim]
+    pools: frozenset[PoolKey]
 
 
 class Preemptors:
@@ -64,20 +86,18 @@ class Preemptors:
 
     def __init__(
         self,
-        entries: Sequence[Entry],
         floor: Floor,
         reservations: Reservations,
         rules: QuotaRules,
         running: Sequence[Running],
         windows: Sequence[Claim],
     ) -> None:
-        self._entries = {entry.run.uid: entry for entry in entries}
         self._floor = floor
         self._reservations = reservations
         self._rules = rules
         self._running = running
         self._windows = windows
-        self._before: list[tuple[Start, str]] = []
+        self._before: list[Start] = []
         self._promises: list[_Promise] = []
         self.foreseen: dict[str, Foreseen] = {}
         self.wake_at: float | None = None
@@ -86,25 +106,29 @@ class Preemptors:
         self, waiting: Sequence[tuple[Entry, Job]], outlook: Outlook, known: Mapping[str, Foreseen]
     ) -> Found | None:
         """Who may now, first in order. One at a time: each changes what others find. ``known``: who was found to may
-        later, by whom ``outlook`` is bound.
+        later, by whom ``outlook`` is bound. ``waiting``: all who start or are to have something, in order.
 
         Only those who start before it in the order have their nodes: were free nodes given to others first, which then
         are protected for a while, it might wait for ever.
         """
         snapshot = self._floor.snapshot
         allowed = may_preempt(snapshot)
+        self._promises, self.foreseen = [], {}
         if not allowed or snapshot.leadership.disruption:
             return None
         starts = {start.uid: start for start in outlook.starts}
         passed = self._reservations.queues()
         # Whoever has its nodes kept for it takes them, wherever it stands in the order.
         kept = {entry.run.uid for entry, _ in waiting if entry.status.reservation is not None}
-        self._before = [(starts[job.uid], job.queue) for _, job in waiting if job.uid in starts and job.uid in kept]
-        begun = [start for start, _ in self._before]
+        self._before, self._over_time = [], self._standing()
+        for _, job in waiting:
+            if job.uid in starts and job.uid in kept:
+                self._begin(job, starts[job.uid])
+        begun = [*self._before]
         for entry, job in waiting:
             start, wait = starts.get(job.uid), outlook.waits.get(job.uid)
             if start is not None and job.uid not in kept:
-                self._before.append((start, job.queue))
+                self._begin(job, start)
                 begun += [] if self.foreseen else [start]
             if wait is None or wait.reservation is None or job.uid in kept:
                 continue
@@ -112,40 +136,68 @@ class Preemptors:
             if job.queue not in passed:
                 passed.add(job.queue)
                 later = known.get(job.uid)
-                if later is None and job.queue in allowed and wait.kind in _WAITS:
-                    found = self._ask(entry, job, self._floor.now, preempt)
+                asker = self._asker(entry, job)
+                if later is None and asker is not None and job.queue in allowed and wait.kind in _WAITS:
+                    found = self._ask(asker, self._floor.now, preempt)
                     if found is not None:
                         return Found(entry, self._reservation(found), tuple(begun))
-                    later = self._later(entry, job, wait)
+                    later = self._later(asker, wait)
             if later is not None:
                 self.foreseen[job.uid] = later
-                self._promises.append(_Promise(job, _promised(job, later), later.victims))
+                self._promise(job, _promised(job, later), later.victims)
             elif wait.reservation.known:  # where nobody knows when, nothing was promised
-                self._promises.append(_Promise(job, wait.reservation))
+                self._promise(job, wait.reservation)
         return None
 
-    def _later(self, entry: Entry, job: Job, wait: Wait) -> Foreseen | None:
+    def _begin(self, job: Job, start: Start) -> None:
+        """The job starts now."""
+        self._before.append(start)
+        option = start.option
+        self._over_time.add(Running(start.uid, job.queue, option.gpu_type, start.nodes, option.count, start.until))
+
+    def _promise(self, job: Job, reservation: Reservation, victims: tuple[str, ...] = ()) -> None:
+        self._promises.append(_Promise(job, reservation, victims, self._pools(job.queue, [reservation.option])))
+
+    def _pools(self, queue: str, options: Sequence[Option]) -> frozenset[PoolKey]:
+        types = {option.gpu_type for option in options}
+        return frozenset(account.pool for kind in types for account, _ in self._rules.needs(queue, kind, 1))
+
+    def _asker(self, entry: Entry, job: Job) -> _Asker | None:
+        """None: it cannot send anybody away, ever."""
+        snapshot = self._floor.snapshot
+        value = class_value(entry.spec, snapshot.priority_classes)
+        rules = queue_spec(snapshot, job.queue).preemption
+        policy = PreemptionPolicy(rules.within_queue, rules.reclaim_within_cohort)
+        cohort = self._rules.cohorts.get(job.queue)
+        queues = [job.queue] if policy.within_queue != "Never" else []
+        if policy.reclaim_within_cohort != "Never" and cohort is not None:
+            queues += [name for name in self._in_cohorts.get(cohort, ()) if name != job.queue]
+        victims = [victim for name in queues for victim in self._victims.get(name, ())]
+        if value is None or not victims:
+            return None
+        return _Asker(job, value, policy, victims, self._pools(job.queue, job.options))
+
+    def _later(self, asker: _Asker, wait: Wait) -> Foreseen | None:
         """What the job can have by sending others away later, unless it gets as much as soon without."""
         now, known = self._floor.now, wait.reservation is not None and wait.reservation.known
         before = wait.reservation.start if known and wait.reservation is not None else inf
-        protections = {each.protected_until for each in self._victims}
-        ends = {held.ends for held in self._running if held.limited}
-        moments = sorted(moment for moment in protections | ends if now < moment < before)
-        found, at = self._earliest(entry, job, moments)
+        moments, protections = self._moments
+        moments = moments[bisect_right(moments, now) : bisect_left(moments, before)]
+        found, at = self._earliest(asker, moments)
         if found is None:
-            soon = [moment for moment in protections if moment > now]
-            self._wake(min(soon, default=inf))
+            soon = bisect_right(protections, now)
+            self._wake(protections[soon] if soon < len(protections) else inf)
             return None
         self._wake(at)
-        start = at + max(self._notice(self._entries[uid]) for uid in found.victims) + _PATIENCE
+        start = at + max(self._notice(uid) for uid in found.victims) + _PATIENCE
         return Foreseen(at, start, found.option, found.nodes, found.victims) if start < before else None
 
-    def _earliest(self, entry: Entry, job: Job, moments: Sequence[float]) -> tuple[Preemption | None, float]:
+    def _earliest(self, asker: _Asker, moments: Sequence[float]) -> tuple[Preemption | None, float]:
         """The first moment at which enough of them may go: more of them may at each moment, as others have ended."""
         least, step, most = 0, 1, len(moments) - 1
         while least <= most:
             index = min(least + step - 1, most)
-            if self._ask(entry, job, moments[index], can_preempt):
+            if self._ask(asker, moments[index], can_preempt):
                 break
             least, step = index + 1, 2 * step
         else:
@@ -153,41 +205,39 @@ class Preemptors:
         most = index
         while least < most:
             middle = (least + most) // 2
-            if self._ask(entry, job, moments[middle], can_preempt):
+            if self._ask(asker, moments[middle], can_preempt):
                 most = middle
             else:
                 least = middle + 1
-        return self._ask(entry, job, moments[most], preempt), moments[most]
+        return self._ask(asker, moments[most], preempt), moments[most]
 
-    def _ask(self, entry: Entry, job: Job, at: float, question: Callable[..., T]) -> T | None:
+    def _ask(self, asker: _Asker, at: float, question: Callable[..., T]) -> T | None:
         """``preempt`` or ``can_preempt`` as of ``at``, if everybody ends by then whose time is up."""
-        floor = self._floor
-        value = class_value(entry.spec, floor.snapshot.priority_classes)
-        if value is None or not self._victims:
-            return None
+        job, now = asker.job, self._floor.now
         starts = at + self._longest_notice
         end = starts + job.lengths(starts)[0]
         if job.latest_end is not None and end > job.latest_end:
             return None
-        available, gone = self._available | (self._left_behind if at > floor.now else 0), set[str]()
-        for held in self._running:
-            if floor.now < at and held.ends <= at:
-                available |= held.nodes
-                gone.add(held.uid)
+        available = self._available | (self._left_behind | self._ended_by(at) if at > now else 0)
+        ends = self._over_time.ends
+        victims = [
+            each for each in asker.victims if each.protected_until <= at and (at <= now or ends.get(each.uid, inf) > at)
+        ]
+        if not victims:
+            return None
         closed = self._closed(at, end)
-        begins = {promise.reservation.start for promise in self._promises}
+        begins = {each.reservation.start for each in self._promises if not each.pools.isdisjoint(asker.pools)}
         options = tuple(replace(option, eligible=option.eligible & ~closed) for option in job.options)
-        rules = queue_spec(floor.snapshot, job.queue).preemption
         return question(
             at,
             replace(job, options=options),
-            value,
+            asker.class_value,
             available & ~closed,
-            [each for each in self._victims if each.uid not in gone],
-            self._used_at(at),
-            self._rules,
-            PreemptionPolicy(rules.within_queue, rules.reclaim_within_cohort),
-            [self._used_at(moment) for moment in sorted(begins) if at < moment < end],
+            victims,
+            self._usage_at(at),
+            asker.policy,
+            # Where nobody begins who uses some of the same, there is no less room than before.
+            [self._usage_at(moment) for moment in sorted(begins) if at < moment < end],
         )
 
     def _closed(self, at: float, end: float) -> int:
@@ -201,72 +251,100 @@ class Preemptors:
         for promise in self._promises:
             if promise.reservation.start < end:
                 closed |= promise.reservation.nodes
-        for start, _ in self._before:
+        for start in self._before:
             if start.until > at:
                 closed |= start.nodes
         return closed
 
-    def _used_at(self, at: float) -> list[Running]:
+    def _usage_at(self, at: float) -> Usage:
         """Who uses quota at ``at``, with the promises kept that begin by then."""
         kept = [promise for promise in self._promises if promise.reservation.start <= at]
-        sent = {uid for promise in kept for uid in promise.victims}
-        used = [held for held in self._usage if held.uid not in sent and (held.ends > at or at <= self._floor.now)]
-        for promise in kept:
-            job, reserved = promise.job, promise.reservation
-            if at < reserved.until:
-                option = reserved.option
-                used.append(Running(job.uid, job.queue, option.gpu_type, 0, option.count, reserved.until))
-        return used
+        sent = frozenset(uid for promise in kept for uid in promise.victims)
+        come = [promise.usage for promise in kept if at < promise.reservation.until]
+        return self._over_time.at(at if at > self._floor.now else -inf, sent, come)
+
+    def _ended_by(self, at: float) -> int:
+        """Nodes of those who have ended by then."""
+        ends, nodes = self._by_end
+        return nodes[bisect_right(ends, at)]
+
+    @cached_property
+    def _by_end(self) -> tuple[Sequence[float], Sequence[int]]:
+        """(when each ends, in order; the nodes of the first of them, of none to all)."""
+        in_order = sorted(self._running, key=attrgetter("ends"))
+        nodes = accumulate((held.nodes for held in in_order), or_, initial=0)
+        return [held.ends for held in in_order], [*nodes]
+
+    @cached_property
+    def _moments(self) -> tuple[Sequence[float], Sequence[float]]:
+        """In order: when there is somebody more who may go or has ended, and those of them at which one may go."""
+        protections = {victim.protected_until for victims in self._victims.values() for victim in victims}
+        ends = {held.ends for held in self._running if held.limited}
+        return sorted(protections | ends), sorted(protections)
 
     def _reservation(self, found: Preemption) -> ReservationStatus:
         now = float(int(self._floor.now))
-        ends = [now + self._notice(self._entries[uid]) for uid in found.victims]
+        ends = [now + self._notice(uid) for uid in found.victims]
         for held in self._running:
-            if held.nodes & found.nodes and (entry := self._entries.get(held.uid)) is not None:
+            if held.nodes & found.nodes and (entry := self._floor.entry_of(held.uid)) is not None:
                 ends += [entry.run.status.stop.deadline] if entry.run.status.stop is not None else []
         nodes = self._floor.index.names(found.nodes)
         return reservation_of(nodes, found.victims, now, max(ends) + _PATIENCE)
 
-    def _notice(self, entry: Entry) -> float:
+    def _notice(self, uid: str) -> float:
+        entry = self._floor.entry_of(uid)
+        assert entry is not None
         return notice_seconds(entry.spec, self._floor.tunables.deadlines.stop)
 
     @cached_property
     def _longest_notice(self) -> float:
         """Seconds after which whoever is sent away is gone."""
-        return max(self._notice(self._entries[victim.uid]) for victim in self._victims) + _PATIENCE
+        return max(self._notice(victim.uid) for victims in self._victims.values() for victim in victims) + _PATIENCE
 
     @cached_property
-    def _victims(self) -> list[Victim]:
+    def _victims(self) -> Mapping[str, Sequence[Victim]]:
+        """By queue."""
         snapshot, now = self._floor.snapshot, self._floor.now
         spoken_for = self._going | self._reservations.victims()
-        found = []
+        found: dict[str, list[Victim]] = {}
         for held in self._running:
-            entry = self._entries.get(held.uid)
+            entry = self._floor.entry_of(held.uid)
             if entry is None or held.uid in spoken_for:
                 continue
             queue = queue_spec(snapshot, held.queue)
             victim = victim_of(entry.view, held, queue, snapshot.priority_classes, now)
             if victim is not None:
-                found.append(victim)
+                found.setdefault(victim.queue, []).append(victim)
+        return found
+
+    @cached_property
+    def _in_cohorts(self) -> Mapping[str, Sequence[str]]:
+        """The queues of each that have somebody who could go."""
+        found: dict[str, list[str]] = {}
+        for queue in self._victims:
+            if (cohort := self._rules.cohorts.get(queue)) is not None:
+                found.setdefault(cohort, []).append(queue)
         return found
 
     @cached_property
     def _going(self) -> frozenset[str]:
         """UIDs of those whose nodes and quota come free without anybody's doing."""
-        pods = self._pods_of_deleted
+        floor, pods = self._floor, self._pods_of_deleted
         anyway = {
             held.uid
             for held in self._running
-            if (entry := self._entries.get(held.uid)) is not None
-            and goes_anyway(entry.run, pods.get(held.uid, ()), self._floor.now)
+            if (entry := floor.entry_of(held.uid)) is not None
+            and goes_anyway(entry.run, pods.get(held.uid, ()), floor.now)
         }
         return self._reservations.told() | anyway
 
     @cached_property
     def _pods_of_deleted(self) -> Mapping[str, list[PodView]]:
-        deleted = {uid for uid, entry in self._entries.items() if entry.run.deleting}
+        floor = self._floor
+        entries = (floor.entry_of(held.uid) for held in self._running)
+        deleted = {entry.run.uid for entry in entries if entry is not None and entry.run.deleting}
         found: dict[str, list[PodView]] = {}
-        for pod in self._floor.snapshot.gang_pods if deleted else ():
+        for pod in floor.snapshot.gang_pods if deleted else ():
             if pod.run_uid in deleted:
                 found.setdefault(pod.run_uid, []).append(pod)
         return found
@@ -275,9 +353,10 @@ class Preemptors:
     def _available(self) -> int:
         """Free nodes, and those that are about to be."""
         floor = self._floor
-        available = floor.index.everything & ~floor.cluster.booked
-        lasting = [pod.node for pod in floor.snapshot.gang_pods if not (pod.is_terminal or self._ends(pod))]
-        available |= floor.cluster.ending & ~floor.index.mask(lasting)
+        available, ending = floor.index.everything & ~floor.cluster.booked, floor.cluster.ending
+        pods = floor.snapshot.gang_pods if ending else ()
+        lasting = [pod.node for pod in pods if not (pod.is_terminal or is_ending_in_time(pod, floor.now))]
+        available |= ending & ~floor.index.mask(lasting)
         for held in self._running:
             if held.uid in self._going:
                 available |= held.nodes
@@ -289,31 +368,19 @@ class Preemptors:
 
         That is not said of a pod that has no more than a copied label.
         """
-        floor, held = self._floor, 0
-        live = {uid for uid, row in floor.roll.rows.items() if not is_true(row.run.status, "Finished")}
-        left = [pod for pod in floor.snapshot.gang_pods if pod.run_uid not in live and not pod.is_terminal]
-        for running in self._running:
+        floor, held, nodes = self._floor, 0, list[str]()
+        rows = floor.roll.rows
+        for uid, pods in floor.pods_of.items():
+            if uid not in rows or is_true(rows[uid].run.status, "Finished"):
+                nodes += [pod.node for pod in pods if not pod.is_terminal]
+        for running in self._running if nodes else ():
             held |= running.nodes if running.uid else 0
-        return floor.index.mask([pod.node for pod in left if pod.owner_uid == pod.run_uid]) & ~held
+        return floor.index.mask(nodes) & ~held
 
-    def _ends(self, pod: PodView) -> bool:
-        return is_ending_in_time(pod, self._floor.now)
-
-    @property
-    def _usage(self) -> list[Running]:
+    def _standing(self) -> UsageOverTime:
         """Quota as it will be used when those who go are gone and those who are to have their nodes have come."""
-        return [
-            *self._staying,
-            *(
-                Running(start.uid, queue, start.option.gpu_type, start.nodes, start.option.count, start.until)
-                for start, queue in self._before
-            ),
-        ]
-
-    @cached_property
-    def _staying(self) -> list[Running]:
-        stay = [held for held in self._running if held.uid not in self._going]
-        return [*stay, *self._reservations.holders()]
+        stay = (held for held in self._running if held.uid not in self._going)
+        return UsageOverTime(self._rules, [*stay, *self._reservations.holders()])
 
     def _wake(self, at: float) -> None:
         at = max(at, self._floor.now + 1.0)

@@ -7,7 +7,6 @@ A reservation that cannot be kept lapses, and a notice that nobody needs is with
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from itertools import takewhile
 from math import inf
 
@@ -31,10 +30,9 @@ PREEMPTING = "Preempting"
 class Reservations:
     """Those in status that stand. What is decided is written into the entries."""
 
-    def __init__(self, rows: Sequence[Row], waiting: Iterable[Row], floor: Floor) -> None:
-        """Those of ``rows`` that cannot stand lapse here."""
+    def __init__(self, waiting: Iterable[Row], floor: Floor) -> None:
+        """Those that cannot stand lapse here."""
         self._floor = floor
-        self._rows = rows
         self._told: list[Entry] = []
         self._standing: dict[str, int] = {}
         self._kept: dict[str, Reservation] = {}
@@ -54,9 +52,11 @@ class Reservations:
             else:
                 self._standing[entry.run.uid] = nodes
 
-    @cached_property
-    def _entries(self) -> Mapping[str, Entry]:
-        return {row.uid: row.entry for row in self._rows}
+    def _entry(self, uid: str) -> Entry:
+        """Of one that is kept for, about whom every pass decides."""
+        entry = self._floor.entry_of(uid)
+        assert entry is not None
+        return entry
 
     @property
     def nodes(self) -> int:
@@ -93,7 +93,7 @@ class Reservations:
                 self._kept[uid] = wait.reservation
             elif wait is not None:
                 del self._standing[uid]
-                self._lapse(self._entries[uid], "its nodes can no longer hold it")
+                self._lapse(self._entry(uid), "its nodes can no longer hold it")
 
     def victims(self) -> frozenset[str]:
         """UIDs of all who make room."""
@@ -101,18 +101,18 @@ class Reservations:
 
     def told(self) -> frozenset[str]:
         """Those of them who know: the others may not be needed in the end, and stay."""
-        entries = self._entries
-        return frozenset(uid for uid in self.victims() if uid in entries and entries[uid].status.preemption is not None)
+        found = ((uid, self._floor.entry_of(uid)) for uid in self.victims())
+        return frozenset(uid for uid, entry in found if entry is not None and entry.status.preemption is not None)
 
     def queues(self) -> set[str]:
         """Queues that have one. There is one for each at most."""
-        return {self._entries[uid].spec.queue for uid in self._standing}
+        return {self._entry(uid).spec.queue for uid in self._standing}
 
     def holders(self, *, before: str = "") -> list[Running]:
         """Whoever a reservation is kept for, as if it ran already; only of those made before that of ``before``."""
         made = takewhile(lambda uid: uid != before, self._standing)
         return [
-            Running(uid, self._entries[uid].spec.queue, kept.option.gpu_type, kept.nodes, kept.option.count, inf)
+            Running(uid, self._entry(uid).spec.queue, kept.option.gpu_type, kept.nodes, kept.option.count, inf)
             for uid in made
             if (kept := self._kept.get(uid)) is not None
         ]
@@ -143,9 +143,9 @@ class Reservations:
                 continue
             for victim in self._in_the_way(uid, kept, running, rules, going):
                 going.add(victim)
-                entry = self._entries.get(victim)
+                entry = self._floor.entry_of(victim)
                 if entry is not None and entry.status.preemption is None and entry.status.stop is None:
-                    self._give_notice(entry, self._entries[uid])
+                    self._give_notice(entry, self._entry(uid))
 
     def withdraw(self) -> None:
         """Take back the notices of those who make room for nobody any more, unless their stop has begun."""
@@ -154,7 +154,7 @@ class Reservations:
             notice = entry.status.preemption
             if notice is None or entry.status.stop is not None or notice.by in self._floor.snapshot.in_flight:
                 continue
-            by = self._entries.get(notice.by)
+            by = self._floor.entry_of(notice.by)
             reservation = by.status.reservation if by is not None else None
             if is_unread(reservation) or (reservation is not None and entry.run.uid in reservation.victims):
                 continue
@@ -193,12 +193,10 @@ class Reservations:
         if (victim := self._no_longer_allowed(entry, reservation)) is not None:
             who = listed((victim.run.uid,), floor.names_for(entry))
             return f"the rules of queue {entry.spec.queue} no longer let it send {who} away"
-        of_it = frozenset(reservation.nodes)
-        for other in self._entries.values():
-            makes_room = other.run.uid in reservation.victims or other.run.status.preemption is not None
-            if makes_room or not holds_nodes(other.run) or is_leaving(other.run):
-                continue
-            if not of_it.isdisjoint(other.status.assignment.nodes):
+        victims = {*reservation.victims}
+        for uid, other in floor.roll.holding.items():
+            makes_room = uid in victims or other.noticed or is_leaving(other.run)
+            if not makes_room and uid not in floor.busy and floor.held(other.run) & nodes:
                 return "a node of it went to a gang that had lost one"
         return ""
 
@@ -206,7 +204,7 @@ class Reservations:
         """A victim that has not been told yet, and that the queues' rules protect by now."""
         mine = queue_spec(self._floor.snapshot, entry.spec.queue)
         for uid in reservation.victims:
-            victim = self._entries.get(uid)
+            victim = self._floor.entry_of(uid)
             if victim is None or victim.status.preemption is not None or not holds_nodes(victim.run):
                 continue
             if is_leaving(victim.run):
@@ -232,7 +230,7 @@ class Reservations:
             entry.events.append(Event("Normal", "ReservationLapsed", "Preempt", f"no nodes are kept any more: {why}"))
 
     def _of(self, uid: str) -> ReservationStatus:
-        reservation = self._entries[uid].status.reservation
+        reservation = self._entry(uid).status.reservation
         assert reservation is not None
         return reservation
 
@@ -246,7 +244,7 @@ class Reservations:
         held = {run.uid: run.nodes for run in running}
         going = [victim for victim in there if held.get(victim, 0) & kept.nodes]
         gone = {*going, *leaving}
-        queue, option = self._entries[uid].spec.queue, kept.option
+        queue, option = self._entry(uid).spec.queue, kept.option
         for victim in there:
             usage = [*(run for run in running if run.uid not in gone), *self.holders(before=uid)]
             if QuotaBook(rules, self._floor.now, usage).refusal(queue, option.gpu_type, option.count) is None:
@@ -258,7 +256,7 @@ class Reservations:
 
     def _is_there(self, victim: str, uid: str) -> bool:
         """It holds nodes still, and not anew: one that has made room may be back elsewhere."""
-        entry = self._entries.get(victim)
+        entry = self._floor.entry_of(victim)
         if entry is None or not holds_nodes(entry.run):
             return False
         admitted = entry.run.status.last_admitted
