@@ -128,8 +128,8 @@ bench-admission: build ## Passes over a long queue, and runs admitted on a real 
 bench-failover: build ## Kill the leader of 50 runs on 512 simulated nodes
 	@$(RUN) -m bench.failover
 
-bench-schedule: setup ## Let four ways to order a queue schedule the same simulated jobs
-	@$(RUN) -m bench.schedule
+bench-schedule: setup ## Let four ways to order a queue schedule the same simulated jobs, or those of a log (SWF=FILE)
+	@$(RUN) -m bench.schedule $(if $(SWF),--swf "$(SWF)")
 
 screenshots: setup ## Pictures of the web page for its documentation (needs Chromium; a minute)
 	@PYTHONPATH=$(PYTHONPATH):tests $(RUN) -m support.screenshots
