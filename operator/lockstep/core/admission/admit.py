@@ -30,6 +30,7 @@ from lockstep.core.admission.extensions import Promises, grant_limits, if_grante
 from lockstep.core.admission.floor import Floor
 from lockstep.core.admission.forecast import Forecast
 from lockstep.core.admission.foretell import Standing
+from lockstep.core.admission.group import Group
 from lockstep.core.admission.holds import hold_of, hours_used_up, queue_spec
 from lockstep.core.admission.jobs import NO_LIMIT, Claim, Running
 from lockstep.core.admission.kueue import KueueDesk
@@ -265,7 +266,7 @@ class _Pass:
         outlook = backfill(self._now, waiting, running, free, spoken_for, self._rules, self._policy(), groups=groups)
         self._reservations.review(outlook)
         rest = (running, free, spoken_for, self._rules, self._policy())
-        outlook, is_final = self._make_room(waiting, outlook, rest)
+        outlook, is_final = self._make_room(waiting, outlook, rest, groups)
         if is_final and not outlook.starts and not outlook.cut:
 
             def again(running: Sequence[Running]) -> Mapping[str, Reservation]:
@@ -337,7 +338,9 @@ class _Pass:
             trials.answer(entry, self._answers.shortage)
         return asked
 
-    def _make_room(self, waiting: Sequence[Row], outlook: Outlook, rest: _Rest) -> tuple[Outlook, bool]:
+    def _make_room(
+        self, waiting: Sequence[Row], outlook: Outlook, rest: _Rest, groups: Sequence[Group]
+    ) -> tuple[Outlook, bool]:
         """Tell those who are in the way of a reservation, and make a new one where somebody may: then whoever comes
         after it in the order starts in the next pass at the earliest, on what is left (False). Where somebody may
         later, look again at all of them, so that nobody who comes after it is in its way by then."""
@@ -362,7 +365,7 @@ class _Pass:
                 return replace(outlook, starts=found.before), False
             if not is_news:
                 break
-            was_cut, outlook = outlook.cut, backfill(self._now, waiting, *rest, self._foreseen)
+            was_cut, outlook = outlook.cut, backfill(self._now, waiting, *rest, self._foreseen, groups)
             if not was_cut:  # else it may have come to some whom nobody has asked yet
                 break
         return outlook, True

@@ -111,6 +111,7 @@ class _Search:
         self._usage = usage
         self._at_promises = at_promises
         self._needs = list(usage.rules.needs(job.queue, option.gpu_type, option.count))
+        self._pools = {account.pool for account, _ in self._needs}
         self._account = usage.rules.account(job.queue, option.gpu_type)
 
     def candidates(
@@ -119,26 +120,33 @@ class _Search:
         """(of its own queue, of queues of its cohort that borrow): those that may be preempted and free anything."""
         own: list[Victim] = []
         others: list[Victim] = []
-        cohorts = self._usage.rules.cohorts
-        cohort = cohorts.get(self._queue)
+        within, reclaims = policy.within_queue == "LowerPriority", policy.reclaim_within_cohort != "Never"
+        spares_peers = policy.reclaim_within_cohort != "Any"
+        borrows: dict[tuple[str, str], bool] = {}
         for victim in victims:
             lower = victim.class_value < class_value
-            if victim.protected_until > now or not self._is_of_use(victim):
+            if victim.protected_until > now:
                 continue
             if victim.queue == self._queue:
-                if lower and policy.within_queue == "LowerPriority":
+                if lower and within and self._is_of_use(victim):
                     own.append(victim)
-            elif lower or policy.reclaim_within_cohort == "Any":
-                related = cohort is not None and cohorts.get(victim.queue) == cohort
-                if related and policy.reclaim_within_cohort != "Never" and self._borrowed(victim) > 0:
+            elif reclaims and (lower or not spares_peers):
+                share = victim.queue, victim.gpu_type
+                if share not in borrows:
+                    borrows[share] = self._is_related(victim.queue) and self._borrowed(victim) > 0
+                if borrows[share] and self._is_of_use(victim):
                     others.append(victim)
         return own, others
+
+    def _is_related(self, queue: str) -> bool:
+        cohorts = self._usage.rules.cohorts
+        return self._queue in cohorts and cohorts.get(queue) == cohorts[self._queue]
 
     def has_set(self, own: Sequence[Victim], others: Sequence[Victim]) -> bool:
         """Some set suffices: all of them, if any."""
         if self.suffices(own):
             return True
-        if not others or self._account is None:
+        if not others or self._account is None or not self._reclaims([*own, *others]):
             return False
         if any(map(self._reclaims, self._mixtures(own, others))) or any(self._reclaims([victim]) for victim in others):
             return True
@@ -273,7 +281,7 @@ class _Search:
         if victim.nodes & self._option.eligible:
             return True
         needs = self._usage.rules.needs(victim.queue, victim.gpu_type, victim.count)
-        return any(theirs.pool == account.pool for theirs, _ in needs for account, _ in self._needs)
+        return any(theirs.pool in self._pools for theirs, _ in needs)
 
     def _of_use(self, victim: Victim) -> int:
         return max(1, (victim.nodes & self._option.eligible).bit_count())
