@@ -31,18 +31,30 @@ _REST = 1.0  # seconds of the cluster's clock between two passes
 Change = Callable[[ClusterSnapshot], ClusterSnapshot]
 
 
+_PREEMPTION = {"withinQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+PROTECTION = {"those who came lately are protected": "10m", "everybody is protected": "720h"}
+"""``minRuntime`` of queues that send others away: once nobody may any more, many may later."""
+
+
 @dataclass(frozen=True)
 class PassFigures:
-    """Seconds. ``after``: by event, every pass right after one. ``peak`` in bytes, of what a first pass allocates."""
+    """Seconds. ``after``: by event, every pass right after one; ``preempting``: the same where queues send others away,
+    by whom they spare. ``peak`` in bytes, of what a first pass allocates."""
 
     full: tuple[float, ...]
     after: dict[str, tuple[float, ...]]
+    preempting: dict[str, dict[str, tuple[float, ...]]]
     peak: int
 
     @property
     def worst(self) -> float:
         """The median pass after the kind of event whose passes take longest."""
         return max(median(seconds) for seconds in self.after.values())
+
+    @property
+    def worst_preempting(self) -> float:
+        """``worst`` of all crowds whose queues send others away."""
+        return max(median(seconds) for after in self.preempting.values() for seconds in after.values())
 
     @property
     def worst_p95(self) -> float:
@@ -59,6 +71,17 @@ def measure(runs: int, nodes: int, rounds: int, report: Callable[[str], None]) -
         full.append(seconds)
     report(f"a first pass: {', '.join(f'{seconds:.3f}' for seconds in full)} s")
     peak = _peak(crowd.snapshot)
+    after = _after_events(crowd, rounds, report)
+    preempting = {}
+    for spared, least in PROTECTION.items():
+        report(f"queues send others away; {spared}")
+        rules = {**_PREEMPTION, "minRuntime": least}
+        preempting[spared] = _after_events(Crowd(runs, nodes, preemption=rules), -(-rounds // 4), report)
+    return PassFigures(tuple(full), after, preempting, peak)
+
+
+def _after_events(crowd: Crowd, rounds: int, report: Callable[[str], None]) -> dict[str, tuple[float, ...]]:
+    """By event, the seconds of each pass right after one."""
     cluster = _Cluster(crowd)
     passes = cluster.settle()
     report(f"nobody can start any more after {passes} passes")
@@ -69,7 +92,7 @@ def measure(runs: int, nodes: int, rounds: int, report: Callable[[str], None]) -
     for name, found in after.items():
         spread = f"median {median(found):.4f} s, 95 % within {quantile(found, 0.95):.4f} s, longest {max(found):.4f} s"
         report(f"a pass after {name}: {spread} of {len(found)}")
-    return PassFigures(tuple(full), {name: tuple(found) for name, found in after.items()}, peak)
+    return {name: tuple(found) for name, found in after.items()}
 
 
 class _Cluster:
