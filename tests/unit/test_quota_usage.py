@@ -1,12 +1,13 @@
 """What is used of the quotas at a moment to come, against counting everybody who is there by then."""
 
 from dataclasses import replace
+from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.admission.jobs import Running
-from lockstep.core.admission.quota import QueueQuota, QuotaRules, TypeQuota
+from lockstep.core.admission.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
 from lockstep.core.admission.usage import Usage, UsageOverTime
 from support.small_queues import quota_rules
 
@@ -37,7 +38,6 @@ def users(uid: str) -> st.SearchStrategy[list[Running]]:
     st.sets(st.integers(0, 5)),
     st.sets(st.integers(0, 5)),
     st.integers(0, 9),
-    COUNTS,
 )
 def test_the_usage_of_a_moment_is_that_of_those_who_are_there(
     rules: QuotaRules,
@@ -47,7 +47,6 @@ def test_the_usage_of_a_moment_is_that_of_those_who_are_there(
     gone: set[int],
     leaving: set[int],
     moment: int,
-    count: int,
 ) -> None:
     over_time = UsageOverTime(rules, held)
     sent = frozenset(f"held{number}" for number in gone)
@@ -57,11 +56,11 @@ def test_the_usage_of_a_moment_is_that_of_those_who_are_there(
             over_time.add(run)
         there = [run for run in (*held, *more) if run.ends > moment and run.uid not in sent]
         asked, counted = over_time.at(moment, sent, come), Usage.of(rules, [*there, *come])
-        for queue in QUEUES:
-            for gpu_type in ("A", "B"):
-                needs = [*rules.needs(queue, gpu_type, count)]
-                assert [asked.used(account) for account, _ in needs] == [counted.used(account) for account, _ in needs]
-                assert asked.has_room(needs, chosen) is counted.has_room(needs, chosen)
+        left = QuotaBook(rules, 0.0, [*(run for run in there if run not in chosen), *come])
+        for queue, gpu_type, count in product(QUEUES, ("A", "B"), range(1, 9)):
+            needs = [*rules.needs(queue, gpu_type, count)]
+            assert [asked.used(account) for account, _ in needs] == [counted.used(account) for account, _ in needs]
+            assert asked.has_room(needs, chosen) is (left.refusal(queue, gpu_type, count) is None)
 
 
 def test_whoever_ends_at_the_moment_has_ended_and_at_no_moment_everybody_is_there() -> None:
