@@ -30,7 +30,7 @@ from lockstep.controller.parse import Versioned, parse_node, parse_pod
 from lockstep.controller.reconcile import Reconciler
 from lockstep.controller.recoveries import Recoveries
 from lockstep.controller.reports import ReportBook
-from lockstep.controller.resources import CONFIG_MAPS, PODS, QUEUES, RUNS, Resource
+from lockstep.controller.resources import CONFIG_MAPS, NODES, PODS, QUEUES, RUNS, Resource
 from lockstep.controller.run_set_reconcile import RunSetReconciler
 from lockstep.controller.store import Store
 from lockstep.controller.tallies import Tallies
@@ -96,7 +96,7 @@ class Api:
         self.fates_of_decisions: deque[Fate] = deque()
         """Of the next that give nodes to somebody, keep some for one, or send one away."""
         self.on_their_way: list[Request] = []
-        self.changes: dict[str, list[tuple[str, Json]]] = {"runs": [], "pods": []}
+        self.changes: dict[str, list[tuple[str, Json]]] = {"runs": [], "pods": [], "nodes": []}
         self.checks: Callable[[str, RunView], None] = lambda *_: None
 
     # -- people, kubelets ------------------------------------------------------------------------
@@ -113,6 +113,10 @@ class Api:
             new["metadata"]["generation"] += 1
             self._store("runs", self.runs, new)
 
+    def delete(self, name: str) -> None:
+        """`kubectl delete` of a run. Its pods are there for some time still."""
+        self._remove("runs", self.runs, name)
+
     def queue(self, name: str, **spec: Any) -> None:
         """`kubectl apply` of a TrainingQueue."""
         meta = self._meta(name, f"uid-{name}") | {"generation": 1}
@@ -123,13 +127,18 @@ class Api:
         return parse_run(self.runs[name])
 
     def kubelets(self) -> None:
-        """Pods that are pinned to a node begin there, unless another has it; those being deleted are gone."""
+        """Pods that are pinned to a node begin there, unless another has it; those being deleted are gone. Those of
+        runs that are gone are deleted."""
+        living = {run["metadata"]["uid"] for run in self.runs.values()}
         for name, pod in list(self.pods.items()):
             if pod["metadata"].get("deletionTimestamp"):
-                del self.pods[name]
-                self._tell("pods", "DELETED", pod)
+                self._remove("pods", self.pods, name)
+            elif pod["metadata"]["labels"][names.LABEL_RUN_UID] not in living:
+                self.delete_pod(name, pod["metadata"]["uid"])
             elif not pod["spec"].get("nodeName"):
                 node = parse_pod(orjson.dumps(pod)).view.node
+                if node not in self.nodes:
+                    continue
                 if all(other["spec"].get("nodeName") != node or has_ended(other) for other in self.pods.values()):
                     state = {"running": {"startedAt": to_rfc3339(self.clock.now())}}
                     self._become(pod, {"phase": "Running", "podIP": "10.0.0.1"}, state, node)
@@ -141,6 +150,26 @@ class Api:
         for pod in [*self.pods.values()]:
             if pod["metadata"]["name"].startswith(f"{run}-") and pod["status"].get("phase") == "Running":
                 self._become(pod, {"phase": "Succeeded"}, ended, pod["spec"]["nodeName"])
+
+    def fail_pod(self, run: str) -> None:
+        """The program of one of its pods fails; those of the others run on."""
+        at = to_rfc3339(self.clock.now())
+        failed = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": at, "startedAt": at}}
+        for pod in [*self.pods.values()]:
+            if pod["metadata"]["name"].startswith(f"{run}-") and pod["status"].get("phase") == "Running":
+                self._become(pod, {"phase": "Failed"}, failed, pod["spec"]["nodeName"])
+                return
+
+    def lose_node(self, name: str) -> None:
+        """A machine is gone for good, and what was on it."""
+        self._remove("nodes", self.nodes, name)
+        for pod in [pod for pod, raw in self.pods.items() if raw["spec"].get("nodeName") == name]:
+            self._remove("pods", self.pods, pod)
+
+    def bring_node(self, name: str) -> None:
+        """Another machine of that name comes."""
+        self.nodes[name] = self._node(name)
+        self._tell("nodes", "ADDED", self.nodes[name])
 
     def _become(self, pod: Json, status: Json, trainer: Json, node: str) -> None:
         new = deepcopy(pod)
@@ -195,7 +224,9 @@ class Api:
     def patch_status(self, kind: str, name: str, version: str, patch: Json) -> bytes:
         """A guarded write of status. Raises ApiError when the object has changed."""
         objects = self.runs if kind == "runs" else self.queues
-        known = objects[name]
+        known = objects.get(name)
+        if known is None:
+            raise ApiError(404, "NotFound", f'"{name}" not found')
         if known["metadata"]["resourceVersion"] != version:
             raise ApiError(409, "Conflict", "the object has been modified")
         new = deepcopy(known)
@@ -204,6 +235,16 @@ class Api:
         if kind == "runs":
             self.checks(name, parse_run(known))
         return orjson.dumps(objects[name])
+
+    def patch_node(self, name: str, patch: Json) -> bytes:
+        """Raises ApiError when it is gone, or has changed."""
+        known = self.nodes.get(name)
+        if known is None:
+            raise ApiError(404, "NotFound", f'nodes "{name}" not found')
+        if known["metadata"]["resourceVersion"] != patch["metadata"]["resourceVersion"]:
+            raise ApiError(409, "Conflict", "the object has been modified")
+        self._store("nodes", self.nodes, _merged(deepcopy(known), patch))
+        return orjson.dumps(self.nodes[name])
 
     def create_pod(self, body: Json) -> bytes:
         """Raises ApiError when there is one of the name."""
@@ -231,6 +272,12 @@ class Api:
         objects[new["metadata"]["name"]] = new
         self._tell(kind, "MODIFIED", new)
 
+    def _remove(self, kind: str, objects: dict[str, Json], name: str) -> None:
+        self.version += 1
+        gone = deepcopy(objects.pop(name))
+        gone["metadata"]["resourceVersion"] = str(self.version)
+        self._tell(kind, "DELETED", gone)
+
     def _tell(self, kind: str, what: str, raw: Json) -> None:
         if kind in self.changes:
             self.changes[kind].append((what, raw))
@@ -240,8 +287,11 @@ class Api:
         return {"namespace": NAMESPACE, "name": name, "uid": uid, "resourceVersion": "1", "creationTimestamp": at}
 
     def _node(self, name: str) -> Json:
+        self.version += 1
+        uid, version = f"{name}-{self.version}", str(self.version)
         return {
-            "metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": {names.LABEL_HOSTNAME: name}},
+            "metadata": {"name": name, "uid": uid, "resourceVersion": version, "labels": {names.LABEL_HOSTNAME: name}},
+            "spec": {},
             "status": {
                 "allocatable": {"cpu": "192", "memory": "2Ti", "nvidia.com/gpu": "8", "pods": "110"},
                 "conditions": [{"type": "Ready", "status": "True"}],
@@ -269,10 +319,15 @@ class Link:
         return await api.write(lambda: api.patch_status("runs", name, resource_version, sent), decides=decides)
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
-        objects = {RUNS: self._api.runs, PODS: self._api.pods, CONFIG_MAPS: self._api.maps}[resource]
+        api = self._api
+        objects = {RUNS: api.runs, PODS: api.pods, CONFIG_MAPS: api.maps, NODES: api.nodes}[resource]
         if name not in objects:
             raise ApiError(404, "NotFound", f'{resource.plural} "{name}" not found')
         return orjson.dumps(objects[name])
+
+    async def patch(self, resource: Resource, name: str, body: Json) -> bytes:
+        assert resource is NODES
+        return self._api.patch_node(name, body)
 
     async def create(
         self, resource: Resource, body: Json, namespace: str = "", *, dry_run: bool = False, **_: Any
@@ -341,10 +396,16 @@ class Operator:
         told = changes[begun:] if most is None else changes[begun : begun + most]
         self._heard[kind] = begun + len(told)
         for what, raw in told:
-            if kind == "runs":
+            meta = raw["metadata"]
+            if kind == "runs" and what == "DELETED":
+                self.store.remove_run(meta["namespace"], meta["name"], meta["uid"])
+            elif kind == "runs":
                 self.store.apply_run(raw)
             elif what == "DELETED":
-                self.store.gang_pods.remove(raw["metadata"]["uid"], int(raw["metadata"]["resourceVersion"]) + 1)
+                cache = self.store.nodes if kind == "nodes" else self.store.gang_pods
+                cache.remove(meta["uid"], int(meta["resourceVersion"]))
+            elif kind == "nodes":
+                self.store.nodes.upsert(parse_node(orjson.dumps(raw)))
             else:
                 self.store.gang_pods.upsert(parse_pod(orjson.dumps(raw)))
 

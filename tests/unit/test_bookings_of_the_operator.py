@@ -34,10 +34,11 @@ ARRIVAL = st.tuples(
     st.sampled_from([None, None, "30m", "2h"]),
 )
 FATES = st.lists(st.sampled_from([*Fate, Fate.SLOW, Fate.SLOW, Fate.UNANSWERED]), min_size=1, max_size=3)
-EDITS = st.sampled_from(["end", "end", "cancel", "suspend", "resume", "longer"])
+EDITS = st.sampled_from(["end", "end", "fail", "cancel", "suspend", "resume", "longer", "delete"])
 LOST = st.lists(st.sampled_from([Fate.SLOW, Fate.SLOW, Fate.UNANSWERED]), min_size=1, max_size=2)
 FIRST = st.tuples(st.integers(1, 3), st.sampled_from(QUEUES), st.just("high"), st.none())
 RACE = st.tuples(st.just("race"), st.integers(0, 9), LOST, FIRST, st.sampled_from([0, 1, 11]), st.booleans())
+REPLACES = st.tuples(st.just("race_with_a_gang"), st.integers(0, 9), LOST, FIRST, st.sampled_from([1, 11]))
 MOMENT = st.one_of(
     ARRIVAL.map(lambda arrival: ("arrive", *arrival)),
     st.tuples(st.just("trouble"), FATES),
@@ -46,6 +47,8 @@ MOMENT = st.one_of(
     RACE,
     RACE,
     RACE,
+    REPLACES,
+    st.tuples(st.just("machine"), st.sampled_from(NODES)),
     st.tuples(st.just("watch"), st.sampled_from(["runs", "pods"]), st.integers(1, 4)),
     st.tuples(st.just("hear")),
     st.tuples(st.just("edit"), st.integers(0, 9), EDITS),
@@ -121,7 +124,8 @@ class Bookings(RuleBasedStateMachine):
         for pod in self.api.pods.values() if new else ():
             mine = pod["metadata"]["labels"].get(names.LABEL_RUN_UID) == run.uid
             assert mine or has_ended(pod) or pod["spec"].get("nodeName") not in new, "somebody's pod is there still"
-        for view in kept:
+        # A gang that lost a node comes before those who wait.
+        for view in kept if not holds(before.status) else ():
             # Nodes may be kept of somebody who had them as far as a pass could know, and is to give them up again.
             if run.uid != view.uid and run.uid not in victims_of(view):
                 assert new.isdisjoint(nodes_kept_for(view)), "a node that is kept for another"
@@ -197,6 +201,19 @@ class Bookings(RuleBasedStateMachine):
         self.settle()
         self.request(0, answered)
 
+    def race_with_a_gang(self, index: int, fates: list[Fate], comes: Arrival, seconds: int) -> None:
+        """Whoever comes is being given nodes when a gang loses one of its own."""
+        self.hear()
+        self.trouble(fates)
+        self.arrive(*comes)
+        self.settle()
+        self.wait(seconds)
+        held = [node for name in self.api.runs for node in self.api.view(name).status.assignment.nodes if node]
+        if held and held[index % len(held)] in self.api.nodes:
+            self.machine(held[index % len(held)])
+            self.hear()
+        self.request(0, answered=False)
+
     def request(self, index: int, answered: bool) -> None:
         """One that is on its way arrives."""
         self.api.arrive(index, answered=answered)
@@ -215,9 +232,21 @@ class Bookings(RuleBasedStateMachine):
         going = [name for name in self.api.runs if not is_true(self.api.view(name).status, "Finished")]
         if going and what == "end":
             self.api.end_pods(going[index % len(going)])
+        elif going and what == "fail":
+            self.api.fail_pod(going[index % len(going)])
+        elif going and what == "delete":
+            self.api.delete(going[index % len(going)])
         elif going:
             edit = {"cancel": {"cancel": True}, "suspend": {"suspend": True}, "resume": {"suspend": False}}
             self.api.apply(going[index % len(going)], **edit.get(what, {"timeLimit": "9h"}))
+
+    def machine(self, name: str) -> None:
+        """One is gone for good, or another comes in its place."""
+        if name in self.api.nodes:
+            self.api.lose_node(name)
+        else:
+            self.api.bring_node(name)
+        self.operator.hear("nodes")
 
     def wait(self, seconds: int) -> None:
         self.of_loop(self.api.clock.advance(seconds))
@@ -250,5 +279,5 @@ class Bookings(RuleBasedStateMachine):
 
 TestBookings = Bookings.TestCase
 TestBookings.settings = settings(
-    max_examples=120, stateful_step_count=5, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100, stateful_step_count=5, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -1,0 +1,149 @@
+"""Races for one node, each as it happens: writes whose answer nobody has yet, and pods that outlive their runs.
+
+As in ``test_bookings_of_the_operator``, which plays at random, through the operator's real write path.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from lockstep.core.conditions import is_true
+from lockstep.core.tunables import Tunables
+from support.shaky_api import PATIENCE, SETTLES, Api, Fate, Operator, has_ended
+
+
+class Scene:
+    """A few nodes, one operator that hears of everything at once, and what the API server holds."""
+
+    def __init__(self, nodes: int) -> None:
+        self.api = Api([f"n{number}" for number in range(nodes)])
+        self.api.classes = {"low": 10, "high": 1000}
+        self.api.queue("default", preemption={"withinQueue": "LowerPriority", "minRuntime": "0s"})
+        self.operator = Operator(self.api, Tunables())
+
+    async def arrive(self, name: str, nodes: int = 1, fate: Fate = Fate.DONE, **fields: Any) -> None:
+        """A run comes; ``fate`` is that of the decision about it."""
+        if fate is not Fate.DONE:
+            self.api.fates_of_decisions.append(fate)
+        spec = {"queue": "default", "worker": "Disabled", "image": "i", "command": ["train"]}
+        self.api.apply(name, nodes=nodes, **spec, **fields)
+        await self.hear()
+
+    async def hear(self, seconds: float = 0.05) -> None:
+        """Everything is heard of, and so much time passes."""
+        for kind in self.api.changes:
+            self.operator.hear(kind)
+        await self.api.clock.advance(seconds)
+        for error in self.operator.failures:
+            raise error
+
+    async def live(self) -> None:
+        """Pods start, or end that are deleted."""
+        for _ in range(3):
+            self.api.kubelets()
+            await self.hear()
+
+    def nodes(self, name: str) -> tuple[str, ...]:
+        """Those that the API server holds for a run."""
+        return self.api.view(name).status.assignment.nodes
+
+    def on(self, node: str) -> set[str]:
+        """Runs with a pod there that has not ended."""
+        pods = self.api.pods.values()
+        on_it = [pod for pod in pods if pod["spec"].get("nodeName") == node and not has_ended(pod)]
+        return {pod["metadata"]["name"].split("-")[0] for pod in on_it}
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    scene = Scene(3)
+    yield scene
+    await scene.operator.die()
+
+
+async def a_gang_loses_a_node_while_an_admission_has_no_answer(scene: Scene) -> None:
+    """``old`` has lost n1; ``new`` may have n2, the only node that is left."""
+    await scene.arrive("old", 2)
+    await scene.live()
+    assert scene.nodes("old") == ("n0", "n1")
+    await scene.arrive("new", fate=Fate.SLOW)
+    await scene.hear(PATIENCE + 1)  # nobody waits for the answer any more, and nothing is taken for written
+    scene.api.lose_node("n1")
+    await scene.hear()
+    await scene.live()
+    assert scene.nodes("new") == ()
+    assert scene.nodes("old") == ("n0", "")
+
+
+async def test_a_gang_that_lost_a_node_is_not_given_one_that_an_admission_without_an_answer_may_have_given_away(
+    scene: Scene,
+) -> None:
+    await a_gang_loses_a_node_while_an_admission_has_no_answer(scene)
+    scene.api.arrive(0, answered=False)
+    await scene.hear(SETTLES)
+    assert (scene.nodes("new"), scene.nodes("old")) == (("n2",), ("n0", ""))
+
+
+async def test_it_is_given_the_node_once_a_late_read_shows_that_nobody_has_it(scene: Scene) -> None:
+    await a_gang_loses_a_node_while_an_admission_has_no_answer(scene)
+    await scene.hear(SETTLES - PATIENCE - 2)
+    assert scene.nodes("old") == ("n0", "")
+    scene.api.drop_late(all_of_them=True)
+    await scene.hear(2)
+    assert (scene.nodes("new"), scene.nodes("old")) == ((), ("n0", "n2"))
+
+
+async def test_nodes_of_a_run_that_has_ended_are_nobody_elses_while_its_pods_are_there(scene: Scene) -> None:
+    await scene.arrive("old", 2)
+    await scene.live()
+    scene.api.apply("old", cancel=True)
+    await scene.hear(Tunables().deadlines.stop + 1)  # no longer is anybody waited for
+    assert is_true(scene.api.view("old").status, "Finished")
+    assert scene.on("n0") == {"old"}
+    await scene.arrive("new", 3)
+    assert scene.nodes("new") == ()
+    await scene.live()
+    assert scene.nodes("new")
+
+
+async def test_nodes_of_a_run_that_is_gone_are_nobody_elses_while_its_pods_are_there(scene: Scene) -> None:
+    await scene.arrive("old", 2)
+    await scene.live()
+    scene.api.delete("old")
+    await scene.hear()
+    await scene.arrive("new", 3)
+    assert scene.nodes("new") == ()
+    assert scene.on("n0") == {"old"}
+    await scene.live()
+    assert scene.nodes("new")
+
+
+async def test_a_gang_that_lost_a_node_is_not_given_one_where_a_pod_of_a_run_that_is_gone_still_runs(
+    scene: Scene,
+) -> None:
+    await scene.arrive("old", 2)
+    await scene.live()
+    await scene.arrive("other")
+    await scene.live()
+    assert scene.on("n2") == {"other"}
+    scene.api.delete("other")
+    scene.api.lose_node("n1")
+    await scene.hear()
+    assert scene.nodes("old") == ("n0", "")
+    assert scene.on("n2") == {"other"}
+    await scene.live()
+    assert scene.nodes("old") == ("n0", "n2")
+
+
+async def test_a_successor_leaves_nodes_alone_where_pods_are_of_which_it_knows_no_run(scene: Scene) -> None:
+    await scene.arrive("old", 3)
+    await scene.live()
+    await scene.operator.die()
+    scene.api.delete("old")
+    scene.operator = Operator(scene.api, Tunables())
+    await scene.arrive("new", 3)
+    assert scene.on("n0") == {"old"}
+    assert scene.nodes("new") == ()
+    await scene.live()
+    assert scene.nodes("new")
