@@ -188,11 +188,16 @@ class World:
             jobs=self.jobs.get(name, ()),
             origin=self._origin(run),
             queue=self.queues.get(run.spec.queue) if run.spec is not None else None,
+            preemptor=self._preemptor(run),
         )
 
     def _origin(self, run: RunView) -> RunView | None:
         checkpoint = run.spec.checkpoint if run.spec is not None else None
         return self.runs.get(checkpoint.start.run or "") if checkpoint is not None else None
+
+    def _preemptor(self, run: RunView) -> RunView | None:
+        notice = run.status.preemption
+        return next((other for other in self.runs.values() if notice and other.uid == notice.by), None)
 
     def cluster_snapshot(self) -> ClusterSnapshot:
         """What the admission pass sees."""

@@ -147,3 +147,91 @@ async def test_a_successor_leaves_nodes_alone_where_pods_are_of_which_it_knows_n
     assert scene.nodes("new") == ()
     await scene.live()
     assert scene.nodes("new")
+
+
+LOW, HIGH = {"priorityClassName": "low"}, {"priorityClassName": "high"}
+
+
+async def somebody_is_told_to_make_room_with_a_notice_that_is_on_its_way(scene: Scene) -> None:
+    """``old`` is to leave n0 and n1 to ``urgent``, and has not heard of it."""
+    scene.api.bring_node("n3")
+    await scene.arrive("old", 2, **LOW)
+    await scene.arrive("other", 2, **HIGH)
+    await scene.live()
+    scene.api.fates_of_decisions.extend([Fate.DONE, Fate.SLOW])  # the reservation, and the notice
+    await scene.arrive("urgent", 2, **HIGH)
+    kept = scene.api.view("urgent").status.reservation
+    assert kept is not None
+    assert kept.victims == ("uid-old",)
+    await scene.hear(PATIENCE + 1)
+    assert len(scene.api.on_their_way) == 1
+    assert scene.api.view("old").status.preemption is None
+
+
+async def the_notice_lands(scene: Scene) -> None:
+    scene.api.arrive(0, answered=False)
+    assert scene.api.view("old").status.preemption is not None
+    await scene.hear()
+
+
+async def trains_on(scene: Scene) -> None:
+    """``old`` has lost nothing, and the notice is withdrawn."""
+    await scene.hear(SETTLES)
+    await scene.live()
+    status = scene.api.view("old").status
+    assert (status.preemption, status.stop) == (None, None)
+    assert (status.attempt, status.assignment.nodes) == (1, ("n0", "n1"))
+    assert (scene.on("n0"), scene.on("n1")) == ({"old"}, {"old"})
+
+
+async def test_a_notice_that_lands_once_its_run_has_started_elsewhere_stops_nobody(scene: Scene) -> None:
+    await somebody_is_told_to_make_room_with_a_notice_that_is_on_its_way(scene)
+    scene.api.end_pods("other")
+    await scene.hear()
+    assert scene.nodes("urgent") == ("n2", "n3")
+    await the_notice_lands(scene)
+    await trains_on(scene)
+
+
+async def test_a_notice_that_lands_while_its_run_may_have_started_elsewhere_stops_nobody(scene: Scene) -> None:
+    await somebody_is_told_to_make_room_with_a_notice_that_is_on_its_way(scene)
+    scene.api.fates_of_decisions.append(Fate.UNANSWERED)
+    scene.api.end_pods("other")
+    await scene.hear(1)
+    assert scene.nodes("urgent") == ("n2", "n3")
+    await the_notice_lands(scene)
+    await trains_on(scene)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_a_notice_that_lands_once_its_run_is_given_up_stops_nobody(scene: Scene, gone: bool) -> None:
+    await somebody_is_told_to_make_room_with_a_notice_that_is_on_its_way(scene)
+    if gone:
+        scene.api.delete("urgent")
+    else:
+        scene.api.apply("urgent", cancel=True)
+    await scene.hear()
+    await the_notice_lands(scene)
+    await trains_on(scene)
+
+
+async def test_a_notice_that_lands_as_another_operator_begins_stops_nobody_for_a_run_that_is_given_up(
+    scene: Scene,
+) -> None:
+    await somebody_is_told_to_make_room_with_a_notice_that_is_on_its_way(scene)
+    scene.api.delete("urgent")
+    await scene.operator.die()
+    scene.api.arrive(0, answered=False)
+    assert scene.api.view("old").status.preemption is not None
+    scene.operator = Operator(scene.api, Tunables())
+    await trains_on(scene)
+
+
+async def test_a_notice_that_lands_late_is_heeded_while_its_run_waits_for_it(scene: Scene) -> None:
+    await somebody_is_told_to_make_room_with_a_notice_that_is_on_its_way(scene)
+    await the_notice_lands(scene)
+    await scene.hear(SETTLES)
+    await scene.live()
+    await scene.live()
+    assert scene.nodes("urgent") == ("n0", "n1")
+    assert scene.api.view("old").status.admission.requeued_for == "Preempted"

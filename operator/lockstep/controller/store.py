@@ -288,6 +288,7 @@ class Store:
             origin=self._origin(run),
             successors=tuple(found for uid in self._successors.of(run) if (found := self.runs.get(uid)) is not None),
             queue=self.queues.by_name.get(run.spec.queue) if run.spec is not None else None,
+            preemptor=self._preemptor(run),
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
             recorded=not is_true(run.status, "Finished") or is_recorded(run, self.run_sets.owner_of(run)),
         )
@@ -296,6 +297,11 @@ class Store:
         checkpoint = run.spec.checkpoint if run.spec is not None else None
         name = checkpoint.start.run if checkpoint is not None else None
         return self.run(run.namespace, name) if name else None
+
+    def _preemptor(self, run: RunView) -> RunView | None:
+        """Whom it is to make room for, unless that run may just be starting elsewhere."""
+        notice = run.status.preemption
+        return None if notice is None or self.writes.is_under_way(notice.by) else self.runs.get(notice.by)
 
     def snapshot_cluster(self, leadership: Leadership) -> ClusterSnapshot:
         """Everything known of the cluster. Raises MissingAssignmentError: unknown nodes cannot be kept free."""

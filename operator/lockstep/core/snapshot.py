@@ -397,6 +397,7 @@ class RunSnapshot:
     origin: RunView | None = None  # the run that the spec says to start from, if there is one of that name
     successors: tuple[RunView, ...] = ()  # the runs that say to start from this one
     queue: QueueView | None = None  # the run's queue; None: it has no object
+    preemptor: RunView | None = None  # whom it was told to make room for; None: nobody knows what became of that run
     recorded: bool = True  # what came of it stands where it outlives the run: in the status of its set, if it has one
     kueue: Kueue = field(default_factory=Kueue)
 

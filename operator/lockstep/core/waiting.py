@@ -8,6 +8,8 @@ from lockstep.core.snapshot import RunView
 from lockstep.core.stopping import PREEMPTED, QUEUE_DRAINED, finish, stop_after_save
 from lockstep.core.time_limit import asked_limit
 
+_ASK_AGAIN = 2.0
+"""Seconds until it is looked again whether nodes are kept for the run that another is to make room for."""
 DEADLINE, UNSATISFIABLE = "DeadlineUnreachable", "DependencyNeverSatisfied"
 
 
@@ -42,9 +44,19 @@ def leave_drained_queue(draft: Draft) -> bool:
 
 
 def make_room(draft: Draft) -> bool:
-    """Give the nodes back, after a save, to the run that the notice in status names. True when the run stops."""
+    """Give the nodes back, after a save, to the run that the notice in status names. True when the run stops.
+
+    A notice may take effect late, when that run has started elsewhere or is gone: the stop begins only while nodes are
+    kept for it, and for any other notice an admission pass is asked, which withdraws it.
+    """
     notice = draft.status.preemption
     if notice is None:
+        return False
+    waits = draft.snapshot.preemptor
+    kept = waits.status.reservation if waits is not None and waits.uid == notice.by else None
+    if kept is None or draft.run.uid not in kept.victims:
+        draft.admission_changed = True
+        draft.wake(draft.now + _ASK_AGAIN)
         return False
     stop_after_save(draft, PREEMPTED, f"makes room for {notice.name or 'another run'}; it queues again")
     return True

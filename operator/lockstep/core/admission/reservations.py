@@ -1,8 +1,9 @@
 """Nodes that are kept for a run while others make room for it, from pass to pass.
 
 Each step is in status before the next one rests on it: the reservation first; then, in a later pass that has seen it,
-a notice to every victim, which ``decide`` answers with a save and a stop; and the start, which ends the reservation.
-A reservation that cannot be kept lapses, and a notice that nobody needs is withdrawn while the stop has not begun.
+a notice to every victim, which ``decide`` answers with a save and a stop, while the reservation stands; and the start,
+which ends it. A reservation that cannot be kept lapses, and a notice that nobody needs is withdrawn while the stop has
+not begun.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
