@@ -79,8 +79,18 @@ def stubborn(limit: str, begins: float, **fields: Any) -> Stubborn:
         {"gathers": True},
         {"checkpoint": None, "podTemplate": LONG_GRACE},
         {"worker": "Disabled", "checkpoint": None},
+        {"worker": "Disabled", "checkpoint": None, "podTemplate": LONG_GRACE},
     ],
-    ids=["trains", "saves late", "saves early", "saves nothing", "gathers", "has time to end", "has no worker"],
+    ids=[
+        "trains",
+        "saves late",
+        "saves early",
+        "saves nothing",
+        "gathers",
+        "has time to end",
+        "has no worker",
+        "has no worker and time to end",
+    ],
 )
 def test_when_a_window_begins_whoever_was_to_end_before_is_gone(
     limit: str, action: str, fields: dict[str, Any]
@@ -96,6 +106,46 @@ def test_when_a_window_begins_whoever_was_to_end_before_is_gone(
     assert w.status("one").attempts or fields.get("gathers")
     assert not [pod for pod in w.pods.values() if not pod.is_terminal]
     assert phase_of(w.status("one"), suspended=False) in (Phase.PENDING, Phase.FINISHED)
+
+
+@pytest.mark.parametrize(("limit", "grace"), [("2m", 900), ("2h", 5000)])
+def test_pods_without_a_worker_have_half_of_the_limit_to_end_where_their_grace_is_longer(
+    limit: str, grace: int
+) -> None:
+    template = {"spec": {"terminationGracePeriodSeconds": grace}}
+    w = stubborn(limit, Tunables().longest_stop + 1, worker="Disabled", checkpoint=None, podTemplate=template)
+    w.settle()
+    ends = w.now + parse_duration(limit)
+    w.run_until(ends - parse_duration(limit) // 2 + 1)
+    assert [*w.killed_at.values()] == pytest.approx([ends, ends], abs=1.5)
+
+
+@pytest.mark.parametrize("how", ["suspend", "cancel", "fails"])
+def test_pods_that_are_ended_shortly_before_that_have_no_longer(how: str) -> None:
+    template = {"spec": {"terminationGracePeriodSeconds": 5000}}
+    fields: dict[str, Any] = {"worker": "Disabled", "checkpoint": None, "podTemplate": template}
+    w = stubborn("2h", Tunables().longest_stop + 1, **fields)
+    w.settle()
+    ends = w.now + 7200
+    w.run_until(ends - 3610)
+    if how == "fails":
+        w.end_pod("one", 0, 1)
+    else:
+        w.apply("one", spec(2, timeLimit="2h", recovery={"hangTimeout": "Disabled"}, **{**fields, how: True}))
+    w.run_until(ends - 3500)
+    assert w.killed_at
+    assert max(w.killed_at.values()) <= ends + 1
+    w.run_until(w.tunables.admission.windows[0].start)
+    assert not [pod for pod in w.pods.values() if not pod.is_terminal]
+
+
+def test_pods_whose_grace_is_over_by_the_limit_keep_it() -> None:
+    w = stubborn("2h", Tunables().longest_stop + 1, worker="Disabled", checkpoint=None, podTemplate=LONG_GRACE)
+    w.settle()
+    ends = w.now + 7200
+    w.apply("one", w.runs["one"].spec.model_copy(update={"cancel": True}))  # type: ignore[union-attr]
+    w.run_until(ends - 7000)
+    assert [killed - ends for killed in w.killed_at.values()] == pytest.approx([900 - 7200] * 2, abs=1)
 
 
 @pytest.mark.parametrize("limit", ["20m", "2h"])

@@ -56,7 +56,7 @@ from lockstep.core.stopping import (
     finish,
     stop_after_save,
 )
-from lockstep.core.time_limit import keep_to_limits
+from lockstep.core.time_limit import end_pods_by_the_limit, keep_to_limits
 from lockstep.core.trial import forget_trial, is_trial
 from lockstep.core.tunables import Mode, Tunables
 from lockstep.core.validation import KnownNames, validate
@@ -74,6 +74,7 @@ def decide(snapshot: RunSnapshot, tunables: Tunables, now: float) -> Plan:
     for step in STEPS:
         if step(draft):
             break
+    end_pods_by_the_limit(draft)
     forget_trial(draft)
     follow_kueue(draft)
     keep_account(draft)

@@ -1,5 +1,8 @@
 """Bounds on what a run may use: its time limit and its GPU-hours. What they end is saved first."""
 
+from dataclasses import replace
+from math import ceil
+
 from lockstep.api.durations import parse_duration
 from lockstep.api.queue import QueueLimits
 from lockstep.api.run_spec import TrainingRunSpec
@@ -49,12 +52,32 @@ def limit_in_force(spec: TrainingRunSpec, status: TrainingRunStatus, limits: Que
     return min((limit for limit in (granted, allowed) if limit is not None), default=None)
 
 
+def end_pods_by_the_limit(draft: Draft) -> None:
+    """Pods that are deleted have no longer to end than until the time limit, or ``stop_grace`` where that is nearer:
+    on their nodes others are promised starts then, or maintenance begins."""
+    before = draft.run.status
+    status = before if before.last_admitted is not None else draft.status  # as it was while it had the nodes
+    if not draft.deletes or draft.run.spec is None or status.last_admitted is None:
+        return
+    limit = _limit_of(draft, status)
+    if limit is None:
+        return
+    left = status.last_admitted + limit - status.held_seconds - draft.now
+    longest = ceil(max(left, draft.tunables.stop_grace, 1.0))  # 0 would be without a word from the kubelet
+    if longest < termination_grace(draft.spec, draft.tunables.gang):
+        draft.deletes = [replace(gone, grace=longest) if gone.grace is None else gone for gone in draft.deletes]
+
+
+def _limit_of(draft: Draft, status: TrainingRunStatus) -> int | None:
+    queue = draft.snapshot.queue
+    return limit_in_force(draft.spec, status, queue.spec.limits if queue is not None else QueueLimits())
+
+
 def _keep_to_time_limit(draft: Draft) -> bool:
     """Ask for the save ``leadTime`` before the limit, and leave pods the time to end by then; a gang that does not
     train, or has no workers, needs no more than that. Should an end take longer, what is left is ended regardless:
     ``Tunables.longest_stop``."""
-    spec, queue = draft.spec, draft.snapshot.queue
-    limit = limit_in_force(spec, draft.status, queue.spec.limits if queue is not None else QueueLimits())
+    spec, limit = draft.spec, _limit_of(draft, draft.status)
     if limit is None:
         return False
     if draft.status.last_admitted is None:
