@@ -139,6 +139,22 @@ def test_pods_that_are_ended_shortly_before_that_have_no_longer(how: str) -> Non
     assert not [pod for pod in w.pods.values() if not pod.is_terminal]
 
 
+@pytest.mark.parametrize("how", ["suspend", "cancel"])
+def test_a_save_for_a_stop_that_began_before_the_limit_is_awaited_no_longer_than_until_then(how: str) -> None:
+    fields: dict[str, Any] = {"checkpoint": {"shared": {"claimName": "lustre"}, "gracePeriod": "1h"}}
+    w = stubborn("2h", Tunables().longest_stop + 1, **fields)
+    w.settle()
+    ends = w.now + 7200
+    w.run_until(ends - 700)
+    w.apply("one", spec(2, timeLimit="2h", recovery={"hangTimeout": "Disabled"}, **{**fields, how: True}))
+    w.run_until(ends - 690)
+    save = w.status("one").checkpoint.save
+    assert save is not None
+    assert (save.outcome, save.deadline) == ("", int(ends))
+    w.run_until(w.tunables.admission.windows[0].start)
+    assert not [pod for pod in w.pods.values() if not pod.is_terminal]
+
+
 def test_pods_whose_grace_is_over_by_the_limit_keep_it() -> None:
     w = stubborn("2h", Tunables().longest_stop + 1, worker="Disabled", checkpoint=None, podTemplate=LONG_GRACE)
     w.settle()

@@ -56,7 +56,7 @@ from lockstep.core.stopping import (
     finish,
     stop_after_save,
 )
-from lockstep.core.time_limit import end_pods_by_the_limit, keep_to_limits
+from lockstep.core.time_limit import end_pods_by_the_limit, keep_to_limits, save_by_the_limit, time_is_over
 from lockstep.core.trial import forget_trial, is_trial
 from lockstep.core.tunables import Mode, Tunables
 from lockstep.core.validation import KnownNames, validate
@@ -112,7 +112,10 @@ def _2_leave_the_finished_alone(draft: Draft) -> bool:
     ended, tunables = finished.last_transition_time, draft.tunables
     forget_when_due(draft, ended)
     out_of_share = finished.reason in OUT_OF_SHARE
-    overdue = max(held_until(draft), ended) + (tunables.stop_grace if out_of_share else tunables.deadlines.registered)
+    since = max(held_until(draft), ended)
+    overdue = since + (tunables.stop_grace if out_of_share else tunables.deadlines.registered)
+    if (ends := time_is_over(draft, draft.status)) is not None:
+        overdue = min(overdue, max(since, ends) + tunables.stop_grace)
     draft.wake(held_until(draft))
     if draft.now >= overdue:
         draft.delete_live_pods("the run has finished", tunables.stop_grace if out_of_share else None)
@@ -186,6 +189,7 @@ def _5_obey_requests(draft: Draft) -> bool:
     phase = draft.phase
     if phase is Phase.STOPPING:
         if not _ended_by_itself(draft):
+            save_by_the_limit(draft)
             carry_out_stop(draft)
         return True
     if draft.spec.cancel:

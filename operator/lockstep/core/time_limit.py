@@ -11,7 +11,7 @@ from lockstep.core.accounting.account import over_budget
 from lockstep.core.draft import Draft
 from lockstep.core.gang import termination_grace
 from lockstep.core.lifecycle import Phase
-from lockstep.core.saves import grace_period
+from lockstep.core.saves import ask_for_save, grace_period
 from lockstep.core.stopping import BUDGET_SPENT, REQUEUED, TIME_LIMIT, begin_stop, stop_after_save
 
 
@@ -52,18 +52,32 @@ def limit_in_force(spec: TrainingRunSpec, status: TrainingRunStatus, limits: Que
     return min((limit for limit in (granted, allowed) if limit is not None), default=None)
 
 
+def time_is_over(draft: Draft, status: TrainingRunStatus) -> float | None:
+    """When the time of a run is over, which has nodes or had them at its end; None: nobody knows, or never."""
+    limit, since = _limit_of(draft, status) if draft.run.spec is not None else None, status.last_admitted
+    return None if limit is None or since is None else since + limit - status.held_seconds
+
+
+def save_by_the_limit(draft: Draft) -> None:
+    """A stop that began before the limit, whatever for, awaits its save no longer than until then."""
+    stop, save = draft.status.stop, draft.status.checkpoint.save
+    if stop is None or not stop.save or save is None or save.id != stop.save or save.outcome:
+        return
+    ends = time_is_over(draft, draft.status)
+    if ends is not None and draft.now < ends < (save.deadline or stop.deadline):
+        ask_for_save(draft, stop.reason, ends)
+        draft.wake(ends)
+
+
 def end_pods_by_the_limit(draft: Draft) -> None:
     """Pods that are deleted have no longer to end than until the time limit, or ``stop_grace`` where that is nearer:
     on their nodes others are promised starts then, or maintenance begins."""
     before = draft.run.status
     status = before if before.last_admitted is not None else draft.status  # as it was while it had the nodes
-    if not draft.deletes or draft.run.spec is None or status.last_admitted is None:
+    ends = time_is_over(draft, status) if draft.deletes else None
+    if ends is None:
         return
-    limit = _limit_of(draft, status)
-    if limit is None:
-        return
-    left = status.last_admitted + limit - status.held_seconds - draft.now
-    longest = ceil(max(left, draft.tunables.stop_grace, 1.0))  # 0 would be without a word from the kubelet
+    longest = ceil(max(ends - draft.now, draft.tunables.stop_grace, 1.0))  # 0 would be without a word from the kubelet
     if longest < termination_grace(draft.spec, draft.tunables.gang):
         draft.deletes = [replace(gone, grace=longest) if gone.grace is None else gone for gone in draft.deletes]
 
