@@ -211,6 +211,36 @@ class TestShorter:
         later = passed(after(snapshot, plan), NOW + 60)
         assert statuses(later)["head"].queue.estimated_start == NOW + HOUR
 
+    def test_a_first_one_is_written_by_the_pass_that_sees_it_which_decides_as_if_it_came_a_moment_later(self) -> None:
+        head, short = run("head", 4, at=1.0, timeLimit="1h"), run("long", 1, at=2.0, timeLimit="9h")
+        before = world([trains("a", "n0", "n1", limit=None), head, short])
+        seen = ask(before, "a", "2h")
+        assert in_force(seen, "a") == 2 * HOUR  # whatever others count on
+        plan, without_it = passed(seen), passed(before)
+        assert granted(plan, "a") == (2 * HOUR, "2h", "")
+        assert [write for write in plan.writes if write.name != "a"] == list(without_it.writes)
+
+    def test_from_then_on_a_first_one_is_what_starts_are_promised_by_and_nobody_delays_them(self) -> None:
+        head = run("head", 4, at=1.0, timeLimit="1h")
+        snapshot = ask(world([trains("a", "n0", "n1", limit=None), head]), "a", "2h")
+        snapshot = after(snapshot, passed(snapshot))
+        late = run("late", 1, at=2.0, timeLimit="9h", status={"conditions": head.status.conditions})
+        snapshot = replace(snapshot, runs=(*snapshot.runs, late))
+        plan = passed(snapshot, NOW + 60)
+        assert statuses(plan)["head"].queue.estimated_start == NOW + 2 * HOUR
+        assert not statuses(plan)["late"].assignment.nodes
+
+    def test_a_first_one_that_is_taken_back_before_it_is_written_is_what_nobody_counted_on(self) -> None:
+        head = run("head", 4, at=1.0, timeLimit="1h")
+        before = world([trains("a", "n0", "n1", limit=None), head])
+        plan = passed(ask(before, "a", "2h"))
+        others = replace(plan, writes=tuple(write for write in plan.writes if write.name != "a"))
+        snapshot = after(before, others)
+        assert in_force(snapshot, "a") is None
+        [told] = [view.status.queue for view in snapshot.runs if view.name == "head"]
+        assert told.estimated_start is None
+        assert passed(snapshot, NOW + 60).writes == ()
+
     def test_what_was_granted_of_a_longer_one_is_given_up(self) -> None:
         window = MaintenanceWindow("firmware", NOW + 2 * HOUR, HOUR)
         snapshot = ask(world([trains("a", "n0")]), "a", "7d")
