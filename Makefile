@@ -125,8 +125,8 @@ bench-recover: build ## Let gangs of real and of simulated nodes fail, and time 
 bench-admission: build ## Passes over a long queue, and runs admitted on a real control plane
 	@$(RUN) -m bench.admission
 
-bench-failover: build ## Kill the leader of 50 runs on 512 simulated nodes
-	@$(RUN) -m bench.failover
+bench-failover: build ## Kill the leader of runs on NODES simulated nodes (default: 50 runs on 512)
+	@$(RUN) -m bench.failover --cluster-nodes $(NODES)
 
 bench-schedule: setup ## Let four ways to order a queue schedule the same simulated jobs, or those of a log (SWF=FILE)
 	@$(RUN) -m bench.schedule $(if $(SWF),--swf "$(SWF)")

@@ -7,7 +7,12 @@ stays dead; at that moment another run is applied. Told from the kill on:
   acts_s     it has given nodes to the run that came meanwhile
   heard_s    every worker of the 50 runs is heard by it
 Then the runs are watched for as long as silence may become evidence, and held against what they were: an attempt, a
-START record, an assignment or a pod that differs is a failure, as is acts_s over 20. The last line is JSON.
+START record, an assignment or a pod that differs is a failure, as is acts_s over 20. What the operators need is told
+beside (docs/sizing.md):
+  standby_mb   memory of the one that does not lead, before the kill
+  leader_mb    memory of the one that leads, when the runs were watched
+  leader_cores processor time of it in that while, in which every worker reports and nothing happens, per second
+The last line is JSON.
 """
 
 from __future__ import annotations
@@ -113,6 +118,7 @@ def measure(cluster: LocalCluster, folder: Path, crowd: Crowd, watched: float, s
             say(f"{crowd.workers} workers of {crowd.runs} runs train; {load}")
             old = replicas.leader
             new = replicas.other_than(old)
+            standby = _metric(new, "process_resident_memory_bytes")
             # As with its node: one that came back at once might win the Lease again, as the standby's equal.
             old.process.kill_for_good()
             killed = time.monotonic()
@@ -128,7 +134,14 @@ def measure(cluster: LocalCluster, folder: Path, crowd: Crowd, watched: float, s
                 "acts_s": took("it acts", lambda: crowd.is_admitted("later")),
                 "heard_s": took("it hears every worker", lambda: _heard(new) >= crowd.workers),
             }
+            cpu, begun = _metric(new, "process_cpu_seconds_total"), time.monotonic()
             time.sleep(watched)
+            cores = (_metric(new, "process_cpu_seconds_total") - cpu) / (time.monotonic() - begun)
+            found |= {
+                "standby_mb": round(standby / 1e6),
+                "leader_mb": round(_metric(new, "process_resident_memory_bytes") / 1e6),
+                "leader_cores": round(cores, 2),
+            }
             after = crowd.seen()
     changed = [name for name in before if before[name] != after[name]]
     for name in changed:
@@ -136,9 +149,13 @@ def measure(cluster: LocalCluster, folder: Path, crowd: Crowd, watched: float, s
     return found | {"runs_changed": len(changed)}
 
 
+def _metric(replica: Replica, name: str) -> float:
+    return sum(replica.process.metrics().get(name, {}).values())
+
+
 def _heard(replica: Replica) -> float:
     try:
-        return sum(replica.process.metrics().get("lockstep_workers", {}).values())
+        return _metric(replica, "lockstep_workers")
     except OSError:
         return 0
 
@@ -171,12 +188,14 @@ def main() -> int:
         prog="python -m bench.failover", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cluster-nodes", type=int, default=512, help="(default: 512)")
-    parser.add_argument("--runs", type=int, default=50, help="(default: 50)")
+    parser.add_argument("--runs", type=int, help="(default: nearly all nodes; 50 on 512)")
     parser.add_argument("--nodes", type=int, default=10, help="of each run (default: 10)")
     parser.add_argument(
         "--watched", type=float, default=45.0, help="seconds; more than three heartbeats, and than a node may be silent"
     )
     options = parser.parse_args()
+    if options.runs is None:
+        options.runs = max(1, (options.cluster_nodes - 2) // options.nodes - 1)
     if options.runs * options.nodes + 2 > options.cluster_nodes:
         parser.error(
             f"--cluster-nodes: {options.runs * options.nodes + 2} are needed, two of them for the run that comes"
