@@ -140,7 +140,7 @@ def measure(cluster: LocalCluster, folder: Path, crowd: Crowd, watched: float, s
             found |= {
                 "standby_mb": round(standby / 1e6),
                 "leader_mb": round(_metric(new, "process_resident_memory_bytes") / 1e6),
-                "leader_cores": round(cores, 2),
+                "leader_cores": round(cores, 3),
             }
             after = crowd.seen()
     changed = [name for name in before if before[name] != after[name]]

