@@ -201,6 +201,22 @@ class TestSeveral:
         there = replace(snapshot, runs=(victims[1], self.told(victims[0], "a"), first, second))
         assert self.notices(there) == set()
 
+    def test_who_was_told_for_one_run_is_counted_on_by_those_before_it_too(self) -> None:
+        first, second = training("v1", "n0", "n1", queue="lent"), training("v2", "n2", "n3", queue="lent")
+        earlier = self.kept("b", "n5", victims=("v2",), since=NOW - 2)
+        later = self.kept("a", "n4", victims=("v1",), since=NOW - 1)
+        assert self.notices(self.lab(self.told(first, "a"), second, earlier, later, nominal=2)) == set()
+
+    def test_nobody_is_sent_away_for_what_a_later_one_is_to_use(self) -> None:
+        """Room for one is left, which is for the first of them, once pods on their nodes have ended."""
+        large, small = training("v1", "n0", "n1", queue="lent"), training("v2", "n2", queue="lent")
+        first = self.kept("a", "n4", victims=("v1",), since=NOW - 2)
+        second = self.kept("b", "n5", victims=("v2",), since=NOW - 1)
+        gone = run("gone", 3, status={"conditions": (FINISHED,)})
+        left = enumerate(("n3", "n4", "n5"))
+        pods = [pod(gone, slot, node, deleting=True, killed_at=NOW + 30) for slot, node in left]
+        assert self.notices(self.lab(large, small, first, second, gone, nominal=2, pods=pods)) == {"v2"}
+
     def making_room(self) -> tuple[RunView, RunView, RunView, RunView, ClusterSnapshot]:
         """Run a needs its victim no more: it waits for pods on its nodes to end. Run b could use the victim's."""
         first, victim = (
