@@ -153,7 +153,9 @@ def test_nobody_gains_by_a_run_what_they_could_not_have_by_a_pod(users: Users) -
     assert _refusal(users, "trainer", run()) == ""
     assert _refusal(users, "trainer", array, kind="TrainingRunSet") == ""
 
+    archive = {"uri": "s3://bucket/prefix", "serviceAccountName": "reader"}
     asked = [run(serviceAccountName="reader"), template(serviceAccountName="reader"), template(serviceAccount="reader")]
+    asked.append(run(checkpoint={"shared": {"claimName": "lustre"}, "archive": archive}))
     for number, spec in enumerate(asked):
         assert NOT_THAT_ACCOUNT in _refusal(users, "trainer", spec, f"as-{number}")
         assert _refusal(users, "reader-too", spec, f"as-{number}") == ""

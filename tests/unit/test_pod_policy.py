@@ -179,6 +179,11 @@ def test_the_accounts_that_gangs_run_as_may_be_narrowed() -> None:
         {"nodes": 1, "image": "i", "command": ["c"], "serviceAccountName": "deployer"}
     )
     assert asked(direct, service_accounts=["trainer"]) == ["spec.serviceAccountName"]
+    archive = {"uri": "s3://bucket/prefix", "serviceAccountName": "deployer"}
+    checkpoint = {"shared": {"claimName": "lustre"}, "archive": archive}
+    archived = TrainingRunSpec.model_validate({"nodes": 1, "image": "i", "command": ["c"], "checkpoint": checkpoint})
+    assert asked(archived, service_accounts=["trainer"]) == ["spec.checkpoint.archive.serviceAccountName"]
+    assert asked(archived, service_accounts=["deployer"]) == asked(archived) == []
     assert asked(other, OPENED, service_accounts=[]), "an opened namespace opens its nodes, not its accounts"
 
 

@@ -51,6 +51,7 @@ def validate(
         *_environment(spec),
         *_volumes(spec, grant),
         *account_problems(spec.service_account_name, "spec.serviceAccountName", grant),
+        *_archive_account(spec, grant),
         *_placement(spec),
         *_patterns(spec),
         *_limits(spec),
@@ -59,6 +60,13 @@ def validate(
         *plain_problems(spec),
         *template_problems(spec, grant),
     ]
+
+
+def _archive_account(spec: TrainingRunSpec, grant: Grant) -> Iterator[Problem]:
+    """Jobs act as it on objects that the run names."""
+    archive = spec.checkpoint.archive if spec.checkpoint is not None else None
+    if archive is not None:
+        yield from account_problems(archive.service_account_name, "spec.checkpoint.archive.serviceAccountName", grant)
 
 
 def _resources(spec: TrainingRunSpec) -> Iterator[Problem]:
