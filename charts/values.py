@@ -127,7 +127,7 @@ class NetworkPolicy(Section):
     every request is authenticated."""
     api_server_cidrs: list[Cidr] = Field([], examples=[["10.0.0.1/32"]])
     """Where the API server is; anywhere when empty."""
-    api_server_ports: list[Annotated[int, Field(ge=1, le=65535)]] = [443, 6443]
+    api_server_ports: Annotated[list[Annotated[int, Field(ge=1, le=65535)]], Field(min_length=1)] = [443, 6443]
 
 
 class PriorityAndFairness(Section):

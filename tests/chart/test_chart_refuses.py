@@ -66,6 +66,11 @@ def test_a_value_that_cannot_be_is_refused_with_its_name(helm: Helm, setting: st
     assert words in str(refused.value)
 
 
+def test_a_network_policy_names_the_ports_of_the_api_server_as_none_would_open_all(helm: Helm) -> None:
+    with pytest.raises(HelmError, match="at '/networkPolicy/apiServerPorts': minItems: got 0, want 1"):
+        helm.template("--set-json", "networkPolicy.apiServerPorts=[]")
+
+
 @pytest.mark.parametrize(
     "setting",
     [

@@ -1,6 +1,7 @@
 """`lockstep ui`: how the browser gets to the page, and what becomes of the token."""
 
 import os
+import signal
 import socket
 import stat
 import threading
@@ -156,8 +157,14 @@ echo "Forwarding from 127.0.0.1:{page} -> 8090"
     kubectl(tmp_path, monkeypatch, script)
     opened: list[int] = []
     leases = cast(Cluster, Leases("op-a-1", "op-a-1", "op-b-2"))
-    with pytest.raises(KeyboardInterrupt):
-        ui.keep_forwarded(leases, "ops", None, None, opened.append)
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # shells ignore it for what runs in the background
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ui.keep_forwarded(leases, "ops", None, None, opened.append)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert opened == [page]
     ways = [line.split("127.0.0.1 ")[1] for line in calls.read_text().splitlines()]
     assert ways == ["pod/op-a :8090", f"pod/op-a {page}:8090", f"pod/op-b {page}:8090"]
