@@ -69,6 +69,8 @@ def test_a_value_that_cannot_be_is_refused_with_its_name(helm: Helm, setting: st
 def test_a_network_policy_names_the_ports_of_the_api_server_as_none_would_open_all(helm: Helm) -> None:
     with pytest.raises(HelmError, match="at '/networkPolicy/apiServerPorts': minItems: got 0, want 1"):
         helm.template("--set-json", "networkPolicy.apiServerPorts=[]")
+    with pytest.raises(HelmError, match=r"networkPolicy\.apiServerPorts: name the ports of the API server"):
+        helm.template("--set", "networkPolicy.enabled=true", "--set", "networkPolicy.apiServerPorts=null")
 
 
 @pytest.mark.parametrize(
