@@ -145,20 +145,22 @@ class Api:
 
     def end_pods(self, run: str) -> None:
         """Its programs come to their end."""
-        at = to_rfc3339(self.clock.now())
-        ended = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": at, "startedAt": at}}
-        for pod in [*self.pods.values()]:
-            if pod["metadata"]["name"].startswith(f"{run}-") and pod["status"].get("phase") == "Running":
-                self._become(pod, {"phase": "Succeeded"}, ended, pod["spec"]["nodeName"])
+        for pod in self._running_pods(run):
+            self._end(pod, "Succeeded", 0, "Completed")
 
     def fail_pod(self, run: str) -> None:
         """The program of one of its pods fails; those of the others run on."""
+        for pod in self._running_pods(run)[:1]:
+            self._end(pod, "Failed", 1, "Error")
+
+    def _running_pods(self, run: str) -> list[Json]:
+        pods = self.pods.values()
+        return [pod for pod in pods if pod["metadata"]["name"].startswith(f"{run}-") and is_running(pod)]
+
+    def _end(self, pod: Json, phase: str, code: int, why: str) -> None:
         at = to_rfc3339(self.clock.now())
-        failed = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": at, "startedAt": at}}
-        for pod in [*self.pods.values()]:
-            if pod["metadata"]["name"].startswith(f"{run}-") and pod["status"].get("phase") == "Running":
-                self._become(pod, {"phase": "Failed"}, failed, pod["spec"]["nodeName"])
-                return
+        ended = {"terminated": {"exitCode": code, "reason": why, "finishedAt": at, "startedAt": at}}
+        self._become(pod, {"phase": phase}, ended, pod["spec"]["nodeName"])
 
     def lose_node(self, name: str) -> None:
         """A machine is gone for good, and what was on it."""
@@ -437,6 +439,11 @@ class Operator:
             store.apply_run(raw)
         for cache in (store.nodes, store.runs, store.gang_pods, store.other_pods, store.queues.cache):
             cache.synced = True
+
+
+def is_running(pod: Json) -> bool:
+    """A kubelet has started it."""
+    return bool(pod["status"].get("phase") == "Running")
 
 
 def has_ended(pod: Json) -> bool:

@@ -121,7 +121,7 @@ class _Search:
         own: list[Victim] = []
         others: list[Victim] = []
         within, reclaims = policy.within_queue == "LowerPriority", policy.reclaim_within_cohort != "Never"
-        spares_peers = policy.reclaim_within_cohort != "Any"
+        from_all = policy.reclaim_within_cohort == "Any"
         borrows: dict[tuple[str, str], bool] = {}
         for victim in victims:
             lower = victim.class_value < class_value
@@ -130,7 +130,7 @@ class _Search:
             if victim.queue == self._queue:
                 if lower and within and self._is_of_use(victim):
                     own.append(victim)
-            elif reclaims and (lower or not spares_peers):
+            elif reclaims and (lower or from_all):
                 share = victim.queue, victim.gpu_type
                 if share not in borrows:
                     borrows[share] = self._is_related(victim.queue) and self._borrowed(victim) > 0
