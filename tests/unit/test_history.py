@@ -1,6 +1,7 @@
 """What is written down of runs and attempts that ended, and how it is read again."""
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +90,20 @@ def test_a_run_that_the_file_does_not_know_is_said_to_be_unknown(tmp_path: Path)
         show_recorded(str(path), "ns", "one", "table")
     with pytest.raises(CliError, match="No such file"):
         show_recorded(str(tmp_path / "absent"), "ns", "one", "table")
+
+
+def test_what_a_full_disk_does_not_take_is_counted_and_told_once(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dropped: list[int] = []
+    history = History("/dev/full", 100_000, ManualClock(NOW), lambda: dropped.append(1))
+    for _ in range(3):
+        history.status_written(run_with(RUNNING), status(ENDED))
+    history.close()  # nor does it keep the operator from ending
+    assert len(dropped) >= 3
+    [told] = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert "No space left on device" in told
+    assert capsys.readouterr().err == ""
 
 
 def test_what_cannot_be_written_in_time_is_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

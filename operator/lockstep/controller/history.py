@@ -1,12 +1,13 @@
 """History that outlives the objects: JSON lines in the log, and in files where the installation wants them.
 
-Decisions never wait for it: lines go through a bounded queue to a thread that writes, and what does not fit is
-counted and dropped.
+Decisions never wait for it: lines go through a bounded queue to a thread that writes. What does not fit, there or on
+the disk, is counted and dropped.
 """
 
 import json
 import logging
 import queue
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
@@ -30,7 +31,7 @@ class History:
         self._file: QueueHandler | None = None
         self._listener: QueueListener | None = None
         if path:
-            target = RotatingFileHandler(path, maxBytes=max_bytes, backupCount=FILES_KEPT, encoding="utf-8")
+            target = _Lines(path, max_bytes, dropped)
             waiting: queue.Queue[logging.LogRecord] = queue.Queue(QUEUED)
             self._file = _Bounded(waiting, dropped)
             self._listener = QueueListener(waiting, target)
@@ -50,7 +51,27 @@ class History:
             with suppress(queue.Full):  # a disk that took nothing so far will not take the rest
                 self._listener.stop()
             for handler in self._listener.handlers:
-                handler.close()
+                with suppress(OSError):  # what a full disk did not take is counted already
+                    handler.close()
+
+
+class _Lines(RotatingFileHandler):
+    def __init__(self, path: str, max_bytes: int, dropped: Callable[[], None]) -> None:
+        super().__init__(path, maxBytes=max_bytes, backupCount=FILES_KEPT, encoding="utf-8")
+        self._dropped = dropped
+        self._fails = False
+
+    def flush(self) -> None:
+        """After every line."""
+        super().flush()
+        self._fails = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """One line was not written, as on a full disk. It is told once for all in a row."""
+        self._dropped()
+        if not self._fails:
+            self._fails = True
+            log.warning("history cannot be written to %s: %s", self.baseFilename, sys.exc_info()[1])
 
 
 class _Bounded(QueueHandler):
