@@ -1,12 +1,13 @@
 """Preemption from end to end: the reservation, the notice, the save, and who gets which nodes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.conditions import is_true
+from lockstep.core.decide import decide
 from lockstep.core.plan import Plan, StatusWrite
 from lockstep.core.snapshot import PodView
 from support.world import World, node, spec
@@ -332,3 +333,30 @@ def test_wherever_the_operator_dies_the_story_ends_the_same() -> None:
         assert (old.state, old.admission.preemptions, old.preemption) == ("Pending", 1, None), dies_at
         assert old.checkpoint.save is not None
         assert old.checkpoint.save.outcome == "Saved", dies_at
+
+
+@pytest.mark.parametrize("kept_from", [(), ("uid-another",), None])
+def test_who_is_told_to_go_for_a_run_for_which_its_nodes_are_not_kept_stays_until_a_pass_has_looked(
+    kept_from: tuple[str, ...] | None,
+) -> None:
+    """Another reservation than that of the notice, or none."""
+    w = training()
+    w.apply("urgent", asked(2, HIGH))
+    until_reserved(w)
+    w.admit()
+    assert w.status("old").preemption is not None
+    told = w.snapshot("old")
+    assert told.preemptor is not None
+    kept = told.preemptor.status.reservation
+    assert kept is not None
+    changed = kept.model_copy(update={"victims": kept_from}) if kept_from is not None else None
+    status = told.preemptor.status.model_copy(update={"reservation": changed})
+    late = replace(told, preemptor=replace(told.preemptor, status=status))
+    plan = decide(late, w.tunables, w.now)
+    assert plan.status is None or plan.status.stop is None
+    assert plan.admission_changed
+    assert plan.wake_at is not None
+    assert plan.wake_at <= w.now + 2
+    begun = decide(told, w.tunables, w.now).status
+    assert begun is not None
+    assert begun.stop is not None

@@ -99,6 +99,7 @@ class Preemptors:
         self._windows = windows
         self._before: list[Start] = []
         self._promises: list[_Promise] = []
+        self._over_time = UsageOverTime(rules, ())
         self.foreseen: dict[str, Foreseen] = {}
         self.wake_at: float | None = None
 
