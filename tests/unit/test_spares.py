@@ -6,10 +6,14 @@ from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
 from lockstep.controller.patches import dump_status
 from lockstep.core import assignment as slots
+from lockstep.core.admission.admit import admit
 from lockstep.core.admission.holds import hold_of
 from lockstep.core.inventory import rank_view
 from lockstep.core.ranges import format_order, parse_order
 from lockstep.core.snapshot import PodPhase, QueueView, WorkerPhase
+from lockstep.core.tunables import Tunables
+from support.admission import NOW, after, run, statuses
+from support.admission import world as cluster
 from support.world import World, node, spec
 
 
@@ -46,6 +50,17 @@ def test_a_gang_starts_with_its_ranks_while_its_spares_wait_at_the_barrier() -> 
     assert [member.slots for member in status.start.members] == ["0-2"], "a spare has no part in START"
     assert w.directives["uid-llama"].slot_ranks == (0, 1, 2, -1)
     assert len(w.directives["uid-llama"].nodelist) == 3
+
+
+def test_a_run_that_can_start_smaller_comes_before_the_spare_of_one_that_starts_in_the_same_pass() -> None:
+    first = run("first", 3, spareNodes=1)
+    smaller = run("smaller", 3, at=1.0, elastic={"min": 1})
+    begun = admit(snapshot := cluster((first, smaller), 5), Tunables(), NOW)
+    assert sum(map(bool, statuses(begun)["first"].assignment.nodes)) == 3
+    assert begun.wake_at == NOW, "there is more to look at"
+    then = admit(snapshot := after(snapshot, begun), Tunables(), NOW)
+    assert len(statuses(then)["smaller"].assignment.nodes) == 2
+    assert admit(after(snapshot, then), Tunables(), NOW).writes == ()
 
 
 def test_a_spare_takes_a_lost_ranks_place_in_one_write_and_no_pod_is_touched() -> None:

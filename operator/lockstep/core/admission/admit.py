@@ -67,7 +67,7 @@ def admit(snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: Mem
     """Decide who gets nodes at ``now``. Deterministic; deciding again after the writes gives nobody anything, and soon
     writes nothing: only who waited while others were yet to start may be told another reason.
 
-    The plan's ``wake_at`` is ``now`` when more runs are to be looked at than one pass takes. ``memory`` spares work
+    The plan's ``wake_at`` is ``now`` when there is more to look at than one pass takes, and the next may give more. ``memory`` spares work
     that the pass before has done; it changes no decision but how fresh estimates are.
     """
     memory = memory if memory is not None else Memory(forecast=Forecast(share=None))
@@ -281,6 +281,10 @@ class _Pass:
             self._wake(self._now)
         waits = outlook.waits
         self._left, left_groups = waits.of(waiting), waits.of(groups)
+        if outlook.starts and any(row.entry.spec.elastic is not None for row in self._left):
+            # Its smaller sizes were those of the nodes that were free before: no spare comes before those of now.
+            self._cut = True
+            self._wake(self._now)
         estimates = self._estimates(free, (*claims, *self._reservations.claims()))
         known = Known(self._reservations, self._foreseen, claims)
         self._answers.find(self._left, left_groups, waits.in_order, estimates, known)
