@@ -67,8 +67,8 @@ def admit(snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: Mem
     """Decide who gets nodes at ``now``. Deterministic; deciding again after the writes gives nobody anything, and soon
     writes nothing: only who waited while others were yet to start may be told another reason.
 
-    The plan's ``wake_at`` is ``now`` when there is more to look at than one pass takes, and the next may give more. ``memory`` spares work
-    that the pass before has done; it changes no decision but how fresh estimates are.
+    The plan's ``wake_at`` is ``now`` when there is more to look at than one pass takes, and the next may give more.
+    ``memory`` spares work that the pass before has done; it changes no decision but how fresh estimates are.
     """
     memory = memory if memory is not None else Memory(forecast=Forecast(share=None))
     plan = _Pass(snapshot, tunables, now, memory).plan()
