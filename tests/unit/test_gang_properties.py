@@ -318,8 +318,8 @@ class GroupedGangs(Gangs):
     def a_group_that_status_does_not_name_is_gone(self) -> None:
         for name, (uid, _) in self.w.pod_groups.items():
             (run,) = [run for run in self.w.runs.values() if run.uid == uid]
-            group = run.status.resolved.pod_group
-            assert run.name in self.wiped or (group is not None and name.startswith(group.name))
+            named = [run.status.resolved.pod_group, *run.status.ended_pod_groups]  # the latter are being ended
+            assert run.name in self.wiped or any(group is not None and name.startswith(group.name) for group in named)
 
     @invariant()
     def whoever_joins_a_started_gang_waits_for_nobody(self) -> None:
