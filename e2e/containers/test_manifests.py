@@ -1,4 +1,7 @@
-"""Every example of manifests/ is applied as it is, and accepted. What installs the operator: test_installing.py."""
+"""Every example of manifests/ is applied as it is, and accepted; those that lack nothing run to their end.
+
+What installs the operator: test_installing.py.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from containers.site import KindSite
 from harness.kube import create_namespace
 from harness.waiting import wait_for
 from localcluster.build import REPOSITORY
+from lockstep.api import names
 
 pytestmark = pytest.mark.containers
 SECONDS = 240.0
@@ -25,6 +29,14 @@ TAKEN_IN = {
     "TrainingRun": {"Accepted": "True"},
     "TrainingRunSet": {"Accepted": "True"},
     "TrainingQueue": {"Active": "True", "Valid": "True"},
+}
+# The runs of those whose image and program are there for everybody.
+COMPLETE = {
+    "hello": ["hello"],
+    "queue": ["ablation-3"],
+    "suspend": ["held"],
+    "array": ["sweep-0", "sweep-1"],
+    "pod-template": ["templated"],
 }
 
 
@@ -56,6 +68,37 @@ def test_an_example_is_applied_and_accepted(site: KindSite, manifest: Path) -> N
             )
     finally:
         kubectl("delete", "-n", NAMESPACE, "--ignore-not-found", "--timeout=180s", "-f", str(manifest))
+
+
+@pytest.mark.parametrize("stem", COMPLETE)
+def test_an_example_that_lacks_nothing_succeeds(site: KindSite, stem: str) -> None:
+    kubectl, manifest = site.world.kubectl, REPOSITORY / "manifests" / f"{stem}.yaml"
+    kubectl("apply", "-n", NAMESPACE, "-f", str(manifest))
+    try:
+        if stem == "suspend":
+            kubectl("patch", "trun", "held", "-n", NAMESPACE, "--type=merge", "-p", '{"spec":{"suspend":false}}')
+        wait_for(
+            f"{COMPLETE[stem]} have succeeded",
+            lambda: succeeded(site).issuperset(COMPLETE[stem]),
+            seconds=SECONDS,
+            last_seen=lambda: f"{kubectl('get', 'trun', '-n', NAMESPACE)}\n{site.world.operator.log_tail(5)}",
+        )
+        if stem == "hello":
+            told = kubectl("logs", "-n", NAMESPACE, "--tail=-1", "-l", f"{names.LABEL_RUN}=hello")
+            assert "hello from rank 1 of 2" in told
+    finally:
+        kubectl("delete", "-n", NAMESPACE, "--ignore-not-found", "--timeout=180s", "-f", str(manifest))
+
+
+def succeeded(site: KindSite) -> set[str]:
+    """The names of runs that have."""
+    runs = site.world.kubectl.json("get", "trun", "-n", NAMESPACE)["items"]
+    good = {"type": "Succeeded", "status": "True"}
+    return {
+        run["metadata"]["name"]
+        for run in runs
+        if any(good.items() <= told.items() for told in run.get("status", {}).get("conditions", ()))
+    }
 
 
 def conditions(site: KindSite, document: Json) -> dict[str, str]:

@@ -96,6 +96,12 @@ class KindCluster:
             finally:
                 archive.unlink()
 
+    def name(self, image: str, name: str, nodes: Sequence[str]) -> None:
+        """Let nodes have a loaded image by another name as well. Raises KindClusterError."""
+        names = [f"docker.io/library/{each}" for each in (image, name)]
+        for node in nodes:
+            self.inside(node, "ctr", "--namespace=k8s.io", "images", "tag", "--force", *names)
+
     def inside(self, node: str, *command: str) -> str:
         """Run a command in a node; its output. Raises KindClusterError."""
         return self.docker("exec", node, *command)

@@ -37,7 +37,8 @@ def bring_up(docker: Docker, folder: Path, report: Report) -> KindCluster:
         node = node_image.node(docker, folder, base.result, report)
         cluster.create(node, report)
         trainer = images.trainer(docker, base.result())
-        cluster.load([operator.result(), trainer], [CONTROL_PLANE, *cluster.workers], report)
+        cluster.load([operator.result(), trainer, base.result()], [CONTROL_PLANE, *cluster.workers], report)
+        cluster.name(base.result(), images.PUBLISHED_BASE, cluster.workers)
         loading = at_once.submit(cluster.load, [torch.result()], cluster.workers[:TORCH_NODES], report)
         named = {OPERATOR_IMAGE: operator.result(), TRAINER_IMAGE: trainer, TORCH_IMAGE: torch.result()}
         for file, name in named.items():

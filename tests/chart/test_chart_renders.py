@@ -240,7 +240,7 @@ def test_two_operators_run_where_no_file_is_theirs_alone(helm: Helm) -> None:
 def test_nobody_has_to_guess_what_comes_after_the_installation(helm: Helm) -> None:
     said = helm("install", "lockstep", CHART, "--dry-run=client", "--namespace", "ml")
     assert "helm -n ml test lockstep" in said
-    manifest = re.search(r"<<EOF\n(.*?)\n *EOF", said, re.DOTALL)
+    manifest = re.search(r"<<'EOF'\n(.*?)\n *EOF", said, re.DOTALL)
     assert manifest is not None
     assert yaml.safe_load(manifest[1]) == yaml.safe_load((ROOT / "manifests/hello.yaml").read_text())
 

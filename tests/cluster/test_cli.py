@@ -133,7 +133,7 @@ def test_a_server_dry_run_creates_nothing(user: User) -> None:
         ("nodes: 0", "spec.nodes: Invalid value: 0"),
         ("gpuPerNode: 8", "spec.gpuPerNode: is no field; write gpusPerNode"),
         ("shmSize: 200GB", "write a size as 512Mi, 200Gi or 2Ti"),
-        ("launcher: {type: Torchrun}", "write command: [train.py]"),
+        ("command: [torchrun, train.py]\n  launcher: {type: Torchrun}", "write command: [train.py]"),
         ("env: [{name: PET_NNODES, value: '1'}]", "spec.env[0]: PET_NNODES is set by Lockstep"),
         ("resourcesPerNode: {gpu: 8}", "write nvidia.com/gpu"),
     ],

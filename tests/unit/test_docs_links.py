@@ -45,8 +45,11 @@ def test_make_targets_that_a_page_names_exist(page: Path) -> None:
     assert set(named) <= targets
 
 
-def test_the_manifest_of_the_readme_is_the_example() -> None:
+def test_the_manifest_of_the_readme_is_the_example_with_a_real_program() -> None:
     shown = re.search(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert shown is not None
     assert len(shown[1].splitlines()) == 7
-    assert yaml.safe_load(shown[1]) == yaml.safe_load((ROOT / "manifests" / "hello.yaml").read_text(encoding="utf-8"))
+    run, hello = (yaml.safe_load(text) for text in (shown[1], (ROOT / "manifests" / "hello.yaml").read_text("utf-8")))
+    for each in (run, hello):
+        del each["spec"]["image"], each["spec"]["command"]
+    assert run == hello
