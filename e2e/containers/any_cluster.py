@@ -6,7 +6,7 @@ import base64
 import json
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,7 @@ class ClusterSite(TrainingSite):
     """Runs on a cluster that is there, in containers of ``image``."""
 
     image: str = ""
+    pod_template: Json = field(default_factory=dict)
 
     @property
     def nodes(self) -> list[str]:

@@ -26,6 +26,11 @@ class KindSite(ClusterSite):
     def refusals(self) -> list[str]:
         return self.kind.refusals(self.outgoing)
 
+    @property
+    def gateway(self) -> str:
+        found = self.kind.docker("network", "inspect", "kind", "--format", "{{range .IPAM.Config}}{{.Gateway}} {{end}}")
+        return next(address for address in found.split() if ":" not in address)
+
     # What happens to nodes
 
     def kill_node(self, node: str) -> None:

@@ -60,7 +60,7 @@ def test_the_image_lists_every_package_that_it_holds_and_what_is_below_them(site
     assert bill["bomFormat"] == "CycloneDX"
     listed = {(each["type"], normalised(each["name"]), each["version"]) for each in bill["components"]}
     held = {normalised(name) for name in told("/opt/lockstep/bin/python", "-c", PACKAGES).split()}
-    assert {OURS, "kopf"} <= held
+    assert {OURS, "kopf", "obstore", "opentelemetry-sdk"} <= held
     assert held <= {name for _, name, _ in listed} | {OURS}
 
     python = told("/opt/lockstep/bin/python", "-c", "import platform; print(platform.python_version())")

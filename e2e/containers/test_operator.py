@@ -10,6 +10,7 @@ from harness.kube import OPERATOR_NAMESPACE
 from harness.waiting import wait_for
 from kindcluster import site as installation
 from kindcluster.cluster import CONTROL_PLANE
+from localcluster.api import Request
 from localcluster.errors import ApiError
 from lockstep.api import names
 from support import stub_trainer
@@ -17,6 +18,7 @@ from support.training import LEASE, NAMESPACE, TrainingRun
 
 pytestmark = pytest.mark.containers
 SECONDS = 240.0
+TOO_MANY_REQUESTS = 429
 HOURS = 100_000
 """Steps that nobody waits for: the run is deleted when its test is over."""
 SLICE = f"/apis/discovery.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/endpointslices/lockstep-operator-ipv4"
@@ -126,6 +128,35 @@ def kill_twice(site: KindSite, name: str) -> None:
         pod = wait_for(f"{name} runs", runs_anew, seconds=SECONDS)
         killed.append(pod["status"]["containerStatuses"][0]["containerID"])
         site.kill_container(CONTROL_PLANE, pod)
+
+
+def test_whoever_clears_a_node_gets_one_operator_at_a_time_and_no_gang_notices(site: KindSite) -> None:
+    run = begun(site, "cleared")
+    run.wait("one may go", lambda: may_go(site) == 1, SECONDS)
+    old, before = leader(site), seen_of(run)
+    [standby] = set(operators(site)) - {old}
+    evict(site, old)
+    with pytest.raises(ApiError) as refused:
+        evict(site, standby)
+    assert refused.value.status == TOO_MANY_REQUESTS
+    run.wait("the Service leads to the other one", lambda: is_led_to(site, standby), SECONDS)
+    run.wait("one may go again", lambda: may_go(site) == 1, SECONDS)
+    assert leader(site) == standby
+    assert seen_of(run) == before
+    fail_and_recover(site, run)
+
+
+def may_go(site: KindSite) -> int:
+    """How many operators may be evicted now."""
+    budget = f"/apis/policy/v1/namespaces/{OPERATOR_NAMESPACE}/poddisruptionbudgets/lockstep-operator"
+    return int(site.world.api.get(budget)["status"]["disruptionsAllowed"])
+
+
+def evict(site: KindSite, pod: str) -> None:
+    """As `kubectl drain` does. Raises ApiError."""
+    meta = {"name": pod, "namespace": OPERATOR_NAMESPACE}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
+    site.world.api.send(Request("POST", f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{pod}/eviction", body))
 
 
 def test_workers_follow_a_change_of_ca_and_the_service_to_the_next_leader(site: KindSite) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 import pytest
+import yaml
 
 from containers.site import KindSite, assert_blamed
 from kindcluster.cluster import GPUS
+from localcluster.build import REPOSITORY
 from lockstep.api import names
-from support.training import TrainingRun
+from support.training import NAMESPACE, TrainingRun
 
 pytestmark = pytest.mark.containers
+SECURITY = REPOSITORY / "docs" / "security.md"
 SECONDS = 240.0
 STEPS = 300
 """Half a minute of the first attempt: what a test does meanwhile may take its time on a busy machine."""
@@ -78,15 +83,43 @@ def test_a_killed_process_is_started_again_in_its_container(site: KindSite) -> N
 
 
 def test_torchrun_resumes_with_gloo_where_it_was_saved(site: KindSite, torch_image: str) -> None:
-    run = site.apply(
-        "torch",
+    run = with_torch(site, torch_image, "torch")
+    assert_a_killed_rank_resumes(site, run)
+    assert {pod["status"]["podIP"] for pod in run.pods} == {pod["status"]["hostIP"] for pod in run.pods}
+
+
+def test_so_it_does_on_the_pod_network_where_pods_are_restricted(site: KindSite, torch_image: str) -> None:
+    """With what docs/security.md says to write for such a namespace."""
+    [shown] = re.findall(r"```yaml\n(spec:\n  network: Pod\n.*?)```", SECURITY.read_text(), re.DOTALL)
+    restricted = yaml.safe_load(shown)["spec"]
+    label = ("label", "--overwrite", "namespace", NAMESPACE)
+    site.world.kubectl(*label, f"{names.LABEL_POD_SECURITY}=restricted")
+    try:
+        run = with_torch(site, torch_image, "restricted", **restricted)
+        assert_a_killed_rank_resumes(site, run)
+        addresses = {pod["status"]["podIP"] for pod in run.pods}
+        assert len(addresses) == 2
+        assert addresses.isdisjoint(pod["status"]["hostIP"] for pod in run.pods)
+    finally:
+        site.world.kubectl(*label, f"{names.LABEL_POD_SECURITY}-")
+
+
+def with_torch(site: KindSite, image: str, name: str, **spec: Any) -> TrainingRun:
+    """A gang of two whose gradients are averaged by gloo."""
+    return site.apply(
+        name,
         2,
         ["python3", "/app/train_torch.py", f"--steps={STEPS}"],
-        image=torch_image,
+        image=image,
         launcher={"type": "Torchrun", "torchrun": {"nprocPerNode": 1}},
         resourcesPerNode={"cpu": "500m", "memory": "2Gi"},
         placement={"excludeNodes": site.kind.workers[2:]},  # has not got this image
+        **spec,
     )
+
+
+def assert_a_killed_rank_resumes(site: KindSite, run: TrainingRun) -> None:
+    """Its gang does, from the newest save, and comes to the same end."""
     run.wait_until_saved(1, 20, SECONDS)
     node = run.nodes[1]
     [pid] = site.trainers(node)

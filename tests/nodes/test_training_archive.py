@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.processnodes import ProcessNodes
+from localcluster.build import build_all
 from localcluster.state import free_ports
 from lockstep.api import names
 from lockstep.core.archive_job import RESULT_FORMAT
@@ -27,8 +27,8 @@ STEPS = 40
 @pytest.fixture
 def server(site: TrainingSite, tmp_path: Path) -> Iterator[S3Server]:
     """An object store that the nodes reach, and the secret with its credentials."""
-    nodes: ProcessNodes = site.world.process_nodes
-    server = S3Server(tmp_path / "s3", free_ports(("s3",))["s3"], nodes.gateway)
+    build_all(names=["versitygw"])
+    server = S3Server(tmp_path / "s3", free_ports(("s3",))["s3"], site.gateway)
     server.start()
     literals = [f"--from-literal={name}={value}" for name, value in CREDENTIALS.items()]
     site.world.kubectl("create", "secret", "generic", "s3", "-n", NAMESPACE, *literals)
@@ -45,8 +45,7 @@ def archived(site: TrainingSite, server: S3Server, name: str, *options: str) -> 
         "credentialsSecretRef": {"name": "s3"},
     }
     checkpoint = {"format": "Manifest", "shared": {"claimName": "checkpoints"}, "archive": archive}
-    root = {"spec": {"securityContext": {"runAsUser": 0}}}  # the process nodes' Python is root's
-    return site.train(name, 2, STEPS, *options, checkpoint=checkpoint, podTemplate=root)
+    return site.train(name, 2, STEPS, *options, checkpoint=checkpoint, podTemplate=site.pod_template)
 
 
 def published(run: TrainingRun) -> list[tuple[int, int]]:

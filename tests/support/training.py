@@ -49,6 +49,13 @@ class TrainingSite:
 
     world: World
     runs: list[TrainingRun] = field(default_factory=list)
+    pod_template: Json = field(default_factory=lambda: {"spec": {"securityContext": {"runAsUser": 0}}})
+    """What pods need here beside what their run says: process nodes' Python is root's."""
+
+    @property
+    def gateway(self) -> str:
+        """The address of this machine to which nodes have a way."""
+        return self.world.process_nodes.gateway
 
     @property
     def nodes(self) -> list[str]:

@@ -45,6 +45,14 @@ def test_make_targets_that_a_page_names_exist(page: Path) -> None:
     assert set(named) <= targets
 
 
+def test_continuous_integration_runs_what_the_readme_begins_with() -> None:
+    begins = (ROOT / "README.md").read_text(encoding="utf-8").partition("## What it does")[0]
+    targets = re.findall(r"^\$ make ([a-z0-9-]+)", begins, re.MULTILINE)
+    assert targets
+    runs = set(re.findall(r"[a-z0-9-]+", (ROOT / ".ci" / "run").read_text(encoding="utf-8")))
+    assert set(targets) <= runs
+
+
 def test_the_manifest_of_the_readme_is_the_example_with_a_real_program() -> None:
     shown = re.search(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert shown is not None
