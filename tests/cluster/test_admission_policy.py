@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,13 @@ import pytest
 from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.errors import KubectlError
+from support.site import Site
 
 pytestmark = pytest.mark.cluster
 
-POLICY = Path(__file__).parents[2] / "manifests" / "admission-policy.yaml"
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+POLICY = MANIFESTS / "admission-policy.yaml"
+WRITES_NAMES = MANIFESTS / "admission-user.yaml"
 RUNS = {"apiGroups": ["lockstep.dev"], "resources": ["trainingruns", "trainingrunsets"], "verbs": ["*"]}
 PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
 ACT_AS = {"apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": ["reader"], "verbs": ["impersonate"]}
@@ -24,6 +27,8 @@ RIGHTS = {"runs-only": [RUNS], "trainer": [RUNS, PODS], "reader-too": [RUNS, POD
 NO_PODS = "must be allowed to create pods"
 NOT_THAT_ACCOUNT = "you may not act as"
 OPERATOR = "system:serviceaccount:lockstep-system:lockstep-operator"
+USER = "lockstep.dev/user"
+KINDS = ("TrainingRun", "TrainingRunSet")
 
 
 class Users:
@@ -43,10 +48,29 @@ class Users:
         name = OPERATOR.rpartition(":")[2]
         self._bind("runs-only", {"kind": "ServiceAccount", "name": name, "namespace": "lockstep-system"}, "operator")
 
-    def apply(self, user: str, name: str, spec: dict[str, Any], kind: str = "TrainingRun", **metadata: Any) -> str:
+    def apply(
+        self,
+        user: str,
+        name: str,
+        spec: dict[str, Any],
+        kind: str = "TrainingRun",
+        verb: Sequence[str] = ("apply",),
+        **metadata: Any,
+    ) -> str:
+        """As ``lockstep submit``, with the user's name; ``annotations`` go in place of that."""
         body = {"apiVersion": "lockstep.dev/v1alpha1", "kind": kind, "spec": spec}
-        body["metadata"] = {"name": name, "namespace": self.namespace, **metadata}
-        return self.cluster.kubectl("apply", f"--as={user}", "-f", "-", input=json.dumps(body))
+        named = {"name": name, "namespace": self.namespace, "annotations": {USER: user}}
+        body["metadata"] = named | metadata
+        return self.cluster.kubectl(*verb, f"--as={user}", "-f", "-", input=json.dumps(body))
+
+    def kubectl(self, user: str, *words: str) -> str:
+        return self.cluster.kubectl(*words, f"--as={user}", "-n", self.namespace)
+
+    def name_on(self, kind: str, name: str) -> str | None:
+        """For whom it counts."""
+        told = self.cluster.kubectl("get", kind, name, "-n", self.namespace, "-o", "json")
+        named: str | None = json.loads(told)["metadata"].get("annotations", {}).get(USER)
+        return named
 
     def _bind(self, role: str, subject: dict[str, Any], name: str = "") -> None:
         self._apply({
@@ -62,10 +86,14 @@ class Users:
 @pytest.fixture
 def users(cluster: LocalCluster, crds_installed: None, namespace: str) -> Iterator[Users]:
     users = Users(cluster, namespace)
+    # It may take the API server a moment; what is made meanwhile is there, and would not be judged again.
+    tries = (f"try-{number}" for number in itertools.count())
+
+    def are_free() -> bool:
+        return not _refusal(users, "runs-only", template(hostPID=True), next(tries))
+
     cluster.kubectl("apply", "-f", str(POLICY))
     try:
-        # It may take the API server a moment; what is made meanwhile is there, and would not be judged again.
-        tries = (f"try-{number}" for number in itertools.count())
         wait_for("the policy is in force", lambda: _refusal(users, "runs-only", run(), next(tries)), seconds=60)
         wait_for(
             "and so is the other", lambda: _refusal(users, "trainer", template(hostPID=True), next(tries)), seconds=60
@@ -73,6 +101,25 @@ def users(cluster: LocalCluster, crds_installed: None, namespace: str) -> Iterat
         yield users
     finally:
         cluster.kubectl("delete", "-f", str(POLICY), "--ignore-not-found")
+        # Else it would refuse the runs of the tests that follow.
+        wait_for("the policies are gone", are_free, seconds=60)
+
+
+@pytest.fixture
+def named_users(users: Users) -> Iterator[Users]:
+    """Those whose name the API server writes."""
+    tries = (f"name-{number}" for number in itertools.count())
+
+    def are_named() -> bool:
+        return not _refusal(users, "trainer", run(), next(tries), annotations={})
+
+    users.cluster.kubectl("apply", "-f", str(WRITES_NAMES))
+    try:
+        wait_for("names are written", are_named, seconds=60)
+        yield users
+    finally:
+        users.cluster.kubectl("delete", "-f", str(WRITES_NAMES), "--ignore-not-found")
+        wait_for("no names are written", lambda: not are_named(), seconds=60)
 
 
 def run(**changes: Any) -> dict[str, Any]:
@@ -81,11 +128,23 @@ def run(**changes: Any) -> dict[str, Any]:
 
 def _refusal(users: Users, user: str, spec: dict[str, Any], name: str = "mine", **how: Any) -> str:
     """The words of the refusal; empty when it was taken."""
+    return _said_against(lambda: users.apply(user, name, spec, **how))
+
+
+def _change_refused(users: Users, user: str, *words: str) -> str:
+    return _said_against(lambda: users.kubectl(user, *words))
+
+
+def _said_against(act: Callable[[], object]) -> str:
     try:
-        users.apply(user, name, spec, **how)
+        act()
     except KubectlError as error:
         return str(error)
     return ""
+
+
+def spec_of(kind: str, **changes: Any) -> dict[str, Any]:
+    return run(**changes) if kind == "TrainingRun" else {"indices": "0-3", "template": {"spec": run()}, **changes}
 
 
 def template(**pod: Any) -> dict[str, Any]:
@@ -164,15 +223,108 @@ def test_nobody_gains_by_a_run_what_they_could_not_have_by_a_pod(users: Users) -
     assert NOT_THAT_ACCOUNT in _refusal(users, "reader-too", run(serviceAccountName="other"), "other")
 
     # What is there may be looked after by who could not make it, but for what it asks for.
-    assert _refusal(users, "runs-only", run(), labels={"team": "golden"}) == ""
-    assert NO_PODS in _refusal(users, "runs-only", run(suspend=True), labels={"team": "golden"})
-
-    # Nobody's training counts as somebody else's.
-    other = {"annotations": {"lockstep.dev/user": "trainer"}}
-    assert "write reader-too" in _refusal(users, "reader-too", run(), "share", **other)
-    assert _refusal(users, "trainer", run(), "share", **other) == ""
-    assert _refusal(users, "reader-too", run(suspend=True), "share", **other) == ""
+    theirs = {"labels": {"team": "golden"}, "annotations": {USER: "trainer"}}
+    assert _refusal(users, "runs-only", run(), **theirs) == ""
+    assert NO_PODS in _refusal(users, "runs-only", run(suspend=True), **theirs)
 
     # The operator makes the runs of arrays.
     users.operator_may_make_runs()
     assert _refusal(users, OPERATOR, run(serviceAccountName="reader"), "of-an-array") == ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_counts_for_who_asks_for_it(users: Users, kind: str) -> None:
+    spec, held = spec_of(kind), spec_of(kind, suspend=True)
+    for said in ({}, {"note": "x"}, {USER: ""}, {USER: "reader-too"}, {USER: "trainer2"}):
+        assert f"annotations[{USER}]: write trainer" in _refusal(users, "trainer", spec, kind=kind, annotations=said)
+    assert _refusal(users, "trainer", spec, kind=kind) == ""
+
+    # Nor does what is there stop to, or come to count for somebody who did not ask for that.
+    mine = f"{kind}/mine"
+    for user in ("trainer", "reader-too"):
+        for change in (f"{USER}-", f"{USER}=", f"{USER}=runs-only"):
+            assert "or leave it as it was" in _change_refused(users, user, "annotate", "--overwrite", mine, change)
+        without = _refusal(users, user, held, kind=kind, verb=("replace",), annotations={})
+        assert f"write {user}, or leave it as it was" in without
+    assert users.name_on(kind, "mine") == "trainer"
+
+    # It is looked after by whoever may, and counts as before; or for them, if they say so.
+    assert _refusal(users, "reader-too", held, kind=kind, annotations={USER: "trainer"}) == ""
+    assert _change_refused(users, "reader-too", "label", mine, "team=golden") == ""
+    assert users.name_on(kind, "mine") == "trainer"
+    assert _change_refused(users, "reader-too", "annotate", "--overwrite", mine, f"{USER}=reader-too") == ""
+    assert _change_refused(users, "trainer", "delete", mine, "--wait=false") == ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_counted_for_nobody_before_the_policy_can_still_be_looked_after(users: Users, kind: str) -> None:
+    made_before(users, kind)
+    old = f"{kind}/old"
+    hold = ("patch", old, "--type=merge", "-p")
+    assert _change_refused(users, "trainer", *hold, '{"spec": {"suspend": true}}') == ""
+    assert _change_refused(users, "trainer", *hold, '{"metadata": {"finalizers": ["golden/kept"]}}') == ""
+    assert _change_refused(users, "trainer", "delete", old, "--wait=false") == ""
+    assert _change_refused(users, "trainer", *hold, '{"metadata": {"finalizers": null}}') == ""
+
+    made_before(users, kind)
+    assert "write trainer" in _change_refused(users, "trainer", "annotate", old, f"{USER}=reader-too")
+    assert _change_refused(users, "trainer", "annotate", old, f"{USER}=trainer") == ""
+    assert "or leave it as it was" in _change_refused(users, "trainer", "annotate", old, f"{USER}-")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_name_that_is_left_out_is_written_by_the_api_server(named_users: Users, kind: str) -> None:
+    users, spec, held = named_users, spec_of(kind), spec_of(kind, suspend=True)
+    apply, create, replace, server_side = ("apply",), ("create",), ("replace",), ("apply", "--server-side")
+    # What is applied gets an annotation of kubectl, what is created none. Who applies it again changes nobody's share.
+    ways = [
+        (apply, {}, apply, "reader-too"),
+        (apply, {"note": "x"}, replace, "reader-too"),
+        (apply, {USER: ""}, apply, "reader-too"),
+        (create, {}, replace, "trainer"),
+        (server_side, {}, server_side, "trainer"),
+    ]
+    for number, (verb, said, again, by) in enumerate(ways):
+        name, how = f"by-{number}", {"kind": kind, "annotations": said}
+        assert _refusal(users, "trainer", spec, name, verb=verb, **how) == ""
+        assert users.name_on(kind, name) == "trainer"
+        assert _refusal(users, by, held, name, verb=again, **how) == ""
+        assert users.name_on(kind, name) == "trainer"
+    assert "write trainer" in _refusal(users, "trainer", spec, kind=kind, annotations={USER: "reader-too"})
+    first = f"{kind}/by-0"
+    assert _change_refused(users, "trainer", "annotate", first, f"{USER}-") == ""
+    assert users.name_on(kind, "by-0") == "trainer"
+    assert "write reader-too" in _change_refused(users, "reader-too", "annotate", "--overwrite", first, f"{USER}=x")
+
+
+def test_no_name_is_written_on_what_others_made_or_what_was_there_before(named_users: Users) -> None:
+    for kind in KINDS:
+        made_before(named_users, kind)
+        assert _change_refused(named_users, "trainer", "label", f"{kind}/old", "team=golden") == ""
+        assert named_users.name_on(kind, "old") is None
+    # The operator copies the name of the array into its runs.
+    assert _refusal(named_users, OPERATOR, run(), "old-0", annotations={USER: "trainer"}) == ""
+    assert named_users.name_on("TrainingRun", "old-0") == "trainer"
+
+
+def test_the_runs_of_an_array_count_for_who_applied_it(named_users: Users, site: Site) -> None:
+    users = named_users
+    assert _refusal(users, "trainer", spec_of("TrainingRunSet"), "sweep", kind="TrainingRunSet", annotations={}) == ""
+
+    def are_made() -> bool:
+        return "sweep-3" in users.kubectl("trainer", "get", "trainingruns", "-o", "name")
+
+    wait_for("the operator makes its runs", are_made, seconds=240)
+    assert {users.name_on("TrainingRun", f"sweep-{index}") for index in range(4)} == {"trainer"}
+    users.kubectl("trainer", "patch", "trainingrunset/sweep", "--type=merge", "-p", '{"spec": {"cancel": true}}')
+    users.kubectl("trainer", "wait", "--for=condition=Finished", "trainingrunset/sweep", "--timeout=240s")
+
+
+def made_before(users: Users, kind: str) -> None:
+    """There is one of the kind that says nothing of its user: the operator is not judged."""
+    users.operator_may_make_runs()
+    wait_for(
+        "it may be made",
+        lambda: not _refusal(users, OPERATOR, spec_of(kind), "old", kind=kind, annotations={}),
+        seconds=60,
+    )
