@@ -7,7 +7,7 @@ import pytest
 
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.decide import decide
-from lockstep.core.launching import SHARED_TIER_IS_FULL, STILL_PREPARING
+from lockstep.core.launching import SHARED_TIER_IS_FULL, SHARED_TIER_REFUSES, STILL_PREPARING
 from lockstep.core.lifecycle import Phase, phase_of
 from lockstep.core.snapshot import CheckpointReport, PodPhase, Verdict, WorkerPhase
 from lockstep.worker import barrier as worker_barrier
@@ -198,6 +198,33 @@ def test_a_full_shared_tier_is_no_nodes_fault_and_waited_for(full_everywhere: bo
     assert not full_everywhere or SHARED_TIER_IS_FULL in said
 
 
+@pytest.mark.parametrize("refused_everywhere", [True, False])
+def test_a_shared_tier_that_refuses_the_user_is_a_nodes_fault_only_where_others_may_write(
+    refused_everywhere: bool,
+) -> None:
+    w = admitted(nodes=3, spare=3)
+    w.kubelets()
+    w.work_reports_only()
+    refuses = f"{SHARED_TIER_REFUSES}: Permission denied: /shared-checkpoints/team"
+    for _ in range(200):
+        reports = w.reports[w.runs["one"].uid]
+        for slot, report in reports.items():
+            at, ready, problem = (WorkerPhase.PREPARING, 0, refuses)
+            if slot != 1 and not refused_everywhere:
+                at, ready, problem = (WorkerPhase.READY, 1, "")
+            reports[slot] = replace(report, phase=at, ready_for=ready, problem=problem, received_at=w.now)
+        beat(w, 1.0)
+        if not refused_everywhere:
+            break
+    status = w.status("one")
+    said = next(c for c in status.conditions if c.type == "GangReady").message
+    if refused_everywhere:
+        assert (status.recovery.excluded_nodes, status.assignment.incarnations) == ((), (1, 1, 1))
+        assert SHARED_TIER_REFUSES in said
+    else:
+        assert [each.node for each in status.recovery.excluded_nodes] == ["n1"]
+
+
 def test_a_mount_that_hangs_is_named_with_its_rank_and_costs_the_node_nothing_before_the_deadline() -> None:
     w = admitted(nodes=3)
     w.kubelets()
@@ -237,6 +264,7 @@ def test_a_mount_that_hangs_on_all_nodes_is_no_nodes_fault_where_they_share_it(t
 
 def test_the_worker_says_it_in_the_words_that_are_known() -> None:
     assert preflight.SHARED_TIER_IS_FULL == SHARED_TIER_IS_FULL
+    assert preflight.SHARED_TIER_REFUSES == SHARED_TIER_REFUSES
     assert worker_barrier.STILL_PREPARING == STILL_PREPARING
 
 

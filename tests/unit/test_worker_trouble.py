@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -20,10 +21,11 @@ from lockstep.worker.agent import Worker
 from lockstep.worker.child import Child, LaunchError
 from lockstep.worker.errors import open_plain
 from lockstep.worker.inbox import Inbox, SlowWork
-from lockstep.worker.preflight import SHARED_TIER_IS_FULL, gpu_problem, prepare
+from lockstep.worker.inventory import survey
+from lockstep.worker.preflight import SHARED_TIER_IS_FULL, SHARED_TIER_REFUSES, gpu_problem, prepare
 from lockstep.worker.processes import out_of_memory_kills, output_of
 from lockstep.worker.progress import ProgressTail, is_no_number
-from lockstep.worker.settings import Settings, Tier
+from lockstep.worker.settings import Settings, Tier, attempt_directory
 from lockstep.worker.stacks import forget_the_dead
 from support.fake_operator import FakeOperator
 from support.running_worker import LaunchWorker, exited, pid_in, ready, until
@@ -288,6 +290,47 @@ def test_a_shared_tier_without_room_for_a_directory_is_full_and_no_fault_of_the_
     monkeypatch.setattr(os, "makedirs", full(shared, number))
     problem = prepare(settings, 1, 0, 1).problem
     assert problem == f"{SHARED_TIER_IS_FULL}: {os.strerror(number)}: {shared}/u/a1"
+
+
+@pytest.mark.parametrize(("there", "missing"), [("", "a"), ("a", "a/r"), ("a/r", "a/r/u"), ("a/r/u", "a/r/u/a1")])
+def test_a_shared_tier_that_another_user_has_made_says_whose_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, missing: str
+) -> None:
+    """Root, who runs the tests, is refused nothing: the call is."""
+    shared = tmp_path / "shared"
+    settings = settings_in(tmp_path, tiers={"shared": Tier("shared", str(shared / "a" / "r"), 2.0)})
+    (shared / there).mkdir(parents=True)
+    (shared / there).chmod(0o750)
+    monkeypatch.setattr(processes, "other_processes", list)
+    monkeypatch.setattr(os, "mkdir", full(str(shared), errno.EACCES))
+    problem = prepare(settings, 1, 0, 1).problem
+    user = os.geteuid()
+    assert problem == (
+        f"{SHARED_TIER_REFUSES}: Permission denied: {shared / missing}; this is user {user}, and {shared / there} is "
+        f"{user}:{os.getegid()}'s, drwxr-x---"
+    )
+
+
+def test_other_users_of_the_namespace_find_a_place_beside_a_run_and_none_in_it(tmp_path: Path) -> None:
+    def modes(**how: Any) -> list[int]:
+        settings = settings_in(tmp_path, **how)
+        survey(settings, 1, 0, 1)
+        directory = Path(attempt_directory(settings, "shared", 1)).relative_to(tmp_path)
+        made = [*reversed(directory.parents), directory][1:]
+        return [stat.S_IMODE((tmp_path / each).stat().st_mode) for each in made]
+
+    def tier(path: str) -> dict[str, Tier]:
+        return {"shared": Tier("shared", str(tmp_path / path), 2.0)}
+
+    before = os.umask(0o077)
+    try:
+        assert modes(tiers=tier("usual/a/r")) == [0o700, 0o1777, 0o1777, 0o700, 0o700]
+        assert modes(tiers=tier("one/a/r"), fenced=True) == [0o700, 0o1777, 0o700]
+        assert modes(tiers=tier("chosen/llama")) == [0o700, 0o700, 0o700, 0o700]
+        os.chmod(tmp_path / "usual" / "a", 0o750)  # somebody's decision
+        assert modes(tiers=tier("usual/a/r")) == [0o700, 0o750, 0o1777, 0o700, 0o700]
+    finally:
+        os.umask(before)
 
 
 def test_of_the_nodes_own_disk_that_is_the_nodes_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from lockstep.core.stopping import NODES_LOST, begin_stop
 
 SHARED_TIER_IS_FULL = "the shared checkpoint tier is full"
 """How a worker's words begin for what is no fault of its node."""
+SHARED_TIER_REFUSES = "the shared checkpoint tier refuses this user"
+"""How they begin for what is none either, unless another rank may write there."""
 STILL_PREPARING = "still preparing: "
 """How they begin while its check of the node goes on, and stands at something that does not answer."""
 _SHARED_TIER_HANGS = f"{STILL_PREPARING}the shared checkpoint tier"
@@ -133,7 +135,7 @@ def _late(draft: Draft, reached: list[SlotStage]) -> list[_Late]:
     late = []
     for at in reached:
         report = draft.report(at.slot)
-        if at.stage is Stage.PREPARING and report is not None and _has_failed(report.problem):
+        if at.stage is Stage.PREPARING and report is not None and _has_failed(report.problem, reached):
             late.append((at, "NodeCheckFailed", f"the worker's check of the node failed: {report.problem}"))
         elif at.deadline is not None and draft.now >= at.deadline:
             late.append((at, "NotScheduled" if at.stage is Stage.SCHEDULING else "LaunchDeadline", ""))
@@ -155,7 +157,7 @@ def _no_fault_of_a_node(late: list[SlotStage], reached: list[SlotStage]) -> Slot
     """The first slot that another node would not help: then the gang gives its nodes back and tries again later."""
     for at in late:
         unheard = at.stage is Stage.SCHEDULING and not at.detail  # the scheduler has not even looked at it
-        if unheard or at.stage in (Stage.VACANT, Stage.REFUSED, Stage.HELD) or _is_full(at.detail):
+        if unheard or at.stage in (Stage.VACANT, Stage.REFUSED, Stage.HELD) or _is_met_by_all(at.detail, reached):
             return at
     # An image that cannot be pulled, a claim that does not exist: all of the gang is stuck at the same point.
     alike = len(late) == len(reached) > 1 and {at.stage for at in late} in ({Stage.STARTING}, {Stage.SCHEDULING})
@@ -166,13 +168,15 @@ def _no_fault_of_a_node(late: list[SlotStage], reached: list[SlotStage]) -> Slot
     return late[0] if late and (alike or unreached or shared_hangs) else None
 
 
-def _has_failed(problem: str) -> bool:
+def _has_failed(problem: str, reached: list[SlotStage]) -> bool:
     """The worker's check of its node came to an end, and another node may do better."""
-    return bool(problem) and not _is_full(problem) and not problem.startswith(STILL_PREPARING)
+    return bool(problem) and not _is_met_by_all(problem, reached) and not problem.startswith(STILL_PREPARING)
 
 
-def _is_full(problem: str) -> bool:
-    """What all nodes share takes no more: another node would meet the same, and somebody may make room."""
+def _is_met_by_all(problem: str, reached: list[SlotStage]) -> bool:
+    """What all nodes share takes nothing: another node would meet the same, and somebody may make room, or let it."""
+    if problem.startswith(SHARED_TIER_REFUSES):
+        return all(at.stage is not Stage.READY for at in reached)
     return problem.startswith(SHARED_TIER_IS_FULL)
 
 

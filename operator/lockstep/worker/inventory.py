@@ -55,12 +55,36 @@ def survey(settings: Settings, attempt: int, rank: int, world: int, at: At = at_
                 raise
             rows.append(inventory_row(name, 0, 0, os.path.join(root, run_uid), Finding(UNKNOWN, trouble(error))))
         else:
-            os.makedirs(attempt_directory(settings, name, attempt), exist_ok=True)
+            _make_room_for(settings, name, attempt)
     if settings.start_root and SHARED in settings.tiers:
         at(f"the checkpoints to start from, {settings.start_root}")
         known = {row["path"] for row in rows}
         rows += [row for row in _elsewhere(settings, rank, world) if row["path"] not in known]
     return rows
+
+
+def _make_room_for(settings: Settings, name: str, attempt: int) -> None:
+    """Make the directory of an attempt. What is above it in the usual place is for the namespace's other runs as well,
+    who may be other users: they may add to it, and change nothing that is not theirs. Raises OSError."""
+    root = settings.tiers[name].root
+    namespace, run = os.path.split(root)
+    if (os.path.basename(namespace), run) == (settings.namespace, settings.run):
+        os.makedirs(os.path.dirname(namespace), exist_ok=True)
+        _make_for_all(namespace)
+        if attempt_directory(settings, name, attempt) != root:
+            _make_for_all(root)
+    os.makedirs(attempt_directory(settings, name, attempt), exist_ok=True)
+
+
+def _make_for_all(directory: str) -> None:
+    try:
+        os.mkdir(directory)
+    except OSError:
+        if not os.path.isdir(directory):
+            raise
+        return
+    with contextlib.suppress(OSError):  # a file system without modes
+        os.chmod(directory, 0o1777)  # mkdir's own mode is subject to the umask
 
 
 def _elsewhere(settings: Settings, rank: int, world: int) -> List[JSON]:

@@ -8,6 +8,7 @@ import os
 import random
 import re
 import socket
+import stat
 import subprocess
 import time
 from typing import List, NamedTuple, Optional
@@ -23,8 +24,11 @@ GPU_RELEASE_SECONDS = 50.0
 GPU_ANSWER_SECONDS = 30.0
 GPU_FREE_MIB = 1024
 MASTER_PORTS = range(20000, 30000)  # below the ephemeral ports and below the NodePorts
-SHARED_TIER_IS_FULL = "the shared checkpoint tier is full"  # the operator knows these words: no node is to blame
+# The operator knows these words: no node is to blame.
+SHARED_TIER_IS_FULL = "the shared checkpoint tier is full"
+SHARED_TIER_REFUSES = "the shared checkpoint tier refuses this user"
 FULL = (errno.ENOSPC, errno.EDQUOT)
+DENIED = (errno.EACCES, errno.EPERM)
 
 
 class Prepared(NamedTuple):
@@ -65,14 +69,19 @@ def prepare(
 
 
 def _words_for(settings: Settings, error: Exception) -> str:
-    """What went wrong; of a tier without room the same words, whichever step found out."""
+    """What went wrong; of a tier that takes nothing the same words, whichever step found out."""
     if not isinstance(error, OSError):
         return f"preparing failed: {error!r}"
     where = os.fsdecode(error.filename or "")
     for name, root, _ in settings.tiers.values():
-        if error.errno in FULL and (where == root or where.startswith(root.rstrip("/") + "/")):
+        if error.errno in FULL + DENIED and where and _is_of(where, root):
             return _refusal_of(name, error)
     return f"preparing failed: {trouble(error)}"
+
+
+def _is_of(path: str, root: str) -> bool:
+    """Whether a path is in that tree, or on the way to it."""
+    return f"{path}/".startswith(f"{root.rstrip('/')}/") or root.startswith(f"{path.rstrip('/')}/")
 
 
 def gpu_problem(settings: Settings) -> str:
@@ -139,8 +148,23 @@ def tier_problem(settings: Settings, attempt: int, at: At = at_nothing) -> str:
 
 
 def _refusal_of(tier: str, error: OSError) -> str:
-    full = tier == SHARED and error.errno in FULL
-    return f"{SHARED_TIER_IS_FULL if full else f'the {tier} checkpoint tier takes no writes'}: {trouble(error)}"
+    words = f"the {tier} checkpoint tier takes no writes"
+    if tier == SHARED and error.errno in FULL:
+        words = SHARED_TIER_IS_FULL
+    elif tier == SHARED and error.errno in DENIED:
+        words = SHARED_TIER_REFUSES
+    return f"{words}: {trouble(error)}{_owner_of(error) if error.errno in DENIED else ''}"
+
+
+def _owner_of(error: OSError) -> str:
+    """Who may write there instead, in words; empty where it cannot be seen."""
+    directory = os.path.dirname(os.fsdecode(error.filename or ""))
+    try:
+        found = os.stat(directory)
+    except OSError:
+        return ""
+    mode, owner = stat.filemode(found.st_mode), f"{found.st_uid}:{found.st_gid}"
+    return f"; this is user {os.geteuid()}, and {directory} is {owner}'s, {mode}"
 
 
 def _write_problem(path: str, synced: bool) -> str:
