@@ -47,3 +47,13 @@ async def test_a_debt_is_not_forgotten_with_the_senders_gone_quiet() -> None:
     for sender in range(2000):
         limit.take(f"other-{sender}")
     assert sum(limit.take("debtor") == 0.0 for _ in range(40)) == 20
+
+
+async def test_where_senders_are_bounded_the_one_let_in_longest_ago_is_forgotten() -> None:
+    clock = ManualClock()
+    limit = RateLimit(clock, per_second=1, burst=2, most=3)
+    for sender in ("a", "b", "c", "a", "d"):
+        assert limit.take(sender) == 0.0
+    assert len(limit) == 3
+    assert limit.take("a") > 0  # b was let in before it
+    assert [limit.take("b"), limit.take("b")] == [0.0, 0.0]
