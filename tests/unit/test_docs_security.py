@@ -7,9 +7,11 @@ import pytest
 
 from lockstep.controller import connections, listener, protocol, ratelimit, reports, trust, workerapi
 from lockstep.core import pod_policy
+from lockstep.web import access, strangers
 
 ROOT = Path(__file__).parents[2]
 SECURITY = (ROOT / "docs/security.md").read_text()
+WEB = (ROOT / "docs/web.md").read_text()
 MODEL = (ROOT / "docs/threat-model.md").read_text()
 PLACES = re.split(r"^### ", MODEL.partition("\n## Attacks\n")[2].partition("\n## ")[0], flags=re.MULTILINE)[1:]
 ATTACKS = [row for place in PLACES for row in re.findall(r"^\| (?!Attack \|)[^\n]*", place, re.MULTILINE)]
@@ -65,6 +67,28 @@ def test_the_limits_are_those_of_the_code(said: str) -> None:
 def test_the_pace_is_that_of_the_code() -> None:
     usual = ratelimit.RateLimit.__init__.__kwdefaults__
     assert f"{usual['per_second']:.0f} requests a second for a pod, {usual['burst']:.0f} at once" in SECURITY
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"at most {access.CONCURRENT_REVIEWS} at once",
+        (
+            f"{strangers.EACH_PER_SECOND:.0f} unknown tokens a second, {strangers.EACH_BURST:.0f} at once; "
+            f"{strangers.MOST_PENDING_EACH} whose review has not ended"
+        ),
+        f"{strangers.ALL_PER_SECOND:.0f} unknown tokens a second, {strangers.ALL_BURST:.0f} at once",
+        (
+            f"beside that {strangers.SELDOM_PER_SECOND:.0f} a second, {strangers.SELDOM_BURST:.0f} at once, for "
+            f"addresses with no more than {strangers.FEW:.0f} in a minute"
+        ),
+        f"{strangers.MOST_PENDING} whose review has not ended, {strangers.AT_ONCE} of them under review",
+        f"the last {access.MOST_TOKENS} tokens that were accepted",
+        f"{access.MOST_REFUSED} tokens that were refused, and {strangers.MOST_ADDRESSES} addresses",
+    ],
+)
+def test_the_limits_of_the_page_are_those_of_the_code(said: str) -> None:
+    assert said in WEB
 
 
 def test_everything_that_a_policy_may_allow_is_in_the_table() -> None:

@@ -15,6 +15,7 @@ from lockstep.controller.clock import ManualClock
 from lockstep.controller.listener import Listener
 from lockstep.web import fleet, server
 from lockstep.web.server import BURST, SHARED_SECONDS, WebPage
+from lockstep.web.strangers import EACH_BURST
 from support import sample_runs
 from support.web_site import Cluster, busy_cluster
 
@@ -226,6 +227,23 @@ async def test_who_asks_too_often_is_told_when_to_come_again(site: Site) -> None
     assert (await site.get("ui/api/me", ADMIN))[0] == 200
     await site.clock.advance(5)
     assert (await site.get("ui/api/me", TENANT))[0] == 200
+
+
+async def test_strangers_are_told_apart_by_their_connection_and_not_by_what_they_say(site: Site) -> None:
+    def claims(number: int) -> dict[str, str]:
+        address = f"192.0.2.{number}"
+        said = {"X-Forwarded-For": address, "X-Real-IP": address, "Forwarded": f"for={address}"}
+        return {"X-Lockstep-Token": f"forged-{number}", **said}
+
+    answers = [await site.get("ui/api/me", claims(number)) for number in range(int(EACH_BURST) + 1)]
+    assert [status for status, _, _ in answers] == [401] * int(EACH_BURST) + [429]
+    assert int(answers[-1][1]["Retry-After"]) >= 1
+    connector = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+    async with (
+        aiohttp.ClientSession(connector=connector) as another,
+        another.get(f"{site.url}/ui/api/me", headers=ADMIN) as answer,
+    ):
+        assert answer.status == 200
 
 
 async def test_a_replica_that_has_not_seen_the_cluster_says_so(site: Site) -> None:

@@ -15,9 +15,9 @@ import orjson
 from lockstep.api import names
 from lockstep.controller.clock import Clock
 from lockstep.controller.kube_errors import ApiError
-from lockstep.controller.ratelimit import RateLimit
 from lockstep.controller.trust import MAX_TOKEN, Post, ReviewUnavailableError, UnauthenticatedError
 from lockstep.web.memo import Memo
+from lockstep.web.strangers import Strangers
 
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -29,20 +29,14 @@ REVIEW_SECONDS = 10.0
 """For one review to be answered."""
 CONCURRENT_REVIEWS = 8
 MOST_TOKENS = 1024
+"""Of people who are signed in."""
+MOST_REFUSED = 1024
 MOST_RIGHTS = 16_384
 MOST_NAMESPACES = 256
 """Namespaces that one who may not read all of them is asked about, in the order of their names."""
 
 _AWAY = "the API server cannot say now what this token may see"
 _NO_RIGHT = "the operator may not ask what this token may see; install its chart with web.enabled: true"
-
-
-class TooManyStrangersError(Exception):
-    """More unknown tokens than are looked at: come again in ``seconds``."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__("too many unknown tokens; try again in a moment")
-        self.seconds = seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,30 +79,32 @@ class Door:
     def __init__(self, post: Post, clock: Clock) -> None:
         self._post = post
         self._slots = asyncio.Semaphore(CONCURRENT_REVIEWS)
-        self._viewers: Memo[Viewer | str] = Memo(
-            clock, most=MOST_TOKENS, seconds=lambda who: REFUSED_SECONDS if isinstance(who, str) else GRANTED_SECONDS
-        )
+        self._viewers: Memo[Viewer] = Memo(clock, most=MOST_TOKENS, seconds=lambda _: GRANTED_SECONDS)
+        # Apart from those, so that tokens which anybody can make up take no place of a reader's.
+        self._refused: Memo[str] = Memo(clock, most=MOST_REFUSED, seconds=lambda _: REFUSED_SECONDS)
         self._rights: Memo[bool] = Memo(
             clock, most=MOST_RIGHTS, seconds=lambda granted: GRANTED_SECONDS if granted else REFUSED_SECONDS
         )
-        # Strangers may spend little of the API server's time, all of them together; who was let in once is none.
-        self._strangers = RateLimit(clock, per_second=5.0, burst=50.0)
+        self._strangers = Strangers(clock)
 
-    async def viewer(self, token: str) -> Viewer:
-        """Whose token it is. Raises UnauthenticatedError, ReviewUnavailableError and TooManyStrangersError."""
+    async def viewer(self, token: str, address: str) -> Viewer:
+        """Whose token it is, that came on a connection from ``address``.
+
+        Raises UnauthenticatedError, ReviewUnavailableError and TooManyStrangersError.
+        """
         if not token:
             raise UnauthenticatedError("no token; sign in with one of the cluster's")
         if len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
             raise UnauthenticatedError("this is no token of a cluster")
         key = hashlib.sha256(token.encode()).digest()
-        if self._viewers.fresh(key) is None and not isinstance(self._viewers.last(key), Viewer):
-            wait = self._strangers.take("")
-            if wait:
-                raise TooManyStrangersError(wait)
-        found = await self._viewers.answer(key, lambda: self._review(token))
-        if isinstance(found, str):
-            raise UnauthenticatedError(found)
-        return found
+        refused = self._refused.fresh(key)
+        if refused is not None:
+            raise UnauthenticatedError(refused)
+        # Who was let in once is no stranger, and what is being reviewed for somebody costs no second review.
+        if self._viewers.last(key) is not None or self._viewers.is_asked(key):
+            return await self._viewers.answer(key, lambda: self._whose(key, token))
+        sender = self._strangers.begin(address)
+        return await self._viewers.answer(key, lambda: self._strangers_own(key, token, sender))
 
     async def sight(self, viewer: Viewer, of_runs: Collection[str], of_arrays: Collection[str] = ()) -> Sight:
         """What they may see, given the namespaces that have runs, and arrays. Raises ReviewUnavailableError."""
@@ -150,6 +146,21 @@ class Door:
             return status.get("allowed") is True and not status.get("denied")
 
         return await self._rights.answer((viewer.key, verb, group, resource, namespace), ask)
+
+    async def _strangers_own(self, key: bytes, token: str, sender: str) -> Viewer:
+        try:
+            async with self._strangers.slots:
+                return await self._whose(key, token)
+        finally:
+            self._strangers.end(sender)
+
+    async def _whose(self, key: bytes, token: str) -> Viewer:
+        found = await self._review(token)
+        if isinstance(found, str):
+            self._viewers.forget(key)
+            self._refused.keep(key, found)
+            raise UnauthenticatedError(found)
+        return found
 
     async def _review(self, token: str) -> Viewer | str:
         """Whose token it is, or why nobody's."""

@@ -41,6 +41,21 @@ class Memo(Generic[Answer]):
         self._known.move_to_end(question)
         return answer
 
+    def keep(self, question: Hashable, answer: Answer) -> None:
+        """Remember what was found out elsewhere."""
+        self._known[question] = self._clock.monotonic() + self._seconds(answer), answer
+        self._known.move_to_end(question)
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
+
+    def forget(self, question: Hashable) -> None:
+        """No answer holds any more."""
+        self._known.pop(question, None)
+
+    def is_asked(self, question: Hashable) -> bool:
+        """Somebody is finding it out."""
+        return question in self._asked
+
     async def answer(self, question: Hashable, find_out: Callable[[], Awaitable[Answer]]) -> Answer:
         """The answer, by ``find_out`` where none is good. What that raises is raised and not remembered."""
         known = self.fresh(question)
@@ -55,10 +70,7 @@ class Memo(Generic[Answer]):
 
     async def _find_out(self, question: Hashable, find_out: Callable[[], Awaitable[Answer]]) -> Answer:
         answer = await find_out()
-        self._known[question] = self._clock.monotonic() + self._seconds(answer), answer
-        self._known.move_to_end(question)
-        while len(self._known) > self._most:
-            self._known.popitem(last=False)
+        self.keep(question, answer)
         return answer
 
     def _found(self, question: Hashable, task: "asyncio.Task[Answer]") -> None:

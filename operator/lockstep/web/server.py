@@ -26,11 +26,12 @@ from lockstep.core import assignment as slots
 from lockstep.core.snapshot import RunView
 from lockstep.web import array, assets, fleet, queue
 from lockstep.web import run as one_run
-from lockstep.web.access import Door, Sight, TooManyStrangersError, Viewer
+from lockstep.web.access import Door, Sight, Viewer
 from lockstep.web.aside import Aside
 from lockstep.web.losses import Losses
 from lockstep.web.memo import Memo
 from lockstep.web.sources import Sources
+from lockstep.web.strangers import TooManyStrangersError
 
 log = logging.getLogger("lockstep.web")
 
@@ -179,7 +180,7 @@ class WebPage:
         """Who asks. Raises whatever turns them away."""
         if not self._sources.synced():
             raise _RefusalError(503, "this operator has not seen the whole cluster yet", retry_after=2)
-        viewer = await self._door.viewer(_token(request))
+        viewer = await self._door.viewer(_token(request), request.remote or "")
         wait = self._pace.take(viewer.key)
         if wait:
             raise _RefusalError(429, "too many requests; the page asks again by itself", retry_after=wait)
