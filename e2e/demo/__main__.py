@@ -33,7 +33,7 @@ from lockstep.cli.errors import CliError
 # Four nodes for the gang and one to move to.
 NODES = [NodeShape(f"node-{index}", gpus=0, rdma=0, rack=f"rack-{index // 3}") for index in range(5)]
 # A person is watching: the operator writes progress each second, and gives up a silent node sooner than by default.
-SETTINGS = {"progressWriteInterval": 1, "heartbeatMin": 1, "stepsStoppedAfter": 5}
+SETTINGS = {"progressWriteInterval": 1, "heartbeatMin": 1, "heartbeatMax": 2.5, "stepsStoppedAfter": 5}
 
 
 def main() -> int:

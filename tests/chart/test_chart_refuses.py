@@ -13,6 +13,8 @@ from support.helm import Helm, HelmError
         ("config.mode=Fast", "at '/config/mode': value must be one of 'Active', 'NoNewAdmissions', 'ReportOnly'"),
         ("config.brekaer.runs=3", "at '/config': additional properties 'brekaer' not allowed"),
         ("config.breaker.nodeShare=2", "at '/config/breaker/nodeShare': maximum: got 2, want 1"),
+        ("config.heartbeatMax=60", "at '/config/heartbeatMax': maximum: got 60, want 15"),
+        ("config.heartbeatMin=0", "at '/config/heartbeatMin': minimum: got 0, want 0.1"),
         ("config.localStorage.nvme=nvme", "at '/config/localStorage/nvme': 'nvme' does not match pattern"),
         ("config.workerUrl=http://x:8443", "at '/config/workerUrl': 'http://x:8443' does not match pattern"),
         ("config.history.path=/x", "config.history.path: nothing is mounted there; set history.claimName"),

@@ -28,6 +28,7 @@ NODES = [NodeShape(f"train-{index}", rack=f"rack-{index // 2:03d}") for index in
 # Everything that is waited for, shortened; and losses of tests that follow each other are no disruption.
 SETTINGS = {
     "heartbeatMin": 1.0,
+    "heartbeatMax": 1.5,
     "stepsStoppedAfter": 3.0,
     "progressWriteInterval": 1.0,
     "stopGrace": 10,

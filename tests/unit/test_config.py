@@ -1,13 +1,16 @@
 """The operator's configuration file."""
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
-from lockstep.controller.config import ConfigError, load
+from lockstep.controller.config import ConfigError, OperatorConfig, load
 from lockstep.core.accounting.usage import GpuRates
 from lockstep.core.admission.settings import AdmissionSettings, MaintenanceWindow
 from lockstep.core.tunables import Tunables
+from lockstep.worker import link
 
 
 def test_without_a_file_workers_insist_on_their_gpus() -> None:
@@ -107,3 +110,65 @@ def test_collectors_are_named_by_url(tmp_path: Path, endpoint: str) -> None:
     path = tmp_path / "operator.yaml"
     path.write_text(f"tracing: {{endpoint: '{endpoint}'}}")
     assert load(str(path), {}).tracing.endpoint == endpoint
+
+
+def configured(tmp_path: Path, text: str) -> OperatorConfig:
+    path = tmp_path / "operator.yaml"
+    path.write_text(text)
+    return load(str(path), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{heartbeatMin: 8, heartbeatMax: 5}", r"heartbeatMin: 8 s is longer than heartbeatMax, 5 s; lower it"),
+        ("{heartbeatMin: 12}", r"heartbeatMin: 12 s is longer than heartbeatMax, 10 s"),
+        ("{heartbeatMax: 1}", r"heartbeatMin: 2 s is longer than heartbeatMax, 1 s"),
+        ("{heartbeatMax: 15.1}", r"heartbeatMax: .*less than or equal to 15"),
+        ("{heartbeatMax: 600}", r"heartbeatMax: .*less than or equal to 15"),
+        ("{heartbeatMax: .inf}", "heartbeatMax: "),
+        ("{heartbeatMax: .nan}", "heartbeatMax: "),
+        ("{heartbeatMin: 0.05}", r"heartbeatMin: .*greater than or equal to 0\.1"),
+        (
+            "{stepsStoppedAfter: 19}",
+            r"stepsStoppedAfter: 19 s is less than twice heartbeatMax, 10 s: .*; raise it to 20, or lower heartbeatMax",
+        ),
+        ("{heartbeatMax: 15, stepsStoppedAfter: 25}", r"stepsStoppedAfter: .*; raise it to 30, or lower heartbeatMax"),
+        ("{fenceSeconds: 12}", r"fenceSeconds: 12 s is less than twice heartbeatMax, 10 s: .*; raise it to 20"),
+        ("{heartbeatMin: 20, heartbeatMax: 15, fenceSeconds: 12}", "heartbeatMin: .*; fenceSeconds: "),
+    ],
+)
+def test_times_that_do_not_go_with_the_heartbeat_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=rf"operator\.yaml: .*{words}"):
+        configured(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{heartbeatMin: 10}",
+        "{heartbeatMin: 15, heartbeatMax: 15}",
+        "{heartbeatMin: 0.1}",
+        "{heartbeatMax: 5, stepsStoppedAfter: 10, fenceSeconds: 10}",
+    ],
+)
+def test_times_that_go_with_the_heartbeat_are_taken(tmp_path: Path, text: str) -> None:
+    configured(tmp_path, text)
+
+
+def test_the_longest_heartbeat_is_the_longest_poll_of_a_worker(tmp_path: Path) -> None:
+    """A longer one would not be kept: workers ask again by then, and would count as silent all the later."""
+    longest = configured(tmp_path, f"heartbeatMax: {link.MAX_POLL_SECONDS}")
+    assert longest.tunables(Tunables().gang).heartbeat_seconds(10**6) == link.MAX_POLL_SECONDS
+    with pytest.raises(ConfigError):
+        configured(tmp_path, f"heartbeatMax: {link.MAX_POLL_SECONDS + 0.1}")
+
+
+def test_with_any_heartbeat_a_worker_counts_as_silent_before_anybody_is_alerted_that_it_is(tmp_path: Path) -> None:
+    rules = yaml.safe_load((Path(__file__).parents[2] / "charts/lockstep/files/alerts.yaml").read_text())
+    silent = next(
+        rule for group in rules["groups"] for rule in group["rules"] if rule.get("alert") == "LockstepRunSilent"
+    )
+    alerted_after = float(re.fullmatch(r"lockstep_run_report_age_seconds > (\d+)", silent["expr"])[1])
+    longest = configured(tmp_path, "{heartbeatMin: 15, heartbeatMax: 15}").tunables(Tunables().gang)
+    assert longest.silent_after(10**6) < alerted_after

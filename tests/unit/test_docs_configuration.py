@@ -25,6 +25,7 @@ from lockstep.controller.config import (
     WindowConfig,
     load,
 )
+from lockstep.core.tunables import Tunables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 IN_WORDS = {"identity", "path", "topologyLevels", "gpuTypes", "priorityClass", "name", "start", "duration", "every"} | {
@@ -76,6 +77,14 @@ def test_every_field_is_documented_with_its_default(title: str, model: type[Base
     for name in set(rows) - IN_WORDS:
         default = defaults[name]
         assert yaml.safe_load(rows[name]) == (list(default) if isinstance(default, tuple) else default), name
+
+
+def test_the_bounds_of_heartbeats_are_those_of_the_code() -> None:
+    bounds = OperatorConfig.model_json_schema(by_alias=True)["properties"]
+    least, longest = bounds["heartbeatMin"]["minimum"], bounds["heartbeatMax"]["maximum"]
+    assert f"From {least:g} to {longest:g}: workers ask again after {longest:g} s" in PAGE
+    silent = Tunables(heartbeat_min=longest, heartbeat_max=longest).silent_after(1)
+    assert f"three intervals and 2 s, so {silent:g} s at most" in PAGE
 
 
 def test_the_example_is_a_configuration(tmp_path: Path) -> None:

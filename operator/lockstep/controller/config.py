@@ -19,10 +19,11 @@ from lockstep.api.schema import Duration, Timestamp
 from lockstep.core.accounting.usage import GpuRates
 from lockstep.core.admission.settings import AdmissionSettings, Backfill, MaintenanceWindow, Weights
 from lockstep.core.archive_job import ArchiveSettings
+from lockstep.core.evidence import LONGEST_POLL
 from lockstep.core.gang_settings import SHARED_CLOCK_SKEW, GangSettings
 from lockstep.core.pod_group_settings import PodGroupKind, PodGroupSettings
 from lockstep.core.pod_policy import PodPolicy
-from lockstep.core.tunables import Breaker, Deadlines, Mode, Tunables
+from lockstep.core.tunables import Breaker, Deadlines, Mode, Tunables, heartbeat_problems
 
 _ENVIRONMENT = {
     "LOCKSTEP_NAMESPACE": "namespace",
@@ -309,8 +310,8 @@ class OperatorConfig(_Section):
     history: HistoryConfig = HistoryConfig()  # type: ignore[call-arg]
     tracing: TracingConfig = TracingConfig()  # type: ignore[call-arg]
     web: WebConfig = WebConfig()  # type: ignore[call-arg]
-    heartbeat_min: float = Field(2.0, gt=0)
-    heartbeat_max: float = Field(10.0, gt=0)
+    heartbeat_min: float = Field(2.0, ge=0.1)
+    heartbeat_max: float = Field(10.0, gt=0, le=LONGEST_POLL)  # by then workers ask again, whatever they were told
     progress_write_interval: float = Field(30.0, gt=0)
     steps_stopped_after: float = Field(30.0, gt=0)
     stop_grace: int = Field(30, ge=0)
@@ -327,6 +328,12 @@ class OperatorConfig(_Section):
             return str(ipaddress.ip_address(text)) if text else ""
         except ValueError:
             raise ValueError("write the IP address of this replica, e.g. 10.0.0.7, or leave it out") from None
+
+    @model_validator(mode="after")
+    def _goes_with_the_heartbeat(self) -> Self:
+        if problems := heartbeat_problems(self.tunables(self.gang(b""))):
+            raise ValueError("; ".join(problems))
+        return self
 
     def gang(self, worker_archive: bytes) -> GangSettings:
         """What all gang pods have of this, before there is a CA."""
@@ -386,5 +393,6 @@ def load(path: str | None, environment: Mapping[str, str] = os.environ) -> Opera
     try:
         return OperatorConfig.model_validate(raw)
     except ValidationError as error:
-        words = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        # What does not go together is of no one field: its words name those that it is about.
+        words = "; ".join(": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"]))) for e in error.errors())
         raise ConfigError(f"{path or 'environment'}: {words}") from error

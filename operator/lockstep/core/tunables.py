@@ -12,6 +12,9 @@ from lockstep.core.gang_settings import GangSettings
 from lockstep.core.pod_group_settings import PodGroupSettings
 from lockstep.core.pod_policy import PodPolicy
 
+BEATS_WAITED_FOR = 2
+"""Heartbeats that a time has to last at whose end their absence counts: one may be lost, or late."""
+
 
 class Mode(StrEnum):
     """The operator's stop switch."""
@@ -105,3 +108,21 @@ class Tunables:
     def silent_after(self, workers: int) -> float:
         """Seconds without a report after which a worker counts as silent: three beats and a margin."""
         return 3 * self.heartbeat_seconds(workers) + 2.0
+
+
+def heartbeat_problems(tunables: Tunables) -> list[str]:
+    """Which times do not go together with the longest heartbeat, by the names that people write, and what to do."""
+    longest = tunables.heartbeat_max
+    problems = []
+    if tunables.heartbeat_min > longest:
+        words = f"heartbeatMin: {tunables.heartbeat_min:g} s is longer than heartbeatMax, {longest:g} s"
+        problems.append(f"{words}; lower it, or raise heartbeatMax")
+    least = BEATS_WAITED_FOR * longest
+    for name, seconds, why in (
+        ("stepsStoppedAfter", tunables.steps_stopped_after, "steps that go on would count as stopped between two"),
+        ("fenceSeconds", tunables.fence_seconds, "workers that are heard would end their programs between two"),
+    ):
+        if seconds < least:
+            words = f"{name}: {seconds:g} s is less than twice heartbeatMax, {longest:g} s: {why} heartbeats"
+            problems.append(f"{words}; raise it to {least:g}, or lower heartbeatMax")
+    return problems
