@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.api import names
 from lockstep.core.admission.fair_share import MAX_ROWS, REST, Holding, UsageBook, shares
+from lockstep.core.admission.order import LONGEST_USER, share_key
 from support.admission import held, run
 
 HALF_LIFE = 7 * 86_400.0
@@ -44,6 +46,17 @@ def test_gpu_hours_are_those_of_the_last_day() -> None:
     later = book.advanced(25 * 3600.0 + 1800.0, Holding(), HALF_LIFE)
     assert later.gpu_hours("q") == pytest.approx(4.0)  # half of that hour is more than a day ago
     assert later.advanced(27 * 3600.0, Holding(), HALF_LIFE).gpu_hours("q") == 0.0
+
+
+def test_users_whose_long_names_end_differently_are_two_and_their_rows_stay_small() -> None:
+    issuer = "https://accounts.example/realms/research-and-development/users#"
+    named = [replace(run("a"), annotations={names.ANNOTATION_USER: user}) for user in (issuer + "ann", issuer + "bob")]
+    ann, bob = (share_key(each)[2] for each in named)
+    assert ann != bob
+    assert len(ann) == len(bob) == LONGEST_USER
+    assert ann.startswith("https://accounts.example/")
+    whole = "u" * LONGEST_USER
+    assert share_key(replace(named[0], annotations={names.ANNOTATION_USER: whole}))[2] == whole
 
 
 def test_time_that_goes_back_counts_nothing() -> None:
@@ -118,4 +131,5 @@ def test_everything_that_is_held_is_charged_spares_included() -> None:
 def test_a_user_name_as_long_as_a_book_is_cut() -> None:
     view = replace(run("one", status=held("n0")), annotations={"lockstep.dev/user": "x" * 200_000})
     ((_, _, user),) = Holding.of([view]).nodes
-    assert user == "x" * 63
+    assert len(user) == LONGEST_USER
+    assert user.startswith("xxx")

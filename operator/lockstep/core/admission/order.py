@@ -3,6 +3,7 @@
 The sum of weight times factor is Slurm's multifactor priority; every factor lies between 0 and 1.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
@@ -19,6 +20,8 @@ _PART_TOLD = 20  # a factor is told again when it has moved by more than this pa
 
 LONGEST_USER = 63
 """An annotation may be as long as a book; what is counted by it has to stay small."""
+_TOLD_APART_BY, _READ = 12, 1024
+"""Characters of a longer name's digest, in the place of its end; and how much of it is read for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,15 @@ def waits_since(run: RunView, now: float) -> float:
 def share_key(run: RunView) -> tuple[str, str, str]:
     """Queue, namespace and user: what a run's fair share is counted by."""
     queue = run.spec.queue if run.spec is not None else names.DEFAULT_QUEUE
-    return queue, run.namespace, run.annotations.get(names.ANNOTATION_USER, "")[:LONGEST_USER]
+    return queue, run.namespace, _short(run.annotations.get(names.ANNOTATION_USER, ""))
+
+
+def _short(user: str) -> str:
+    """The name itself, or so much of a long one that two who differ only in their ends are still two."""
+    if len(user) <= LONGEST_USER:
+        return user
+    digest = hashlib.sha256(user[:_READ].encode(errors="surrogatepass")).hexdigest()[:_TOLD_APART_BY]
+    return f"{user[: LONGEST_USER - _TOLD_APART_BY - 1]}~{digest}"
 
 
 def order_key(run: RunView, points: Points) -> tuple[int, bool, float, str]:
