@@ -22,6 +22,9 @@ from shapes import (
 _OF_THE_CHART = "^(lockstep\\.dev/.*|app\\.kubernetes\\.io/(name|component))$"
 """Keys that the operator's own pods are selected by, and restarted by."""
 _OTHERS = Field(json_schema_extra={"propertyNames": {"not": {"pattern": _OF_THE_CHART}}})
+_RESERVED = "^(lockstep\\.dev/.*|app\\.kubernetes\\.io/managed-by)$"
+"""Keys with a meaning to the operator, and the one that Helm writes anew whatever it finds there."""
+_FREE = Field(json_schema_extra={"propertyNames": {"not": {"pattern": _RESERVED}}})
 CHART_OWNED = frozenset(
     {
         "namespace",
@@ -144,14 +147,16 @@ class ServiceMonitor(Section):
     enabled: bool = False
     interval: PrometheusDuration = "30s"
     """In Prometheus' own form: 30s, 1m, 1m30s."""
-    labels: Labels = {}
+    labels: Annotated[Labels, _FREE] = {}
+    """They come in place of the chart's own of the same key."""
 
 
 class PrometheusRule(Section):
     """Alerts (docs/runbooks.md), for the Prometheus operator."""
 
     enabled: bool = False
-    labels: Labels = {}
+    labels: Annotated[Labels, _FREE] = {}
+    """They come in place of the chart's own of the same key."""
     runbooks: Annotated[str, Field(pattern=r"^(https?://\S+)?$")] = ""
     """Where docs/runbooks.md is published; becomes each alert's runbook_url."""
     gpus: bool = False
@@ -162,7 +167,8 @@ class Dashboards(Section):
     """Grafana dashboards as ConfigMaps, for its sidecar."""
 
     enabled: bool = False
-    labels: Labels = {"grafana_dashboard": "1"}
+    labels: Annotated[Labels, _FREE] = {"grafana_dashboard": "1"}
+    """They come in place of the chart's own of the same key."""
 
 
 class Resources(Section):

@@ -237,6 +237,47 @@ def test_two_operators_run_where_no_file_is_theirs_alone(helm: Helm) -> None:
     assert replicas("--set", "history.claimName=h") == 1
 
 
+EVERYTHING = (
+    "serviceMonitor.enabled=true,prometheusRule.enabled=true,prometheusRule.gpus=true,dashboards.enabled=true,"
+    "networkPolicy.enabled=true,priorityAndFairness.enabled=true,web.enabled=true,web.expose=true"
+)
+MINE = {"app.kubernetes.io/name": "mine", "app.kubernetes.io/version": "", "helm.sh/chart": "mine", "team": "ml"}
+
+
+@pytest.mark.parametrize(
+    ("section", "kinds"),
+    [
+        ("serviceMonitor", {"ServiceMonitor"}),
+        ("prometheusRule", {"PrometheusRule"}),
+        ("dashboards", {"ConfigMap"}),
+    ],
+)
+def test_a_label_that_the_user_writes_comes_in_place_of_the_charts(helm: Helm, section: str, kinds: set[str]) -> None:
+    mine = MINE | {"grafana_dashboard": "2"}
+    objects = helm.objects("--set", EVERYTHING, "--set-json", f"{section}.labels={json.dumps(mine)}")
+    labelled = [o for o in objects if o["metadata"].get("labels", {}).get("team") == "ml"]
+    assert {o["kind"] for o in labelled} == kinds
+    for each in labelled:
+        labels = each["metadata"]["labels"]
+        assert labels == mine | {"app.kubernetes.io/component": "operator", "app.kubernetes.io/managed-by": "Helm"}
+
+
+def test_what_the_operators_pods_are_known_by_stays_whatever_the_user_writes(helm: Helm) -> None:
+    theirs = {"app.kubernetes.io/name": "mine", "team": "ml"}
+    written = ("--set-json", f"podLabels={json.dumps(theirs)}")
+    noted = ("--set-json", 'podAnnotations={"lockstep.dev/config":"mine","owner":"ml"}')
+    deployment = only(helm.objects(*written, *noted, "--skip-schema-validation"), "Deployment")
+    pod = deployment["spec"]["template"]["metadata"]
+    assert pod["labels"] == {**deployment["spec"]["selector"]["matchLabels"], "team": "ml"}
+    assert pod["annotations"]["owner"] == "ml"
+    assert re.fullmatch("[0-9a-f]{64}", pod["annotations"]["lockstep.dev/config"])
+
+
+def test_an_annotation_of_the_service_account_is_the_users(helm: Helm) -> None:
+    objects = helm.objects("--set-json", 'serviceAccount.annotations={"a":"1","on":"null"}')
+    assert only(objects, "ServiceAccount")["metadata"]["annotations"] == {"a": "1", "on": "null"}
+
+
 def test_nobody_has_to_guess_what_comes_after_the_installation(helm: Helm) -> None:
     said = helm("install", "lockstep", CHART, "--dry-run=client", "--namespace", "ml")
     assert "helm -n ml test lockstep" in said
