@@ -44,9 +44,7 @@ def rendered(helm: Path, chart: Path) -> list[str]:
     """The chart's objects with default values, without what only Helm reads. Raises CalledProcessError."""
     command = [str(helm), "template", "lockstep", str(chart), "--namespace", NAMESPACE, "--set", "crds.install=false"]
     answer = subprocess.run([*command, "--skip-tests"], capture_output=True, text=True, check=True)
-    text = re.sub(
-        r"^(# Source: .*| *(helm\.sh/|app\.kubernetes\.io/managed-by: Helm).*)\n", "", answer.stdout, flags=re.M
-    )
+    text = _HELMS_OWN.sub("", answer.stdout)
     return [document for document in re.split(r"^---\n", text, flags=re.M) if document.strip()]
 
 

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.cluster
 RELEASE = ("lockstep", CHART, "--namespace", NAMESPACE)
 MONITORING = Path(__file__).with_name("monitoring_crds")
 PROMETHEUS_OPERATOR = "github.com/prometheus-operator/prometheus-operator"
+WITHOUT_CRDS = ("--set", "crds.install=false")
 CRD = "crd/trainingruns.lockstep.dev"
 
 
@@ -118,6 +119,20 @@ def test_its_pods_are_fit_for_a_namespace_that_is_restricted(installed: Helm, ku
     deployed["metadata"] |= {"name": "operator", "namespace": NAMESPACE}
     for pod in ({"apiVersion": "v1", "kind": "Pod", **deployed}, only(objects, "Pod")):
         assert "serverside-applied" in create_dry(kubectl, pod)
+
+
+def test_a_release_has_its_place_in_namespaces_that_are_called_as_numbers_are(helm: Helm, kubectl: Kubectl) -> None:
+    for namespace in ("123", "null", "1e3"):
+        create_namespace(kubectl, namespace)
+    # The definitions outlive a release, and would be another's.
+    helm("install", "1e3", CHART, "--namespace", "123", "--set-json", 'namespaces=["null","1e3"]', *WITHOUT_CRDS)
+    try:
+        bindings = kubectl.json("get", "rolebindings", "-A", "-l", "app.kubernetes.io/name=lockstep")["items"]
+        assert {each["metadata"]["namespace"] for each in bindings} == {"123", "null", "1e3", "default"}
+        assert {subject["namespace"] for each in bindings for subject in each["subjects"]} == {"123"}
+        assert kubectl("get", "deployment", "lockstep-operator", "-n", "123", "-o", "name")
+    finally:
+        helm("uninstall", "1e3", "--namespace", "123")
 
 
 def test_a_release_comes_changes_goes_back_and_goes_and_runs_stay(installed: Helm, kubectl: Kubectl) -> None:

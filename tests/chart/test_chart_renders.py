@@ -278,6 +278,45 @@ def test_an_annotation_of_the_service_account_is_the_users(helm: Helm) -> None:
     assert only(objects, "ServiceAccount")["metadata"]["annotations"] == {"a": "1", "on": "null"}
 
 
+def named_throughout(helm: Helm, name: str) -> Any:
+    """All objects of a release where everything that the user may name is called so."""
+    texts = {
+        "namespaces": [name],
+        "config": {"priorityClass": name, "archive": {"nodeSelector": {"pool": name}}},
+        "history": {"claimName": name},
+        "priorityClassName": name,
+        "imagePullSecrets": [{"name": name}],
+        "image": {"repository": name, "tag": name},
+        "nodeSelector": {"pool": name},
+        "tolerations": [{"key": name, "value": name}],
+        "podLabels": {"team": name},
+        "podAnnotations": {"team": name},
+        "serviceAccount": {"annotations": {"team": name}},
+        **{section: {"labels": {"team": name}} for section in ("serviceMonitor", "prometheusRule", "dashboards")},
+    }
+    given = [part for key, value in texts.items() for part in ("--set-json", f"{key}={json.dumps(value)}")]
+    text = helm(
+        "template", name, CHART, "--namespace", name, *given, "--set", f"{EVERYTHING},replicas=2", *WITHOUT_CRDS
+    )
+    objects = parsed(text)
+    settings = next(o for o in objects if o["kind"] == "ConfigMap" and "operator.yaml" in o["data"])["data"]
+    settings["operator.yaml"] = parsed(settings["operator.yaml"])
+    only(objects, "Deployment")["spec"]["template"]["metadata"]["annotations"].pop("lockstep.dev/config")
+    return objects
+
+
+@pytest.mark.parametrize("name", ["123", "null", "true", "on", "y", "1e3", "0x1f", "0o17", "2026-12-01"])
+def test_a_name_that_yaml_takes_for_something_else_is_a_name_wherever_it_is_written(helm: Helm, name: str) -> None:
+    plain = json.dumps(named_throughout(helm, "a-plain-name"))
+    assert named_throughout(helm, name) == json.loads(plain.replace("a-plain-name", name))
+
+
+def test_the_operator_reads_such_names_as_names(helm: Helm, tmp_path: Path) -> None:
+    objects = helm.objects("--set-json", 'namespaces=["456","null","1e3"]', namespace="123")
+    config = config_of(objects, tmp_path)
+    assert (config.namespace, config.namespaces) == ("123", ("456", "null", "1e3"))
+
+
 def test_nobody_has_to_guess_what_comes_after_the_installation(helm: Helm) -> None:
     said = helm("install", "lockstep", CHART, "--dry-run=client", "--namespace", "ml")
     assert "helm -n ml test lockstep" in said
