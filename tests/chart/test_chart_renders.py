@@ -317,6 +317,12 @@ def test_the_operator_reads_such_names_as_names(helm: Helm, tmp_path: Path) -> N
     assert (config.namespace, config.namespaces) == ("123", ("456", "null", "1e3"))
 
 
+def test_a_large_priority_is_written_as_the_whole_number_that_it_is(helm: Helm, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text("priorityClass: {value: 1000000000}\n")
+    assert repr(only(helm.objects("--values", values), "PriorityClass")["value"]) == "1000000000"
+
+
 def test_nobody_has_to_guess_what_comes_after_the_installation(helm: Helm) -> None:
     said = helm("install", "lockstep", CHART, "--dry-run=client", "--namespace", "ml")
     assert "helm -n ml test lockstep" in said
