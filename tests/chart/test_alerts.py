@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from support.helm import CHART
+from support.helm import CHART, ROOT
 from support.promtool import Promtool, PromtoolError
 
 RULES = CHART / "files" / "alerts.yaml"
 ALERTS: dict[str, dict[str, Any]] = {
     rule["alert"]: rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
 }
+RUNBOOKS = ROOT / "docs" / "runbooks.md"
 RUN = '{namespace="team",run="llama"}'
 RUN_LABELS = {"namespace": "team", "run": "llama"}
 
@@ -119,6 +120,17 @@ CASES = (
         35,
         "The API server does not let the operator patch nodes.",
         {"verb": "patch", "resource": "nodes"},
+    ),
+    Case(
+        "LockstepMayNot",
+        "a namespace refuses the pod of a run, which is asked about once a minute",
+        {
+            'lockstep_api_requests_total{verb="create",resource="pods",code="403"}': "0+1x40",
+            'lockstep_api_requests_total{verb="create",resource="pods",code="201"}': "0+40x40",
+        },
+        35,
+        "The API server does not let the operator create pods.",
+        {"verb": "create", "resource": "pods"},
     ),
     Case(
         "LockstepMayNot",
@@ -419,6 +431,14 @@ def test_it_fires_when_it_should_and_only_then(promtool: Promtool, case: Case) -
 @pytest.mark.parametrize("alert", ALERTS)
 def test_an_alert_is_seen_to_fire_and_to_be_quiet(alert: str) -> None:
     assert {bool(case.summary) for case in CASES if case.alert == alert} == {True, False}
+
+
+@pytest.mark.parametrize("who", ["right", "Pod Security", "quota", "webhook", "policy"])
+def test_all_that_answer_403_are_named_where_a_missing_right_is_looked_for(who: str) -> None:
+    (section,) = re.findall(r"^## LockstepMayNot\n(.*?)^## ", RUNBOOKS.read_text(), re.MULTILINE | re.DOTALL)
+    for text in (ALERTS["LockstepMayNot"]["annotations"]["description"], section):
+        assert who in text
+        assert "PodRefused" in text
 
 
 def test_promtool_finds_nothing_to_complain_of(promtool: Promtool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,12 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.waiting import wait_for
 from lockstep.api import names
 from support.site import Run, Site
 
 pytestmark = pytest.mark.cluster
 
-PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "security.md").read_text()
+RUNBOOKS = (DOCS / "runbooks.md").read_text()
 PATIENCE = 120.0
 BARE: dict[str, Any] = {"checkpoint": None}
 ON_PODS = BARE | {"network": "Pod"}
@@ -67,6 +72,46 @@ def test_a_run_needs_the_level_that_the_page_says(site: Site, namespace: str) ->
     enforce(site, namespace, "privileged")
     assert asked(site, namespace, "p-host", **BARE)[0] == "Accepted"
     assert asked(site, namespace, "p-local", **LOCAL)[0] == "Accepted"
+
+
+def forbidden(site: Site) -> float:
+    """Pods that the API server did not let the operator create, as LockstepMayNot counts them."""
+    labels = (("code", "403"), ("resource", "pods"), ("verb", "create"))
+    return site.operator.metrics().get("lockstep_api_requests_total", {}).get(labels, 0.0)
+
+
+def create(site: Site, namespace: str, body: dict[str, Any]) -> None:
+    body = {"apiVersion": "v1", "metadata": {"name": "of-the-test", "namespace": namespace}, **body}
+    site.cluster.kubectl("create", "-f", "-", input=json.dumps(body))
+
+
+def test_what_a_namespace_refuses_counts_for_the_alert_and_its_runbook_knows_the_words(
+    site: Site, namespace: str
+) -> None:
+    (section,) = re.findall(r"^## LockstepMayNot\n(.*?)^## ", RUNBOOKS, re.MULTILINE | re.DOTALL)
+    known = re.findall(r"`([^`]+)`", "".join(line.split("|")[1] for line in section.splitlines() if "| `" in line))
+
+    def refused(name: str, **spec: Any) -> str:
+        before = forbidden(site)
+        reason, words = asked(site, namespace, name, **spec)
+        assert reason == "PodRefused"
+        assert forbidden(site) > before
+        assert [phrase for phrase in known if phrase in words], words
+        return words
+
+    enforce(site, namespace, "baseline")
+    assert "violates PodSecurity" in refused("levels", **BARE)
+    account = {"podTemplate": {"spec": {"serviceAccountName": "nobody"}}}
+    assert "error looking up service account" in refused("accounts", **account, **ON_PODS)
+    limits = {"kind": "LimitRange", "spec": {"limits": [{"type": "Container", "min": {"memory": "1Ti"}}]}}
+    create(site, namespace, limits)
+    tries = (f"limits-{number}" for number in itertools.count())  # until the API server's view of them is new
+    wait_for(
+        "the limits count",
+        lambda: asked(site, namespace, next(tries), **ON_PODS)[0] == "PodRefused",
+        seconds=PATIENCE,
+    )
+    assert "per Container" in refused("limits", **ON_PODS)
 
 
 def test_what_the_api_server_would_let_the_operator_do_is_refused_to_its_user(site: Site, namespace: str) -> None:
