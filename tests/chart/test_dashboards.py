@@ -123,6 +123,36 @@ def test_keys_that_a_standby_leaves_alone_are_not_counted_as_due(promtool: Promt
     promtool.test_rules(RULES, [{"interval": "1m", "input_series": series, "promql_expr_test": [asked]}])
 
 
+WEIGHTED = [
+    (board["uid"], panel["title"], with_all(target["expr"]))
+    for board in BOARDS for panel in panels(board) for target in panel["targets"]
+    if re.match(r"sum\(lockstep_run_(goodput|mfu)\b", target["expr"])
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("title", "expr"), [panel[1:] for panel in WEIGHTED], ids=[panel[0] for panel in WEIGHTED])
+def test_a_run_of_which_nothing_is_known_yet_weighs_nothing(promtool: Promtool, title: str, expr: str) -> None:
+    metric = f"lockstep_run_{title.lower()}"
+    given = {
+        'lockstep_run_nodes{namespace="team",run="llama"}': "8x9",
+        metric + '{namespace="team",run="llama"}': "0.9x9",
+        'lockstep_run_nodes{namespace="team",run="small"}': "2x9",
+        metric + '{namespace="team",run="small"}': "0.4x9",
+        'lockstep_run_nodes{namespace="other",run="small"}': "90x9",  # it has just begun
+    }
+    series = [{"series": name, "values": values} for name, values in given.items()]
+    asked = {"expr": f"round({expr}, 0.01)", "eval_time": "5m", "exp_samples": [{"labels": "{}", "value": 0.8}]}
+    promtool.test_rules(RULES, [{"interval": "1m", "input_series": series, "promql_expr_test": [asked]}])
+
+
+def test_goodput_and_mfu_are_weighted_where_they_stand_for_many_runs() -> None:
+    assert [(board, title) for board, title, _ in WEIGHTED] == [
+        ("lockstep-fleet", "Goodput"),
+        ("lockstep-goodput", "Goodput"),
+        ("lockstep-goodput", "MFU"),
+    ]
+
+
 def _cells(panel: dict[str, Any]) -> Iterator[tuple[int, int]]:
     place = panel["gridPos"]
     return itertools.product(range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"]))
