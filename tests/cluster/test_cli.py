@@ -127,6 +127,16 @@ def test_a_server_dry_run_creates_nothing(user: User) -> None:
     assert f"No runs wait or run in namespace {user.namespace}." in user.notes
 
 
+def test_what_a_client_dry_run_prints_is_taken_by_kubectl(user: User, cluster: LocalCluster, tmp_path: Path) -> None:
+    """--lr 1e-3 among it, which other readers of YAML take for a number."""
+    printed = tmp_path / "run.yaml"
+    flags = ("--nodes", "2", "--image", "X", "--name", "rate", "--dry-run=client")
+    printed.write_text(user.types("submit", *flags, "--", "train", "--lr", "1e-3", "--resume", "y"))
+    cluster.kubectl("apply", "-n", user.namespace, "-f", str(printed))
+    spec = json.loads(user.types("info", "rate", "-o", "json"))["spec"]
+    assert spec["command"] == ["train", "--lr", "1e-3", "--resume", "y"]
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

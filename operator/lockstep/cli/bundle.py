@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-import yaml
 
 from lockstep import __version__
 from lockstep.api import names
@@ -30,6 +29,7 @@ from lockstep.cli.client import Cluster, Json, Query, core_path, resource_path
 from lockstep.cli.errors import CliError
 from lockstep.cli.live import readable_nodes
 from lockstep.cli.output import note, plural
+from lockstep.cli.yaml_text import as_yaml
 from lockstep.core import assignment as slots
 from lockstep.core.natural import NaturalKey, natural_key
 from lockstep.core.snapshot import RunView
@@ -126,7 +126,7 @@ def collect(bundle: Bundle, cluster: Cluster, name: str, tail: int) -> None:
     now = bundle.time
     raw = runs.fetch(cluster, name)
     run = runs.view(raw)
-    bundle.add("run.yaml", _yaml(redacted(raw)))
+    bundle.add("run.yaml", as_yaml(redacted(raw)))
     bundle.attempt("the assignment", lambda: bundle.add("placement.tsv", _placement(cluster, runs.whole(cluster, run))))
     bundle.add("explain.txt", _lines(explain.explanation(run, None, now)))
     bundle.add("history.txt", _lines(history.listing(run.status, True, now)))
@@ -188,7 +188,7 @@ def _events(cluster: Cluster, run: RunView, now: float) -> str:
 
 def _queue(cluster: Cluster, run: RunView) -> str:
     queue = run.spec.queue if run.spec is not None else names.DEFAULT_QUEUE
-    return _yaml(redacted(cluster.get(resource_path(f"/apis/{names.API_VERSION}", None, names.QUEUES, queue))))
+    return as_yaml(redacted(cluster.get(resource_path(f"/apis/{names.API_VERSION}", None, names.QUEUES, queue))))
 
 
 def _add_pods(bundle: Bundle, cluster: Cluster, run: RunView, tail: int) -> None:
@@ -210,7 +210,7 @@ def _add_pods(bundle: Bundle, cluster: Cluster, run: RunView, tail: int) -> None
             readers.map(read, pods[first : first + READERS]) for first in range(0, len(pods), READERS)
         ):
             name, labels = pod["metadata"]["name"], pod["metadata"]["labels"]
-            bundle.add(f"pods/{name}.yaml", _yaml(redacted(pod)))
+            bundle.add(f"pods/{name}.yaml", as_yaml(redacted(pod)))
             place = [labels.get(label, "-") for label in (names.LABEL_SLOT, names.LABEL_INCARNATION)]
             where = "\t".join([*place, pod["spec"].get("nodeName", "")])
             if isinstance(log, CliError):
@@ -249,10 +249,6 @@ def _place(pod: Json) -> NaturalKey:
 def _add_stacks(bundle: Bundle, cluster: Cluster, run: RunView, name: str) -> None:
     for key, content in cluster.get(core_path(run.namespace, "configmaps", name)).get("data", {}).items():
         bundle.add(f"stacks/{name}/{Path(key).name}", content)
-
-
-def _yaml(value: Any) -> str:
-    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
 
 
 def _lines(lines: Sequence[str] | Iterator[str]) -> str:

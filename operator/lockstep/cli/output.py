@@ -53,9 +53,9 @@ def print_object(raw: Mapping[str, Any], form: str) -> None:
     elif form == "json":
         typer.echo(json.dumps(_without_managed_fields(raw), indent=4))
     else:
-        import yaml
+        from lockstep.cli.yaml_text import as_yaml
 
-        typer.echo(yaml.safe_dump(_without_managed_fields(raw), sort_keys=False, allow_unicode=True), nl=False)
+        typer.echo(as_yaml(_without_managed_fields(raw)), nl=False)
 
 
 def object_name(raw: Mapping[str, Any]) -> str:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import typer
-import yaml
 
 from lockstep.cli import manifests, refusals, runs
 from lockstep.cli.client import Json
 from lockstep.cli.errors import CliError
 from lockstep.cli.output import note
+from lockstep.cli.yaml_text import as_yaml
 from lockstep.core import assignment as slots
 from lockstep.core.gang import dry_run_body, pod_body
 from lockstep.core.gang_settings import GangSettings
@@ -41,7 +41,7 @@ def of_file(target: str, namespace: str) -> RunView:
 def show(run: RunView, slot: int, form: str) -> None:
     """Print the pod as ``yaml`` or ``json``."""
     body = rendered(run, slot)
-    text = json.dumps(body, indent=4) if form == "json" else yaml.safe_dump(body, sort_keys=False, allow_unicode=True)
+    text = json.dumps(body, indent=4) if form == "json" else as_yaml(body)
     typer.echo(text.rstrip("\n"))
 
 
