@@ -7,18 +7,22 @@ ARG BASE_IMAGE=python:3.13-slim
 
 FROM ${BUILD_IMAGE} AS build
 ARG UV_VERSION=0.9.30
+# An index to take packages from instead of PyPI's: the same files, as they are held to the hashes of uv.lock.
+ARG PIP_INDEX_URL=https://pypi.org/simple
 ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_NATIVE_TLS=1 UV_NO_PROGRESS=1 UV_PYTHON_DOWNLOADS=never \
-    UV_PROJECT_ENVIRONMENT=/opt/lockstep
+    VIRTUAL_ENV=/opt/lockstep
 WORKDIR /source
 RUN python3 -m venv /uv && /uv/bin/pip install --quiet --no-cache-dir --disable-pip-version-check uv==${UV_VERSION}
 # Dependencies change less often than the code.
 COPY pyproject.toml uv.lock ./
-RUN /uv/bin/uv sync --quiet --locked --no-default-groups --extra archive --extra otel --no-install-project \
-    && /uv/bin/uv export --quiet --locked --no-default-groups --extra archive --extra otel \
-        --format cyclonedx1.5 --preview-features sbom-export --output-file /opt/lockstep/sbom.cdx.json
+RUN /uv/bin/uv venv --quiet ${VIRTUAL_ENV} \
+    && list="/uv/bin/uv export --quiet --locked --no-default-groups --extra archive --extra otel" \
+    && ${list} --format cyclonedx1.5 --preview-features sbom-export --output-file ${VIRTUAL_ENV}/sbom.cdx.json \
+    && ${list} --no-emit-project --output-file /uv/requirements.txt \
+    && /uv/bin/uv pip install --quiet --default-index ${PIP_INDEX_URL} --require-hashes -r /uv/requirements.txt
 COPY README.md LICENSE ./
 COPY operator/lockstep operator/lockstep
-RUN /uv/bin/uv sync --quiet --locked --no-default-groups --extra archive --extra otel --no-editable
+RUN /uv/bin/uv pip install --quiet --default-index ${PIP_INDEX_URL} --no-deps .
 
 # What the base brings along is listed as well: in it, as it may have no shell.
 FROM ${BASE_IMAGE} AS contents

@@ -21,7 +21,14 @@ setup: .venv/.ready ## Make the virtual environment from uv.lock
 .venv/.ready: pyproject.toml uv.lock
 	@test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	@test -x .venv/bin/uv || .venv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+ifdef PIP_INDEX_URL  # the same files from there; by `sync` they would come from PyPI, or be resolved anew
+	@.venv/bin/uv export --locked --quiet --no-emit-project --output-file .venv/requirements.txt
+	@.venv/bin/uv pip install --quiet --compile-bytecode --default-index $(PIP_INDEX_URL) --require-hashes \
+		--requirements .venv/requirements.txt
+	@.venv/bin/uv pip install --quiet --default-index $(PIP_INDEX_URL) --no-deps --editable .
+else
 	@.venv/bin/uv sync --locked --quiet --compile-bytecode  # trainers start by the dozen, without writing any
+endif
 	@touch $@
 
 build: setup ## Build the local cluster's programs (once; about 8 minutes on 2 cores)

@@ -23,6 +23,8 @@ PUBLISHED_BASE = "python:3.13-slim"  # Debian trixie as well
 _OPERATOR = "lockstep-operator"
 _DEBIAN = "lockstep-debian"
 _STAGE = f"{_OPERATOR}-build:latest"  # what the next build of the operator's image need not do again
+_DEBIAN_MIRROR = "LOCKSTEP_DEBIAN_MIRROR"
+_PYTHON_INDEX = "PIP_INDEX_URL"
 _MADE_IN = "making-"  # begins the names of folders that go when they have been used
 _HOST_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _NOT_IMPORTED = ("./var/cache/apt/archives/*.deb", "./var/lib/apt/lists/*", "./usr/share/doc", "./usr/share/man")
@@ -50,7 +52,7 @@ def debian(docker: Docker, suite: str, folder: Path, report: Report) -> str:
         raise KindClusterError("no image registry answers, and only root can make a base image by debootstrap")
     install({"debootstrap": "debootstrap"}, log=folder / "packages.log", report=report)
     with told(report, f"making Debian {suite} from packages"), workshop(folder) as root:
-        commands.run(["debootstrap", "--variant=minbase", suite, root], log=folder / f"debian-{suite}.log")
+        commands.run(_debootstrap(suite, root), log=folder / f"debian-{suite}.log")
         packed = subprocess.Popen(
             ["tar", "-C", str(root), *(f"--exclude={path}" for path in _NOT_IMPORTED), "-c", "."],
             stdout=subprocess.PIPE,
@@ -66,6 +68,12 @@ def debian(docker: Docker, suite: str, folder: Path, report: Report) -> str:
         if packed.wait() != 0 or imported.returncode != 0:
             raise KindClusterError(f"docker import of Debian {suite} failed: {imported.stderr}")
     return name
+
+
+def _debootstrap(suite: str, root: Path) -> list[str | Path]:
+    """Its command. The mirror that it is given is also asked by apt-get in what it makes."""
+    mirror = os.environ.get(_DEBIAN_MIRROR)
+    return ["debootstrap", "--variant=minbase", suite, root, *([mirror] if mirror else [])]
 
 
 def base(docker: Docker, folder: Path, report: Report) -> str:
@@ -121,7 +129,8 @@ def former_operator(docker: Docker, underneath: str, source: Path, revision: str
 
 
 def _arguments(docker: Docker, underneath: str, source: Path, revision: str) -> dict[str, str]:
-    return {
+    index = os.environ.get(_PYTHON_INDEX)
+    return ({_PYTHON_INDEX: index} if index else {}) | {
         "BUILD_IMAGE": for_builds(docker, underneath),
         "BASE_IMAGE": underneath,
         "UV_VERSION": uv_version(source),

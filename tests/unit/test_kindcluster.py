@@ -77,6 +77,31 @@ def test_the_image_is_resolved_by_the_uv_of_the_makefile() -> None:
     assert f"ARG UV_VERSION={images.uv_version()}\n" in (REPOSITORY / "Dockerfile").read_text()
 
 
+def test_packages_are_taken_from_the_mirrors_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked() -> tuple[str | None, list[str | Path]]:
+        arguments = images._arguments(RecordedDocker({}, tmp_path), "base", REPOSITORY, "revision")
+        return arguments.get("PIP_INDEX_URL"), images._debootstrap("trixie", tmp_path)[4:]
+
+    monkeypatch.setattr(images, "for_builds", lambda docker, image: image)
+    index, mirror = "https://mirror.example/simple", "https://mirror.example/debian"
+    for name in ("PIP_INDEX_URL", "LOCKSTEP_DEBIAN_MIRROR"):
+        monkeypatch.delenv(name, raising=False)
+    assert asked() == (None, [])
+    monkeypatch.setenv("PIP_INDEX_URL", index)
+    monkeypatch.setenv("LOCKSTEP_DEBIAN_MIRROR", mirror)
+    assert asked() == (index, [mirror])
+
+
+def test_the_image_has_nothing_from_an_index_but_what_the_lock_names_by_hash() -> None:
+    steps = (REPOSITORY / "Dockerfile").read_text().replace("\\\n", "").splitlines()
+    installing = [step for step in steps if "uv pip install" in step]
+    assert len(installing) == 2
+    assert all("--default-index ${PIP_INDEX_URL}" in step for step in installing)
+    assert all("--require-hashes" in step or step.endswith(" --no-deps .") for step in installing)
+
+
 def test_the_pod_network_of_a_node_made_here_runs_from_an_image_that_is_put_into_it() -> None:
     manifest = (REPOSITORY / "e2e/kindcluster/node/default-cni.yaml").read_text()
     [daemon_set] = [each for each in yaml.safe_load_all(manifest) if each["kind"] == "DaemonSet"]
