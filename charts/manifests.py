@@ -15,8 +15,7 @@ OPERATOR_HEADER = """\
 """
 INSTALL_HEADER = """\
 # Generated from charts/lockstep by `make generate`. Do not edit.
-# Everything but the CRDs, with the chart's default values:
-#   kubectl apply --server-side -f crds/ -f manifests/install.yaml
+# Everything but the CRDs, with the chart's default values. Your image goes into a kustomization: docs/install.md.
 """
 NAMESPACE_MANIFEST = f"""\
 apiVersion: v1

@@ -34,7 +34,7 @@ ELSEWHERE = {
     r"lockstep ui$": "waits for a browser: test_page.py brings one",
     r"kubectl get trun -w$": "never ends",
     r"kubectl delete namespace lockstep-system$": "the runs would lose their operator; test_operator.py removes that",
-    r"kubectl apply --server-side -f crds/ -f manifests/install\.yaml$": "test_installing.py",
+    r"kubectl apply --server-side -k \.$": "test_installing.py",
     r"helm upgrade .*serviceMonitor": "there are no ServiceMonitors here; tests/chart renders them",
 }
 # Judged whole, and not done: tests of their own do it for real.

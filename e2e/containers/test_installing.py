@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
-from containers.any_cluster import Json
 from containers.site import KindSite
 from containers.test_operator import SECONDS, assert_recovered, begun, fail, is_led_to, leader, operators, seen_of
 from harness.kube import OPERATOR_NAMESPACE, Kubectl
@@ -16,6 +14,7 @@ from kindcluster import images
 from kindcluster import site as installation
 from localcluster.build import REPOSITORY, build_dir
 from localcluster.errors import KubectlError
+from support.plain_install import removal, write_overlay
 
 pytestmark = pytest.mark.containers
 MANIFESTS = REPOSITORY / "manifests"
@@ -33,7 +32,6 @@ print([folder for folder in ("/", "/tmp", "/etc", "/opt/lockstep") if os.access(
 OURS = "lockstep-operator"
 NAMESPACE = ("--namespace", OPERATOR_NAMESPACE)
 ACCOUNT = f"system:serviceaccount:{OPERATOR_NAMESPACE}:lockstep-operator"
-KEPT = ("Namespace",)  # Helm installs into it again
 
 
 def image(site: KindSite) -> str:
@@ -82,7 +80,7 @@ def test_the_operator_can_write_nowhere_and_has_no_privilege(site: KindSite) -> 
         assert said.splitlines() == ["65532 0 1", "[]"], pod
 
 
-def test_without_helm_the_plain_manifests_bring_the_same_operator_as_they_are(site: KindSite, tmp_path: Path) -> None:
+def test_without_helm_the_plain_manifests_bring_the_same_operator(site: KindSite, tmp_path: Path) -> None:
     run = begun(site, "plain")
     pods, before = run.pod_uids, seen_of(run)
     kubectl = site.world.kubectl
@@ -91,7 +89,7 @@ def test_without_helm_the_plain_manifests_bring_the_same_operator_as_they_are(si
         assert not may_watch_runs(site)
         kubectl("apply", "--server-side", "-f", str(REPOSITORY / "crds"), "-f", str(MANIFESTS / "operator.yaml"))
         assert may_watch_runs(site), "one that is started by hand could do nothing"
-        kubectl("apply", "--server-side", "-f", str(MANIFESTS / "install.yaml"))
+        kubectl("apply", "--server-side", "-k", str(write_overlay(tmp_path, "")))
         kubectl("rollout", "status", *NAMESPACE, "deployment/lockstep-operator", "--timeout=5m")
         run.wait("the Service leads to the leader", lambda: is_led_to(site, leader(site)), SECONDS)
         assert seen_of(run) == before
@@ -99,9 +97,7 @@ def test_without_helm_the_plain_manifests_bring_the_same_operator_as_they_are(si
         assert_recovered(run)
         assert run.pod_uids == pods
     finally:
-        made = tmp_path / "made.yaml"
-        made.write_text(yaml.safe_dump_all(each for each in documents() if each["kind"] not in KEPT))
-        kubectl("delete", "--ignore-not-found", "--timeout=180s", "-f", str(made))
+        kubectl(*(word.replace("manifests/", f"{MANIFESTS}/") for word in removal()), "--timeout=180s")
         run.wait("its pods are gone", lambda: not operators(site), SECONDS)
         installation.install(site.kind, image(site), print)
 
@@ -115,11 +111,3 @@ def allowed(kubectl: Kubectl, *what: str) -> bool:
         return kubectl("auth", "can-i", *what).strip() == "yes"
     except KubectlError:  # "no" is an error
         return False
-
-
-def documents() -> list[Json]:
-    """What both bring, each once or twice."""
-    found: list[Json] = []
-    for name in ("operator.yaml", "install.yaml"):
-        found += [each for each in yaml.safe_load_all((MANIFESTS / name).read_text()) if each]
-    return found

@@ -40,6 +40,13 @@ def shown_on(page: Path) -> list[Shown]:
     ]
 
 
+def block_on(page: Path, language: str, holding: str) -> str:
+    """The one block of a page in a language that has some words in it."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (found,) = [block for block in blocks if holding in block]
+    return str(found)
+
+
 def shown() -> list[Shown]:
     """On every page."""
     return [each for page in PAGES for each in shown_on(page)]
