@@ -28,7 +28,9 @@ HOURS = 100_000
 # Not run here, and what runs it instead.
 ELSEWHERE = {
     r"make |export |PYTHONPATH=|\.venv/bin/": "for a checkout: continuous integration runs the targets themselves",
-    r"docker ": "there is no registry to push to; `make image` builds the same",
+    r"docker (build|push) ": "there is no registry to push to; `make image` builds the same",
+    r"docker run ": "test_installing.py",
+    r"uv ": "packages of a checkout; the image's build makes and installs the same wheel",
     r"curl -s http://OPERATOR:8080/": "the probes, and the metrics in tests/cluster/test_monitoring.py",
     r"python -m lockstep\.archive ": "the program of the jobs, by tests/archive with an object store",
     r"lockstep ui$": "waits for a browser: test_page.py brings one",

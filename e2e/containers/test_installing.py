@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from kindcluster import site as installation
 from localcluster.build import REPOSITORY, build_dir
 from localcluster.errors import KubectlError
 from support.plain_install import removal, write_overlay
+from support.shown_commands import shown_on
+from support.training import NAMESPACE as TRAINING
 
 pytestmark = pytest.mark.containers
 MANIFESTS = REPOSITORY / "manifests"
@@ -78,6 +81,20 @@ def test_the_operator_can_write_nowhere_and_has_no_privilege(site: KindSite) -> 
     for pod in operators(site):
         said = kubectl("exec", "-n", OPERATOR_NAMESPACE, pod, "--", "python", "-c", POWERS)
         assert said.splitlines() == ["65532 0 1", "[]"], pod
+
+
+def test_the_command_line_works_from_the_image_as_its_page_shows(site: KindSite) -> None:
+    run = begun(site, "asked")
+    [shown] = [each.line for each in shown_on(REPOSITORY / "docs" / "cli.md") if each.line.startswith("docker run ")]
+    there = {
+        "REGISTRY/lockstep-operator:0.1.0": image(site),
+        "~/.kube/config": str(site.kind.kubeconfig),
+        '"$(id -u)"': str(os.getuid()),
+    }
+    for word, meaning in there.items():
+        assert word in shown
+        shown = shown.replace(word, meaning)
+    assert run.name in site.kind.docker(*shown.split()[1:], "--namespace", TRAINING)
 
 
 def test_without_helm_the_plain_manifests_bring_the_same_operator(site: KindSite, tmp_path: Path) -> None:
