@@ -9,7 +9,7 @@ import typer.main
 from typer.core import TyperGroup
 
 from lockstep.cli.main import app
-from support.shown_commands import PAGES, mentioned, shown
+from support.shown_commands import PAGES, mentioned, shown, shown_on
 
 CLI = typer.main.get_command(app)
 VERB = re.compile(r"(?:kubectl )?lockstep (?!VERB\b)(.*)")
@@ -50,6 +50,21 @@ def test_verbs_that_a_page_names_exist(page: Path) -> None:
     assert isinstance(CLI, TyperGroup)
     named = re.findall(r"`lockstep ([a-z]+)\b", page.read_text(encoding="utf-8"))
     assert set(named) <= set(CLI.commands)
+
+
+PAGES_THAT_INSTALL = [*PAGES, Path(__file__).parents[2] / "charts" / "lockstep" / "README.md"]
+
+
+@pytest.mark.parametrize("page", PAGES_THAT_INSTALL, ids=lambda page: page.stem)
+def test_what_needs_the_operator_that_was_installed_waits_until_it_runs(page: Path) -> None:
+    rolled_out = True
+    for command in shown_on(page):
+        if re.match(r"helm (install|upgrade) ", command.line) and not command.refusal:
+            rolled_out = False
+        elif " rollout status " in command.line:
+            rolled_out = True
+        elif re.match(r"helm test|lockstep ui", command.line):
+            assert rolled_out, command
 
 
 def test_commands_are_found_at_all() -> None:
