@@ -17,7 +17,7 @@ from containers.site import KindSite
 from harness.kube import OPERATOR_NAMESPACE, create_namespace
 from localcluster.build import REPOSITORY, binary
 from lockstep.api import names
-from support.shown_commands import Shown, shown
+from support.shown_commands import Shown, block_on, shown
 from support.training import NAMESPACE, TrainingRun
 
 pytestmark = pytest.mark.containers
@@ -28,20 +28,21 @@ HOURS = 100_000
 # Not run here, and what runs it instead.
 ELSEWHERE = {
     r"make |export |PYTHONPATH=|\.venv/bin/": "for a checkout: continuous integration runs the targets themselves",
-    r"docker (build|push) ": "there is no registry to push to; `make image` builds the same",
+    r"docker (build|save|load|tag|push|inspect) |skopeo ": "there is no registry; `make image` makes the same",
     r"docker run ": "test_installing.py",
     r"uv ": "packages of a checkout; the image's build makes and installs the same wheel",
     r"curl -s http://OPERATOR:8080/": "the probes, and the metrics in tests/cluster/test_monitoring.py",
     r"python -m lockstep\.archive ": "the program of the jobs, by tests/archive with an object store",
     r"lockstep ui$": "waits for a browser: test_page.py brings one",
     r"kubectl get trun -w$": "never ends",
+    r"kubectl create namespace lockstep-system$": "it is there",
     r"kubectl delete namespace lockstep-system$": "the runs would lose their operator; test_operator.py removes that",
     r"kubectl apply --server-side -k \.$": "test_installing.py",
     r"helm upgrade .*serviceMonitor": "there are no ServiceMonitors here; tests/chart renders them",
 }
 # Judged whole, and not done: tests of their own do it for real.
 ONLY_TRIED = {
-    r"kubectl .*\b(annotate|delete) ": "--dry-run=server",
+    r"kubectl .*\b(annotate|delete|create secret) ": "--dry-run=server",
     r"helm upgrade ": "--dry-run=server",
     r"helm (rollback|uninstall) ": "--dry-run",
 }
@@ -113,6 +114,7 @@ def reader(documented: TrainingRun, training_site: KindSite, tmp_path_factory: p
     for name in ("charts", "crds", "manifests"):
         (folder / name).symlink_to(REPOSITORY / name)
     (folder / "run.yaml").write_text(RUN_FILE)
+    (folder / "site.yaml").write_text(filled_in(block_on(REPOSITORY / "docs" / "air-gapped.md", "yaml", "digest:")))
     (folder / STORAGE).mkdir()
     kubectl = training_site.world.kubectl
     kubeconfig = folder / "kubeconfig"
@@ -125,11 +127,16 @@ def reader(documented: TrainingRun, training_site: KindSite, tmp_path_factory: p
     return reader
 
 
-def as_run(line: str) -> str:
+def filled_in(text: str) -> str:
     """With what its reader puts in the place of words in capitals, and of a directory that only nodes have."""
     for word, meaning in PLACEHOLDERS.items():
-        line = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", meaning, line)
-    line = line.partition(" | grep ")[0]  # that nothing is found is no error
+        text = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", meaning, text)
+    return text
+
+
+def as_run(line: str) -> str:
+    """As it is run here: some are only tried."""
+    line = filled_in(line).partition(" | grep ")[0]  # that nothing is found is no error
     command = line.partition(" # ")[0]
     if command.startswith("helm install "):  # that is how this cluster came to be
         return command.replace("install", "template", 1)
