@@ -73,8 +73,8 @@ def test_the_kustomization_that_is_shown_has_every_object_and_the_image_wherever
 
 
 @pytest.mark.cluster
-def test_what_was_installed_without_helm_goes_by_the_command_that_is_shown_and_the_runs_stay(
-    bare_cluster: LocalCluster, overlay: Path, objects: list[dict[str, Any]]
+def test_without_helm_it_comes_changes_goes_back_and_goes_by_what_is_shown_and_runs_stay(
+    bare_cluster: LocalCluster, overlay: Path, objects: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     kubectl = Kubectl(bare_cluster.kubeconfig)
     applied = kubectl_at(overlay, "apply", "--server-side", "-k", ".", kubeconfig=bare_cluster.kubeconfig)
@@ -84,6 +84,7 @@ def test_what_was_installed_without_helm_goes_by_the_command_that_is_shown_and_t
     kubectl("create", "-f", "-", text=json.dumps(MADE))
     create_namespace(kubectl, "team")
     kubectl("create", "-n", "team", "-f", str(ROOT / "manifests" / "hello.yaml"))
+    upgrade_and_go_back(kubectl, overlay, write_overlay(tmp_path, REGISTRY))
 
     kubectl_at(overlay, *removal(), "--timeout=60s", kubeconfig=bare_cluster.kubeconfig)
 
@@ -93,3 +94,17 @@ def test_what_was_installed_without_helm_goes_by_the_command_that_is_shown_and_t
         kubectl("get", kept, "-n", NAMESPACE)
     assert kubectl.json("get", "namespace", NAMESPACE)["status"]["phase"] == "Active"
     assert kubectl("get", "trun", "hello", "-n", "team", "-o", "name")
+
+
+def upgrade_and_go_back(kubectl: Kubectl, overlay: Path, newer: Path) -> None:
+    """What differs is there as long as it is the version that was applied last."""
+    crd = newer / "crds" / "lockstep.dev_trainingruns.yaml"
+    crd.write_text(crd.read_text().replace("    - trun\n", "    - trun\n    - newer\n", 1))
+    patched = newer / "kustomization.yaml"
+    patched.write_text(patched.read_text().replace("newName:", "newTag: newer, newName:"))
+    for folder, is_newer in ((newer, True), (overlay, False)):
+        kubectl_at(folder, "apply", "--server-side", "-k", ".", kubeconfig=kubectl.kubeconfig)
+        names = kubectl.json("get", "crd", "trainingruns.lockstep.dev")["spec"]["names"]["shortNames"]
+        deployment = kubectl.json("get", "deployment", "lockstep-operator", "-n", NAMESPACE)
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert ("newer" in names, container["image"].endswith(":newer")) == (is_newer, is_newer)
