@@ -123,7 +123,7 @@ CASES = (
     ),
     Case(
         "LockstepMayNot",
-        "a namespace refuses the pod of a run, which is asked about once a minute",
+        "a namespace refuses the pods of a gang that launches",
         {
             'lockstep_api_requests_total{verb="create",resource="pods",code="403"}': "0+1x40",
             'lockstep_api_requests_total{verb="create",resource="pods",code="201"}': "0+40x40",
@@ -131,6 +131,12 @@ CASES = (
         35,
         "The API server does not let the operator create pods.",
         {"verb": "create", "resource": "pods"},
+    ),
+    Case(
+        "LockstepMayNot",
+        "a user's run would be refused, and is tried once a minute",
+        {'lockstep_api_requests_total{verb="try",resource="pods",code="403"}': "0+1x40"},
+        35,
     ),
     Case(
         "LockstepMayNot",

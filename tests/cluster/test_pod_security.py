@@ -74,9 +74,9 @@ def test_a_run_needs_the_level_that_the_page_says(site: Site, namespace: str) ->
     assert asked(site, namespace, "p-local", **LOCAL)[0] == "Accepted"
 
 
-def forbidden(site: Site) -> float:
-    """Pods that the API server did not let the operator create, as LockstepMayNot counts them."""
-    labels = (("code", "403"), ("resource", "pods"), ("verb", "create"))
+def forbidden(site: Site, verb: str) -> float:
+    """Pods that the API server did not let the operator create, which LockstepMayNot counts, or refused to try."""
+    labels = (("code", "403"), ("resource", "pods"), ("verb", verb))
     return site.operator.metrics().get("lockstep_api_requests_total", {}).get(labels, 0.0)
 
 
@@ -85,17 +85,18 @@ def create(site: Site, namespace: str, body: dict[str, Any]) -> None:
     site.cluster.kubectl("create", "-f", "-", input=json.dumps(body))
 
 
-def test_what_a_namespace_refuses_counts_for_the_alert_and_its_runbook_knows_the_words(
+def test_what_a_namespace_refuses_is_in_the_runbook_and_rings_nobody_where_it_is_only_tried(
     site: Site, namespace: str
 ) -> None:
     (section,) = re.findall(r"^## LockstepMayNot\n(.*?)^## ", RUNBOOKS, re.MULTILINE | re.DOTALL)
     known = re.findall(r"`([^`]+)`", "".join(line.split("|")[1] for line in section.splitlines() if "| `" in line))
 
     def refused(name: str, **spec: Any) -> str:
-        before = forbidden(site)
+        created, tried = forbidden(site, "create"), forbidden(site, "try")
         reason, words = asked(site, namespace, name, **spec)
         assert reason == "PodRefused"
-        assert forbidden(site) > before
+        assert forbidden(site, "create") == created
+        assert forbidden(site, "try") > tried
         assert [phrase for phrase in known if phrase in words], words
         return words
 

@@ -136,6 +136,25 @@ async def test_a_dry_run_is_strict_and_needs_no_leadership(kube: KubeClient, fak
     assert fake.asked[0][2]["fieldValidation"] == "Strict"
 
 
+@pytest.mark.parametrize(
+    ("words", "counted"),
+    [
+        ('pods "x" is forbidden: violates PodSecurity "baseline:latest": host namespaces', {}),
+        (
+            'pods is forbidden: User "system:serviceaccount:s:o" cannot create resource "pods" in API group ""',
+            {("create", "pods", 403): 1},
+        ),
+    ],
+)
+async def test_a_dry_run_that_is_refused_counts_as_a_missing_right_only_where_it_is_one(
+    kube: KubeClient, fake: FakeServer, words: str, counted: dict[tuple[str, str, int], int]
+) -> None:
+    fake.answers = [refuses(403, "Forbidden", words)]
+    with pytest.raises(ApiError):
+        await kube.create(PODS, {}, "team", dry_run=True)
+    assert kube.requests == {("try", "pods", 403): 1} | counted
+
+
 async def test_no_guarded_write_leaves_a_process_that_does_not_lead(kube: KubeClient, fake: FakeServer) -> None:
     def forbid() -> None:
         raise RuntimeError("not the leader")

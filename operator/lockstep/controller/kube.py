@@ -31,6 +31,8 @@ _READ_TIMEOUT = 60.0
 _WRITE_TIMEOUT = 15.0
 _SERVER_TIMEOUT = 10  # the server gives up on a write after this many seconds, before we do
 _SETTLE_MARGIN = 5.0
+_TRY = "try"
+"""The verb of a dry run, as it is counted."""
 _TOO_MANY_REQUESTS_TRIES = 4
 _MERGE_PATCH = "application/merge-patch+json"
 _JSON = "application/json"
@@ -156,17 +158,16 @@ class KubeClient:
         within: float = _WRITE_TIMEOUT,
     ) -> bytes:
         """Create an object, or with ``dry_run`` have the server judge it strictly. Raises any KubeError."""
-        params = {"dryRun": "All", "fieldValidation": "Strict"} if dry_run else {}
-        return await self._write(
-            "create",
-            "POST",
-            resource,
-            resource.path(namespace),
-            body,
-            params=params,
-            guarded=guarded and not dry_run,
-            within=within,
-        )
+        path = resource.path(namespace)
+        if not dry_run:
+            return await self._write("create", "POST", resource, path, body, guarded=guarded, within=within)
+        params = {"dryRun": "All", "fieldValidation": "Strict"}
+        try:
+            return await self._write(_TRY, "POST", resource, path, body, params=params, guarded=False, within=within)
+        except ApiError as error:
+            if error.lacks_right:  # which is not about this object
+                self.requests["create", resource.plural, error.status] += 1
+            raise
 
     async def replace(
         self,

@@ -1,9 +1,12 @@
 """What can go wrong with a request to the API server, by what is known of it afterwards."""
 
+import re
+
 import aiohttp
 import msgspec
 
 _RETRY_AFTER_MAX = 30.0
+_BY_AUTHORIZER = re.compile(r" cannot \w+ resource ")
 
 
 class KubeError(Exception):
@@ -19,6 +22,11 @@ class ApiError(KubeError):
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+
+    @property
+    def lacks_right(self) -> bool:
+        """We may not do such a thing at all, whatever the object is."""
+        return self.status == 403 and _BY_AUTHORIZER.search(self.message) is not None
 
     @property
     def is_verdict(self) -> bool:

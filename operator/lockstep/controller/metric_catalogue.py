@@ -295,7 +295,7 @@ CATALOGUE = (
         "lockstep_api_requests_total",
         "counter",
         "requests",
-        "Requests to the API server, dry runs of pods among them; code 0 where no answer came.",
+        "Requests to the API server; `try` is a dry run of a pod; code 0 where no answer came.",
         ("verb", "resource", "code"),
         ("word", "word"),
     ),
