@@ -106,6 +106,40 @@ def test_steps_that_were_not_saved_are_lost_with_their_time() -> None:
     assert parts(w)["lost_work"] == pytest.approx(50, abs=3)
 
 
+def test_each_attempt_says_when_it_had_its_nodes_and_began_its_first_step() -> None:
+    w = world()
+    life(w)
+    first, second = w.status("llama").attempts
+    assert first.started_at is not None
+    assert first.ended_at is not None
+    assert first.first_step_at == pytest.approx(first.started_at + 5, abs=2)
+    assert second.first_step_at == pytest.approx(first.ended_at + 5, abs=2)
+    assert first.admitted_at == second.admitted_at == pytest.approx(first.started_at, abs=2)
+
+
+def test_a_first_step_is_dated_in_its_own_attempt_if_it_is_heard_of_with_the_end() -> None:
+    w = world()
+    w.apply("llama", spec(2))
+    w.settle()
+    w.now += 5.0
+    w.train("llama", 1)
+    w.exit_child("llama", 1, 1)
+    w.settle()
+    first, second = w.status("llama").attempts
+    assert first.started_at is not None
+    assert first.first_step_at == pytest.approx(first.started_at + 5, abs=2)
+    assert second.first_step_at is None
+
+
+def test_an_attempt_that_ends_before_a_step_is_heard_of_says_of_none() -> None:
+    w = world()
+    w.apply("llama", spec(2))
+    w.settle()
+    w.exit_child("llama", 1, 1)
+    w.settle()
+    assert w.status("llama").attempts[0].first_step_at is None
+
+
 def test_a_suspended_run_is_neither_waiting_nor_wasting() -> None:
     w = world()
     w.apply("llama", spec(2))

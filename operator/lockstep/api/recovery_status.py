@@ -16,6 +16,10 @@ class AttemptStatus(StatusModel):
     """The attempt."""
     started_at: Timestamp | None = None
     """When START was written."""
+    admitted_at: Timestamp | None = None
+    """When the gang had got the nodes that it held then; none: not known, or without workers."""
+    first_step_at: Timestamp | None = None
+    """When its start-up was over and its first step began; none: no step was heard of."""
     nodes: int = 0
     """Nodes that trained."""
     ended_at: Timestamp | None = None

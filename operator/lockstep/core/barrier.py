@@ -193,7 +193,8 @@ def _write_start(draft: Draft, decision: ResumeDecision, rejected: tuple[Rejecte
     )
     tell_steps_lost(draft, choice.step if choice else 0)
     resumed = {"resume_step": choice.step, "resume_tier": choice.tier} if choice else {}
-    draft.amend_attempt(attempt, started_at=draft.stamp, nodes=draft.world, **resumed)
+    begun = {"started_at": draft.stamp, "admitted_at": draft.status.last_admitted, "nodes": draft.world}
+    draft.amend_attempt(attempt, **begun, **resumed)
     draft.event("Started", f"attempt {attempt} starts on {draft.world} nodes: {decision.message}", action="Start")
     _tell_of_rejected(draft, rejected)
 

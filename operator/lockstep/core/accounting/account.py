@@ -58,8 +58,12 @@ def keep_account(draft: Draft) -> None:
     if counted.warned is known.warned and _is_as_it_was(draft, known, usage):
         return
     book = counted
+    first_step_at = None  # of an attempt nothing else tells it: the account keeps sums alone
     for fact in _facts(draft, known):
+        starts_up = book.account.stage in (Stage.INIT, Stage.LOADING)
         book = replace(book, account=after(book.account, fact))
+        if starts_up and book.account.stage is Stage.STEPS:
+            first_step_at = float(book.account.since // 1000)
         if isinstance(fact, Saved):
             book = replace(book, saved_step=fact.step)
     book = with_measurements(draft, book)
@@ -70,6 +74,8 @@ def keep_account(draft: Draft) -> None:
     if step_ms and (not book.best_step_ms or step_ms < book.best_step_ms):
         book = replace(book, best_step_ms=step_ms)
     if _worth_writing(draft, known, book):
+        if first_step_at is not None and draft.attempt_entry(known.attempt) is not None:
+            draft.amend_attempt(known.attempt, first_step_at=first_step_at)
         draft.update(goodput=_published(draft, book))
 
 
