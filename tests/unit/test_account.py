@@ -117,6 +117,21 @@ def test_each_attempt_says_when_it_had_its_nodes_and_began_its_first_step() -> N
     assert first.admitted_at == second.admitted_at == pytest.approx(first.started_at, abs=2)
 
 
+def test_a_restart_that_was_asked_for_says_how_far_training_had_come_and_what_it_cost() -> None:
+    w = world()
+    w.apply("llama", spec(2))
+    w.settle()
+    train(w, 50)
+    saved = list(w.saved["uid-llama"])
+    train(w, 50)
+    w.saved["uid-llama"] = saved
+    w.annotate("llama", restart_request="now")
+    w.settle()
+    first = w.status("llama").attempts[0]
+    assert (first.cause, first.last_step, first.steps_lost) == ("Requested", 20, 10)
+    assert goodput(w).steps_lost == 0  # of failures alone
+
+
 def test_a_first_step_is_dated_in_its_own_attempt_if_it_is_heard_of_with_the_end() -> None:
     w = world()
     w.apply("llama", spec(2))

@@ -22,7 +22,7 @@ def obey_requests(draft: Draft) -> bool:
         applies = draft.phase in _HOLDING_NODES
         _acknowledge(draft, names.ANNOTATION_RESTART_REQUEST, "TakenUp" if applies else "NotRunning")
         if draft.phase is Phase.RUNNING:
-            draft.amend_attempt(draft.status.attempt, ended_at=draft.stamp, cause="Requested", action="RestartInPlace")
+            _end_attempt(draft)
             draft.update(attempt=draft.status.attempt + 1)
             where = " in place" if draft.has_workers else ""
             draft.event("RestartRequested", f"all ranks start again{where}", action="RestartInPlace")
@@ -33,6 +33,14 @@ def obey_requests(draft: Draft) -> bool:
             stop_after_save(draft, REQUEUED, "requested by annotation")
             return True
     return False
+
+
+def _end_attempt(draft: Draft) -> None:
+    number = draft.status.attempt
+    told = [r.progress.step for r in draft.snapshot.reports.values() if r.attempt == number and r.progress is not None]
+    draft.amend_attempt(
+        number, ended_at=draft.stamp, cause="Requested", action="RestartInPlace", last_step=max(told, default=None)
+    )
 
 
 def _asked_to_save(draft: Draft) -> str:
