@@ -162,9 +162,70 @@ async def test_a_run_shows_attempts_time_loss_checkpoints_ranks_and_events(desk:
         assert words in text
     count = "document.querySelectorAll('{}').length"
     assert await desk.tab.evaluate(count.format(".timeline .attempt")) == 4
-    assert await desk.tab.evaluate(count.format(".timeline .bad")) == 3
+    assert await desk.tab.evaluate(count.format(".timeline .fail")) == 3
     assert await desk.tab.evaluate(count.format(".loss .line")) == 2  # an earlier attempt, and this one
     assert await desk.tab.evaluate(count.format(".bar rect")) == 9
+
+
+async def test_each_attempt_is_shaded_by_what_its_time_went_to(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/llama-70b")
+    parts = await desk.tab.evaluate(
+        "[...document.querySelectorAll('.timeline [data-bucket]')].map(p => p.dataset.bucket)"
+    )
+    ended = ["loading", "productive", "lostWork", "detect"]
+    assert parts == [
+        *("provision", "init", *ended[1:]),
+        *("restart", *ended),
+        *("restart", *ended),
+        *("restart", "loading", "productive"),
+    ]
+    boxes = """[...document.querySelectorAll('.timeline .attempt, .timeline [data-bucket=lostWork]')]
+      .map(each => each.getBBox()).map(({x, width, height}) => [x, x + width, height])"""
+    drawn = await desk.tab.evaluate(boxes)
+    for attempt, lost in zip(drawn[:3], drawn[4:], strict=True):
+        assert attempt[0] < lost[0] < lost[1]
+        assert lost[1] == pytest.approx(attempt[1], abs=1)  # it lies at the end
+        assert lost[2] == attempt[2] / 2  # and is lower than what counts: one need not see its colour
+    said = await desk.tab.evaluate("[...document.querySelectorAll('.timeline title')].map(t => t.textContent)")
+    read = await desk.tab.evaluate("[...document.querySelectorAll('figure ul.sr li')].map(t => t.textContent)")
+    for words in (
+        "before attempt 1: pods and images, 3m",
+        "attempt 1: repeated or lost, about 15m",
+        "after attempt 1: until seen, 20s",
+    ):
+        assert words in said
+        assert words in read
+    assert any(re.fullmatch(r"attempt 4: training, \d+\w+ so far", words) for words in read)
+    legend = await desk.tab.evaluate("document.querySelector('figure ul.legend').innerText")
+    assert "repeated or lost" in legend
+    assert "suspended" not in legend
+    cells = "[...document.querySelectorAll('table[aria-label=Attempts] tbody tr')].map(r => r.cells[5].innerText)"
+    assert [" ".join(cell.split()) for cell in await desk.tab.evaluate(cells)] == [
+        "",
+        "700 about 14m",
+        "700 about 14m",
+        "700 about 15m",
+    ]
+
+
+async def test_an_end_that_no_rank_caused_is_not_marked_as_a_failure(desk: Desk) -> None:
+    index, run = next((i, run) for i, run in enumerate(desk.cluster.runs) if run.name == "llama-70b")
+    first, second, *others = run.status.attempts
+    asked_for = second.model_copy(update={"cause": "Requested", "rank": None, "seen_at": None})
+    attempts = (first.model_copy(update={"rank": 0}), asked_for, *others)
+    desk.cluster.runs[index] = replace(run, status=run.status.model_copy(update={"attempts": attempts}))
+    await desk.enter("admin", "runs/research/llama-70b")
+    marks = "[...document.querySelectorAll('.timeline .fail title')].map(t => t.textContent)"
+    assert await desk.tab.evaluate(marks) == ["attempt 1: Hang", "attempt 3: NodeLost"]
+
+
+async def test_what_status_does_not_tell_of_an_attempt_is_not_shaded(desk: Desk) -> None:
+    await desk.enter("admin", "runs/research/gpt2-debug")
+    count = "document.querySelectorAll('{}').length"
+    assert await desk.tab.evaluate(count.format(".timeline .attempt")) == 2
+    assert await desk.tab.evaluate(count.format(".timeline [data-bucket]")) == 0
+    cells = "[...document.querySelectorAll('table[aria-label=Attempts] tbody tr')].map(r => r.cells[5].innerText)"
+    assert await desk.tab.evaluate(cells) == ["not known", "61"]  # and nothing of how long they took
 
 
 async def test_why_runs_wait_and_until_when_can_be_read_and_filtered(desk: Desk) -> None:

@@ -305,6 +305,8 @@ def saved_as(step: int, tier: str) -> Json:
 _LOST_NODE = "gpu-1037"  # of none of the racks: it was taken away
 _STEPS, _LOST_STEPS = 22_000, 700
 """Of every attempt that has ended: those that the next one went on from, and those that it took after its last save."""
+_STARTS_UP = (240, 110, 110, 100)
+"""Seconds from START to the first step."""
 _EVENTS = (
     (38_500.0, "Normal", "Started", "attempt 3 started on all ranks from step 44000 (shared)"),
     (9_460.0, "Warning", "NodeLost", f"no heartbeat for 12 s from {_LOST_NODE} and it is NotReady; it is replaced"),
@@ -323,6 +325,7 @@ def _attempts(count: int, nodes: Sequence[str]) -> Iterator[Json]:
     )
     for index, (begun, ended) in enumerate(zip(begins, ends, strict=True)):
         attempt: Json = {"number": index + 1, "startedAt": sample_runs.at(begun), "nodes": count}
+        attempt |= {"admittedAt": sample_runs.at(98_180), "firstStepAt": sample_runs.at(begun - _STARTS_UP[index])}
         if index:
             attempt |= {"resumeStep": _STEPS * index, "resumeTier": "shared"}
         if ended is not None:

@@ -314,6 +314,16 @@ def test_a_run_is_told_in_the_sentences_of_the_command_line() -> None:
     assert any("NodeLost" in sentence for sentence in told["sentences"])
 
 
+def test_each_attempt_comes_with_what_its_time_went_to_and_what_it_lost() -> None:
+    view = web_site.busy_cluster(ManualClock(NOW), 64).runs[0]
+    first, *_, last = paged(view)["attempts"]
+    begun = int(NOW) - 98_000
+    assert first["parts"][1] == {"bucket": "init", "from": begun, "to": begun + 240}
+    assert first["lost"] == {"steps": 700, "seconds": 926}
+    assert last["parts"][-1] == {"bucket": "productive", "from": int(NOW) - 9_250, "to": None}
+    assert last["lost"] == {"steps": None, "seconds": None}
+
+
 def test_what_only_the_account_reads_is_not_sent() -> None:
     goodput = OWN.status.goodput.model_copy(update={"state": "opaque-account", "ettr": "0.9"})
     view = replace(OWN, status=OWN.status.model_copy(update={"goodput": goodput}))

@@ -12,8 +12,10 @@ from lockstep.controller.recent_events import Said
 from lockstep.core import assignment as slots
 from lockstep.core.checkpoints import RankView, merge_inventories
 from lockstep.core.conditions import TYPES, is_true
+from lockstep.core.lifecycle import phase_of
 from lockstep.core.snapshot import CheckpointReport, RunView, WorkerReport
 from lockstep.web.losses import Point
+from lockstep.web.timeline import timeline
 
 NEWEST_SAVES = 6
 """Of each tier that every rank is asked about: a merge costs ranks times rows."""
@@ -57,7 +59,7 @@ def run(facts: Facts) -> dict[str, Any]:
         "progress": status.progress.dump(),
         "totals": status.totals.dump(),
         "goodput": goodput,
-        "attempts": [attempt.dump() for attempt in status.attempts],
+        "attempts": [*_attempts(view)],
         "stop": status.stop.dump() if status.stop is not None else None,
         "conditions": [c.dump() for c in sorted(status.conditions, key=lambda c: order.get(c.type, -1))],
         "checkpoints": _checkpoints(view, facts.reports),
@@ -71,6 +73,18 @@ def _legible(view: RunView) -> RunView:
     """With ranks that make sense, where somebody has edited them by hand."""
     assignment = slots.bookable(view.status.assignment)
     return replace(view, status=view.status.model_copy(update={"assignment": assignment}))
+
+
+def _attempts(view: RunView) -> Iterator[dict[str, Any]]:
+    """As status has them. ``parts``: what the time went to; ``lost``: steps that do not count, and their seconds."""
+    phase = phase_of(view.status, view.spec is not None and view.spec.suspend)
+    told = timeline(view.status, phase)
+    for attempt in view.status.attempts:
+        entry = attempt.dump()
+        if (known := told.get(attempt.number)) is not None:
+            entry["parts"] = [{"bucket": part.bucket, "from": part.begin, "to": part.end} for part in known.parts]
+            entry["lost"] = {"steps": known.lost_steps, "seconds": known.lost_seconds}
+        yield entry
 
 
 def _losses(points: Sequence[Point]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ function facts(body) {
   return h("dl", { class: "facts" }, all.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
-const ATTEMPTS = [["#", "num"], ["Began", ""], ["Lasted", "num"], ["From step", "num"], ["To step", "num"], ["Ended by", "wide"]];
+const ATTEMPTS = [["#", "num"], ["Began", ""], ["Lasted", "num"], ["From step", "num"], ["To step", "num"], ["Lost steps", "num"], ["Ended by", "wide"]];
 
 function attempts(body) {
   if (!body.attempts.length) return section("Attempts", h("p", { class: "hint" }, "It has not started yet."));
@@ -48,8 +48,8 @@ function attempts(body) {
     kind: "",
     cells: [
       attempt.number, ago(attempt.startedAt, now()), lasted(attempt),
-      attempt.resumeStep === undefined ? "0" : `${count(attempt.resumeStep)}${attempt.resumeTier ? ` ${attempt.resumeTier}` : ""}`,
-      attempt.lastStep === undefined ? "" : count(attempt.lastStep),
+      [count(attempt.resumeStep ?? 0), attempt.resumeTier && h("div", { class: "hint" }, attempt.resumeTier)],
+      attempt.lastStep === undefined ? "" : count(attempt.lastStep), lost(attempt),
       attempt.cause
         ? [h("b", {}, attempt.cause), attempt.node && ` on ${attempt.node}`, attempt.action && `, then ${attempt.action}`, attempt.message && h("div", { class: "hint" }, attempt.message)]
         : "it goes on",
@@ -66,6 +66,14 @@ function lasted(attempt) {
   if (!attempt.startedAt) return "never began";
   const end = attempt.endedAt ? Date.parse(attempt.endedAt) / 1000 : now();
   return duration(end - Date.parse(attempt.startedAt) / 1000);
+}
+
+// Of its own steps, those that are done again; their time is reckoned as if all of its steps were equally long.
+function lost(attempt) {
+  const { steps = null, seconds = null } = attempt.lost ?? {};
+  if (!attempt.endedAt) return "";
+  if (steps === null && seconds === null) return "not known";
+  return [steps === null ? "all" : count(steps), seconds !== null && seconds > 0 && h("div", { class: "hint" }, `about ${duration(seconds)}`)];
 }
 
 function goodput(body) {
