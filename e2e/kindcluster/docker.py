@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.waiting import WaitedInVain, wait_for
-from kindcluster import commands, leftovers
+from kindcluster import commands, leftovers, traces
 from kindcluster.errors import KindClusterError
 from kindcluster.host import HostChanges, install, missing_sys_resource, require_free
 from localcluster import processes
@@ -99,26 +99,39 @@ class Daemon:
 
     @contextmanager
     def up(self, report: commands.Report) -> Iterator[Docker]:
-        """The daemon that answers, or one of our own for as long as the block runs. Raises KindClusterError."""
+        """The daemon that answers, or one of our own for as long as the block runs.
+
+        Raises KindClusterError, also where anything of it is left on this machine.
+        """
         if _RUN.exists():
             if _RECORD.exists():
                 report("ending a Docker daemon that was left over ...")
             self.stop()
-        try:
-            yield self.found_or_started(report)
-        finally:
-            self.stop()
+        is_ours = self._found_or_installed(report) is None
+        with traces.none_left(_RUN, self.folder, daemon_is_ours=is_ours, report=report):
+            try:
+                yield self.found_or_started(report)
+            finally:
+                self.stop()
 
     def found_or_started(self, report: commands.Report) -> Docker:
         """The daemon that answers, or one of our own; `stop` puts back what changes from now on.
 
         Raises KindClusterError.
         """
-        docker = self.found()
+        docker = self._found_or_installed(report)
         if docker is None:
-            return self.start(report)
+            return self._start(report)
         if os.geteuid() == 0:  # nobody else could put a sysctl back
             HostChanges(_CHANGES).record(daemon_is_ours=False)
+        return docker
+
+    def _found_or_installed(self, report: commands.Report) -> Docker | None:
+        """The daemon that answers. Where systemd runs, that of a package which is installed now does, and stays."""
+        docker = self.found()
+        if docker is None:
+            install(_PACKAGES, log=self.folder / "packages.log", report=report)
+            docker = self.found()
         return docker
 
     def found(self) -> Docker | None:
@@ -130,11 +143,7 @@ class Daemon:
                 return self._docker(environment)
         return None
 
-    def start(self, report: commands.Report) -> Docker:
-        """Start one. Raises KindClusterError."""
-        install(_PACKAGES, log=self.folder / "packages.log", report=report)
-        if (started_by_its_package := self.found()) is not None:
-            return started_by_its_package
+    def _start(self, report: commands.Report) -> Docker:
         data = self.folder / "docker"
         require_free(self.folder, _RUNNING_GB + (0 if data.exists() else _IMAGES_GB))
         report("starting a Docker daemon of our own ...")

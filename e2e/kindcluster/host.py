@@ -9,24 +9,21 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kindcluster import commands
+from kindcluster import commands, sysctls
 from kindcluster.errors import KindClusterError
 
-# kubelet, kind and dockerd change these for the whole machine.
-SYSCTLS = (
-    "vm.overcommit_memory",
-    "kernel.panic",
-    "kernel.panic_on_oops",
-    "fs.inotify.max_user_instances",
-    "net.ipv4.ip_forward",
-)
+MODULES = Path("/lib/modules")  # made by Docker where there are none, as kind mounts it
+DOCKERS_FOLDERS = tuple(map(Path, ("/etc/docker", "/opt/containerd", "/run/containerd", "/run/docker")))
+"""What dockerd makes wherever its socket and its data are."""
+_KEY = "key.json"  # in the first of them, of use to nobody but the daemon that made it
 _CAP_SYS_RESOURCE = 24
-_DOCKERS_RULE = re.compile(r"DOCKER|\bdocker0\b|\bbr-[0-9a-f]{12}\b")
+# The last is how a container reaches a port of its own that is published.
+_DOCKERS_RULE = re.compile(r"DOCKER|\bdocker0\b|\bbr-[0-9a-f]{12}\b|-s (\S+) -d \1 -p .* -j MASQUERADE$")
 _APT = threading.Lock()  # so has apt-get, but it gives up instead of waiting
 _DOCKERS_LINK = re.compile(r"^(docker0|br-[0-9a-f]{12})$")
 
@@ -86,10 +83,12 @@ class HostChanges:
             return
         self.record_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         before: dict[str, Any] = {
-            "sysctls": {name: _sysctl(name).read_text().strip() for name in SYSCTLS},
-            "modules": Path("/lib/modules").exists(),
+            "sysctls": sysctls.read(),
+            "missing": _missing((MODULES,)),
         }
         if daemon_is_ours:
+            before["sysctls"] = dict.fromkeys(sysctls.BRIDGED, "0") | before["sysctls"]
+            before["missing"] += _missing(DOCKERS_FOLDERS)
             before["docker"] = {
                 "forward": {tool: _forward_policy(tool) for tool in ("iptables", "ip6tables")},
                 "links": sorted(filter(_DOCKERS_LINK.match, os.listdir("/sys/class/net"))),
@@ -98,7 +97,7 @@ class HostChanges:
 
     def set(self, name: str, value: str) -> None:
         """Set a sysctl."""
-        _sysctl(name).write_text(value)
+        sysctls.path_of(name).write_text(value)
 
     def undo(self) -> None:
         """Put everything back. Without a record nothing was changed."""
@@ -107,13 +106,14 @@ class HostChanges:
         before: dict[str, Any] = json.loads(self.record_file.read_text())
         if "docker" in before:
             _remove_what_docker_made(before["docker"])
-        for name, value in before["sysctls"].items():
-            with contextlib.suppress(OSError):
-                _sysctl(name).write_text(value)
-        if not before["modules"]:
-            with contextlib.suppress(OSError):
-                Path("/lib/modules").rmdir()
+        sysctls.put_back(before["sysctls"])
+        for folder in before.get("missing", ()):
+            _remove_if_unused(Path(folder))
         self.record_file.unlink()
+
+
+def _missing(folders: Iterable[Path]) -> list[str]:
+    return [str(folder) for folder in folders if not folder.exists()]
 
 
 def _remove_what_docker_made(before: Mapping[str, Any]) -> None:
@@ -124,11 +124,13 @@ def _remove_what_docker_made(before: Mapping[str, Any]) -> None:
         _remove_dockers_rules(tool, policy)
     cgroups = Path("/sys/fs/cgroup")
     for group in (cgroups / "docker", *cgroups.glob("*/docker")):
-        _remove_groups(group)
+        _remove_empty(group)
 
 
-def _sysctl(name: str) -> Path:
-    return Path("/proc/sys", *name.split("."))
+def _remove_if_unused(folder: Path) -> None:
+    """Remove what dockerd left there; what others put there stays, and the folder with it."""
+    (folder / _KEY).unlink(missing_ok=True)
+    _remove_empty(folder)
 
 
 def _forward_policy(tool: str) -> str:
@@ -137,13 +139,18 @@ def _forward_policy(tool: str) -> str:
     return found.group(1) if found else "ACCEPT"
 
 
+def is_dockers_rule(line: str) -> bool:
+    """Of those that iptables-save tells: whether it names Docker's chains, links or containers."""
+    return _DOCKERS_RULE.search(line.rstrip("\n")) is not None
+
+
 def without_dockers_rules(saved: str, *, forward: str) -> str:
     """What iptables-save told, less all that names Docker's chains and links.
 
     Others' rules stay, also those made meanwhile. `forward` is the policy of FORWARD, which Docker changes.
     """
-    kept = "".join(line for line in saved.splitlines(keepends=True) if not _DOCKERS_RULE.search(line))
-    return re.sub(r"^:FORWARD \w+ ", f":FORWARD {forward} ", kept, flags=re.MULTILINE)
+    kept = "".join(line for line in saved.splitlines(keepends=True) if not is_dockers_rule(line))
+    return re.sub(r"^(\*filter\n(?::.*\n)*?:FORWARD) \w+ ", rf"\1 {forward} ", kept, flags=re.MULTILINE)
 
 
 def _remove_dockers_rules(tool: str, forward: str) -> None:
@@ -152,7 +159,8 @@ def _remove_dockers_rules(tool: str, forward: str) -> None:
     subprocess.run([f"{tool}-restore"], input=kept, text=True, check=False)
 
 
-def _remove_groups(top: Path) -> None:
-    for group in sorted((path for path in (top, *top.rglob("*")) if path.is_dir()), reverse=True):
+def _remove_empty(top: Path) -> None:
+    """It and the folders below it, where nothing else is in them. cgroups are, as long as something runs there."""
+    for folder in sorted((path for path in (top, *top.rglob("*")) if path.is_dir()), reverse=True):
         with contextlib.suppress(OSError):
-            group.rmdir()
+            folder.rmdir()

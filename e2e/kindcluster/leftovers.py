@@ -24,6 +24,13 @@ def end_processes(folder: Path) -> None:
     Of a container the shim names such a path, and its child is the container's first process, which takes all others
     along.
     """
+    doomed = running_below(folder)
+    records = [record for pid in doomed if (record := processes.record_of(pid)) is not None]
+    processes.end(records, grace=0)
+
+
+def running_below(folder: Path) -> set[int]:
+    """Pids of what `end_processes` would end. Whoever asks, and those whose child it is, are none of them."""
     parents: dict[int, int] = {}
     users: set[int] = set()
     for entry in Path("/proc").iterdir():
@@ -37,9 +44,7 @@ def end_processes(folder: Path) -> None:
     while pid not in spared:
         spared.add(pid)
         pid = parents.get(pid, 0)
-    doomed = users | {pid for pid, parent in parents.items() if parent in users}
-    records = [record for pid in doomed - spared if (record := processes.record_of(pid)) is not None]
-    processes.end(records, grace=0)
+    return (users | {pid for pid, parent in parents.items() if parent in users}) - spared
 
 
 def unmount(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from harness.waiting import wait_for
-from kindcluster import host, images, leftovers, node_image
+from kindcluster import docker, host, images, leftovers, node_image, sysctls
 from kindcluster.__main__ import _ends_like_an_error
 from kindcluster.docker import Docker
 from kindcluster.errors import KindClusterError
@@ -60,16 +61,17 @@ COMMIT
 def test_beside_somebody_elses_docker_sysctls_are_put_back_and_all_of_dockers_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "_sysctl", lambda name: tmp_path / name)
+    monkeypatch.setattr(sysctls, "ROOT", tmp_path)
     monkeypatch.setattr(host, "_remove_what_docker_made", lambda before: pytest.fail("those are not ours"))
-    for name in host.SYSCTLS:
-        (tmp_path / name).write_text("0\n")
+    for name in ("kernel.panic", "vm.overcommit_memory"):
+        sysctls.path_of(name).parent.mkdir()
+        sysctls.path_of(name).write_text("0\n")
     changes = host.HostChanges(tmp_path / "run" / "host.json")
     changes.record(daemon_is_ours=False)
     changes.set("kernel.panic", "10")
     host.HostChanges(changes.record_file).record(daemon_is_ours=True)  # as after a crash: how it was before counts
     changes.undo()
-    assert {name: (tmp_path / name).read_text().strip() for name in host.SYSCTLS} == dict.fromkeys(host.SYSCTLS, "0")
+    assert sysctls.read() == {"kernel.panic": "0", "vm.overcommit_memory": "0"}
     assert not changes.record_file.exists()
 
 
@@ -187,3 +189,22 @@ def test_images_of_earlier_sources_go_from_a_daemon_of_our_own_alone() -> None:
     assert said == []
     images.prune(RecordedDocker({"DOCKER_HOST": "unix:///run/lockstep-kind/docker.sock"}, Path()), "lockstep-node:new")
     assert said[1:] == ["image rm lockstep-node:old lockstep-training:old", "image prune --force"]
+
+
+def test_beside_a_daemon_that_came_with_its_package_sysctls_are_put_back_and_it_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed: list[str] = []
+    monkeypatch.setattr(docker, "install", lambda *_, **__: installed.append("docker.io"))
+    monkeypatch.setattr(docker, "_answers", lambda environment: bool(installed) and not environment)
+    monkeypatch.setattr(docker, "_CHANGES", tmp_path / "host.json")
+    monkeypatch.setattr(docker.shutil, "which", lambda program: f"/usr/bin/{program}" if installed else None)
+    monkeypatch.setattr(docker.Daemon, "_docker", lambda self, environment: Docker(environment, self.folder))
+    monkeypatch.setattr(docker.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(sysctls, "ROOT", tmp_path)
+    sysctls.path_of("kernel.panic").parent.mkdir()
+    sysctls.path_of("kernel.panic").write_text("1")
+    assert not docker.Daemon(tmp_path).found_or_started(lambda line: None).is_ours
+    recorded = json.loads((tmp_path / "host.json").read_text())
+    assert recorded["sysctls"] == {"kernel.panic": "1"}
+    assert "docker" not in recorded
