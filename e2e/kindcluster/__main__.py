@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,29 +43,33 @@ def main() -> int:
 
 
 def _image(folder: Path, arguments: argparse.Namespace) -> int:
-    with docker.Daemon(folder).up(_say) as running:
-        name = images.operator(running, images.base(running, folder, _say), _say)
-        if running.is_ours:  # and gone in a moment: what is to last is a file
-            archive = build_dir() / "image" / "lockstep-operator.tar"
-            running("save", "--output", archive, name)
-            _say(f"{name} is in {archive}; `docker load --input` takes it")
+    with _ends_like_an_error() as from_now_on_ignored, docker.Daemon(folder).up(_say) as running:
+        try:
+            name = images.operator(running, images.base(running, folder, _say), _say)
+            if running.is_ours:  # and gone in a moment: what is to last is a file
+                archive = build_dir() / "image" / "lockstep-operator.tar"
+                running("save", "--output", archive, name)
+                _say(f"{name} is in {archive}; `docker load --input` takes it")
+        finally:
+            from_now_on_ignored()
     return 0
 
 
 def _up(folder: Path, arguments: argparse.Namespace) -> int:
     daemon = docker.Daemon(folder)
-    running = daemon.found_or_started(_say)
-    cluster = site.bring_up(running, folder, _say)
+    with _ends_like_an_error() as from_now_on_ignored:
+        try:
+            cluster = site.bring_up(daemon.found_or_started(_say), folder, _say)
+        except BaseException:
+            from_now_on_ignored()
+            _take_down(daemon, folder)
+            raise
     _say(f"export KUBECONFIG={cluster.kubeconfig}")
     return 0
 
 
 def _down(folder: Path, arguments: argparse.Namespace) -> int:
-    daemon = docker.Daemon(folder)
-    running = daemon.found()
-    if running is not None:
-        site.take_down(running, folder)
-    daemon.stop()
+    _take_down(docker.Daemon(folder), folder)
     return 0
 
 
@@ -75,33 +79,50 @@ def _during(folder: Path, arguments: argparse.Namespace) -> int:
             install({_BROWSERS[0]: _BROWSERS[0]}, log=folder / "packages.log", report=_say)
         except KindClusterError as error:
             _say(f"going on without a Chromium: {error}")
-    with _ends_like_an_error(signal.SIGTERM, signal.SIGHUP), docker.Daemon(folder).up(_say) as running:
+    with _ends_like_an_error() as from_now_on_ignored, docker.Daemon(folder).up(_say) as running:
         try:
             cluster = site.bring_up(running, folder, _say)
             environment = {**os.environ, **running.environment, "KUBECONFIG": str(cluster.kubeconfig)}
             return subprocess.run([*_WITH_US, *arguments.command], env=environment, check=False).returncode
         finally:
+            from_now_on_ignored()
             site.take_down(running, folder)
+
+
+def _take_down(daemon: docker.Daemon, folder: Path) -> None:
+    try:
+        running = daemon.found()
+        if running is not None:
+            site.take_down(running, folder)
+    finally:
+        daemon.stop()
 
 
 # A command whose cluster has gone is of no use, even where we were killed and could tell it nothing.
 _WITH_US = ("setpriv", "--pdeathsig", "TERM")
+_ENDS_US = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 _VERBS = {"image": _image, "up": _up, "down": _down, "during": _during}
 
 
 @contextmanager
-def _ends_like_an_error(*numbers: signal.Signals) -> Iterator[None]:
-    """Whoever stops us wants everything put back first, however often they say so."""
+def _ends_like_an_error() -> Iterator[Callable[[], None]]:
+    """Whoever stops us wants everything put back first, however often they say so.
+
+    What it gives is called before that begins: from then on they are not heard, nor by the programs that we run.
+    """
+
+    def ignore() -> None:
+        for number in _ENDS_US:
+            signal.signal(number, signal.SIG_IGN)
 
     def end(number: int, _: object) -> None:
-        for each in (*numbers, signal.SIGINT):
-            signal.signal(each, signal.SIG_IGN)
+        ignore()
         raise KindClusterError(f"ended by {signal.Signals(number).name}")
 
-    before = {number: signal.signal(number, end) for number in (*numbers, signal.SIGINT)}
+    before = {number: signal.signal(number, end) for number in _ENDS_US}
     try:
-        yield
+        yield ignore
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -13,8 +14,11 @@ import pytest
 import yaml
 
 from harness.waiting import wait_for
-from kindcluster import docker, host, images, leftovers, node_image, sysctls
+from kindcluster import __main__ as main
+from kindcluster import docker, host, images, leftovers, node_image, site, sysctls
 from kindcluster.__main__ import _ends_like_an_error
+from kindcluster.cluster import KindCluster
+from kindcluster.commands import Report
 from kindcluster.docker import Docker
 from kindcluster.errors import KindClusterError
 from localcluster.build import REPOSITORY
@@ -83,7 +87,7 @@ def test_packages_are_taken_from_the_mirrors_that_the_environment_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def asked() -> tuple[str | None, list[str | Path]]:
-        arguments = images._arguments(RecordedDocker({}, tmp_path), "base", REPOSITORY, "revision")
+        arguments = images._arguments(Docker({}, tmp_path), "base", REPOSITORY, "revision")
         return arguments.get("PIP_INDEX_URL"), images._debootstrap("trixie", tmp_path)[4:]
 
     monkeypatch.setattr(images, "for_builds", lambda docker, image: image)
@@ -156,10 +160,11 @@ def test_too_small_a_disk_is_told_of_before_anything_is_made(tmp_path: Path) -> 
 
 
 def told_to_end_three_times(put_back: list[str]) -> None:
-    with _ends_like_an_error(signal.SIGTERM):
+    with _ends_like_an_error() as from_now_on_ignored:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         finally:
+            from_now_on_ignored()
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGINT)
             put_back.append("all")
@@ -173,22 +178,61 @@ def test_who_is_told_to_end_often_puts_everything_back_once() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-class RecordedDocker(Docker):
-    """Has some images, and notes what is asked of it."""
-
-    def __call__(self, *arguments: str | Path) -> str:
-        said.append(" ".join(map(str, arguments)))
-        return "lockstep-node:old\nlockstep-node:new\nlockstep-debian:trixie\n<none>:<none>\nlockstep-training:old\n"
-
-
-said: list[str] = []
+def test_who_is_first_told_to_end_while_everything_is_put_back_finishes_that() -> None:
+    put_back = []
+    with _ends_like_an_error() as from_now_on_ignored:
+        from_now_on_ignored()
+        os.kill(os.getpid(), signal.SIGINT)
+        put_back.append("all")
+    assert put_back == ["all"]
 
 
-def test_images_of_earlier_sources_go_from_a_daemon_of_our_own_alone() -> None:
-    images.prune(RecordedDocker({}, Path()), "lockstep-node:new")
-    assert said == []
-    images.prune(RecordedDocker({"DOCKER_HOST": "unix:///run/lockstep-kind/docker.sock"}, Path()), "lockstep-node:new")
-    assert said[1:] == ["image rm lockstep-node:old lockstep-training:old", "image prune --force"]
+class ADaemon(docker.Daemon):
+    """Answers, and notes when it is stopped."""
+
+    def found(self) -> Docker:
+        return Docker({}, self.folder)
+
+    def found_or_started(self, report: Report) -> Docker:
+        return self.found()
+
+    def stop(self) -> None:
+        done.append("stopped")
+
+
+done: list[str] = []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_cluster_that_is_to_stay_up_is_taken_down_where_it_was_ended_before_it_was(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done.clear()
+    monkeypatch.setattr(docker, "Daemon", ADaemon)
+    monkeypatch.setattr(site, "bring_up", lambda *_: os.kill(os.getpid(), number))
+    monkeypatch.setattr(site, "take_down", lambda *_: done.append("taken down"))
+    with pytest.raises(KindClusterError, match=f"ended by {number.name}"):
+        main._up(tmp_path, argparse.Namespace())
+    assert done == ["taken down", "stopped"]
+
+
+def test_a_cluster_that_came_up_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done.clear()
+    monkeypatch.setattr(docker, "Daemon", ADaemon)
+    monkeypatch.setattr(site, "bring_up", lambda running, folder, _: KindCluster(running, folder))
+    assert main._up(tmp_path, argparse.Namespace()) == 0
+    assert done == []
+
+
+def test_building_an_image_ends_with_all_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done.clear()
+    monkeypatch.setattr(docker, "Daemon", ADaemon)
+    monkeypatch.setattr(ADaemon, "_found_or_installed", lambda *_: Docker({}, tmp_path))
+    monkeypatch.setattr(docker, "_RUN", tmp_path / "run")
+    monkeypatch.setattr(images, "base", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(KindClusterError, match="ended by SIGTERM"):
+        main._image(tmp_path, argparse.Namespace())
+    assert done[-1] == "stopped"
 
 
 def test_beside_a_daemon_that_came_with_its_package_sysctls_are_put_back_and_it_stays(
