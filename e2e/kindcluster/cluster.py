@@ -21,6 +21,7 @@ CONTROL_PLANE = f"{NAME}-control-plane"
 WORKERS = 3
 GPUS = 8
 RACKS = 2
+_NETWORK = "kind"  # by which name kind has one for all of its clusters
 SHARED = "/shared"  # the same folder of this machine in every node
 _READY = "180s"
 # A silent node is called so after 12 s instead of 50 s: tests wait for it often.
@@ -67,6 +68,8 @@ class KindCluster:
         config = self.folder / "cluster.yaml"
         config.write_text(yaml.safe_dump(self._config(image), sort_keys=False))
         with told(report, f"creating a kind cluster: a control plane and {WORKERS} nodes"):
+            if _NETWORK not in self._networks():
+                self._network_is_ours.touch()
             self._kind("create", "cluster", "--config", config, "--kubeconfig", self.kubeconfig)
             self.kubectl("wait", "--for=condition=Ready", "node", "--all", f"--timeout={_READY}")
         for number, worker in enumerate(self.workers):
@@ -115,10 +118,22 @@ class KindCluster:
         return refusals.refused(self.inside(CONTROL_PLANE, "sh", "-c", found).splitlines(), outgoing)
 
     def remove_network(self) -> None:
-        """kind leaves its network."""
-        networks = self.docker("network", "ls", "--format", "{{.Name}}").split()
-        if "kind" in networks:
-            self.docker("network", "rm", "kind")
+        """kind leaves its network: it goes if it was made for us and no container is on it, not even a stopped one."""
+        if not (self.docker.is_ours or self._network_is_ours.exists()):
+            return
+        if _NETWORK in self._networks():
+            if self.docker("ps", "--all", "--quiet", "--filter", f"network={_NETWORK}").strip():
+                return
+            self.docker("network", "rm", _NETWORK)
+        self._network_is_ours.unlink(missing_ok=True)
+
+    @property
+    def _network_is_ours(self) -> Path:
+        """A file that is there from before our network is."""
+        return self.folder / "network-is-ours"
+
+    def _networks(self) -> list[str]:
+        return self.docker("network", "ls", "--format", "{{.Name}}").split()
 
     def _kind(self, *arguments: str | Path) -> None:
         commands.run(

@@ -52,11 +52,13 @@ def bring_up(docker: Docker, folder: Path, report: Report) -> KindCluster:
 
 
 def take_down(docker: Docker, folder: Path) -> None:
-    """The cluster, its network and what its nodes shared. The images stay for the next one."""
+    """The cluster, its network if it is ours, and what its nodes shared. The images stay for the next one."""
     cluster = KindCluster(docker, folder)
-    cluster.delete()
-    cluster.remove_network()
-    commands.run(["rm", "-rf", cluster.shared], log=folder / "kind.log")
+    try:
+        cluster.delete()
+        cluster.remove_network()
+    finally:
+        commands.run(["rm", "-rf", cluster.shared], log=folder / "kind.log")
 
 
 def install(cluster: KindCluster, operator: str, report: Report, *, chart: Path = CHART, values: Path = VALUES) -> None:
