@@ -114,7 +114,8 @@ class KindCluster:
 
         ``outgoing``: pods that do not count.
         """
-        found = f"grep -E '{refusals.PATTERN}' {_AUDIT}/audit.log || true"
+        # All files: the API server begins another one after 100 MB.
+        found = f"grep -hE '{refusals.PATTERN}' {_AUDIT}/audit*.log || true"
         return refusals.refused(self.inside(CONTROL_PLANE, "sh", "-c", found).splitlines(), outgoing)
 
     def remove_network(self) -> None:

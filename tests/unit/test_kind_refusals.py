@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kindcluster import cluster, commands
+from kindcluster.cluster import KindCluster
+from kindcluster.docker import Docker
 from kindcluster.refusals import refused
 
 OPERATOR = "system:serviceaccount:lockstep-system:lockstep-operator"
@@ -34,7 +38,7 @@ def request(
         "requestReceivedTimestamp": f"2026-01-01T00:00:{at:09.6f}Z",
         "stageTimestamp": f"2026-01-01T00:00:{at + takes:09.6f}Z",
     }
-    return json.dumps(entry)
+    return json.dumps(entry, separators=(",", ":"))
 
 
 def binding(at: float, verb: str, name: str, code: int = 200) -> str:
@@ -85,3 +89,21 @@ def test_rights_that_went_twice_are_missed_both_times_and_not_between() -> None:
 def test_pods_that_another_release_is_replacing_are_not_asked_about() -> None:
     record = [refusal(5, pod="old"), refusal(6, pod="new"), refusal(7)]
     assert refused(record, {"old"}) == ["update /6: forbidden", "update /7: forbidden"]
+
+
+class OfOneNode(Docker):
+    """What is to be run in a node runs here."""
+
+    def __call__(self, *arguments: str | Path) -> str:
+        return commands.output(arguments[2:])
+
+
+def test_the_record_is_read_whole_also_after_the_api_server_began_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_AUDIT", str(tmp_path))
+    kind = KindCluster(OfOneNode({}, tmp_path), tmp_path)
+    (tmp_path / "audit.log").write_text(f"{refusal(9)}\n")
+    assert kind.refusals() == ["update /9: forbidden"]
+    (tmp_path / "audit-2026-01-01T00-00-08.000.log").write_text(f"{refusal(5)}\n{refusal(7)}\n")
+    assert kind.refusals() == [f"update /{at}: forbidden" for at in (5, 7, 9)]
