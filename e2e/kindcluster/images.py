@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -25,6 +27,7 @@ _DEBIAN = "lockstep-debian"
 _STAGE = f"{_OPERATOR}-build:latest"  # what the next build of the operator's image need not do again
 _DEBIAN_MIRROR = "LOCKSTEP_DEBIAN_MIRROR"
 _PYTHON_INDEX = "PIP_INDEX_URL"
+_OF_A_SOURCE = re.compile(r"lockstep-(node|python|build|operator|training|trainer):(v[\d.]+-)?[0-9a-f]{12}$")
 _MADE_IN = "making-"  # begins the names of folders that go when they have been used
 _HOST_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _NOT_IMPORTED = ("./var/cache/apt/archives/*.deb", "./var/lib/apt/lists/*", "./usr/share/doc", "./usr/share/man")
@@ -44,12 +47,19 @@ def uv_version(source: Path = REPOSITORY) -> str:
 
 
 def debian(docker: Docker, suite: str, folder: Path, report: Report) -> str:
-    """An image of a minimal Debian, made by debootstrap. Raises KindClusterError."""
-    name = f"{_DEBIAN}:{suite}"
+    """An image of a minimal Debian: a registry's, else one made by debootstrap. Raises KindClusterError."""
+    name, published = f"{_DEBIAN}:{suite}", f"debian:{suite}-slim"
     if docker.has_image(name):
         return name
-    if os.geteuid() != 0:
-        raise KindClusterError("no image registry answers, and only root can make a base image by debootstrap")
+    is_root = os.geteuid() == 0
+    # A registry's asks Debian's own mirror, not the one that is named.
+    if not (is_root and os.environ.get(_DEBIAN_MIRROR)) and docker.pull(published):
+        return published
+    if not is_root:
+        raise KindClusterError(
+            f"no image registry gives {published}, and only root can make the like by debootstrap:"
+            f" run this as root, or have the image here first, as `docker pull {published}` would"
+        )
     install({"debootstrap": "debootstrap"}, log=folder / "packages.log", report=report)
     with told(report, f"making Debian {suite} from packages"), workshop(folder) as root:
         commands.run(_debootstrap(suite, root), log=folder / f"debian-{suite}.log")
@@ -83,7 +93,7 @@ def base(docker: Docker, folder: Path, report: Report) -> str:
     dockerfile = DOCKERFILES / "python.Dockerfile"
     name = f"lockstep-python:{digest([dockerfile])}"
     if not docker.has_image(name):
-        report("no image registry answers: the base image is made here")
+        report(f"no image registry gives {PUBLISHED_BASE}: the base image is made here")
         minimal = debian(docker, "trixie", folder, report)
         with told(report, "adding Python to it"):
             docker.build(name, dockerfile, DOCKERFILES, {"DEBIAN": minimal})
@@ -159,11 +169,19 @@ def trainer(docker: Docker, underneath: str) -> str:
 
 
 def prune(docker: Docker, *current: str) -> None:
-    """Remove what earlier sources made, from a daemon of our own: all that is neither of `current` nor below it."""
-    if not docker.is_ours:
-        return
+    """Remove what earlier sources made.
+
+    From a daemon of our own that is all that is neither of `current` nor below it; from another's what is tagged with
+    one of our digests, unless a container is made of it.
+    """
     kept = {_STAGE, *current}
     names = docker("images", "--format", "{{.Repository}}:{{.Tag}}").split()
+    if not docker.is_ours:
+        for name in names:
+            if _OF_A_SOURCE.match(name) and name not in kept:
+                with contextlib.suppress(KindClusterError):
+                    docker("image", "rm", name)
+        return
     superseded = [name for name in names if name not in kept and not name.startswith((f"{_DEBIAN}:", "<none>"))]
     if superseded:
         docker("image", "rm", *superseded)

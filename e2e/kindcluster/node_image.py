@@ -42,7 +42,7 @@ def node(docker: Docker, folder: Path, base: Callable[[], str], report: Report) 
     made_of = [*(build.stamp(build.program(name)) for name in _PROGRAMS), str(missing_sys_resource())]
     name = f"lockstep-node:v{build.kubernetes_version()}-{digest(recipes, made_of)}"
     if not docker.has_image(name):
-        report("no image registry answers: the node image is made here")
+        report(f"no image registry gives {published}: the node image is made here")
         with ThreadPoolExecutor(max_workers=1) as beside:
             debian = beside.submit(images.debian, docker, "bookworm", folder, report)
             build.build_all(report, names=_PROGRAMS)
@@ -77,6 +77,8 @@ def _build(docker: Docker, name: str, context: Path, debian: str, base: str) -> 
     pause = _sandbox_image((files / "etc/containerd/config.toml").read_text())
     loaded = _kubernetes_images(docker, context, debian, base, pause)
     docker("save", "--output", context / "images.tar", *loaded)
+    if not docker.is_ours:  # by most of these names its owner expects what a registry has
+        docker("image", "rm", *loaded)
     arguments = {"DEBIAN": debian, "RESTRICT_OOM_SCORE": "true" if missing_sys_resource() else "false"}
     docker.build(name, DOCKERFILES / "node.Dockerfile", context, arguments)
 

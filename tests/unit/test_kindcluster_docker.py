@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kindcluster import site
+from kindcluster import images, site
 from kindcluster.cluster import KindCluster
 from kindcluster.docker import Docker
 from kindcluster.errors import KindClusterError
@@ -125,3 +125,76 @@ def test_a_network_that_cannot_be_removed_keeps_nothing_else_from_going(
     with pytest.raises(KindClusterError, match="has active endpoints"):
         site.take_down(docker, tmp_path)
     assert not made.shared.exists()
+
+
+NAMES = [
+    "lockstep-node:v1.36.3-000000000000",
+    "lockstep-node:v1.36.3-111111111111",
+    "lockstep-debian:trixie",
+    "lockstep-routes:1",
+    "lockstep-training:000000000000",
+    "lockstep-operator:0.1.0",
+    "lockstep-operator:000000000000",
+    "lockstep-something:of-theirs",
+    "postgres:17",
+    "<none>:<none>",
+]
+
+
+def test_of_the_users_docker_only_what_is_named_by_our_digests_goes_and_none_that_somebody_uses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker = FakeDocker({}, tmp_path, names=NAMES)
+    images.prune(docker, NAMES[1])
+    assert docker.said[1:] == [f"image rm {NAMES[number]}" for number in (0, 4, 6)]
+
+    def in_use(self: FakeDocker, *arguments: str | Path) -> str:
+        if arguments[:2] == ("image", "rm"):
+            raise KindClusterError("container abc is using it")
+        return "\n".join(NAMES)
+
+    monkeypatch.setattr(FakeDocker, "__call__", in_use)
+    images.prune(docker, NAMES[1])
+
+
+def test_of_our_own_docker_all_goes_that_is_not_in_use_now(tmp_path: Path) -> None:
+    docker = FakeDocker(OURS, tmp_path, names=NAMES)
+    images.prune(docker, NAMES[1])
+    gone = " ".join(name for name in NAMES if name not in (NAMES[1], "lockstep-debian:trixie", "<none>:<none>"))
+    assert docker.said[1:] == [f"image rm {gone}", "image prune --force"]
+
+
+def test_a_minimal_debian_comes_from_a_registry_where_one_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images.os, "geteuid", lambda: 1000)
+    docker = FakeDocker({}, tmp_path, registry=["debian:bookworm-slim"])
+    assert images.debian(docker, "bookworm", tmp_path, lambda line: None) == "debian:bookworm-slim"
+    docker.names.append("lockstep-debian:bookworm")
+    assert images.debian(docker, "bookworm", tmp_path, lambda line: None) == "lockstep-debian:bookworm"
+
+
+def test_a_mirror_of_debian_that_is_named_is_preferred_to_a_registry_by_who_can_use_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def makes_it(*_: object, **__: object) -> None:
+        raise KindClusterError("debootstrap")
+
+    monkeypatch.setattr(images, "install", makes_it)
+    monkeypatch.setenv("LOCKSTEP_DEBIAN_MIRROR", "https://mirror.example/debian")
+    docker = FakeDocker({}, tmp_path, registry=["debian:trixie-slim"])
+    monkeypatch.setattr(images.os, "geteuid", lambda: 1000)
+    assert images.debian(docker, "trixie", tmp_path, lambda line: None) == "debian:trixie-slim"
+    monkeypatch.setattr(images.os, "geteuid", lambda: 0)
+    with pytest.raises(KindClusterError, match="debootstrap"):
+        images.debian(docker, "trixie", tmp_path, lambda line: None)
+
+
+def test_who_is_not_root_is_told_which_image_to_bring_where_no_registry_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images.os, "geteuid", lambda: 1000)
+    with pytest.raises(
+        KindClusterError, match=r"debian:trixie-slim, and only root .* `docker pull debian:trixie-slim`"
+    ):
+        images.debian(FakeDocker({}, tmp_path), "trixie", tmp_path, lambda line: None)
