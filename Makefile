@@ -101,6 +101,7 @@ image: setup ## The operator's image and its SBOM; from Debian's packages where 
 
 e2e: setup ## Tests on a genuine kind cluster with real containers (25 to 30 minutes on 2 cores; docs/e2e.md)
 	@$(RUN) -m kindcluster during --browser .venv/bin/pytest e2e/containers tests/browser --durations=12
+	@.venv/bin/pytest e2e/host
 
 cluster-up: build ## Start the local cluster
 	@$(RUN) -m localcluster up --state $(STATE)
