@@ -1,8 +1,9 @@
 """Writes what is made from the chart and from its values: `python charts/generate.py [--check]`.
 
 From values.py: values.yaml, values.schema.json, and the tables of the chart's README. From dashboards/*.yaml: Grafana's
-JSON. From the chart itself, by `helm template`: manifests/operator.yaml and manifests/install.yaml. `--check` writes
-nothing and fails when a file differs; the manifests are then left to tests/chart where helm is not built.
+JSON. From the chart itself, by `helm template`: manifests/install.yaml, operator.yaml and operator-*.yaml.
+`--check` writes nothing and fails when a file differs; the manifests are then left to tests/chart where helm is not
+built.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import yaml
 from dashboards import made_dashboards
-from manifests import install_manifest, operator_manifest
+from manifests import install_manifest, kueue_manifest, operator_manifest, pod_groups_manifest
 from pydantic import BaseModel
 from values import CHART_OWNED, Section, Values
 
@@ -131,6 +132,8 @@ def made_from_chart(helm: Path) -> dict[Path, str]:
     return {
         ROOT / "manifests" / "operator.yaml": operator_manifest(helm, CHART),
         ROOT / "manifests" / "install.yaml": install_manifest(helm, CHART),
+        ROOT / "manifests" / "operator-kueue.yaml": kueue_manifest(helm, CHART),
+        ROOT / "manifests" / "operator-pod-groups.yaml": pod_groups_manifest(helm, CHART),
     }
 
 

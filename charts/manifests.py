@@ -17,6 +17,15 @@ INSTALL_HEADER = """\
 # Generated from charts/lockstep by `make generate`. Do not edit.
 # Everything but the CRDs, with the chart's default values. Your image goes into a kustomization: docs/install.md.
 """
+KUEUE_HEADER = """\
+# Generated from charts/lockstep by `make generate`. Do not edit: the rules are in its templates/_rules.tpl.
+# What the operator may do beside operator.yaml or install.yaml where Kueue admits runs; `kueue: {enabled: true}` in its
+# configuration has it do so.
+"""
+POD_GROUPS_HEADER = """\
+# Generated from charts/lockstep by `make generate`. Do not edit: the rules are in its templates/_rules.tpl.
+# What the operator may do beside operator.yaml or install.yaml where `podGroups.kind` is in its configuration.
+"""
 NAMESPACE_MANIFEST = f"""\
 apiVersion: v1
 kind: Namespace
@@ -39,10 +48,28 @@ def install_manifest(helm: Path, chart: Path) -> str:
     return _joined(INSTALL_HEADER, [NAMESPACE_MANIFEST, *rendered(helm, chart)])
 
 
-def rendered(helm: Path, chart: Path) -> list[str]:
-    """The chart's objects with default values, without what only Helm reads. Raises CalledProcessError."""
-    command = [str(helm), "template", "lockstep", str(chart), "--namespace", NAMESPACE, "--set", "crds.install=false"]
-    answer = subprocess.run([*command, "--skip-tests"], capture_output=True, text=True, check=True)
+def kueue_manifest(helm: Path, chart: Path) -> str:
+    """The rights that come with Kueue."""
+    return _joined(KUEUE_HEADER, _more(helm, chart, "config.kueue.enabled=true"))
+
+
+def pod_groups_manifest(helm: Path, chart: Path) -> str:
+    """The rights that come with PodGroups, of either kind."""
+    return _joined(POD_GROUPS_HEADER, _more(helm, chart, "config.podGroups.kind=Auto"))
+
+
+def _more(helm: Path, chart: Path, setting: str) -> list[str]:
+    """The rights that a setting adds."""
+    known = rendered(helm, chart)
+    return [each for each in _of_kinds(rendered(helm, chart, setting), RIGHTS) if each not in known]
+
+
+def rendered(helm: Path, chart: Path, *settings: str) -> list[str]:
+    """The chart's objects, without what only Helm reads. Values that ``settings`` leave out are the default ones.
+    Raises CalledProcessError."""
+    command = [str(helm), "template", "lockstep", str(chart), "--namespace", NAMESPACE]
+    given = [f"--set={setting}" for setting in ("crds.install=false", *settings)]
+    answer = subprocess.run([*command, *given, "--skip-tests"], capture_output=True, text=True, check=True)
     text = _HELMS_OWN.sub("", answer.stdout)
     return [document for document in re.split(r"^---\n", text, flags=re.M) if document.strip()]
 

@@ -38,12 +38,18 @@ class Kubectl:
         return json.loads(self(*arguments, "-o", "json"))
 
 
-def install(kubectl: Kubectl) -> None:
-    """CRDs, namespace, service account, RBAC and PriorityClass: all but the operator itself."""
+def install(kubectl: Kubectl, settings: Mapping[str, Any] | None = None) -> None:
+    """CRDs, namespace, service account, RBAC and PriorityClass: all but the operator itself.
+
+    ``settings`` of the operator that come with rights of their own bring these.
+    """
     crds = str(ROOT / "crds")
     kubectl("apply", "-f", crds)
     wait_until_established(kubectl, "-f", crds)
-    kubectl("apply", "-f", str(ROOT / "manifests" / "operator.yaml"))
+    given = settings or {}
+    kueue, pod_groups = given.get("kueue", {}).get("enabled"), given.get("podGroups")
+    for name in ["operator", *["operator-kueue"] * bool(kueue), *["operator-pod-groups"] * bool(pod_groups)]:
+        kubectl("apply", "-f", str(ROOT / "manifests" / f"{name}.yaml"))
 
 
 def wait_until_established(kubectl: Callable[..., str], *crds: str) -> None:

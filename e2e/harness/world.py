@@ -84,7 +84,7 @@ def started(
             if kwok is not None:
                 names = cluster.add_kwok_nodes(kwok, wait=_NODES_SECONDS)
                 report(f"{len(names)} simulated nodes")
-            install(kubectl)
+            install(kubectl, settings)
             report("Lockstep is installed: CRDs, RBAC, a service account of its own")
             operator = OperatorProcess.start(kubectl, folder / "operator", address=address, settings=settings)
             stack.callback(operator.stop)

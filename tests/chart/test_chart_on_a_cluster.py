@@ -21,6 +21,7 @@ from localcluster import LocalCluster
 from localcluster.build import required_version
 from localcluster.kwok import NodeBatch
 from support.helm import CHART, NAMESPACE, ROOT, VALUES, Helm, HelmError, only, parsed
+from support.kueue_at_work import CRDS as KUEUE_CRDS
 
 pytestmark = pytest.mark.cluster
 
@@ -65,9 +66,14 @@ def uid(kubectl: Kubectl, namespace: str) -> str:
     return str(kubectl.json("get", "trun", "hello", "-n", namespace)["metadata"]["uid"])
 
 
-def mode(kubectl: Kubectl) -> str:
+def settings(kubectl: Kubectl) -> dict[str, Any]:
+    """The operator's configuration."""
     config = kubectl.json("get", "configmap", "lockstep-operator", "-n", NAMESPACE)["data"]["operator.yaml"]
-    return str(yaml.safe_load(config)["mode"])
+    return dict(yaml.safe_load(config))
+
+
+def mode(kubectl: Kubectl) -> str:
+    return str(settings(kubectl)["mode"])
 
 
 def reachable(operator: OperatorProcess) -> tuple[int, str]:
@@ -156,6 +162,29 @@ def test_a_release_comes_changes_goes_back_and_goes_and_runs_stay(installed: Hel
 
     installed("install", *RELEASE)
     assert uid(kubectl, "team-a") == before
+
+
+def test_an_upgrade_has_kueue_used_once_its_api_is_served_and_as_long_as_it_is(
+    installed: Helm, kubectl: Kubectl
+) -> None:
+    def is_used() -> bool:
+        roles = kubectl.json("get", "clusterroles", "-l", "app.kubernetes.io/name=lockstep")["items"]
+        granted = any(each["metadata"]["name"] == "lockstep-operator-kueue" for each in roles)
+        assert settings(kubectl)["kueue"]["enabled"] is granted
+        return granted
+
+    assert not is_used()
+    kubectl("apply", "--server-side", "-f", str(KUEUE_CRDS))
+    try:
+        wait_until_established(kubectl, "-f", str(KUEUE_CRDS))
+        for _ in range(2):
+            installed("upgrade", *RELEASE, "--reset-then-reuse-values")
+            assert is_used()
+    finally:
+        kubectl("delete", "-f", str(KUEUE_CRDS))
+    wait_for("Kueue is gone", lambda: "kueue.x-k8s.io" not in kubectl("api-versions"), seconds=60)
+    installed("upgrade", *RELEASE, "--reset-then-reuse-values")
+    assert not is_used()
 
 
 def test_an_upgrade_brings_newer_crds_and_a_rollback_the_older_ones(
@@ -252,9 +281,7 @@ def test_a_namespaced_install_acts_in_its_namespaces_alone_and_lacks_no_right(
     installed: Helm, kubectl: Kubectl, bare_cluster: LocalCluster, tmp_path: Path
 ) -> None:
     installed("upgrade", *RELEASE, "--set", "namespaces={team-a}")
-    made = yaml.safe_load(
-        kubectl.json("get", "configmap", "lockstep-operator", "-n", NAMESPACE)["data"]["operator.yaml"]
-    )
+    made = settings(kubectl)
     bare_cluster.add_kwok_nodes(NodeBatch(count=2), wait=60)
     for team in ("team-a", "team-b"):
         kubectl("delete", "trun", "hello", "-n", team, "--ignore-not-found")

@@ -121,6 +121,36 @@ def test_archive_jobs_use_the_operators_image_unless_told_otherwise(helm: Helm, 
     assert (other.archive.image, other.archive.parallel) == ("x:1", 2)
 
 
+@pytest.mark.parametrize(
+    ("served", "written", "is_used"),
+    [
+        ("kueue.x-k8s.io/v1beta2", None, True),
+        ("kueue.x-k8s.io/v1beta1", None, False),
+        ("apps/v1", None, False),
+        ("kueue.x-k8s.io/v1beta2", "false", False),
+        ("apps/v1", "true", True),
+    ],
+)
+def test_kueue_is_used_where_its_api_is_served_unless_somebody_says_otherwise(
+    helm: Helm, tmp_path: Path, served: str, written: str | None, is_used: bool
+) -> None:
+    settings = ("--set", f"config.kueue.enabled={written}") if written else ()
+    objects = helm.objects("--api-versions", served, *settings)
+    assert config_of(objects, tmp_path).kueue.enabled is is_used
+    assert any("kueue" in each["metadata"]["name"] for each in objects) is is_used, "its rights come with it"
+
+
+@pytest.mark.parametrize("kind", ["Disabled", "Native", "Volcano", "Auto"])
+def test_rights_to_pod_groups_come_with_any_word_on_them_as_gangs_keep_what_they_were_launched_with(
+    helm: Helm, kind: str
+) -> None:
+    def roles(*settings: str) -> list[str]:
+        return [o["metadata"]["name"] for o in helm.objects(*settings) if o["kind"] == "ClusterRole"]
+
+    assert "lockstep-operator-pod-groups-runs" in roles("--set", f"config.podGroups.kind={kind}")
+    assert "lockstep-operator-pod-groups-runs" not in roles()
+
+
 def test_only_a_change_of_the_mode_keeps_the_operators_pod(helm: Helm) -> None:
     def pod(setting: str) -> Any:
         return only(helm.objects("--set", setting), "Deployment")["spec"]["template"]

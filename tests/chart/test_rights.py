@@ -7,17 +7,18 @@ from pathlib import Path
 from support.helm import NAMESPACE, Helm
 from support.rights import granted, recorded
 
+EVERYTHING = ("--api-versions", "kueue.x-k8s.io/v1beta2", "--set", "config.podGroups.kind=Auto")
 CLUSTER_TESTS = Path(__file__).parents[1] / "cluster"
 
 
 def test_every_right_is_granted_that_is_needed_and_no_other(helm: Helm) -> None:
-    rights, needed = granted(helm.objects()), set(recorded())
+    rights, needed = granted(helm.objects(*EVERYTHING)), set(recorded())
     assert rights - needed == set(), "granted, and needed by nobody"
     assert needed - rights == set(), "needed, and not granted"
 
 
 def test_an_installation_for_some_namespaces_has_the_same_rights_and_writes_nowhere_else(helm: Helm) -> None:
-    objects = helm.objects("--set", "namespaces={team-a,team-b}")
+    objects = helm.objects("--set", "namespaces={team-a,team-b}", *EVERYTHING)
     assert granted(objects) == set(recorded())
     everywhere = granted(each for each in objects if each["kind"] in ("ClusterRole", "ClusterRoleBinding"))
     writes = {right for right in everywhere if right.rpartition(" ")[2] not in ("get", "list", "watch")}

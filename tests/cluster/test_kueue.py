@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness.waiting import wait_for
+from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
 from support.kueue_at_work import QUEUE, KueueAtWork, kueue_at_work
 from support.kueue_double import assigned_hosts
@@ -18,6 +19,15 @@ pytestmark = pytest.mark.cluster
 LABEL = "kueue.x-k8s.io/queue-name"
 SOON = 60.0
 """Seconds for what takes the operator one look for Kueue, which it takes every 15."""
+
+
+@pytest.fixture(scope="module")
+def running_site(
+    cluster: LocalCluster, crds_installed: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """With an operator that is told of Kueue, and has the rights that come with it."""
+    with Site.started(cluster, tmp_path_factory.mktemp("site"), {"kueue": {"enabled": True}}) as site:
+        yield site
 
 
 @pytest.fixture

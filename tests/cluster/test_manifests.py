@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds_installed")]
 
 ROOT = Path(__file__).parents[2]
 # What is made from the chart is no example: it brings its namespace with it. See tests/chart.
-EXAMPLES = sorted(path for path in (ROOT / "manifests").glob("*.yaml") if path.stem not in ("install", "operator"))
+INSTALLING = ("install", "operator", "operator-kueue", "operator-pod-groups")
+EXAMPLES = sorted(path for path in (ROOT / "manifests").glob("*.yaml") if path.stem not in INSTALLING)
 
 
 # Whole objects of kinds that are there on any cluster with Lockstep; what is shown of others' is for comparison.

@@ -30,7 +30,7 @@ class ReplicaSite(Site):
     ) -> Iterator[ReplicaSite]:
         """Bring it up on ``cluster``, where Lockstep is installed for it, and take it down at the end."""
         kubectl = Kubectl(cluster.kubeconfig)
-        install(kubectl)
+        install(kubectl, settings)
         given = SETTINGS | {"localStorage": {"nvme": "/mnt/nvme"}} | dict(settings or {})
         with Replicas.started(kubectl, folder, settings=given) as replicas:
             ca = base64.b64decode(cluster.api.get(TLS_SECRET)["data"]["ca.crt"]).decode()

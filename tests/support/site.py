@@ -150,7 +150,7 @@ class Site:
         """
         with contextlib.ExitStack() as stack:
             kubectl = Kubectl(cluster.kubeconfig)
-            install(kubectl)
+            install(kubectl, settings)
             proxy = ApiProxy(operator_kubeconfig(kubectl, folder / "direct.kubeconfig"))
             proxy.start()
             stack.callback(proxy.stop)

@@ -34,6 +34,7 @@ SETTINGS = {
     "stopGrace": 10,
     "checkGpus": False,
     "localStorage": {"nvme": "/nvme"},
+    "kueue": {"enabled": True},
     "breaker": {"window": 2.0},
     "deadlines": {"shrink": 8.0},
     "archive": {"image": "none", "cpu": "200m", "memory": "256Mi"},

@@ -57,6 +57,19 @@ def test_without_kueue_the_run_waits_says_so_and_goes_on_once_it_is_installed() 
     assert phase(world) is Phase.RUNNING
 
 
+def test_an_operator_that_is_not_to_use_kueue_says_so_and_how_it_would() -> None:
+    world = kueue_world()
+    world.presence = Presence.DISABLED
+    world.submit()
+    world.settle()
+    code, message = reason(world)
+    assert code == "KueueDisabled"
+    assert "kueue.enabled of the operator's configuration is false; upgrade the release" in message
+    world.presence = Presence.PRESENT
+    world.settle()
+    assert phase(world) is Phase.RUNNING
+
+
 def test_what_kueue_has_said_so_far_is_told() -> None:
     world = kueue_world(pods=1)
     world.submit()
@@ -268,16 +281,21 @@ def test_the_condition_about_the_reservation_goes_with_the_gang(how: str) -> Non
     assert find(world.status("run"), "KueueReservation") is None
 
 
-def test_a_gang_outlives_the_removal_of_kueue() -> None:
+@pytest.mark.parametrize(
+    ("presence", "told"), [(Presence.ABSENT, "KueueNotInstalled"), (Presence.DISABLED, "KueueDisabled")]
+)
+def test_a_gang_outlives_the_removal_of_kueue_and_an_operator_that_may_not_follow_it(
+    presence: Presence, told: str
+) -> None:
     world = running()
-    world.presence = Presence.ABSENT
+    world.presence = presence
     world.workloads.clear()
     world.pass_time(600, 60)
     assert phase(world) is Phase.RUNNING
     assert world.status("run").attempt == 1
     found = find(world.status("run"), "KueueReservation")
     assert found is not None
-    assert found.reason == "KueueNotInstalled"
+    assert found.reason == told
 
 
 def test_a_gang_goes_on_while_nothing_is_known_of_kueue() -> None:

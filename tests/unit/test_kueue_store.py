@@ -350,9 +350,16 @@ async def until(what: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
+async def test_an_operator_that_is_not_to_use_kueue_does_not_even_look_for_it(desk: Desk) -> None:
+    server = Kube()
+    await KueueApi(cast(KubeClient, server), desk.store, ManualClock(), enabled=False).refresh()
+    assert desk.store.presence is Presence.DISABLED
+    assert server.asked == []
+
+
 async def test_kueue_is_followed_while_it_is_served_in_full_and_found_again(desk: Desk) -> None:
     server, clock = Served(), ManualClock()
-    api = KueueApi(cast(KubeClient, server), desk.store, clock)
+    api = KueueApi(cast(KubeClient, server), desk.store, clock, enabled=True)
     await api.refresh()
     assert desk.store.presence is Presence.ABSENT
     server.kinds = frozenset({"workloads", "localqueues"})

@@ -47,12 +47,19 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if .Values.history.claimName }}1{{ else }}{{ .Values.replicas }}{{ end }}
 {{- end }}
 
+{{/* "true": runs may be admitted by Kueue. Where nobody has said whether, its API says it; without a cluster to ask, as
+in `helm template`, none is served. */}}
+{{- define "lockstep.kueue" -}}
+{{- dig "kueue" "enabled" (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2") .Values.config }}
+{{- end }}
+
 {{/* The operator's configuration: what the user says, and what has to agree with the other objects. */}}
 {{- define "lockstep.config" -}}
 {{- $host := printf "%s.%s.svc" (include "lockstep.name" .) .Release.Namespace }}
 {{- $made := dict "namespace" .Release.Namespace "namespaces" .Values.namespaces }}
 {{- $defaults := dict "mode" "Active" "workerUrl" (printf "https://%s:8443" $host) }}
 {{- $_ := set $defaults "archive" (dict "image" (include "lockstep.image" .)) }}
+{{- $_ := set $defaults "kueue" (dict "enabled" (eq (include "lockstep.kueue" .) "true")) }}
 {{- if dig "history" "path" "" .Values.config }}
 {{- fail "config.history.path: nothing is mounted there; set history.claimName, and the chart says where it is" }}
 {{- end }}

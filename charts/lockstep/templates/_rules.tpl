@@ -1,5 +1,6 @@
-{{/* The operator's rights, once: manifests/ are made from them as well. A right belongs to the narrowest of the four
-that works. Each says what it is for unless the resource does. */}}
+{{/* The operator's rights, once: manifests/ are made from them as well. A right belongs to the narrowest of the lists
+that works. Each says what it is for unless the resource does. Roles that are named -runs are bound where runs may be:
+everywhere, unless the installation is for some namespaces. */}}
 
 {{/* In the whole cluster, in a namespaced install too: nodes are shared, and what others run on them counts. */}}
 {{- define "lockstep.rules.cluster" -}}
@@ -39,7 +40,11 @@ that works. Each says what it is for unless the resource does. */}}
   resources: [subjectaccessreviews]
   verbs: [create]
 {{- end }}
-# Kueue, where it is installed: the Workloads of runs that it admits, and what their reservations refer to.
+{{- end }}
+
+{{/* In the whole cluster, with kueue.enabled: the Workloads of runs that Kueue admits, and what their reservations refer
+to. */}}
+{{- define "lockstep.rules.kueue" -}}
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads, localqueues, clusterqueues, resourceflavors, topologies, workloadpriorityclasses]
   verbs: [list, watch]
@@ -61,10 +66,6 @@ that works. Each says what it is for unless the resource does. */}}
 - apiGroups: [""]
   resources: [pods]
   verbs: [create, delete]
-# With podGroups of the configuration alone: gangs as other schedulers know them.
-- apiGroups: [scheduling.k8s.io, scheduling.volcano.sh]
-  resources: [podgroups]
-  verbs: [get, create, delete]
 # The worker's program, assignments of large gangs, stacks.
 - apiGroups: [""]
   resources: [configmaps]
@@ -78,16 +79,27 @@ that works. Each says what it is for unless the resource does. */}}
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [create]
-# Workloads of runs that Kueue admits, where it is installed.
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
+
+{{/* There as well, with kueue.enabled. */}}
+{{- define "lockstep.rules.kueue-runs" -}}
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]
   verbs: [get, create, patch, delete]
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads/status]
   verbs: [patch]
-- apiGroups: [events.k8s.io]
-  resources: [events]
-  verbs: [create, patch]
+{{- end }}
+
+{{/* There as well, where podGroups.kind is written: gangs as other schedulers know them. Whatever it says, Disabled
+too: a gang keeps the kind of group that it was launched with. */}}
+{{- define "lockstep.rules.pod-groups-runs" -}}
+- apiGroups: [scheduling.k8s.io, scheduling.volcano.sh]
+  resources: [podgroups]
+  verbs: [get, create, delete]
 {{- end }}
 
 {{/* In the namespace "default", where Kubernetes puts the events of nodes. */}}

@@ -152,6 +152,12 @@ class PodGroupConfig(_Section):
         return PodGroupSettings(PodGroupKind(self.kind), self.queue, self.scheduler_name)
 
 
+class KueueConfig(_Section):
+    """See docs/kueue.md. The rights come with it: the chart has both where Kueue's API is served."""
+
+    enabled: bool = False
+
+
 class PodPolicyConfig(_Section):
     """What users may ask of nodes beyond Pod Security's Baseline; see ``lockstep.core.pod_policy.PodPolicy``."""
 
@@ -305,6 +311,7 @@ class OperatorConfig(_Section):
     archive: ArchiveConfig = ArchiveConfig()  # type: ignore[call-arg]
     checkpoints: CheckpointsConfig = CheckpointsConfig()  # type: ignore[call-arg]
     pod_groups: PodGroupConfig = PodGroupConfig()  # type: ignore[call-arg]
+    kueue: KueueConfig = KueueConfig()
     admission: AdmissionConfig = AdmissionConfig()  # type: ignore[call-arg]
     pod_policy: PodPolicyConfig = PodPolicyConfig()
     history: HistoryConfig = HistoryConfig()  # type: ignore[call-arg]

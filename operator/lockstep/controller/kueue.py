@@ -1,7 +1,7 @@
 """Kueue's objects: found when its API is served, and kept like every other kind.
 
-Nothing of this is needed to work without Kueue. Its API is looked for again and again, so that Kueue may be installed
-or removed at any time.
+Nothing of this is needed to work without Kueue. Where the operator is told of it, its API is looked for again and
+again, so that Kueue may be installed or removed at any time; where it is not, it lacks the rights, and never looks.
 """
 
 import asyncio
@@ -161,10 +161,11 @@ class KueueStore:
 class KueueApi:
     """Looks for Kueue, and follows it while it is there."""
 
-    def __init__(self, kube: KubeClient, store: KueueStore, clock: Clock) -> None:
+    def __init__(self, kube: KubeClient, store: KueueStore, clock: Clock, enabled: bool) -> None:
         self._kube = kube
         self._store = store
         self._clock = clock
+        self._enabled = enabled
         self._informers: list[Informer[Any]] = []
         self._following: asyncio.Task[None] | None = None
 
@@ -193,6 +194,9 @@ class KueueApi:
             log.warning("cannot list what Kueue has: %s", error)
 
     async def _look(self) -> None:
+        if not self._enabled:
+            self._store.found(Presence.DISABLED)
+            return
         served = await self._is_served()
         if self._following is not None and self._following.done():
             await asyncio.gather(self._following, return_exceptions=True)

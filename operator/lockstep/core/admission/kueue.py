@@ -29,10 +29,20 @@ from lockstep.core.kueue.workload import WorkloadView
 from lockstep.core.requirement import requirement_of
 from lockstep.core.tunables import Mode
 
-WAITING, NOT_INSTALLED, NO_QUEUE = "WaitingForKueue", "KueueNotInstalled", "LocalQueueNotFound"
+WAITING, NO_QUEUE = "WaitingForKueue", "LocalQueueNotFound"
+DISABLED, NOT_INSTALLED = "KueueDisabled", "KueueNotInstalled"
 DEACTIVATED, UNUSABLE, NO_CLASS = "KueueDeactivated", "KueueAssignment", "PriorityClassNotFound"
-KUEUES = (WAITING, NOT_INSTALLED, NO_QUEUE, DEACTIVATED, UNUSABLE)
+KUEUES = (WAITING, DISABLED, NOT_INSTALLED, NO_QUEUE, DEACTIVATED, UNUSABLE)
 """Reasons to wait that only runs have which Kueue admits."""
+_MISSING = {
+    Presence.ABSENT: (NOT_INSTALLED, f"{words.API_VERSION} is not served", "install it"),
+    Presence.DISABLED: (
+        DISABLED,
+        "kueue.enabled of the operator's configuration is false",
+        f"upgrade the release, which sets it where {words.API_VERSION} is served, or set it",
+    ),
+}
+"""Reason, what lacks, remedy."""
 _PASSING = ("AdmissionRefused", "EarlierPods", "GpuHoursUnknown", Mode.NO_NEW_ADMISSIONS.value, Mode.REPORT_ONLY.value)
 """Reasons to wait for which a run keeps its place with Kueue."""
 
@@ -163,11 +173,11 @@ class KueueDesk:
         kueue, namespace = self._kueue, entry.run.namespace
         if kueue.presence is Presence.UNKNOWN:
             return Reason(WAITING, "what Kueue has is being read; should that take long, the operator's log says why")
-        if kueue.presence is Presence.ABSENT:
+        if kueue.presence in _MISSING:
             source = f"the label {words.LABEL_QUEUE}" if choice.by == "Label" else f"TrainingQueue {entry.spec.queue}"
-            remedy = f"install it, or take {source} away from the run"
+            reason, why, remedy = _MISSING[kueue.presence]
             return Reason(
-                NOT_INSTALLED, f"{source} says that Kueue admits it, and {words.API_VERSION} is not served; {remedy}"
+                reason, f"{source} says that Kueue admits it, and {why}; {remedy}, or take {source} away from the run"
             )
         if (namespace, choice.queue) not in kueue.local_queues:
             known = ", ".join(sorted(name for space, name in kueue.local_queues if space == namespace)) or "none"

@@ -50,6 +50,10 @@ def leave_for_kueue(draft: Draft) -> bool:
         gone = "Kueue's API is gone: nobody can want the nodes back, and the gang goes on; install Kueue again"
         draft.condition(RESERVATION, None, "KueueNotInstalled", gone)
         return False
+    if seen.presence is Presence.DISABLED:
+        off = "kueue.enabled of the operator's configuration is false: nobody follows the reservation; the gang goes on"
+        draft.condition(RESERVATION, None, "KueueDisabled", off)
+        return False
     workload = _own_workload(draft)
     if workload is not None and workload.uid == kueue.workload_uid and (workload.is_evicted or not workload.active):
         stop_after_save(draft, EVICTED_BY_KUEUE, f"Kueue: {_eviction(workload)}; it queues again")

@@ -9,9 +9,10 @@ from lockstep.core.kueue.workload import PodSetUpdate, WorkloadView
 
 
 class Presence(StrEnum):
-    """Whether the API of Kueue is served."""
+    """Whether the API of Kueue is served, and used."""
 
     UNKNOWN = "Unknown"  # nobody has looked yet, or not everything has been listed: nothing may be concluded
+    DISABLED = "Disabled"  # the operator is not to look, and lacks the rights
     ABSENT = "Absent"
     PRESENT = "Present"
 
