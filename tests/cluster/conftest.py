@@ -14,20 +14,20 @@ from support.site import Site
 
 
 @pytest.fixture(scope="session")
-def _rights_used(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+def _rights_used(request: pytest.FixtureRequest) -> Iterator[dict[rights.Right, str]]:
     """By right, with the module that used it first. Once all cluster tests have run, none on record is left over."""
-    used: dict[str, str] = {}
+    used: dict[rights.Right, str] = {}
     yield used
     modules = set(rights.recorded().values())
     ran = {item.path.stem for item in request.session.items}
     chosen = request.config.option.keyword or any("::" in argument for argument in request.config.args)
     if modules <= ran and not chosen and not request.session.testsfailed:
         unused = rights.recorded().keys() - used.keys()
-        assert unused == set(), "rights that nobody needs"
+        assert rights.listed(unused) == "", "rights that nobody needs"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _no_right_lacks(request: pytest.FixtureRequest, _rights_used: dict[str, str]) -> Iterator[None]:
+def _no_right_lacks(request: pytest.FixtureRequest, _rights_used: dict[rights.Right, str]) -> Iterator[None]:
     """No request of the operator is refused for want of a right.
 
     With LOCKSTEP_RECORD_RIGHTS set, rights that are not on record yet are written there.
