@@ -1,4 +1,7 @@
-"""What the chart grants, against what the operator was seen to need on real API servers (tests/cluster/rights.yaml)."""
+"""What the chart grants, against what the operator was seen to need on real API servers (tests/cluster/rights.yaml).
+
+An installation for one namespace is held to what it needs there by test_rights_in_one_namespace.
+"""
 
 from __future__ import annotations
 

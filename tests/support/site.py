@@ -143,14 +143,22 @@ class Site:
 
     @classmethod
     @contextlib.contextmanager
-    def started(cls, cluster: LocalCluster, folder: Path, settings: Mapping[str, Any] | None = None) -> Iterator[Site]:
-        """Bring it up on ``cluster``, where Lockstep is installed for it, and take it down at the end.
+    def started(
+        cls,
+        cluster: LocalCluster,
+        folder: Path,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        is_installed: bool = False,
+    ) -> Iterator[Site]:
+        """Bring it up on ``cluster``, where Lockstep is installed for it unless it is, and take it down at the end.
 
         ``settings`` go over the operator's configuration.
         """
         with contextlib.ExitStack() as stack:
             kubectl = Kubectl(cluster.kubeconfig)
-            install(kubectl, settings)
+            if not is_installed:
+                install(kubectl, settings)
             proxy = ApiProxy(operator_kubeconfig(kubectl, folder / "direct.kubeconfig"))
             proxy.start()
             stack.callback(proxy.stop)
