@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.helm import NAMESPACE, Helm
+from support.helm import NAMESPACE, VALUES, Helm
 from support.rights import UNSEEN, Right, Scope, granted, lacking, listed, recorded, right
 
 CLUSTER_TESTS = Path(__file__).parents[1] / "cluster"
@@ -102,6 +102,22 @@ def test_an_installation_for_some_namespaces_has_the_same_rights_and_writes_nowh
 
 
 WRITES = {"create", "update", "patch", "delete", "deletecollection"}
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda path: path.stem)
+def test_no_secret_can_be_read_but_the_operators_own_no_config_map_listed_and_no_role_changed(
+    helm: Helm, values: Path
+) -> None:
+    grants = granted(helm.objects("--values", values, *KUEUE, *POD_GROUPS, "--set", "web.enabled=true"))
+    assert {str(each) for each in grants if each.resource.startswith("secrets")} == {
+        "own: secrets create",
+        "own: secrets get lockstep-worker-tls",
+        "own: secrets update lockstep-worker-tls",
+    }
+    assert {each.verb for each in grants if each.resource.startswith("configmaps")} == {"get", "create", "update"}
+    powers = ("rbac.authorization.k8s.io", "serviceaccounts", "certificatesigningrequests", "*")
+    assert listed(each for each in grants if any(power in each.resource for power in powers)) == ""
+    assert {each.verb for each in grants} <= {"get", "list", "watch"} | WRITES - {"deletecollection"}
 
 
 def test_the_page_costs_the_right_to_ask_what_its_readers_may_see(helm: Helm) -> None:
