@@ -21,9 +21,10 @@ from localcluster.kwok import NodeBatch
 
 pytestmark = pytest.mark.cluster
 E2E = Path(__file__).resolve().parents[2] / "e2e"
-STATUS, POD, CONFIG_MAP, DELETE = (
+STATUS, POD, TRY, CONFIG_MAP, DELETE = (
     ("trainingruns", "patch"),
     ("pods", "create"),
+    ("pods", "try"),
     ("configmaps", "create"),
     ("pods", "delete"),
 )
@@ -87,14 +88,14 @@ def test_a_launch_and_each_recovery_write_what_the_architecture_page_says(world:
     with counted(world) as launch:
         apply(world, "few", 4)
         wait_for_start(world, "few", 1)
-    assert launch[POD] == 4 + 1, "one per node, and the dry run"
+    assert (launch[POD], launch[TRY]) == (4, 1), "one per node, and the dry run"
     assert launch[CONFIG_MAP] <= 2
     assert launch[STATUS] <= 8
 
     with counted(world) as larger:
         apply(world, "more", 8)
         wait_for_start(world, "more", 1)
-    assert larger[POD] == 8 + 1
+    assert (larger[POD], larger[TRY]) == (8, 1)
     assert larger[STATUS] <= launch[STATUS] + 2, "status writes do not grow with the gang"
 
     with counted(world) as in_place:
