@@ -333,6 +333,19 @@ def test_other_users_of_the_namespace_find_a_place_beside_a_run_and_none_in_it(t
         os.umask(before)
 
 
+def test_a_link_that_takes_a_new_directorys_place_opens_nothing_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    monkeypatch.setattr(os, "mkdir", lambda path, *_: os.symlink(elsewhere, path))
+    (tmp_path / "shared").symlink_to(elsewhere)
+    with contextlib.suppress(OSError):
+        survey(settings_in(tmp_path, tiers={"shared": Tier("shared", str(tmp_path / "shared/a/r"), 2.0)}), 1, 0, 1)
+    assert (elsewhere / "a").is_symlink()
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o700
+
+
 def test_of_the_nodes_own_disk_that_is_the_nodes_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = str(tmp_path / "local")
     settings = settings_in(tmp_path, tiers={"local": Tier("local", local, 1.0)})

@@ -83,8 +83,12 @@ def _make_for_all(directory: str) -> None:
         if not os.path.isdir(directory):
             raise
         return
-    with contextlib.suppress(OSError):  # a file system without modes
-        os.chmod(directory, 0o1777)  # mkdir's own mode is subject to the umask
+    with contextlib.suppress(OSError):  # a file system without modes, or somebody put a link in its place
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fchmod(descriptor, 0o1777)  # mkdir's own mode is subject to the umask
+        finally:
+            os.close(descriptor)
 
 
 def _elsewhere(settings: Settings, rank: int, world: int) -> List[JSON]:
