@@ -81,15 +81,15 @@ lint: setup ## ruff, mypy --strict, import contracts, generated files
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	$(RUN) -m lockstep.api.crdgen --check
+	$(RUN) -m lockstep.api.codegen.crdgen --check
 	$(RUN) charts/generate.py --check
-	$(RUN) -m lockstep.controller.metric_catalogue --check
+	$(RUN) -m lockstep.controller.metrics.catalogue --check
 	$(RUN) docs/figures.py --check
 
 generate: setup ## Write crds/, the generated docs, and what is made from the chart
-	$(RUN) -m lockstep.api.crdgen
+	$(RUN) -m lockstep.api.codegen.crdgen
 	$(RUN) charts/generate.py
-	$(RUN) -m lockstep.controller.metric_catalogue
+	$(RUN) -m lockstep.controller.metrics.catalogue
 	$(RUN) -m faults.page > docs/faults.md
 	$(RUN) docs/figures.py
 

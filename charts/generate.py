@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from values import CHART_OWNED, Section, Values
 
 from localcluster import build
-from lockstep.controller.config import OperatorConfig
+from lockstep.config import OperatorConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "lockstep"

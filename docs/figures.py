@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lockstep.core.decide import STEPS
-from lockstep.core.lifecycle import TRANSITIONS, Phase
+from lockstep.core.model.lifecycle import TRANSITIONS, Phase
 
 PAGE = Path(__file__).with_name("architecture.md")
 

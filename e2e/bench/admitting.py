@@ -26,7 +26,7 @@ from harness.operator import OperatorProcess
 from harness.waiting import WaitedInVain, wait_for
 from harness.world import World
 from localcluster.processnodes.kubeapi import KubeApi
-from lockstep.api import names
+from lockstep.api.base import names
 
 PATIENT = {"leaseDuration": 30}
 """For operators on a machine that others use too: with ten seconds one that is not let run in time starts anew."""

@@ -20,7 +20,7 @@ from harness.kube import ROOT
 from harness.waiting import wait_for
 from harness.world import World
 from localcluster.api import Request
-from lockstep.api import names
+from lockstep.api.base import names
 
 _LAUNCH_SECONDS = 300.0
 _RECOVERY_SECONDS = 120.0

@@ -22,9 +22,9 @@ from lockstep.api.run_status import (
     ResolvedStatus,
     TrainingRunStatus,
 )
-from lockstep.core.assignment import assigned, is_held, released
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, Leadership, NodeView, PodPhase, PodView, QueueView, RunView
+from lockstep.core.model.assignment import assigned, is_held, released
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, NodeView, PodPhase, PodView, QueueView, RunView
 
 NOW = 1_000_000.0
 RACK = "topology.kubernetes.io/rack"
@@ -193,7 +193,7 @@ def written(snapshot: ClusterSnapshot, plan: ClusterPlan) -> ClusterSnapshot:
 
 
 def _requeued(status: TrainingRunStatus) -> TrainingRunStatus:
-    """Of a run that was stopped for another, as lockstep.core.stopping leaves it."""
+    """Of a run that was stopped for another, as lockstep.core.run.stopping leaves it."""
     admission = AdmissionStatus(
         since=status.admission.since, requeued_for="Preempted", preemptions=status.admission.preemptions + 1
     )

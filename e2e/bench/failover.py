@@ -40,7 +40,7 @@ from localcluster.api import Request
 from localcluster.control_plane import settings as settings_of
 from localcluster.errors import LocalClusterError
 from localcluster.kwok import NodeBatch
-from lockstep.api import names
+from lockstep.api.base import names
 
 NAMESPACE = "bench"
 ACTS_WITHIN = 20.0

@@ -12,12 +12,12 @@ from bench.launcher import LAUNCH_SECONDS, apply, run_path, workers_ca
 from bench.observing import all_gone, all_running
 from harness.world import World
 from localcluster.processnodes.kubeapi import KubeApi
-from lockstep.controller.worker_archive import worker_archive
-from lockstep.core.gang import template_for
-from lockstep.core.gang_settings import GangSettings
-from lockstep.core.objects import parse_run
-from lockstep.core.snapshot import RunView
-from lockstep.core.tunables import Tunables
+from lockstep.controller.workers.worker_archive import worker_archive
+from lockstep.core.model.gang_settings import GangSettings
+from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.pods.gang import template_for
 
 _RUN = "floor"
 

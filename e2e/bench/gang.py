@@ -17,7 +17,7 @@ from bench.recoveries import Cost, Recovery, RecoveryLog, cost_so_far
 from harness.waiting import wait_for
 from harness.world import World, wait_until_schedulable
 from localcluster.api import Request
-from lockstep.api import names
+from lockstep.api.base import names
 
 NAMESPACE = "bench"
 CLAIM = "checkpoints"

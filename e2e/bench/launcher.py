@@ -19,8 +19,8 @@ from bench.observing import all_gone, all_running
 from harness.kube import OPERATOR_NAMESPACE, ROOT, Kubectl
 from harness.world import World
 from localcluster.processnodes.kubeapi import KubeApi
-from lockstep.core.objects import parse_run
-from lockstep.core.snapshot import RunView
+from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.snapshot import RunView
 
 LAUNCH_SECONDS = 300.0
 RUN = "bench"

@@ -18,11 +18,11 @@ from statistics import median
 from bench.crowd import NOW, Crowd, written
 from bench.recoveries import quantile
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.memory import Memory
-from lockstep.core.assignment import is_held
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.model.assignment import is_held
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+from lockstep.core.model.tunables import Tunables
 
 _TUNABLES = Tunables()
 _MOST_PASSES = 400

@@ -1,6 +1,6 @@
 """What each way to order a queue makes of the same jobs: FIFO, priorities, EASY and conservative backfill.
 
-The engine that admits runs (lockstep.core.admission.backfill) decides over simulated time; no cluster is needed.
+The engine that admits runs (lockstep.core.admission.engine.backfill) decides over simulated time; no cluster is needed.
   fifo          in order of arrival; nobody starts before somebody who waits
   priority      the same, in order of three classes, of which each job has one at random
   easy          in order of arrival; whoever does not delay the first starts before it
@@ -29,10 +29,10 @@ from time import perf_counter
 
 from bench import swf
 from bench.traces import Arrival, Workload, at_load, offered_load, shaped, synthetic
-from lockstep.core import node_set
-from lockstep.core.admission.backfill import BackfillPolicy, backfill
-from lockstep.core.admission.jobs import Choose, Job, Option, Running
-from lockstep.core.admission.quota import QuotaRules
+from lockstep.core.admission.engine.backfill import BackfillPolicy, backfill
+from lockstep.core.admission.engine.jobs import Choose, Job, Option, Running
+from lockstep.core.admission.engine.quota import QuotaRules
+from lockstep.core.placement import node_set
 
 _BOUND = 10.0  # seconds: a shorter job is not slowed down the more for being short
 _NO_QUOTA = QuotaRules.of({})

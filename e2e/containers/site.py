@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from containers.any_cluster import TORCH_TRAINER, Cluster, ClusterSite, Json, api_of
 from kindcluster.cluster import SHARED, KindCluster
 from kindcluster.errors import KindClusterError
-from lockstep.api import names
+from lockstep.api.base import names
 from support.training import NAMESPACE, TRAINER, TrainingRun
 
 

@@ -16,7 +16,7 @@ import pytest
 from containers.site import KindSite
 from harness.kube import OPERATOR_NAMESPACE, create_namespace
 from localcluster.build import REPOSITORY, binary
-from lockstep.api import names
+from lockstep.api.base import names
 from support.shown_commands import Shown, block_on, shown
 from support.training import NAMESPACE, TrainingRun
 

@@ -17,7 +17,7 @@ from harness.kube import Kubectl, create_namespace
 from harness.waiting import wait_for
 from localcluster.build import REPOSITORY
 from localcluster.errors import KubectlError
-from lockstep.api import names
+from lockstep.api.base import names
 
 pytestmark = pytest.mark.containers
 SECONDS = 240.0

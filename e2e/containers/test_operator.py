@@ -12,7 +12,7 @@ from kindcluster import site as installation
 from kindcluster.cluster import CONTROL_PLANE
 from localcluster.api import Request
 from localcluster.errors import ApiError
-from lockstep.api import names
+from lockstep.api.base import names
 from support import stub_trainer
 from support.training import LEASE, NAMESPACE, TrainingRun
 

@@ -12,7 +12,7 @@ from containers.any_cluster import Json
 from containers.site import KindSite, assert_blamed
 from localcluster.api import Request
 from localcluster.errors import KubectlError
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli.main import main
 from support.training import NAMESPACE, TrainingRun
 

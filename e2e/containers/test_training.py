@@ -12,7 +12,7 @@ import yaml
 from containers.site import KindSite, assert_blamed
 from kindcluster.cluster import GPUS
 from localcluster.build import REPOSITORY
-from lockstep.api import names
+from lockstep.api.base import names
 from support.training import NAMESPACE, TrainingRun
 
 pytestmark = pytest.mark.containers

@@ -7,8 +7,8 @@ from itertools import groupby
 
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import StartRecord, TrainingRunStatus
-from lockstep.core.assignment import slot_of_rank
-from lockstep.core.conditions import find, is_true
+from lockstep.core.model.assignment import slot_of_rank
+from lockstep.core.model.conditions import find, is_true
 
 STEPS_BETWEEN_LINES = 10
 RANKS_ONE_BY_ONE = 16

@@ -29,8 +29,8 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.cli import runs, wait
 from lockstep.cli.client import connect
 from lockstep.cli.errors import CliError
-from lockstep.core.conditions import is_true
-from lockstep.core.snapshot import RunView
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.snapshot import RunView
 
 NAMESPACE = "lockstep-demo"
 NAME = "at-scale"

@@ -10,12 +10,12 @@ from demo.checkpoints import Saved
 from demo.narration import told
 from harness.kube import ROOT, Kubectl, create_namespace
 from localcluster.processnodes import ProcessNodes
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.cli import history, runs, wait
 from lockstep.cli.client import Cluster, connect, resource_path
-from lockstep.core.conditions import is_true
-from lockstep.core.snapshot import RunView
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.snapshot import RunView
 
 NAMESPACE = "lockstep-demo"
 NAME = "tom-sawyer"

@@ -17,7 +17,7 @@ from harness.world import World
 from localcluster import build
 from localcluster.api import MERGE_PATCH, Request
 from localcluster.errors import KubectlError, LocalClusterError
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli import history, runs
 from support.training import CLAIM, NAMESPACE, NODES, SETTINGS, TrainingRun, TrainingSite, make_claim, training_world
 

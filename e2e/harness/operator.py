@@ -59,7 +59,7 @@ class OperatorProcess:
         """Start one for a cluster where Lockstep is installed; returns when it leads.
 
         Workers are to reach it at ``address``. ``settings`` go over the configuration made here (see
-        lockstep.controller.config). Raises WaitedInVain with the end of its log.
+        lockstep.config). Raises WaitedInVain with the end of its log.
         """
         folder.mkdir(parents=True, exist_ok=True)
         ports = free_ports(("workers", "metrics"))

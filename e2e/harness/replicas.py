@@ -83,7 +83,7 @@ class Replicas:
     ) -> Iterator[Replicas]:
         """Start them for a cluster where Lockstep is installed; yields when one leads and all are Ready.
 
-        ``settings`` go over the configuration made here (see lockstep.controller.config).
+        ``settings`` go over the configuration made here (see lockstep.config).
         """
         kubectl("apply", "-f", "-", text=json.dumps(_service()))
         folder.mkdir(parents=True, exist_ok=True)

@@ -18,8 +18,8 @@ from lockstep.archive.record import Place
 from lockstep.archive.restore import restore
 from lockstep.archive.store import ObjectStore
 from lockstep.archive.upload import upload
-from lockstep.core.snapshot import Verdict
-from lockstep.worker import formats
+from lockstep.core.model.snapshot import Verdict
+from lockstep.worker.checkpoints import formats
 from support.object_store import RUN_UID, S3Server, job_command, job_environment, run_job, save
 
 MIB = 1 << 20

@@ -14,8 +14,8 @@ from lockstep.archive.record import Place
 from lockstep.archive.restore import restore
 from lockstep.archive.store import ObjectStore
 from lockstep.archive.upload import upload
-from lockstep.worker import formats
-from lockstep.worker.tiers import attempt_steps, scan_tier
+from lockstep.worker.checkpoints import formats
+from lockstep.worker.checkpoints.tiers import attempt_steps, scan_tier
 
 UID = "run-uid"
 SAVED_AT = 1_795_000_000.0

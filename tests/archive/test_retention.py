@@ -14,9 +14,9 @@ from lockstep.archive.record import RECORD_NAME, Place
 from lockstep.archive.store import ObjectStore
 from lockstep.archive.tidy import checkpoints, tidy
 from lockstep.archive.upload import upload
-from lockstep.core.quarantine import Save
-from lockstep.core.retention import RetentionPolicy
-from lockstep.core.snapshot import Verdict
+from lockstep.core.checkpoints.retention import RetentionPolicy
+from lockstep.core.model.quarantine import Save
+from lockstep.core.model.snapshot import Verdict
 from support.object_store import RUN_UID, S3Server, run_job, save
 
 OTHER_UID = "ffffffff-0000-4000-8000-000000000002"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.controller.clock import SystemClock
-from lockstep.controller.listener import Listener
-from lockstep.core.plan import Event
+from lockstep.controller.runtime.clock import SystemClock
+from lockstep.controller.workers.listener import Listener
+from lockstep.core.model.plan import Event
 from support import browser
 from support.screenshots import look_back
 from support.web_site import Cluster, busy_cluster, holding, racks, waiting

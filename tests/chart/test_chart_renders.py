@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from lockstep.controller.config import OperatorConfig, load
-from lockstep.controller.leader_endpoint import PORT_NAME
-from lockstep.controller.tls import SECRET_NAME
-from lockstep.controller.usage import CONFIG_MAP
+from lockstep.config import OperatorConfig, load
+from lockstep.controller.kube.leader_endpoint import PORT_NAME
+from lockstep.controller.store.usage import CONFIG_MAP
+from lockstep.controller.workers.tls import SECRET_NAME
 from support.helm import CHART, NAMESPACE, ROOT, VALUES, Helm, only, parsed
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lockstep.controller.config import OperatorConfig, WebConfig
+from lockstep.config import OperatorConfig, WebConfig
 from support.helm import Helm, HelmError, only
 
 ENABLED = ("--set", "web.enabled=true")

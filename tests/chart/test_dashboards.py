@@ -16,7 +16,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from lockstep.controller.metric_catalogue import CATALOGUE
+from lockstep.controller.metrics.catalogue import CATALOGUE
 from support.dashboards import BOARDS, expressions, panels, with_all
 from support.helm import CHART, ROOT, Helm
 from support.promtool import Promtool

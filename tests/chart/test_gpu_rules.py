@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lockstep.api.names import pod_name
+from lockstep.api.base.names import pod_name
 from support.helm import CHART
 from support.promtool import Promtool
 

@@ -13,9 +13,9 @@ import yaml
 
 from harness.kube import Kubectl, create_namespace, wait_until_established
 from localcluster import LocalCluster, build
-from lockstep.controller.config import OperatorConfig, load
-from lockstep.controller.tls import SECRET_NAME
-from lockstep.controller.usage import CONFIG_MAP
+from lockstep.config import OperatorConfig, load
+from lockstep.controller.store.usage import CONFIG_MAP
+from lockstep.controller.workers.tls import SECRET_NAME
 from support.helm import NAMESPACE, ROOT, only, parsed
 from support.plain_install import removal, write_overlay
 

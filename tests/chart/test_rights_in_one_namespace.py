@@ -20,7 +20,7 @@ from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
 from localcluster.errors import ApiError
 from localcluster.kwok import NodeBatch
-from lockstep.api import names
+from lockstep.api.base import names
 from support.helm import CHART, NAMESPACE, Helm
 from support.kueue_at_work import KueueAtWork, kueue_at_work
 from support.rights import (

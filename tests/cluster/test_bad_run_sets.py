@@ -10,7 +10,7 @@ import pytest
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
 from localcluster.errors import ApiError
-from lockstep.api import names
+from lockstep.api.base import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds_installed")]
 

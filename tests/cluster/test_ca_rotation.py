@@ -11,7 +11,7 @@ import pytest
 
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
-from lockstep.api import names
+from lockstep.api.base import names
 from support.replica_site import ReplicaSite
 from support.site import TLS_SECRET, Run
 

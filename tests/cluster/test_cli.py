@@ -16,7 +16,7 @@ import yaml
 
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli.main import main
 from support import sample_runs as sample
 from support.pods import wait_until

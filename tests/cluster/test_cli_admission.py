@@ -12,7 +12,7 @@ import pytest
 
 from harness.waiting import wait_for
 from localcluster.api import MERGE_PATCH, Request
-from lockstep.api import names
+from lockstep.api.base import names
 from support.cli_user import User
 from support.site import Run, Site
 

@@ -11,12 +11,12 @@ from harness.kube import OPERATOR_NAMESPACE, Kubectl, install, operator_kubeconf
 from localcluster import LocalCluster
 from localcluster.api import Request
 from localcluster.errors import ApiError
-from lockstep.controller.clock import SystemClock
-from lockstep.controller.credentials import load_credentials
-from lockstep.controller.election import Election, LostLeadershipError
-from lockstep.controller.kube import KubeClient
-from lockstep.controller.leader_endpoint import LeaderEndpoint
-from lockstep.controller.resources import ENDPOINT_SLICES, LEASES
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.credentials import load_credentials
+from lockstep.controller.kube.election import Election, LostLeadershipError
+from lockstep.controller.kube.leader_endpoint import LeaderEndpoint
+from lockstep.controller.runtime.clock import SystemClock
+from lockstep.controller.runtime.resources import ENDPOINT_SLICES, LEASES
 
 pytestmark = pytest.mark.cluster
 DURATION = 6.0

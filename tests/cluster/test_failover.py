@@ -22,7 +22,7 @@ from harness.replicas import Replica
 from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.api import Request
-from lockstep.api import names
+from lockstep.api.base import names
 from support.replica_site import Footprint, ReplicaSite, seen_of
 from support.site import Run
 

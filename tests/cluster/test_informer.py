@@ -10,18 +10,18 @@ import orjson
 import pytest
 
 from localcluster import LocalCluster
-from lockstep.api import names
-from lockstep.controller.clock import SystemClock
-from lockstep.controller.credentials import load_credentials
-from lockstep.controller.informer import Informer
-from lockstep.controller.kube import KubeClient
-from lockstep.controller.kube_errors import ApiError, KubeError, UnknownOutcome
-from lockstep.controller.parse import ForeignPod, parse_namespace, parse_node, parse_pod
-from lockstep.controller.patches import merge_patch
-from lockstep.controller.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, RUNS
-from lockstep.controller.store import Store
-from lockstep.controller.workqueue import WorkQueue
-from lockstep.core.snapshot import PodView
+from lockstep.api.base import names
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.credentials import load_credentials
+from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
+from lockstep.controller.kube.informer import Informer
+from lockstep.controller.kube.workqueue import WorkQueue
+from lockstep.controller.runtime.clock import SystemClock
+from lockstep.controller.runtime.patches import merge_patch
+from lockstep.controller.runtime.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, RUNS
+from lockstep.controller.store.store import Store
+from lockstep.core.model.cluster_objects import ForeignPod, parse_namespace, parse_node, parse_pod
+from lockstep.core.model.snapshot import PodView
 
 pytestmark = pytest.mark.cluster
 

@@ -13,7 +13,7 @@ import yaml
 from harness.kube import ROOT
 from localcluster.api import Request
 from localcluster.cluster import LocalCluster
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli import leftovers
 from lockstep.cli.main import main
 from support.checkpoint_layouts import written

@@ -11,10 +11,10 @@ import yaml
 
 from localcluster.api import Request
 from localcluster.cluster import LocalCluster
-from lockstep.api.fields import ApiType, fields_of
-from lockstep.api.schema import ApiModel, DateTime
+from lockstep.api.base.fields import ApiType, fields_of
+from lockstep.api.base.schema import ApiModel, DateTime
 from lockstep.api.v1alpha1 import TrainingRun, TrainingRunStatus
-from lockstep.core.validation import validate
+from lockstep.core.pods.validation import validate
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds_installed")]
 

@@ -16,8 +16,8 @@ import pytest
 from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.api import Request
-from lockstep.api import names
-from lockstep.controller.metric_catalogue import CATALOGUE
+from lockstep.api.base import names
+from lockstep.controller.metrics.catalogue import CATALOGUE
 from support.collector import Collector
 from support.dashboards import BOARDS, expressions
 from support.prometheus import RULES, Prometheus

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from harness.waiting import wait_for
-from lockstep.api import names
-from lockstep.api.nesting import TOO_DEEP
+from lockstep.api.base import names
+from lockstep.api.base.nesting import TOO_DEEP
 from support.cli_user import User
 from support.site import Site
 

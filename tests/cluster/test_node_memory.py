@@ -9,7 +9,7 @@ import pytest
 
 from harness.waiting import wait_for
 from localcluster.api import MERGE_PATCH, Request
-from lockstep.api import names
+from lockstep.api.base import names
 from support.site import PATIENCE, Run, Site
 
 pytestmark = pytest.mark.cluster

@@ -11,7 +11,7 @@ import pytest
 
 from localcluster import LocalCluster
 from localcluster.api import Request
-from lockstep.api import names
+from lockstep.api.base import names
 from support.site import Run, Site
 
 pytestmark = pytest.mark.cluster

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from harness.waiting import wait_for
-from lockstep.api import names
+from lockstep.api.base import names
 from support.site import Run, Site
 
 pytestmark = pytest.mark.cluster

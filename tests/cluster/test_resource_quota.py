@@ -10,7 +10,7 @@ import pytest
 from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.errors import KubectlError
-from lockstep.api import names
+from lockstep.api.base import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds_installed")]
 

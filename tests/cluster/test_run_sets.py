@@ -12,8 +12,8 @@ import pytest
 from harness.waiting import wait_for
 from localcluster.api import MERGE_PATCH, Request
 from localcluster.errors import ApiError
-from lockstep.api import names
-from lockstep.core.ranges import count_ranges, parse_ranges
+from lockstep.api.base import names
+from lockstep.core.model.ranges import count_ranges, parse_ranges
 from support.cli_user import User
 from support.site import Site
 

@@ -22,7 +22,7 @@ from localcluster import LocalCluster
 from localcluster.api import Request
 from localcluster.errors import KubectlError
 from localcluster.state import free_ports
-from lockstep.api import names
+from lockstep.api.base import names
 
 pytestmark = pytest.mark.cluster
 PATIENCE = 120.0

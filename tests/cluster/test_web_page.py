@@ -18,7 +18,7 @@ from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.api import Request
 from localcluster.state import free_ports
-from lockstep.api import names
+from lockstep.api.base import names
 from support.site import PATIENCE, TLS_SECRET, Site
 
 pytestmark = pytest.mark.cluster

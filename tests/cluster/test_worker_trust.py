@@ -12,20 +12,20 @@ import pytest
 
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
-from lockstep.api import names
-from lockstep.controller.clock import SystemClock
-from lockstep.controller.credentials import load_credentials
-from lockstep.controller.gangs import StoredGangs
-from lockstep.controller.kube import KubeClient
-from lockstep.controller.listener import Listener
-from lockstep.controller.parse import parse_pod
-from lockstep.controller.reports import ReportBook
-from lockstep.controller.resources import PODS, RUNS
-from lockstep.controller.store import Store
-from lockstep.controller.tls import new_material, server_context
-from lockstep.controller.trust import TokenReviews
-from lockstep.controller.workerapi import WorkerApi
-from lockstep.controller.workqueue import WorkQueue
+from lockstep.api.base import names
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.credentials import load_credentials
+from lockstep.controller.kube.workqueue import WorkQueue
+from lockstep.controller.runtime.clock import SystemClock
+from lockstep.controller.runtime.resources import PODS, RUNS
+from lockstep.controller.store.store import Store
+from lockstep.controller.store.worker_authz_view import StoredGangs
+from lockstep.controller.workers.api import WorkerApi
+from lockstep.controller.workers.listener import Listener
+from lockstep.controller.workers.reports import ReportBook
+from lockstep.controller.workers.tls import new_material, server_context
+from lockstep.controller.workers.trust import TokenReviews
+from lockstep.core.model.cluster_objects import parse_pod
 
 pytestmark = pytest.mark.cluster
 

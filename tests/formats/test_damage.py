@@ -7,7 +7,7 @@ import pytest
 from layouts import LAYOUTS
 from library import Library
 
-from lockstep.worker.formats import VALID, examine, verify_checkpoint
+from lockstep.worker.checkpoints.formats import VALID, examine, verify_checkpoint
 from support.checkpoint_damage import age, losses
 
 STEP, STAMP = 2, 102

@@ -14,7 +14,7 @@ import pytest
 from layouts import LAYOUTS
 from library import KilledError, Library, LibraryError
 
-from lockstep.worker.formats import VALID, examine, verify_checkpoint
+from lockstep.worker.checkpoints.formats import VALID, examine, verify_checkpoint
 from support.checkpoint_damage import HOUR, age
 
 STEP = 2

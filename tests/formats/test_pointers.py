@@ -7,8 +7,8 @@ import pytest
 from layouts import LAYOUTS
 from library import Library
 
-from lockstep.worker.formats import examine
-from lockstep.worker.pointers import rewrite_pointers
+from lockstep.worker.checkpoints.formats import examine
+from lockstep.worker.checkpoints.pointers import rewrite_pointers
 from support.checkpoint_damage import age, cut, files_of
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from library import HERE, QUIET
 
-from lockstep.worker.formats import VALID, examine
+from lockstep.worker.checkpoints.formats import VALID, examine
 
 DOCS = HERE.parents[1] / "docs"
 BROUGHT = HERE.parents[1] / "operator" / "lockstep" / "worker" / "lockstep_training.py"

@@ -9,7 +9,7 @@ import pytest
 
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli.main import main
 from support.pods import Pods
 

@@ -14,8 +14,8 @@ import pytest
 
 from localcluster.build import build_all
 from localcluster.state import free_ports
-from lockstep.api import names
-from lockstep.core.archive_job import RESULT_FORMAT
+from lockstep.api.base import names
+from lockstep.core.checkpoints.archive_job import RESULT_FORMAT
 from support.object_store import ACCESS, BUCKET, OPERATOR, SECRET, S3Server
 from support.training import NAMESPACE, TrainingRun, TrainingSite
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from localcluster.api import MERGE_PATCH, Request
-from lockstep.api import names
+from lockstep.api.base import names
 from support import stub_trainer
 from support.training import NODES, TrainingSite
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from localcluster.api import Request
-from lockstep.api import names
+from lockstep.api.base import names
 from support.kueue_at_work import QUEUE, KueueAtWork, kueue_at_work
 from support.kueue_double import assigned_hosts
 from support.training import NAMESPACE, NODES, TrainingSite

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localcluster.api import Request
-from lockstep.api import names
+from lockstep.api.base import names
 from support.training import TrainingSite
 
 pytestmark = pytest.mark.nodes

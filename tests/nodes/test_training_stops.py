@@ -7,8 +7,8 @@ import time
 import pytest
 
 from localcluster.api import MERGE_PATCH, Request
-from lockstep.api import names
-from lockstep.api.times import to_unix
+from lockstep.api.base import names
+from lockstep.api.base.times import to_unix
 from support import stub_trainer
 from support.training import NAMESPACE, TrainingRun, TrainingSite
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness.waiting import wait_for
-from lockstep.api import names
+from lockstep.api.base import names
 from support.site import TLS_SECRET
 from support.training import SETTINGS, TrainingSite, training_world
 

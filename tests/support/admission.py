@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lockstep.api.durations import parse_duration
+from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, Condition, TrainingRunStatus
-from lockstep.core.assignment import assigned, is_held
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, Leadership, NodeView, PodPhase, PodView, QueueView, RunView
+from lockstep.core.model.assignment import assigned, is_held
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, NodeView, PodPhase, PodView, QueueView, RunView
 
 RACK = "topology.kubernetes.io/rack"
 NOW = 1_000.0

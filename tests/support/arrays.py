@@ -9,10 +9,10 @@ from lockstep.api.run_set import TrainingRunSetSpec, TrainingRunSetStatus
 from lockstep.api.run_status import AssignmentStatus, Condition, TrainingRunStatus
 from lockstep.core.arrays.members import governed, index_of, is_recorded, read_ranges, run_name
 from lockstep.core.arrays.run_set import decide_run_set
-from lockstep.core.arrays.views import RunSetPlan, RunSetSnapshot, RunSetView
-from lockstep.core.objects import parse_run
-from lockstep.core.snapshot import RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.array_views import RunSetPlan, RunSetSnapshot, RunSetView
+from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.tunables import Tunables
 
 NOW = 1_795_000_000.0
 RUN: dict[str, Any] = {"nodes": 1, "image": "trainer", "command": ["train"]}
@@ -246,7 +246,7 @@ class ArrayWorld:
 
 
 def _on_record(owner: RunSetView) -> set[int]:
-    from lockstep.core.ranges import parse_ranges
+    from lockstep.core.model.ranges import parse_ranges
 
     known = owner.status.indices
     texts = (known.active, known.succeeded, known.failed, known.cancelled)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.conditions import is_true
-from lockstep.core.plan import Plan, StatusWrite
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.plan import Plan, StatusWrite
 from support.world import World
 
 

@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from lockstep.controller import protocol
-from lockstep.controller.tls import Material, load_serving, new_material, server_context
+from lockstep.controller.workers import protocol
+from lockstep.controller.workers.tls import Material, load_serving, new_material, server_context
 
 DEADLINE = 60.0
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from lockstep.api.times import to_rfc3339
+from lockstep.api.base.times import to_rfc3339
 
 Json = dict[str, Any]
 Key = tuple[str, str]

@@ -6,19 +6,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockstep.api.recovery_status import ExcludedNode
-from lockstep.core.kueue import words
 from lockstep.core.kueue.choice import workload_name
-from lockstep.core.kueue.installation import Flavor, Kueue, Presence
-from lockstep.core.kueue.workload import PodSetUpdate, WorkloadView, parse_workload
-from lockstep.core.kueue.writes import WorkloadVerb, WorkloadWrite
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.plan import Plan
-from lockstep.core.snapshot import ClusterSnapshot, RunSnapshot
+from lockstep.core.model.kueue import api_names
+from lockstep.core.model.kueue.installation import Flavor, Kueue, Presence
+from lockstep.core.model.kueue.workload import PodSetUpdate, WorkloadView, parse_workload
+from lockstep.core.model.kueue.writes import WorkloadVerb, WorkloadWrite
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.plan import Plan
+from lockstep.core.model.snapshot import ClusterSnapshot, RunSnapshot
 from support.kueue_double import KueueDouble, Pool, check, condition, is_true
 from support.world import World, node, spec
 
 Json = dict[str, Any]
-LABEL = {words.LABEL_QUEUE: "team"}
+LABEL = {api_names.LABEL_QUEUE: "team"}
 
 
 def kueue_world(nodes: int = 4, *, pods: int | None = None, **pool: Any) -> "KueueWorld":

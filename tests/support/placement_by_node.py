@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.run_spec import PlacementSpec
-from lockstep.core.node_fit import Obstacle, Refusal, Requirement, node_refusal
-from lockstep.core.snapshot import NodeView, Resources
+from lockstep.core.model.snapshot import NodeView, Resources
+from lockstep.core.placement.node_fit import Obstacle, Refusal, Requirement, node_refusal
 from support.topology_by_node import Labels, arrange, fullest_domains
 
 _NAMES_SHOWN = 3

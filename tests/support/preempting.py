@@ -7,10 +7,10 @@ from lockstep.api.checkpoint_status import Candidate, CheckpointStatus
 from lockstep.api.preemption_status import ReservationStatus
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.settings import AdmissionSettings
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, RunView
-from lockstep.core.tunables import Mode, Tunables
+from lockstep.core.model.admission_settings import AdmissionSettings
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+from lockstep.core.model.tunables import Mode, Tunables
 from support.admission import NOW, held, run, statuses, world
 
 HOUR = 3600.0

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lockstep.core.cadence import Level
-from lockstep.core.incomplete_gamma import poisson_tail
+from lockstep.core.checkpoints.cadence import Level
+from lockstep.core.failures.incomplete_gamma import poisson_tail
 
 FALSE_FLAGS_ALLOWED = 0.1
 """A node is a lemon when fewer healthy nodes than this, in the whole pool, would look as bad by luck."""

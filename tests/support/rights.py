@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from harness.kube import OPERATOR_ACCOUNT, OPERATOR_NAMESPACE
-from lockstep.api import names
+from lockstep.api.base import names
 
 RECORD = Path(__file__).parents[1] / "cluster" / "rights.yaml"
 NODE_EVENTS_NAMESPACE = "default"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstep.api.times import to_rfc3339
+from lockstep.api.base.times import to_rfc3339
 
 NOW = 1_795_000_000.0
 UID = "c83fa0af-f2a7-4606-a6c3-5f65ef8b9b71"

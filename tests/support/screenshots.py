@@ -10,9 +10,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.listener import Listener
-from lockstep.web.server import WebPage
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.web.server import WebPage
+from lockstep.controller.workers.listener import Listener
 from support import browser, sample_runs
 from support.web_site import Cluster, busy_cluster
 

@@ -17,28 +17,28 @@ from typing import Any, cast
 
 import orjson
 
-from lockstep.api import names
-from lockstep.api.times import to_rfc3339
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.events import EventRecorder
-from lockstep.controller.execute import Executor
-from lockstep.controller.history import History
-from lockstep.controller.kube import KubeClient
-from lockstep.controller.kube_errors import ApiError, UnknownOutcome, UnreachableError
-from lockstep.controller.node_marks import NodeMarker
-from lockstep.controller.parse import Versioned, parse_node, parse_pod
-from lockstep.controller.reconcile import Reconciler
-from lockstep.controller.recoveries import Recoveries
-from lockstep.controller.reports import ReportBook
-from lockstep.controller.resources import CONFIG_MAPS, NODES, PODS, QUEUES, RUNS, Resource
-from lockstep.controller.run_set_reconcile import RunSetReconciler
-from lockstep.controller.store import Store
-from lockstep.controller.tallies import Tallies
-from lockstep.controller.usage import UsageKeeper
-from lockstep.controller.workqueue import WorkQueue
-from lockstep.core.objects import parse_run
-from lockstep.core.snapshot import RunView
-from lockstep.core.tunables import Tunables
+from lockstep.api.base import names
+from lockstep.api.base.times import to_rfc3339
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError
+from lockstep.controller.kube.events import EventRecorder
+from lockstep.controller.kube.workqueue import WorkQueue
+from lockstep.controller.reconcile.execute import Executor
+from lockstep.controller.reconcile.history import History
+from lockstep.controller.reconcile.node_marks import NodeMarker
+from lockstep.controller.reconcile.reconcile import Reconciler
+from lockstep.controller.reconcile.recoveries import Recoveries
+from lockstep.controller.reconcile.run_set import RunSetReconciler
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.runtime.resources import CONFIG_MAPS, NODES, PODS, QUEUES, RUNS, Resource
+from lockstep.controller.runtime.tallies import Tallies
+from lockstep.controller.store.store import Store
+from lockstep.controller.store.usage import UsageKeeper
+from lockstep.controller.workers.reports import ReportBook
+from lockstep.core.model.cluster_objects import Versioned, parse_node, parse_pod
+from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.tunables import Tunables
 
 Json = dict[str, Any]
 NAMESPACE = "ns"

@@ -19,7 +19,7 @@ from localcluster.api import MERGE_PATCH, Request
 from localcluster.errors import ApiError, LocalClusterError
 from localcluster.kwok import NodeBatch
 from localcluster.state import free_ports
-from lockstep.api import names
+from lockstep.api.base import names
 from support.recorded_workers import Heard, RecordedWorkers
 
 Json = dict[str, Any]

@@ -7,8 +7,8 @@ from itertools import combinations
 
 from hypothesis import strategies as st
 
-from lockstep.core.admission.jobs import OVERDUE, Choose, Claim, Job, Option, Running
-from lockstep.core.admission.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
+from lockstep.core.admission.engine.jobs import OVERDUE, Choose, Claim, Job, Option, Running
+from lockstep.core.admission.engine.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
 
 NODES = 6
 EVERY = (1 << NODES) - 1

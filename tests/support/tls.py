@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.controller.tls import SecretStore
+from lockstep.controller.workers.tls import SecretStore
 
 
 class FakeSecret:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lockstep.api.run_spec import TopologyRule
-from lockstep.core.natural import NaturalKey, natural_key
+from lockstep.core.model.natural_order import NaturalKey, natural_key
 
 Labels = Mapping[str, str]
 Part = tuple[int, NaturalKey]

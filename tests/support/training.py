@@ -18,7 +18,7 @@ from harness.world import World, started
 from localcluster.api import MERGE_PATCH, Request
 from localcluster.errors import ApiError, KubectlError
 from localcluster.processnodes.node import NodeShape
-from lockstep.api import names
+from lockstep.api.base import names
 from support import stub_trainer
 
 Json = dict[str, Any]

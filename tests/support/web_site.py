@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lockstep.api import names
-from lockstep.controller.clock import Clock
-from lockstep.controller.recent_events import RecentEvents
-from lockstep.core.arrays.views import RunSetView
-from lockstep.core.objects import parse_queue, parse_run, parse_run_set
-from lockstep.core.plan import Event
-from lockstep.core.snapshot import (
+from lockstep.api.base import names
+from lockstep.controller.runtime.clock import Clock
+from lockstep.controller.runtime.recent_events import RecentEvents
+from lockstep.controller.web.server import WebPage
+from lockstep.controller.web.sources import Sources
+from lockstep.core.model.array_views import RunSetView
+from lockstep.core.model.own_objects import parse_queue, parse_run, parse_run_set
+from lockstep.core.model.plan import Event
+from lockstep.core.model.snapshot import (
     CheckpointReport,
     NodeFailure,
     NodeView,
@@ -27,9 +29,7 @@ from lockstep.core.snapshot import (
     WorkerPhase,
     WorkerReport,
 )
-from lockstep.core.tunables import Tunables
-from lockstep.web.server import WebPage
-from lockstep.web.sources import Sources
+from lockstep.core.model.tunables import Tunables
 from support import sample_runs
 
 GPUS = {names.GPU_RESOURCE: 8, "cpu": 192_000, "memory": 2**41, "pods": 110}

@@ -8,16 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core import assignment as slots
 from lockstep.core.admission.admit import admit
-from lockstep.core.breaker import disruption
 from lockstep.core.decide import decide
-from lockstep.core.plan import CreatePod, DesiredPhase, Directive, Plan, StatusWrite
-from lockstep.core.snapshot import (
+from lockstep.core.failures.breaker import disruption
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.plan import CreatePod, DesiredPhase, Directive, Plan, StatusWrite
+from lockstep.core.model.snapshot import (
     CheckpointReport,
     ClusterSnapshot,
     DryRunResult,
@@ -40,7 +40,7 @@ from lockstep.core.snapshot import (
     WorkerPhase,
     WorkerReport,
 )
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.tunables import Tunables
 
 GPU = {"nvidia.com/gpu": 8, "cpu": 192_000, "memory": 2**41, "pods": 110}
 

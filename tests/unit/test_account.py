@@ -18,10 +18,10 @@ from lockstep.core.accounting.usage import (
     seconds_until,
     step_efficiency,
 )
-from lockstep.core.cadence import SaveCost
+from lockstep.core.checkpoints.cadence import SaveCost
 from lockstep.core.decide import decide
-from lockstep.core.failure_rate import Exposure
-from lockstep.core.tunables import Tunables
+from lockstep.core.failures.failure_rate import Exposure
+from lockstep.core.model.tunables import Tunables
 from support.world import World, node, spec
 
 RATES = {"H100": GpuRates(price=2.5, watts=1000.0, peak_flops=1e15)}

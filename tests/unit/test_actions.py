@@ -8,10 +8,10 @@ from hypothesis import given
 
 from lockstep.api.recovery_spec import RecoveryRule, RecoverySpec
 from lockstep.api.recovery_status import FailureRoot, FirstFailure
-from lockstep.core.actions import ONE_DAY, Action, Case, Verb, act
-from lockstep.core.causes import Cause, Evidence
-from lockstep.core.quarantine import Save
-from lockstep.core.signs import Kind, Reading
+from lockstep.core.failures.actions import ONE_DAY, Action, Case, Verb, act
+from lockstep.core.failures.causes import Cause, Evidence
+from lockstep.core.failures.signs import Kind, Reading
+from lockstep.core.model.quarantine import Save
 
 NOW = 1_000_000.0
 

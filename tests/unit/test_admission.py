@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from lockstep.api.recovery_status import ExcludedNode, RecoveryStatus
 from lockstep.api.run_status import AssignmentStatus, QueueStatus, StopStatus, TrainingRunStatus
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.ledger import Ledger
-from lockstep.core.admission.settings import AdmissionSettings
-from lockstep.core.assignment import advanced, assigned, released, vacated
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, PodPhase, PodView, RunView
-from lockstep.core.tunables import Mode, Tunables
+from lockstep.core.admission.cache.ledger import Ledger
+from lockstep.core.model.admission_settings import AdmissionSettings
+from lockstep.core.model.assignment import advanced, assigned, released, vacated
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import ClusterSnapshot, PodPhase, PodView, RunView
+from lockstep.core.model.tunables import Mode, Tunables
 from support.admission import ACCEPTED, FINISHED, NOW, after, held, node, pod, reason, run, statuses, world
 
 # --- Admission -------------------------------------------------------------------------------------------

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from lockstep.core.admission import others
+from lockstep.core.admission import poison_runs
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.left_out import UNDECIDABLE
-from lockstep.core.admission.memory import Memory
-from lockstep.core.admission.others import AGAIN, admit_others
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.admission.cache.excluded_runs import UNDECIDABLE
+from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.poison_runs import AGAIN, admit_others
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, after, held, run, statuses, world
 
 
@@ -61,7 +61,7 @@ def test_it_is_tried_again_as_what_a_pass_fails_by_may_be_of_the_moment(monkeypa
             raise ArithmeticError
         return admit(snapshot, tunables, now, memory)
 
-    monkeypatch.setattr(others, "admit", fail_at_first)
+    monkeypatch.setattr(poison_runs, "admit", fail_at_first)
     memory, snapshot = Memory(), world([run("a", 1)])
     for now in (NOW, NOW + 1, NOW + AGAIN - 1):
         assert statuses(admit_others(snapshot, Tunables(), now, memory))["a"].queue.reason == UNDECIDABLE
@@ -86,7 +86,7 @@ def test_who_holds_nodes_is_never_left_out(monkeypatch: pytest.MonkeyPatch) -> N
             raise ArithmeticError
         return ClusterPlan()
 
-    monkeypatch.setattr(others, "admit", fail)
+    monkeypatch.setattr(poison_runs, "admit", fail)
     memory = Memory()
     with pytest.raises(ArithmeticError):
         admit_others(world([run("a", 1, status=held("n0")), run("b", 1)]), Tunables(), NOW, memory)

@@ -15,18 +15,19 @@ from hypothesis import strategies as st
 
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.core.admission import admit as admitting
-from lockstep.core.admission import line, roll, urgency
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.forecast import Forecast
-from lockstep.core.admission.ledger import Ledger, taken
-from lockstep.core.admission.memory import Memory
-from lockstep.core.admission.roll import Row, difference
-from lockstep.core.admission.said import Said
-from lockstep.core.admission.settings import AdmissionSettings, Weights
-from lockstep.core.node_index import NodeIndex
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, NodeFailure, PodPhase, RunView
-from lockstep.core.tunables import Mode, Tunables
+from lockstep.core.admission.cache import pending_queue as line
+from lockstep.core.admission.cache import run_index, status_throttle
+from lockstep.core.admission.cache.ledger import Ledger, taken
+from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cache.reported_reasons import Said
+from lockstep.core.admission.cache.run_index import Row, difference
+from lockstep.core.admission.cache.start_estimates import Forecast
+from lockstep.core.model.admission_settings import AdmissionSettings, Weights
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import ClusterSnapshot, NodeFailure, PodPhase, RunView
+from lockstep.core.model.tunables import Mode, Tunables
+from lockstep.core.placement.node_index import NodeIndex
 from support.admission import NOW, after, node, pod, run, statuses, world
 
 WEIGHTS = Weights(priority_class=1000, age=1000, fair_share=1000)
@@ -44,7 +45,7 @@ Change = Callable[[ClusterSnapshot, Random], ClusterSnapshot]
 @pytest.fixture(autouse=True, scope="module")
 def _few_are_near() -> Iterator[None]:
     """The third in line is far from the head of its queue."""
-    with patch.object(urgency, "NEAR", 2):
+    with patch.object(status_throttle, "NEAR", 2):
         yield
 
 
@@ -294,8 +295,8 @@ def test_positions_are_counted_by_queue_however_the_line_changes(lines: list[lis
 def test_what_is_gone_and_what_is_new_is_found_wherever_it_was(
     before: list[int], then: list[int], gaps: int, gap: int
 ) -> None:
-    with patch.multiple(roll, _MOST_GAPS=gaps, _GAP=gap):
-        old, new = roll.out_of_line(before, then)  # small numbers are the same objects
+    with patch.multiple(run_index, _MOST_GAPS=gaps, _GAP=gap):
+        old, new = run_index.out_of_line(before, then)  # small numbers are the same objects
     stays, alike = [n for n in before if n not in old], [n for n in then if n not in new]
     assert stays == alike
     assert {*before} - {*then} <= {*old}

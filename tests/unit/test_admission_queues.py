@@ -7,13 +7,13 @@ import pytest
 
 from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, QueueStatus
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.memory import Memory
-from lockstep.core.admission.order import Order, Points
-from lockstep.core.admission.settings import AdmissionSettings, Backfill, MaintenanceWindow, Weights
-from lockstep.core.assignment import assigned, vacated
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.queueing.order import Order, Points
+from lockstep.core.model.admission_settings import AdmissionSettings, Backfill, MaintenanceWindow, Weights
+from lockstep.core.model.assignment import assigned, vacated
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, after, held, node, reason, run, statuses, world
 
 HOUR = 3600.0

@@ -10,16 +10,16 @@ import pytest
 
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_status import AdmissionStatus, QueueStatus, TrainingRunStatus
-from lockstep.controller import aside
-from lockstep.controller.kube_errors import ApiError, KubeError, UnknownOutcome, UnreachableError
-from lockstep.controller.words import AT_A_TIME, is_word
-from lockstep.controller.workqueue import CLUSTER_KEY
-from lockstep.core.admission.ledger import Ledger
-from lockstep.core.assignment import assigned
-from lockstep.core.objects import parse_run
-from lockstep.core.plan import ClusterPlan, Event, StatusWrite
-from lockstep.core.reservation import reservation_of
-from lockstep.core.snapshot import ClusterSnapshot, Leadership
+from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome, UnreachableError
+from lockstep.controller.kube.workqueue import CLUSTER_KEY
+from lockstep.controller.reconcile import threaded_admission
+from lockstep.controller.reconcile.queue_status_writer import AT_A_TIME, is_word
+from lockstep.core.admission.cache.ledger import Ledger
+from lockstep.core.model.assignment import assigned
+from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.plan import ClusterPlan, Event, StatusWrite
+from lockstep.core.model.reservation import reservation_of
+from lockstep.core.model.snapshot import ClusterSnapshot, Leadership
 from unit.test_execute import World, run
 
 LEADER = Leadership(since=0.0)
@@ -394,7 +394,7 @@ async def test_what_cannot_be_sent_before_an_answer_comes_is_not_decided_over_an
     status = view.status.model_copy(update={"state": "Pending"})
     reserved = StatusWrite("team", "llama", "u1", "10", status, frozenset())
     plan = ClusterPlan(writes=(reserved,), wake_at=world.clock.now())
-    monkeypatch.setattr(aside, "admit_others", lambda *_: plan)
+    monkeypatch.setattr(threaded_admission, "admit_others", lambda *_: plan)
     world.kube.write = UnknownOutcome("timeout", world.clock.now() + 15)
     world.answers.set()
     for due in (1, 0):  # once more at once, and then not before there is an answer

@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar
 import pytest
 from pydantic import BaseModel, Field
 
-from lockstep.api.crdgen import MAX_JSON_BYTES, custom_resource_definition, generated_files, main
-from lockstep.api.openapi import structural_schema
-from lockstep.api.root_rules import root_rules
+from lockstep.api.base.schema import Rule, SpecModel
+from lockstep.api.codegen.crdgen import MAX_JSON_BYTES, custom_resource_definition, generated_files, main
+from lockstep.api.codegen.openapi import structural_schema
+from lockstep.api.codegen.root_rules import root_rules
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.schema import Rule, SpecModel
 from lockstep.api.v1alpha1 import KINDS, TrainingRun
 
 ROOT = Path(__file__).parents[2]
@@ -155,7 +155,7 @@ def test_a_pattern_reaches_the_schema_unless_a_rule_says_it_in_words() -> None:
 
 
 def test_a_crd_that_outgrows_kubectl_apply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep.api.crdgen.MAX_JSON_BYTES", 1000)
+    monkeypatch.setattr("lockstep.api.codegen.crdgen.MAX_JSON_BYTES", 1000)
     with pytest.raises(ValueError, match="bytes of JSON"):
         custom_resource_definition(TrainingRun)
 

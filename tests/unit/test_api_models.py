@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from lockstep.api import durations, quantities, times
+from lockstep.api.base import durations, quantities, times
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.api.v1alpha1 import TrainingRun, TrainingRunSpec

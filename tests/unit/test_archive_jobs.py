@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lockstep.api import names
-from lockstep.controller.archive_jobs import ArchiveJobs, last_words, parse_job
-from lockstep.core.snapshot import JobPhase
+from lockstep.api.base import names
+from lockstep.controller.store.archive_jobs import ArchiveJobs, last_words, parse_job
+from lockstep.core.model.snapshot import JobPhase
 
 RUN = "run-uid"
 

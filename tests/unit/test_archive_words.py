@@ -10,7 +10,7 @@ from lockstep.archive import __main__ as command
 from lockstep.archive.outcomes import INTERNAL, SOURCE_INVALID, STORE_UNAVAILABLE, ArchiveError, presentable
 from lockstep.archive.record import DIRECTORY, FILE, ArchivedFile, Place, Record, RecordError, decode, inside
 from lockstep.archive.source import open_source
-from lockstep.core.archive_job import parse_result
+from lockstep.core.checkpoints.archive_job import parse_result
 
 UID = "0b5c1d2e-0000-4000-8000-000000000001"
 PLACE = Place(UID, 2, 300)

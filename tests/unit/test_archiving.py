@@ -14,8 +14,8 @@ from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveStatus, Qu
 from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
 from lockstep.api.run_status import Condition
 from lockstep.archive import outcomes
-from lockstep.core.archive_job import FINAL_CODES, RESULT_FORMAT, ArchiveSettings, job_name, parse_result
-from lockstep.core.archiving import (
+from lockstep.core.checkpoints.archive_job import FINAL_CODES, RESULT_FORMAT, ArchiveSettings, job_name, parse_result
+from lockstep.core.checkpoints.archiving import (
     MAX_PUBLISHED,
     ArchivePlan,
     archive_candidates,
@@ -27,11 +27,11 @@ from lockstep.core.archiving import (
     published_as,
     restored_candidate,
 )
-from lockstep.core.draft import Draft
-from lockstep.core.objects import parse_run
-from lockstep.core.resume import world_refusal
-from lockstep.core.snapshot import JobPhase, JobView, Leadership, RunSnapshot, RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.checkpoints.resume import world_refusal
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.snapshot import JobPhase, JobView, Leadership, RunSnapshot, RunView
+from lockstep.core.model.tunables import Tunables
 from support import sample_runs
 
 NOW = sample_runs.NOW

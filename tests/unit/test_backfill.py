@@ -4,11 +4,11 @@ from math import inf
 
 import pytest
 
-from lockstep.core.admission.backfill import BackfillPolicy, backfill, forecast
-from lockstep.core.admission.calendar import Calendar
-from lockstep.core.admission.jobs import NO_LIMIT, Choose, Claim, Job, Option, Running
-from lockstep.core.admission.outlook import Outlook
-from lockstep.core.admission.quota import QueueQuota, QuotaRules, TypeQuota
+from lockstep.core.admission.engine.backfill import BackfillPolicy, backfill, forecast
+from lockstep.core.admission.engine.calendar import Calendar
+from lockstep.core.admission.engine.cycle_result import Outlook
+from lockstep.core.admission.engine.jobs import NO_LIMIT, Choose, Claim, Job, Option, Running
+from lockstep.core.admission.engine.quota import QueueQuota, QuotaRules, TypeQuota
 from support.small_queues import CHOICES, EVERY
 
 FREE = QuotaRules.of({})

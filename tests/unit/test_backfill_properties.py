@@ -7,9 +7,9 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from lockstep.core.admission.backfill import BackfillPolicy, backfill, forecast
-from lockstep.core.admission.jobs import Claim, Job, Option, Running
-from lockstep.core.admission.outlook import Outlook, Reservation, Start
+from lockstep.core.admission.engine.backfill import BackfillPolicy, backfill, forecast
+from lockstep.core.admission.engine.cycle_result import Outlook, Reservation, Start
+from lockstep.core.admission.engine.jobs import Claim, Job, Option, Running
 from support.small_queues import (
     HORIZON,
     Booked,

@@ -12,12 +12,12 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, event, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core import assignment as slots
-from lockstep.core.conditions import is_true
-from lockstep.core.snapshot import RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.tunables import Tunables
 from support.shaky_api import SETTLES, Api, Fate, Operator, has_ended
 
 NODES = [f"n{number}" for number in range(7)]

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.breaker import disruption
-from lockstep.core.snapshot import ClusterSnapshot, Taint
-from lockstep.core.tunables import Tunables
+from lockstep.core.failures.breaker import disruption
+from lockstep.core.model.snapshot import ClusterSnapshot, Taint
+from lockstep.core.model.tunables import Tunables
 from support.world import World, node, spec
 
 NOW = 1_000_000.0

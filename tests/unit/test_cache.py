@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.controller.cache import ObjectCache
-from lockstep.controller.parse import Versioned
+from lockstep.controller.kube.cache import ObjectCache
+from lockstep.core.model.cluster_objects import Versioned
 
 
 def recording() -> tuple[ObjectCache[str], list[tuple[str | None, str | None]]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lockstep.core.cadence import (
+from lockstep.core.checkpoints.cadence import (
     ArchiveGoal,
     Bounds,
     Cadence,
@@ -18,7 +18,7 @@ from lockstep.core.cadence import (
     plan_cadence,
     worth_publishing,
 )
-from lockstep.core.failure_rate import PRIOR_SHARES, SECONDS_PER_DAY, Remedy
+from lockstep.core.failures.failure_rate import PRIOR_SHARES, SECONDS_PER_DAY, Remedy
 from support.published_formulae import (
     availability_period,
     cheap_tier_pays,

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.checkpoint_status import CadenceStatus
-from lockstep.core import resume_point
 from lockstep.core.accounting.book import read
 from lockstep.core.accounting.measures import pool_records
-from lockstep.core.cadence_orders import DISABLED, NOT_ASKED
 from lockstep.core.decide import decide
-from lockstep.core.failure_rate import PRIOR
-from lockstep.core.plan import CadenceOrder, Plan
-from lockstep.core.snapshot import CheckpointReport, Timing, Verdict
+from lockstep.core.failures.failure_rate import PRIOR
+from lockstep.core.model.plan import CadenceOrder, Plan
+from lockstep.core.model.snapshot import CheckpointReport, Timing, Verdict
+from lockstep.core.run import resume_point
+from lockstep.core.run.cadence_orders import DISABLED, NOT_ASKED
 from support.world import World, node, spec
 
 

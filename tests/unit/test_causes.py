@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from lockstep.core.causes import (
+from lockstep.core.failures.causes import (
     CASCADE_SECONDS,
     LEAVING_SECONDS,
     TIED_SECONDS,
@@ -15,7 +15,7 @@ from lockstep.core.causes import (
     Evidence,
     first_cause,
 )
-from lockstep.core.signs import Kind, Reading
+from lockstep.core.failures.signs import Kind, Reading
 
 
 def seen(kind: Kind, slot: int, at: float, *, lost: bool = False, exited: bool = True, **traits: object) -> Cause:

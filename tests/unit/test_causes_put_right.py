@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.recovery_status import AttemptStatus
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.snapshot import PodPhase, PodView
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.snapshot import PodPhase, PodView
 from support.world import World
 from unit.test_recovery_scenarios import RUN, status, train, training
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.api.names import ANNOTATION_TEST_ONLY, ANNOTATION_USER
-from lockstep.controller.census import Census
-from lockstep.core.admission.fair_share import Holding
-from lockstep.core.admission.order import share_key
-from lockstep.core.snapshot import RunView
-from lockstep.core.trial import is_trial
+from lockstep.api.base.names import ANNOTATION_TEST_ONLY, ANNOTATION_USER
+from lockstep.controller.store.usage_index import Census
+from lockstep.core.admission.queueing.fair_share import Holding
+from lockstep.core.admission.queueing.order import share_key
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.test_only import is_trial
 from support.admission import held, run
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from lockstep.api import names
-from lockstep.controller.certificates import Certificates, first_material
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.kube_errors import ApiError, KubeError, UnknownOutcome, UnreachableError
-from lockstep.controller.succession import RENEW_CA_BEFORE, next_step
-from lockstep.controller.tls import (
+from lockstep.api.base import names
+from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome, UnreachableError
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.workers.certificates import Certificates, first_material
+from lockstep.controller.workers.succession import RENEW_CA_BEFORE, next_step
+from lockstep.controller.workers.tls import (
     CA_LIFETIME,
     Material,
     SecretStore,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
-from lockstep.core.checkpoints import (
+from lockstep.core.checkpoints.verdicts import (
     LOCAL,
     SHARED,
     Candidate,
@@ -16,7 +16,7 @@ from lockstep.core.checkpoints import (
     merge_inventories,
     newest_valid,
 )
-from lockstep.core.snapshot import CheckpointReport, Verdict, VerifyReport, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import CheckpointReport, Verdict, VerifyReport, WorkerPhase, WorkerReport
 
 UID = "uid-of-run"
 NODES = ("gpu-0", "gpu-1", "gpu-2", "gpu-3")

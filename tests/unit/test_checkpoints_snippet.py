@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.worker.formats import verify_checkpoint
-from lockstep.worker.tiers import scan_tier
+from lockstep.worker.checkpoints.formats import verify_checkpoint
+from lockstep.worker.checkpoints.tiers import scan_tier
 
 DOCS = Path(__file__).parents[2] / "docs" / "checkpoints.md"
 

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli import arrays, change, queue, refusals, runs
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError, CliError, UsageError
 from lockstep.cli.main import main
-from lockstep.core.objects import parse_run_set
+from lockstep.core.model.own_objects import parse_run_set
 from support import sample_runs as sample
 from support.sample_runs import NOW
 

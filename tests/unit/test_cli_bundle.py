@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli import bundle
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError, CliError

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli import leftovers
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError, CliError

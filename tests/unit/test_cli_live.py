@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli import explain, live, runs
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError
 from lockstep.cli.live import LiveAdmission, NotLive
-from lockstep.core.admission.fair_share import UsageBook
+from lockstep.core.admission.queueing.fair_share import UsageBook
 from support import sample_runs as sample
 from support.sample_runs import NOW
 

@@ -4,12 +4,12 @@ from typing import Any, cast
 
 import pytest
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli import nodes
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError, CliError
 from lockstep.cli.runs import view
-from lockstep.core.snapshot import NodeFailure, NodeView
+from lockstep.core.model.snapshot import NodeFailure, NodeView
 from support import sample_runs as sample
 
 NOW = sample.NOW

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.run_status import QueueStatus
 from lockstep.cli import events, explain, history, info, prio, queue, queues, runs
 from lockstep.cli.live import LiveAdmission, NotLive
 from lockstep.cli.output import duration
-from lockstep.core.snapshot import NodeView
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.snapshot import NodeView
+from lockstep.core.model.tunables import Tunables
 from support import sample_runs as sample
 from support.sample_runs import NOW
 

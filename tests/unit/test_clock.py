@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.controller.clock import SLEW, SystemClock
+from lockstep.controller.runtime.clock import SLEW, SystemClock
 
 BEGUN = 1_750_000_000.0
 
@@ -12,8 +12,8 @@ class Machine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.wall, self.uptime = BEGUN, 1000.0
-        monkeypatch.setattr("lockstep.controller.clock.time.time", lambda: self.wall)
-        monkeypatch.setattr("lockstep.controller.clock.time.clock_gettime", lambda _: self.uptime)
+        monkeypatch.setattr("lockstep.controller.runtime.clock.time.time", lambda: self.wall)
+        monkeypatch.setattr("lockstep.controller.runtime.clock.time.clock_gettime", lambda _: self.uptime)
 
     def go_on(self, seconds: float) -> None:
         self.wall += seconds

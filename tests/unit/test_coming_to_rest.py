@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.recovery_spec import RecoverySpec
 from lockstep.api.recovery_status import ExcludedNode, FirstFailure
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.actions import Case, Verb, act
-from lockstep.core.causes import Cause, Evidence
-from lockstep.core.draft import Draft
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.node_memory import MAX_FAILURES, marks_with, read_failures, to_remember
-from lockstep.core.recovery import case_of
-from lockstep.core.signs import Kind, Reading
-from lockstep.core.snapshot import PodPhase, PodView, Taint, WorkerPhase
-from lockstep.core.tunables import Tunables
+from lockstep.core.failures.actions import Case, Verb, act
+from lockstep.core.failures.causes import Cause, Evidence
+from lockstep.core.failures.node_memory import MAX_FAILURES, marks_with, read_failures, to_remember
+from lockstep.core.failures.signs import Kind, Reading
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.snapshot import PodPhase, PodView, Taint, WorkerPhase
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.run.recovery import case_of
 from support.world import Worker, World, node, spec
 
 RUN = "one"

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lockstep.controller.config import ConfigError, OperatorConfig, load
+from lockstep.config import ConfigError, OperatorConfig, load
 from lockstep.core.accounting.usage import GpuRates
-from lockstep.core.admission.settings import AdmissionSettings, MaintenanceWindow
-from lockstep.core.tunables import Tunables
-from lockstep.worker import link
+from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
+from lockstep.core.model.tunables import Tunables
+from lockstep.worker.link import operator_link
 
 
 def test_without_a_file_workers_insist_on_their_gpus() -> None:
@@ -158,10 +158,10 @@ def test_times_that_go_with_the_heartbeat_are_taken(tmp_path: Path, text: str) -
 
 def test_the_longest_heartbeat_is_the_longest_poll_of_a_worker(tmp_path: Path) -> None:
     """A longer one would not be kept: workers ask again by then, and would count as silent all the later."""
-    longest = configured(tmp_path, f"heartbeatMax: {link.MAX_POLL_SECONDS}")
-    assert longest.tunables(Tunables().gang).heartbeat_seconds(10**6) == link.MAX_POLL_SECONDS
+    longest = configured(tmp_path, f"heartbeatMax: {operator_link.MAX_POLL_SECONDS}")
+    assert longest.tunables(Tunables().gang).heartbeat_seconds(10**6) == operator_link.MAX_POLL_SECONDS
     with pytest.raises(ConfigError):
-        configured(tmp_path, f"heartbeatMax: {link.MAX_POLL_SECONDS + 0.1}")
+        configured(tmp_path, f"heartbeatMax: {operator_link.MAX_POLL_SECONDS + 0.1}")
 
 
 def test_with_any_heartbeat_a_worker_counts_as_silent_before_anybody_is_alerted_that_it_is(tmp_path: Path) -> None:

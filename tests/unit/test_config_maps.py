@@ -6,13 +6,13 @@ from typing import Any
 import orjson
 import pytest
 
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.config_maps import ConfigMaps, ensure, ensure_everywhere
-from lockstep.controller.kube_errors import ApiError, KubeError, UnknownOutcome, UnreachableError
-from lockstep.controller.resources import Resource
-from lockstep.core.gang import ca_config_map, worker_config_map
-from lockstep.core.gang_settings import GangSettings
-from lockstep.core.plan import EnsureConfigMap
+from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome, UnreachableError
+from lockstep.controller.reconcile.config_maps import ConfigMaps, ensure, ensure_everywhere
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.runtime.resources import Resource
+from lockstep.core.model.gang_settings import GangSettings
+from lockstep.core.model.plan import EnsureConfigMap
+from lockstep.core.pods.gang import ca_config_map, worker_config_map
 
 
 class FakeMaps:

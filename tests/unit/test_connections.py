@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from lockstep.controller import listener
-from lockstep.controller.clock import ManualClock, SystemClock
-from lockstep.controller.connections import PROVE_SECONDS, SWEEP_SECONDS, Connections
-from lockstep.controller.listener import Listener
-from lockstep.controller.tls import Material, new_material, server_context
+from lockstep.controller.runtime.clock import ManualClock, SystemClock
+from lockstep.controller.workers import listener
+from lockstep.controller.workers.connections import PROVE_SECONDS, SWEEP_SECONDS, Connections
+from lockstep.controller.workers.listener import Listener
+from lockstep.controller.workers.tls import Material, new_material, server_context
 
 
 class Transport(asyncio.Transport):

@@ -9,13 +9,13 @@ from typing import cast
 import pytest
 from kubernetes.aio.config import incluster_config
 
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.credentials import Credentials, load_credentials
-from lockstep.controller.kube import KubeClient
-from lockstep.controller.own_kinds import OwnKinds
-from lockstep.controller.store import Store
-from lockstep.controller.tls import new_authority
-from lockstep.controller.workqueue import WorkQueue
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.credentials import Credentials, load_credentials
+from lockstep.controller.kube.workqueue import WorkQueue
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.store.own_kinds import OwnKinds
+from lockstep.controller.store.store import Store
+from lockstep.controller.workers.tls import new_authority
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.api import names
-from lockstep.core.lifecycle import Phase, phase_of
+from lockstep.api.base import names
+from lockstep.core.model.lifecycle import Phase, phase_of
 from support.world import World, node, spec
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.snapshot import ExitReport, PodPhase, WorkerPhase
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.snapshot import ExitReport, PodPhase, WorkerPhase
 from support.world import World, node, spec
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.checkpoint_status import ArchiveJobStatus, ArchiveStatus, QuarantinedCheckpoint
-from lockstep.core import report
-from lockstep.core.barrier import gather
-from lockstep.core.conditions import find
-from lockstep.core.draft import Draft
-from lockstep.core.launching import SlotStage, Stage
-from lockstep.core.plan import DesiredPhase, VerifyRequest
-from lockstep.core.snapshot import CheckpointReport, JobPhase, JobView, Verdict
+from lockstep.core.model.conditions import find
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.plan import DesiredPhase, VerifyRequest
+from lockstep.core.model.snapshot import CheckpointReport, JobPhase, JobView, Verdict
+from lockstep.core.run import report
+from lockstep.core.run.barrier import gather
+from lockstep.core.run.launching import SlotStage, Stage
 from support.world import World, node, spec
 
 

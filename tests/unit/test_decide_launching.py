@@ -7,11 +7,11 @@ import pytest
 
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.decide import decide
-from lockstep.core.launching import SHARED_TIER_IS_FULL, SHARED_TIER_REFUSES, STILL_PREPARING
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.snapshot import CheckpointReport, PodPhase, Verdict, WorkerPhase
-from lockstep.worker import barrier as worker_barrier
-from lockstep.worker import preflight
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.snapshot import CheckpointReport, PodPhase, Verdict, WorkerPhase
+from lockstep.core.run.launching import SHARED_TIER_IS_FULL, SHARED_TIER_REFUSES, STILL_PREPARING
+from lockstep.worker.node import barrier as worker_barrier
+from lockstep.worker.node import preflight
 from support.world import World, node, spec
 
 NO_PYTHON = 'exec: "python3": executable file not found in $PATH'

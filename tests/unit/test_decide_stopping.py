@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.core.conditions import find, is_true
 from lockstep.core.decide import decide
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.plan import DesiredPhase
-from lockstep.core.ranges import parse_ranges
-from lockstep.core.snapshot import PodPhase, WorkerPhase
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.plan import DesiredPhase
+from lockstep.core.model.ranges import parse_ranges
+from lockstep.core.model.snapshot import PodPhase, WorkerPhase
 from support.world import World, node, spec
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from demo.checkpoints import Saved
-from lockstep.worker.tiers import scan_tier
+from lockstep.worker.checkpoints.tiers import scan_tier
 
 RANKS, TOTAL, RESUME = 2, 8, 4
 

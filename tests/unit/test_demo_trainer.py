@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.worker.formats import verify_checkpoint
-from lockstep.worker.tiers import scan_tier
+from lockstep.worker.checkpoints.formats import verify_checkpoint
+from lockstep.worker.checkpoints.tiers import scan_tier
 
 TRAINER = Path(__file__).parents[2] / "e2e" / "demo" / "train_lm.py"
 UID = "uid-of-run"

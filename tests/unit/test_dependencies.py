@@ -7,9 +7,9 @@ import pytest
 from lockstep.api.recovery_status import Totals
 from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, Condition, TrainingRunStatus
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.dependencies import Namespaces, Verdict, judge
-from lockstep.core.snapshot import RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.admission.queueing.dependencies import Namespaces, Verdict, judge
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.tunables import Tunables
 from support import admission
 from support.world import spec
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.memory import Memory
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, run, world
 
 NAMESPACES = ("team", "rivals")

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from lockstep.controller.config import (
+from lockstep.config import (
     AdmissionConfig,
     ArchiveConfig,
     BandwidthConfig,
@@ -26,7 +26,7 @@ from lockstep.controller.config import (
     WindowConfig,
     load,
 )
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.tunables import Tunables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 IN_WORDS = {"identity", "path", "topologyLevels", "gpuTypes", "priorityClass", "name", "start", "duration", "every"} | {

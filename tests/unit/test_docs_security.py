@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.controller import connections, listener, protocol, ratelimit, reports, trust, workerapi
-from lockstep.core import pod_policy
-from lockstep.web import access, strangers
+from lockstep.controller.runtime import ratelimit
+from lockstep.controller.web import access, strangers
+from lockstep.controller.workers import api, connections, listener, protocol, reports, trust
+from lockstep.core.pods import pod_policy
 
 ROOT = Path(__file__).parents[2]
 SECURITY = (ROOT / "docs/security.md").read_text()
@@ -47,9 +48,9 @@ def test_the_tests_that_are_named_exist() -> None:
         f"{connections.PROVE_SECONDS:.0f} s each, {listener.HANDSHAKE_SECONDS:.0f} s for the handshake",
         f"| Connections of one pod | {connections.PER_SENDER} |",
         f"{protocol.REGISTER_LIMIT >> 20} MiB at registration, {protocol.REPORT_LIMIT >> 10} KiB a report",
-        f"{workerapi.BODIES_ROOM >> 20} MiB of all senders",
+        f"{api.BODIES_ROOM >> 20} MiB of all senders",
         (
-            f"{workerapi.REQUEST_SECONDS:.0f} s until a request is received and its sender known; "
+            f"{api.REQUEST_SECONDS:.0f} s until a request is received and its sender known; "
             f"polls {protocol.MAX_WAIT:.0f} s"
         ),
         f"{trust.REVIEWS_PER_POD:.0f} for a pod, then one a second; {trust.CONCURRENT_REVIEWS} reviews under way",

@@ -4,9 +4,9 @@ import ast
 import re
 from pathlib import Path
 
-from lockstep.core.conditions import TYPES
-from lockstep.core.launching import Stage
-from lockstep.core.signs import HOPELESS_EXITS, Kind
+from lockstep.core.failures.signs import HOPELESS_EXITS, Kind
+from lockstep.core.model.conditions import TYPES
+from lockstep.core.run.launching import Stage
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "operator" / "lockstep"
@@ -19,29 +19,29 @@ DECIDING = (
     *("core/" + name for name in ("recovery.py", "regression.py", "report.py", "stopping.py", "resume.py")),
     *(
         "core/admission/admit.py",
-        "core/admission/answers.py",
+        "core/admission/pending_status.py",
         "core/admission/extensions.py",
         "core/admission/refill.py",
-        "core/admission/left_out.py",
-        "core/admission/outlook.py",
-        "core/admission/holds.py",
-        "core/admission/kueue.py",
-        "core/admission/queue_problems.py",
-        "core/admission/queue_report.py",
+        "core/admission/cache/excluded_runs.py",
+        "core/admission/engine/cycle_result.py",
+        "core/admission/queueing/holds.py",
+        "core/admission/kueue_admission.py",
+        "core/admission/queueing/queue_problems.py",
+        "core/admission/queue_status.py",
         "core/admission/reservations.py",
-        "core/tunables.py",
-        "core/archiving.py",
+        "core/model/tunables.py",
+        "core/checkpoints/archiving.py",
     ),
     *("core/" + name for name in ("actions.py", "replacement.py", "roll_back.py", "accounting/account.py")),
     *("core/" + name for name in ("saves.py", "drain.py", "leaving.py", "requests.py", "time_limit.py")),
     *("core/" + name for name in ("spares.py", "elastic.py", "fencing.py", "origin.py", "pointing.py", "preflight.py")),
-    "core/resume_point.py",
-    "core/waiting.py",
-    "core/kueue/follow.py",
-    "core/trial.py",
+    "core/run/resume_point.py",
+    "core/run/waiting.py",
+    "core/run/kueue_follow.py",
+    "core/model/test_only.py",
     *("core/arrays/run_set.py", "core/arrays/tally.py", "core/arrays/correspondence.py"),
     *("core/" + name for name in ("plain_gang.py", "plain_evidence.py", "plain_recovery.py", "plain_report.py")),
-    "controller/execute.py",
+    "controller/reconcile/execute.py",
 )
 """Where reasons come from."""
 
@@ -82,7 +82,7 @@ def words_in_code() -> dict[str, str]:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and CAMEL_CASE.fullmatch(node.value):
                 found.setdefault(node.value, f"{name}:{node.lineno}")
     reasons = {kind.value for kind in Kind if kind is not Kind.FINISHED} | HOPELESS_EXITS
-    return found | dict.fromkeys(reasons, "core/signs.py")
+    return found | dict.fromkeys(reasons, "core/failures/signs.py")
 
 
 def words_on_page() -> set[str]:

@@ -3,16 +3,17 @@
 import re
 from pathlib import Path
 
-from lockstep.controller import protocol
-from lockstep.core import plain_pods
-from lockstep.worker import launch, link
+from lockstep.controller.workers import protocol
+from lockstep.core.pods import plain_pods
+from lockstep.worker.child import launch
+from lockstep.worker.link import operator_link
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8")
 
 
 def test_the_page_names_the_protocol_that_both_sides_speak() -> None:
-    assert protocol.PROTOCOL == link.PROTOCOL
+    assert protocol.PROTOCOL == operator_link.PROTOCOL
     assert f"**protocol {protocol.PROTOCOL}**, the only one" in PAGE
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from lockstep.api.run_status import ResolvedStatus
-from lockstep.core import assignment as slots
-from lockstep.core.conditions import find
 from lockstep.core.decide import decide
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import find
 from support.world import World, node, spec
 
 

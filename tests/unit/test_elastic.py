@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.core import assignment as slots
-from lockstep.core.admission.settings import AdmissionSettings, MaintenanceWindow
-from lockstep.core.conditions import find
-from lockstep.core.snapshot import CheckpointReport, Verdict
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
+from lockstep.core.model.conditions import find
+from lockstep.core.model.snapshot import CheckpointReport, Verdict
 from support.world import World, node, spec
 
 

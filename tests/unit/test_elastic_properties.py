@@ -6,9 +6,9 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lockstep.core import assignment as slots
-from lockstep.core.conditions import is_true
-from lockstep.core.world_size import world_size
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.world_size import world_size
 from support.world import World, node, spec
 
 MIN, MULTIPLE, SPARES = 2, 2, 1

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.api.times import to_rfc3339
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.election import Election, Epoch, LostLeadershipError
-from lockstep.controller.kube_errors import ApiError, UnknownOutcome, UnreachableError
-from lockstep.controller.resources import Resource
+from lockstep.api.base.times import to_rfc3339
+from lockstep.controller.kube.election import Election, Epoch, LostLeadershipError
+from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.runtime.resources import Resource
 
 
 class FakeLeases:

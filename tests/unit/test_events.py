@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.election import LostLeadershipError
-from lockstep.controller.events import EventRecorder
-from lockstep.controller.kube_errors import ApiError, UnreachableError
-from lockstep.controller.resources import EVENTS, Resource
-from lockstep.core.plan import Event
-from lockstep.core.snapshot import RunView
+from lockstep.controller.kube.election import LostLeadershipError
+from lockstep.controller.kube.errors import ApiError, UnreachableError
+from lockstep.controller.kube.events import EventRecorder
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.runtime.resources import EVENTS, Resource
+from lockstep.core.model.plan import Event
+from lockstep.core.model.snapshot import RunView
 
 RUN = RunView(
     namespace="team",

@@ -8,28 +8,28 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from lockstep.api import names
+from lockstep.api.base import names
+from lockstep.api.base.times import to_rfc3339
 from lockstep.api.queue import TrainingQueueStatus
-from lockstep.api.times import to_rfc3339
-from lockstep.controller import aside, reconcile
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.events import EventRecorder
-from lockstep.controller.execute import Executor, StaleError
-from lockstep.controller.history import History
-from lockstep.controller.kube import KubeClient
-from lockstep.controller.kube_errors import ApiError, KubeError, UnreachableError
-from lockstep.controller.node_marks import NodeMarker
-from lockstep.controller.orders import Orders
-from lockstep.controller.reconcile import Reconciler
-from lockstep.controller.recoveries import Recoveries
-from lockstep.controller.reports import ReportBook
-from lockstep.controller.run_set_reconcile import RunSetReconciler
-from lockstep.controller.store import Store
-from lockstep.controller.tallies import Tallies
-from lockstep.controller.usage import UsageKeeper
-from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
-from lockstep.core.admission.memory import Memory
-from lockstep.core.plan import (
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.errors import ApiError, KubeError, UnreachableError
+from lockstep.controller.kube.events import EventRecorder
+from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
+from lockstep.controller.reconcile import reconcile, threaded_admission
+from lockstep.controller.reconcile.execute import Executor, StaleError
+from lockstep.controller.reconcile.history import History
+from lockstep.controller.reconcile.node_marks import NodeMarker
+from lockstep.controller.reconcile.reconcile import Reconciler
+from lockstep.controller.reconcile.recoveries import Recoveries
+from lockstep.controller.reconcile.run_set import RunSetReconciler
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.runtime.tallies import Tallies
+from lockstep.controller.store.store import Store
+from lockstep.controller.store.usage import UsageKeeper
+from lockstep.controller.workers.orders import Orders
+from lockstep.controller.workers.reports import ReportBook
+from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.model.plan import (
     ClusterPlan,
     CreateJob,
     CreatePod,
@@ -41,8 +41,8 @@ from lockstep.core.plan import (
     Plan,
     QueueStatusWrite,
 )
-from lockstep.core.snapshot import Leadership
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.snapshot import Leadership
+from lockstep.core.model.tunables import Tunables
 
 GONE = ApiError(404, "NotFound", 'trainingruns.lockstep.dev "llama" not found')
 NO_KIND = ApiError(404, "NotFound", "the server could not find the requested resource")
@@ -234,7 +234,7 @@ async def test_what_one_pass_leaves_to_the_next_ends_with_the_leadership(
         memories.append(memory)
         return ClusterPlan()
 
-    monkeypatch.setattr(aside, "admit_others", note)
+    monkeypatch.setattr(threaded_admission, "admit_others", note)
     for _ in range(2):
         await world.reconciler.reconcile(CLUSTER_KEY)
     world.reconciler.lead()
@@ -272,7 +272,7 @@ async def test_a_queue_status_that_cannot_be_written_is_tried_again_later_and_ho
     monkeypatch.setattr(world.kube, "patch_status", patch_status)
     world.store.queues.apply(queue_object(known))
     write = QueueStatusWrite("q", "q1", "20", TrainingQueueStatus(running=1))
-    monkeypatch.setattr(aside, "admit_others", lambda *_: ClusterPlan(queues=(write,)))
+    monkeypatch.setattr(threaded_admission, "admit_others", lambda *_: ClusterPlan(queues=(write,)))
     world.queue.clear()
     await world.reconciler.reconcile(CLUSTER_KEY)
     assert bool(patches) is (known == 20)

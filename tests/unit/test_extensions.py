@@ -13,19 +13,19 @@ from lockstep.api.queue import QueueLimits
 from lockstep.api.run_status import StopStatus
 from lockstep.core.admission import admit as admitting
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.backfill import backfill
+from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cycle_state import Floor
+from lockstep.core.admission.engine.backfill import backfill
+from lockstep.core.admission.engine.cycle_result import Outlook, Reservation
+from lockstep.core.admission.engine.jobs import Option, Running
+from lockstep.core.admission.engine.quota import QuotaRules
 from lockstep.core.admission.extensions import Promises, grant_limits
-from lockstep.core.admission.floor import Floor
-from lockstep.core.admission.jobs import Option, Running
-from lockstep.core.admission.memory import Memory
-from lockstep.core.admission.outlook import Outlook, Reservation
-from lockstep.core.admission.quota import QuotaRules
-from lockstep.core.admission.settings import AdmissionSettings, MaintenanceWindow
-from lockstep.core.assignment import is_held
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, RunView
-from lockstep.core.time_limit import limit_in_force
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
+from lockstep.core.model.assignment import is_held
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.run.time_limit import limit_in_force
 from support.admission import NOW, after, held, node, run, statuses, world
 
 HOUR = 3600.0

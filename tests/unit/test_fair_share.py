@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.api import names
-from lockstep.core.admission.fair_share import MAX_ROWS, REST, Holding, UsageBook, shares
-from lockstep.core.admission.order import LONGEST_USER, share_key
+from lockstep.api.base import names
+from lockstep.core.admission.queueing.fair_share import MAX_ROWS, REST, Holding, UsageBook, shares
+from lockstep.core.admission.queueing.order import LONGEST_USER, share_key
 from support.admission import held, run
 
 HALF_LIFE = 7 * 86_400.0

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from lockstep.api import names
-from lockstep.core.conditions import find
-from lockstep.core.draft import Draft
-from lockstep.core.fencing import FENCE_MARGIN, hold_for_writers, keep_fence
-from lockstep.core.snapshot import Taint, WorkerPhase
+from lockstep.api.base import names
+from lockstep.core.model.conditions import find
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.snapshot import Taint, WorkerPhase
+from lockstep.core.run.fencing import FENCE_MARGIN, hold_for_writers, keep_fence
 from support.world import World, node, spec
 
 ONE_DIRECTORY = {"shared": {"claimName": "lustre"}, "layout": "Shared"}

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.forecast import LIVES, SHARE, STEP, Forecast
-from lockstep.core.admission.memory import Memory
-from lockstep.core.admission.outlook import Estimate
-from lockstep.core.tunables import Tunables
+from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cache.start_estimates import LIVES, SHARE, STEP, Forecast
+from lockstep.core.admission.engine.cycle_result import Estimate
+from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, held, run, statuses, world
 
 Begin = Callable[[], Iterator[tuple[str, Estimate]]]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from lockstep.worker.formats import INVALID, UNKNOWN, VALID, Finding, examine, verify_checkpoint
+from lockstep.worker.checkpoints.formats import INVALID, UNKNOWN, VALID, Finding, examine, verify_checkpoint
 from support.checkpoint_damage import HOUR, Damage, files_of, flip, losses, shift, unreadable
 
 RECORDED = Path(__file__).resolve().parent.parent / "formats" / "fixtures"

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from localcluster.processnodes.environment import expand as kubelets_expand
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
-from lockstep.core.gang import ca_config_map, dry_run_body, pod_body, template_for, worker_config_map
-from lockstep.core.gang_settings import GangSettings
-from lockstep.core.snapshot import RunView
-from lockstep.core.tunables import Tunables
-from lockstep.worker.launch import expand as workers_expand
+from lockstep.core.model.gang_settings import GangSettings
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.pods.gang import ca_config_map, dry_run_body, pod_body, template_for, worker_config_map
+from lockstep.worker.child.launch import expand as workers_expand
 
 GOLDEN = Path(__file__).parent / "golden"
 TUNABLES = Tunables(

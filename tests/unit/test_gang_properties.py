@@ -7,13 +7,13 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from lockstep.api.run_status import AssignmentStatus
-from lockstep.core import assignment as slots
-from lockstep.core.conditions import is_true
 from lockstep.core.decide import decide
-from lockstep.core.lifecycle import TRANSITIONS, Phase, phase_of
-from lockstep.core.pod_group_settings import VOLCANO, PodGroupKind, PodGroupSettings
-from lockstep.core.snapshot import RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.lifecycle import TRANSITIONS, Phase, phase_of
+from lockstep.core.model.pod_group_settings import VOLCANO, PodGroupKind, PodGroupSettings
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.tunables import Tunables
 from support.world import World, node, spec
 
 RUNS = st.sampled_from(["one", "two"])

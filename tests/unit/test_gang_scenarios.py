@@ -1,8 +1,8 @@
 """Whole histories of one run in the simulated world, read as stories."""
 
-from lockstep.core.conditions import find, is_true
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.plan import DesiredPhase
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.plan import DesiredPhase
 from support.world import World, node, spec
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.core.conditions import find, is_true
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.snapshot import Taint, WorkerPhase
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.snapshot import Taint, WorkerPhase
 from support.world import World, node, spec
 
 GRACE = 300.0

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from lockstep.controller.health import OVERDUE_SECONDS, UNHEARD_SECONDS, Health, application
-from lockstep.controller.listener import Listener
-from lockstep.controller.metrics import Metrics, Sources
-from lockstep.controller.reports import RunSummary
-from lockstep.controller.tallies import Tallies
+from lockstep.controller.metrics.exporter import Metrics, Sources
+from lockstep.controller.metrics.health import OVERDUE_SECONDS, UNHEARD_SECONDS, Health, application
+from lockstep.controller.runtime.tallies import Tallies
+from lockstep.controller.workers.listener import Listener
+from lockstep.controller.workers.reports import RunSummary
 
 
 class Process:

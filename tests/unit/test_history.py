@@ -11,11 +11,11 @@ from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.cli.errors import CliError
 from lockstep.cli.history import recorded, show_recorded
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.history import History
-from lockstep.core.conditions import with_condition
-from lockstep.core.history_records import records
-from lockstep.core.snapshot import RunView
+from lockstep.controller.reconcile.history import History
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.core.model.conditions import with_condition
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.run.history_records import records
 from support.world import World, node, spec
 
 NOW = 1_000_000.0
@@ -107,7 +107,7 @@ def test_what_a_full_disk_does_not_take_is_counted_and_told_once(
 
 
 def test_what_cannot_be_written_in_time_is_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep.controller.history.QUEUED", 1)
+    monkeypatch.setattr("lockstep.controller.reconcile.history.QUEUED", 1)
     dropped: list[int] = []
     history = History(str(tmp_path / "h"), 100_000, ManualClock(NOW), lambda: dropped.append(1))
     assert history._listener is not None

@@ -10,13 +10,13 @@ import msgspec
 import orjson
 import pytest
 
-from lockstep.controller.cache import ObjectCache
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.informer import Informer
-from lockstep.controller.kube import Page
-from lockstep.controller.kube_errors import ApiError, KubeError, UnreachableError
-from lockstep.controller.parse import Unread, Versioned, parse_namespace, parse_unread
-from lockstep.controller.resources import NAMESPACES, Resource
+from lockstep.controller.kube.cache import ObjectCache
+from lockstep.controller.kube.client import Page
+from lockstep.controller.kube.errors import ApiError, KubeError, UnreachableError
+from lockstep.controller.kube.informer import Informer
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.runtime.resources import NAMESPACES, Resource
+from lockstep.core.model.cluster_objects import Unread, Versioned, parse_namespace, parse_unread
 
 Named = tuple[str, dict[str, str]]
 

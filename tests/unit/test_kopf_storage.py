@@ -2,7 +2,7 @@
 
 import kopf
 
-from lockstep.controller.own_kinds import _settings
+from lockstep.controller.store.own_kinds import _settings
 
 
 def test_kopf_compares_nothing_and_keeps_nothing_on_an_object() -> None:

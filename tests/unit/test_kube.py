@@ -9,11 +9,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from lockstep.controller.clock import ManualClock, SystemClock
-from lockstep.controller.credentials import Credentials
-from lockstep.controller.kube import KubeClient
-from lockstep.controller.kube_errors import ApiError, UnknownOutcome, UnreachableError
-from lockstep.controller.resources import CONFIG_MAPS, LEASES, NODES, PODS, RUNS
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.credentials import Credentials
+from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError
+from lockstep.controller.runtime.clock import ManualClock, SystemClock
+from lockstep.controller.runtime.resources import CONFIG_MAPS, LEASES, NODES, PODS, RUNS
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -8,12 +8,19 @@ import pytest
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.recovery_status import ExcludedNode
-from lockstep.core.kueue.asking import Ask, ask_of, does_for, is_as_asked, topology_marks, workload_body
 from lockstep.core.kueue.choice import choice_of, kueue_problems, workload_name
-from lockstep.core.kueue.installation import Flavor, Kueue, Presence, parse_cluster_queue, parse_flavor, parse_topology
-from lockstep.core.kueue.workload import ConflictError, PodSetUpdate, merged, parse_workload
-from lockstep.core.snapshot import QueueView, RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.kueue.workload_request import Ask, ask_of, does_for, is_as_asked, topology_marks, workload_body
+from lockstep.core.model.kueue.installation import (
+    Flavor,
+    Kueue,
+    Presence,
+    parse_cluster_queue,
+    parse_flavor,
+    parse_topology,
+)
+from lockstep.core.model.kueue.workload import ConflictError, PodSetUpdate, merged, parse_workload
+from lockstep.core.model.snapshot import QueueView, RunView
+from lockstep.core.model.tunables import Tunables
 from support.admission import node, run
 
 RACK, HOST = "topology.kubernetes.io/rack", "kubernetes.io/hostname"

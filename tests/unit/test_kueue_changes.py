@@ -2,11 +2,11 @@
 
 import pytest
 
-from lockstep.core.conditions import find
 from lockstep.core.decide import decide
-from lockstep.core.kueue import words
-from lockstep.core.lifecycle import Phase
-from lockstep.core.plan import Plan
+from lockstep.core.model.conditions import find
+from lockstep.core.model.kueue import api_names
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.plan import Plan
 from support.kueue_double import HOSTNAME
 from support.kueue_world import KueueWorld, kueue_world, nodes, phase, reason, running
 from support.world import World
@@ -132,8 +132,8 @@ def test_taking_the_label_away_gives_a_reservation_back_before_our_own_admission
 @pytest.mark.parametrize(
     ("labels", "word"),
     [
-        ({words.LABEL_QUEUE: "nobody"}, "LocalQueueNotFound"),
-        ({words.LABEL_QUEUE: "team", words.LABEL_PRIORITY_CLASS: "nobody"}, "PriorityClassNotFound"),
+        ({api_names.LABEL_QUEUE: "nobody"}, "LocalQueueNotFound"),
+        ({api_names.LABEL_QUEUE: "team", api_names.LABEL_PRIORITY_CLASS: "nobody"}, "PriorityClassNotFound"),
     ],
 )
 def test_a_run_that_asks_for_what_is_not_there_keeps_nothing_reserved(labels: dict[str, str], word: str) -> None:
@@ -145,7 +145,7 @@ def test_a_run_that_asks_for_what_is_not_there_keeps_nothing_reserved(labels: di
     version = world.version
     world.pass_time(120, 10)
     assert world.version == version, "nothing goes round in circles"
-    world.label("run", **{words.LABEL_QUEUE: "team"})
+    world.label("run", **{api_names.LABEL_QUEUE: "team"})
     world.settle()
     assert world.told("QuotaReserved")[0] == "True"
 

@@ -4,8 +4,8 @@ once everything is well again, it trains or has ended."""
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.core.kueue.installation import Presence
-from lockstep.core.lifecycle import Phase, phase_of
+from lockstep.core.model.kueue.installation import Presence
+from lockstep.core.model.lifecycle import Phase, phase_of
 from support.kueue_double import HOSTNAME
 from support.kueue_world import KueueWorld, kueue_world
 

@@ -8,15 +8,15 @@ import pytest
 
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_status import AssignmentStatus
-from lockstep.core import gang
 from lockstep.core.admission.admit import admit
-from lockstep.core.assignment import assigned
-from lockstep.core.kueue.asking import ask_of, workload_body
-from lockstep.core.kueue.installation import Flavor, Kueue, Presence
-from lockstep.core.kueue.workload import ANNOTATION_ASKED, PodSetUpdate, parse_workload
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import NodeView, RunView, Taint
-from lockstep.core.tunables import Tunables
+from lockstep.core.kueue.workload_request import ask_of, workload_body
+from lockstep.core.model.assignment import assigned
+from lockstep.core.model.kueue.installation import Flavor, Kueue, Presence
+from lockstep.core.model.kueue.workload import ANNOTATION_ASKED, PodSetUpdate, parse_workload
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import NodeView, RunView, Taint
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.pods import gang
 from support.admission import NOW, held, node, run, statuses, world
 from support.kueue_double import encode
 

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from lockstep.core import assignment as slots
-from lockstep.core.conditions import find
-from lockstep.core.kueue.installation import Presence
-from lockstep.core.kueue.writes import WorkloadVerb
-from lockstep.core.lifecycle import Phase
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import find
+from lockstep.core.model.kueue.installation import Presence
+from lockstep.core.model.kueue.writes import WorkloadVerb
+from lockstep.core.model.lifecycle import Phase
 from support.kueue_double import HOSTNAME
 from support.kueue_world import kueue_world, nodes, phase, reason, running
 

@@ -9,18 +9,18 @@ import msgspec
 import orjson
 import pytest
 
-from lockstep.controller import reconcile
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.kube import KubeClient, Page
-from lockstep.controller.kube_errors import ApiError
-from lockstep.controller.kueue import KueueApi, KueueStore
-from lockstep.controller.workload_writer import WorkloadWriter
-from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key
+from lockstep.controller.kube.client import KubeClient, Page
+from lockstep.controller.kube.errors import ApiError
+from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
+from lockstep.controller.reconcile import reconcile
+from lockstep.controller.reconcile.workload_writer import WorkloadWriter
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.store.kueue import KueueApi, KueueStore
 from lockstep.core.kueue.choice import workload_name
-from lockstep.core.kueue.installation import Presence
-from lockstep.core.kueue.writes import WorkloadVerb, WorkloadWrite
-from lockstep.core.plan import Plan
-from lockstep.core.snapshot import RunView
+from lockstep.core.model.kueue.installation import Presence
+from lockstep.core.model.kueue.writes import WorkloadVerb, WorkloadWrite
+from lockstep.core.model.plan import Plan
+from lockstep.core.model.snapshot import RunView
 from support.admission import run
 from unit.test_execute import World
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.kueue.topology_assignment import Domain, TopologyAssignment, decode
+from lockstep.core.model.kueue.topology_assignment import Domain, TopologyAssignment, decode
 from support.kueue_double import encode
 
 BLOCK, RACK, HOST = "cloud/block", "cloud/rack", "kubernetes.io/hostname"

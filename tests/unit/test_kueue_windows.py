@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.settings import AdmissionSettings, MaintenanceWindow
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.tunables import Tunables
 from support.kueue_double import HOSTNAME
 from support.kueue_world import KueueWorld, kueue_world
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.core.launchers import launcher_of
+from lockstep.core.pods.launchers import launcher_of
 
 
 def spec(launcher: str, command: list[str], **fields: Any) -> TrainingRunSpec:

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.election import LostLeadershipError
-from lockstep.controller.kube_errors import ApiError, UnreachableError
-from lockstep.controller.leader_endpoint import CHECK_SECONDS, PORT_NAME, LeaderEndpoint
-from lockstep.controller.resources import ENDPOINT_SLICES, SERVICES, Resource
+from lockstep.controller.kube.election import LostLeadershipError
+from lockstep.controller.kube.errors import ApiError, UnreachableError
+from lockstep.controller.kube.leader_endpoint import CHECK_SECONDS, PORT_NAME, LeaderEndpoint
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.runtime.resources import ENDPOINT_SLICES, SERVICES, Resource
 
 Json = dict[str, Any]
 

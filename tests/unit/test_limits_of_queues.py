@@ -3,8 +3,8 @@
 import pytest
 
 from lockstep.api.run_status import StopStatus
-from lockstep.core.conditions import find, is_true
-from lockstep.core.waiting import DEADLINE
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.run.waiting import DEADLINE
 from support.world import World, node, spec
 
 CHECKPOINT = {"shared": {"claimName": "lustre"}}

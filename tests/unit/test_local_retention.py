@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from lockstep.api.checkpoint_status import LocalRetentionStatus, LocalSave, QuarantinedCheckpoint
 from lockstep.api.recovery_status import AttemptStatus
-from lockstep.controller.orders import Orders, encode_reply
-from lockstep.core import barrier
-from lockstep.core.checkpoints import LOCAL, SHARED, Candidate, Check, RankView, merge_inventories
-from lockstep.core.draft import Draft
-from lockstep.core.gang_settings import GangSettings
-from lockstep.core.local_retention import local_retention, retention_order, retention_told
-from lockstep.core.plan import DesiredPhase, Directive, RetentionOrder
-from lockstep.core.quarantine import Quarantine, Save
-from lockstep.core.resume import ResumeContext, choose_resume
-from lockstep.core.snapshot import CheckpointReport, Verdict, WorkerPhase, WorkerReport
-from lockstep.core.tunables import Tunables
-from lockstep.worker.removal import RetentionOrder as OrderOfWorker
+from lockstep.controller.workers.orders import Orders, encode_reply
+from lockstep.core.checkpoints.local_retention import local_retention, retention_order, retention_told
+from lockstep.core.checkpoints.resume import ResumeContext, choose_resume
+from lockstep.core.checkpoints.verdicts import LOCAL, SHARED, Candidate, Check, RankView, merge_inventories
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.gang_settings import GangSettings
+from lockstep.core.model.plan import DesiredPhase, Directive, RetentionOrder
+from lockstep.core.model.quarantine import Quarantine, Save
+from lockstep.core.model.snapshot import CheckpointReport, Verdict, WorkerPhase, WorkerReport
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.run import barrier
+from lockstep.worker.checkpoints.removal import RetentionOrder as OrderOfWorker
 from support.world import World, node, spec
 
 UID, OTHER = "run", "other-run"

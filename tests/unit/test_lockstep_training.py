@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lockstep.worker import lockstep_training
+from lockstep.worker.child.progress import ProgressTail
 from lockstep.worker.lockstep_training import _Training
-from lockstep.worker.progress import ProgressTail
 
 SOURCE = Path(lockstep_training.__file__)
 

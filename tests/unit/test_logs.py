@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from lockstep.controller.logs import JsonFormatter
+from lockstep.controller.runtime.logs import JsonFormatter
 
 RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks.md"
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.core.conditions import is_true
 from lockstep.core.decide import decide
-from lockstep.core.plan import Plan, StatusWrite
-from lockstep.core.snapshot import PodView
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.plan import Plan, StatusWrite
+from lockstep.core.model.snapshot import PodView
 from support.world import World, node, spec
 
 LOW, HIGH = "low", "high"

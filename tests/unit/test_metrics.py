@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.controller import metrics
-from lockstep.controller.metric_catalogue import CATALOGUE, LABELS, PAGE, POPULATIONS, Definition, reference
-from lockstep.controller.metrics import GOOD_SECONDS, PIECE, Metrics, Sources
-from lockstep.controller.reports import RunSummary
-from lockstep.controller.tallies import Tallies
-from lockstep.core.snapshot import NodeView, QueueView, RunView
-from lockstep.core.tunables import Mode
+from lockstep.controller.metrics import exporter
+from lockstep.controller.metrics.catalogue import CATALOGUE, LABELS, PAGE, POPULATIONS, Definition, reference
+from lockstep.controller.metrics.exporter import GOOD_SECONDS, PIECE, Metrics, Sources
+from lockstep.controller.runtime.tallies import Tallies
+from lockstep.controller.workers.reports import RunSummary
+from lockstep.core.model.snapshot import NodeView, QueueView, RunView
+from lockstep.core.model.tunables import Mode
 
 HELD = {"assignment": {"nodes": ["gpu-1", "gpu-2"], "incarnations": [1, 1]}}
 RUNNING: dict[str, Any] = {
@@ -339,7 +339,7 @@ class Ticks:
 async def test_a_scrape_of_thousands_of_runs_lets_others_have_their_turn(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "LARGE", 10**9)  # not those that they have while a thread makes the text
+    monkeypatch.setattr(exporter, "LARGE", 10**9)  # not those that they have while a thread makes the text
     world.runs = [run(f"r{n}", FULL, "default") for n in range(600)]
     others = Ticks(world)
     going = asyncio.create_task(others.go_on())

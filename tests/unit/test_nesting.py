@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from lockstep.api import nesting
-from lockstep.api.nesting import TOO_DEEP
-from lockstep.core.objects import parse_run, parse_run_set
+from lockstep.api.base import nesting
+from lockstep.api.base.nesting import TOO_DEEP
+from lockstep.core.model.own_objects import parse_run, parse_run_set
 
 METADATA = {
     "namespace": "team",

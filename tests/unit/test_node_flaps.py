@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.metric_catalogue import MOST_FLAPPING
-from lockstep.controller.node_flaps import AGAIN, WINDOW, NodeFlaps
-from lockstep.core.snapshot import NodeView
+from lockstep.controller.metrics.catalogue import MOST_FLAPPING
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.store.node_flaps import AGAIN, WINDOW, NodeFlaps
+from lockstep.core.model.snapshot import NodeView
 
 READY = NodeView("gpu-1", "u1", {}, {})
 DOWN = replace(READY, ready=False)

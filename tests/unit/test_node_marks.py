@@ -6,17 +6,17 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from lockstep.api import names
-from lockstep.api.times import to_rfc3339
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.kube import KubeClient
-from lockstep.controller.kube_errors import ApiError, KubeError, UnknownOutcome
-from lockstep.controller.node_marks import REST_WITHOUT_RIGHTS, NodeMarker
-from lockstep.controller.store import Store
-from lockstep.controller.workqueue import WorkQueue
-from lockstep.core.plan import RememberFailure
-from lockstep.core.snapshot import NodeFailure
-from lockstep.core.tunables import Mode, Tunables
+from lockstep.api.base import names
+from lockstep.api.base.times import to_rfc3339
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
+from lockstep.controller.kube.workqueue import WorkQueue
+from lockstep.controller.reconcile.node_marks import REST_WITHOUT_RIGHTS, NodeMarker
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.store.store import Store
+from lockstep.core.model.plan import RememberFailure
+from lockstep.core.model.snapshot import NodeFailure
+from lockstep.core.model.tunables import Mode, Tunables
 
 FORBIDDEN = ApiError(403, "Forbidden", "nodes is forbidden: cannot patch")
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.api import names
+from lockstep.api.base import names
+from lockstep.api.base.times import to_rfc3339
 from lockstep.api.recovery_status import FirstFailure
-from lockstep.api.times import to_rfc3339
-from lockstep.core.draft import Draft
-from lockstep.core.node_memory import forgiven_at, marks_now, marks_with, read_failures, suspicion, to_remember
-from lockstep.core.snapshot import NodeFailure, NodeView
+from lockstep.core.failures.node_memory import forgiven_at, marks_now, marks_with, read_failures, suspicion, to_remember
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.snapshot import NodeFailure, NodeView
 from support.world import World, node, spec
 
 DAY = 86_400.0

@@ -9,14 +9,14 @@ from typing import Any, cast
 import msgspec
 import orjson
 
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.credentials import Credentials
-from lockstep.controller.kube import KubeClient, Page
-from lockstep.controller.own_kinds import OwnKinds
-from lockstep.controller.parse import parse_unread
-from lockstep.controller.run_sink import RunSink
-from lockstep.controller.store import Store
-from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue
+from lockstep.controller.kube.client import KubeClient, Page
+from lockstep.controller.kube.credentials import Credentials
+from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.store.own_kinds import OwnKinds
+from lockstep.controller.store.run_sink import RunSink
+from lockstep.controller.store.store import Store
+from lockstep.core.model.cluster_objects import parse_unread
 
 
 def listed(name: str, version: int) -> dict[str, Any]:

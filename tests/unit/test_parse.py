@@ -6,8 +6,9 @@ import orjson
 import pytest
 
 from lockstep.api.run_status import AssignmentStatus, QueueStatus, TrainingRunStatus
-from lockstep.controller import patches
-from lockstep.controller.parse import (
+from lockstep.controller.runtime import patches
+from lockstep.controller.runtime.patches import dump_status, merge_patch, status_patch
+from lockstep.core.model.cluster_objects import (
     ForeignPod,
     parse_namespace,
     parse_node,
@@ -15,9 +16,8 @@ from lockstep.controller.parse import (
     parse_priority_class,
     pod_requests,
 )
-from lockstep.controller.patches import dump_status, merge_patch, status_patch
-from lockstep.core.objects import parse_queue, parse_run
-from lockstep.core.snapshot import NodeView, PodPhase, PodView
+from lockstep.core.model.own_objects import parse_queue, parse_run
+from lockstep.core.model.snapshot import NodeView, PodPhase, PodView
 
 GIB = 2**30
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from lockstep.controller import aside
-from lockstep.controller.aside import ASIDE_FROM, decide_pass, detached
-from lockstep.core.admission.memory import Memory
-from lockstep.core.kueue.installation import Kueue
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, Leadership, NodeView
-from lockstep.core.tunables import Tunables
+from lockstep.controller.reconcile import threaded_admission
+from lockstep.controller.reconcile.threaded_admission import ASIDE_FROM, decide_pass, detached
+from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.model.kueue.installation import Kueue
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, NodeView
+from lockstep.core.model.tunables import Tunables
 
 NOW = 1_800_000_000.0
 
@@ -47,7 +47,7 @@ def test_a_long_pass_leaves_the_loop_to_the_lease_and_the_workers(monkeypatch: p
         asyncio.get_running_loop().call_later(0.01, renewed.set)
         await decide_pass(snapshot(ASIDE_FROM), Tunables(), NOW, Memory())
 
-    monkeypatch.setattr(aside, "admit_others", wait_for_the_loop)
+    monkeypatch.setattr(threaded_admission, "admit_others", wait_for_the_loop)
     asyncio.run(admit_and_renew())
 
 
@@ -58,7 +58,7 @@ def test_a_short_pass_is_decided_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
         seen.append(threading.current_thread())
         return ClusterPlan()
 
-    monkeypatch.setattr(aside, "admit_others", note_the_thread)
+    monkeypatch.setattr(threaded_admission, "admit_others", note_the_thread)
     asyncio.run(decide_pass(snapshot(3), Tunables(), NOW, Memory()))
     assert seen == [threading.main_thread()]
 

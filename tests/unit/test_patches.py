@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.controller.patches import dropped
+from lockstep.controller.runtime.patches import dropped
 
 KEPT: dict[str, Any] = {
     "attempt": 2,

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.run_spec import PlacementSpec
-from lockstep.core.node_fit import Expression, Requirement, Toleration, node_refusal
-from lockstep.core.node_index import NodeIndex
-from lockstep.core.placement import Cluster, Placed, Unplaceable, place
-from lockstep.core.snapshot import NodeView, Taint
+from lockstep.core.model.snapshot import NodeView, Taint
+from lockstep.core.placement.node_fit import Expression, Requirement, Toleration, node_refusal
+from lockstep.core.placement.node_index import NodeIndex
+from lockstep.core.placement.placement import Cluster, Placed, Unplaceable, place
 
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
 GPU = "nvidia.com/gpu"

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.run_spec import PlacementSpec
-from lockstep.core import node_set
-from lockstep.core.ground import Ground
-from lockstep.core.node_fit import Expression, Requirement, Toleration
-from lockstep.core.node_index import NodeIndex
-from lockstep.core.numbering import Numbering
-from lockstep.core.placement import Cluster, Placed, Unplaceable, place
-from lockstep.core.snapshot import NodeView, Taint
+from lockstep.core.model.snapshot import NodeView, Taint
+from lockstep.core.placement import node_set
+from lockstep.core.placement.node_fit import Expression, Requirement, Toleration
+from lockstep.core.placement.node_index import NodeIndex
+from lockstep.core.placement.node_order import Numbering
+from lockstep.core.placement.node_pool import Ground
+from lockstep.core.placement.placement import Cluster, Placed, Unplaceable, place
 from support import placement_by_node
 
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.plain_recovery import PEERS_TELL
-from lockstep.core.plan import CreatePod
-from lockstep.core.snapshot import PodPhase, PodView, Taint
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.plan import CreatePod
+from lockstep.core.model.snapshot import PodPhase, PodView, Taint
+from lockstep.core.run.plain.recovery import PEERS_TELL
 from support.world import World, node, spec
 
 

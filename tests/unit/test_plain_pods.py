@@ -10,20 +10,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
-from lockstep.controller.parse import parse_pod
-from lockstep.core.gang_settings import GangSettings
-from lockstep.core.launchers import launcher_of
-from lockstep.core.launchers.rendezvous import Rendezvous
-from lockstep.core.plain_pods import NODELIST_LIMIT, PlainAttempt, PlainTemplate, master_port, plain_dry_run_body
-from lockstep.core.secret_variables import is_secret
-from lockstep.core.snapshot import PodView, RunView
-from lockstep.core.tunables import Tunables
-from lockstep.core.validation import validate
+from lockstep.core.model.cluster_objects import parse_pod
+from lockstep.core.model.gang_settings import GangSettings
+from lockstep.core.model.snapshot import PodView, RunView
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.pods.launchers.rendezvous import Rendezvous
+from lockstep.core.pods.plain_pods import NODELIST_LIMIT, PlainAttempt, PlainTemplate, master_port, plain_dry_run_body
+from lockstep.core.pods.secret_variables import is_secret
+from lockstep.core.pods.validation import validate
 from lockstep.worker import secrets
-from lockstep.worker.launch import Launch, launcher_command, launcher_environment
+from lockstep.worker.child.launch import Launch, launcher_command, launcher_environment
 from lockstep.worker.settings import Settings
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -5,11 +5,11 @@ from typing import cast
 
 import pytest
 
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.kube import KubeClient
-from lockstep.controller.kube_errors import UnreachableError
-from lockstep.controller.pod_groups import PodGroupApi
-from lockstep.core.pod_group_settings import VOLCANO, PodGroupKind, PodGroupSettings
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.errors import UnreachableError
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.store.pod_groups import PodGroupApi
+from lockstep.core.model.pod_group_settings import VOLCANO, PodGroupKind, PodGroupSettings
 
 ALPHA = "scheduling.k8s.io/v1alpha2"
 

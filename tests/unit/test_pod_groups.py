@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from lockstep.api.run_status import PodGroupStatus
-from lockstep.core.conditions import find
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.plan import EnsurePodGroup
-from lockstep.core.pod_group_settings import VOLCANO, PodGroupKind, PodGroupSettings
-from lockstep.core.pod_groups import planned
-from lockstep.core.tunables import Tunables
-from lockstep.core.validation import validate
+from lockstep.core.model.conditions import find
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.plan import EnsurePodGroup
+from lockstep.core.model.pod_group_settings import VOLCANO, PodGroupKind, PodGroupSettings
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.pods.pod_groups import planned
+from lockstep.core.pods.validation import validate
 from support.world import World, group_named_by, node, spec
 
 ALPHA, BETA = "scheduling.k8s.io/v1alpha2", "scheduling.k8s.io/v1beta1"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lockstep.core.conditions import find
-from lockstep.core.plan import DesiredPhase
+from lockstep.core.model.conditions import find
+from lockstep.core.model.plan import DesiredPhase
 from support.world import World, node, spec
 
 

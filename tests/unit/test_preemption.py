@@ -7,10 +7,10 @@ from itertools import combinations
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from lockstep.core.admission.jobs import Job, Option, Running
-from lockstep.core.admission.preemption import Preemption, PreemptionPolicy, Victim, can_preempt, preempt
-from lockstep.core.admission.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
-from lockstep.core.admission.usage import Usage
+from lockstep.core.admission.engine.jobs import Job, Option, Running
+from lockstep.core.admission.engine.preemption import Preemption, PreemptionPolicy, Victim, can_preempt, preempt
+from lockstep.core.admission.engine.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
+from lockstep.core.admission.engine.usage import Usage
 from support.small_queues import CHOICES, EVERY, OLD, OPTIONS, quota_rules
 
 NO_QUOTA = QuotaRules.of({})

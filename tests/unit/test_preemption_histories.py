@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.conditions import is_true
+from lockstep.core.model.conditions import is_true
 from support.dying_world import DyingWorld
 from support.world import node, spec
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from lockstep.api.run_status import ProgressStatus, StopStatus
-from lockstep.core.admission.settings import MaintenanceWindow
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.admission_settings import MaintenanceWindow
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.tunables import Tunables
 from support.admission import ACCEPTED, FINISHED, NOW, after, node, pod, run, statuses, with_limit
 from support.preempting import CLASSES, HOUR, WITHIN, cluster, passed, reservation, training, urgent, victims
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.core.plan import DesiredPhase
+from lockstep.core.model.plan import DesiredPhase
 from support.world import World, node, spec
 
 RING = {"warmUp": "Ring"}

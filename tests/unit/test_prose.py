@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.cli import output
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.protocol import decode_report
-from lockstep.controller.reports import ReportBook
-from lockstep.controller.trust import Claim
-from lockstep.core import prose
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.workers.protocol import decode_report
+from lockstep.controller.workers.reports import ReportBook
+from lockstep.controller.workers.trust import Claim
+from lockstep.core.model import sanitise
 
 CLEAR_SCREEN = "\x1b[2J\x1b[H"
 TITLE = "\x1b]0;owned\x07"
@@ -26,30 +26,30 @@ SHOWN = {
     "a screen that is cleared": (f"{CLEAR_SCREEN}all is well", "all is well"),
     "a window's title": (f"{TITLE}x", "x"),
     "a link": ("\x1b]8;;https://x\x1b\\click\x1b]8;;\x1b\\", "click"),
-    "half a sequence": ("\x1b[", f"{prose.UNSHOWN}["),
-    "a sequence of one byte": ("\x9b2J", f"{prose.UNSHOWN}2J"),
-    "text that reads backwards": (BACKWARDS, f"{prose.UNSHOWN}gnp.exe"),
+    "half a sequence": ("\x1b[", f"{sanitise.UNSHOWN}["),
+    "a sequence of one byte": ("\x9b2J", f"{sanitise.UNSHOWN}2J"),
+    "text that reads backwards": (BACKWARDS, f"{sanitise.UNSHOWN}gnp.exe"),
     "what was overwritten": ("bad news\rgood", "bad news good"),
     "a line that looks like another field": ("x\nState: Succeeded", "x State: Succeeded"),
-    "nothing that can be seen": ("\u200b\ufeff\x00\x7f", prose.UNSHOWN * 4),
-    "words that no reader sees": ("ok\U000e0068\U000e0069\u00ad", f"ok{prose.UNSHOWN * 3}"),
-    "half a character": ("\ud83d", prose.UNSHOWN),
+    "nothing that can be seen": ("\u200b\ufeff\x00\x7f", sanitise.UNSHOWN * 4),
+    "words that no reader sees": ("ok\U000e0068\U000e0069\u00ad", f"ok{sanitise.UNSHOWN * 3}"),
+    "half a character": ("\ud83d", sanitise.UNSHOWN),
 }
 
 
 @pytest.mark.parametrize(("said", "shown"), SHOWN.values(), ids=SHOWN)
 def test_a_line_shows_what_it_says_and_does_nothing_else(said: str, shown: str) -> None:
-    assert prose.line(said) == shown
+    assert sanitise.line(said) == shown
 
 
 def test_several_lines_stay_several_and_a_progress_bar_becomes_some() -> None:
-    assert prose.lines("a\n\tb\r\nc\r 50%\r100%") == "a\n\tb\nc\n 50%\n100%"
+    assert sanitise.lines("a\n\tb\r\nc\r 50%\r100%") == "a\n\tb\nc\n 50%\n100%"
 
 
 @given(st.text(st.characters(codec=None)))
 def test_whatever_is_said_a_line_is_one_line_and_cleaned_once_is_clean(text: str) -> None:
-    once = prose.line(text)
-    assert prose.line(once) == once
+    once = sanitise.line(text)
+    assert sanitise.line(once) == once
     assert all(letter.isprintable() or letter.isspace() or ord(letter) > 0x9F for letter in once)
     assert not {"\n", "\x1b"} & set(once)
     once.encode()  # status is UTF-8
@@ -75,13 +75,13 @@ def test_nothing_of_a_report_reaches_a_decision_that_a_terminal_would_obey() -> 
     book.register(claim, "node", _registration(body))
     book.report(claim, body)
     said = repr(book.reports("u")[0])
-    assert prose.UNSHOWN in said
+    assert sanitise.UNSHOWN in said
     for escape in ("\\x1b", "\\u202e", "\\x00"):
         assert escape not in said
 
 
 def _registration(body: Any) -> Any:
-    from lockstep.controller.protocol import Registration
+    from lockstep.controller.workers.protocol import Registration
 
     return Registration(
         protocol=1, run_uid="u", slot=0, incarnation=1, pod_uid="p", namespace="team", run="r",
@@ -101,7 +101,7 @@ def test_the_cli_shows_words_of_others_and_keeps_its_own_colours(
     rows = said.out.splitlines()
     assert rows[1] == "a      \x1b[31mFailed\x1b[0m   x y"
     assert rows[3] == "hidden\x1b[0m"
-    assert said.err == f"error: {prose.UNSHOWN}gnp.exe\n"
+    assert said.err == f"error: {sanitise.UNSHOWN}gnp.exe\n"
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.api.times import to_rfc3339
-from lockstep.controller.orders import Orders, encode_reply
-from lockstep.controller.protocol import (
+from lockstep.api.base.times import to_rfc3339
+from lockstep.controller.workers.orders import Orders, encode_reply
+from lockstep.controller.workers.protocol import (
     MalformedError,
     UnspokenProtocolError,
     decode_registration,
     decode_report,
 )
-from lockstep.core.plan import DesiredPhase, Directive, VerifyRequest
-from lockstep.core.ranges import format_ranges
-from lockstep.core.snapshot import StartRecord, WorkerPhase
+from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
+from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.snapshot import StartRecord, WorkerPhase
 
 NOW = 1_800_000_000.0
 RUN_UID = "7f1c2a34-0000-4000-8000-000000000001"

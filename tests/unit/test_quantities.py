@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.natural import natural_key
-from lockstep.core.quantities import amount, in_words, quantity
+from lockstep.core.model.natural_order import natural_key
+from lockstep.core.model.quantities import amount, in_words, quantity
 
 
 @pytest.mark.parametrize(

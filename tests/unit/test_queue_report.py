@@ -8,11 +8,11 @@ import pytest
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_status import ResolvedStatus
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.queue_problems import problems_of
-from lockstep.core.conditions import find
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, QueueView, RunView
-from lockstep.core.tunables import Mode, Tunables
+from lockstep.core.admission.queueing.queue_problems import problems_of
+from lockstep.core.model.conditions import find
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import ClusterSnapshot, QueueView, RunView
+from lockstep.core.model.tunables import Mode, Tunables
 from support.admission import NOW, held, node, run, world
 from support.admission import after as runs_after
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.admission.jobs import Running
-from lockstep.core.admission.quota import QueueQuota, QuotaBook, QuotaRefusal, QuotaRules, TypeQuota
+from lockstep.core.admission.engine.jobs import Running
+from lockstep.core.admission.engine.quota import QueueQuota, QuotaBook, QuotaRefusal, QuotaRules, TypeQuota
 
 H100, A100 = "H100", "A100"
 

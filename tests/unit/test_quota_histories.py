@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, event, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core import assignment as slots
-from lockstep.core.conditions import is_true
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import is_true
 from support.dying_world import DyingWorld
 from support.world import node, spec
 

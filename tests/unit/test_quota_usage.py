@@ -6,9 +6,9 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.admission.jobs import Running
-from lockstep.core.admission.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
-from lockstep.core.admission.usage import Usage, UsageOverTime
+from lockstep.core.admission.engine.jobs import Running
+from lockstep.core.admission.engine.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
+from lockstep.core.admission.engine.usage import Usage, UsageOverTime
 from support.small_queues import quota_rules
 
 QUEUES = ("a", "b", "c")

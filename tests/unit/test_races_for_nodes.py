@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.core.conditions import is_true
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.tunables import Tunables
 from support.shaky_api import PATIENCE, SETTLES, Api, Fate, Operator, has_ended
 
 

@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.rack_choice import fewest, windows
+from lockstep.core.placement.rack_choice import fewest, windows
 
 rooms_lists = st.lists(st.integers(0, 6), min_size=1, max_size=7)
 

@@ -1,7 +1,7 @@
 """What the operator lately said of each run, for the web page."""
 
-from lockstep.controller.recent_events import KEPT_OF_A_RUN, MOST_RUNS, RecentEvents
-from lockstep.core.plan import Event
+from lockstep.controller.runtime.recent_events import KEPT_OF_A_RUN, MOST_RUNS, RecentEvents
+from lockstep.core.model.plan import Event
 
 
 def event(reason: str, note: str = "") -> Event:

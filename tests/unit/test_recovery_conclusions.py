@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from lockstep.core.accounting.book import read
-from lockstep.core.barrier import _avoid_attempts_used_before
-from lockstep.core.checkpoints import ARCHIVE, SHARED, Candidate, Check
-from lockstep.core.draft import Draft
-from lockstep.core.quarantine import Save
-from lockstep.core.resume import ResumeContext, ResumeKind, choose_resume
-from lockstep.core.snapshot import CheckpointReport, PodPhase, PodView, Timing, Verdict, WorkerPhase
+from lockstep.core.checkpoints.resume import ResumeContext, ResumeKind, choose_resume
+from lockstep.core.checkpoints.verdicts import ARCHIVE, SHARED, Candidate, Check
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.quarantine import Save
+from lockstep.core.model.snapshot import CheckpointReport, PodPhase, PodView, Timing, Verdict, WorkerPhase
+from lockstep.core.run.barrier import _avoid_attempts_used_before
 from support.world import Worker, World, node, spec
 
 

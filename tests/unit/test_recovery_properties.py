@@ -8,9 +8,9 @@ from hypothesis.stateful import invariant, rule
 
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.decide import decide
-from lockstep.core.lifecycle import Phase
-from lockstep.core.quarantine import in_quarantine, quarantine_of
-from lockstep.core.snapshot import PodPhase
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.quarantine import in_quarantine, quarantine_of
+from lockstep.core.model.snapshot import PodPhase
 from unit.test_gang_properties import NODES, RANKS, RUNS, Gangs
 
 SIGNS = st.sampled_from(

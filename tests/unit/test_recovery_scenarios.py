@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.conditions import find, is_true
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.quarantine import quarantine_of
-from lockstep.core.retention import RetentionPolicy, StoredCheckpoint, to_prune
-from lockstep.core.snapshot import PodPhase, Verdict
-from lockstep.core.tunables import Deadlines, Tunables
+from lockstep.core.checkpoints.retention import RetentionPolicy, StoredCheckpoint, to_prune
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.quarantine import quarantine_of
+from lockstep.core.model.snapshot import PodPhase, Verdict
+from lockstep.core.model.tunables import Deadlines, Tunables
 from support.world import World, node, spec
 
 RUN = "one"

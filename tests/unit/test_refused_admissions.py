@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from lockstep.api.run_status import AssignmentStatus
-from lockstep.controller.kube_errors import ApiError
+from lockstep.controller.kube.errors import ApiError
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.memory import Memory
-from lockstep.core.assignment import assigned, vacated
-from lockstep.core.plan import ClusterPlan, EnsureConfigMap, StatusWrite
-from lockstep.core.snapshot import Leadership, RefusedAdmission
-from lockstep.core.tunables import Tunables
+from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.model.assignment import assigned, vacated
+from lockstep.core.model.plan import ClusterPlan, EnsureConfigMap, StatusWrite
+from lockstep.core.model.snapshot import Leadership, RefusedAdmission
+from lockstep.core.model.tunables import Tunables
 from support import admission
 from support.admission import NOW, reason, statuses
 from unit.test_execute import World, run

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.protocol import Checkpoint, Registration, Report, Start, State
-from lockstep.controller.reports import (
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.workers.protocol import Checkpoint, Registration, Report, Start, State
+from lockstep.controller.workers.reports import (
     POLL_GRACE,
     START_REMEMBERED,
     START_TOGETHER_WITHIN,
@@ -18,9 +18,9 @@ from lockstep.controller.reports import (
     SupersededError,
     UnregisteredError,
 )
-from lockstep.controller.trust import Claim
-from lockstep.core.plan import DesiredPhase, Directive, VerifyRequest
-from lockstep.core.snapshot import StartRecord, Verdict, WorkerPhase
+from lockstep.controller.workers.trust import Claim
+from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
+from lockstep.core.model.snapshot import StartRecord, Verdict, WorkerPhase
 
 RUN = "run-1"
 CLAIM = Claim(RUN, 0, 1, "pod-0-1")

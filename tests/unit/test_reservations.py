@@ -7,11 +7,11 @@ import pytest
 
 from lockstep.api.preemption_status import PreemptionStatus
 from lockstep.api.run_status import AssignmentStatus, StopStatus
-from lockstep.core.admission.settings import Backfill
-from lockstep.core.assignment import assigned, vacated
-from lockstep.core.reservation import RESERVATION_KEY, is_unread, lost, named, reservation_of, restored
-from lockstep.core.snapshot import ClusterSnapshot, RunView
-from lockstep.core.tunables import Mode
+from lockstep.core.model.admission_settings import Backfill
+from lockstep.core.model.assignment import assigned, vacated
+from lockstep.core.model.reservation import RESERVATION_KEY, is_unread, lost, named, reservation_of, restored
+from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+from lockstep.core.model.tunables import Mode
 from support.admission import FINISHED, NOW, after, node, pod, run, statuses
 from support.preempting import CHECKPOINT, HOUR, WITHIN, cluster, events, passed, reservation, training, urgent
 

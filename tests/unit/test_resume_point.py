@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.core.archive_job import RESULT_FORMAT, ArchiveSettings, parse_result
-from lockstep.core.conditions import find, is_true
-from lockstep.core.gang import pod_body
-from lockstep.core.inventory import is_foreign
-from lockstep.core.resume_point import MAX_ARCHIVE_FAILURES
-from lockstep.core.snapshot import CheckpointReport, JobPhase, JobView, Verdict
-from lockstep.core.tunables import Tunables
+from lockstep.core.checkpoints.archive_job import RESULT_FORMAT, ArchiveSettings, parse_result
+from lockstep.core.checkpoints.inventory import is_foreign
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.snapshot import CheckpointReport, JobPhase, JobView, Verdict
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.pods.gang import pod_body
+from lockstep.core.run.resume_point import MAX_ARCHIVE_FAILURES
 from support.world import World, node, spec
 
 ARCHIVED = {"shared": {"claimName": "lustre"}, "archive": {"uri": "s3://golden/one", "interval": "6h"}}

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.quarantine import Save
-from lockstep.core.retention import RetentionPolicy, StoredCheckpoint, to_prune
-from lockstep.core.snapshot import Verdict
+from lockstep.core.checkpoints.retention import RetentionPolicy, StoredCheckpoint, to_prune
+from lockstep.core.model.quarantine import Save
+from lockstep.core.model.snapshot import Verdict
 
 UID, OTHER = "run", "other-run"
 DAY = 86_400.0

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.core.draft import Draft
-from lockstep.core.gang_settings import GangSettings
-from lockstep.core.roll_back import lift_ceiling
-from lockstep.core.snapshot import CheckpointReport, Verdict
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.gang_settings import GangSettings
+from lockstep.core.model.snapshot import CheckpointReport, Verdict
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.run.roll_back import lift_ceiling
 from support.world import World, node, spec
 
 

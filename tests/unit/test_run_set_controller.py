@@ -11,21 +11,21 @@ import msgspec
 import orjson
 import pytest
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.run_status import AssignmentStatus
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.events import EventRecorder
-from lockstep.controller.execute import StaleError
-from lockstep.controller.kube import KubeClient
-from lockstep.controller.kube_errors import ApiError, KubeError, UnknownOutcome
-from lockstep.controller.parse import Unread, Versioned, parse_unread
-from lockstep.controller.run_set_reconcile import RunSetReconciler
-from lockstep.controller.store import Store
-from lockstep.controller.workqueue import WorkQueue, run_key, set_key, split_set_key
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
+from lockstep.controller.kube.events import EventRecorder
+from lockstep.controller.kube.workqueue import WorkQueue, run_key, set_key, split_set_key
+from lockstep.controller.reconcile.execute import StaleError
+from lockstep.controller.reconcile.run_set import RunSetReconciler
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.store.store import Store
 from lockstep.core.admission.admit import admit
 from lockstep.core.decide import decide
-from lockstep.core.snapshot import Leadership, RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.cluster_objects import Unread, Versioned, parse_unread
+from lockstep.core.model.snapshot import Leadership, RunView
+from lockstep.core.model.tunables import Tunables
 from support.admission import run, world
 
 LEADER = Leadership(0.0)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lockstep.core.arrays.members import governed, split_run_name
-from lockstep.core.conditions import is_true
-from lockstep.core.ranges import count_ranges, parse_ranges
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.ranges import count_ranges, parse_ranges
 from support.arrays import ArrayWorld, run_set
 
 COUNT = 8

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.checkpoint_status import SaveStatus
+from lockstep.core.checkpoints.saves import is_settled_for, save_order
 from lockstep.core.decide import decide
-from lockstep.core.saves import is_settled_for, save_order
-from lockstep.core.snapshot import Timing
+from lockstep.core.model.snapshot import Timing
 from support.world import World, node, spec
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from lockstep.core import signs
-from lockstep.core.signs import Kind, read_exit, read_pod
-from lockstep.core.snapshot import ExitReport, PodPhase, PodView, Sign
+from lockstep.core.failures import signs
+from lockstep.core.failures.signs import Kind, read_exit, read_pod
+from lockstep.core.model.snapshot import ExitReport, PodPhase, PodView, Sign
 from support.world import node
 
 END = 1000.0

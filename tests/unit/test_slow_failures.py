@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.recovery_status import FirstFailure
-from lockstep.core.causes import Evidence
-from lockstep.core.conditions import find
-from lockstep.core.divergence import diverged
-from lockstep.core.draft import Draft
-from lockstep.core.hangs import COLLECT_SECONDS, hung, remember_pace, suspected
-from lockstep.core.recovery import recover
-from lockstep.core.snapshot import ProgressReport, Sign, StackReport, Timing, WorkerPhase
-from lockstep.core.stack_groups import StackGroup, grouped
-from lockstep.core.stragglers import straggling
+from lockstep.core.failures.causes import Evidence
+from lockstep.core.failures.divergence import diverged
+from lockstep.core.failures.hangs import COLLECT_SECONDS, hung, remember_pace, suspected
+from lockstep.core.failures.stack_groups import StackGroup, grouped
+from lockstep.core.failures.stragglers import straggling
+from lockstep.core.model.conditions import find
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.snapshot import ProgressReport, Sign, StackReport, Timing, WorkerPhase
+from lockstep.core.run.recovery import recover
 from support.world import World, node, spec
 
 STEADY = Timing(section="Step", step=10.0, longest=30.0, intervals=50)

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
-from lockstep.controller.patches import dump_status
-from lockstep.core import assignment as slots
+from lockstep.controller.runtime.patches import dump_status
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.holds import hold_of
-from lockstep.core.inventory import rank_view
-from lockstep.core.ranges import format_order, parse_order
-from lockstep.core.snapshot import PodPhase, QueueView, WorkerPhase
-from lockstep.core.tunables import Tunables
+from lockstep.core.admission.queueing.holds import hold_of
+from lockstep.core.checkpoints.inventory import rank_view
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.ranges import format_order, parse_order
+from lockstep.core.model.snapshot import PodPhase, QueueView, WorkerPhase
+from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, after, run, statuses
 from support.admission import world as cluster
 from support.world import World, node, spec

@@ -7,20 +7,20 @@ import msgspec
 import orjson
 import pytest
 
-from lockstep.api import names
-from lockstep.api.nesting import TOO_DEEP
+from lockstep.api.base import names
+from lockstep.api.base.nesting import TOO_DEEP
 from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
-from lockstep.controller import store
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.parse import ForeignPod, Unread, Versioned, parse_node, parse_pod, parse_unread
-from lockstep.controller.patches import dump_status
-from lockstep.controller.store import Store
-from lockstep.controller.whole_status import MissingAssignmentError
-from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue
-from lockstep.core import reservation as kept
-from lockstep.core.assignment import assigned, spilled
-from lockstep.core.objects import parse_run
-from lockstep.core.snapshot import DryRunResult, Leadership, PodPhase, PodView, RefusedCreate, RunView
+from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.runtime.patches import dump_status
+from lockstep.controller.store import store
+from lockstep.controller.store.store import Store
+from lockstep.controller.store.whole_status import MissingAssignmentError
+from lockstep.core.model import reservation as kept
+from lockstep.core.model.assignment import assigned, spilled
+from lockstep.core.model.cluster_objects import ForeignPod, Unread, Versioned, parse_node, parse_pod, parse_unread
+from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.snapshot import DryRunResult, Leadership, PodPhase, PodView, RefusedCreate, RunView
 
 LEADER = Leadership(since=0.0)
 KEY = "run/team/llama"

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.config import OperatorConfig
-from lockstep.controller.kube_errors import ApiError
+from lockstep.config import OperatorConfig
+from lockstep.controller.kube.errors import ApiError
 from lockstep.controller.operator import Operator
+from lockstep.controller.runtime.clock import ManualClock
 
 
 async def test_a_list_that_fails_at_a_takeover_is_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:

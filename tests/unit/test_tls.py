@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.controller.tls import (
+from lockstep.controller.workers.tls import (
     CA_LIFETIME,
     Material,
     SecretStore,

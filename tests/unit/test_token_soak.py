@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.trust import ReviewUnavailableError, TokenReviews, UnauthenticatedError
-from lockstep.core.snapshot import PodPhase, PodView
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.workers.trust import ReviewUnavailableError, TokenReviews, UnauthenticatedError
+from lockstep.core.model.snapshot import PodPhase, PodView
 
 LIFETIME = 600.0
 RENEWED_AFTER = 0.8 * LIFETIME  # as the kubelet does

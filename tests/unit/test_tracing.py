@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import ValidationError
 
-from lockstep.controller.config import ConfigError, TracingConfig
-from lockstep.controller.tracing import NoTracer, Tracer, tracer_for
+from lockstep.config import ConfigError, TracingConfig
+from lockstep.controller.runtime.tracing import NoTracer, Tracer, tracer_for
 from support.collector import Collector
 
 ASKED = TracingConfig(endpoint="http://127.0.0.1:9")
@@ -88,7 +88,7 @@ def missing(monkeypatch: pytest.MonkeyPatch) -> None:
     imported = builtins.__import__
 
     def refuse(name: str, *rest: Any) -> Any:
-        if name == "lockstep.controller.otel":
+        if name == "lockstep.controller.runtime.otel":
             raise ModuleNotFoundError("No module named 'opentelemetry'")
         return imported(name, *rest)
 

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.run_status import AssignmentStatus, Condition, TrialStatus
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.settings import AdmissionSettings
-from lockstep.core.assignment import assigned
 from lockstep.core.decide import decide
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, DryRunResult, Leadership, PodPhase, RunSnapshot, RunView
-from lockstep.core.trial import KEPT, is_trial
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.admission_settings import AdmissionSettings
+from lockstep.core.model.assignment import assigned
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import ClusterSnapshot, DryRunResult, Leadership, PodPhase, RunSnapshot, RunView
+from lockstep.core.model.test_only import KEPT, is_trial
+from lockstep.core.model.tunables import Tunables
 from support.admission import ACCEPTED, FINISHED, NOW, after, held, pod, run, statuses, world
 
 ASKS = {names.ANNOTATION_TEST_ONLY: "true"}

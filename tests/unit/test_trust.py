@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from lockstep.api import names
-from lockstep.controller import trust
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.trust import (
+from lockstep.api.base import names
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.workers import trust
+from lockstep.controller.workers.trust import (
     Claim,
     ForbiddenError,
     PodIdentity,
@@ -22,7 +22,7 @@ from lockstep.controller.trust import (
     UnauthenticatedError,
     authorize,
 )
-from lockstep.core.snapshot import PodPhase, PodView
+from lockstep.core.model.snapshot import PodPhase, PodView
 
 RUN_UID = "7f1c2a34-1"
 POD = PodView(

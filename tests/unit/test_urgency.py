@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from lockstep.api.run_status import QueueStatus
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.entry import Entry, Reason
-from lockstep.core.admission.memory import Memory
-from lockstep.core.admission.order import Points
-from lockstep.core.admission.settings import AdmissionSettings
-from lockstep.core.admission.urgency import COUNTED, NEAR, Due, Rank, chosen, due_word
-from lockstep.core.assignment import is_held
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.admission.cache.entry import Entry, Reason
+from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cache.status_throttle import COUNTED, NEAR, Due, Rank, chosen, due_word
+from lockstep.core.admission.queueing.order import Points
+from lockstep.core.model.admission_settings import AdmissionSettings
+from lockstep.core.model.assignment import is_held
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, held, run, world
 
 SETTINGS = AdmissionSettings()

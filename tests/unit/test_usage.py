@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lockstep.api.names import ANNOTATION_TEST_ONLY, ANNOTATION_USER
-from lockstep.controller.kube_errors import ApiError
-from lockstep.controller.usage import CONFIG_MAP, UsageKeeper
+from lockstep.api.base.names import ANNOTATION_TEST_ONLY, ANNOTATION_USER
+from lockstep.controller.kube.errors import ApiError
+from lockstep.controller.store.usage import CONFIG_MAP, UsageKeeper
 from support.admission import held, run, world
 
 DAY = 86_400.0

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lockstep.api.v1alpha1 import TrainingRunSpec
-from lockstep.core.pod_policy import PodPolicy
-from lockstep.core.validation import KnownNames, validate
+from lockstep.core.pods.pod_policy import PodPolicy
+from lockstep.core.pods.validation import KnownNames, validate
 
 PRIVILEGED = {"lockstep.dev/allow-privileged": "true"}
 STRICT = KnownNames(pod_policy=PodPolicy())

@@ -9,12 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
-from lockstep.controller.clock import ManualClock
-from lockstep.core.snapshot import NodeFailure, PodPhase, PodView, ProgressReport, Verdict, WorkerPhase
-from lockstep.core.tunables import Tunables
-from lockstep.web import array, fleet, queue, run
-from lockstep.web.access import Sight
-from lockstep.web.losses import EVERY, MOST_POINTS, Losses, Point
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.web import array, fleet, queue, run
+from lockstep.controller.web.access import Sight
+from lockstep.controller.web.losses import EVERY, MOST_POINTS, Losses, Point
+from lockstep.core.model.snapshot import NodeFailure, PodPhase, PodView, ProgressReport, Verdict, WorkerPhase
+from lockstep.core.model.tunables import Tunables
 from support import sample_runs, web_site
 from support.web_site import holding, node, report, saved, waiting
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-STYLE = files("lockstep.web").joinpath("static", "style.css").read_text()
+STYLE = files("lockstep.controller.web").joinpath("static", "style.css").read_text()
 THEMES = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", block)) for block in re.findall(r":root \{(.*?)\}", STYLE, re.S)]
 WRITTEN = ("ink", "muted", "accent", "good", "warn", "bad")
 BEHIND = ("panel", "bg", "hover")

@@ -11,11 +11,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.listener import Listener
-from lockstep.web import fleet, server
-from lockstep.web.server import BURST, SHARED_SECONDS, WebPage
-from lockstep.web.strangers import EACH_BURST
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.web import fleet, server
+from lockstep.controller.web.server import BURST, SHARED_SECONDS, WebPage
+from lockstep.controller.web.strangers import EACH_BURST
+from lockstep.controller.workers.listener import Listener
 from support import sample_runs
 from support.web_site import Cluster, busy_cluster
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from lockstep.controller.clock import ManualClock
-from lockstep.web import strangers
-from lockstep.web.strangers import Strangers, TooManyStrangersError, block
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.web import strangers
+from lockstep.controller.web.strangers import Strangers, TooManyStrangersError, block
 
 
 def spend(door: Strangers, address: str) -> int:

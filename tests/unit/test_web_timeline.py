@@ -9,8 +9,8 @@ import pytest
 from lockstep.api.checkpoint_status import Candidate, CheckpointStatus
 from lockstep.api.recovery_status import AttemptStatus, Totals
 from lockstep.api.run_status import Condition, ProgressStatus, TrainingRunStatus
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.web.timeline import Told, timeline
+from lockstep.controller.web.timeline import Told, timeline
+from lockstep.core.model.lifecycle import Phase, phase_of
 from support.world import World, node, spec
 
 STEP = 5

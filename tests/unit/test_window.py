@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.window import AdaptiveWindow
+from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.runtime.in_flight_limit import AdaptiveWindow
 
 
 @pytest.fixture

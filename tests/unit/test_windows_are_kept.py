@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from lockstep.api.durations import parse_duration
-from lockstep.core.admission.settings import AdmissionSettings, MaintenanceWindow
-from lockstep.core.assignment import is_held
+from lockstep.api.base.durations import parse_duration
 from lockstep.core.decide import decide
-from lockstep.core.gang import termination_grace
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.plan import DesiredPhase, Plan
-from lockstep.core.snapshot import PodView
-from lockstep.core.tunables import Deadlines, Tunables
+from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
+from lockstep.core.model.assignment import is_held
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.plan import DesiredPhase, Plan
+from lockstep.core.model.snapshot import PodView
+from lockstep.core.model.tunables import Deadlines, Tunables
+from lockstep.core.pods.gang import termination_grace
 from support.world import Worker, World, node, spec
 
 PATIENT = Deadlines(ready=86_400.0)  # a gang that gathers does not give up before its limit

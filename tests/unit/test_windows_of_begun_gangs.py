@@ -4,11 +4,11 @@ from typing import Any
 
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.settings import AdmissionSettings, MaintenanceWindow
-from lockstep.core.assignment import assigned, vacated
-from lockstep.core.plan import ClusterPlan
-from lockstep.core.snapshot import ClusterSnapshot, RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
+from lockstep.core.model.assignment import assigned, vacated
+from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, run, statuses, world
 
 HOUR = 3600.0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import lockstep
-from lockstep.controller.worker_archive import archive_of, worker_archive, worker_sources
+from lockstep.controller.workers.worker_archive import archive_of, worker_archive, worker_sources
 
 ROOT = Path(__file__).parents[2]
 SOURCES = worker_sources()

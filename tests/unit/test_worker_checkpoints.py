@@ -14,21 +14,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.controller import protocol
-from lockstep.core.checkpoints import RankView, merge_inventories
-from lockstep.core.resume import ResumeContext, ResumeKind, choose_resume
-from lockstep.core.snapshot import Verdict, WorkerPhase, WorkerReport
-from lockstep.worker import preflight
-from lockstep.worker.barrier import seen_in_words
-from lockstep.worker.formats import InterruptedCheckError, examination, examine, verify_checkpoint
-from lockstep.worker.formats import manifest as manifest_format
-from lockstep.worker.formats.dcp import dcp_extents
-from lockstep.worker.inventory import CommitWatch, survey
-from lockstep.worker.launch import Launch, contract_environment
+from lockstep.controller.workers import protocol
+from lockstep.core.checkpoints.resume import ResumeContext, ResumeKind, choose_resume
+from lockstep.core.checkpoints.verdicts import RankView, merge_inventories
+from lockstep.core.model.snapshot import Verdict, WorkerPhase, WorkerReport
+from lockstep.worker.checkpoints.formats import InterruptedCheckError, examination, examine, verify_checkpoint
+from lockstep.worker.checkpoints.formats import manifest as manifest_format
+from lockstep.worker.checkpoints.formats.dcp import dcp_extents
+from lockstep.worker.checkpoints.inventory import CommitWatch, survey
+from lockstep.worker.checkpoints.tiers import ENOUGH_VALID, scan_tier
+from lockstep.worker.child.launch import Launch, contract_environment
 from lockstep.worker.limits import encoded
-from lockstep.worker.preflight import prepare
+from lockstep.worker.node import preflight
+from lockstep.worker.node.barrier import seen_in_words
+from lockstep.worker.node.preflight import prepare
 from lockstep.worker.settings import Settings, Tier
-from lockstep.worker.tiers import ENOUGH_VALID, scan_tier
 from support import checkpoint_layouts as layouts
 
 RUN_UID = "run-1"

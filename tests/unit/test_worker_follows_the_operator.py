@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from lockstep.controller.tls import Material, new_material
+from lockstep.controller.workers.tls import Material, new_material
 from support.fake_operator import FakeOperator
 from support.running_worker import LaunchWorker, ready, until
 

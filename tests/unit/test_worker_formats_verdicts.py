@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from lockstep.worker.formats import examine, families, verify_checkpoint
-from lockstep.worker.formats.examination import commit_mark
-from lockstep.worker.tiers import scan_tier
+from lockstep.worker.checkpoints.formats import examine, families, verify_checkpoint
+from lockstep.worker.checkpoints.formats.examination import commit_mark
+from lockstep.worker.checkpoints.tiers import scan_tier
 from support import checkpoint_layouts as layouts
 from support.checkpoint_layouts import age
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.controller import protocol
-from lockstep.worker.formats.findings import Finding
+from lockstep.controller.workers import protocol
+from lockstep.worker.checkpoints.formats.findings import Finding
+from lockstep.worker.checkpoints.tiers import inventory_row
 from lockstep.worker.limits import REGISTRATION_BYTES, REPORT_BYTES, encoded, fitted_registration, fitted_report
-from lockstep.worker.tiers import inventory_row
 
 IDENTITY = {"protocol": 1, "runUid": "u", "slot": 0, "incarnation": 1, "podUid": "p"}
 BINARY = "\0"

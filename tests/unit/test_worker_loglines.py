@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.worker.loglines import LogProgress
+from lockstep.worker.child.loglines import LogProgress
 
 MEGATRON = b" [2024-05-01 10:00:00] iteration      120/   5000 | consumed samples: 122880 | lm loss: 2.310000E+00 | loss scale: 1.0 |\n"  # noqa: E501
 MEGATRON_NAN = b" iteration       11/     100 | lm loss: nan | grad norm: nan |\n"

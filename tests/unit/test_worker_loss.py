@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from lockstep.worker.loss import LossWatch
+from lockstep.worker.child.loss import LossWatch
 
 
 def told(losses: list[float]) -> list[int]:

@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lockstep.controller.clock import SystemClock
-from lockstep.controller.listener import Listener
-from lockstep.controller.reports import ReportBook
-from lockstep.controller.tls import new_material, server_context
-from lockstep.controller.trust import TokenReviews
-from lockstep.controller.worker_archive import worker_archive
-from lockstep.controller.workerapi import WorkerApi
-from lockstep.core.plan import DesiredPhase, Directive
-from lockstep.core.snapshot import PodPhase, PodView, StartRecord, WorkerPhase, WorkerReport
+from lockstep.controller.runtime.clock import SystemClock
+from lockstep.controller.workers.api import WorkerApi
+from lockstep.controller.workers.listener import Listener
+from lockstep.controller.workers.reports import ReportBook
+from lockstep.controller.workers.tls import new_material, server_context
+from lockstep.controller.workers.trust import TokenReviews
+from lockstep.controller.workers.worker_archive import worker_archive
+from lockstep.core.model.plan import DesiredPhase, Directive
+from lockstep.core.model.snapshot import PodPhase, PodView, StartRecord, WorkerPhase, WorkerReport
 
 RUN_UID = "7f1c2a34-1"
 POD = PodView(

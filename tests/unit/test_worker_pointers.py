@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.worker import pointers
-from lockstep.worker.formats import examine
-from lockstep.worker.pointers import PointerError, rewrite_pointers
-from lockstep.worker.tiers import attempt_steps
+from lockstep.worker.checkpoints import pointers
+from lockstep.worker.checkpoints.formats import examine
+from lockstep.worker.checkpoints.pointers import PointerError, rewrite_pointers
+from lockstep.worker.checkpoints.tiers import attempt_steps
 from support import checkpoint_layouts as layouts
 from support.checkpoint_layouts import age
 

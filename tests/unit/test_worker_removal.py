@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from lockstep.worker import preflight, processes, removal
 from lockstep.worker.agent import Worker
-from lockstep.worker.preflight import prepare
-from lockstep.worker.removal import REMOVED, ROOM, Removal, make_room
+from lockstep.worker.checkpoints import removal
+from lockstep.worker.checkpoints.removal import REMOVED, ROOM, Removal, make_room
+from lockstep.worker.checkpoints.tiers import scan_tier
+from lockstep.worker.child import processes
+from lockstep.worker.node import preflight
+from lockstep.worker.node.preflight import prepare
 from lockstep.worker.settings import JSON, Settings, Tier
-from lockstep.worker.tiers import scan_tier
 from support import checkpoint_layouts as layouts
 from support.checkpoint_layouts import age
 from support.fake_operator import FakeOperator

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.worker.signs import MAX_SIGNS, QUEUED_CHUNKS, RuleMatcher, Signs, StderrReader, sign_of
+from lockstep.worker.child.signs import MAX_SIGNS, QUEUED_CHUNKS, RuleMatcher, Signs, StderrReader, sign_of
 
 DEADLINE = 60.0
 

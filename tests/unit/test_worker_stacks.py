@@ -2,9 +2,9 @@
 
 import pytest
 
-from lockstep.worker import stacks
-from lockstep.worker.processes import Process
-from lockstep.worker.stacks import _frames_of_faulthandler, _frames_of_py_spy, take_stacks
+from lockstep.worker.child import stacks
+from lockstep.worker.child.processes import Process
+from lockstep.worker.child.stacks import _frames_of_faulthandler, _frames_of_py_spy, take_stacks
 
 FAULTHANDLER = """
 Thread 0x00007f817eadf6c0 (most recent call first):

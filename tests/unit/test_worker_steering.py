@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.worker import warmup
 from lockstep.worker.agent import Worker
+from lockstep.worker.node import warmup
 from lockstep.worker.settings import Settings
 from support.fake_operator import FakeOperator
 from support.running_worker import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.worker.timing import Timing
+from lockstep.worker.child.timing import Timing
 
 
 def stepped(timing: Timing, times: list[float], first: int = 1) -> None:

@@ -16,17 +16,19 @@ from typing import Any
 
 import pytest
 
-from lockstep.worker import output, preflight, processes
+from lockstep.worker import output
 from lockstep.worker.agent import Worker
-from lockstep.worker.child import Child, LaunchError
+from lockstep.worker.checkpoints.inventory import survey
+from lockstep.worker.child import processes
+from lockstep.worker.child.process import Child, LaunchError
+from lockstep.worker.child.processes import out_of_memory_kills, output_of
+from lockstep.worker.child.progress import ProgressTail, is_no_number
+from lockstep.worker.child.stacks import forget_the_dead
 from lockstep.worker.errors import open_plain
-from lockstep.worker.inbox import Inbox, SlowWork
-from lockstep.worker.inventory import survey
-from lockstep.worker.preflight import SHARED_TIER_IS_FULL, SHARED_TIER_REFUSES, gpu_problem, prepare
-from lockstep.worker.processes import out_of_memory_kills, output_of
-from lockstep.worker.progress import ProgressTail, is_no_number
+from lockstep.worker.link.inbox import Inbox, SlowWork
+from lockstep.worker.node import preflight
+from lockstep.worker.node.preflight import SHARED_TIER_IS_FULL, SHARED_TIER_REFUSES, gpu_problem, prepare
 from lockstep.worker.settings import Settings, Tier, attempt_directory
-from lockstep.worker.stacks import forget_the_dead
 from support.fake_operator import FakeOperator
 from support.running_worker import LaunchWorker, exited, pid_in, ready, until
 

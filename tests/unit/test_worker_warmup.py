@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from lockstep.worker import warmup
-from lockstep.worker.warmup import Peer, PeerServer, Warmed, warm_up
+from lockstep.worker.node import warmup
+from lockstep.worker.node.warmup import Peer, PeerServer, Warmed, warm_up
 
 
 @pytest.fixture(autouse=True)

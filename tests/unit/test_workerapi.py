@@ -17,18 +17,18 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from lockstep.api import names
-from lockstep.controller import protocol, workerapi
-from lockstep.controller.clock import SystemClock
-from lockstep.controller.connections import PER_SENDER
-from lockstep.controller.listener import Listener
-from lockstep.controller.protocol import REGISTER_LIMIT, REPORT_LIMIT
-from lockstep.controller.reports import ReportBook
-from lockstep.controller.tls import Material, new_material, server_context
-from lockstep.controller.trust import Claim, TokenReviews
-from lockstep.controller.workerapi import WorkerApi
-from lockstep.core.plan import DesiredPhase, Directive
-from lockstep.core.snapshot import PodPhase, PodView, StartRecord
+from lockstep.api.base import names
+from lockstep.controller.runtime.clock import SystemClock
+from lockstep.controller.workers import api, protocol
+from lockstep.controller.workers.api import WorkerApi
+from lockstep.controller.workers.connections import PER_SENDER
+from lockstep.controller.workers.listener import Listener
+from lockstep.controller.workers.protocol import REGISTER_LIMIT, REPORT_LIMIT
+from lockstep.controller.workers.reports import ReportBook
+from lockstep.controller.workers.tls import Material, new_material, server_context
+from lockstep.controller.workers.trust import Claim, TokenReviews
+from lockstep.core.model.plan import DesiredPhase, Directive
+from lockstep.core.model.snapshot import PodPhase, PodView, StartRecord
 
 RUN = "7f1c2a34-1"
 OTHER_RUN = "9e8d7c6b-2"
@@ -385,7 +385,7 @@ async def test_a_worker_holds_only_so_many_connections_and_is_told(world: World,
 
 
 async def test_a_body_that_comes_slowly_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workerapi, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(api, "REQUEST_SECONDS", 0.5)
 
     async def dribble() -> AsyncIterator[bytes]:
         while True:

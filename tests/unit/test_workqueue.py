@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.controller.clock import ManualClock
-from lockstep.controller.workqueue import CLUSTER_KEY, WorkQueue, run_key, split_run_key
+from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key, split_run_key
+from lockstep.controller.runtime.clock import ManualClock
 
 
 @pytest.fixture

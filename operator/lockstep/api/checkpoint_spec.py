@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from lockstep.api.schema import Changeable, Duration, IntOrString, ObjectName, Rule, SpecModel, TunableDuration
+from lockstep.api.base.schema import Changeable, Duration, IntOrString, ObjectName, Rule, SpecModel, TunableDuration
 
 CheckpointFormat = Literal[
     "Auto",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lockstep.api.schema import MapList, StatusModel, Timestamp
+from lockstep.api.base.schema import MapList, StatusModel, Timestamp
 
 
 class Candidate(StatusModel):

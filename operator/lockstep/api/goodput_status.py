@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lockstep.api.schema import StatusModel, Timestamp
+from lockstep.api.base.schema import StatusModel, Timestamp
 
 
 class BucketsStatus(StatusModel):

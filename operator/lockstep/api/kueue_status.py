@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lockstep.api.schema import StatusModel
+from lockstep.api.base.schema import StatusModel
 
 ChosenBy = Literal["Label", "TrainingQueue"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.api.schema import StatusModel, Timestamp
+from lockstep.api.base.schema import StatusModel, Timestamp
 
 
 class ReservationStatus(StatusModel):

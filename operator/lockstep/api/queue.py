@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lockstep.api.base.schema import Duration, MapList, Rule, SetList, SpecModel, StatusModel, Timestamp
 from lockstep.api.run_status import Condition
-from lockstep.api.schema import Duration, MapList, Rule, SetList, SpecModel, StatusModel, Timestamp
 
 StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
 Backend = Literal["Builtin", "Kueue"]

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from lockstep.api.schema import Duration, IntOrString, MapList, Rule, SetList, Size, SpecModel, TunableDuration
+from lockstep.api.base.schema import Duration, IntOrString, MapList, Rule, SetList, Size, SpecModel, TunableDuration
 
 RuleAction = Literal["Stop", "RestartInPlace", "ReplaceNode", "RollBack"]
 OnCordon = Literal["Ignore", "Migrate"]

@@ -6,11 +6,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from lockstep.api import indices, names
+from lockstep.api.base import indices, names
+from lockstep.api.base.schema import Changeable, Duration, MapList, ObjectName, Rule, SpecModel, StatusModel, Timestamp
 from lockstep.api.queue import LabelValue
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import Condition
-from lockstep.api.schema import Changeable, Duration, MapList, ObjectName, Rule, SpecModel, StatusModel, Timestamp
 
 OnUnsatisfiable = Literal["Hold", "Cancel"]
 CancelScope = Literal["Waiting", "All"]

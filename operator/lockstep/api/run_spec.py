@@ -6,11 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from lockstep.api import names
-from lockstep.api.checkpoint_spec import CheckpointSpec
-from lockstep.api.core_shapes import EnvFromList, EnvList, PullSecretList, VolumeList
-from lockstep.api.recovery_spec import PreflightSpec, RecoverySpec
-from lockstep.api.schema import (
+from lockstep.api.base import names
+from lockstep.api.base.core_shapes import EnvFromList, EnvList, PullSecretList, VolumeList
+from lockstep.api.base.schema import (
     AsWritten,
     Changeable,
     Duration,
@@ -23,6 +21,8 @@ from lockstep.api.schema import (
     SpecModel,
     Timestamp,
 )
+from lockstep.api.checkpoint_spec import CheckpointSpec
+from lockstep.api.recovery_spec import PreflightSpec, RecoverySpec
 
 MAX_NODES = 16_384
 

@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from lockstep.api.base.schema import MapList, StatusModel, Timestamp
 from lockstep.api.checkpoint_status import Candidate, CheckpointStatus
 from lockstep.api.goodput_status import GoodputStatus
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
 from lockstep.api.recovery_status import AttemptStatus, RecoveryStatus, Totals
-from lockstep.api.schema import MapList, StatusModel, Timestamp
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 MAX_ATTEMPTS_KEPT = 10

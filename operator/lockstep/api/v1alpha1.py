@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from lockstep.api.names import MAX_RUN_NAME, MAX_RUN_SET_NAME
+from lockstep.api.base.names import MAX_RUN_NAME, MAX_RUN_SET_NAME
+from lockstep.api.base.schema import ApiModel, Rule, SpecModel, StatusModel
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_set import TrainingRunSetSpec, TrainingRunSetStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.api.schema import ApiModel, Rule, SpecModel, StatusModel
 
 
 @dataclass(frozen=True)

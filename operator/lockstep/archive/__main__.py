@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lockstep.api.durations import parse_duration
+from lockstep.api.base.durations import parse_duration
 from lockstep.archive import catalog
 from lockstep.archive.outcomes import INTERNAL, INTERRUPTED, SOURCE_INVALID, ArchiveError, Reason, presentable
 from lockstep.archive.pace import Pace, in_units
@@ -23,9 +23,9 @@ from lockstep.archive.restore import restore
 from lockstep.archive.store import RETRY_SECONDS, ObjectStore
 from lockstep.archive.tidy import tidy
 from lockstep.archive.upload import PART_BYTES, upload
-from lockstep.core.archive_job import MAX_TOLD, RESULT_FORMAT
-from lockstep.core.quarantine import Save
-from lockstep.core.retention import RetentionPolicy
+from lockstep.core.checkpoints.archive_job import MAX_TOLD, RESULT_FORMAT
+from lockstep.core.checkpoints.retention import RetentionPolicy
+from lockstep.core.model.quarantine import Save
 
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 Result = dict[str, Any]

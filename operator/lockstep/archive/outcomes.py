@@ -1,7 +1,7 @@
 """How an archive job can end: one word, one exit code, and whether the same job may be tried again as it is.
 
 The exit codes are those of sysexits.h where they fit. The job's podFailurePolicy rests on `FINAL_CODES`
-(lockstep.core.archive_job holds the same list, and a test holds them equal).
+(lockstep.core.checkpoints.archive_job holds the same list, and a test holds them equal).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from lockstep.archive.pace import Pace, Progress, in_units
 from lockstep.archive.record import DIRECTORY, MAX_RECORD_BYTES, ArchivedFile, Place, Record, RecordError, decode
 from lockstep.archive.shared_tier import writing
 from lockstep.archive.store import ObjectStore
-from lockstep.worker import formats
+from lockstep.worker.checkpoints import formats
 from lockstep.worker.settings import SHARED_SKEW
 
 _READ_BYTES = 16 << 20

@@ -16,7 +16,7 @@ from lockstep.archive.outcomes import (
 )
 from lockstep.archive.record import DIRECTORY, FILE, RecordError, inside
 from lockstep.archive.shared_tier import reading
-from lockstep.worker import formats
+from lockstep.worker.checkpoints import formats
 from lockstep.worker.settings import SHARED_SKEW
 
 _MANIFEST = "Manifest"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from lockstep.archive.outcomes import STORAGE_UNREADABLE, ArchiveError
 from lockstep.archive.shared_tier import writing
-from lockstep.core.quarantine import Save
-from lockstep.core.retention import RetentionPolicy, StoredCheckpoint, to_prune
-from lockstep.core.snapshot import Verdict
-from lockstep.worker import formats
+from lockstep.core.checkpoints.retention import RetentionPolicy, StoredCheckpoint, to_prune
+from lockstep.core.model.quarantine import Save
+from lockstep.core.model.snapshot import Verdict
+from lockstep.worker.checkpoints import formats
+from lockstep.worker.checkpoints.tiers import ONE_FOR_ALL, PER_ATTEMPT, attempt_steps, step_paths
 from lockstep.worker.settings import SHARED, SHARED_SKEW
-from lockstep.worker.tiers import ONE_FOR_ALL, PER_ATTEMPT, attempt_steps, step_paths
 
 REMOVED_SUFFIX = ".removed"
 """Ends the name of a checkpoint that is being removed; no scan takes such a name for a checkpoint."""

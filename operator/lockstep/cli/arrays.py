@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 import typer
 
-from lockstep.api import names
-from lockstep.api.indices import parse_indices
+from lockstep.api.base import names
+from lockstep.api.base.indices import parse_indices
 from lockstep.cli import output, runs
 from lockstep.cli.client import Cluster, Json, resource_path, runs_path
 from lockstep.cli.errors import ApiError, CliError, UsageError
 from lockstep.core.arrays.members import index_of, read_ranges, split_run_name
-from lockstep.core.arrays.views import RunSetView
-from lockstep.core.conditions import find, is_true
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.objects import parse_run_set
-from lockstep.core.ranges import format_ranges
-from lockstep.core.snapshot import RunView
+from lockstep.core.model.array_views import RunSetView
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.own_objects import parse_run_set
+from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.snapshot import RunView
 
 _TRIES = 5
 _RANGES_SHOWN = 40

@@ -22,17 +22,17 @@ from typing import Any
 import typer
 
 from lockstep import __version__
-from lockstep.api import names
-from lockstep.api.times import to_rfc3339
+from lockstep.api.base import names
+from lockstep.api.base.times import to_rfc3339
 from lockstep.cli import events, explain, history, runs
 from lockstep.cli.client import Cluster, Json, Query, core_path, resource_path
 from lockstep.cli.errors import CliError
 from lockstep.cli.live import readable_nodes
 from lockstep.cli.output import note, plural
 from lockstep.cli.yaml_text import as_yaml
-from lockstep.core import assignment as slots
-from lockstep.core.natural import NaturalKey, natural_key
-from lockstep.core.snapshot import RunView
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.natural_order import NaturalKey, natural_key
+from lockstep.core.model.snapshot import RunView
 from lockstep.worker.secrets import SECRET_NAME
 
 MAX_LOG_BYTES = 256 * 1024

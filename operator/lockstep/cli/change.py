@@ -12,7 +12,7 @@ import typer
 from lockstep.cli import arrays, output, runs
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import CliError, Unreachable
-from lockstep.core.conditions import is_true
+from lockstep.core.model.conditions import is_true
 
 
 @dataclass(frozen=True, slots=True)

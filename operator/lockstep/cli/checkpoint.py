@@ -5,9 +5,9 @@ from enum import IntEnum
 
 from lockstep.cli.errors import UsageError
 from lockstep.cli.output import echo
-from lockstep.worker.formats import AUTO, FORMATS, INVALID, UNKNOWN, VALID, examine, verify_checkpoint
+from lockstep.worker.checkpoints.formats import AUTO, FORMATS, INVALID, UNKNOWN, VALID, examine, verify_checkpoint
+from lockstep.worker.checkpoints.tiers import attempt_steps, step_paths
 from lockstep.worker.settings import SHARED_SKEW
-from lockstep.worker.tiers import attempt_steps, step_paths
 
 
 class Verdict(IntEnum):

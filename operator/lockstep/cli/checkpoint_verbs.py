@@ -78,7 +78,7 @@ def checkpoint_leftovers_verb(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Local checkpoints on this node of runs that are gone from the cluster. For administrators."""
-    from lockstep.api.durations import parse_duration
+    from lockstep.api.base.durations import parse_duration
     from lockstep.cli import leftovers as verb
     from lockstep.cli.client import connect
 

@@ -14,8 +14,8 @@ import urllib3
 from urllib3.exceptions import HTTPError, InsecureRequestWarning, MaxRetryError
 from urllib3.util.ssl_ import create_urllib3_context
 
-from lockstep.api import names
-from lockstep.api.nesting import read_object
+from lockstep.api.base import names
+from lockstep.api.base.nesting import read_object
 from lockstep.cli.errors import ApiError, CliError, Unreachable
 
 Json = dict[str, Any]

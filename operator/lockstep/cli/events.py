@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from lockstep.api import names
-from lockstep.api.times import to_unix
+from lockstep.api.base import names
+from lockstep.api.base.times import to_unix
 from lockstep.cli import output, runs
 from lockstep.cli.client import Cluster, Json, resource_path
 

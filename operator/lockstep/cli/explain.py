@@ -12,13 +12,13 @@ from lockstep.cli.client import Cluster
 from lockstep.cli.info import checkpoint_words
 from lockstep.cli.live import LiveAdmission, NotLive
 from lockstep.cli.output import ago, duration, plural
-from lockstep.core import assignment as slots
-from lockstep.core.budget import allowed_without_progress
-from lockstep.core.conditions import find, is_true
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.quarantine import Save
-from lockstep.core.requirement import avoided_nodes
-from lockstep.core.snapshot import RunView
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.quarantine import Save
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.pods.requirement import avoided_nodes
+from lockstep.core.run.backoff import allowed_without_progress
 
 _HOLDERS_NAMED = 8
 _NODES_NAMED = 8

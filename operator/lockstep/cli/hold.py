@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli import change, output, runs
 from lockstep.cli.client import Cluster, Json, resource_path, runs_path
 from lockstep.cli.errors import ApiError, CliError
-from lockstep.core.conditions import is_true
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.snapshot import RunView
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.snapshot import RunView
 
 _TRIES = 5
 _WAITING = (Phase.PENDING, Phase.SUSPENDED)

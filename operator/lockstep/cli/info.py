@@ -11,12 +11,12 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.cli import history, live, outlook, output, runs
 from lockstep.cli.client import Cluster
 from lockstep.cli.output import ago, plural
-from lockstep.core.conditions import TYPES
-from lockstep.core.natural import natural_key
-from lockstep.core.quarantine import Save
-from lockstep.core.ranges import format_ranges
-from lockstep.core.snapshot import NodeView, RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.conditions import TYPES
+from lockstep.core.model.natural_order import natural_key
+from lockstep.core.model.quarantine import Save
+from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.snapshot import NodeView, RunView
+from lockstep.core.model.tunables import Tunables
 
 _NODES_NAMED = 64
 _NO_PLACE = "elsewhere"

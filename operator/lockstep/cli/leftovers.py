@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli.client import Cluster, core_path, runs_path
 from lockstep.cli.errors import ApiError, CliError
 from lockstep.cli.output import ago, echo, note, plural, print_lines, table

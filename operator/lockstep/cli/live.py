@@ -7,26 +7,26 @@ from dataclasses import dataclass
 
 import msgspec
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.queue import ANY_GPU_TYPE
 from lockstep.api.run_status import QueueStatus
 from lockstep.cli import operator_settings, runs
 from lockstep.cli.client import Cluster, Json, core_path, resource_path, runs_path
 from lockstep.cli.errors import ApiError, CliError
 from lockstep.cli.operator_settings import Settings, fair_shares, read_settings
-from lockstep.controller.parse import ForeignPod, parse_node, parse_pod
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.entry import is_pending
-from lockstep.core.admission.kueue import KUEUES
-from lockstep.core.admission.ledger import Ledger
-from lockstep.core.admission.left_out import UNDECIDABLE, without
+from lockstep.core.admission.cache.entry import is_pending
+from lockstep.core.admission.cache.excluded_runs import UNDECIDABLE, without
+from lockstep.core.admission.cache.ledger import Ledger
+from lockstep.core.admission.kueue_admission import KUEUES
 from lockstep.core.admission.reservations import PREEMPTING
 from lockstep.core.arrays.members import governed, is_member
-from lockstep.core.conditions import find
-from lockstep.core.natural import natural_key
-from lockstep.core.objects import parse_queue, parse_run_set
-from lockstep.core.reservation import is_unread
-from lockstep.core.snapshot import (
+from lockstep.core.model.cluster_objects import ForeignPod, parse_node, parse_pod
+from lockstep.core.model.conditions import find
+from lockstep.core.model.natural_order import natural_key
+from lockstep.core.model.own_objects import parse_queue, parse_run_set
+from lockstep.core.model.reservation import is_unread
+from lockstep.core.model.snapshot import (
     ClusterSnapshot,
     Leadership,
     NodeView,
@@ -35,7 +35,7 @@ from lockstep.core.snapshot import (
     RefusedAdmission,
     RunView,
 )
-from lockstep.core.tunables import Mode, Tunables
+from lockstep.core.model.tunables import Mode, Tunables
 
 
 @dataclass(frozen=True, slots=True)

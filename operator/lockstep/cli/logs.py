@@ -8,14 +8,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli import runs
 from lockstep.cli.client import Cluster, Query, core_path
 from lockstep.cli.errors import ApiError, CliError
 from lockstep.cli.output import note
-from lockstep.core import assignment as slots
-from lockstep.core.ranges import format_ranges, parse_ranges
-from lockstep.core.snapshot import RunView
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.ranges import format_ranges, parse_ranges
+from lockstep.core.model.snapshot import RunView
 
 MOST_RANKS = 32
 """Streams that are opened without being asked for by name."""

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from lockstep import __version__
-from lockstep.api.nesting import TOO_DEEP
+from lockstep.api.base.nesting import TOO_DEEP
 from lockstep.cli import (
     admission_verbs,
     checkpoint_verbs,

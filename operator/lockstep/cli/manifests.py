@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli import arrays, output
 from lockstep.cli.client import Json
 from lockstep.cli.errors import CliError, UsageError

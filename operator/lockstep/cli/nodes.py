@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 import typer
 
-from lockstep.api import names
-from lockstep.api.times import to_rfc3339
+from lockstep.api.base import names
+from lockstep.api.base.times import to_rfc3339
 from lockstep.cli import output
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiError, CliError
 from lockstep.cli.live import node_views
 from lockstep.cli.runs import view, whole
-from lockstep.core import assignment as slots
-from lockstep.core.actions import ONE_DAY
-from lockstep.core.conditions import is_true
-from lockstep.core.natural import natural_key
-from lockstep.core.node_memory import suspicion
-from lockstep.core.node_state import state_of
-from lockstep.core.signs import bad_conditions
-from lockstep.core.snapshot import NodeView, RunView
+from lockstep.core.failures.actions import ONE_DAY
+from lockstep.core.failures.node_memory import suspicion
+from lockstep.core.failures.node_state import state_of
+from lockstep.core.failures.signs import bad_conditions
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.natural_order import natural_key
+from lockstep.core.model.snapshot import NodeView, RunView
 
 ADMINISTRATORS = "nodes belong to the whole cluster; ask an administrator, or see your run's with lockstep info RUN"
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 import yaml
 from pydantic import ValidationError
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli.client import Cluster, Json, core_path
 from lockstep.cli.errors import ApiError
-from lockstep.controller.config import OperatorConfig
-from lockstep.core.admission.entry import is_pending
-from lockstep.core.admission.fair_share import Holding, Key, UsageBook, shares
-from lockstep.core.admission.order import share_key
-from lockstep.core.pod_group_settings import PodGroupSettings
-from lockstep.core.snapshot import QueueView, RunView
-from lockstep.core.trial import is_trial
-from lockstep.core.tunables import Tunables
+from lockstep.config import OperatorConfig
+from lockstep.core.admission.cache.entry import is_pending
+from lockstep.core.admission.queueing.fair_share import Holding, Key, UsageBook, shares
+from lockstep.core.admission.queueing.order import share_key
+from lockstep.core.model.pod_group_settings import PodGroupSettings
+from lockstep.core.model.snapshot import QueueView, RunView
+from lockstep.core.model.test_only import is_trial
+from lockstep.core.model.tunables import Tunables
 
 NAMESPACE = "lockstep-system"
 """Where the operator runs, unless somebody says otherwise."""

@@ -46,7 +46,7 @@ ObjectOutput = Annotated[Object, typer.Option("--output", "-o", help="json and y
 
 def timeout_seconds(timeout: str | None) -> float | None:
     """Seconds of ``--timeout``; None: for ever. Raises UsageError on what is no duration."""
-    from lockstep.api.durations import parse_duration
+    from lockstep.api.base.durations import parse_duration
 
     try:
         return None if timeout is None else parse_duration(timeout)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.api.durations import format_duration, parse_duration
+from lockstep.api.base.durations import format_duration, parse_duration
 from lockstep.api.run_status import QueueStatus
 from lockstep.cli import output
-from lockstep.core import assignment as slots
-from lockstep.core.snapshot import RunView
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.snapshot import RunView
 
 UNKNOWN = "?"
 

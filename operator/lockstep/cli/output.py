@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from lockstep.core import prose
+from lockstep.core.model import sanitise
 
 _COLOURS = {
     "Running": typer.colors.GREEN,
@@ -41,7 +41,7 @@ def echo(words: str, *, err: bool = False) -> None:
     """As typer.echo, without what a terminal would obey in words of others; colours of ours are left."""
     own = _OWN_COLOUR.findall(words) if _colourful() else []
     pieces = _OWN_COLOUR.split(words) if own else [words]
-    shown = [prose.lines(piece) for piece in pieces]
+    shown = [sanitise.lines(piece) for piece in pieces]
     typer.echo("".join(piece + colour for piece, colour in zip(shown, [*own, ""], strict=True)), err=err)
 
 
@@ -67,7 +67,7 @@ def object_name(raw: Mapping[str, Any]) -> str:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns as kubectl aligns them; empty cells show as ``-``, in the last column as nothing."""
-    shown = [[prose.line(cell) for cell in row] for row in rows]
+    shown = [[sanitise.line(cell) for cell in row] for row in rows]
     cells = [list(header), *([*(cell or NONE for cell in row[:-1]), row[-1]] for row in shown)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [_row(cells[0], widths), *(_row(row, widths, coloured=True) for row in cells[1:])]

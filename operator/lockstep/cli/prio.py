@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lockstep.cli import output, runs
 from lockstep.cli.client import Cluster, runs_path
 from lockstep.cli.queue import waits
-from lockstep.core.snapshot import RunView
+from lockstep.core.model.snapshot import RunView
 
 COLUMNS = ("NAME", "QUEUE", "POSITION", "PRIORITY", "CLASS", "AGE", "FAIRSHARE", "SIZE", "NICE")
 _FACTORS = ("class", "age", "fairShare", "size", "nice")

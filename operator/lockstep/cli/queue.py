@@ -11,10 +11,10 @@ from lockstep.api.run_status import QueueStatus
 from lockstep.cli import arrays, outlook, output, runs
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import ApiError
-from lockstep.core.conditions import is_true
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.objects import parse_run_set
-from lockstep.core.snapshot import RunView
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.own_objects import parse_run_set
+from lockstep.core.model.snapshot import RunView
 
 COLUMNS = ("NAME", "STATE", "REASON", "NODES", "STEP", "ATTEMPT", "QUEUE", "POSITION", "PRIORITY", "START", "AGE")
 WIDE_COLUMNS = ("LOSS", "SAVED", "RANK0", "BLOCKED-BY", "MESSAGE")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.cli import output
 from lockstep.cli.client import Cluster, Json, resource_path

@@ -8,15 +8,15 @@ from difflib import get_close_matches
 
 from pydantic import ValidationError
 
-from lockstep.api import names
-from lockstep.api.fields import fields_of
+from lockstep.api.base import names
+from lockstep.api.base.fields import fields_of
+from lockstep.api.base.schema import ApiModel
 from lockstep.api.run_set import TrainingRunSetSpec
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.schema import ApiModel
 from lockstep.cli import arrays
 from lockstep.cli.client import Json
 from lockstep.cli.errors import ApiError, CliError
-from lockstep.core.validation import validate
+from lockstep.core.pods.validation import validate
 
 _UNKNOWN_FIELD = re.compile('unknown field "([^"]+)"')
 _INDEX = re.compile(r"\[[^]]*\]")

@@ -13,11 +13,11 @@ from lockstep.cli.client import Json
 from lockstep.cli.errors import CliError
 from lockstep.cli.output import note
 from lockstep.cli.yaml_text import as_yaml
-from lockstep.core import assignment as slots
-from lockstep.core.gang import dry_run_body, pod_body
-from lockstep.core.gang_settings import GangSettings
-from lockstep.core.snapshot import RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.gang_settings import GangSettings
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.pods.gang import dry_run_body, pod_body
 
 _NO_UID = "00000000-0000-0000-0000-000000000000"
 

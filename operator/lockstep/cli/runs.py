@@ -8,10 +8,10 @@ from dataclasses import replace
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiError, CliError, UsageError
 from lockstep.cli.output import NONE
-from lockstep.core import assignment as slots
-from lockstep.core import reservation as kept
-from lockstep.core.objects import parse_run
-from lockstep.core.snapshot import RunView
+from lockstep.core.model import assignment as slots
+from lockstep.core.model import reservation as kept
+from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.snapshot import RunView
 
 NOT_SEEN_YET = "NotSeenYet"
 """The reason shown for a run that the operator has not looked at."""

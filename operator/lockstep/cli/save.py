@@ -7,11 +7,11 @@ import uuid
 
 import typer
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli import output, runs, wait
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import CliError
-from lockstep.core.conditions import is_true
+from lockstep.core.model.conditions import is_true
 
 _NAME = names.ANNOTATION_CHECKPOINT_REQUEST.partition("/")[2]
 _REMEDIES = {

@@ -6,8 +6,8 @@ import re
 import time
 from datetime import datetime, timedelta
 
-from lockstep.api.durations import DURATION_REMEDY, format_duration, parse_duration
-from lockstep.api.times import to_rfc3339
+from lockstep.api.base.durations import DURATION_REMEDY, format_duration, parse_duration
+from lockstep.api.base.times import to_rfc3339
 from lockstep.cli.client import Json
 from lockstep.cli.errors import UsageError
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import typer
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.cli import arrays, output, runs, wait
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiError
 from lockstep.cli.refusals import in_words, refuse_bad, refuse_malformed
-from lockstep.core.snapshot import RunView
+from lockstep.core.model.snapshot import RunView
 
 
 def name_user(cluster: Cluster, manifests: Sequence[Json]) -> None:

@@ -7,12 +7,12 @@ import copy
 import time
 from collections.abc import Iterator
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.run_status import TrialStatus
 from lockstep.cli import output, runs, submit, wait
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import CliError, ExitCode
-from lockstep.core.conditions import find, is_true
+from lockstep.core.model.conditions import find, is_true
 
 _ANSWER_SECONDS = 60.0
 _SUFFIX = "-test-"

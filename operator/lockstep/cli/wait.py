@@ -10,9 +10,9 @@ from lockstep.cli import runs
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import ApiError, CliError, ExitCode, Unreachable
 from lockstep.cli.output import note
-from lockstep.core.conditions import find, is_true
-from lockstep.core.lifecycle import Phase, phase_of
-from lockstep.core.snapshot import RunView
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.snapshot import RunView
 
 Goal = Literal["finished", "succeeded", "running", "admitted"]
 

@@ -10,10 +10,10 @@ import sys
 
 import uvloop
 
-from lockstep.controller.config import ConfigError, load
-from lockstep.controller.election import LostLeadershipError
-from lockstep.controller.logs import configure_logging
+from lockstep.config import ConfigError, load
+from lockstep.controller.kube.election import LostLeadershipError
 from lockstep.controller.operator import Operator
+from lockstep.controller.runtime.logs import configure_logging
 
 log = logging.getLogger("lockstep.main")
 

@@ -16,47 +16,47 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from lockstep.controller.certificates import Certificates, first_material, secret_in_cluster
-from lockstep.controller.clock import SystemClock
-from lockstep.controller.cluster_informers import cluster_informers
-from lockstep.controller.config import ConfigError, OperatorConfig, load
-from lockstep.controller.config_maps import ensure_everywhere
-from lockstep.controller.credentials import load_credentials
-from lockstep.controller.election import Election
-from lockstep.controller.events import EventRecorder
-from lockstep.controller.execute import Executor
-from lockstep.controller.gangs import StoredGangs
-from lockstep.controller.health import Health, application
-from lockstep.controller.history import History
-from lockstep.controller.kube import KubeClient
-from lockstep.controller.kube_errors import KubeError
-from lockstep.controller.kueue import KueueApi
-from lockstep.controller.leader_endpoint import LeaderEndpoint
-from lockstep.controller.listener import Listener
-from lockstep.controller.metrics import Metrics, Sources
-from lockstep.controller.node_marks import NodeMarker
-from lockstep.controller.own_kinds import OwnKinds
-from lockstep.controller.pod_groups import PodGroupApi
-from lockstep.controller.reconcile import Reconciler
-from lockstep.controller.recoveries import Recoveries
-from lockstep.controller.reports import ReportBook
-from lockstep.controller.run_set_reconcile import RunSetReconciler
-from lockstep.controller.store import Store
-from lockstep.controller.tallies import Tallies
-from lockstep.controller.tls import server_context
-from lockstep.controller.tracing import tracer_for
-from lockstep.controller.trust import TokenReviews
-from lockstep.controller.usage import UsageKeeper
-from lockstep.controller.worker_archive import worker_archive
-from lockstep.controller.workerapi import WorkerApi
-from lockstep.controller.workqueue import WorkQueue
-from lockstep.core.assignment import is_held
-from lockstep.core.gang import ca_config_map
-from lockstep.core.pod_group_settings import PodGroupSettings
-from lockstep.core.tunables import Mode, Tunables
+from lockstep.config import ConfigError, OperatorConfig, load
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.credentials import load_credentials
+from lockstep.controller.kube.election import Election
+from lockstep.controller.kube.errors import KubeError
+from lockstep.controller.kube.events import EventRecorder
+from lockstep.controller.kube.leader_endpoint import LeaderEndpoint
+from lockstep.controller.kube.workqueue import WorkQueue
+from lockstep.controller.metrics.exporter import Metrics, Sources
+from lockstep.controller.metrics.health import Health, application
+from lockstep.controller.reconcile.config_maps import ensure_everywhere
+from lockstep.controller.reconcile.execute import Executor
+from lockstep.controller.reconcile.history import History
+from lockstep.controller.reconcile.node_marks import NodeMarker
+from lockstep.controller.reconcile.reconcile import Reconciler
+from lockstep.controller.reconcile.recoveries import Recoveries
+from lockstep.controller.reconcile.run_set import RunSetReconciler
+from lockstep.controller.runtime.clock import SystemClock
+from lockstep.controller.runtime.tallies import Tallies
+from lockstep.controller.runtime.tracing import tracer_for
+from lockstep.controller.store.cluster_informers import cluster_informers
+from lockstep.controller.store.kueue import KueueApi
+from lockstep.controller.store.own_kinds import OwnKinds
+from lockstep.controller.store.pod_groups import PodGroupApi
+from lockstep.controller.store.store import Store
+from lockstep.controller.store.usage import UsageKeeper
+from lockstep.controller.store.worker_authz_view import StoredGangs
+from lockstep.controller.workers.api import WorkerApi
+from lockstep.controller.workers.certificates import Certificates, first_material, secret_in_cluster
+from lockstep.controller.workers.listener import Listener
+from lockstep.controller.workers.reports import ReportBook
+from lockstep.controller.workers.tls import server_context
+from lockstep.controller.workers.trust import TokenReviews
+from lockstep.controller.workers.worker_archive import worker_archive
+from lockstep.core.model.assignment import is_held
+from lockstep.core.model.pod_group_settings import PodGroupSettings
+from lockstep.core.model.tunables import Mode, Tunables
+from lockstep.core.pods.gang import ca_config_map
 
 if TYPE_CHECKING:
-    from lockstep.web.server import WebPage
+    from lockstep.controller.web.server import WebPage
 
 log = logging.getLogger("lockstep.operator")
 _RESYNC_EVERY = 300.0
@@ -349,8 +349,10 @@ class Operator:
         return list(dict.fromkeys(filter(None, (host, *self.config.worker_hosts, *web))))
 
     def _web_page(self) -> "WebPage":
-        from lockstep.web.server import WebPage  # and with it the words of the CLI, which nothing else here needs
-        from lockstep.web.sources import Sources
+        from lockstep.controller.web.server import (
+            WebPage,  # and with it the words of the CLI, which nothing else here needs
+        )
+        from lockstep.controller.web.sources import Sources
 
         levels, gpu_types = self.config.topology_levels, self.config.gpu_types
         store, usual = self.store, self.tunables

@@ -7,60 +7,53 @@ order; a step that returns True has the last word.
 
 from collections.abc import Callable
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.run_status import ExitsStatus
 from lockstep.core.accounting.account import keep_account
-from lockstep.core.archiving import keep_archive
-from lockstep.core.barrier import gather, release
-from lockstep.core.cadence_orders import follow_cadence
-from lockstep.core.debug_hold import held_until
-from lockstep.core.draft import Draft
-from lockstep.core.drain import leave_drained_nodes
-from lockstep.core.elastic import follow_size
-from lockstep.core.evidence import succeeded_ranks
-from lockstep.core.gang import dry_run_body
-from lockstep.core.inventory import latest_valid
+from lockstep.core.checkpoints.archiving import keep_archive
+from lockstep.core.checkpoints.inventory import latest_valid
+from lockstep.core.checkpoints.origin import resolve_origin
+from lockstep.core.checkpoints.saves import save_order, settle_save
+from lockstep.core.failures.evidence import succeeded_ranks
+from lockstep.core.failures.node_memory import to_remember
 from lockstep.core.kueue.choice import choice_of, kueue_problems
-from lockstep.core.kueue.follow import follow_kueue, leave_for_kueue
-from lockstep.core.launchers import launcher_of
-from lockstep.core.launching import (
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.plan import DesiredPhase, Directive, DryRunPod, Plan
+from lockstep.core.model.problems import Problem
+from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.snapshot import RunSnapshot
+from lockstep.core.model.test_only import forget_trial, is_trial
+from lockstep.core.model.tunables import Mode, Tunables
+from lockstep.core.pods.gang import dry_run_body
+from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.pods.plain_pods import plain_dry_run_body
+from lockstep.core.pods.pod_groups import delete_ended_groups, let_go_of_group
+from lockstep.core.pods.pod_policy import remedy_for
+from lockstep.core.pods.validation import KnownNames, validate
+from lockstep.core.run.barrier import gather, release
+from lockstep.core.run.cadence_orders import follow_cadence
+from lockstep.core.run.debug_hold import held_until
+from lockstep.core.run.drain import leave_drained_nodes
+from lockstep.core.run.elastic import follow_size
+from lockstep.core.run.kueue_follow import follow_kueue, leave_for_kueue
+from lockstep.core.run.launching import (
     desire_pods,
     enforce_deadlines,
     replace_late_spares,
     stages_of_ranks,
     stages_of_spares,
 )
-from lockstep.core.leaving import ends_with_the_save, save_before_leaving
-from lockstep.core.lifecycle import Phase
-from lockstep.core.node_memory import to_remember
-from lockstep.core.origin import resolve_origin
-from lockstep.core.plain_gang import follow_plain_gang
-from lockstep.core.plain_pods import plain_dry_run_body
-from lockstep.core.plan import DesiredPhase, Directive, DryRunPod, Plan
-from lockstep.core.pod_groups import delete_ended_groups, let_go_of_group
-from lockstep.core.pod_policy import remedy_for
-from lockstep.core.problems import Problem
-from lockstep.core.ranges import format_ranges
-from lockstep.core.recovery import recover
-from lockstep.core.regression import hold_or_rebuild
-from lockstep.core.report import conclude, record_progress
-from lockstep.core.requests import obey_requests
-from lockstep.core.saves import save_order, settle_save
-from lockstep.core.snapshot import RunSnapshot
-from lockstep.core.spares import seat_spares
-from lockstep.core.stopping import (
-    CANCELLED,
-    OUT_OF_SHARE,
-    SUSPENDED,
-    carry_out_stop,
-    finish,
-    stop_after_save,
-)
-from lockstep.core.time_limit import end_pods_by_the_limit, keep_to_limits, save_by_the_limit, time_is_over
-from lockstep.core.trial import forget_trial, is_trial
-from lockstep.core.tunables import Mode, Tunables
-from lockstep.core.validation import KnownNames, validate
-from lockstep.core.waiting import forget_when_due, give_up_waiting, leave_drained_queue, make_room
+from lockstep.core.run.leaving import ends_with_the_save, save_before_leaving
+from lockstep.core.run.plain.gang import follow_plain_gang
+from lockstep.core.run.recovery import recover
+from lockstep.core.run.regression import hold_or_rebuild
+from lockstep.core.run.report import conclude, record_progress
+from lockstep.core.run.requests import obey_requests
+from lockstep.core.run.spares import seat_spares
+from lockstep.core.run.stopping import CANCELLED, OUT_OF_SHARE, SUSPENDED, carry_out_stop, finish, stop_after_save
+from lockstep.core.run.time_limit import end_pods_by_the_limit, keep_to_limits, save_by_the_limit, time_is_over
+from lockstep.core.run.waiting import forget_when_due, give_up_waiting, leave_drained_queue, make_room
 
 DRY_RUN_AGAIN_AFTER = 60.0
 """Seconds after which a refusal by the API server is put to it again: quotas and accounts get mended."""

@@ -9,10 +9,9 @@ import time
 import traceback
 from typing import Callable, List, Optional
 
-from lockstep.worker.barrier import Barrier
-from lockstep.worker.child import Child, LaunchError
-from lockstep.worker.inbox import Inbox, SlowWork
-from lockstep.worker.launch import (
+from lockstep.worker.checkpoints.removal import Removal
+from lockstep.worker.checkpoints.tiers import NEWEST
+from lockstep.worker.child.launch import (
     Launch,
     contract_environment,
     expand,
@@ -22,14 +21,15 @@ from lockstep.worker.launch import (
     python_environment,
     start_delay,
 )
-from lockstep.worker.link import PROTOCOL, Link
+from lockstep.worker.child.process import Child, LaunchError
+from lockstep.worker.child.processes import adopt_orphans, kill_others, out_of_memory_kills
+from lockstep.worker.child.scratch import highest_attempt, make_scratch, remove_older
+from lockstep.worker.child.training import Training
+from lockstep.worker.link.inbox import Inbox, SlowWork
+from lockstep.worker.link.operator_link import PROTOCOL, Link
+from lockstep.worker.node.barrier import Barrier
 from lockstep.worker.output import say, write_own
-from lockstep.worker.processes import adopt_orphans, kill_others, out_of_memory_kills
-from lockstep.worker.removal import Removal
-from lockstep.worker.scratch import highest_attempt, make_scratch, remove_older
 from lockstep.worker.settings import JSON, Settings
-from lockstep.worker.tiers import NEWEST
-from lockstep.worker.training import Training
 
 RESTART_GRACE_SECONDS = 2.0  # the peers are gone: there is nothing left to save together
 LAST_LOOK_SECONDS = 5.0

@@ -37,10 +37,10 @@ from lockstep.core.accounting.usage import (
     seconds_until,
     step_efficiency,
 )
-from lockstep.core.conditions import is_true
-from lockstep.core.draft import Draft
-from lockstep.core.inventory import committed_step, is_own
-from lockstep.core.lifecycle import Phase
+from lockstep.core.checkpoints.inventory import committed_step, is_own
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.lifecycle import Phase
 
 _RUNS = (Stage.INIT, Stage.LOADING, Stage.STEPS)
 

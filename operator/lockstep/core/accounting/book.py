@@ -6,8 +6,8 @@ from typing import Any
 
 from lockstep.core.accounting.goodput import Account, Bucket, Mark, Stage, opened
 from lockstep.core.accounting.usage import BudgetUse, Usage
-from lockstep.core.cadence import SaveCost
-from lockstep.core.failure_rate import Exposure
+from lockstep.core.checkpoints.cadence import SaveCost
+from lockstep.core.failures.failure_rate import Exposure
 
 _VERSION = 1
 

@@ -6,12 +6,12 @@ from statistics import median
 
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.accounting.book import Book
-from lockstep.core.cadence import SaveCost
-from lockstep.core.checkpoints import SHARED
-from lockstep.core.draft import Draft
-from lockstep.core.failure_rate import SECONDS_PER_DAY, PoolRecord
-from lockstep.core.inventory import is_own
-from lockstep.core.snapshot import WorkerReport
+from lockstep.core.checkpoints.cadence import SaveCost
+from lockstep.core.checkpoints.inventory import is_own
+from lockstep.core.checkpoints.verdicts import SHARED
+from lockstep.core.failures.failure_rate import SECONDS_PER_DAY, PoolRecord
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.snapshot import WorkerReport
 
 HALF_LIFE_DAYS = 14.0
 """A failure, or a day without one, counts half after this long."""

@@ -11,11 +11,19 @@ from math import inf
 from operator import attrgetter
 
 from lockstep.api.run_status import QueueStatus
-from lockstep.core import assignment as slots
-from lockstep.core import gang
-from lockstep.core.admission.answers import Answers, Known, say
-from lockstep.core.admission.backfill import BackfillPolicy, backfill, forecast
-from lockstep.core.admission.candidates import (
+from lockstep.core.admission.cache.entry import Entry, Reason, holds_nodes
+from lockstep.core.admission.cache.equivalence import Group
+from lockstep.core.admission.cache.maintenance_windows import window_claims
+from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cache.run_index import Row
+from lockstep.core.admission.cache.start_estimates import Forecast
+from lockstep.core.admission.cycle_state import Floor
+from lockstep.core.admission.engine.backfill import BackfillPolicy, backfill, forecast
+from lockstep.core.admission.engine.cycle_result import Estimate, Foreseen, Outlook, Reservation, Start, Wait
+from lockstep.core.admission.engine.jobs import NO_LIMIT, Claim, Running
+from lockstep.core.admission.engine.quota import QuotaBook, QuotaRules
+from lockstep.core.admission.engine.what_if import Standing
+from lockstep.core.admission.engine_adapter import (
     ENDING,
     lengths_of,
     others,
@@ -24,34 +32,26 @@ from lockstep.core.admission.candidates import (
     see_groups,
     unsettled,
 )
-from lockstep.core.admission.dependencies import Namespaces, circle_in_words, judge
-from lockstep.core.admission.entry import Entry, Reason, holds_nodes
 from lockstep.core.admission.extensions import Promises, grant_limits, if_granted
-from lockstep.core.admission.floor import Floor
-from lockstep.core.admission.forecast import Forecast
-from lockstep.core.admission.foretell import Standing
-from lockstep.core.admission.group import Group
-from lockstep.core.admission.holds import hold_of, hours_used_up, queue_spec
-from lockstep.core.admission.jobs import NO_LIMIT, Claim, Running
-from lockstep.core.admission.kueue import KueueDesk
-from lockstep.core.admission.memory import Memory
-from lockstep.core.admission.order import waits_since
-from lockstep.core.admission.outlook import Estimate, Foreseen, Outlook, Reservation, Start, Wait
-from lockstep.core.admission.preemptors import Preemptors, may_preempt
-from lockstep.core.admission.queue_report import queue_writes
-from lockstep.core.admission.quota import QuotaBook, QuotaRules
+from lockstep.core.admission.kueue_admission import KueueDesk
+from lockstep.core.admission.pending_status import Answers, Known, say
+from lockstep.core.admission.preemption_candidates import Preemptors, may_preempt
+from lockstep.core.admission.queue_status import queue_writes
+from lockstep.core.admission.queueing.dependencies import Namespaces, circle_in_words, judge
+from lockstep.core.admission.queueing.holds import hold_of, hours_used_up, queue_spec
+from lockstep.core.admission.queueing.order import waits_since
 from lockstep.core.admission.refill import find_growth, find_spares, replace_lost_nodes
 from lockstep.core.admission.reservations import Reservations
-from lockstep.core.admission.roll import Row
-from lockstep.core.admission.settings import Backfill
-from lockstep.core.admission.trials import Trials
-from lockstep.core.admission.windows import window_claims
-from lockstep.core.plan import ClusterPlan, Event
-from lockstep.core.pod_groups import planned
-from lockstep.core.requirement import avoided_nodes, resolve
-from lockstep.core.snapshot import ClusterSnapshot
-from lockstep.core.topology import fullest_domains
-from lockstep.core.tunables import Tunables
+from lockstep.core.admission.test_only import Trials
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.admission_settings import Backfill
+from lockstep.core.model.plan import ClusterPlan, Event
+from lockstep.core.model.snapshot import ClusterSnapshot
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.placement.topology import fullest_domains
+from lockstep.core.pods import gang
+from lockstep.core.pods.pod_groups import planned
+from lockstep.core.pods.requirement import avoided_nodes, resolve
 
 _NODES_NAMED = 8
 _ANSWERS_PER_PASS = 8

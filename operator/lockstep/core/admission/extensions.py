@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from lockstep.api.durations import format_duration, parse_duration
-from lockstep.api.times import to_rfc3339
-from lockstep.core.admission.candidates import ends_by, running_of
-from lockstep.core.admission.entry import Entry
-from lockstep.core.admission.floor import Floor
-from lockstep.core.admission.holds import queue_spec
-from lockstep.core.admission.jobs import Running
-from lockstep.core.admission.outlook import Reservation
-from lockstep.core.admission.quota import QuotaBook, QuotaRules
-from lockstep.core.admission.reasons import listed
-from lockstep.core.admission.roll import Row
-from lockstep.core.admission.windows import OWNER
-from lockstep.core.plan import Event
-from lockstep.core.time_limit import limit_allowed
+from lockstep.api.base.durations import format_duration, parse_duration
+from lockstep.api.base.times import to_rfc3339
+from lockstep.core.admission.cache.entry import Entry
+from lockstep.core.admission.cache.maintenance_windows import OWNER
+from lockstep.core.admission.cache.pending_reasons import listed
+from lockstep.core.admission.cache.run_index import Row
+from lockstep.core.admission.cycle_state import Floor
+from lockstep.core.admission.engine.cycle_result import Reservation
+from lockstep.core.admission.engine.jobs import Running
+from lockstep.core.admission.engine.quota import QuotaBook, QuotaRules
+from lockstep.core.admission.engine_adapter import ends_by, running_of
+from lockstep.core.admission.queueing.holds import queue_spec
+from lockstep.core.model.plan import Event
+from lockstep.core.run.time_limit import limit_allowed
 
 WORTH_A_WRITE = 60
 """Seconds by which a limit grows at least, as long as not all of the wish can be granted."""

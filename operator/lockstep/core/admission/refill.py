@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Sequence
 
-from lockstep.core import assignment as slots
-from lockstep.core.admission.candidates import running_of
-from lockstep.core.admission.entry import Entry, Reason
-from lockstep.core.admission.floor import Floor
-from lockstep.core.admission.holds import mode_words, queue_spec
-from lockstep.core.admission.quota import QuotaBook
-from lockstep.core.admission.windows import Closing, closing
-from lockstep.core.placement import Placed, Unplaceable
-from lockstep.core.plan import Event
-from lockstep.core.tunables import Mode
-from lockstep.core.world_size import world_size
+from lockstep.core.admission.cache.entry import Entry, Reason
+from lockstep.core.admission.cache.maintenance_windows import Closing, closing
+from lockstep.core.admission.cycle_state import Floor
+from lockstep.core.admission.engine.quota import QuotaBook
+from lockstep.core.admission.engine_adapter import running_of
+from lockstep.core.admission.queueing.holds import mode_words, queue_spec
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.plan import Event
+from lockstep.core.model.tunables import Mode
+from lockstep.core.model.world_size import world_size
+from lockstep.core.placement.placement import Placed, Unplaceable
 
 _NODES_NAMED = 8
 

@@ -12,17 +12,17 @@ from itertools import takewhile
 from math import inf
 
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
-from lockstep.core.admission.entry import Entry, Reason, holds_nodes
-from lockstep.core.admission.floor import Floor
-from lockstep.core.admission.holds import queue_spec
-from lockstep.core.admission.jobs import Claim, Running
-from lockstep.core.admission.outlook import Outlook, Reservation
-from lockstep.core.admission.quota import QuotaBook, QuotaRules
-from lockstep.core.admission.reasons import ASSUMPTION, listed
-from lockstep.core.admission.roll import Row
+from lockstep.core.admission.cache.entry import Entry, Reason, holds_nodes
+from lockstep.core.admission.cache.pending_reasons import ASSUMPTION, listed
+from lockstep.core.admission.cache.run_index import Row
+from lockstep.core.admission.cycle_state import Floor
+from lockstep.core.admission.engine.cycle_result import Outlook, Reservation
+from lockstep.core.admission.engine.jobs import Claim, Running
+from lockstep.core.admission.engine.quota import QuotaBook, QuotaRules
+from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.admission.victims import is_leaving, newest_step, notice_seconds
-from lockstep.core.plan import Event
-from lockstep.core.reservation import is_unread, spilled
+from lockstep.core.model.plan import Event
+from lockstep.core.model.reservation import is_unread, spilled
 
 PREEMPTING = "Preempting"
 """Why a run waits for which others are stopped."""

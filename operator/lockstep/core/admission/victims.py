@@ -3,16 +3,16 @@
 import sys
 from collections.abc import Iterable, Mapping
 
-from lockstep.api import names
-from lockstep.api.durations import parse_duration
+from lockstep.api.base import names
+from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.admission.candidates import ENDING
-from lockstep.core.admission.jobs import Running
-from lockstep.core.admission.preemption import Victim
-from lockstep.core.conditions import is_true
-from lockstep.core.snapshot import PodView, RunView
+from lockstep.core.admission.engine.jobs import Running
+from lockstep.core.admission.engine.preemption import Victim
+from lockstep.core.admission.engine_adapter import ENDING
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.snapshot import PodView, RunView
 
 RESTART = 300.0
 """Seconds that a start is taken to cost until the run's own was measured."""

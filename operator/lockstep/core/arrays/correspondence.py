@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lockstep.api.indices import MAX_INDEX, parse_indices
+from lockstep.api.base.indices import MAX_INDEX, parse_indices
 from lockstep.api.run_set import SetDependency
 from lockstep.core.arrays.members import read_ranges
-from lockstep.core.arrays.views import RunSetSnapshot, RunSetView
-from lockstep.core.ranges import format_ranges
+from lockstep.core.model.array_views import RunSetSnapshot, RunSetView
+from lockstep.core.model.ranges import format_ranges
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from lockstep.api import names
-from lockstep.api.indices import MAX_INDEX, parse_indices
+from lockstep.api.base import names
+from lockstep.api.base.indices import MAX_INDEX, parse_indices
 from lockstep.api.run_set import INDEX_VARIABLE
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.core import assignment as slots
-from lockstep.core.arrays.views import RunSetView
-from lockstep.core.conditions import is_true
-from lockstep.core.ranges import parse_ranges
-from lockstep.core.snapshot import RunView
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.array_views import RunSetView
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.ranges import parse_ranges
+from lockstep.core.model.snapshot import RunView
 
 _NAMED = re.compile(rf"(?<!\$){re.escape(INDEX_VARIABLE)}")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Set
 
 from lockstep.api.run_set import SetRefusal
 from lockstep.core.arrays.members import read_ranges
-from lockstep.core.ranges import format_ranges
+from lockstep.core.model.ranges import format_ranges
 
 _FIRST, _LONGEST = 2.0, 300.0  # seconds until the next try: doubled each time
 _MOST = 64  # tried for the first time after one wait

@@ -11,21 +11,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.api import names
-from lockstep.api.durations import parse_duration
-from lockstep.api.indices import parse_indices
+from lockstep.api.base import names
+from lockstep.api.base.durations import parse_duration
+from lockstep.api.base.indices import parse_indices
+from lockstep.api.base.times import to_rfc3339
 from lockstep.api.run_set import SetStop, TrainingRunSetSpec, TrainingRunSetStatus
-from lockstep.api.times import to_rfc3339
 from lockstep.core.arrays.correspondence import Correspondence, correspond
 from lockstep.core.arrays.members import read_ranges, run_body, run_name
 from lockstep.core.arrays.refusals import is_due, never_tried_now, next_to_try, refusal_after
 from lockstep.core.arrays.tally import Tally, tally
-from lockstep.core.arrays.views import CreateRun, RunSetPlan, RunSetSnapshot
-from lockstep.core.conditions import find, with_condition
-from lockstep.core.plan import Event
-from lockstep.core.ranges import format_ranges
-from lockstep.core.tunables import Mode, Tunables
-from lockstep.core.validation import KnownNames, validate
+from lockstep.core.model.array_views import CreateRun, RunSetPlan, RunSetSnapshot
+from lockstep.core.model.conditions import find, with_condition
+from lockstep.core.model.plan import Event
+from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.tunables import Mode, Tunables
+from lockstep.core.pods.validation import KnownNames, validate
 
 WAITING_AT_ONCE = 64
 """Runs of one set that wait for nodes at the same time. More would only make the queue long: each has a place and an

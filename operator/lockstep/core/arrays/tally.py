@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lockstep.api.indices import parse_indices
+from lockstep.api.base.indices import parse_indices
 from lockstep.api.run_set import SetCounts, SetIndices
 from lockstep.core.arrays.members import holds_nodes, run_name
-from lockstep.core.arrays.views import RunSetSnapshot
-from lockstep.core.conditions import find, is_true
-from lockstep.core.plan import Event
-from lockstep.core.ranges import format_ranges, parse_ranges
-from lockstep.core.snapshot import RunView
-from lockstep.core.stopping import CANCELLED
+from lockstep.core.model.array_views import RunSetSnapshot
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.plan import Event
+from lockstep.core.model.ranges import format_ranges, parse_ranges
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.run.stopping import CANCELLED
 
 OUTCOMES = ("succeeded", "failed", "cancelled")
 

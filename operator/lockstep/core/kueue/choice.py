@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lockstep.api import names
+from lockstep.api.base import names
 from lockstep.api.kueue_status import ChosenBy
 from lockstep.api.run_spec import TopologyRule, TrainingRunSpec
-from lockstep.core.kueue import words
-from lockstep.core.problems import Problem
-from lockstep.core.snapshot import QueueView, RunView
-from lockstep.core.tunables import Tunables
+from lockstep.core.model.kueue import api_names
+from lockstep.core.model.problems import Problem
+from lockstep.core.model.snapshot import QueueView, RunView
+from lockstep.core.model.tunables import Tunables
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Choice:
 
 def choice_of(run: RunView, queue: QueueView | None) -> Choice | None:
     """The LocalQueue that is to admit the run; None: Lockstep admits it. The label wins over the TrainingQueue."""
-    labelled = run.labels.get(words.LABEL_QUEUE, "")
+    labelled = run.labels.get(api_names.LABEL_QUEUE, "")
     if labelled:
         return Choice(labelled, "Label")
     if queue is not None and queue.spec.backend == "Kueue":

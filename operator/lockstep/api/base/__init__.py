@@ -1,0 +1,1 @@
+"""What all kinds are made of: names, field types, units, schema."""

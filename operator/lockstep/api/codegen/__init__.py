@@ -1,0 +1,1 @@
+"""CRDs and docs/api.md, made from the models."""

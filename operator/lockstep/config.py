@@ -1,0 +1,405 @@
+"""The operator's configuration: a YAML file, and a few environment variables for what differs per pod."""
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+
+from lockstep.api.base import names
+from lockstep.api.base.durations import parse_duration
+from lockstep.api.base.quantities import QUANTITY_REMEDY
+from lockstep.api.base.schema import Duration, Timestamp
+from lockstep.core.accounting.usage import GpuRates
+from lockstep.core.checkpoints.archive_job import ArchiveSettings
+from lockstep.core.failures.evidence import LONGEST_POLL
+from lockstep.core.model.admission_settings import AdmissionSettings, Backfill, MaintenanceWindow, Weights
+from lockstep.core.model.gang_settings import SHARED_CLOCK_SKEW, GangSettings
+from lockstep.core.model.pod_group_settings import PodGroupKind, PodGroupSettings
+from lockstep.core.model.tunables import Breaker, Deadlines, Mode, Tunables, heartbeat_problems
+from lockstep.core.pods.pod_policy import PodPolicy
+
+_ENVIRONMENT = {
+    "LOCKSTEP_NAMESPACE": "namespace",
+    "LOCKSTEP_IDENTITY": "identity",
+    "LOCKSTEP_MODE": "mode",
+    "LOCKSTEP_WORKER_ADDRESS": "workerAddress",
+}
+"""What differs from pod to pod, and wins over the file: variable to field."""
+
+
+class ConfigError(Exception):
+    """The configuration is unusable; the message names the field and the remedy."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, populate_by_name=True)
+
+
+def _matches(pattern: str, remedy: str) -> AfterValidator:
+    """Says in words what the pattern says to the chart's schema."""
+
+    def check(text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise ValueError(remedy)
+        return text
+
+    return AfterValidator(check)
+
+
+def _is_not_kubernetes_own(name: str) -> str:
+    if name.startswith("system-"):
+        raise ValueError(f"{name} is Kubernetes' own, and preempts; name a class with preemptionPolicy: Never")
+    return name
+
+
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_PLACE = rf"([^\s/@]+@)?(\[[0-9a-fA-F:.]+\]|[^\s/?#@:\[\]]+)(:{_PORT})?(/\S*)?"
+_WORKER_URL = rf"^https://{_PLACE}$"
+_ENDPOINT = rf"^(https?://{_PLACE})?$"
+_CLASS = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+_AMOUNT = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$"
+WorkerUrl = Annotated[
+    str,
+    _matches(_WORKER_URL, "write it as https://HOST:8443, with a port of 1 to 65535 or none"),
+    Field(json_schema_extra={"pattern": _WORKER_URL}),
+]
+Endpoint = Annotated[
+    str,
+    _matches(_ENDPOINT, "write the URL of a collector as http://HOST:4318, with a port of 1 to 65535 or none"),
+    Field(json_schema_extra={"pattern": _ENDPOINT}),
+]
+GangClass = Annotated[
+    str,
+    _matches(_CLASS, "write the name of a PriorityClass, e.g. lockstep-gang"),
+    AfterValidator(_is_not_kubernetes_own),
+    Field(json_schema_extra={"pattern": _CLASS}),
+]
+Amount = Annotated[str, _matches(_AMOUNT, QUANTITY_REMEDY), Field(json_schema_extra={"pattern": _AMOUNT})]
+
+
+class DeadlineConfig(_Section):
+    """Seconds; see ``lockstep.core.model.tunables.Deadlines``."""
+
+    scheduled: float = Field(60.0, gt=0)
+    started: float = Field(900.0, gt=0)
+    registered: float = Field(120.0, gt=0)
+    ready: float = Field(300.0, gt=0)
+    start_acknowledged: float = Field(60.0, gt=0)
+    shrink: float = Field(60.0, gt=0)
+    vacant: float = Field(600.0, gt=0)
+    unheard_node: float = Field(300.0, gt=0)
+    probe: float = Field(60.0, gt=0)
+    stop: float = Field(300.0, gt=0)
+    warm_up: float = Field(60.0, gt=0)
+
+
+class BreakerConfig(_Section):
+    """See ``lockstep.core.model.tunables.Breaker``."""
+
+    window: float = Field(120.0, gt=0)
+    node_share: float = Field(0.10, gt=0, le=1)
+    min_nodes: int = Field(3, ge=1)
+    runs: int = Field(5, ge=1)
+    longest: float = Field(3600.0, gt=0)
+
+
+class ArchiveConfig(_Section):
+    """See ``lockstep.core.checkpoints.archive_job.ArchiveSettings``."""
+
+    image: str = ""
+    image_pull_secrets: tuple[str, ...] = ()
+    cpu: Amount = "2"
+    memory: Amount = "2Gi"
+    parallel: int = Field(8, ge=1, le=256)
+    bandwidth: int = Field(0, ge=0)
+    deadline: int = Field(86_400, ge=60)
+    pod_retries: int = Field(6, ge=0)
+    keep_finished: int = Field(86_400, ge=0)
+    node_selector: dict[str, str] = {}
+
+
+class BandwidthConfig(_Section):
+    """Bytes per second; see ``lockstep.core.model.tunables.Tunables.bandwidth``."""
+
+    local: float = Field(5e9, gt=0)
+    shared: float = Field(50e9, gt=0)
+    archive: float = Field(10e9, gt=0)
+
+
+class CheckpointsConfig(_Section):
+    """What is known of the checkpoint tiers that no worker can measure."""
+
+    shared_clock_skew: float = Field(SHARED_CLOCK_SKEW, ge=0, le=300)
+    bandwidth: BandwidthConfig = BandwidthConfig()  # type: ignore[call-arg]
+
+
+class PodGroupConfig(_Section):
+    """See docs/schedulers.md and ``lockstep.core.model.pod_group_settings.PodGroupSettings``."""
+
+    kind: Literal["Disabled", "Auto", "Native", "Volcano"] = "Disabled"
+    queue: str = Field("", max_length=63)
+    scheduler_name: str = Field("volcano", min_length=1, max_length=63)
+
+    def settings(self) -> PodGroupSettings:
+        """What decisions see of it before discovery."""
+        return PodGroupSettings(PodGroupKind(self.kind), self.queue, self.scheduler_name)
+
+
+class KueueConfig(_Section):
+    """See docs/kueue.md. The rights come with it: the chart has both where Kueue's API is served."""
+
+    enabled: bool = False
+
+
+class PodPolicyConfig(_Section):
+    """What users may ask of nodes beyond Pod Security's Baseline; see ``lockstep.core.pods.pod_policy.PodPolicy``."""
+
+    capabilities: tuple[Annotated[str, Field(pattern=r"^[A-Z][A-Z_]*$")], ...] = ()  # without CAP_
+    host_paths: tuple[Annotated[str, Field(pattern=r"^(/[^/]+)+$")], ...] = ()
+    sysctls: tuple[str, ...] = ()
+    service_accounts: tuple[str, ...] | None = None  # beside the namespace's default one; all when left out
+
+    def policy(self) -> PodPolicy:
+        """What decisions see of it."""
+        accounts = self.service_accounts
+        return PodPolicy(
+            frozenset(self.capabilities),
+            frozenset(self.host_paths),
+            frozenset(self.sysctls),
+            frozenset(accounts) if accounts is not None else None,
+        )
+
+    @model_validator(mode="after")
+    def _is_sound(self) -> Self:
+        for path in self.host_paths:
+            if ".." in path.split("/"):
+                raise ValueError(f"hostPaths: {path} leads elsewhere; write the path itself, without ..")
+        if prefixed := [name for name in self.capabilities if name.startswith("CAP_")]:
+            raise ValueError(f"capabilities: write {prefixed[0].removeprefix('CAP_')}, as pods do")
+        return self
+
+
+class WeightsConfig(_Section):
+    """Points for a factor of 1; see ``lockstep.core.model.admission_settings.Weights``."""
+
+    priority_class: int = Field(100_000, ge=0, le=10**9)
+    age: int = Field(1_000, ge=0, le=10**9)
+    fair_share: int = Field(10_000, ge=0, le=10**9)
+    size: int = Field(0, ge=0, le=10**9)
+
+
+class WindowConfig(_Section):
+    """A maintenance window; ``nodes`` and those that ``nodeSelector`` selects, all nodes without either."""
+
+    name: str = Field(min_length=1, max_length=63)
+    start: Timestamp
+    duration: Duration
+    every: Duration | None = None
+    nodes: tuple[str, ...] = ()
+    node_selector: dict[str, str] = {}
+
+    def window(self) -> MaintenanceWindow:
+        """What admission sees of it."""
+        every = parse_duration(self.every) if self.every is not None else 0
+        seconds = parse_duration(self.duration)
+        return MaintenanceWindow(
+            self.name, self.start, float(seconds), float(every), frozenset(self.nodes), self.node_selector
+        )
+
+    @model_validator(mode="after")
+    def _is_sound(self) -> Self:
+        if parse_duration(self.duration) == 0:
+            raise ValueError("duration: write how long it lasts, e.g. 4h")
+        if self.every is not None and parse_duration(self.every) <= parse_duration(self.duration):
+            raise ValueError("every: has to be longer than duration, or nothing could ever run; write e.g. 7d")
+        return self
+
+
+class AdmissionConfig(_Section):
+    """See docs/admission.md. Durations as in the API: 30m, 12h, 7d."""
+
+    weights: WeightsConfig = WeightsConfig()  # type: ignore[call-arg]
+    max_age: Duration = "7d"  # after which the age of a run counts in full
+    half_life: Duration = "7d"  # after which what was used counts half for fair share
+    prefer_small: bool = False  # the size factor favours small runs
+    backfill: Literal["Easy", "Conservative", "Disabled"] = "Easy"
+    depth: int = Field(500, ge=1, le=10_000)  # runs whose start is looked for in one pass
+    windows: tuple[WindowConfig, ...] = ()
+
+    def settings(self) -> AdmissionSettings:
+        """What decisions see of it."""
+        return AdmissionSettings(
+            weights=Weights(**self.weights.model_dump()),
+            max_age=float(max(1, parse_duration(self.max_age))),
+            half_life=float(max(1, parse_duration(self.half_life))),
+            prefer_small=self.prefer_small,
+            backfill=Backfill(self.backfill),
+            depth=self.depth,
+            windows=tuple(window.window() for window in self.windows),
+        )
+
+
+class GpuRatesConfig(_Section):
+    """See ``lockstep.core.accounting.usage.GpuRates``."""
+
+    price: float = Field(0.0, ge=0)
+    watts: float = Field(0.0, ge=0)
+    peak_flops: float = Field(0.0, ge=0)
+
+
+class HistoryConfig(_Section):
+    """Records of attempts and runs that ended, beside the log."""
+
+    path: str = ""  # a file on a volume of the operator's pod; empty: the log alone
+    max_bytes: int = Field(100_000_000, ge=100_000)  # of one file; five older ones are kept
+
+
+class TracingConfig(_Section):
+    """Traces by OpenTelemetry; see docs/tracing.md."""
+
+    endpoint: Endpoint = ""  # of a collector, for OTLP over HTTP; empty: no traces
+    share: float = Field(1.0, ge=0, le=1)  # of all traces
+
+
+class WebConfig(_Section):
+    """The web page; see docs/web.md."""
+
+    enabled: bool = False
+    listen: str = "127.0.0.1"  # the pod's own: reached by kubectl port-forward alone
+    port: int = Field(8090, ge=0, le=65535)
+    hosts: tuple[str, ...] = ()  # names and addresses for the serving certificate
+
+    @property
+    def is_local(self) -> bool:
+        """Nobody but this machine, or this pod, can connect; everybody else does it over TLS."""
+        return self.listen in ("127.0.0.1", "::1", "localhost")
+
+
+class OperatorConfig(_Section):
+    """Everything an installation may set. Times in seconds."""
+
+    mode: Literal["Active", "NoNewAdmissions", "ReportOnly"] = "Active"
+    namespace: str = "lockstep-system"
+    namespaces: tuple[str, ...] = ()  # whose runs are looked after; all when empty
+    identity: str = ""  # of this replica; the host name when empty
+    lease_name: str = "lockstep-operator"
+    lease_duration: int = Field(10, ge=3, le=60)  # it is renewed every 0.3 of that, and acted on for 0.8 of it
+    worker_url: WorkerUrl = "https://lockstep-operator.lockstep-system.svc:8443"
+    worker_hosts: tuple[str, ...] = ()  # further names and addresses for the serving certificate
+    worker_service: str = "lockstep-operator"  # without a selector; the leader says in its EndpointSlice where it is
+    worker_address: str = ""  # IP address of this replica there; empty: it says nothing
+    ca_overlap: float = Field(86_400.0, ge=1)  # between two steps from one CA of the worker API to the next
+    worker_listen: str = "0.0.0.0"
+    worker_port: int = Field(8443, ge=0, le=65535)
+    metrics_listen: str = "0.0.0.0"
+    metrics_port: int = Field(8080, ge=0, le=65535)
+    local_storage: dict[str, Annotated[str, Field(pattern=r"^(/[^/]+)+/?$")]] = {}
+    topology_levels: dict[str, str] | None = None
+    gpu_types: dict[str, dict[str, str]] | None = None
+    gpu_rates: dict[str, GpuRatesConfig] = {}
+    priority_class: GangClass | None = None
+    check_gpus: bool = True  # a worker that sees no GPU device refuses its node; false where GPUs are simulated
+    deadlines: DeadlineConfig = DeadlineConfig()  # type: ignore[call-arg]
+    breaker: BreakerConfig = BreakerConfig()  # type: ignore[call-arg]
+    archive: ArchiveConfig = ArchiveConfig()  # type: ignore[call-arg]
+    checkpoints: CheckpointsConfig = CheckpointsConfig()  # type: ignore[call-arg]
+    pod_groups: PodGroupConfig = PodGroupConfig()  # type: ignore[call-arg]
+    kueue: KueueConfig = KueueConfig()
+    admission: AdmissionConfig = AdmissionConfig()  # type: ignore[call-arg]
+    pod_policy: PodPolicyConfig = PodPolicyConfig()
+    history: HistoryConfig = HistoryConfig()  # type: ignore[call-arg]
+    tracing: TracingConfig = TracingConfig()  # type: ignore[call-arg]
+    web: WebConfig = WebConfig()  # type: ignore[call-arg]
+    heartbeat_min: float = Field(2.0, ge=0.1)
+    heartbeat_max: float = Field(10.0, gt=0, le=LONGEST_POLL)  # by then workers ask again, whatever they were told
+    progress_write_interval: float = Field(30.0, gt=0)
+    steps_stopped_after: float = Field(30.0, gt=0)
+    stop_grace: int = Field(30, ge=0)
+    fence_seconds: float = Field(60.0, ge=10)
+    max_clock_skew: float = Field(30.0, gt=0)
+    drain_taints: tuple[str, ...] = ()  # keys of node taints that make gangs leave a node, after a save
+    taint_suspects: bool = False  # taint nodes on which ranks failed first repeatedly, for everybody to see
+    reconcile_workers: int = Field(16, ge=1, le=256)
+
+    @field_validator("worker_address")
+    @classmethod
+    def _is_address(cls, text: str) -> str:
+        try:
+            return str(ipaddress.ip_address(text)) if text else ""
+        except ValueError:
+            raise ValueError("write the IP address of this replica, e.g. 10.0.0.7, or leave it out") from None
+
+    @model_validator(mode="after")
+    def _goes_with_the_heartbeat(self) -> Self:
+        if problems := heartbeat_problems(self.tunables(self.gang(b""))):
+            raise ValueError("; ".join(problems))
+        return self
+
+    def gang(self, worker_archive: bytes) -> GangSettings:
+        """What all gang pods have of this, before there is a CA."""
+        return GangSettings(
+            operator_url=self.worker_url,
+            worker_archive=worker_archive,
+            local_storages=self.local_storage,
+            check_gpus=self.check_gpus,
+            priority_class=self.priority_class or names.GANG_PRIORITY_CLASS,
+            shared_clock_skew=self.checkpoints.shared_clock_skew,
+        )
+
+    def tunables(self, gang: GangSettings) -> Tunables:
+        """What decisions see of this."""
+        tunables = Tunables(
+            mode=Mode(self.mode),
+            deadlines=Deadlines(**self.deadlines.model_dump()),
+            breaker=Breaker(**self.breaker.model_dump()),
+            gang=gang,
+            archive=ArchiveSettings(**self.archive.model_dump(), shared_clock_skew=self.checkpoints.shared_clock_skew),
+            bandwidth=self.checkpoints.bandwidth.model_dump(),
+            pod_groups=self.pod_groups.settings(),
+            admission=self.admission.settings(),
+            pod_policy=self.pod_policy.policy(),
+            rates={name: GpuRates(**rates.model_dump()) for name, rates in self.gpu_rates.items()},
+            heartbeat_min=self.heartbeat_min,
+            heartbeat_max=self.heartbeat_max,
+            progress_write_interval=self.progress_write_interval,
+            steps_stopped_after=self.steps_stopped_after,
+            stop_grace=self.stop_grace,
+            fence_seconds=self.fence_seconds,
+            max_clock_skew=self.max_clock_skew,
+            drain_taints=self.drain_taints,
+            taint_suspects=self.taint_suspects,
+        )
+        if self.topology_levels is not None:
+            tunables = replace(tunables, topology_levels=self.topology_levels)
+        if self.gpu_types is not None:
+            tunables = replace(tunables, gpu_types=self.gpu_types)
+        return tunables
+
+
+def load(path: str | None, environment: Mapping[str, str] = os.environ) -> OperatorConfig:
+    """Read the file (none: all defaults), then the environment: `_ENVIRONMENT`. Raises ConfigError."""
+    raw: Any = {}
+    if path is not None:
+        try:
+            raw = yaml.safe_load(Path(path).read_text()) or {}
+        except (OSError, yaml.YAMLError) as error:
+            raise ConfigError(f"{path}: {error}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: expected a mapping such as 'mode: Active'")
+    for variable, field in _ENVIRONMENT.items():
+        value = environment.get(variable)
+        if value:
+            raw[field] = value
+    try:
+        return OperatorConfig.model_validate(raw)
+    except ValidationError as error:
+        # What does not go together is of no one field: its words name those that it is about.
+        words = "; ".join(": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"]))) for e in error.errors())
+        raise ConfigError(f"{path or 'environment'}: {words}") from error

@@ -1,0 +1,1 @@
+"""The API server: client, informers, work queue, leader election, events."""

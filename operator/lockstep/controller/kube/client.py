@@ -1,0 +1,435 @@
+"""The few verbs of the Kubernetes API that the controller needs.
+
+Objects come back as the JSON text the server sent; ``parse`` makes views of it. No call retries what
+may have been carried out, so that whoever calls decides with the facts at hand.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+import orjson
+
+from lockstep.api.base import names, nesting
+from lockstep.controller.kube.credentials import Credentials
+from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError, refusal_of
+from lockstep.controller.runtime.clock import Clock
+from lockstep.controller.runtime.guarded_body import GuardedBody
+from lockstep.controller.runtime.in_flight_limit import AdaptiveWindow
+from lockstep.controller.runtime.resources import PODS, Resource
+
+PAGE_SIZE = 500
+_READ_TIMEOUT = 60.0
+_WRITE_TIMEOUT = 15.0
+_SERVER_TIMEOUT = 10  # the server gives up on a write after this many seconds, before we do
+_SETTLE_MARGIN = 5.0
+_TRY = "try"
+"""The verb of a dry run, as it is counted."""
+_TOO_MANY_REQUESTS_TRIES = 4
+_MERGE_PATCH = "application/merge-patch+json"
+_JSON = "application/json"
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct):
+    """One page of a list. ``items`` are JSON texts."""
+
+    metadata: _ListMeta
+    items: list[msgspec.Raw] = []
+
+    @property
+    def resource_version(self) -> str:
+        """Version of the whole list, the same on every page."""
+        return self.metadata.resource_version
+
+
+class _Served(msgspec.Struct):
+    name: str
+
+
+class _ResourceList(msgspec.Struct):
+    resources: list[_Served] = []
+
+
+_pages = msgspec.json.Decoder(Page)
+_resources = msgspec.json.Decoder(_ResourceList)
+
+
+class KubeClient:
+    """One keep-alive session to the API server, with credentials that renew themselves.
+
+    ``write_guard`` is called before a guarded write, again once its connection is there, and raises to forbid it:
+    that is how a leader that may have lost its lease stops writing. ``write_seconds`` is for how long a guarded write
+    may still take effect: the server is told to give it up after that. Writes of pods share one adaptive window. A
+    server that asks for patience is asked again, unless the caller has less of it than it wants (``within``).
+    """
+
+    def __init__(self, load: Callable[[], Awaitable[Credentials]], clock: Clock) -> None:
+        self._load = load
+        self._clock = clock
+        self._credentials: Credentials | None = None
+        self._loading = asyncio.Lock()
+        self._session: aiohttp.ClientSession | None = None
+        self.window = AdaptiveWindow(clock)
+        self.write_guard: Callable[[], None] = lambda: None
+        self.write_seconds: Callable[[], float] = lambda: inf
+        self.requests: Counter[tuple[str, str, int]] = Counter()
+        """Requests sent, by verb, resource and status code (0: no answer)."""
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=256, keepalive_timeout=60),
+            # Watches of busy clusters: with the default 64 KiB the server cuts slow readers off.
+            read_bufsize=2**20,
+            headers={"Accept": _JSON, "Accept-Encoding": "identity", "User-Agent": names.CONTROLLER},
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(self, resource: Resource, name: str, namespace: str = "", *, within: float = _READ_TIMEOUT) -> bytes:
+        """Read one object from a quorum. Raises ApiError (404 when there is none) or UnreachableError."""
+        return await self._read("get", resource, resource.path(namespace, name), within=within)
+
+    async def served(self, group_version: str) -> frozenset[str]:
+        """Plurals of what the server serves in ``group/version``; empty where it does not know that.
+
+        Raises ApiError or UnreachableError.
+        """
+        group, _, version = group_version.partition("/")
+        try:
+            reply = await self._read("discover", Resource(group, version, "*"), f"/apis/{group_version}")
+        except ApiError as error:
+            if error.status == 404:
+                return frozenset()
+            raise
+        return frozenset(resource.name for resource in _resources.decode(reply).resources)
+
+    async def list_pages(
+        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> AsyncGenerator[Page, None]:
+        """Read a whole collection, consistently, in pages.
+
+        Raises ApiError, with status 410 when the list grew too old between two pages.
+        """
+        params = {"limit": str(PAGE_SIZE), **_selectors(labels, fields)}
+        while True:
+            page = nesting.decode(_pages, await self._read("list", resource, resource.path(namespace), params))
+            yield page
+            if not page.metadata.continue_:
+                return
+            params["continue"] = page.metadata.continue_
+
+    async def list_all(
+        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Read a whole collection as dicts, and its resourceVersion."""
+        items: list[dict[str, Any]] = []
+        version = ""
+        async for page in self.list_pages(resource, namespace, labels=labels, fields=fields):
+            items += [nesting.read_object(item) for item in page.items]
+            version = page.resource_version
+        return items, version
+
+    async def create(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any] | bytes,
+        namespace: str = "",
+        *,
+        dry_run: bool = False,
+        guarded: bool = True,
+        within: float = _WRITE_TIMEOUT,
+    ) -> bytes:
+        """Create an object, or with ``dry_run`` have the server judge it strictly. Raises any KubeError."""
+        path = resource.path(namespace)
+        if not dry_run:
+            return await self._write("create", "POST", resource, path, body, guarded=guarded, within=within)
+        params = {"dryRun": "All", "fieldValidation": "Strict"}
+        try:
+            return await self._write(_TRY, "POST", resource, path, body, params=params, guarded=False, within=within)
+        except ApiError as error:
+            if error.lacks_right:  # which is not about this object
+                self.requests["create", resource.plural, error.status] += 1
+            raise
+
+    async def replace(
+        self,
+        resource: Resource,
+        name: str,
+        body: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        guarded: bool = True,
+        within: float = _WRITE_TIMEOUT,
+    ) -> bytes:
+        """Put an object in place of the version that ``body`` names. Raises any KubeError."""
+        path = resource.path(namespace, name)
+        return await self._write("update", "PUT", resource, path, body, guarded=guarded, within=within)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Mapping[str, Any],
+        namespace: str = "",
+        subresource: str = "",
+    ) -> bytes:
+        """Merge ``body`` into an object. Raises any KubeError."""
+        path = resource.path(namespace, name, subresource)
+        # The warnings of unknown fields, which the server would look for, nobody reads.
+        params = {"fieldValidation": "Ignore"}
+        return await self._write("patch", "PATCH", resource, path, body, params=params, content_type=_MERGE_PATCH)
+
+    async def patch_status(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str,
+        *,
+        resource_version: str,
+        patch: Mapping[str, Any],
+    ) -> bytes:
+        """Merge ``patch`` into ``status`` of exactly this version of the object.
+
+        No two objects ever have the same version, so this can't hit a namesake either. Raises ApiError
+        with status 409 when the object has changed or is another one, and any other KubeError.
+        """
+        body = {"metadata": {"resourceVersion": resource_version}, "status": patch}
+        return await self.patch(resource, name, body, namespace, "status")
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str,
+        grace: int | None = None,
+        resource_version: str | None = None,
+        guarded: bool = True,
+        within: float = _WRITE_TIMEOUT,
+    ) -> bytes | None:
+        """Delete the object with this UID; ``grace`` in seconds, None for the object's own. With a
+        ``resource_version`` only as it was then.
+
+        Returns the server's last word on it, or None when it was gone already. Raises any KubeError.
+        """
+        preconditions = {"uid": uid} | ({"resourceVersion": resource_version} if resource_version else {})
+        options: dict[str, Any] = {"preconditions": preconditions, "propagationPolicy": "Background"}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        try:
+            path = resource.path(namespace, name)
+            return await self._write("delete", "DELETE", resource, path, options, guarded=guarded, within=within)
+        except ApiError as error:
+            # A conflict here can only be the precondition: another object has the name now, or this one changed.
+            if error.status in (404, 409):
+                return None
+            raise
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask a question by POST (TokenReview and the like): nothing is stored, so nothing is guarded."""
+        group, _, plural = path.strip("/").rpartition("/")
+        resource = Resource(group, "", plural)
+        reply = await self._write("create", "POST", resource, path, body, guarded=False)
+        return dict(orjson.loads(reply))
+
+    async def watch(
+        self, resource: Resource, params: Mapping[str, str], *, idle_timeout: float
+    ) -> AsyncGenerator[list[bytes], None]:
+        """Yield the lines of a watch as they come, in batches, until the server ends it.
+
+        Raises ApiError when it is refused, UnreachableError when it breaks or is silent for ``idle_timeout``.
+        """
+        query = {"watch": "1", "allowWatchBookmarks": "true", **params}
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=idle_timeout)
+        request = _Request("watch", "GET", resource, resource.path(), query, limits)
+        try:
+            async with self._send(request) as response:
+                if response.status != 200:
+                    raise refusal_of(response, await response.read())
+                parts: list[bytes] = []
+                async for chunk in response.content.iter_any():
+                    head, newline, rest = chunk.rpartition(b"\n")
+                    if not newline:
+                        parts.append(chunk)
+                        continue
+                    parts.append(head)
+                    yield b"".join(parts).split(b"\n")
+                    parts = [rest]
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnreachableError(f"watch of {resource.plural}: {_words(error)}") from error
+
+    async def _read(
+        self,
+        verb: str,
+        resource: Resource,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        within: float = _READ_TIMEOUT,
+    ) -> bytes:
+        limits = aiohttp.ClientTimeout(total=within, sock_connect=min(10.0, within))
+        request = _Request(verb, "GET", resource, path, params or {}, limits)
+        for tries_left in reversed(range(_TOO_MANY_REQUESTS_TRIES)):
+            try:
+                async with self._send(request) as response:
+                    body = await response.read()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise UnreachableError(f"{verb} {path}: {_words(error)}") from error
+            if response.status < 300:
+                return body
+            failure = refusal_of(response, body)
+            if response.status != 429 or not tries_left or failure.retry_after >= within:
+                raise failure
+            await self._clock.sleep(failure.retry_after)
+        raise AssertionError("the last try returns or raises")
+
+    async def _write(
+        self,
+        verb: str,
+        method: str,
+        resource: Resource,
+        path: str,
+        body: Mapping[str, Any] | bytes,
+        *,
+        params: Mapping[str, str] | None = None,
+        content_type: str = _JSON,
+        guarded: bool = True,
+        within: float = _WRITE_TIMEOUT,
+    ) -> bytes:
+        content = body if isinstance(body, bytes) else orjson.dumps(body)
+        limits = aiohttp.ClientTimeout(total=within, sock_connect=min(5.0, within))
+        for tries_left in reversed(range(_TOO_MANY_REQUESTS_TRIES)):
+            async with self.window.slot() if resource is PODS else nullcontext():
+                allowed = min(within, self.write_seconds()) if guarded else within
+                server_timeout = int(max(1, min(_SERVER_TIMEOUT, allowed)))
+                query = {"timeout": f"{server_timeout}s", "fieldManager": names.FIELD_MANAGER, **(params or {})}
+                request = _Request(
+                    verb, method, resource, path, query, limits, content, content_type, guarded, server_timeout
+                )
+                settles_at = self._clock.now() + server_timeout + _SETTLE_MARGIN
+                begun = self._clock.monotonic()
+                try:
+                    async with self._send(request) as response:
+                        reply = await response.read()
+                except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+                    raise UnreachableError(f"{verb} {path}: {_words(error)}") from error
+                except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                    if resource is PODS:
+                        self.window.pushed_back()
+                    raise UnknownOutcome(f"{verb} {path}: {_words(error)}", settles_at) from error
+                failure = None if response.status < 300 else refusal_of(response, reply)
+                if resource is PODS:
+                    self._tell_window(failure, self._clock.monotonic() - begun)
+            if failure is None:
+                return reply
+            if failure.status >= 500:
+                # The request may have reached the store before whoever answered lost sight of it.
+                raise UnknownOutcome(f"{verb} {path}: {failure}", settles_at)
+            if failure.status != 429 or not tries_left or failure.retry_after >= within:
+                raise failure
+            if resource is not PODS:  # for pods the window itself holds everybody back
+                await self._clock.sleep(failure.retry_after)
+        raise AssertionError("the last try returns or raises")
+
+    def _tell_window(self, failure: ApiError | None, latency: float) -> None:
+        if failure is not None and (failure.status == 429 or failure.status >= 500):
+            self.window.pushed_back(failure.retry_after)
+        else:
+            self.window.answered(latency)
+
+    def _forbid_what_may_outlive_the_lease(self, request: "_Request") -> None:
+        self.write_guard()
+        if self.write_seconds() < request.server_timeout - 1:  # its connection took that long
+            raise UnreachableError(f"{request.verb} {request.path}: not sent, as little of the lease is left")
+
+    @asynccontextmanager
+    async def _send(self, request: "_Request") -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send once, or twice when the first answer is 401 and the credentials can be read anew."""
+        if self._session is None:
+            raise RuntimeError("use the client as an async context manager")
+        credentials, authorization = await self._credentials_now(stale=None)
+        for renewed in (False, True):
+            headers = {"Content-Type": request.content_type} if request.content is not None else {}
+            if authorization:
+                headers["Authorization"] = authorization
+            content: bytes | GuardedBody | None = request.content
+            if request.guarded:
+                self.write_guard()
+                may_go = partial(self._forbid_what_may_outlive_the_lease, request)
+                content = GuardedBody(request.content or b"", request.content_type, may_go)
+            counted = request.verb, request.resource.plural
+            try:
+                response = await self._session.request(
+                    request.method,
+                    credentials.server + request.path,
+                    params=request.params,
+                    data=content,
+                    headers=headers,
+                    timeout=request.limits,
+                    ssl=credentials.ssl,
+                    server_hostname=credentials.server_hostname,
+                    allow_redirects=False,
+                )
+            except (aiohttp.ClientError, TimeoutError, OSError):
+                if isinstance(content, GuardedBody) and content.forbidden is not None:
+                    raise content.forbidden from None
+                self.requests[*counted, 0] += 1
+                raise
+            self.requests[*counted, response.status] += 1
+            async with response:
+                if response.status != 401 or renewed:
+                    yield response
+                    return
+            credentials, authorization = await self._credentials_now(stale=credentials)
+
+    async def _credentials_now(self, stale: Credentials | None) -> tuple[Credentials, str | None]:
+        """The credentials and their header, read anew when there are none or they are still ``stale``."""
+        try:
+            async with self._loading:
+                if self._credentials is None or self._credentials is stale:
+                    self._credentials = await self._load()
+                credentials = self._credentials
+            return credentials, await credentials.authorization()
+        except Exception as error:  # files, exec plugins and parsers: whatever it is, nothing was sent
+            raise UnreachableError(f"cannot read the credentials: {_words(error)}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    verb: str
+    method: str
+    resource: Resource
+    path: str
+    params: Mapping[str, str]
+    limits: aiohttp.ClientTimeout
+    content: bytes | None = None
+    content_type: str = _JSON
+    guarded: bool = False
+    server_timeout: int = 0
+
+
+def _selectors(labels: str, fields: str) -> dict[str, str]:
+    return {key: text for key, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,1 @@
+"""Observe, decide, execute: one look at one key."""

@@ -1,0 +1,432 @@
+"""Carries out plans: the status first, then what rests on it.
+
+If the process dies between any two lines here, the next leader decides again from what was written
+and arrives at the rest of the plan.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from lockstep.api.base.nesting import read_object
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.errors import ApiError, DroppedError, KubeError, UnknownOutcome, says_absent
+from lockstep.controller.kube.events import EventRecorder
+from lockstep.controller.reconcile.config_maps import ConfigMaps
+from lockstep.controller.reconcile.history import History
+from lockstep.controller.reconcile.node_marks import NodeMarker
+from lockstep.controller.reconcile.queue_status_writer import Words, is_word
+from lockstep.controller.reconcile.recoveries import Recoveries
+from lockstep.controller.runtime.clock import Clock
+from lockstep.controller.runtime.patches import dropped, status_patch
+from lockstep.controller.runtime.resources import JOBS, PODS, QUEUES, RUNS
+from lockstep.controller.runtime.tallies import Tallies
+from lockstep.controller.store.archive_jobs import parse_job
+from lockstep.controller.store.pod_groups import PodGroups
+from lockstep.controller.store.store import Store
+from lockstep.controller.workers.reports import ReportBook
+from lockstep.core.model.assignment import is_held
+from lockstep.core.model.cluster_objects import parse_pod
+from lockstep.core.model.plan import (
+    ClusterPlan,
+    CreateJob,
+    CreatePod,
+    DeletePod,
+    EnsureConfigMap,
+    EnsurePodGroup,
+    Plan,
+    QueueStatusWrite,
+    StatusWrite,
+)
+from lockstep.core.model.snapshot import DryRunResult, PodView, RefusedCreate, RunView
+
+log = logging.getLogger("lockstep.execute")
+_CONCURRENT_ADMISSIONS = 16  # more of them only make each other, and the lease, wait longer
+_REFRESH_PAUSE = 1.0
+_REFRESH_PAUSE_MAX = 30.0
+
+
+class StaleError(Exception):
+    """The object has changed since the plan was made: decide again on what is there now."""
+
+
+class Executor:
+    """Does what plans say, and nothing else."""
+
+    def __init__(
+        self,
+        kube: KubeClient,
+        store: Store,
+        book: ReportBook,
+        events: EventRecorder,
+        tallies: Tallies,
+        recoveries: Recoveries,
+        clock: Clock,
+        nodes: NodeMarker,
+        history: History,
+    ) -> None:
+        self._history = history
+        self._nodes = nodes
+        self._kube = kube
+        self._config_maps = ConfigMaps(kube, clock)
+        self._pod_groups = PodGroups(kube)
+        self._store = store
+        self._book = book
+        self._events = events
+        self._tallies = tallies
+        self._recoveries = recoveries
+        self._clock = clock
+        self._gate = asyncio.Semaphore(_CONCURRENT_ADMISSIONS)
+        self._words = Words(store.writes, self._admit, self._note_failure)
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._failures = 0  # of admissions that no pass waited for …
+        self._made_up_for = 0  # … as many as there were before the last pass that succeeded
+        events.busy = lambda: bool(self._under_way)
+
+    async def run_plan(self, run: RunView, plan: Plan) -> None:
+        """Carry out a run's plan. Raises StaleError, or a KubeError that is worth another try."""
+        for config_map in plan.config_maps:
+            await self._ensure_config_map(run, config_map)
+        if plan.status is not None and not plan.pod_group_deletes:
+            await self._write_status(run, plan.status)
+        if plan.directive is not None:
+            self._book.set_directive(run.uid, plan.directive)
+        for event in plan.events:
+            self._events.run_event(run, event)
+            _log_decision(run, (plan.status or run.status).attempt, event.reason, event.note)
+        if plan.dry_run is not None:
+            answer = await self._dry_run(run.namespace, plan.dry_run.generation, plan.dry_run.body)
+            self._store.set_dry_run(run.uid, answer)
+        await _all_of(
+            [
+                *(self._delete(pod) for pod in plan.deletes),
+                self._create_pods(run, plan),
+                *(self._create_job(run, job) for job in plan.jobs),
+                *(self._nodes.remember(failure) for failure in plan.node_failures),
+            ]
+        )
+
+        if plan.pod_group_deletes:  # last: that may take long, or fail, where a webhook is in the way
+            for gone in plan.pod_group_deletes:
+                await self._pod_groups.delete(run, gone)
+            if plan.status is not None:
+                await self._write_status(run, plan.status)
+        if plan.delete_run:
+            await self._forget(run)
+
+    async def cluster_plan(self, plan: ClusterPlan) -> None:
+        """Carry out an admission pass: all nodes are booked before the first write is on its way.
+
+        Returns when all admissions are on their way and those writes are done that others may be judged by; the next
+        passes take the rest for written. What those who wait are told is written as there is room. Once something that
+        was not waited for has failed, passes wait for all of their writes until these succeed. Raises the first
+        failure of those that were waited for.
+        """
+        failures = self._failures
+        in_step = failures > self._made_up_for
+        beside, awaited, words = list[StatusWrite](), list[StatusWrite](), list[StatusWrite]()
+        for write in self._writable(plan.writes):
+            if not in_step and self._concerns_nobody_else(write):
+                beside.append(write)
+            elif not in_step and is_word(write, self._store.run_by_uid(write.uid)):
+                words.append(write)
+            else:
+                awaited.append(write)
+        self._words.say(words)
+        for write in beside:
+            self._store.writes.assume(write.uid, write.status)
+        for write in awaited:
+            self._store.writes.book(write.uid, write.nodes)
+        for write in beside:
+            await self._gate.acquire()
+            self._keep(self._admit_beside(write))
+        # Should the pass be cut short, these go on: ``settle`` waits for them as for the others.
+        await asyncio.shield(_all_of([self._keep(self._admit_in_turn(write)) for write in awaited]))
+        self._made_up_for = failures
+
+    def _writable(self, writes: Sequence[StatusWrite]) -> Iterator[StatusWrite]:
+        """Those of runs of which nothing else is being written, and that would not only be refused again."""
+        under_way = self._store.writes
+        for write in writes:
+            if under_way.is_under_way(write.uid) or self._store.refusals.bars(write):
+                continue
+            if not under_way.is_being_told(write.uid):
+                yield write
+            elif not is_word(write, self._store.run_by_uid(write.uid)):
+                under_way.hold_up(write.uid)
+
+    async def settle(self, within: float) -> bool:
+        """Wait until what is on its way has its answer, for so many seconds at most; nothing is sent after that.
+
+        False: some of it may take effect still, and nobody else may book nodes yet.
+        """
+        self._words.say(())
+        tasks = {*self._under_way, *self._words.tasks}
+        if tasks:
+            await asyncio.wait(tasks, timeout=within)
+        left = [task for task in (*self._under_way, *self._words.tasks) if not task.done()]
+        for task in left:
+            task.cancel()
+        return not left
+
+    def _concerns_nobody_else(self, write: StatusWrite) -> bool:
+        """The write gives a run its first nodes, and all that others have to know of it is that these are taken."""
+        run = self._store.run_by_uid(write.uid)
+        if run is None or run.spec is None or not write.nodes:
+            return False
+        return not is_held(run.status.assignment) and run.spec.singleton is None
+
+    async def _admit_in_turn(self, write: StatusWrite) -> None:
+        async with self._gate:
+            failed = True  # the next pass comes after a back-off: at once it would only end the same way
+            try:
+                settled = await self._admit(write)
+                failed = False
+            finally:
+                if failed or settled:
+                    self._store.writes.release(write.uid, look_again=not failed)
+
+    async def _admit_beside(self, write: StatusWrite) -> None:
+        settled = True
+        try:
+            settled = await self._admit(write)
+        except Exception as error:
+            log.warning("an admission of %s/%s was not written: %s", write.namespace, write.name, error)
+            self._note_failure()
+        finally:
+            self._gate.release()
+            if not settled:
+                self._store.writes.book(write.uid, write.nodes)
+            self._store.writes.drop_assumption(write.uid)
+
+    def _note_failure(self) -> None:
+        """The next pass meets with the same, and comes again after a back-off."""
+        self._failures += 1
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    async def queue_statuses(self, writes: Sequence[QueueStatusWrite]) -> bool:
+        """Have queues say what is in them. Nothing rests on it: False asks to be called again a while later."""
+        gate = asyncio.Semaphore(_CONCURRENT_ADMISSIONS)
+
+        async def written(write: QueueStatusWrite) -> bool:
+            async with gate:
+                return await self._write_queue(write)
+
+        return all(await asyncio.gather(*map(written, writes)))
+
+    async def _write_queue(self, write: QueueStatusWrite) -> bool:
+        view = self._store.queues.cache.get(write.uid)
+        if view is None or view.resource_version != write.resource_version:
+            return False
+        version = write.resource_version
+        try:
+            reply = await self._kube.patch_status(
+                QUEUES, write.name, "", resource_version=version, patch=write.status.dump()
+            )
+        except KubeError as error:
+            log.warning("the status of TrainingQueue %s cannot be written now: %s", write.name, error)
+            return False
+        self._store.queues.apply(orjson.loads(reply))
+        return True
+
+    async def delete_pods(self, pods: list[DeletePod]) -> None:
+        """Delete pods whose run is gone."""
+        await _all_of([self._delete(pod) for pod in pods])
+
+    async def _admit(self, write: StatusWrite) -> bool:
+        """False: the outcome is not known, and whoever has a booking for it keeps it."""
+        run = self._store.run_by_uid(write.uid)
+        if run is None or run.resource_version != write.resource_version:
+            return True  # it has changed since: another pass will see
+        of_status = False
+        try:
+            for config_map in write.config_maps:
+                await self._ensure_config_map(run, config_map)
+            of_status = True
+            await self._write_status(run, write.status)
+            self._store.refusals.forget(run.uid)
+            for event in write.events:
+                self._events.run_event(run, event)
+                _log_decision(run, write.status.attempt, event.reason, event.note)
+        except UnknownOutcome as unknown:
+            self._keep(self._book_until_known(run, unknown.settles_at))
+            return False
+        except StaleError:
+            pass
+        except ApiError as refused:
+            if isinstance(refused, DroppedError) or not refused.is_verdict:
+                raise
+            self._store.refusals.note(run, refused.message, of_status=of_status)  # nobody else is to wait for it
+        return True
+
+    async def _book_until_known(self, run: RunView, settles_at: float) -> None:
+        """The nodes stay booked until a quorum read, begun late enough, shows what became of the write."""
+        await self._clock.sleep(settles_at - self._clock.now())
+        pause = _REFRESH_PAUSE
+        while True:
+            try:
+                await self._refresh(run)
+                break
+            except KubeError as error:
+                log.warning("the result of an admission of %s is not known yet: %s", run.key, error)
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, _REFRESH_PAUSE_MAX)
+        self._store.writes.release(run.uid)
+
+    async def _write_status(self, run: RunView, status: TrainingRunStatus) -> None:
+        patch = status_patch(run.status, status)
+        try:
+            reply = await self._kube.patch_status(
+                RUNS, run.name, run.namespace, resource_version=run.resource_version, patch=patch
+            )
+        except ApiError as error:
+            if error.status in (404, 409):
+                await self._refresh(run)
+                raise StaleError from error
+            if error.is_verdict:
+                self._events.warn(run, "StatusRefused", "WriteStatus", error.message)
+            raise
+        written = read_object(reply)
+        self._store.apply_run(written, status.assignment, status.reservation)
+        if (lacks := next(dropped(patch, written.get("status") or {}), None)) is not None:
+            # What rests on this status must not be done: the next leader would not know of it.
+            words = f"{lacks} was not stored: the CRDs are older than the operator; apply those of its version (crds/)"
+            self._events.warn(run, "StatusRefused", "WriteStatus", words)
+            raise DroppedError(422, "Invalid", words)
+        self._tallies.status_written(run.status, status)
+        self._tallies.made_room(run, status, self._clock.now())
+        self._recoveries.status_written(run, status)
+        self._history.status_written(run, status)
+
+    async def _refresh(self, run: RunView) -> None:
+        """Read the run from a quorum. Were one that is gone kept, its plan would be made again at once."""
+        try:
+            found = read_object(await self._kube.get(RUNS, run.name, run.namespace))
+            if int(found["metadata"]["resourceVersion"]) < int(run.resource_version):
+                self._store.runs.set_back(run.uid, int(run.resource_version))
+            self._store.apply_run(found)
+        except ApiError as error:
+            if not says_absent(error, run.name):
+                raise
+            self._store.remove_run(run.namespace, run.name, run.uid)
+
+    async def _forget(self, run: RunView) -> None:
+        """Delete the run as it was seen: whoever wants it kept for longer since is heard."""
+        version = run.resource_version
+        gone = await self._kube.delete(RUNS, run.name, run.namespace, uid=run.uid, resource_version=version)
+        if gone is not None:
+            log.info("deleted: it has been kept for as long as was asked", extra={"run": run.key, "uid": run.uid})
+
+    async def _ensure_config_map(self, run: RunView, wanted: EnsureConfigMap) -> None:
+        try:
+            await self._config_maps.ensure(wanted)
+        except ApiError as error:
+            if error.is_verdict:
+                words = f"ConfigMap {wanted.name}: {error.message}"
+                self._events.warn(run, "ConfigMapRefused", "CreateConfigMap", words)
+                if wanted.optional:
+                    return
+            raise
+
+    async def _dry_run(self, namespace: str, generation: int, body: Any) -> DryRunResult:
+        try:
+            await self._kube.create(PODS, body, namespace, dry_run=True)
+        except ApiError as error:
+            if not error.is_verdict:
+                raise
+            return DryRunResult(generation, False, error.message, self._clock.now())
+        return DryRunResult(generation, True, "", self._clock.now())
+
+    async def _create_pods(self, run: RunView, plan: Plan) -> None:
+        """Their group is there before them: a scheduler that finds none would hold them, or take each by itself."""
+        if plan.pod_group is not None and plan.creates:
+            await self._ensure_pod_group(run, plan.pod_group, plan.creates)
+        await _all_of([self._create(run, pod) for pod in plan.creates])
+
+    async def _ensure_pod_group(self, run: RunView, group: EnsurePodGroup, members: Sequence[CreatePod]) -> None:
+        try:
+            await self._pod_groups.ensure(run, group)
+        except ApiError as error:
+            if not error.is_verdict:
+                raise
+            message = f"PodGroup {group.name}: {error.message}"
+            refused = RefusedCreate(self._clock.now(), message)
+            news = [self._store.note_refused_create(run.uid, pod.name, refused) for pod in members]
+            if any(news):
+                self._events.warn(run, "PodGroupRefused", "CreatePodGroup", message)
+            raise
+
+    async def _create(self, run: RunView, pod: CreatePod) -> None:
+        try:
+            reply = await self._kube.create(PODS, pod.body, pod.namespace)
+        except ApiError as error:
+            if error.reason == "AlreadyExists":
+                await self._recognise(run, pod)
+                return
+            if not error.is_verdict:
+                raise
+            refused = RefusedCreate(self._clock.now(), error.message)
+            if self._store.note_refused_create(run.uid, pod.name, refused):
+                self._events.warn(run, "PodRefused", "CreatePod", f"pod {pod.name}: {error.message}")
+            raise
+        self._store.apply_pod(reply)
+
+    async def _recognise(self, run: RunView, pod: CreatePod) -> None:
+        """A pod of this name exists: ours from a creation whose answer was lost, or somebody else's."""
+        reply = await self._kube.get(PODS, pod.name, pod.namespace)
+        owners = orjson.loads(reply)["metadata"].get("ownerReferences", [])
+        if any(owner.get("uid") == run.uid for owner in owners):
+            self._store.apply_pod(reply)
+            if isinstance(parse_pod(reply).view, PodView):
+                return
+            reason = "PodLabelsLost"
+            message = (
+                f"pod {pod.name} lost the labels that Lockstep knows it by; delete it, and stop who takes them off"
+            )
+        else:
+            reason = "PodNameConflict"
+            message = f"a pod {pod.name} that is not of this run is in the way; delete or rename it"
+        refused = RefusedCreate(self._clock.now(), message)
+        if self._store.note_refused_create(run.uid, pod.name, refused):
+            self._events.warn(run, reason, "CreatePod", message)
+        raise ApiError(409, "AlreadyExists", message)
+
+    async def _create_job(self, run: RunView, job: CreateJob) -> None:
+        """One that is refused holds up nothing else: it is said, and made again when the run is next looked at."""
+        try:
+            reply = await self._kube.create(JOBS, job.body, job.namespace)
+        except ApiError as error:
+            if error.reason == "AlreadyExists":
+                return
+            if not error.is_verdict:
+                raise
+            self._events.warn(run, "ArchiveJobRefused", "Archive", f"job {job.name}: {error.message}")
+            return
+        self._store.archive_jobs.cache.upsert(parse_job(reply))
+
+    async def _delete(self, pod: DeletePod) -> None:
+        reply = await self._kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, grace=pod.grace)
+        if reply is not None:
+            self._store.apply_pod(reply)
+        log.info("deleted pod", extra={"pod": f"{pod.namespace}/{pod.name}", "cause": pod.reason})
+
+
+async def _all_of(work: Sequence[Awaitable[None]]) -> None:
+    """Run everything to its end, then raise the first error: one bad pod must not hold up the others."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+def _log_decision(run: RunView, attempt: int, action: str, note: str) -> None:
+    log.info(note, extra={"run": run.key, "uid": run.uid, "attempt": attempt, "action": action})

@@ -1,0 +1,274 @@
+"""One look at one key: observe, decide, execute. Everything else in this package serves these few lines."""
+
+import dataclasses
+import logging
+from collections.abc import Callable
+
+import orjson
+
+from lockstep.api.base.nesting import read_object
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.errors import ApiError, says_absent
+from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key, split_run_key, split_set_key
+from lockstep.controller.reconcile.execute import Executor, StaleError
+from lockstep.controller.reconcile.node_marks import REST, NodeMarker
+from lockstep.controller.reconcile.recoveries import Recoveries
+from lockstep.controller.reconcile.run_set import RunSetReconciler
+from lockstep.controller.reconcile.threaded_admission import decide_pass
+from lockstep.controller.reconcile.workload_writer import WorkloadWriter
+from lockstep.controller.runtime.clock import Clock
+from lockstep.controller.runtime.resources import CONFIG_MAPS, PODS, RUNS
+from lockstep.controller.runtime.tallies import Tallies
+from lockstep.controller.runtime.tracing import NoTracer, Tracer
+from lockstep.controller.store.archive_jobs import JOB_NAME_LABEL, last_words
+from lockstep.controller.store.store import Store
+from lockstep.controller.store.usage import UsageKeeper
+from lockstep.controller.store.whole_status import is_assignment_missing, is_reservation_missing
+from lockstep.controller.workers.reports import ReportBook
+from lockstep.core.accounting.measures import pool_records
+from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.queue_status import TOLD_EVERY
+from lockstep.core.decide import decide
+from lockstep.core.failures.breaker import disruption
+from lockstep.core.failures.node_memory import forgiven_at
+from lockstep.core.model.assignment import ASSIGNMENT_KEY, is_held
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.plan import DeletePod
+from lockstep.core.model.reservation import RESERVATION_KEY
+from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, RunSnapshot, RunView
+from lockstep.core.model.tunables import Mode, Tunables
+
+log = logging.getLogger("lockstep.reconcile")
+_INTERVAL_LIVES = 60.0
+_LAST_ANSWERS = 5.0
+_ANSWER_SOON = 1.0
+"""Seconds until a run is looked at again that was decided upon while an admission of it had no answer."""
+_POOLS_EVERY = 10.0  # failures per node-day hardly move meanwhile
+_STUCK = 5.0
+"""Seconds until a pass comes again at the latest whose writes all wait for the answers to earlier ones."""
+_READ_AGAIN = 5.0
+"""Seconds until the book of usage is asked for again, when it could not be read."""
+
+
+class Reconciler:
+    """Looks at keys. ``tunables`` is asked anew each time, so that a changed mode counts at once."""
+
+    def __init__(
+        self,
+        *,
+        kube: KubeClient,
+        store: Store,
+        book: ReportBook,
+        queue: WorkQueue,
+        executor: Executor,
+        nodes: NodeMarker,
+        recoveries: Recoveries,
+        usage: UsageKeeper,
+        clock: Clock,
+        tunables: Callable[[], Tunables],
+        tallies: Tallies,
+        run_sets: RunSetReconciler,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self._tracer = tracer or NoTracer()
+        self._run_sets = run_sets
+        self._kube = kube
+        self._store = store
+        self._book = book
+        self._queue = queue
+        self._executor = executor
+        self._nodes = nodes
+        self._recoveries = recoveries
+        self._usage = usage
+        self._clock = clock
+        self._tunables = tunables
+        self._tallies = tallies
+        self._leadership = Leadership(clock.now())
+        self._memory = Memory()
+        self._workloads = WorkloadWriter(kube, store.kueue, queue, clock)
+        self._pools_due = 0.0
+        self._most_workers = (0, 0.0)
+
+    def lead(self) -> None:
+        """This process leads from now on: what it has not heard before says nothing."""
+        self._leadership = Leadership(self._clock.now())
+        self._memory = Memory()
+        self._pools_due = 0.0
+        self._usage.lead()
+        self._queue.clear()
+        self._store.touch_all()
+
+    async def stop(self) -> bool:
+        """Let what is on its way come to its end; nothing is begun any more. False: it has not come to its end."""
+        return await self._executor.settle(_LAST_ANSWERS)
+
+    async def reconcile(self, key: str) -> None:
+        """Look at one key. Raises what is worth another try."""
+        begun, kind = self._clock.monotonic(), key.partition("/")[0]
+        try:
+            with self._tracer.span(f"reconcile {kind}", key=key):
+                await self._look(key)
+        finally:
+            self._tallies.looks[kind].observe(self._clock.monotonic() - begun)
+
+    async def _look(self, key: str) -> None:
+        try:
+            if key == CLUSTER_KEY:
+                await self._cluster()
+            elif (place := split_set_key(key)) is not None:
+                await self._run_sets.reconcile(*place)
+            else:
+                await self._run(*split_run_key(key))
+        except StaleError:
+            self._queue.add(key)
+
+    @property
+    def disruption(self) -> str:
+        """Why no node is replaced now; empty while the breaker is closed."""
+        return self._leadership.disruption
+
+    async def _run(self, namespace: str, name: str) -> None:
+        await self._delete_orphans(namespace, name)
+        run = self._store.run(namespace, name)
+        if run is None:
+            return
+        if is_assignment_missing(run):
+            await self._read_assignment(run)
+        await self._read_last_words(run)
+        leadership = dataclasses.replace(self._leadership, workers=self._workers_told())
+        snapshot = self._store.snapshot_run(namespace, name, self._book.reports(run.uid), leadership)
+        if snapshot is None or is_assignment_missing(snapshot.run):
+            return
+        self._recoveries.look(snapshot, self._queue.due_since(run_key(namespace, name)))
+        plan = decide(snapshot, self._tunables(), self._clock.now())
+        if plan.wake_at is not None:
+            self._queue.wake_at(run_key(namespace, name), plan.wake_at)
+        try:
+            await self._executor.run_plan(snapshot.run, plan)
+            if plan.workload is not None and self._store.writes.is_under_way(run.uid):
+                # The gang may have its nodes by now, on the reservation that this would let go of.
+                self._queue.wake_at(run_key(namespace, name), self._clock.now() + _ANSWER_SOON)
+            elif plan.workload is not None:
+                await self._workloads.carry_out(snapshot.run, plan.workload)
+        finally:
+            # Status may be written although a pod was not: the next plan would not ask for the pass again.
+            if plan.admission_changed:
+                self._queue.add(CLUSTER_KEY)
+        if _has_nobody_left(snapshot):
+            self._book.forget(run.uid)
+            self._recoveries.forget(run.uid)
+
+    def _workers_told(self) -> int:
+        """The most workers of the last minute: some still keep the longer interval they were told then."""
+        workers, now = self._book.worker_count(), self._clock.monotonic()
+        most, at = self._most_workers
+        if workers >= most or now - at > _INTERVAL_LIVES:
+            self._most_workers = (workers, now)
+        return self._most_workers[0]
+
+    async def _cluster(self) -> None:
+        await self._usage.settle()  # before the reads below: nothing may lie between the last of them and the snapshot
+        # Nodes may be held that are not known yet: without them nothing may be admitted.
+        for run in self._store.unread():
+            if is_assignment_missing(run):
+                await self._read_assignment(run)
+            if is_reservation_missing(run):
+                await self._read_reservation(run)
+        tunables, now = self._tunables(), self._clock.now()
+        snapshot = self._usage.counted(self._store.snapshot_cluster(self._leadership), tunables.admission.half_life)
+        if now >= self._pools_due:
+            pools = pool_records(run.status for run in snapshot.runs)
+            self._leadership = dataclasses.replace(self._leadership, pools=pools)
+            self._pools_due = now + _POOLS_EVERY
+        snapshot = self._notice_disruption(snapshot, tunables, now)
+        if not self._usage.is_read:
+            self._queue.wake_at(CLUSTER_KEY, now + _READ_AGAIN)
+        begun = self._clock.monotonic()
+        with self._tracer.span("admission pass", runs=len(snapshot.runs), nodes=len(snapshot.nodes)):
+            plan = await decide_pass(snapshot, tunables, now, self._memory)
+        self._tallies.passes.observe(self._clock.monotonic() - begun)
+        if plan.wake_at is not None:
+            # While nothing of it can be sent, the same would be decided over and over; the answers bring the next pass.
+            stuck = plan.writes and all(self._store.writes.is_under_way(write.uid) for write in plan.writes)
+            self._queue.wake_at(CLUSTER_KEY, max(plan.wake_at, now + _STUCK) if stuck else plan.wake_at)
+        await self._executor.cluster_plan(plan)
+        if not await self._executor.queue_statuses(plan.queues):
+            self._queue.wake_at(CLUSTER_KEY, now + TOLD_EVERY)
+        await self._nodes.forgive()
+        if (moment := forgiven_at(snapshot.nodes.values())) is not None:
+            # Those whose day is over could not be written just now: they must not bring us back at once.
+            self._queue.wake_at(CLUSTER_KEY, max(moment, now + REST))
+
+    def _notice_disruption(self, snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> ClusterSnapshot:
+        """Begin or end to take the cluster itself for broken, and have everybody affected looked at."""
+        trouble = disruption(snapshot, tunables, now)
+        if trouble != self._leadership.disruption:
+            calm_since = self._leadership.calm_since if trouble else now
+            self._leadership = dataclasses.replace(self._leadership, disruption=trouble, calm_since=calm_since)
+            snapshot = dataclasses.replace(snapshot, leadership=self._leadership)
+            for affected in snapshot.runs:
+                self._queue.add(run_key(affected.namespace, affected.name))
+        if trouble:
+            self._queue.wake_at(CLUSTER_KEY, now + tunables.breaker.window / 4)
+        return snapshot
+
+    async def _delete_orphans(self, namespace: str, name: str) -> None:
+        """Pods whose run is gone go too; that it is gone is first confirmed by a quorum read."""
+        orphans = self._store.orphaned_pods(namespace, name)
+        if not orphans:
+            return
+        try:
+            living = read_object(await self._kube.get(RUNS, name, namespace))["metadata"]["uid"]
+        except ApiError as error:
+            if not says_absent(error, name):
+                raise
+            living = ""
+        gone = [pod for pod in orphans if pod.run_uid != living]
+        if self._tunables().mode is Mode.REPORT_ONLY:
+            return
+        for uid in {pod.run_uid for pod in gone}:
+            self._book.forget(uid)
+            self._recoveries.forget(uid)
+        await self._executor.delete_pods(
+            [DeletePod(pod.namespace, pod.name, pod.uid, "its run is gone") for pod in gone if not pod.deleting]
+        )
+
+    async def _read_last_words(self, run: RunView) -> None:
+        """What the awaited archive job said at its end is in its pods, which are nobody's gang."""
+        awaited = run.status.checkpoint.archive.job
+        job = self._store.archive_jobs.unread(run.uid, awaited.name) if awaited is not None else None
+        if job is not None:
+            pods, _ = await self._kube.list_all(PODS, run.namespace, labels=f"{JOB_NAME_LABEL}={job.name}")
+            self._store.archive_jobs.keep_words(job, last_words(pods, job.uid))
+
+    async def _read_assignment(self, run: RunView) -> None:
+        """One that cannot be had must not hold up the admission of everybody else: the run itself is mended or held."""
+        name = run.status.assignment.config_map
+        store = self._store
+        await self._read_config_map(run, name, ASSIGNMENT_KEY, store.keep_assignment, store.lose_assignment)
+
+    async def _read_reservation(self, run: RunView) -> None:
+        """One that cannot be had lapses."""
+        name = run.status.reservation.config_map if run.status.reservation is not None else ""
+        store = self._store
+        await self._read_config_map(run, name, RESERVATION_KEY, store.keep_reservation, store.lose_reservation)
+
+    async def _read_config_map(
+        self, run: RunView, name: str, key: str, keep: Callable[[str, str], None], lose: Callable[[str], None]
+    ) -> None:
+        try:
+            config_map = orjson.loads(await self._kube.get(CONFIG_MAPS, name, run.namespace))
+            keep(run.uid, config_map["data"][key])
+        except ApiError as error:
+            if not says_absent(error, name):
+                raise
+            lose(run.uid)
+        except (KeyError, TypeError, ValueError) as error:
+            log.error("ConfigMap %s/%s is not what %s needs: %r", run.namespace, name, run.name, error)
+            lose(run.uid)
+
+
+def _has_nobody_left(snapshot: RunSnapshot) -> bool:
+    """No worker will be heard again: those of the past must not stretch the heartbeats of the living."""
+    over = is_true(snapshot.run.status, "Finished") or not is_held(snapshot.run.status.assignment)
+    return over and all(pod.is_terminal for pod in snapshot.pods)

@@ -1,0 +1,1 @@
+"""What any long-running process needs: clock, logs, traces, limits."""

@@ -1,0 +1,54 @@
+"""One token bucket per sender."""
+
+from collections import OrderedDict
+
+from lockstep.controller.runtime.clock import Clock
+
+
+class RateLimit:
+    """Each sender may make ``burst`` requests at once and ``per_second`` of them in the long run.
+
+    ``most``: senders that are remembered, where anybody can be one. Beyond it the one let in longest ago is forgotten,
+    and begins anew; so what all of them may has to be bounded apart from it.
+    """
+
+    def __init__(self, clock: Clock, *, per_second: float = 20.0, burst: float = 40.0, most: int | None = None) -> None:
+        self._clock = clock
+        self._per_second = per_second
+        self._burst = burst
+        self._most = most
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # by sender: tokens left, and when
+        self._sweep_at = 1024
+
+    def __len__(self) -> int:
+        """Senders remembered."""
+        return len(self._buckets)
+
+    def take(self, sender: str) -> float:
+        """Take one token. Returns 0, or the seconds after which there will be one."""
+        now = self._clock.monotonic()
+        tokens, since = self._buckets.get(sender, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - since) * self._per_second)
+        if tokens < 1:
+            return (1 - tokens) / self._per_second
+        self._buckets[sender] = (tokens - 1, now)
+        self._buckets.move_to_end(sender)
+        if self._most is not None and len(self._buckets) > self._most:
+            self._buckets.popitem(last=False)
+        if len(self._buckets) > self._sweep_at:
+            self._sweep(now)
+        return 0.0
+
+    def charge(self, sender: str, tokens: float) -> None:
+        """What the sender was let do cost so many more: it may be in debt for it, and then has to wait."""
+        left, since = self._buckets.get(sender, (self._burst, self._clock.monotonic()))
+        self._buckets[sender] = (left - tokens, since)
+
+    def _sweep(self, now: float) -> None:
+        """Forget senders whose bucket is full again; next time only after as many again have come."""
+        self._buckets = OrderedDict(
+            (sender, (tokens, since))
+            for sender, (tokens, since) in self._buckets.items()
+            if tokens + (now - since) * self._per_second < self._burst
+        )
+        self._sweep_at = 1024 + 2 * len(self._buckets)

@@ -1,0 +1,104 @@
+"""PodGroups at the API server: which versions it serves, and making and ending those of gangs."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import orjson
+
+from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.errors import ApiError, KubeError
+from lockstep.controller.runtime.clock import Clock
+from lockstep.controller.runtime.resources import Resource
+from lockstep.core.model.plan import DeletePodGroup, EnsurePodGroup
+from lockstep.core.model.pod_group_settings import PodGroupSettings
+from lockstep.core.model.snapshot import RunView
+
+log = logging.getLogger("lockstep.pod-groups")
+_PLURAL = "podgroups"
+_LOOK_EVERY = 60.0
+_LOOK_AGAIN = 2.0
+
+
+class PodGroupApi:
+    """Follows which PodGroups the API server serves. ``changed`` is told of every change."""
+
+    def __init__(
+        self, kube: KubeClient, clock: Clock, settings: PodGroupSettings, changed: Callable[[PodGroupSettings], None]
+    ) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._settings = settings
+        self._changed = changed
+
+    async def look_until_known(self) -> None:
+        """Return when discovery has answered once: until then no run may be refused, or start without a group."""
+        while not await self.look():
+            await self._clock.sleep(_LOOK_AGAIN)
+
+    async def follow(self) -> None:
+        """Look again and again: what is installed later is used by launches from then on."""
+        while self._settings.versions:
+            await self._clock.sleep(_LOOK_EVERY)
+            await self.look()
+
+    async def look(self) -> bool:
+        """Look once; False: nothing was learnt, and what was known counts on."""
+        before = self._settings
+        try:
+            served = [version for version in before.versions if _PLURAL in await self._kube.served(version)]
+        except KubeError as error:
+            log.warning("cannot tell which PodGroups the API server serves: %s", error)
+            return False
+        self._settings = replace(before, served=tuple(served))
+        if self._settings != before:
+            log.info("gangs get PodGroups of %s", self._settings.api_version or "no kind: none is served")
+            self._changed(self._settings)
+        return True
+
+
+class PodGroups:
+    """Makes and ends the groups that plans name."""
+
+    def __init__(self, kube: KubeClient) -> None:
+        self._kube = kube
+
+    async def ensure(self, run: RunView, group: EnsurePodGroup) -> None:
+        """Make the group, unless it is there. Raises any KubeError, a 409 where the name is taken."""
+        resource = _resource(group.api_version)
+        try:
+            await self._kube.create(resource, group.body, group.namespace)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            if await self._uid_of_own(run, resource, group) is None:
+                words = f"a PodGroup {group.name} that is not of this run is in the way; delete or rename it"
+                raise ApiError(409, error.reason, words) from error
+
+    async def delete(self, run: RunView, gone: DeletePodGroup) -> None:
+        """Delete the group if there is one of this run. What the API server refuses is left to the garbage collector,
+        which ends it with the run. Raises a KubeError that is worth another try."""
+        resource = _resource(gone.api_version)
+        try:
+            uid = await self._uid_of_own(run, resource, gone)
+            if uid is not None:
+                await self._kube.delete(resource, gone.name, gone.namespace, uid=uid)
+        except ApiError as error:
+            if not error.is_verdict:
+                raise
+            log.warning("PodGroup %s/%s is left until its run is deleted: %s", gone.namespace, gone.name, error)
+
+    async def _uid_of_own(self, run: RunView, resource: Resource, group: EnsurePodGroup | DeletePodGroup) -> str | None:
+        try:
+            found = orjson.loads(await self._kube.get(resource, group.name, group.namespace))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        owners: Sequence[dict[str, str]] = found["metadata"].get("ownerReferences", [])
+        return str(found["metadata"]["uid"]) if any(owner["uid"] == run.uid for owner in owners) else None
+
+
+def _resource(api_version: str) -> Resource:
+    group, _, version = api_version.partition("/")
+    return Resource(group, version, _PLURAL)

@@ -1,0 +1,69 @@
+"""Writes of admission passes that are on their way, or whose outcome nobody knows yet."""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue
+
+
+class WritesUnderWay:
+    """Nobody else gets nodes that are being written. ``assumed`` is called with the UID of a run whose status passes
+    take for another from now on."""
+
+    def __init__(self, queue: WorkQueue, assumed: Callable[[str], None]) -> None:
+        self._queue = queue
+        self._assumption_changed = assumed
+        self._in_flight: dict[str, frozenset[str]] = {}
+        self._assumed: dict[str, TrainingRunStatus] = {}
+        self._told: set[str] = set()
+        self._held_up: set[str] = set()
+        self.in_flight: Mapping[str, frozenset[str]] = MappingProxyType(self._in_flight)
+        """Run UID to the nodes that are booked for it."""
+
+    def book(self, run_uid: str, nodes: Iterable[str]) -> None:
+        """Book the nodes of a write that is about to be sent."""
+        self._in_flight[run_uid] = frozenset(nodes)
+
+    def release(self, run_uid: str, *, look_again: bool = True) -> None:
+        """The result of the write has been taken in, or it was refused."""
+        if self._in_flight.pop(run_uid, None) is not None and look_again:
+            self._queue.add(CLUSTER_KEY)
+
+    def assume(self, run_uid: str, status: TrainingRunStatus) -> None:
+        """Have admission passes take a run's status for written that is about to be sent."""
+        self._assumed[run_uid] = status
+        self._assumption_changed(run_uid)
+
+    def drop_assumption(self, run_uid: str) -> None:
+        """The result of the write has been taken in, or it was refused: what is known counts again."""
+        if self._assumed.pop(run_uid, None) is not None:
+            self._assumption_changed(run_uid)
+            self._queue.add(CLUSTER_KEY)
+
+    def assumed(self, run_uid: str) -> TrainingRunStatus | None:
+        """The status that passes take for written."""
+        return self._assumed.get(run_uid)
+
+    def is_under_way(self, run_uid: str) -> bool:
+        """A write of an admission pass is under way for this run, or its outcome is not known yet."""
+        return run_uid in self._assumed or run_uid in self._in_flight
+
+    def begin_word(self, run_uid: str) -> None:
+        """The run is being told what it waits for. That changes nothing for anybody else."""
+        self._told.add(run_uid)
+
+    def end_word(self, run_uid: str) -> None:
+        """The result of that has been taken in, or it was refused."""
+        self._told.discard(run_uid)
+        if run_uid in self._held_up:
+            self._held_up.discard(run_uid)
+            self._queue.add(CLUSTER_KEY)
+
+    def is_being_told(self, run_uid: str) -> bool:
+        """The run is being told what it waits for: nothing else may be written of it meanwhile."""
+        return run_uid in self._told
+
+    def hold_up(self, run_uid: str) -> None:
+        """A pass has something else to write of the run, which another pass is to do once the word is there."""
+        self._held_up.add(run_uid)

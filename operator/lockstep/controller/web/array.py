@@ -1,0 +1,83 @@
+"""One array: how it is in sentences, what became of its indices, and those of its runs that there are."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lockstep.api.base.times import to_rfc3339
+from lockstep.cli import arrays as words
+from lockstep.controller.runtime.recent_events import Said
+from lockstep.controller.web import rows
+from lockstep.core.arrays.members import holds_nodes, index_of
+from lockstep.core.model.array_views import RunSetView
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.snapshot import RunView
+
+MOST_ROWS = 500
+"""Of runs that have not ended; how many more there are is said."""
+MOST_FINISHED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the page is made from. ``runs`` are those of the set that the viewer may see."""
+
+    view: RunSetView
+    runs: Sequence[RunView]
+    said: Sequence[Said]
+
+
+def array(facts: Facts) -> dict[str, Any]:
+    """Everything that somebody who may read the set is shown of it."""
+    view = facts.view
+    going = sorted((run for run in facts.runs if not is_true(run.status, "Finished")), key=_index)
+    ended = sorted((run for run in facts.runs if is_true(run.status, "Finished")), key=rows.ended, reverse=True)
+    return (
+        summary(view)
+        | {
+            "uid": view.uid,
+            "sentences": [*words.sentences(view)][1:],  # the first only says state and reason
+            "after": view.spec.after_corr or "" if view.spec is not None else "",
+            "outcomes": [
+                {"outcome": outcome, "count": len(found), "indices": format_ranges(found)}
+                for outcome, found in outcomes(view, facts.runs).items()
+            ],
+            "runs": [rows.row(run) for run in going[:MOST_ROWS]],
+            "finished": [rows.row(run) for run in ended[:MOST_FINISHED]],
+            "more": {"runs": max(0, len(going) - MOST_ROWS), "finished": max(0, len(ended) - MOST_FINISHED)},
+            "conditions": [condition.dump() for condition in view.status.conditions],
+            "events": [asdict(said) | {"at": to_rfc3339(said.at)} for said in reversed(facts.said)],
+        }
+    )
+
+
+def summary(view: RunSetView) -> dict[str, Any]:
+    """What a row of it says."""
+    status, spec = view.status, view.spec
+    counts = status.counts.model_dump()
+    return {
+        "namespace": view.namespace,
+        "name": view.name,
+        "state": status.state or "Pending",
+        "reason": status.reason or words.NOT_SEEN_YET,
+        "message": words.why_it_waits(view),
+        "queue": spec.template.spec.queue if spec is not None else "",
+        "indices": spec.indices if spec is not None else "",
+        "width": spec.max_running if spec is not None else None,
+        "done": status.done,
+        "counts": {outcome: counts[outcome] for outcome in words.OUTCOMES},
+        "created": view.created_at,
+    }
+
+
+def outcomes(view: RunSetView, runs: Sequence[RunView]) -> Mapping[str, frozenset[int]]:
+    """Indices by what became of them; an index whose run has no nodes is pending."""
+    if view.spec is None:
+        return {}
+    holding = {index for run in runs if holds_nodes(run) and (index := index_of(run)) is not None}
+    return words.by_outcome(view, holding)
+
+
+def _index(run: RunView) -> int:
+    return index_of(run) or 0

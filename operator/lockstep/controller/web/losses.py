@@ -1,0 +1,111 @@
+"""The loss of every run over time, as far as it was seen: status keeps the last one only.
+
+In memory, and gone with the process. A few hundred points for each run: where there are too many, every second one
+is dropped and from then on half as many are taken.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from lockstep.controller.runtime.clock import Clock
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.snapshot import RunView, WorkerReport
+
+log = logging.getLogger("lockstep.controller.web")
+
+EVERY = 10.0
+"""Seconds between two looks."""
+MOST_POINTS = 512
+MOST_RUNS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A step, when it was reported, its loss, and the attempt that made it."""
+
+    step: int
+    at: float
+    loss: float
+    attempt: int
+
+
+@dataclass(slots=True)
+class Curve:
+    """Points in the order they came. ``stride``: one of so many is kept."""
+
+    points: list[Point] = field(default_factory=list)
+    stride: int = 1
+    skipped: int = 0
+    last: tuple[int, int] = (0, -1)  # attempt and step that were seen last
+
+    def add(self, point: Point) -> None:
+        """Take in a point, unless it is the one before."""
+        if self.last == (point.attempt, point.step):
+            return
+        self.last = point.attempt, point.step
+        self.skipped += 1
+        if self.skipped < self.stride:
+            return
+        self.skipped = 0
+        self.points.append(point)
+        if len(self.points) > MOST_POINTS:
+            del self.points[1::2]
+            self.stride *= 2
+
+
+class Losses:
+    """Watches the runs. ``reports`` gives what the workers of a run last said; status has the same a little later."""
+
+    def __init__(
+        self,
+        runs: Callable[[], Iterable[RunView]],
+        reports: Callable[[str], Mapping[int, WorkerReport]],
+        clock: Clock,
+    ) -> None:
+        self._runs = runs
+        self._reports = reports
+        self._clock = clock
+        self._curves: dict[str, Curve] = {}
+
+    async def follow(self) -> None:
+        """Look every ten seconds until cancelled. Nothing that is only shown ever ends the operator."""
+        while True:
+            try:
+                self.look()
+            except Exception:
+                log.exception("the losses of runs could not be taken down")
+            await self._clock.sleep(EVERY)
+
+    def look(self) -> None:
+        """Take in what is new, and forget the runs that are gone."""
+        there = set()
+        for run in self._runs():
+            there.add(run.uid)
+            if run.status.attempt and not is_true(run.status, "Finished"):
+                self._take(run)
+        self._curves = {uid: curve for uid, curve in self._curves.items() if uid in there}
+        while len(self._curves) > MOST_RUNS:
+            del self._curves[next(iter(self._curves))]
+
+    def points(self, run_uid: str) -> tuple[Point, ...]:
+        """What was seen of a run."""
+        curve = self._curves.get(run_uid)
+        return tuple(curve.points) if curve is not None else ()
+
+    def _take(self, run: RunView) -> None:
+        status = run.status
+        step, at, loss = status.progress.step, status.progress.time, status.progress.loss
+        for report in self._reports(run.uid).values():
+            told = report.progress
+            if told is None or report.attempt != status.attempt or not told.loss:
+                continue
+            if at is None or told.at > at:
+                step, at, loss = told.step, told.at, told.loss
+        if at is None or not loss:
+            return
+        try:
+            value = float(loss)
+        except ValueError:
+            return
+        self._curves.setdefault(run.uid, Curve()).add(Point(step, at, value, status.attempt))

@@ -1,0 +1,170 @@
+"""One run: how it is in sentences, its attempts, where the time went, its loss, its checkpoints, its ranks."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from lockstep.api.base.times import to_rfc3339
+from lockstep.cli import explain
+from lockstep.cli import runs as words
+from lockstep.controller.runtime.recent_events import Said
+from lockstep.controller.web.losses import Point
+from lockstep.controller.web.timeline import timeline
+from lockstep.core.checkpoints.verdicts import RankView, merge_inventories
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import TYPES, is_true
+from lockstep.core.model.lifecycle import phase_of
+from lockstep.core.model.snapshot import CheckpointReport, RunView, WorkerReport
+
+NEWEST_SAVES = 6
+"""Of each tier that every rank is asked about: a merge costs ranks times rows."""
+MOST_RANKS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the page is made from; copies, as it is made beside the event loop."""
+
+    run: RunView
+    reports: Mapping[int, WorkerReport]
+    losses: Sequence[Point]
+    said: Sequence[Said]
+    now: float
+
+
+def run(facts: Facts) -> dict[str, Any]:
+    """Everything that somebody who may read the run is shown of it."""
+    view, status = _legible(facts.run), facts.run.status
+    state, reason = words.state_of(view)
+    goodput = status.goodput.dump()
+    goodput.pop("state", None)  # opaque: only the account itself reads it
+    order = {kind: index for index, kind in enumerate(TYPES)}
+    return {
+        "namespace": view.namespace,
+        "name": view.name,
+        "uid": view.uid,
+        "set": view.set_name,
+        "created": view.created_at,
+        "state": state,
+        "reason": reason,
+        "finished": is_true(status, "Finished"),
+        "sentences": [*explain.explanation(view, None, facts.now)][1:],  # the first only says state and reason
+        "queue": {"name": words.queue_of(view)} | status.queue.dump(),
+        "nodes": words.nodes_of(view),
+        "spares": status.spares,
+        "attempt": status.attempt,
+        "gpuType": status.resolved.gpu_type,
+        "gpusPerNode": status.resolved.gpus_per_node,
+        "progress": status.progress.dump(),
+        "totals": status.totals.dump(),
+        "goodput": goodput,
+        "attempts": [*_attempts(view)],
+        "stop": status.stop.dump() if status.stop is not None else None,
+        "conditions": [c.dump() for c in sorted(status.conditions, key=lambda c: order.get(c.type, -1))],
+        "checkpoints": _checkpoints(view, facts.reports),
+        "losses": _losses(facts.losses),
+        "ranks": _ranks(view, facts.reports, facts.now),
+        "events": [asdict(said) | {"at": to_rfc3339(said.at)} for said in reversed(facts.said)],
+    }
+
+
+def _legible(view: RunView) -> RunView:
+    """With ranks that make sense, where somebody has edited them by hand."""
+    assignment = slots.bookable(view.status.assignment)
+    return replace(view, status=view.status.model_copy(update={"assignment": assignment}))
+
+
+def _attempts(view: RunView) -> Iterator[dict[str, Any]]:
+    """As status has them. ``parts``: what the time went to; ``lost``: steps that do not count, and their seconds."""
+    phase = phase_of(view.status, view.spec is not None and view.spec.suspend)
+    told = timeline(view.status, phase)
+    for attempt in view.status.attempts:
+        entry = attempt.dump()
+        if (known := told.get(attempt.number)) is not None:
+            entry["parts"] = [{"bucket": part.bucket, "from": part.begin, "to": part.end} for part in known.parts]
+            entry["lost"] = {"steps": known.lost_steps, "seconds": known.lost_seconds}
+        yield entry
+
+
+def _losses(points: Sequence[Point]) -> dict[str, Any]:
+    """Columns. A loss that is no number is null: JSON has no word for it, and a curve has a gap there."""
+    return {
+        "step": [point.step for point in points],
+        "at": [int(point.at) for point in points],
+        "loss": [point.loss if math.isfinite(point.loss) else None for point in points],
+        "attempt": [point.attempt for point in points],
+    }
+
+
+def _checkpoints(view: RunView, reports: Mapping[int, WorkerReport]) -> dict[str, Any]:
+    status = view.status.checkpoint
+    archive = status.archive
+    return {
+        "tiers": view.spec is not None and view.spec.checkpoint is not None,
+        "found": [*_found(view, reports)],
+        "latest": [saved.dump() for saved in status.latest],
+        "rejected": [passed.dump() for passed in status.rejected],
+        "quarantined": [bad.dump() for bad in status.quarantined],
+        "archived": [saved.dump() for saved in archive.published],
+        "archiveMessage": archive.message,
+        "cadence": status.cadence.dump(),
+        "save": status.save.dump() if status.save is not None else None,
+        "choice": status.choice,
+        "resume": status.resume.dump() if status.resume is not None else None,
+    }
+
+
+def _found(view: RunView, reports: Mapping[int, WorkerReport]) -> Iterator[dict[str, Any]]:
+    """The newest checkpoints as the whole gang sees them; nothing while no worker is heard."""
+    assignment = view.status.assignment
+    if not assignment.nodes or not reports:
+        return
+    by_rank = {
+        rank: replace(report, inventory=_newest(report.inventory))
+        for slot, rank in enumerate(slots.slot_ranks(assignment))
+        if rank >= 0 and (report := reports.get(slot)) is not None
+    }
+    nodes = tuple(assignment.nodes[slot] for slot in slots.ranked_slots(assignment))
+    for each in merge_inventories(RankView(nodes, by_rank), view.uid, view.status.checkpoint.latest):
+        yield {
+            "tier": each.tier,
+            "step": each.step,
+            "attempt": each.attempt,
+            "verdict": each.verdict,
+            "reason": each.reason,
+            "format": each.format,
+            "path": each.path,
+            "bytes": each.load_bytes,
+        }
+
+
+def _newest(rows: Sequence[CheckpointReport]) -> tuple[CheckpointReport, ...]:
+    kept: list[CheckpointReport] = []
+    room: dict[str, int] = {}
+    for row in sorted(rows, key=lambda row: (row.step, row.attempt), reverse=True):
+        room[row.tier] = room.get(row.tier, NEWEST_SAVES) - 1
+        if room[row.tier] >= 0:
+            kept.append(row)
+    return tuple(kept)
+
+
+def _ranks(view: RunView, reports: Mapping[int, WorkerReport], now: float) -> dict[str, Any]:
+    """Columns, in rank order. ``silent``: seconds since the last word, in tens; -1: never heard."""
+    nodes = words.ranked_nodes(view)[:MOST_RANKS]
+    seats = slots.ranked_slots(view.status.assignment)
+    heard = [reports.get(seats[rank]) for rank, _ in nodes]
+    return {
+        "node": [node for _, node in nodes],
+        "phase": ["" if report is None else str(report.phase) for report in heard],
+        "section": ["" if report is None else report.timing.section for report in heard],
+        "step": [
+            report.progress.step if report is not None and report.progress is not None else None for report in heard
+        ],
+        "silent": [-1 if report is None else max(0, int(now - report.received_at) // 10 * 10) for report in heard],
+        "problem": {
+            str(rank): report.problem
+            for (rank, _), report in zip(nodes, heard, strict=True)
+            if report is not None and report.problem
+        },
+    }

@@ -1,0 +1,297 @@
+"""The page and its JSON, on a port of their own: GET alone, nothing is ever written.
+
+A request passes the cheapest gates first: whether this replica sees the cluster, whose token it brings, how often they
+come. Then what they may see is asked of the API server, and only that is made into an answer. Answers are made
+beside the event loop, one at a time with a rest after each, and are shared for two seconds: however many look, the
+operator works on.
+"""
+
+import asyncio
+import gzip
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from lockstep.api.base import names
+from lockstep.controller.runtime.clock import Clock, SystemClock
+from lockstep.controller.runtime.ratelimit import RateLimit
+from lockstep.controller.web import array, assets, fleet, queue
+from lockstep.controller.web import run as one_run
+from lockstep.controller.web.access import Door, Sight, Viewer
+from lockstep.controller.web.losses import Losses
+from lockstep.controller.web.memo import Memo
+from lockstep.controller.web.sources import Sources
+from lockstep.controller.web.strangers import TooManyStrangersError
+from lockstep.controller.web.threads import Aside
+from lockstep.controller.workers.connections import Connections
+from lockstep.controller.workers.trust import Post, ReviewUnavailableError, UnauthenticatedError
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.snapshot import RunView
+
+log = logging.getLogger("lockstep.controller.web")
+
+ROOT = "/ui/"
+TOKEN_HEADER = "X-Lockstep-Token"
+"""For where Authorization does not arrive: the API server's proxy takes it away."""
+SHARED_SECONDS = 2.0
+"""For which an answer is good for everybody with the same sight."""
+MOST_ANSWERS = 64
+MOST_VIEWERS = 1024
+MOST_CONNECTIONS = 1024
+"""Of one address: that of a proxy stands for many people."""
+PER_SECOND, BURST = 5.0, 40.0
+"""Requests of one viewer."""
+SEND_SECONDS = 10.0
+"""For an answer to be taken: until then it is in memory for whoever asked."""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Server": "lockstep",
+}
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class _RefusalError(Exception):
+    def __init__(self, status: int, message: str, *, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    body: bytes
+    packed: bytes  # by gzip
+    tag: str
+
+
+class WebPage:
+    """Serves what ``sources`` know to who may see it. ``post`` asks the API server for reviews.
+
+    ``losses`` have to be followed for as long as it is served.
+    """
+
+    def __init__(self, sources: Sources, post: Post, clock: Clock) -> None:
+        self._sources = sources
+        self._clock = clock
+        self._door = Door(post, clock)
+        self._pace = RateLimit(clock, per_second=PER_SECOND, burst=BURST)
+        self.losses = Losses(sources.runs, sources.reports, clock)
+        self._assets = assets.load()
+        self.connections = Connections(clock, per_sender=MOST_CONNECTIONS)
+        """Of whoever serves the application: any request proves whose one is."""
+        self._sights: Memo[Sight] = Memo(clock, most=MOST_VIEWERS, seconds=lambda _: SHARED_SECONDS)
+        self._fleet: Memo[fleet.Fleet] = Memo(clock, most=1, seconds=lambda _: SHARED_SECONDS)
+        self._answers: Memo[_Answer] = Memo(clock, most=MOST_ANSWERS, seconds=lambda _: SHARED_SECONDS)
+        self._aside = Aside(SystemClock())  # what it rests from is time that really went by
+
+    def application(self) -> web.Application:
+        """To be served over TLS, or on the loopback address alone: requests carry tokens of the cluster."""
+        app = web.Application(middlewares=[self._guard])
+        app.router.add_get("/", self._to_page)
+        app.router.add_get("/ui", self._to_page)
+        app.router.add_get(ROOT, self._asset)
+        app.router.add_get(ROOT + "{name}", self._asset)
+        app.router.add_get(ROOT + "api/me", self._me)
+        app.router.add_get(ROOT + "api/fleet", self._get_fleet)
+        app.router.add_get(ROOT + "api/queues", self._get_queues)
+        app.router.add_get(ROOT + "api/runs/{namespace}/{name}", self._get_run)
+        app.router.add_get(ROOT + "api/arrays/{namespace}/{name}", self._get_array)
+        return app
+
+    # -- the page's files -----------------------------------------------------------------------
+
+    async def _to_page(self, _: web.Request) -> web.Response:
+        # Relative: it may be served from below another path.
+        return web.Response(status=302, headers={"Location": "ui/"})
+
+    async def _asset(self, request: web.Request) -> web.Response:
+        asset = self._assets.get(request.match_info.get("name", "index.html"))
+        if asset is None:
+            raise _RefusalError(404, "there is no such file")
+        headers = {"ETag": asset.tag, "Cache-Control": "no-cache"}
+        if request.headers.get("If-None-Match") == asset.tag:
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=asset.body, content_type=asset.content_type, charset="utf-8", headers=headers)
+
+    # -- what is known --------------------------------------------------------------------------
+
+    async def _me(self, request: web.Request) -> web.Response:
+        viewer = await self._admit(request)
+        sight = await self._sight(viewer)
+        said = {
+            "name": viewer.name,
+            "everywhere": sight.everywhere,
+            "namespaces": sorted(sight.namespaces),
+            "nodes": sight.nodes,
+            "queues": sight.queues,
+        }
+        return self._reply(request, _encoded(said))
+
+    async def _get_fleet(self, request: web.Request) -> web.Response:
+        sight = await self._sight(await self._admit(request))
+        known = await self._fleet.answer("", self._known_fleet)
+        return self._reply(request, await self._shared(("fleet", sight), lambda: fleet.seen(known, sight)))
+
+    async def _get_queues(self, request: web.Request) -> web.Response:
+        sight = await self._sight(await self._admit(request))
+        sources = self._sources
+        facts = queue.Facts((*sources.runs(),), (*sources.queues(),), (*sources.run_sets(),))
+        return self._reply(request, await self._shared(("queues", sight), lambda: queue.queues(facts, sight)))
+
+    async def _get_run(self, request: web.Request) -> web.Response:
+        _, namespace, name = await self._admit_to(request, names.RUNS)
+        found = self._sources.run(namespace, name)
+        if found is None:
+            raise _RefusalError(404, f"there is no run {name[:63]} in namespace {namespace}")
+        facts = one_run.Facts(
+            run=found,
+            reports=self._sources.reports(found.uid),
+            losses=self.losses.points(found.uid),
+            said=self._sources.said(found.uid),
+            now=self._clock.now(),
+        )
+        return self._reply(request, await self._shared(("run", found.uid), lambda: one_run.run(facts)))
+
+    async def _get_array(self, request: web.Request) -> web.Response:
+        viewer, namespace, name = await self._admit_to(request, names.RUN_SETS)
+        sees_runs = await self._door.sees(viewer, namespace)
+        found = self._sources.run_set(namespace, name)
+        if found is None:
+            raise _RefusalError(404, f"there is no array {name[:63]} in namespace {namespace}")
+        own = tuple(run for run in self._sources.runs() if run.set_uid == found.uid and run.namespace == namespace)
+        facts = array.Facts(found, own if sees_runs else (), self._sources.said(found.uid))
+        return self._reply(request, await self._shared(("array", found.uid, sees_runs), lambda: array.array(facts)))
+
+    # -- gates ----------------------------------------------------------------------------------
+
+    async def _admit(self, request: web.Request) -> Viewer:
+        """Who asks. Raises whatever turns them away."""
+        if not self._sources.synced():
+            raise _RefusalError(503, "this operator has not seen the whole cluster yet", retry_after=2)
+        viewer = await self._door.viewer(_token(request), request.remote or "")
+        wait = self._pace.take(viewer.key)
+        if wait:
+            raise _RefusalError(429, "too many requests; the page asks again by itself", retry_after=wait)
+        return viewer
+
+    async def _admit_to(self, request: web.Request, resource: str) -> tuple[Viewer, str, str]:
+        """Who asks for one object, its namespace and its name."""
+        viewer = await self._admit(request)
+        namespace = request.match_info["namespace"]
+        # Asked first, for any namespace whatever: nobody learns by the answer what there is.
+        if len(namespace) > 63 or not await self._door.sees(viewer, namespace, resource):
+            raise _RefusalError(403, f"you may not get {resource} in namespace {namespace[:63]}; ask for the role view")
+        return viewer, namespace, request.match_info["name"]
+
+    async def _sight(self, viewer: Viewer) -> Sight:
+        async def find_out() -> Sight:
+            of_runs = {run.namespace for run in self._sources.runs()}
+            return await self._door.sight(viewer, of_runs, {each.namespace for each in self._sources.run_sets()})
+
+        return await self._sights.answer(viewer.key, find_out)
+
+    # -- answers --------------------------------------------------------------------------------
+
+    async def _known_fleet(self) -> fleet.Fleet:
+        sources = self._sources
+        runs = (*sources.runs(),)
+        facts = fleet.Facts(
+            nodes=(*sources.nodes(),),
+            runs=runs,
+            pods={run.uid: pods for run in runs if _is_unread(run) and (pods := sources.pods_of(run.uid))},
+            foreign=dict(sources.foreign_requests()),
+            levels=sources.levels,
+            gpu_types=sources.gpu_types,
+            now=self._clock.now(),
+        )
+        return await self._aside.make(lambda: fleet.fleet(facts))
+
+    async def _shared(self, question: Hashable, make: Callable[[], Mapping[str, Any]]) -> _Answer:
+        return await self._answers.answer(question, lambda: self._aside.make(lambda: _encoded(make())))
+
+    def _reply(self, request: web.Request, answer: _Answer) -> web.Response:
+        headers = {
+            "ETag": answer.tag,
+            "Cache-Control": "no-store",  # the page itself keeps the last answer, in memory
+            "X-Lockstep-Time": f"{self._clock.now():.0f}",
+            "X-Lockstep-Role": "Leader" if self._sources.leading() else "Standby",
+        }
+        if request.headers.get("If-None-Match") == answer.tag:
+            return web.Response(status=304, headers=headers)
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+            return web.Response(body=answer.packed, content_type="application/json", headers=headers)
+        return web.Response(body=answer.body, content_type="application/json", headers=headers)
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        sender = request.remote or ""
+        if self.connections.prove(sender, request.protocol, sender):
+            try:
+                response = await handler(request)
+            except Exception as error:
+                response = _refused(request, error)
+        else:
+            response = _refused(request, _RefusalError(429, "too many connections from one address", retry_after=5))
+            response.force_close()
+        response.headers.update(HEADERS)
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+        return response
+
+
+def _is_unread(run: RunView) -> bool:
+    """It has nodes, and which ones is in a ConfigMap that this process has not read."""
+    return slots.is_held(run.status.assignment) and not run.status.assignment.nodes
+
+
+def _token(request: web.Request) -> str:
+    if token := request.headers.get(TOKEN_HEADER, ""):
+        return token.strip()
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _encoded(said: Mapping[str, Any]) -> _Answer:
+    body = orjson.dumps(said)
+    return _Answer(body, gzip.compress(body, 1), f'"{hashlib.sha256(body).hexdigest()[:20]}"')
+
+
+def _refused(request: web.Request, error: Exception) -> web.Response:
+    headers = {"Cache-Control": "no-store"}
+    match error:
+        case _RefusalError():
+            status, message, wait = error.status, str(error), error.retry_after
+        case UnauthenticatedError():
+            status, message, wait = 401, str(error), 0.0
+        case TooManyStrangersError():
+            status, message, wait = 429, str(error), error.seconds
+        case ReviewUnavailableError():
+            status, message, wait = 503, str(error), 5.0
+        case web.HTTPException():
+            status, message, wait = error.status, error.reason, 0.0
+        case _:
+            log.error("%s failed", request.path, exc_info=error)
+            status, message, wait = 500, "this is a defect of the operator; its log says more", 0.0
+    if wait:
+        headers["Retry-After"] = str(max(1, round(wait)))
+    return web.Response(
+        status=status, body=orjson.dumps({"message": message}), content_type="application/json", headers=headers
+    )

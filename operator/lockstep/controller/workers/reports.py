@@ -1,0 +1,410 @@
+"""What workers last said and what they are to do: the soft state of every run, rebuilt within a heartbeat."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from lockstep.controller.runtime.clock import Clock
+from lockstep.controller.workers.orders import Orders
+from lockstep.controller.workers.protocol import MAX_PROBLEM, MAX_SIGNS, Exit, Registration, Report, State, moment
+from lockstep.controller.workers.trust import Claim
+from lockstep.core.model import sanitise
+from lockstep.core.model.plan import DesiredPhase, Directive
+from lockstep.core.model.snapshot import CheckpointReport, ExitReport, Sign, StartRecord, WorkerPhase, WorkerReport
+
+ROWS_PER_TIER = 32
+TEXT_PER_TIER = 64 * 1024
+"""Characters that the rows of one tier may have together, an owner counting as eight."""
+MAX_VERIFIED = 16
+POLL_GRACE = 2.0
+"""Seconds an answered poll still counts as open: the worker reconnects within half a second. Without
+it a gang of hundreds, each between two polls for an instant, would never be at the barrier at once."""
+OFFSET_SECONDS = 60.0
+START_TOGETHER_WITHIN = 0.5
+"""Seconds that a program is held back at most, until every rank has heard of START."""
+START_REMEMBERED = 0.8
+"""What counts of how long an earlier START took, where a later one took less: one that went well is no promise."""
+
+
+class UnregisteredError(Exception):
+    """This worker has not registered since the operator began to listen: 409."""
+
+
+class SupersededError(Exception):
+    """A newer incarnation of the slot has spoken: 403."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """The workers of a run in a few numbers."""
+
+    workers: int
+    highest_step: int | None
+    lowest_step: int | None  # of the workers that reported one
+    oldest_report_age: float  # seconds, of the workers whose child runs; 0 when there is none
+    newest_step_at: float | None = None  # Unix seconds; when the newest of the steps was reported
+
+
+class _ClockOffset:
+    """Seconds to add to a worker's wall clock to get ours.
+
+    Every sample is too large by the time the report was under way, so the smallest of the last
+    minute is the best one; older ones are dropped, as clocks drift and get set.
+    """
+
+    __slots__ = ("_best", "_since")
+
+    def __init__(self) -> None:
+        self._best = float("inf")
+        self._since = 0.0
+
+    def update(self, wall: float, received_at: float) -> float:
+        sample = received_at - wall
+        if sample < self._best or received_at - self._since > OFFSET_SECONDS:
+            self._best, self._since = sample, received_at
+        return self._best
+
+
+@dataclass(slots=True)
+class _Worker:
+    report: WorkerReport
+    mono: float = 0.0
+    offset: _ClockOffset = field(default_factory=_ClockOffset)
+    exit_as_sent: tuple[int, Exit] | None = None  # with its attempt
+    open_polls: int = 0
+    poll_lapses_at: float | None = None  # an answered poll counts until then
+
+
+@dataclass(slots=True)
+class _Run:
+    workers: dict[int, _Worker] = field(default_factory=dict)
+    orders: Orders | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    awaited: set[int] = field(default_factory=set)  # slots that are not yet what a decision waits for
+    start_told_at: float | None = None  # while not all have acknowledged it
+    start_took: float = 0.0  # seconds, until all had acknowledged one of late
+
+    def wake_pollers(self) -> None:
+        self.news.set()
+        self.news = asyncio.Event()
+
+    def await_gang(self) -> None:
+        """Begin to wait for whoever is not yet where the directive wants all: at its barrier, or past its START."""
+        directive = self.orders.directive if self.orders else None
+        self.awaited.clear()
+        if directive is not None and directive.phase is DesiredPhase.PREPARE:
+            self.awaited.update(range(len(directive.incarnations)))
+        elif directive is not None and directive.phase is DesiredPhase.RUN:
+            self.awaited.update(slot for slot, rank in enumerate(directive.slot_ranks) if rank >= 0)
+        for worker in self.workers.values():
+            self.is_completed_by(worker.report)
+
+    def is_completed_by(self, report: WorkerReport) -> bool:
+        """This is the last report that was waited for: a decision need wait for no other."""
+        if report.slot not in self.awaited or self.orders is None or not _is_there(report, self.orders.directive):
+            return False
+        self.awaited.remove(report.slot)
+        if not self.awaited and self.start_told_at is not None:
+            took, self.start_told_at = report.received_at - self.start_told_at, None
+            self.start_took = max(took, START_REMEMBERED * self.start_took)
+        return not self.awaited
+
+
+class ReportBook:
+    """By run and slot the latest report of the highest incarnation, and by run the orders.
+
+    ``changed`` is called with the run's UID when a report says something that a decision may depend
+    on; a plain heartbeat is no such thing. ``completed`` is called instead when nobody else is waited for:
+    the last one arrived at the barrier, or the last one has read its share. Everything here happens on the
+    event loop's thread.
+    """
+
+    def __init__(
+        self, clock: Clock, changed: Callable[[str], None], completed: Callable[[str], None] | None = None
+    ) -> None:
+        self._clock = clock
+        self._changed = changed
+        self._completed = completed or changed
+        self._runs: dict[str, _Run] = {}
+        self._workers = 0  # of all runs: asked for with every answer
+
+    # For those who decide.
+
+    def reports(self, run_uid: str) -> Mapping[int, WorkerReport]:
+        """The latest report of every slot heard of. The mapping is the caller's own."""
+        run = self._runs.get(run_uid)
+        if run is None:
+            return {}
+        now = self._clock.now()
+        for worker in run.workers.values():
+            if worker.poll_lapses_at is not None and now >= worker.poll_lapses_at:
+                _set_polling(worker, False)
+        return {slot: worker.report for slot, worker in run.workers.items()}
+
+    def set_directive(self, run_uid: str, directive: Directive) -> None:
+        """From now on every worker of the run is told this. Those that poll are told at once."""
+        run = self._runs.setdefault(run_uid, _Run())
+        if run.orders is not None and run.orders.directive == directive:
+            return
+        before, now = run.orders, self._clock.now()
+        start_at = before.start_at if before else 0.0
+        if directive.phase is not DesiredPhase.RUN:
+            run.start_told_at = None
+        elif before is not None and before.directive.phase is DesiredPhase.PREPARE:
+            run.start_told_at, start_at = now, now + min(START_TOGETHER_WITHIN, run.start_took)
+        run.orders = Orders(directive, before.revision + 1 if before else 1, start_at)
+        run.await_gang()
+        run.wake_pollers()
+
+    def forget(self, run_uid: str) -> None:
+        """The run is gone; its pollers are answered."""
+        run = self._runs.pop(run_uid, None)
+        if run is not None:
+            self._workers -= len(run.workers)
+            run.wake_pollers()
+
+    def retain(self, run_uids: Iterable[str]) -> None:
+        """Forget every other run."""
+        for gone in self._runs.keys() - set(run_uids):
+            self.forget(gone)
+
+    def worker_count(self) -> int:
+        """Workers heard of, of all runs."""
+        return self._workers
+
+    def summary(self, run_uid: str) -> RunSummary:
+        """What the metrics say of a run's workers."""
+        run = self._runs.get(run_uid)
+        reports = [worker.report for worker in run.workers.values()] if run else []
+        progress = [r.progress for r in reports if r.progress is not None]
+        steps = [each.step for each in progress]
+        heard = [r.received_at for r in reports if r.phase is WorkerPhase.RUNNING]
+        return RunSummary(
+            workers=len(reports),
+            highest_step=max(steps, default=None),
+            lowest_step=min(steps, default=None),
+            oldest_report_age=max(0.0, self._clock.now() - min(heard)) if heard else 0.0,
+            newest_step_at=max((each.at for each in progress), default=None),
+        )
+
+    # For those who listen.
+
+    def register(self, claim: Claim, node: str, body: Registration) -> None:
+        """Take in a worker and its inventory. ``node`` is that of its pod. Raises SupersededError."""
+        run = self._runs.setdefault(claim.run_uid, _Run())
+        before = run.workers.get(claim.slot)
+        if before is not None and before.report.incarnation > claim.incarnation:
+            raise SupersededError(f"incarnation {before.report.incarnation} of slot {claim.slot} has registered")
+        if before is not None and before.report.pod_uid == claim.pod_uid:
+            worker, known = before, before.report
+        else:
+            known = WorkerReport(
+                slot=claim.slot,
+                incarnation=claim.incarnation,
+                pod_uid=claim.pod_uid,
+                node=node,
+                phase=body.report.phase,
+                received_at=self._clock.now(),
+                since=self._clock.now(),
+            )
+            self._workers += before is None
+            worker = run.workers[claim.slot] = _Worker(known)
+        said = before.report if before is not None else None
+        worker.report = replace(
+            known,
+            address=body.address,
+            problem=sanitise.line(body.problem[:MAX_PROBLEM]),
+            inventory=_newest([row.report() for row in body.inventory]),
+        )
+        self._apply(claim.run_uid, worker, body.report)
+        if run.is_completed_by(worker.report):
+            self._completed(claim.run_uid)
+        elif said is None or _says_more(said, worker.report):
+            self._changed(claim.run_uid)
+
+    def report(self, claim: Claim, body: Report) -> None:
+        """Take in a report. Raises UnregisteredError or SupersededError."""
+        worker = self._worker(claim)
+        if body.mono < worker.mono:
+            return  # overtaken on another connection by a newer one
+        before = worker.report
+        self._apply(claim.run_uid, worker, body)
+        if self._runs[claim.run_uid].is_completed_by(worker.report):
+            self._completed(claim.run_uid)
+        elif _says_more(before, worker.report):
+            self._changed(claim.run_uid)
+
+    def orders(self, run_uid: str) -> Orders | None:
+        """What the workers of the run are to do, if that is known yet."""
+        run = self._runs.get(run_uid)
+        return run.orders if run else None
+
+    @contextmanager
+    def poll(self, claim: Claim) -> Iterator[None]:
+        """Hold a worker's poll open. One that breaks off is closed at once, an answered one after a grace."""
+        worker = self._worker(claim)
+        worker.open_polls += 1
+        worker.poll_lapses_at = None
+        if not worker.report.polling:
+            _set_polling(worker, True)
+            if worker.report.phase is WorkerPhase.READY:
+                self._changed(claim.run_uid)
+        try:
+            yield
+        except BaseException:
+            worker.open_polls -= 1
+            if not worker.open_polls:
+                _set_polling(worker, False)
+            raise
+        worker.open_polls -= 1
+        if not worker.open_polls:
+            worker.poll_lapses_at = self._clock.now() + POLL_GRACE
+
+    async def news(self, run_uid: str, seen: int, seconds: float) -> None:
+        """Return when the run's orders have another revision than ``seen``, or after ``seconds``."""
+        run = self._runs.get(run_uid)
+        if run is None:
+            await self._clock.sleep(seconds)
+        elif (run.orders.revision if run.orders else 0) == seen:
+            await self._clock.wait(run.news, seconds)
+
+    def _worker(self, claim: Claim) -> _Worker:
+        run = self._runs.get(claim.run_uid)
+        worker = run.workers.get(claim.slot) if run else None
+        if worker is not None and worker.report.incarnation > claim.incarnation:
+            known = worker.report.incarnation
+            raise SupersededError(f"incarnation {known} of slot {claim.slot} has registered")
+        if worker is None or worker.report.pod_uid != claim.pod_uid:
+            raise UnregisteredError
+        return worker
+
+    def _start(self, run_uid: str, state: State) -> StartRecord | None:
+        """The START that a worker runs with. All ranks have the same one: it is kept once, not once a rank."""
+        if state.start is None:
+            return None
+        said, orders = state.start.record(), self._runs[run_uid].orders
+        given = orders.directive.start if orders is not None else None
+        return given if said == given else said
+
+    def _apply(self, run_uid: str, worker: _Worker, state: State) -> None:
+        now = self._clock.now()
+        offset = worker.offset.update(state.wall, now)
+        worker.mono = state.mono
+        report = worker.report
+        stands = (state.phase, state.attempt, state.ready_for)
+        worker.report = replace(
+            report,
+            phase=state.phase,
+            received_at=now,
+            since=report.since if stands == (report.phase, report.attempt, report.ready_for) else now,
+            port=state.port,
+            attempt=state.attempt,
+            ready_for=state.ready_for,
+            start=self._start(run_uid, state),
+            exit=_exit(worker, state, offset),
+            progress=state.progress.report(offset) if state.progress else None,
+            inventory=_merged(report.inventory, [row.report() for row in state.new_checkpoints]),
+            verified=tuple(answer.report() for answer in state.verified[-MAX_VERIFIED:]),
+            problem=report.problem if state.problem is None else sanitise.line(state.problem[:MAX_PROBLEM]),
+            leaving_by=moment(state.leaving_by, offset) if state.leaving_by else 0.0,
+            saved=state.saved,
+            timing=state.timing.report(),
+            signs=_signs(report.signs, state, offset),
+            stacks=state.stacks.report() if state.stacks else None,
+            pointed=state.pointed.report() if state.pointed else None,
+            warmed=state.warmed.report() if state.warmed else None,
+            listens=state.listens,
+            clock_skew=-offset,
+        )
+
+
+def _is_there(report: WorkerReport, directive: Directive) -> bool:
+    """Where the directive wants the whole gang."""
+    if directive.phase is DesiredPhase.RUN:
+        return report.attempt == directive.attempt
+    return _stands_ready(report, directive)
+
+
+def _stands_ready(report: WorkerReport, directive: Directive) -> bool:
+    """At the barrier that is asked for, with its share of the candidate read."""
+    if report.phase is not WorkerPhase.READY or report.ready_for != directive.attempt:
+        return False
+    if report.incarnation != directive.incarnations[report.slot]:
+        return False
+    wanted = directive.verify
+    return wanted is None or any((v.tier, v.path) == (wanted.tier, wanted.path) for v in report.verified)
+
+
+def _signs(known: tuple[Sign, ...], state: State, offset: float) -> tuple[Sign, ...]:
+    """A sign repeated in the next report is the same sign, at the same moment, whatever clocks do since."""
+    told = [sign.report(offset) for sign in state.signs[-MAX_SIGNS:]]
+    before = {(sign.kind, sign.step, sign.text): sign for sign in known}
+    return tuple(before.get((sign.kind, sign.step, sign.text), sign) for sign in told)
+
+
+def _set_polling(worker: _Worker, polling: bool) -> None:
+    worker.report = replace(worker.report, polling=polling)
+    worker.poll_lapses_at = None
+
+
+def _exit(worker: _Worker, state: State, offset: float) -> ExitReport | None:
+    """An exit repeated in the next report is the same exit, at the same moment, whatever clocks do since."""
+    if state.exit is None:
+        worker.exit_as_sent = None
+        return None
+    if worker.exit_as_sent == (state.attempt, state.exit) and worker.report.exit is not None:
+        return worker.report.exit
+    worker.exit_as_sent = (state.attempt, state.exit)
+    return state.exit.report(offset)
+
+
+def _merged(known: tuple[CheckpointReport, ...], seen: Sequence[CheckpointReport]) -> tuple[CheckpointReport, ...]:
+    if not seen:
+        return known
+    rows = {(row.tier, row.path): row for row in known}
+    rows.update(((row.tier, row.path), row) for row in seen)
+    return _newest(rows.values())
+
+
+def _newest(rows: Iterable[CheckpointReport]) -> tuple[CheckpointReport, ...]:
+    """The highest steps of each tier: what one sender may occupy in memory."""
+    kept: list[CheckpointReport] = []
+    room: dict[str, tuple[int, int]] = {}  # rows and characters left, by tier
+    for row in sorted(rows, key=lambda row: (row.step, row.attempt), reverse=True):
+        left, text = room.get(row.tier, (ROWS_PER_TIER, TEXT_PER_TIER))
+        text -= len(row.path) + len(row.reason) + 8 * len(row.owners)
+        # An older one must not come into the place of a newer one that is too large: that would look like its loss.
+        room[row.tier] = (left - 1, text) if left > 0 and text >= 0 else (0, 0)
+        if left > 0 and text >= 0:
+            kept.append(row)
+    return tuple(kept)
+
+
+def _says_more(before: WorkerReport, after: WorkerReport) -> bool:
+    """A decision may depend on what is new in ``after``: not so a later step or a later heartbeat."""
+    return _facts(before) != _facts(after) or (before.progress is None and after.progress is not None)
+
+
+def _facts(report: WorkerReport) -> tuple[object, ...]:
+    return (
+        report.pod_uid,
+        report.incarnation,
+        report.phase,
+        report.attempt,
+        report.ready_for,
+        report.exit,
+        report.problem,
+        report.verified,
+        report.inventory,
+        report.start,
+        report.address,
+        report.port,
+        bool(report.leaving_by),
+        report.saved,
+        report.signs,
+        report.stacks,
+        report.pointed,
+        report.warmed,
+        report.listens,
+    )

@@ -1,0 +1,1 @@
+"""What an admission cycle keeps for the next one, and can work out anew."""

@@ -1,0 +1,133 @@
+"""A run in one admission pass: as it was seen, and what has been decided for it so far."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.admission.queueing.order import Points
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.plan import EnsureConfigMap, Event, StatusWrite
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.test_only import is_trial
+
+_NO_POINTS = Points(0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class Reason:
+    """Why a run got nothing, or not all it lacks. ``message`` may be long; ``blockers`` are UIDs.
+
+    ``named``: those of them that it may hear of, by name; None: nobody has looked.
+    """
+
+    word: str
+    message: str
+    blockers: tuple[str, ...] = ()
+    start: float | None = None
+    assumption: str = ""
+    named: tuple[str, ...] | None = None
+
+
+class Entry:
+    """One run. ``position`` is its place in its queue."""
+
+    __slots__ = ("_decided", "_status", "config_maps", "events", "nodes", "points", "position", "reason", "run")
+
+    def __init__(self, run: RunView, status: TrainingRunStatus, decided: "list[Entry] | None" = None) -> None:
+        """``decided`` is where the entry goes once anything is decided of its run."""
+        self.run = run
+        self._status = status
+        self._decided = decided
+        self.nodes: frozenset[str] = frozenset()
+        self.events: list[Event] = []
+        self.reason: Reason | None = None
+        self.points = _NO_POINTS
+        self.position = 0
+        self.config_maps: tuple[EnsureConfigMap, ...] = ()
+
+    @property
+    def status(self) -> TrainingRunStatus:
+        """As it is to be. Events, nodes and all else of a decision come with a change of it."""
+        return self._status
+
+    @status.setter
+    def status(self, status: TrainingRunStatus) -> None:
+        self._status = status
+        if self._decided is not None:
+            self._decided.append(self)
+
+    @property
+    def view(self) -> RunView:
+        """The run as it will be."""
+        return self.run if self.status is self.run.status else replace(self.run, status=self.status)
+
+    @property
+    def spec(self) -> TrainingRunSpec:
+        """Runs without a valid spec have no part in a pass."""
+        assert self.run.spec is not None
+        return self.run.spec
+
+    def remember(self, **changes: object) -> None:
+        """Change what admission remembers of the run."""
+        self.status = self.status.model_copy(update={"admission": self.status.admission.model_copy(update=changes)})
+
+    def writes(self) -> Iterable[StatusWrite]:
+        """The write that this entry needs, if any."""
+        if self.status is self.run.status or self.status == self.run.status:
+            return
+        run, status = self.run, self.status
+        config_maps = self.config_maps
+        if self.nodes:
+            assignment, spill = slots.spilled(status.assignment, run.namespace, run.name, run.uid)
+            status = status.model_copy(update={"assignment": assignment})
+            config_maps += (spill,) if spill is not None else ()
+        yield StatusWrite(
+            namespace=run.namespace,
+            name=run.name,
+            uid=run.uid,
+            resource_version=run.resource_version,
+            status=status,
+            nodes=self.nodes,
+            config_maps=config_maps,
+            events=tuple(self.events),
+        )
+
+
+def lacks_nodes(run: RunView) -> bool:
+    """The gang holds its place and waits for a node in some slot."""
+    wanted = run.spec is not None and not run.spec.cancel and not run.spec.suspend and not run.deleting
+    goes = _is_ending(run) or run.status.preemption is not None
+    return wanted and bool(run.status.assignment.nodes and run.status.assignment.vacant) and not goes
+
+
+def is_pending(run: RunView) -> bool:
+    """The run is accepted as it is now, wants nodes and has none."""
+    if run.spec is None or run.spec.suspend or run.spec.cancel or run.deleting or _is_ending(run):
+        return False
+    if slots.is_held(run.status.assignment) or is_true(run.status, "StateRegression") or is_trial(run):
+        return False
+    return _is_accepted(run)
+
+
+def is_asked(run: RunView) -> bool:
+    """The run is accepted as it is now and asks when it would start, which it has not been told yet."""
+    if not is_trial(run) or run.spec is None or run.spec.cancel or run.deleting or _is_ending(run):
+        return False
+    told = run.status.test_only
+    return (told is None or told.observed_generation != run.generation) and _is_accepted(run)
+
+
+def _is_accepted(run: RunView) -> bool:
+    accepted = find(run.status, "Accepted")
+    return accepted is not None and accepted.status == "True" and accepted.observed_generation == run.generation
+
+
+def holds_nodes(run: RunView) -> bool:
+    """The run has nodes of its own, be it to end soon."""
+    return slots.is_held(run.status.assignment) and not is_true(run.status, "Finished")
+
+
+def _is_ending(run: RunView) -> bool:
+    return run.status.stop is not None or is_true(run.status, "Finished")

@@ -1,0 +1,58 @@
+"""Runs that are left out of passes, as no pass can be decided with them. See ``others``."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from lockstep.api.run_status import QueueStatus
+from lockstep.core.model.plan import Event, StatusWrite
+from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+
+UNDECIDABLE = "Undecidable"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A run, as it was when it was left out, what a pass with it raised, and until when (Unix seconds) that counts."""
+
+    run: RunView
+    error: Exception
+    until: float
+
+    def is_still(self, run: RunView, now: float) -> bool:
+        """Nothing has changed that could make a difference."""
+        known = self.run
+        alike = (run.spec, run.labels, run.annotations) == (known.spec, known.labels, known.annotations)
+        return alike and now < self.until
+
+
+def without(snapshot: ClusterSnapshot, uids: Iterable[str]) -> ClusterSnapshot:
+    """The same, with these as runs whose spec cannot be read: who depends on them is not told that they are gone."""
+    absent = frozenset(uids)
+    if not absent:
+        return snapshot
+    runs = tuple(replace(run, spec=None) if run.uid in absent else run for run in snapshot.runs)
+    return replace(snapshot, runs=runs)
+
+
+def told(runs: Iterable[RunView], left_out: Mapping[str, LeftOut], now: float) -> Iterable[StatusWrite]:
+    """What those of ``runs`` that are left out have to be told still."""
+    for run in runs:
+        if run.uid not in left_out:
+            continue
+        kind = type(left_out[run.uid].error).__name__
+        message = (
+            f"the operator cannot decide about this run ({kind}), which is a defect of the operator: its log has the "
+            "details; other runs are admitted without it, and it is tried again when it is edited, or in ten minutes"
+        )
+        if (run.status.queue.reason, run.status.queue.message) == (UNDECIDABLE, message):
+            continue
+        queue = QueueStatus(reason=UNDECIDABLE, message=message, updated=float(int(now)))
+        yield StatusWrite(
+            namespace=run.namespace,
+            name=run.name,
+            uid=run.uid,
+            resource_version=run.resource_version,
+            status=run.status.model_copy(update={"queue": queue}),
+            nodes=frozenset(),
+            events=(Event("Warning", UNDECIDABLE, "Admit", message),),
+        )

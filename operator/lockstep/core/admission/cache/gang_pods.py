@@ -1,0 +1,64 @@
+"""The pods of gangs, by run and by node, counted on from one pass to the next."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from lockstep.core.admission.cache.run_index import difference
+from lockstep.core.model.snapshot import PodView
+from lockstep.core.placement.node_index import NodeIndex
+from lockstep.core.placement.node_order import Numbering
+
+
+class PodBook:
+    """Those that were seen last."""
+
+    def __init__(self) -> None:
+        self.by_run: dict[str, list[PodView]] = {}
+        """Pods of a run that it owns."""
+        self._pods: Sequence[PodView] = ()
+        self._live: Counter[str] = Counter()
+        self._staying: Counter[str] = Counter()
+        self._moved: set[str] = set()  # nodes whose counts have changed since the sets were made
+        self._numbering: Numbering | None = None
+        self._sets = (0, 0)
+
+    def see(self, pods: Sequence[PodView]) -> None:
+        """These are all pods now."""
+        if pods is self._pods:
+            return
+        gone, come = difference(self._pods, pods)
+        self._pods = pods
+        for pod in gone:
+            self._count(pod, -1)
+            if pod.owner_uid == pod.run_uid:
+                left = self.by_run[pod.run_uid]
+                left.remove(pod)
+                if not left:
+                    del self.by_run[pod.run_uid]
+        for pod in come:
+            self._count(pod, 1)
+            if pod.owner_uid == pod.run_uid:
+                self.by_run.setdefault(pod.run_uid, []).append(pod)
+
+    def nodes(self, index: NodeIndex) -> tuple[int, int]:
+        """Nodes with (pods that have not ended, pods that have not and that nobody deletes)."""
+        if self._numbering is not index.numbering:
+            self._numbering = index.numbering
+            self._sets = index.mask(+self._live), index.mask(+self._staying)
+        elif self._moved:
+            moved = index.mask(self._moved)
+            live = index.mask(name for name in self._moved if self._live[name])
+            staying = index.mask(name for name in self._moved if self._staying[name])
+            before = self._sets
+            self._sets = before[0] & ~moved | live, before[1] & ~moved | staying
+        self._moved = set()
+        return self._sets
+
+    def _count(self, pod: PodView, step: int) -> None:
+        if pod.is_terminal:
+            return
+        for counts in (self._live,) if pod.deleting else (self._live, self._staying):
+            counts[pod.node] += step
+            if not counts[pod.node]:
+                del counts[pod.node]
+        self._moved.add(pod.node)

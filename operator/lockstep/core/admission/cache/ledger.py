@@ -1,0 +1,74 @@
+"""Which nodes are taken, and by whom. Two runs never share a node.
+
+A node is taken when a run's assignment names it, when a write whose result is not known books it, or
+when any pod of any run is on it that has not ended: Terminating pods and those of deleted runs too.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+from lockstep.core.admission.cache.gang_pods import PodBook
+from lockstep.core.admission.cache.run_index import Roll, Row
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.snapshot import ClusterSnapshot
+from lockstep.core.placement.node_index import NodeIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Bookings of one moment. ``by_node``: node to the UIDs of its holders; ``keys``: UID to namespace/name.
+
+    ``ending``: nodes that nothing but pods being deleted still holds.
+    """
+
+    by_node: Mapping[str, frozenset[str]]
+    keys: Mapping[str, str]
+    ending: frozenset[str]
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot) -> "Ledger":
+        """Read off everything that can hold a node."""
+        booked: dict[str, set[str]] = {}
+        keys = {pod.run_uid: f"{pod.namespace}/{pod.run}" for pod in snapshot.gang_pods}
+        for run in snapshot.runs:
+            keys[run.uid] = run.key
+            if is_true(run.status, "Finished"):
+                continue  # it holds nodes by its pods only
+            for node in run.status.assignment.nodes:
+                booked.setdefault(node, set()).add(run.uid)
+        for uid, nodes in snapshot.in_flight.items():
+            for node in nodes:
+                booked.setdefault(node, set()).add(uid)
+        live = [pod for pod in snapshot.gang_pods if not pod.is_terminal]
+        wanted = booked.keys() | {pod.node for pod in live if not pod.deleting}
+        ending = frozenset(pod.node for pod in live) - wanted
+        for pod in live:
+            booked.setdefault(pod.node, set()).add(pod.run_uid)
+        booked.pop("", None)  # vacant slots
+        return cls({node: frozenset(uids) for node, uids in booked.items()}, keys, ending)
+
+    @property
+    def booked_nodes(self) -> Set[str]:
+        """Nodes that nobody else may have."""
+        return self.by_node.keys()
+
+    def holders(self, node: str) -> tuple[str, ...]:
+        """Who has ``node``, as namespace/name; nobody: empty."""
+        return tuple(sorted(self.keys.get(uid, uid) for uid in self.by_node.get(node, ())))
+
+
+def taken(snapshot: ClusterSnapshot, roll: Roll, index: NodeIndex, pods: PodBook) -> tuple[int, int]:
+    """(booked, ending) as a ledger of ``snapshot`` has them, as sets of nodes. All of its runs and pods were seen."""
+    of_live, wanted = pods.nodes(index)
+    for row in roll.taking.values():
+        wanted |= held(row, index)
+    for nodes in snapshot.in_flight.values():
+        wanted |= index.mask(nodes)
+    return wanted | of_live, of_live & ~wanted
+
+
+def held(row: Row, index: NodeIndex) -> int:
+    """The nodes in the assignment of a run."""
+    if row.mask[0] is not index.numbering:
+        row.mask = index.numbering, index.mask(row.run.status.assignment.nodes)
+    return row.mask[1]

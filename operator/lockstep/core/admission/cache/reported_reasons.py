@@ -1,0 +1,66 @@
+"""What one pass found to tell those who wait, for the next one to tell apart what is new."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import compress, count
+from operator import attrgetter, ne
+
+from lockstep.core.admission.cache.entry import Reason
+from lockstep.core.admission.cache.run_index import Row, out_of_line
+from lockstep.core.admission.engine.cycle_result import Wait
+from lockstep.core.admission.engine.jobs import Option
+
+_BY_ORDER, _POSITION = attrgetter("order"), attrgetter("position")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A wait in the words that a group hears. ``options``: those that these tell of, if no other group shares them.
+
+    ``lasting``: they follow from the wait, and from nothing else that may change from pass to pass.
+    """
+
+    wait: Wait
+    options: tuple[Option, ...] | None
+    lacks: tuple[str, bool]
+    reason: Reason
+    lasting: bool
+
+
+@dataclass(slots=True)
+class Said:
+    """All of one pass. Empty after a pass that told nobody anything or broke off: then everybody is looked at."""
+
+    line: Sequence[Row] = ()
+    by_queue: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    estimated: Sequence[Row] = ()
+    """To whom a start was told that holds for nobody else of the group."""
+    waits: dict[Wait, Wait] = field(default_factory=dict)
+    words: dict[Hashable, Words] = field(default_factory=dict)
+    """By group and the identity of the wait."""
+    last_words: dict[Hashable, Words] = field(default_factory=dict)
+    """By group, what the last of it in the line hears: mostly all of them do."""
+
+    def line_up(self, line: Sequence[Row], before: "Said") -> Mapping[Row, int]:
+        """``line`` waits now, by ``Row.order``. The positions of those who had others, or did not wait, in the pass
+        ``before``.
+
+        A position is a place among those of the same queue, 1 the first: no other queue moves it.
+        """
+        self.line, self.by_queue = line, before.by_queue
+        then, now = out_of_line(before.line, line)
+        if not now and not then:
+            return {}
+        come, gone = {*now}.difference(then), {*then}.difference(now)
+        changed = defaultdict[str, list[Row]](list)
+        for row in {*now, *then}:
+            changed[row.queue].append(row)
+        by_queue = self.by_queue = dict(before.by_queue)
+        moved: dict[Row, int] = {}
+        for queue, others in changed.items():
+            rows = by_queue[queue] = sorted({*by_queue.get(queue, ()), *others} - gone, key=_BY_ORDER)
+            moved.update(compress(zip(rows, count(1)), map(ne, map(_POSITION, rows), count(1))))
+            if not come.isdisjoint(others):
+                moved.update((row, at) for at, row in enumerate(rows, 1) if row in come)
+        return moved

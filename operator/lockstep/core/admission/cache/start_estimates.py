@@ -1,0 +1,60 @@
+"""When those who wait start, as far as anybody can say, worked out a little in each pass.
+
+All of it at once takes longer than a pass over ten thousand runs that wait, and nobody is told an estimate more often
+than once a minute. So each pass works out the starts of a few, by what was known when the first of them was looked at.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+
+from lockstep.core.admission.engine.cycle_result import Estimate
+
+LIVES = 30.0
+"""Seconds for which estimates count; those that took longer to work out count for twice that time."""
+STEP = 1.0
+"""Seconds between two passes while there are more to be worked out."""
+SHARE = 8
+"""Starts that one pass works out."""
+
+
+class Forecast:
+    """``begun``: as of when the estimates are; None: there are none. ``share``: how many one pass works out at most."""
+
+    def __init__(
+        self, begun: float | None = None, estimates: Mapping[str, float] | None = None, share: int | None = SHARE
+    ) -> None:
+        self.begun = begun
+        self.estimates: Mapping[str, float] = estimates or {}
+        """Start by UID, where it is known."""
+        self.wake_at = 0.0
+        """When a pass is to look again, as long as anybody waits."""
+        self._due = 0.0
+        self._left: Iterator[tuple[str, Estimate]] | None = None
+        self._found: dict[str, float | None] = {}
+        self._share = share
+        self._settled = False
+
+    def look(self, now: float, begin: Callable[[], Iterator[tuple[str, Estimate]]]) -> Mapping[str, float]:
+        """The estimates, some of them new. ``begin`` gives all of them, each worked out when it is asked for."""
+        if self._settled:
+            return self.estimates
+        if self._left is None and (self.begun is None or now < self.begun or now >= self._due):
+            self.begun, self._left, self._found = now, begin(), {}
+        if self._left is not None:
+            some = {uid: each.start for uid, each in islice(self._left, self._share)}
+            self._found |= some
+            known = {uid: start for uid, start in {**self.estimates, **some}.items() if start is not None}
+            if self._share is None or len(some) < self._share:
+                known = {uid: start for uid, start in known.items() if uid in self._found}
+                self._left = None
+                begun = now if self.begun is None else self.begun
+                self._due = max(begun + LIVES, now + (now - begun))
+            self.estimates = known
+        self.wake_at = now + STEP if self._left is not None else self._due
+        return self.estimates
+
+    def settled(self) -> "Forecast":
+        """The estimates as they are, for good."""
+        copy = Forecast(self.begun, self.estimates)
+        copy.wake_at, copy._settled = self.wake_at, True
+        return copy

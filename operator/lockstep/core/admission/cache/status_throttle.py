@@ -1,0 +1,96 @@
+"""When those who wait are told what is new for them, so that no turnover makes a flood of writes of it.
+
+Every start and every arrival is news for everybody behind it: its position, who is before it, what lacks. Who is near
+the head of its queue is told at once or within a minute. The others hear what matters to them, now and then, and all of
+them together no more than a number of words a second.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from math import inf
+from typing import NamedTuple, TypeVar
+
+from lockstep.core.admission.cache.entry import Entry, Reason
+from lockstep.core.admission.cache.pending_reasons import LONGEST_MESSAGE, whole
+from lockstep.core.model.admission_settings import AdmissionSettings
+
+T = TypeVar("T")
+
+NEAR = 50
+"""Positions of a queue up to which every news is told."""
+COUNTED = 10.0
+"""Seconds over which words are counted."""
+_MOVED_BY, _MOVED_BY_PART = 60.0, 0.1  # an estimate that moves by less seconds, or less of what is left, is not told
+_PASSED_PART = 10  # nor, further back, a position that moves by less than this part of it
+_LATER_PART = 4  # of what may be said, so much at least is for those further back
+_TURNS = ("Resources", "Priority", "Quota", "RunningRunsLimit", "Window")
+"""Reasons that change with every start for those who are far from theirs."""
+
+
+class Rank(IntEnum):
+    """Who is told first."""
+
+    AT_ONCE = 0
+    """However much else there is to say."""
+    SOON = 1
+    """Near the head."""
+    LATER = 2
+
+
+class Due(NamedTuple):
+    """From ``at`` on something is to be told."""
+
+    at: float
+    rank: Rank
+
+
+def due_word(entry: Entry, reason: Reason, blocked_by: tuple[str, ...], settings: AdmissionSettings) -> Due | None:
+    """When ``reason`` is to be told; None: it says what status says. ``blocked_by``: who is in its way, by name."""
+    before = entry.status.queue
+    if before.updated is None:
+        return Due(0.0, Rank.AT_ONCE)
+    near = min(before.position, entry.position) <= NEAR
+    often = before.updated + settings.told_every
+    if before.reason != reason.word:
+        is_turn = before.reason in _TURNS and reason.word in _TURNS
+        return Due(often, Rank.LATER) if is_turn and not near else Due(0.0, Rank.AT_ONCE)
+    if (before.estimated_start is None) is not (reason.start is None):
+        # Whether anybody can know is news, however often estimates move.
+        return Due(0.0, Rank.AT_ONCE) if near else Due(often, Rank.LATER)
+    passed = abs(before.position - entry.position)
+    moved = (
+        passed * (1 if near else _PASSED_PART) > (0 if near else before.position)
+        or before.message != reason.message[:LONGEST_MESSAGE]
+        or before.blocked_by != blocked_by
+        or before.assumption != reason.assumption
+    )
+    since = -inf if moved else _moved_at(before.estimated_start, whole(reason.start))
+    times = []
+    if since is not None:
+        every, rank = (settings.told_every, Rank.SOON) if near else (settings.told_far_every, Rank.LATER)
+        times.append(Due(max(before.updated + every, since), rank))
+    if entry.points.have_moved(before.factors, settings.weights):
+        times.append(Due(before.updated + settings.told_points_every, Rank.LATER))
+    return min(times, default=None)
+
+
+def chosen(due: Sequence[tuple[Due, T]], told: int, settings: AdmissionSettings) -> list[T]:
+    """Those of ``due`` that are told now, the first first, ``told`` having been told something within ``COUNTED``
+    seconds."""
+    in_turn: dict[Rank, list[T]] = {rank: [] for rank in Rank}
+    for (_, rank), each in due:
+        in_turn[rank].append(each)
+    at_once = in_turn[Rank.AT_ONCE][: settings.told_per_pass]
+    room = int(settings.told_per_second * COUNTED) - told - len(at_once)
+    room = max(0, min(room, settings.told_per_pass - len(at_once)))
+    soon, later = in_turn[Rank.SOON], in_turn[Rank.LATER]
+    for_later = min(len(later), max(room - len(soon), room // _LATER_PART))
+    return [*at_once, *soon[: room - for_later], *later[:for_later]]
+
+
+def _moved_at(before: float | None, after: float | None) -> float | None:
+    """From when on an estimate is worth another word; None: never."""
+    if before is None or after is None:
+        return None if before is after else -inf
+    by = abs(after - before)
+    return before - by / _MOVED_BY_PART if by > _MOVED_BY else None

@@ -1,0 +1,162 @@
+"""The cluster while one admission pass gives its nodes away."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+from lockstep.api.run_status import AssignmentStatus
+from lockstep.core.admission.cache.entry import Entry
+from lockstep.core.admission.cache.equivalence import Group
+from lockstep.core.admission.cache.ledger import held, taken
+from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cache.pending_reasons import visible_names
+from lockstep.core.admission.engine.jobs import Claim
+from lockstep.core.admission.queueing.holds import queue_spec
+from lockstep.core.failures.node_memory import suspicion
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+from lockstep.core.model.tunables import Tunables
+from lockstep.core.placement.node_fit import Requirement
+from lockstep.core.placement.node_index import NodeIndex
+from lockstep.core.placement.node_pool import Ground, Kind
+from lockstep.core.placement.placement import Cluster, Placed, Unplaceable, place
+from lockstep.core.pods.leftover_pods import holds_up
+from lockstep.core.pods.requirement import requirement_of
+
+
+class Floor:
+    """Nodes, who has them, and which are to be had."""
+
+    def __init__(self, snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: Memory) -> None:
+        self.snapshot = snapshot
+        self.tunables = tunables
+        self.now = now
+        self.roll = memory.look(snapshot, tunables, now)
+        self.busy = {uid for uid, nodes in snapshot.in_flight.items() if nodes}
+        """Runs whose admission is being written."""
+        self.index = NodeIndex.of(
+            snapshot.nodes, snapshot.foreign_requests, tunables.topology_levels, tunables.gpu_types, memory.index
+        )
+        self.cluster = Cluster(self.index, *taken(snapshot, self.roll, self.index, memory.pods))
+        self.suspects = {node.name: why for node in self.index.failed_on if (why := suspicion(node, now))}
+        self.returning = self._returning()
+        self._all_returning = 0
+        for nodes in self.returning.values():
+            self._all_returning |= nodes
+        self.reserved = 0
+        """Nodes that are kept for runs that others make room for."""
+        self.windows: Sequence[Claim] = ()
+        """Maintenance, which nothing that is to start may be in or run into."""
+        memory.look_at_ground(self.index, self.suspects, self._all_returning)
+        self.memory = memory
+        self.pods_of = memory.pods.by_run
+
+    def requirements(self, entry: Entry, group: Group) -> tuple[Requirement, ...]:
+        """What a pending run asks of its nodes, the most wanted first: without nodes that failed, then with them."""
+        if not group.shared:
+            return tuple(self._requirements(entry, held=False))
+        key = "requirement", group.wish, group.rules.ground
+        plain = self.memory.by_rules(key, lambda: self._requirement(entry, held=False))
+        return tuple(self._avoiding(plain))
+
+    def place(self, entry: Entry, count: int, closed: int = 0, *, urgent: bool = False) -> Placed | Unplaceable:
+        """Find ``count`` nodes beside those the run has, none of them ``closed`` to it. Those that are kept for others
+        only if it is ``urgent``."""
+        assignment = entry.status.assignment
+        kept = [node for node in assignment.nodes if node]
+        wanted, placement = len(kept) + count, entry.spec.placement
+        found: Placed | Unplaceable | None = None
+        booked = self.cluster.booked | closed
+        for gone in (booked | self.reserved, booked) if urgent and self.reserved else (booked | self.reserved,):
+            cluster = replace(self.cluster, booked=gone)
+            for requirement in self._requirements(entry, held=slots.is_held(assignment)):
+                found = place(cluster, requirement, wanted, placement, kept)
+                if isinstance(found, Placed):
+                    return found
+        return cast("Unplaceable", found)
+
+    def book(self, entry: Entry, nodes: Iterable[str]) -> None:
+        """Give ``nodes`` to a run."""
+        booked = frozenset(nodes)
+        entry.nodes |= booked
+        self.cluster.booked |= self.index.mask(booked)
+
+    def held(self, run: RunView) -> int:
+        """The nodes in the assignment of ``run``, which may be as a pass has changed it."""
+        row = self.roll.rows.get(run.uid)
+        if row is not None and row.run.status.assignment is run.status.assignment:
+            return held(row, self.index)
+        return self.index.mask(run.status.assignment.nodes)
+
+    def awaited(self, ground: Ground, kind: Kind) -> Kind:
+        """``kind`` with those of its nodes that are expected back soon: none of them is free before."""
+        more = kind.idle & self._all_returning
+        if not more:
+            return kind
+        return self.index.remember(("awaited", kind, more), lambda: Kind(kind.gpu_type, kind.able | more, kind.idle))
+
+    def by_slot(self, assignment: AssignmentStatus, vacant: Sequence[int], nodes: Sequence[str]) -> dict[int, str]:
+        """New nodes to vacant slots: into the rack of a neighbouring rank first, then as they come."""
+        kept, held = set(assignment.nodes), [assignment.nodes[slot] for slot in slots.ranked_slots(assignment)]
+        ranks = slots.slot_ranks(assignment)
+        new = [node for node in nodes if node not in kept]
+        found: dict[int, str] = {}
+        for slot in vacant:
+            rank = ranks[slot]
+            near = (rank - 1, rank + 1) if rank >= 0 else ()
+            beside = {self._rack(held[other]) for other in near if 0 <= other < len(held)} - {""}
+            same = next((node for node in new if self._rack(node) in beside), None)
+            if same is not None:
+                found[slot] = same
+                new.remove(same)
+        return found | dict(zip((slot for slot in vacant if slot not in found), new, strict=False))
+
+    def names_for(self, entry: Entry) -> Mapping[str, str]:
+        """What a run may hear of others, by UID: their namespace and name, or nothing."""
+        rows, discreet = self.roll.rows, self.memory.rules.discreet
+        return visible_names(
+            entry.run.namespace, entry.spec.queue, self.roll.keys, lambda uid: rows[uid].queue, discreet
+        )
+
+    def entry_of(self, uid: str) -> Entry | None:
+        """The run, if this pass decides about it."""
+        row = self.roll.rows.get(uid)
+        return row.entry if row is not None and not row.trial and uid not in self.busy else None
+
+    def has_live_pods(self, run: RunView) -> bool:
+        """Pods of an earlier gang of the run have not ended."""
+        return any(holds_up(pod, self.snapshot.nodes) for pod in self.pods_of.get(run.uid, ()))
+
+    def seen_incarnations(self, entry: Entry) -> tuple[int, ...]:
+        """The highest incarnation of every slot. Pods count too, should status have been set back."""
+        seen = dict(enumerate(entry.status.assignment.incarnations))
+        for pod in self.pods_of.get(entry.run.uid, ()):
+            seen[pod.slot] = max(seen.get(pod.slot, 0), pod.incarnation)
+        return tuple(seen.get(slot, 0) for slot in range(max(seen, default=-1) + 1))
+
+    def _requirements(self, entry: Entry, *, held: bool) -> Iterator[Requirement]:
+        yield from self._avoiding(self._requirement(entry, held=held))
+
+    def _requirement(self, entry: Entry, *, held: bool) -> Requirement:
+        labels = queue_spec(self.snapshot, entry.spec.queue).node_selector
+        return requirement_of(entry.view, labels, self.tunables, self.now, held=held)
+
+    def _avoiding(self, requirement: Requirement) -> Iterator[Requirement]:
+        if self.suspects:
+            yield replace(requirement, avoided={**self.suspects, **requirement.avoided})
+        yield requirement  # better on nodes that failed before than not at all
+
+    def _returning(self) -> dict[float, int]:
+        """Nodes that are NotReady since a moment ago, by when they are expected back."""
+        patience = self.tunables.admission.node_return
+        found: dict[float, list[str]] = {}
+        for node in self.index.not_ready:
+            back = node.ready_changed_at + patience
+            if back > self.now:
+                found.setdefault(back, []).append(node.name)
+        return {back: self.index.mask(nodes) for back, nodes in found.items()}
+
+    def _rack(self, node: str) -> str:
+        view = self.snapshot.nodes.get(node)
+        narrowest = next(iter(self.tunables.topology_levels.values()), "")
+        return view.labels.get(narrowest, "") if view is not None else ""

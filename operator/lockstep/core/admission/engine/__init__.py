@@ -1,0 +1,1 @@
+"""Pure scheduling: jobs, a node calendar, quota, backfill, preemption. Knows nothing of Kubernetes."""

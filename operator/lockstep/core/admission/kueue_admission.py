@@ -1,0 +1,318 @@
+"""Runs that Kueue admits: asked for, explained, and put on the nodes that Kueue reserved.
+
+Who goes first, and within which quota, is for Kueue to say. Which nodes are free stays ours to know: no node is ever
+used twice, and where Kueue names one that is taken, the run waits and says so.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from lockstep.api.base.times import to_rfc3339
+from lockstep.api.kueue_status import KueueStatus
+from lockstep.core.admission.cache.entry import Entry, Reason
+from lockstep.core.admission.cache.maintenance_windows import OWNER, clear_from, nodes_of, overrun
+from lockstep.core.admission.cache.pending_reasons import overrun_words
+from lockstep.core.admission.cycle_state import Floor
+from lockstep.core.admission.engine.jobs import NO_LIMIT, Claim
+from lockstep.core.admission.engine_adapter import lengths_of
+from lockstep.core.admission.queueing.holds import queue_spec
+from lockstep.core.admission.refill import closing_for, fill, may_not_replace
+from lockstep.core.kueue.choice import Choice, choice_of, workload_name
+from lockstep.core.kueue.pod_marks import marked, updates_of
+from lockstep.core.kueue.reserved_nodes import Given, NotGivenError, NotNamedYetError, given
+from lockstep.core.kueue.workload_request import Ask, ask_of, does_for
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.kueue import api_names
+from lockstep.core.model.kueue.installation import Presence
+from lockstep.core.model.kueue.workload import WorkloadView
+from lockstep.core.model.tunables import Mode
+from lockstep.core.pods.requirement import requirement_of
+
+WAITING, NO_QUEUE = "WaitingForKueue", "LocalQueueNotFound"
+DISABLED, NOT_INSTALLED = "KueueDisabled", "KueueNotInstalled"
+DEACTIVATED, UNUSABLE, NO_CLASS = "KueueDeactivated", "KueueAssignment", "PriorityClassNotFound"
+KUEUES = (WAITING, DISABLED, NOT_INSTALLED, NO_QUEUE, DEACTIVATED, UNUSABLE)
+"""Reasons to wait that only runs have which Kueue admits."""
+_MISSING = {
+    Presence.ABSENT: (NOT_INSTALLED, f"{api_names.API_VERSION} is not served", "install it"),
+    Presence.DISABLED: (
+        DISABLED,
+        "kueue.enabled of the operator's configuration is false",
+        f"upgrade the release, which sets it where {api_names.API_VERSION} is served, or set it",
+    ),
+}
+"""Reason, what lacks, remedy."""
+_PASSING = ("AdmissionRefused", "EarlierPods", "GpuHoursUnknown", Mode.NO_NEW_ADMISSIONS.value, Mode.REPORT_ONLY.value)
+"""Reasons to wait for which a run keeps its place with Kueue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A whole gang's nodes, in rank order."""
+
+    entry: Entry
+    nodes: tuple[str, ...]
+    gpu_type: str
+    limit: float = NO_LIMIT
+    """Seconds after which a maintenance window begins, for a run that may be cut; else ``NO_LIMIT``."""
+
+
+class _WindowError(Exception):
+    """A maintenance window is in the way."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.message)
+        self.reason = reason
+
+
+class KueueDesk:
+    """What one admission pass does for the runs that Kueue admits."""
+
+    def __init__(self, floor: Floor) -> None:
+        self._floor = floor
+        self._kueue = floor.snapshot.kueue
+        self._admitted: list[tuple[Entry, WorkloadView, Ask]] = []
+        self.wake_at = inf
+        """When the first of the windows is over that keep runs from their nodes."""
+        self._queues = {name for name, view in floor.snapshot.queues.items() if view.spec.backend == "Kueue"}
+
+    def takes(self, entry: Entry) -> bool:
+        """Whether the pending run is Kueue's; it is then asked for and told what it waits for."""
+        if entry.status.kueue is None and not entry.run.labels and entry.spec.queue not in self._queues:
+            return False  # as almost everybody's, where there are thousands
+        choice = choice_of(entry.run, self._floor.snapshot.queues.get(entry.spec.queue))
+        before = entry.status.kueue
+        if choice is None:
+            if before is not None and self._holds_quota(entry):  # until it is deleted, as the run asks for nothing now
+                going = Reason(WAITING, "it is Kueue's no more, and its reservation is being given back")
+                entry.reason = entry.reason or going
+                return True
+            if before is not None:
+                _remember(entry, None)
+            return False
+        if entry.reason is not None and entry.reason.word not in _PASSING:
+            if before is not None:
+                _remember(entry, None)
+            return True
+        why_not = self._cannot_ask(entry, choice)
+        if why_not is not None:
+            # What it cannot ask for now, it does not keep reserved under an older wish either.
+            asks_otherwise = before is not None and (before.queue != choice.queue or why_not.word == NO_CLASS)
+            if asks_otherwise and self._kueue.is_present:
+                _remember(entry, None)
+            entry.reason = entry.reason or why_not
+            return True
+        if before is None or (before.queue, before.chosen_by) != (choice.queue, choice.by):
+            given_up = before.given_up if before is not None else ""
+            _remember(entry, KueueStatus(queue=choice.queue, chosen_by=choice.by, given_up=given_up))
+        if entry.reason is None:
+            entry.reason = self._reason(entry)
+        return True
+
+    def grants(self, windows: Sequence[Claim]) -> Iterator[Grant]:
+        """Nodes for those whose reservation is there; the others are told what is wrong with it.
+
+        ``windows``: maintenance, which binds what Kueue admits as everybody else.
+        """
+        for entry, workload, ask in self._admitted:
+            try:
+                found = self._given(entry, workload)
+                grant = self._grant(entry, found, windows)
+            except _WindowError as window:
+                entry.reason = window.reason
+                continue
+            except NotGivenError as problem:
+                blockers = tuple(self._holders(problem.taken)) if problem.taken else ()
+                entry.reason = Reason(
+                    UNUSABLE, f"ClusterQueue {_cluster_queue(workload)} admitted it, but {problem}", blockers
+                )
+                continue
+            assert entry.status.kueue is not None
+            _remember(entry, marked(entry.status.kueue, workload, ask, found.update))
+            yield grant
+
+    def replace_lost_nodes(self, entry: Entry) -> None:
+        """Fill vacant slots with what Kueue put in place of lost nodes, or within what it reserved."""
+        why_not = may_not_replace(self._floor)
+        if why_not is not None:
+            entry.reason = why_not
+            return
+        workload = self._workload(entry)
+        if not self._kueue.is_present or workload is None or not workload.is_admitted:
+            entry.reason = Reason(WAITING, "the reservation that a lost node is to be replaced in is not there")
+            return
+        vacant = slots.lacking(entry.status.assignment)
+        try:
+            nodes = self._replacements(entry, self._given(entry, workload), len(vacant))
+        except _WindowError as window:
+            entry.reason = window.reason
+            return
+        except NotGivenError as problem:
+            unhealthy = ", ".join(workload.unhealthy_nodes)
+            if unhealthy and isinstance(problem, NotNamedYetError):
+                entry.reason = Reason(WAITING, f"Kueue seeks a node in place of {unhealthy}")
+            else:
+                entry.reason = Reason(UNUSABLE, f"for {len(vacant)} lost nodes {problem}")
+            return
+        fill(entry, self._floor, vacant, nodes)
+
+    def _replacements(self, entry: Entry, found: Given, count: int) -> Sequence[str]:
+        """Raises NotGivenError, also where no window is to blame; and _WindowError."""
+        floor, closed = self._floor, closing_for(entry, self._floor)
+        kept = [node for node in entry.status.assignment.nodes if node]
+        try:
+            return found.replacements(replace(floor.cluster, booked=floor.cluster.booked | closed.nodes), kept, count)
+        except NotGivenError:
+            if not closed.nodes:
+                raise
+        nodes = floor.index.mask(found.replacements(floor.cluster, kept, count))
+        raise _WindowError(closed.reason(nodes & closed.nodes))
+
+    def _cannot_ask(self, entry: Entry, choice: Choice) -> Reason | None:
+        kueue, namespace = self._kueue, entry.run.namespace
+        if kueue.presence is Presence.UNKNOWN:
+            return Reason(WAITING, "what Kueue has is being read; should that take long, the operator's log says why")
+        if kueue.presence in _MISSING:
+            source = (
+                f"the label {api_names.LABEL_QUEUE}" if choice.by == "Label" else f"TrainingQueue {entry.spec.queue}"
+            )
+            reason, why, remedy = _MISSING[kueue.presence]
+            return Reason(
+                reason, f"{source} says that Kueue admits it, and {why}; {remedy}, or take {source} away from the run"
+            )
+        if (namespace, choice.queue) not in kueue.local_queues:
+            known = ", ".join(sorted(name for space, name in kueue.local_queues if space == namespace)) or "none"
+            return Reason(
+                NO_QUEUE, f"there is no LocalQueue {choice.queue} in namespace {namespace}; there are: {known}"
+            )
+        wanted = entry.run.labels.get(api_names.LABEL_PRIORITY_CLASS, "")
+        if wanted and wanted not in kueue.classes:
+            return Reason(
+                NO_CLASS, f"there is no WorkloadPriorityClass {wanted}; create it, or label the run otherwise"
+            )
+        return None
+
+    def _reason(self, entry: Entry) -> Reason:
+        """What it waits for. One whose nodes may be used is put aside for ``grants``."""
+        kueue = entry.status.kueue
+        assert kueue is not None
+        key = entry.run.namespace, workload_name(entry.run)
+        workload = self._kueue.workloads.get(key)
+        if workload is None and key in self._kueue.refused:
+            return Reason(WAITING, f"its Workload is refused: {self._kueue.refused[key]}; it is tried again")
+        if workload is None or workload.deleting or workload.uid == kueue.given_up:
+            return Reason(WAITING, f"its Workload for LocalQueue {kueue.queue} is being made")
+        if workload.owner_uid != entry.run.uid:
+            return Reason(UNUSABLE, f"a Workload {workload.name} that is not of this run is in the way; delete it")
+        if not workload.active:
+            return Reason(DEACTIVATED, _deactivated(workload))
+        if not workload.is_admitted:
+            return Reason(WAITING, _pending(workload, kueue.queue))
+        snapshot = self._floor.snapshot
+        queue = snapshot.queues.get(entry.spec.queue)
+        ask = ask_of(entry.view, queue, self._kueue, snapshot.nodes, self._floor.tunables, self._floor.now)
+        if not does_for(workload, ask):
+            return Reason(WAITING, "the run, or its Workload, has changed since it was admitted; Kueue is asked again")
+        self._admitted.append((entry, workload, ask))
+        return Reason(WAITING, "it is admitted and is about to get its nodes")
+
+    def _given(self, entry: Entry, workload: WorkloadView) -> Given:
+        assert workload.admission is not None
+        floor, queue = self._floor, self._floor.snapshot.queues.get(entry.spec.queue)
+        try:
+            updates = updates_of(workload, self._kueue)
+        except ValueError as error:
+            raise NotGivenError(str(error)) from error
+        labels: Mapping[str, str] = queue.spec.node_selector if queue is not None else {}
+        held = slots.is_held(entry.status.assignment)
+        requirement = requirement_of(entry.view, labels, floor.tunables, floor.now, held=held)
+        return given(
+            workload.admission, entry.spec.nodes, updates, requirement, entry.spec.placement, floor.snapshot.nodes
+        )
+
+    def _grant(self, entry: Entry, found: Given, windows: Sequence[Claim]) -> Grant:
+        """Nodes that no window takes while the run has them, for its whole time or else for what is left of it.
+
+        Raises NotGivenError, also where no window is to blame; and _WindowError.
+        """
+        floor, now = self._floor, self._floor.now
+        shortest, longest = lengths_of(entry, queue_spec(floor.snapshot, entry.spec.queue))
+        for length in dict.fromkeys((longest, shortest)):
+            closing = nodes_of(overrun(windows, now, now + length))
+            try:
+                nodes, gpu_type = found.place(floor.cluster, floor.reserved | closing)
+            except NotGivenError:
+                if not closing:
+                    raise
+                continue
+            mask = floor.index.mask(nodes)
+            if not mask & closing:
+                next_one = min((claim.start for claim in windows if claim.nodes & mask), default=now + longest)
+                return Grant(entry, nodes, gpu_type, next_one - now if next_one < now + longest else NO_LIMIT)
+        mask = floor.index.mask(found.place(floor.cluster, floor.reserved)[0])
+        ahead = overrun(windows, now, now + shortest)
+        first = min((claim for claim in ahead if claim.nodes & mask), key=lambda claim: claim.start, default=ahead[0])
+        self.wake_at = min(*(claim.end for claim in ahead), self.wake_at)
+        message = overrun_words(shortest, first)
+        if first.begins <= now:
+            name, over = first.owner.removeprefix(OWNER), to_rfc3339(first.end)
+            message = f"its nodes are in the maintenance window {name}, which is over at {over}"
+        raise _WindowError(Reason("Window", message, start=clear_from(windows, mask, now, shortest)))
+
+    def _holds_quota(self, entry: Entry) -> bool:
+        """A Workload of the run's is reserved: with nodes of ours beside it, the run would be counted twice."""
+        found = self._kueue.workloads.get((entry.run.namespace, workload_name(entry.run)))
+        if found is None or found.owner_uid != entry.run.uid or not self._kueue.is_present:
+            return False
+        return found.is_reserved and not (found.is_finished or found.deleting)
+
+    def _workload(self, entry: Entry) -> WorkloadView | None:
+        kueue = entry.status.kueue
+        found = self._kueue.workloads.get((entry.run.namespace, workload_name(entry.run)))
+        return found if found is not None and kueue is not None and found.uid == kueue.workload_uid else None
+
+    def _holders(self, nodes: tuple[str, ...]) -> Iterator[str]:
+        """UIDs of the runs that hold any of ``nodes``."""
+        wanted = set(nodes)
+        for run in self._floor.snapshot.runs:
+            if wanted.intersection(run.status.assignment.nodes):
+                yield run.uid
+
+
+def _remember(entry: Entry, kueue: KueueStatus | None) -> None:
+    entry.status = entry.status.model_copy(update={"kueue": kueue})
+
+
+def _cluster_queue(workload: WorkloadView) -> str:
+    return workload.admission.cluster_queue if workload.admission is not None else ""
+
+
+def _deactivated(workload: WorkloadView) -> str:
+    evicted = workload.condition(api_names.EVICTED)
+    why = f" ({evicted.reason}: {evicted.message})" if evicted is not None and evicted.status == "True" else ""
+    return (
+        f"Workload {workload.name} is deactivated{why}; set its spec.active to true, "
+        "or suspend the run and let it go on, to be asked for anew"
+    )
+
+
+def _pending(workload: WorkloadView, queue: str) -> str:
+    """Kueue's own words, where it has any."""
+    if workload.is_evicted and workload.is_reserved:
+        return "its reservation is being given back"
+    waits = [check for check in workload.checks if check.state != "Ready"]
+    if workload.is_true(api_names.QUOTA_RESERVED) and waits:
+        named = "; ".join(
+            f"{check.name} is {check.state}" + (f" ({check.message})" if check.message else "") for check in waits
+        )
+        return f"Kueue has the quota; admission checks are not through: {named}"
+    requeued, reserved = workload.condition(api_names.REQUEUED), workload.condition(api_names.QUOTA_RESERVED)
+    later = f"; Kueue tries again at {to_rfc3339(workload.requeue_at)}" if workload.requeue_at is not None else ""
+    if requeued is not None and requeued.status == "False":
+        return f"Kueue holds it back after {requeued.reason}: {requeued.message}{later}"
+    if reserved is not None and reserved.status == "False":
+        return f"Kueue: {reserved.reason}: {reserved.message}{later}"
+    if workload.is_true(api_names.QUOTA_RESERVED):
+        return "Kueue has the quota, and is to say where"
+    return f"LocalQueue {queue} has its Workload {workload.name}, of which Kueue has said nothing yet{later}"

@@ -1,0 +1,153 @@
+"""What TrainingQueues say of themselves: whether they admit, what is wrong with them, and who uses what."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from lockstep.api.queue import QuotaUsage, TrainingQueueStatus
+from lockstep.core.admission.cache.memory import Memory, QueueSaid
+from lockstep.core.admission.cache.run_index import Roll, Row, count_held
+from lockstep.core.admission.engine.quota import QuotaRules
+from lockstep.core.admission.queueing.holds import mode_words
+from lockstep.core.admission.queueing.queue_problems import problems_of
+from lockstep.core.model.conditions import with_condition
+from lockstep.core.model.plan import QueueStatusWrite, StatusWrite
+from lockstep.core.model.snapshot import ClusterSnapshot, QueueView
+from lockstep.core.model.tunables import Mode, Tunables
+
+TOLD_EVERY = 10.0
+"""Seconds between two writes about one queue; a condition that changes is told at once."""
+OTHER_GPU_TYPE = "Other"
+"""Stands for nodes of no configured GPU type."""
+_TYPES_TOLD = 16
+
+
+@dataclass(slots=True)
+class _Figures:
+    """What the runs of one queue come to."""
+
+    pending: int = 0
+    running: int = 0
+    nodes: int = 0
+    by_gpu_type: dict[str, int] = field(default_factory=dict)  # "" for nodes of no configured type
+
+
+def queue_writes(
+    snapshot: ClusterSnapshot, memory: Memory, decided: Iterable[StatusWrite], tunables: Tunables, now: float
+) -> tuple[tuple[QueueStatusWrite, ...], float | None]:
+    """The queues whose status is to change once ``decided`` is carried out, and when to look at the others again.
+
+    ``memory`` has seen the snapshot. A queue of which nothing has changed says what it said, until it may say more.
+    """
+    if not snapshot.queues:
+        return (), None
+    figures = _figures(snapshot, memory.roll, decided)
+    before, memory.queues_said = memory.queues_said, {}
+    writes: list[QueueStatusWrite] = []
+    wake_at: float | None = None
+    for name, view in snapshot.queues.items():
+        rests_on, hours = (view, figures[name], memory.rules.version), snapshot.gpu_hours.get(name)
+        said = before.get(name)
+        may_speak = view.status.updated is None or not now - TOLD_EVERY < view.status.updated <= now
+        if said is None or said.rests_on != rests_on or (may_speak and (said.hours != hours or not said.complete)):
+            status = _status(view, figures[name], memory.rules.quotas, snapshot, tunables, now)
+            due = _due(view.status, status, now)
+            if due is not None and due <= now:
+                told = status.model_copy(update={"updated": float(int(now))})
+                writes.append(QueueStatusWrite(name, view.uid, view.resource_version, told))
+                continue
+            said = QueueSaid(rests_on, hours, due, status == view.status)
+        memory.queues_said[name] = said
+        if said.due is not None:
+            wake_at = said.due if wake_at is None else min(wake_at, said.due)
+    return tuple(writes), wake_at
+
+
+def _figures(snapshot: ClusterSnapshot, roll: Roll, decided: Iterable[StatusWrite]) -> Mapping[str, _Figures]:
+    figures = {name: _Figures() for name in snapshot.queues}
+    status_of = {write.uid: write.status for write in decided}
+    after = [Row(replace(roll.rows[uid].run, status=status)) for uid, status in status_of.items()]
+    pending = roll.pending_in.copy()
+    held = roll.held_in.copy()
+    for rows, step in (([roll.rows[uid] for uid in status_of], -1), (after, 1)):
+        for row in rows:
+            pending[row.queue] += step * row.pending
+            count_held(held, row, step)
+    for name, figure in figures.items():
+        figure.pending = pending[name]
+    for (queue, gpu_type), holding in held.items():
+        if queue in figures:
+            figure = figures[queue]
+            figure.running += holding.runs
+            figure.nodes += holding.nodes
+            figure.by_gpu_type[gpu_type] = holding.nodes
+    return figures
+
+
+def _status(
+    view: QueueView, figures: _Figures, rules: QuotaRules, snapshot: ClusterSnapshot, tunables: Tunables, now: float
+) -> TrainingQueueStatus:
+    before = view.status
+    status = before.model_copy(
+        update={
+            "observed_generation": view.generation,
+            "pending": figures.pending,
+            "running": figures.running,
+            "nodes_in_use": figures.nodes,
+            "usage": _usage(view.name, figures.by_gpu_type, rules),
+            "gpu_hours_last_day": snapshot.gpu_hours.get(view.name, before.gpu_hours_last_day),
+        }
+    )
+    admits, reason, message = _activity(view, figures, tunables.mode)
+    status = with_condition(status, "Active", admits, reason, message, now=now, generation=view.generation)
+    wrong = list(problems_of(view, snapshot.queues, tunables.gpu_types, snapshot.priority_classes))
+    reason = wrong[0].reason if wrong else "Valid"
+    words = "; ".join(problem.message for problem in wrong)
+    return with_condition(status, "Valid", not wrong, reason, words, now=now, generation=view.generation)
+
+
+def _activity(view: QueueView, figures: _Figures, mode: Mode) -> tuple[bool, str, str]:
+    """Whether the queue admits, in a word, and in a sentence."""
+    if mode is not Mode.ACTIVE:
+        return False, mode.value, mode_words(mode)
+    match view.spec.stop_policy:
+        case "Hold":
+            return False, "Hold", "stopPolicy is Hold: nothing new is admitted, what runs goes on"
+        case "HoldAndDrain" if figures.running:
+            return False, "Draining", "stopPolicy is HoldAndDrain: what runs saves and gives its nodes back"
+        case "HoldAndDrain":
+            return False, "Drained", "stopPolicy is HoldAndDrain: no run of the queue holds nodes any more"
+        case _:
+            return True, "Admitting", ""
+
+
+def _usage(queue: str, held: Mapping[str, int], rules: QuotaRules) -> tuple[QuotaUsage, ...]:
+    """By the entries of the queue's quotas, in their order; what no entry is for comes last, as borrowed."""
+    used = dict.fromkeys(rules.types.get(queue, {}), 0)
+    nominal: dict[str, int | None] = {}
+    for gpu_type, nodes in sorted(held.items()):
+        account = rules.account(queue, gpu_type)
+        name = (gpu_type if account is None else account.gpu_type) or OTHER_GPU_TYPE
+        used[name] = used.get(name, 0) + nodes
+        nominal[name] = None if account is None else account.nominal
+    rows = []
+    for name, nodes in used.items():
+        own = nominal.get(name)
+        rows.append(QuotaUsage(gpu_type=name, nodes=nodes, borrowed=0 if own is None else max(0, nodes - own)))
+    return tuple(rows[:_TYPES_TOLD])
+
+
+def _due(before: TrainingQueueStatus, after: TrainingQueueStatus, now: float) -> float | None:
+    """When ``after`` is to be written: at ``now``, later, or never, as it says what ``before`` said."""
+    if before == after:
+        return None
+    if before.updated is None or before.updated > now or _verdicts(before) != _verdicts(after):
+        return now
+    due = before.updated + TOLD_EVERY
+    hours_alone = before == after.model_copy(update={"gpu_hours_last_day": before.gpu_hours_last_day})
+    return due if due <= now or not hours_alone else None  # they grow with every look, and are worth none
+
+
+def _verdicts(status: TrainingQueueStatus) -> Sequence[object]:
+    conditions = ((c.type, c.status, c.reason, c.observed_generation) for c in status.conditions)
+    return [status.observed_generation, *chain.from_iterable(conditions)]

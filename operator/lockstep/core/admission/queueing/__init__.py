@@ -1,0 +1,1 @@
+"""The rules of queues: order, fair share, holds, dependencies."""

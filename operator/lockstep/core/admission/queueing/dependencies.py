@@ -1,0 +1,180 @@
+"""Which runs have to come first. What was once met stays met, what once failed stays failed.
+
+Both are remembered with the condition they were judged by, which may be edited: then it is judged anew.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from lockstep.api.run_spec import Dependency
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.snapshot import RunView
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How far the dependencies of a run are. ``met`` and ``failed`` (``record_of``), to be remembered in its status.
+
+    ``message`` says what is waited for, or what can never be; empty: nothing is waited for. ``circle``: runs wait for
+    each other, which an edit of any of them can end, so nothing of it is remembered.
+    """
+
+    met: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    message: str = ""
+    circle: bool = False
+
+
+class Namespaces:
+    """Runs by namespace, name and singleton word: what dependencies are judged by.
+
+    ``unsettled``: UIDs of those that may have got nodes, in a write whose result is not known yet.
+    """
+
+    def __init__(self, runs: Iterable[RunView], unsettled: Collection[str] = ()) -> None:
+        self._unsettled = unsettled
+        self._by_name: dict[tuple[str, str], RunView] = {}
+        self._by_word: dict[tuple[str, str], list[RunView]] = {}
+        self._first: dict[tuple[str, str], tuple[list[RunView], RunView | None]] = {}
+        for run in runs:
+            self._by_name[run.namespace, run.name] = run
+            if run.spec is not None and run.spec.singleton is not None:
+                self._by_word.setdefault((run.namespace, run.spec.singleton), []).append(run)
+
+    def named(self, namespace: str, name: str) -> RunView | None:
+        """The run of this name."""
+        return self._by_name.get((namespace, name))
+
+    def ahead_of(self, run: RunView) -> RunView | None:
+        """The run with the same singleton word that ``run`` has to wait for: who has nodes, else the oldest.
+
+        One that is suspended by its user, or refused as it is now, is waited for by nobody.
+        """
+        if run.spec is None or run.spec.singleton is None:
+            return None
+        holding, oldest = self._first_of((run.namespace, run.spec.singleton))
+        found = next((other for other in holding if other.uid != run.uid), None)
+        if found is None and oldest is not None and _age(oldest) < _age(run):
+            found = oldest
+        return found
+
+    def circle_of(self, run: RunView) -> tuple[str, ...]:
+        """Names from ``run`` over those that it waits for back to itself; empty when there is no way."""
+        path: list[str] = [run.name]
+        seen: set[str] = set()
+        branches: list[list[str]] = [self._awaited_by(run)]
+        while branches:
+            if not branches[-1]:
+                branches.pop()
+                path.pop()
+                continue
+            name = branches[-1].pop(0)
+            if name == run.name:
+                return (*path, name)
+            other = self.named(run.namespace, name)
+            if name in seen or other is None:
+                continue
+            seen.add(name)
+            path.append(name)
+            branches.append(self._awaited_by(other))
+        return ()
+
+    def _awaited_by(self, run: RunView) -> list[str]:
+        if run.spec is None or _is_over(run) or self._may_hold(run):
+            return []
+        names = [d.name for d in run.spec.depends_on if record_of(d) not in run.status.admission.met]
+        ahead = self.ahead_of(run)
+        return names if ahead is None else [*names, ahead.name]
+
+    def _first_of(self, word: tuple[str, str]) -> tuple[list[RunView], RunView | None]:
+        """Of a singleton word: who has nodes, by age, and the oldest that waits for some."""
+        known = self._first.get(word)
+        if known is None:
+            runs = sorted(self._by_word.get(word, ()), key=_age)
+            holding = [run for run in runs if self._may_hold(run) and not _is_over(run)]
+            known = self._first[word] = holding, next(filter(_waits, runs), None)
+        return known
+
+    def _may_hold(self, run: RunView) -> bool:
+        return slots.is_held(run.status.assignment) or run.uid in self._unsettled
+
+
+def record_of(dependency: Dependency) -> str:
+    """How a dependency is remembered: "a Succeeded"."""
+    return f"{dependency.name} {dependency.condition}"
+
+
+def judge(run: RunView, runs: Namespaces) -> Verdict:
+    """Where ``run`` stands with what it depends on."""
+    assert run.spec is not None
+    before = run.status.admission
+    met: list[str] = []
+    missed: list[Dependency] = []
+    waiting: list[str] = []
+    for dependency in run.spec.depends_on:
+        record, parent = record_of(dependency), runs.named(run.namespace, dependency.name)
+        if record in before.met or (record not in before.failed and parent is not None and _holds(parent, dependency)):
+            met.append(record)
+        elif record in before.failed or (parent is not None and _is_over(parent)):
+            missed.append(dependency)
+        elif parent is None:
+            waiting.append(f"no run {dependency.name} is in this namespace yet")
+        else:
+            waiting.append(_awaited(dependency, parent))
+    if missed:
+        words = "; ".join(_missed(run, dependency, runs) for dependency in missed)
+        return Verdict(tuple(met), tuple(map(record_of, missed)), words)
+    circle = runs.circle_of(run) if waiting else ()
+    if circle:
+        return Verdict(tuple(met), (), circle_in_words(circle), circle=True)
+    return Verdict(tuple(met), (), "; ".join(waiting))
+
+
+def circle_in_words(circle: Sequence[str]) -> str:
+    """What those of a circle are told."""
+    return f"the runs wait for each other: {' -> '.join(circle)}"
+
+
+def _age(run: RunView) -> tuple[float, str]:
+    return run.created_at, run.uid
+
+
+def _is_over(run: RunView) -> bool:
+    return is_true(run.status, "Finished")
+
+
+def _waits(run: RunView) -> bool:
+    wanted = run.spec is not None and not (run.spec.suspend or run.spec.cancel or run.deleting)
+    return wanted and not _is_over(run) and not _is_refused(run)
+
+
+def _is_refused(run: RunView) -> bool:
+    accepted = find(run.status, "Accepted")
+    return accepted is not None and accepted.status == "False" and accepted.observed_generation == run.generation
+
+
+def _holds(parent: RunView, dependency: Dependency) -> bool:
+    match dependency.condition:
+        case "Started":
+            return parent.status.totals.attempts > 0
+        case "Finished":
+            return _is_over(parent)
+        case "Succeeded":
+            return is_true(parent.status, "Succeeded")
+        case "Failed":
+            succeeded = find(parent.status, "Succeeded")
+            return _is_over(parent) and succeeded is not None and succeeded.status == "False"
+
+
+def _awaited(dependency: Dependency, parent: RunView) -> str:
+    done = {"Started": "start", "Finished": "finish", "Succeeded": "succeed", "Failed": "fail"}[dependency.condition]
+    state = parent.status.state or "Pending"
+    return f"{dependency.name} has to {done} first; it is {state}"
+
+
+def _missed(run: RunView, dependency: Dependency, runs: Namespaces) -> str:
+    parent = runs.named(run.namespace, dependency.name)
+    ended = find(parent.status, "Finished") if parent is not None else None
+    how = f" ({ended.reason})" if ended is not None and ended.status == "True" else ""
+    return f"{dependency.name} has ended{how} and was to be {dependency.condition}"

@@ -1,0 +1,107 @@
+"""Answers to those who only ask when they would start, were they submitted now."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from lockstep.api.run_status import QueueStatus, TrialStatus
+from lockstep.core.admission.cache.entry import Entry, Reason
+from lockstep.core.admission.cache.pending_reasons import ASSUMPTION, LONGEST_MESSAGE, UNKNOWN_ASSUMPTION, reason_of
+from lockstep.core.admission.cycle_state import Floor
+from lockstep.core.admission.engine.cycle_result import Wait
+from lockstep.core.admission.engine.jobs import Job
+from lockstep.core.admission.engine.what_if import Foretold, Standing, foretell
+from lockstep.core.admission.engine_adapter import job_of
+from lockstep.core.admission.queueing.dependencies import Namespaces, judge
+from lockstep.core.admission.queueing.holds import hold_of, queue_spec
+from lockstep.core.admission.queueing.order import Order, order_key, share_key
+from lockstep.core.model.test_only import TEST_ONLY, is_trial
+
+_NODES_TOLD = 64
+
+Shortage = Callable[[Entry, Job, Wait], tuple[str, bool]]
+
+
+class Trials:
+    """Answers at the end of one pass, when everybody else has been looked at."""
+
+    def __init__(self, floor: Floor, left: Sequence[tuple[Entry, Job]], standing: Standing) -> None:
+        """``left``: who waits for nodes, in order."""
+        self._floor = floor
+        self._snapshot = floor.snapshot
+        self._left = left
+        self._standing = standing
+        settings = floor.tunables.admission
+        self._order = Order(settings, self._snapshot.priority_classes, len(self._snapshot.nodes), floor.now)
+        self._family = Namespaces(run for run in self._snapshot.runs if not is_trial(run))
+
+    def answer(self, entry: Entry, shortage: Shortage) -> None:
+        """Write into the status of ``entry`` when it would start, or why never."""
+        share = self._snapshot.fair_shares.get(share_key(entry.run), 1.0)
+        entry.points = self._order.points(entry.run, share)
+        begin = 0.0
+        reason = self._hold(entry) or self._dependency(entry) or self._pending_limit(entry)
+        nodes: tuple[str, ...] = ()
+        if reason is not None and reason.start is not None:
+            begin = reason.start
+        if reason is None or begin:
+            job = replace(job_of(self._floor.roll.rows[entry.run.uid], self._floor), not_before=begin, group=None)
+            found = self._foretold(entry, job)
+            reason = self._in_words(entry, job, found, shortage, reason)
+            if found.start is not None and found.known:
+                nodes = tuple(self._floor.index.names(found.nodes)[:_NODES_TOLD])
+        self._tell(entry, reason, nodes)
+
+    def _foretold(self, entry: Entry, job: Job) -> Foretold:
+        key = order_key(entry.run, entry.points)
+        before = [other for left, other in self._left if order_key(left.run, left.points) < key]
+        after = [other for left, other in self._left if order_key(left.run, left.points) >= key]
+        return foretell(self._standing, before, job, after)
+
+    def _in_words(self, entry: Entry, job: Job, found: Foretold, shortage: Shortage, held: Reason | None) -> Reason:
+        if found.wait is None:
+            return Reason("", "its nodes are free", start=found.start, assumption=ASSUMPTION)
+        lacking, hopeless = shortage(entry, job, found.wait)
+        visible = self._floor.names_for(entry)
+        wait = replace(found.wait, kind="Resources", blockers=()) if hopeless else found.wait
+        reason = held or reason_of(entry, job, wait, lacking, visible, self._standing.claims)
+        if hopeless:
+            reason.word = "Placement"
+        reason.start = found.start if found.known else None
+        reason.assumption = "" if found.start is None else ASSUMPTION if found.known else UNKNOWN_ASSUMPTION
+        return reason
+
+    def _hold(self, entry: Entry) -> Reason | None:
+        now = self._floor.now
+        hold = hold_of(entry.run, self._snapshot, self._floor.tunables, now, has_live_pods=False)
+        return None if hold is None else Reason(hold.reason, hold.message, start=hold.until)
+
+    def _dependency(self, entry: Entry) -> Reason | None:
+        verdict = judge(entry.run, self._family)
+        if verdict.message:
+            never = bool(verdict.failed) or verdict.circle
+            return Reason("DependencyNeverSatisfied" if never else "Dependency", verdict.message)
+        ahead = self._family.ahead_of(entry.run)
+        return None if ahead is None else Reason("Singleton", f"{ahead.name} comes first: it has the same singleton")
+
+    def _pending_limit(self, entry: Entry) -> Reason | None:
+        most = queue_spec(self._snapshot, entry.spec.queue).limits.max_pending_runs
+        waiting = sum(1 for left, _ in self._left if left.spec.queue == entry.spec.queue)
+        if most is None or waiting < most:
+            return None
+        return Reason("PendingRunsLimit", f"queue {entry.spec.queue} lets at most {most} runs wait")
+
+    def _tell(self, entry: Entry, reason: Reason, nodes: tuple[str, ...]) -> None:
+        now = float(int(self._floor.now))
+        answer = TrialStatus(
+            at=now,
+            observed_generation=entry.run.generation,
+            start=None if reason.start is None else float(int(reason.start)),
+            nodes=nodes,
+            reason=reason.word,
+            message=reason.message[:LONGEST_MESSAGE],
+            assumption=reason.assumption,
+            priority=entry.points.total,
+        )
+        words = "only asks when it would start; status.testOnly has the answer"
+        told = QueueStatus(reason=TEST_ONLY, message=words, updated=now)
+        entry.status = entry.status.model_copy(update={"test_only": answer, "queue": told})

@@ -1,0 +1,421 @@
+"""The archive tier of one run: which job is wanted now, and what a job that ended means for status. Pure.
+
+At most one job at a time. It is in status before it is made, under a name that says what it does, so that making it
+again is harmless; what it did is in status before the next one is decided on. Every job may be killed, repeated or
+found done: the program goes on from what is there (lockstep.archive).
+
+The resume choice weighs `archive_candidates`, and `restored_candidate` unless an inventory has its path. Where the best
+one is in the archive, it sets `draft.restore` (`published_as`) and waits: the job ends with a restored candidate, which
+the ranks read like any other. Where there is none and `is_worth_a_search`, it sets `draft.search_archive` and waits.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from lockstep.api.base import names
+from lockstep.api.base.durations import parse_duration
+from lockstep.api.checkpoint_spec import ArchiveTier
+from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveJobStatus, ArchiveStatus, CheckpointStatus
+from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
+from lockstep.core.checkpoints.archive_job import (
+    LIST,
+    RESTORE,
+    TIDY,
+    UPLOAD,
+    ArchiveSettings,
+    JobResult,
+    job_body,
+    job_name,
+    parse_result,
+)
+from lockstep.core.checkpoints.verdicts import ARCHIVE, SHARED, Candidate
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.plan import CreateJob, Event
+from lockstep.core.model.quarantine import in_quarantine, quarantine_of
+from lockstep.core.model.snapshot import JobPhase, JobView, RunView, Verdict
+from lockstep.core.pods.gang import shared_path
+
+MAX_PUBLISHED = 8
+MAX_DAMAGED = 16
+RESTORED_ATTEMPT = 0
+"""Restored checkpoints get the directory of an attempt that never trains: nobody else ever writes there."""
+BACKOFF_BASE, BACKOFF_MAX = 60.0, 3600.0
+BACKOFF_MAX_WAITING = 300.0
+"""While a gang waits for the job, it is tried again sooner."""
+IDLE_TOO_LONG = 600.0
+"""Seconds after which a job none of whose pods runs is told of: a missing Secret, an image, no room on any node."""
+TIDY_EVERY = 1800.0
+"""Seconds between two looks for checkpoints of the shared tier that may go."""
+_SPENT_SOURCE = frozenset({"SourceInvalid", "SourceVanished", "Conflict"})
+_DAMAGED = "ArchiveCorrupt"
+_USELESS_COPY = frozenset({_DAMAGED, "NotPublished"})
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePlan:
+    """`status` as it has to be written before `create` is carried out. `events` tell of what was found out."""
+
+    status: ArchiveStatus
+    create: CreateJob | None = None
+    wake_at: float | None = None
+    events: tuple[Event, ...] = ()
+
+
+def plan_archive(
+    run: RunView,
+    jobs: Sequence[JobView],
+    settings: ArchiveSettings,
+    now: float,
+    *,
+    ended: bool = False,
+    restore: ArchivedCheckpoint | None = None,
+    search: bool = False,
+    awaited: frozenset[str] = frozenset(),
+) -> ArchivePlan:
+    """What the archive tier of `run` needs at `now`.
+
+    `ended`: the run has finished or was stopped, so that its last checkpoint is copied without waiting for the
+    interval. `restore`: the resume choice waits for this copy. `search`: it found nothing, and the archive may hold
+    something that status does not know of. `awaited`: what other runs start from (`paths_awaited`).
+    """
+    archive = _tier(run)
+    status = run.status.checkpoint.archive
+    if archive is None and not _has_retention(run):
+        return ArchivePlan(status)
+    if (
+        archive is not None and status.uri != archive.uri
+    ):  # what was known is of another archive; a job at work there may end as it likes
+        status = ArchiveStatus(uri=archive.uri, tidied=status.tidied)
+    events: tuple[Event, ...] = ()
+    work = status.job
+    if work is not None:
+        job = next((each for each in jobs if each.name == work.name), None)
+        if job is None:
+            # Not made yet, or gone since it ended. Made again it finds its work done, and says so.
+            if _is_still_wanted(run, archive, work):
+                return ArchivePlan(status, _create(run, archive, work, settings, awaited))
+            status = status.model_copy(update={"job": None})
+        elif job.phase is JobPhase.ACTIVE:
+            return _under_way(status, job, now)
+        else:
+            status, events = _concluded(status, work, job, now)
+            if work.action == RESTORE:  # the choice was made without knowing how this one ended
+                return ArchivePlan(status, events=events)
+    return _next_job(
+        run, archive, status, settings, now, events, ended=ended, restore=restore, search=search, awaited=awaited
+    )
+
+
+def archive_candidates(archive: ArchiveStatus) -> tuple[Candidate, ...]:
+    """What a resume could rest on once it was restored. Their bytes are checked on the way."""
+    return tuple(
+        Candidate(
+            tier=ARCHIVE,
+            step=each.step,
+            path=_words(each.attempt, each.step),
+            verdict=Verdict.VALID,
+            attempt=each.attempt,
+            world=each.world,
+            format=each.format,
+            load_bytes=each.bytes,
+            committed=True,
+        )
+        for each in archive.published
+    )
+
+
+def restored_candidate(archive: ArchiveStatus) -> Candidate | None:
+    """What the last restore brought back: for the ranks to read, whose inventories are older than it."""
+    back = archive.restored
+    if back is None:
+        return None
+    return Candidate(SHARED, back.step, back.path, Verdict.VALID, attempt=back.attempt or 0, committed=True)
+
+
+def published_as(archive: ArchiveStatus, candidate: Candidate) -> ArchivedCheckpoint | None:
+    """The copy that a candidate of the archive tier stands for."""
+    found = (each for each in archive.published if (each.attempt, each.step) == (candidate.attempt, candidate.step))
+    return next(found, None)
+
+
+def is_worth_a_search(run: RunView, archive: ArchiveStatus) -> bool:
+    """The archive may hold what status does not know of: the run has trained before, and nobody has asked yet."""
+    return _tier(run) is not None and run.status.attempt > 1 and archive.listed is None
+
+
+def paths_in_use(checkpoint: CheckpointStatus) -> frozenset[str]:
+    """Paths of the shared tier that no retention may touch: of the resume point, the newest, and what is copied."""
+    job = checkpoint.archive.job
+    held = [each.path for each in (checkpoint.resume, checkpoint.archive.restored, *checkpoint.latest) if each]
+    return frozenset(held) | ({job.path} if job is not None and job.action == UPLOAD else set())
+
+
+def paths_awaited(run: RunView, successors: Iterable[RunView]) -> frozenset[str]:
+    """What other runs start from, as paths, or as step-N where one is named and not chosen yet."""
+    held = set()
+    for other in successors:
+        checkpoint = other.spec.checkpoint if other.spec is not None else None
+        if checkpoint is None or is_true(other.status, "Finished"):
+            continue
+        if other.status.resolved.start_run_uid not in ("", run.uid):
+            continue  # started from an earlier run of this name
+        if other.status.checkpoint.resume is not None:
+            held.add(other.status.checkpoint.resume.path)
+        if checkpoint.start.step is not None and not other.status.checkpoint.latest:
+            held.add(f"step-{checkpoint.start.step}")
+    return frozenset(held)
+
+
+def is_tidying(archive: ArchiveStatus, jobs: Sequence[JobView]) -> bool:
+    """A pod removes old checkpoints now, and does not know what was decided since it was made."""
+    work = archive.job
+    if work is None or work.action != TIDY:
+        return False
+    return any(job.name == work.name and job.phase is JobPhase.ACTIVE and not job.idle_since for job in jobs)
+
+
+def _tier(run: RunView) -> ArchiveTier | None:
+    spec = run.spec
+    if spec is None or spec.checkpoint is None or spec.checkpoint.shared is None:
+        return None
+    return spec.checkpoint.archive
+
+
+def _has_retention(run: RunView) -> bool:
+    checkpoint = run.spec.checkpoint if run.spec is not None else None
+    return checkpoint is not None and checkpoint.shared is not None and checkpoint.retention is not None
+
+
+def _is_still_wanted(run: RunView, archive: ArchiveTier | None, work: ArchiveJobStatus) -> bool:
+    if work.action == TIDY:
+        return _has_retention(run) and run.status.checkpoint.ceiling is None
+    return archive is not None
+
+
+def _next_job(
+    run: RunView,
+    archive: ArchiveTier | None,
+    status: ArchiveStatus,
+    settings: ArchiveSettings,
+    now: float,
+    events: tuple[Event, ...],
+    *,
+    ended: bool,
+    restore: ArchivedCheckpoint | None,
+    search: bool,
+    awaited: frozenset[str],
+) -> ArchivePlan:
+    newest = next((saved for saved in run.status.checkpoint.latest if saved.tier == SHARED and saved.path), None)
+    wanted: list[tuple[float, tuple[str, int, int, str]]] = []  # when, and what; earlier ones first
+    if archive is not None:
+        earliest = status.not_before or 0.0
+        if restore is not None:
+            wanted.append((earliest, (RESTORE, restore.attempt, restore.step, _restore_directory(run))))
+        elif search and status.listed is None:
+            wanted.append((earliest, (LIST, 0, 0, "")))
+        elif newest is not None and _is_new(status, newest) and _is_trusted(run, newest):
+            if status.time is not None and not ended:
+                earliest = max(earliest, status.time + parse_duration(archive.interval))
+            wanted.append((earliest, (UPLOAD, newest.attempt or 0, newest.step, newest.path)))
+    # While the run goes back, what is newest is not to be trusted, and what is older is what it needs.
+    if _has_retention(run) and newest is not None and restore is None and run.status.checkpoint.ceiling is None:
+        earliest = status.tidied + TIDY_EVERY if status.tidied is not None else 0.0
+        if not ended and status.tidied_for != _words(newest.attempt or 0, newest.step):
+            wanted.append((earliest, (TIDY, newest.attempt or 0, newest.step, _shared_root(run))))
+    if not wanted:
+        return ArchivePlan(status, events=events)
+    due, work = min(wanted, key=lambda each: max(each[0], now))
+    if now < due:
+        return ArchivePlan(status, wake_at=due, events=events)
+    if not settings.image:
+        words = "no archive job can be made: the operator's configuration names no image for it (archive.image)"
+        return ArchivePlan(status.model_copy(update={"message": words}), events=events)
+    action, attempt, step, path = work
+    job = ArchiveJobStatus(
+        name=job_name(run, action, attempt, step, status.failures),
+        action=action,
+        step=step,
+        attempt=attempt,
+        path=path,
+        time=float(int(now)),
+    )
+    create = _create(run, archive, job, settings, awaited)
+    return ArchivePlan(status.model_copy(update={"job": job}), create, events=events)
+
+
+def _create(
+    run: RunView,
+    archive: ArchiveTier | None,
+    job: ArchiveJobStatus,
+    settings: ArchiveSettings,
+    awaited: frozenset[str],
+) -> CreateJob:
+    checkpoint = run.status.checkpoint
+    resume = checkpoint.resume
+    pinned: tuple[str, ...] = (_words(resume.attempt or 0, resume.step),) if resume is not None else ()
+    if job.action == TIDY:
+        pinned = tuple(sorted(paths_in_use(checkpoint) | awaited))
+    bad = {save for tier, save in quarantine_of(checkpoint) if tier in (SHARED, ARCHIVE)}
+    quarantined = tuple(sorted(bad, key=lambda save: (save.step, save.attempt)))
+    body = job_body(run, archive, job, settings, pinned=pinned, quarantined=quarantined)
+    return CreateJob(run.namespace, job.name, body)
+
+
+def _under_way(status: ArchiveStatus, job: JobView, now: float) -> ArchivePlan:
+    """Nothing to do, but to say so when nothing happens."""
+    if not job.idle_since:
+        return ArchivePlan(status)
+    if now < job.idle_since + IDLE_TOO_LONG:
+        return ArchivePlan(status, wake_at=job.idle_since + IDLE_TOO_LONG)
+    message = f"no pod of job {job.name} runs: kubectl describe job {job.name} and its pods say why"
+    if status.message == message:
+        return ArchivePlan(status)
+    event = _event("ArchiveJobIdle", message, warning=True)
+    return ArchivePlan(status.model_copy(update={"message": message}), events=(event,))
+
+
+def _concluded(
+    status: ArchiveStatus, work: ArchiveJobStatus, job: JobView, now: float
+) -> tuple[ArchiveStatus, tuple[Event, ...]]:
+    """The status after a job that ended, and what is said of it."""
+    result = parse_result(job.result)
+    if job.phase is JobPhase.COMPLETE and (result is not None or work.action in (UPLOAD, TIDY)):
+        return _succeeded(status, work, result, float(int(job.finished_at or now)))
+    return _failed(status, work, job, result, now)
+
+
+def _succeeded(
+    status: ArchiveStatus, work: ArchiveJobStatus, result: JobResult | None, at: float
+) -> tuple[ArchiveStatus, tuple[Event, ...]]:
+    if work.action == TIDY:
+        return status.model_copy(update={"job": None, "tidied": at, "tidied_for": _words(work.attempt, work.step)}), ()
+    if work.action == LIST:  # nothing was brought back by it: failures count on
+        assert result is not None
+        found = _without_damaged(status, result.published or ())
+        note = f"the archive holds {len(found)} of this run's checkpoints"
+        if damaged := len(result.published or ()) - len(found):
+            note = f"{note}, and {damaged} that are damaged"
+        changes: dict[str, object] = {"job": None, "not_before": None, "published": found, "listed": at}
+        if status.message.startswith(LIST):
+            changes["message"] = ""
+        return status.model_copy(update=changes), (_event("ArchiveListed", note),)
+    status = status.model_copy(update={"job": None, "failures": 0, "not_before": None, "message": ""})
+    if work.action == RESTORE:
+        assert result is not None
+        back = SavedCheckpoint(tier=SHARED, step=work.step, path=result.path, attempt=work.attempt or None, time=at)
+        note = f"step {work.step} was brought back from the archive to {result.path}"
+        return status.model_copy(update={"restored": back}), (_event("Restored", note),)
+    # The exit code alone proves an upload; without the message, what retention removed stays in the list until a
+    # restore finds it missing.
+    told = result.checkpoint if result is not None and result.checkpoint is not None else ArchivedCheckpoint(step=0)
+    copied = told.model_copy(update={"step": work.step, "attempt": work.attempt, "time": at})
+    others = status.published if result is None or result.published is None else result.published
+    published = _newest_first([copied, *_without_damaged(status, others)])
+    note = f"step {work.step} of attempt {work.attempt} is in the archive"
+    took = max(0, round(at - work.time)) if work.time is not None else 0
+    done = {"published": published, "time": at, "copy_seconds": took}
+    return status.model_copy(update=done), (_event("Archived", note),)
+
+
+def _failed(
+    status: ArchiveStatus, work: ArchiveJobStatus, job: JobView, result: JobResult | None, now: float
+) -> tuple[ArchiveStatus, tuple[Event, ...]]:
+    failures = status.failures + (work.action != TIDY)
+    outcome = result.outcome if result is not None else ""
+    words = result.message if result is not None and result.message else job.message or "its pods left no message"
+    message = f"{work.action} of {_words(work.attempt, work.step)}" if work.step else work.action
+    message = f"{message} failed: {outcome + ': ' if outcome else ''}{words}"[:512]
+    longest = BACKOFF_MAX if work.action == UPLOAD else BACKOFF_MAX_WAITING
+    wait = min(longest, BACKOFF_BASE * 2 ** min(failures - 1, 16))
+    changes: dict[str, object] = {
+        "job": None,
+        "failures": failures,
+        "not_before": float(int(now + wait)),
+        "message": message,
+    }
+    if work.action == TIDY:  # holds up no copy
+        changes |= {"tidied": float(int(now)), "not_before": status.not_before}
+    if work.action == UPLOAD and outcome in _SPENT_SOURCE:
+        changes["refused"] = _words(work.attempt, work.step)
+    if work.action == RESTORE and outcome in _USELESS_COPY:
+        # No candidate any more; the choice falls on another, and what there is is asked anew.
+        kept = (each for each in status.published if (each.attempt, each.step) != (work.attempt, work.step))
+        changes |= {"published": tuple(kept), "listed": None, "not_before": None}
+        if outcome == _DAMAGED:  # a listing compares sizes alone, and would name it again
+            changes["damaged"] = (*status.damaged, _words(work.attempt, work.step))[-MAX_DAMAGED:]
+    return status.model_copy(update=changes), (_event("ArchiveJobFailed", message, warning=True),)
+
+
+def _is_new(status: ArchiveStatus, newest: SavedCheckpoint) -> bool:
+    words = _words(newest.attempt or 0, newest.step)
+    if words == status.refused or words in status.damaged:
+        return False
+    return all(_words(each.attempt, each.step) != words for each in status.published)
+
+
+def _is_trusted(run: RunView, newest: SavedCheckpoint) -> bool:
+    """Training did not go wrong after it, as far as is known: a copy of one that it did would push out good ones."""
+    checkpoint = run.status.checkpoint
+    if in_quarantine(quarantine_of(checkpoint), newest.tier, newest.step, newest.attempt):
+        return False
+    return checkpoint.ceiling is None or newest.step <= checkpoint.ceiling
+
+
+def _without_damaged(status: ArchiveStatus, found: Sequence[ArchivedCheckpoint]) -> tuple[ArchivedCheckpoint, ...]:
+    return tuple(each for each in found if _words(each.attempt, each.step) not in status.damaged)
+
+
+def _newest_first(found: Iterable[ArchivedCheckpoint]) -> tuple[ArchivedCheckpoint, ...]:
+    """Each once, the first word on it counting; bounded."""
+    each_once: dict[tuple[int, int], ArchivedCheckpoint] = {}
+    for each in found:
+        each_once.setdefault((each.attempt, each.step), each)
+    return tuple(each_once[key] for key in sorted(each_once, reverse=True)[:MAX_PUBLISHED])
+
+
+def _shared_root(run: RunView) -> str:
+    return f"{names.SHARED_CHECKPOINTS_MOUNT}/{run.status.resolved.shared_path or shared_path(run)}"
+
+
+def _restore_directory(run: RunView) -> str:
+    """Where the ranks look for checkpoints; with one directory per attempt, in that of one that never trains."""
+    root = _shared_root(run)
+    assert run.spec is not None
+    assert run.spec.checkpoint is not None
+    if run.spec.checkpoint.layout == "Shared":
+        return root
+    return f"{root}/{run.uid}/a{RESTORED_ATTEMPT}"
+
+
+def _words(attempt: int, step: int) -> str:
+    return f"a{attempt}/step-{step}"
+
+
+def _event(reason: str, note: str, *, warning: bool = False) -> Event:
+    return Event("Warning" if warning else "Normal", reason, "Archive", note)
+
+
+def keep_archive(draft: Draft) -> None:
+    """Have the run's archive looked after, whatever phase it is in."""
+    if draft.run.deleting or draft.run.spec is None:
+        return
+    over = draft.phase is Phase.FINISHED and not draft.live_pods  # before that, workers may tell of later saves
+    plan = plan_archive(
+        replace(draft.run, status=draft.status),
+        draft.snapshot.jobs,
+        draft.tunables.archive,
+        draft.now,
+        ended=over or draft.phase is Phase.SUSPENDED,
+        restore=draft.restore,
+        search=draft.search_archive,
+        awaited=paths_awaited(draft.run, draft.snapshot.successors),
+    )
+    if plan.status != draft.status.checkpoint.archive:
+        draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"archive": plan.status}))
+    if plan.create is not None:
+        draft.jobs.append(plan.create)
+    if plan.wake_at is not None:
+        draft.wake(plan.wake_at)
+    draft.events.extend(plan.events)

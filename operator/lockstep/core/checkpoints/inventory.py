@@ -1,0 +1,97 @@
+"""What the gang's workers say of its checkpoints, seen by rank."""
+
+from dataclasses import replace
+
+from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_inventories, newest_valid
+from lockstep.core.model.assignment import ranked_slots
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.snapshot import CheckpointReport, RunSnapshot
+
+
+def rank_view(snapshot: RunSnapshot, status: TrainingRunStatus) -> RankView:
+    """The ranks as assigned, with the reports of their current incarnations."""
+    assignment = status.assignment
+    seats = ranked_slots(assignment)
+    nodes = [""] * len(seats)
+    reports = {}
+    for rank, slot in enumerate(seats):
+        nodes[rank] = assignment.nodes[slot]
+        report = snapshot.reports.get(slot)
+        if report is not None and report.incarnation == assignment.incarnations[slot]:
+            reports[rank] = report
+    former = list(nodes)
+    ended = next((entry for entry in reversed(status.attempts) if entry.ended_at is not None), None)
+    if (
+        ended is not None
+        and ended.rank is not None
+        and ended.node
+        and ended.nodes in (0, len(seats))
+        and ended.rank < len(former)
+    ):
+        former[ended.rank] = ended.node
+    return RankView(nodes=tuple(nodes), reports=reports, former_nodes=tuple(former))
+
+
+def candidates(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[Candidate, ...]:
+    """All checkpoints of the run itself that are seen now or known from before, newest first."""
+    own = _part_of(snapshot, status, foreign=False)
+    return merge_inventories(own, snapshot.run.uid, status.checkpoint.latest)
+
+
+def seen_candidates(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[Candidate, ...]:
+    """All checkpoints of the run itself that some rank sees now, newest first."""
+    return merge_inventories(_part_of(snapshot, status, foreign=False), snapshot.run.uid)
+
+
+def foreign_candidates(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[Candidate, ...]:
+    """The checkpoints in the directory that the spec says to start from, newest first."""
+    return merge_inventories(_part_of(snapshot, status, foreign=True), status.resolved.start_run_uid)
+
+
+def is_foreign(path: str, start_root: str, run_uid: str) -> bool:
+    """Whether a checkpoint lies in the directory that the spec says to start from, or in one of an attempt there."""
+    parent, _, name = path.rpartition("/")[0].rpartition("/")
+    by_attempt = parent == start_root and name[:1] == "a" and name[1:].isdecimal()
+    inside = by_attempt or f"{parent}/{name}" == start_root
+    return bool(start_root) and inside and run_uid not in path.split("/")
+
+
+def is_own(row: CheckpointReport, draft: Draft) -> bool:
+    """Whether a row is of a checkpoint of this very run. Most formats do not say so; where it lies does."""
+    if row.run_uid:
+        return row.run_uid == draft.run.uid
+    return not is_foreign(row.path, draft.status.resolved.start_root, draft.run.uid)
+
+
+def _part_of(snapshot: RunSnapshot, status: TrainingRunStatus, *, foreign: bool) -> RankView:
+    view, root, uid = rank_view(snapshot, status), status.resolved.start_root, snapshot.run.uid
+    if not root and not foreign:
+        return view
+    reports = {
+        rank: replace(
+            report,
+            inventory=tuple(row for row in report.inventory if is_foreign(row.path, root, uid) == foreign),
+        )
+        for rank, report in view.reports.items()
+    }
+    return replace(view, reports=reports)
+
+
+def latest_valid(snapshot: RunSnapshot, status: TrainingRunStatus) -> tuple[SavedCheckpoint, ...]:
+    """The newest VALID checkpoint of each tier; what status has stays until something newer is seen."""
+    newest = {saved.tier: saved for saved in status.checkpoint.latest}
+    for found in newest_valid(candidates(snapshot, status)):
+        before = newest.get(found.tier)
+        # The same step saved anew is another checkpoint: the one before may be in quarantine.
+        if before is None or (found.step, found.attempt) > (before.step, before.attempt or 0):
+            newest[found.tier] = SavedCheckpoint(
+                tier=found.tier, step=found.step, path=found.path, attempt=found.attempt or None
+            )
+    return tuple(newest[tier] for tier in sorted(newest))
+
+
+def committed_step(snapshot: RunSnapshot, status: TrainingRunStatus) -> int:
+    """The highest step known to be saved on every rank; 0 when there is none."""
+    return max((saved.step for saved in latest_valid(snapshot, status)), default=0)

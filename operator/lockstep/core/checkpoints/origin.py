@@ -1,0 +1,71 @@
+"""What a run is to start from besides its own checkpoints: those of another run, or a directory of the shared claim.
+
+Resolved before the run gets nodes, and in status from then on: the other run may be deleted, what it saved stays.
+"""
+
+from lockstep.api.base import names
+from lockstep.api.checkpoint_spec import CheckpointSpec
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.problems import Problem
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.pods.gang import shared_path
+
+ASK_AGAIN_AFTER = 60.0
+"""Seconds after which a run that was not there is looked for again."""
+_RUN = "spec.checkpoint.start.run"
+
+
+def resolve_origin(draft: Draft) -> Problem | None:
+    """Write the directory to start from into status; what is wrong with it, if that cannot be done."""
+    checkpoint = draft.spec.checkpoint
+    resolved = draft.status.resolved
+    root = name = uid = ""
+    if checkpoint is not None and (checkpoint.start.run or checkpoint.start.path):
+        if checkpoint.shared is None:
+            return Problem("spec.checkpoint.start", "is below the shared tier; name one: shared: {claimName: my-claim}")
+        if checkpoint.start.path:
+            root = f"{names.SHARED_CHECKPOINTS_MOUNT}/{checkpoint.start.path}"
+        elif resolved.start_run == checkpoint.start.run:
+            return None
+        else:
+            problem = _unusable(draft, checkpoint, draft.snapshot.origin)
+            if problem is not None:
+                draft.wake(draft.now + ASK_AGAIN_AFTER)
+                return problem
+            assert draft.snapshot.origin is not None
+            root, name, uid = _directory(draft.snapshot.origin), draft.snapshot.origin.name, draft.snapshot.origin.uid
+    if (root, name, uid) != (resolved.start_root, resolved.start_run, resolved.start_run_uid):
+        changes = {"start_root": root, "start_run": name, "start_run_uid": uid}
+        draft.update(resolved=resolved.model_copy(update=changes))
+    return None
+
+
+def _unusable(draft: Draft, checkpoint: CheckpointSpec, origin: RunView | None) -> Problem | None:
+    name = checkpoint.start.run
+    assert checkpoint.shared is not None
+    if origin is None:
+        where = f"{draft.run.namespace}/{name}/<its UID>"
+        return Problem(
+            _RUN,
+            f"there is no run {name} in namespace {draft.run.namespace}; of one that was deleted, name the directory: "
+            f"start: {{path: {where}}}",
+        )
+    if origin.uid == draft.run.uid:
+        return Problem(_RUN, "is this run itself, which resumes from its own checkpoints anyway; leave it out")
+    theirs = origin.spec.checkpoint.shared if origin.spec is not None and origin.spec.checkpoint is not None else None
+    if theirs is None:
+        return Problem(_RUN, f"run {name} has no shared tier that could be started from; leave it out")
+    if theirs.claim_name != checkpoint.shared.claim_name:
+        return Problem(
+            _RUN,
+            f"run {name} saves on claim {theirs.claim_name}, this one on {checkpoint.shared.claim_name}; "
+            f"write shared: {{claimName: {theirs.claim_name}}}",
+        )
+    return None
+
+
+def _directory(origin: RunView) -> str:
+    """Where it has its checkpoints, or a directory for each attempt."""
+    root = f"{names.SHARED_CHECKPOINTS_MOUNT}/{origin.status.resolved.shared_path or shared_path(origin)}"
+    checkpoint = origin.spec.checkpoint if origin.spec is not None else None
+    return root if checkpoint is not None and checkpoint.layout == "Shared" else f"{root}/{origin.uid}"

@@ -1,0 +1,268 @@
+"""All evidence of an attempt's end in one form, and which of it is the cause.
+
+The earliest evidence is the cause, on the operator's clock. What could not have been brought about by a peer
+(a lost node or pod, a fault of the machine) explains every process that ended near it; a process that only
+complains of its peers is no cause while one of them has another reason. Ends too close to be told apart by
+clocks are said to be tied. What Lockstep itself ended is never a cause of anything.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from lockstep.api.base import names
+from lockstep.core.failures.evidence import FailedExit, Loss, LossKind
+from lockstep.core.failures.signs import (
+    HARDWARE_CONDITIONS,
+    SIGN_LIVES,
+    UNHEALTHY_DEVICE,
+    Kind,
+    Reading,
+    is_hardware,
+    read_exit,
+    read_pod,
+    shell_code,
+)
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.snapshot import WorkerReport
+
+CASCADE_SECONDS = 30.0
+"""An end so long after another may still be its explanation: a node's last heartbeat, a core dump written."""
+TIED_SECONDS = 0.1
+"""Clocks are corrected by the fastest heartbeat of a minute, which leaves about so much."""
+TORN_DOWN_SECONDS = 0.5
+"""A container's end is dated once all of it is torn down; by then its peers may have noticed."""
+LEAVING_SECONDS = 2.0
+"""A pod that is driven away is told of, or at its end, up to so long after its program began to fail its peers."""
+STDERR_KEPT = 1000
+"""Characters of it in the history."""
+NEVER_ALONE = frozenset({Kind.STRAGGLER, Kind.LOSS_SPIKE})
+"""Detected while training goes on: they explain no process that ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Something seen that speaks of the end of an attempt.
+
+    ``kind`` is a class word (``lockstep.core.failures.signs.Kind``) or, from a detector, what it detects: Hang, NaN,
+    LossSpike, Straggler. ``at`` is Unix seconds on the operator's clock. ``root`` is what failures that look
+    alike share, without rank, node or step. ``tied`` are slots that may as well have been first; ``slots`` are
+    those that it speaks of together (the suspects of a hang), when they are more than ``slot``. ``sole_witness``: no
+    other slot would have told of it, so that nothing sets ``slot`` apart.
+    """
+
+    kind: str
+    slot: int
+    node: str
+    at: float
+    message: str
+    root: str
+    tied: tuple[int, ...] = ()
+    slots: tuple[int, ...] = ()
+    sole_witness: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What ended an attempt: its evidence, how that reads, and whom it took along.
+
+    ``reason`` is the word of the loss or of the exit, ``stderr`` the end of what it wrote there. ``lost``: the slot's
+    pod or node is gone; ``exited``: it is the end of a process. ``victims`` are the other slots that have ended by
+    now. ``condition`` is the node condition that gave it away. ``dated``: its pod says when it ended, in whole
+    seconds rounded down, and how far its node's clock is off is known.
+    """
+
+    evidence: Evidence
+    reading: Reading
+    reason: str = ""
+    exit_code: int | None = None
+    stderr: str = ""
+    lost: bool = False
+    exited: bool = False
+    victims: tuple[int, ...] = ()
+    condition: str = ""
+    dated: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        """Its class."""
+        return self.reading.kind
+
+    @property
+    def slot(self) -> int:
+        """The slot that it began in."""
+        return self.evidence.slot
+
+    @property
+    def node(self) -> str:
+        """Its node."""
+        return self.evidence.node
+
+    @property
+    def at(self) -> float:
+        """When, on the operator's clock."""
+        return self.evidence.at
+
+    @property
+    def is_unprompted(self) -> bool:
+        """No peer can have brought it about."""
+        return self.lost or (self.kind is Kind.HARDWARE and not self.reading.weak)
+
+    def explains_end_at(self, moment: float) -> bool:
+        """It is not known to have begun only after a process ended at ``moment``."""
+        return self.at <= moment + (LEAVING_SECONDS if self.kind is Kind.DISRUPTION else TORN_DOWN_SECONDS)
+
+    @property
+    def points_at_node(self) -> bool:
+        """The node may be to blame: it was first, alone, and for a reason that a node can have."""
+        reading = self.reading
+        blameless = reading.symptom or reading.by_nature or reading.passing or bool(self.evidence.tied)
+        return not blameless and (self.reading.on_node or self.kind in _MAYBE_THE_NODE)
+
+
+_SUREST = (Kind.NODE_LOST, Kind.DISRUPTION, Kind.HARDWARE)
+"""What says why a slot was lost, before what only says that it was."""
+_MAYBE_THE_NODE = frozenset({Kind.APPLICATION, Kind.HARDWARE, Kind.HANG, Kind.NODE_LOST, Kind.UNKNOWN})
+
+
+def collected(
+    draft: Draft, lost: Sequence[Loss], failed: Sequence[FailedExit], detected: Iterable[Evidence]
+) -> list[Cause]:
+    """Everything that speaks of an end of the current attempt. Empty: it goes on."""
+    found = [_of_loss(draft, loss) for loss in lost] + [_of_exit(draft, end) for end in failed]
+    ended = bool(found)
+    found += [_of_detection(evidence) for evidence in detected if not (ended and evidence.kind in NEVER_ALONE)]
+    if not found:
+        return []
+    began = min(cause.at for cause in found)
+    faults = [*_faults_of_machines(draft), *_lacking_devices(draft, began)]
+    return found + [fault for fault in faults if fault.condition or fault.at >= began - SIGN_LIVES]
+
+
+def first_cause(found: Sequence[Cause], tied_seconds: float = TIED_SECONDS) -> Cause:
+    """The cause among all that was ``found`` (not empty), with its ties and victims.
+
+    Of ends within ``tied_seconds`` of each other nobody can tell which was first. A program that asks not to be
+    started again is obeyed, whatever else is found.
+    """
+    asked = min((c for c in found if c.kind is Kind.DELIBERATE), key=lambda c: (c.at, c.slot), default=None)
+    if asked is not None:
+        ended = {cause.slot for cause in found if cause.lost or cause.exited}
+        return replace(asked, victims=tuple(sorted(ended - {asked.slot})))
+    began = min(cause.at for cause in found)
+    near = [cause for cause in found if cause.at <= began + CASCADE_SECONDS]
+    own_end = min((cause.at for cause in near if cause.exited and not cause.reading.symptom), default=math.inf)
+    unprompted = [c for c in near if c.is_unprompted and (not c.dated or c.explains_end_at(own_end))]
+    if unprompted:
+        first = min(unprompted, key=lambda c: (_SUREST.index(c.kind) if c.kind in _SUREST else 3, c.at, c.slot))
+        tied: tuple[int, ...] = ()
+    else:
+        own = [cause for cause in near if not cause.reading.symptom] or near
+        earliest = min(own, key=lambda c: (c.at, c.slot))
+        level = [c for c in own if c.exited and c.at - earliest.at <= tied_seconds]
+        # Of those that may each have been first, one that says why is believed before one that only ended.
+        first = min(level, key=lambda c: (c.reading.bare, c.at, c.slot)) if earliest.exited else earliest
+        alike = {c.slot for c in level} - {first.slot}
+        tied = tuple(sorted(alike)) if first.exited else first.evidence.tied
+    ended = {cause.slot for cause in found if cause.lost or cause.exited}
+    victims = tuple(sorted(ended - {first.slot, *tied}))
+    return replace(first, evidence=replace(first.evidence, tied=tied), victims=victims)
+
+
+def _of_loss(draft: Draft, loss: Loss) -> Cause:
+    pod = draft.pod(loss.slot)
+    at, exit_code, dated = loss.at, None, False
+    if loss.kind is LossKind.NODE:
+        reading = Reading(Kind.NODE_LOST, loss.reason)
+    elif pod is not None and pod.is_terminal:
+        reading = read_pod(pod)
+        if loss.kind is LossKind.DRAINED and reading.kind is Kind.UNKNOWN:
+            reading = Reading(Kind.DISRUPTION, loss.reason)
+        exit_code = pod.exit_code
+        if pod.ended_at is not None:
+            report = draft.report(loss.slot)
+            at, dated = min(draft.now, pod.ended_at - _skew(report)), report is not None
+    elif loss.reason == "StartNotAcknowledged":
+        reading = Reading(Kind.UNKNOWN, loss.reason, on_node=True)
+    else:
+        disrupted = pod.disruption if pod is not None else ""
+        reading = Reading(Kind.DISRUPTION, disrupted or loss.reason, f"disrupted: {disrupted}" if disrupted else "")
+    words = f"{loss.message} ({reading.words})" if reading.words else loss.message
+    evidence = Evidence(reading.kind, loss.slot, loss.node, at, words, reading.root)
+    return Cause(evidence, reading, loss.reason, exit_code, lost=True, dated=dated)
+
+
+def _of_exit(draft: Draft, end: FailedExit) -> Cause:
+    report = draft.report(end.slot)
+    reading = read_exit(end.exit, report.signs if report is not None else ())
+    how = f"signal {end.exit.signal}" if end.exit.signal else f"exit code {end.exit.code}"
+    words = f"rank {draft.rank(end.slot)} on {end.node} ended with {how}"
+    if end.exit.reason not in ("", "Error", "Signal"):
+        words += f" ({end.exit.reason})"
+    last_line = end.exit.stderr_tail.strip().rsplit("\n", 1)[-1][:200]
+    if reading.words:
+        words += f": {reading.words[:200]}"
+    if last_line and last_line not in words and not (reading.words and reading.words in last_line):
+        words += f": {last_line}"
+    evidence = Evidence(reading.kind, end.slot, end.node, end.exit.at, words, reading.root)
+    last_words = end.exit.stderr_tail.strip()[-STDERR_KEPT:]
+    return Cause(evidence, reading, end.exit.reason, shell_code(end.exit), last_words, exited=True)
+
+
+def _of_detection(evidence: Evidence) -> Cause:
+    kind = next((kind for kind in Kind if kind == evidence.kind), Kind.UNKNOWN)
+    return Cause(evidence, Reading(kind, evidence.root), evidence.kind)
+
+
+def _faults_of_machines(draft: Draft) -> list[Cause]:
+    """What the nodes of the gang and the logs of its ranks tell of the machines, since the attempt began."""
+    entry = draft.attempt_entry(draft.status.attempt)
+    begun = entry.started_at if entry is not None and entry.started_at is not None else draft.now
+    found = []
+    for slot in draft.slot_range():
+        if draft.rank(slot) < 0:
+            continue  # a spare
+        name = draft.status.assignment.nodes[slot]
+        node, report = draft.snapshot.nodes.get(name), draft.report(slot)
+        sign = next((s for s in report.signs if is_hardware(s)), None) if report is not None and report.signs else None
+        if report is not None and sign is not None and report.attempt == draft.status.attempt:
+            words = f"rank {draft.rank(slot)} on {name} logged {sign.kind}: {sign.text}"
+            found.append(_fault(Evidence(Kind.HARDWARE, slot, name, sign.at, words, sign.kind)))
+        if node is None or not node.conditions or node.conditions_changed_at < begun:
+            continue
+        condition = next((kind for kind in sorted(node.conditions) if kind in HARDWARE_CONDITIONS), "")
+        if condition:
+            words = (
+                f"node {name} of rank {draft.rank(slot)} has the condition {condition}: {node.conditions[condition]}"
+            )
+            seen = Evidence(Kind.HARDWARE, slot, name, node.conditions_changed_at, words, condition)
+            found.append(_fault(seen, condition))
+    return found
+
+
+def _lacking_devices(draft: Draft, began: float) -> list[Cause]:
+    """Nodes of the gang that offer fewer GPUs than its pod there was given: their device plugin found some unhealthy.
+
+    When is not known, so it counts from the end that it may explain. None at all is no evidence: so it is for a while
+    whenever a kubelet or a device plugin starts again.
+    """
+    gpus, found = draft.status.resolved.gpus_per_node, []
+    for slot in draft.slot_range():
+        name = draft.status.assignment.nodes[slot]
+        node = draft.snapshot.nodes.get(name)
+        if node is None or draft.rank(slot) < 0:
+            continue
+        left = node.allocatable.get(names.GPU_RESOURCE, 0)
+        if 0 < left < gpus:
+            words = f"node {name} of rank {draft.rank(slot)} has {left} healthy GPUs left of {gpus}"
+            seen = Evidence(Kind.HARDWARE, slot, name, began, words, UNHEALTHY_DEVICE)
+            found.append(_fault(seen, UNHEALTHY_DEVICE))
+    return found
+
+
+def _fault(evidence: Evidence, condition: str = "") -> Cause:
+    return Cause(evidence, Reading(Kind.HARDWARE, evidence.root, on_node=True), Kind.HARDWARE, condition=condition)
+
+
+def _skew(report: WorkerReport | None) -> float:
+    return report.clock_skew if report is not None else 0.0

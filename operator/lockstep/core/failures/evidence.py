@@ -1,0 +1,276 @@
+"""What was lost, from what is seen. Only evidence counts; missing knowledge is none.
+
+A node is lost when it is deleted or declared out of service, or when its worker's heartbeats are
+silent AND (the node is NotReady OR the gang's steps have stopped). A gang whose steps advance is
+never touched for NotReady alone, and right after a change of leader silence means nothing. Steps that
+were never reported cannot be seen to stop; but a worker that fell silent before it was heard to begin
+the attempt is what a gang without steps waits for.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lockstep.api.base import names
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.ranges import parse_ranges
+from lockstep.core.model.snapshot import ExitReport, PodPhase, PodView, WorkerPhase, WorkerReport
+
+TOLD_TO_LEAVE = "SIGTERM"
+"""What a worker names as its problem once its pod is being ended."""
+LONGEST_POLL = 15.0
+"""Seconds that a worker may ask its poll to be held open."""
+_USUAL_STEPS = 3
+
+
+class LossKind(StrEnum):
+    """What is gone."""
+
+    NODE = "NodeLost"
+    POD = "PodLost"
+    DRAINED = "Drained"  # somebody wants it empty
+    LEFT = "NodeLeft"  # it is there, and the run does not want it any more
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A slot whose pod or node is gone. ``at``: when it was last known good, or when it ended."""
+
+    slot: int
+    node: str
+    kind: LossKind
+    reason: str
+    message: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class FailedExit:
+    """A rank whose process of the current attempt ended badly."""
+
+    slot: int
+    node: str
+    exit: ExitReport
+
+
+def succeeded_ranks(draft: Draft) -> frozenset[int]:
+    """Ranks of the current attempt that ended with code 0: those in status, those just reported, and those
+    whose pods ended so while no operator listened: a worker leaves by itself only after its child, with its code."""
+    exits = draft.status.exits
+    ranks = set(parse_ranges(exits.succeeded)) if exits.attempt == draft.status.attempt else set()
+    if draft.trains:
+        for slot in draft.ranked_slots():
+            report, pod = draft.report(slot), draft.pod(slot)
+            exited = _exit_in(report, draft.status.attempt)
+            left = pod is not None and pod.phase is PodPhase.SUCCEEDED and pod.exit_code == 0 and not pod.deleting
+            if left or (exited is not None and exited.succeeded):
+                ranks.add(draft.rank(slot))
+    return frozenset(ranks)
+
+
+def failed_exits(draft: Draft) -> list[FailedExit]:
+    """Bad exits of the current attempt, earliest first."""
+    found = []
+    for slot in draft.ranked_slots():
+        report = draft.report(slot)
+        exited = _exit_in(report, draft.status.attempt)
+        if report is None or exited is None or exited.succeeded or _was_told_to_leave(report):
+            continue
+        if draft.leaving and exited.reason == "StoppedOnRequest":
+            continue  # it has saved and ended as it was asked to, before the save of all ranks is settled
+        found.append(FailedExit(slot, draft.status.assignment.nodes[slot], exited))
+    return sorted(found, key=lambda failed: (failed.exit.at, failed.slot))
+
+
+def losses(draft: Draft, *, over: bool = False) -> list[Loss]:
+    """Slots that lost their pod or node, in slot order. Ranks that already succeeded can lose nothing.
+
+    ``over``: the attempt is at its end, so that a pod which is known to be driven away is no longer waited with.
+    """
+    done = succeeded_ranks(draft)
+    steps_stopped = _steps_have_stopped(draft)
+    start_overdue = _start_is_overdue(draft, draft.tunables.deadlines.start_acknowledged)
+    found = []
+    for slot in draft.slot_range():
+        if draft.status.assignment.nodes[slot] and draft.rank(slot) not in done:
+            loss = _loss_of(draft, slot, steps_stopped, start_overdue, over)
+            if loss is not None:
+                found.append(loss)
+    return found
+
+
+def is_silent(draft: Draft, report: WorkerReport | None) -> bool:
+    """No heartbeat for three intervals, and this process has led long enough to have heard one."""
+    limit = draft.silent_after
+    last = draft.snapshot.leadership.since
+    if report is not None:
+        last = max(last, _heard_at(draft, report))
+    draft.wake(last + limit + 0.1)
+    return draft.now - last > limit
+
+
+def _heard_at(draft: Draft, report: WorkerReport) -> float:
+    """A worker at the barrier says nothing while its poll is open, and that may be longer than three heartbeats."""
+    return min(draft.now, report.received_at + LONGEST_POLL) if report.polling else report.received_at
+
+
+def everyone_heard_since(draft: Draft, moment: float, *, but: int) -> bool:
+    """The worker of every rank other than that in slot ``but`` has reported after ``moment``.
+
+    One that ended well has said all it had to say, and may have left since.
+    """
+    done = succeeded_ranks(draft)
+    return all(
+        (report := draft.report(slot)) is not None and report.received_at > moment
+        for slot in draft.ranked_slots()
+        if slot != but and draft.rank(slot) not in done
+    )
+
+
+def took_part(draft: Draft, slot: int) -> bool:
+    """The pod of the slot is the one that was released by the last START."""
+    start, incarnation = draft.status.start, draft.status.assignment.incarnations[slot]
+    members = start.members if start is not None else ()
+    return any(m.incarnation == incarnation and slot in parse_ranges(m.slots) for m in members)
+
+
+def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool, over: bool) -> Loss | None:
+    name = draft.status.assignment.nodes[slot]
+    node = draft.snapshot.nodes.get(name)
+    report = draft.report(slot)
+    heard = _last_known_good(draft, slot, report)
+
+    def lost(kind: LossKind, reason: str, message: str) -> Loss:
+        return Loss(slot, name, kind, reason, message, heard)
+
+    def lost_pod(reason: str, message: str) -> Loss:
+        if node is not None and not node.ready:  # where nobody can run a new one
+            return lost(LossKind.NODE, "NodeNotReady", f"{message}, and the node is NotReady")
+        if node is not None and (node.unschedulable or node.drain):
+            return lost(LossKind.DRAINED, "NodeCordoned", f"{message}, and the node takes no new pods")
+        return lost(LossKind.POD, reason, message)
+
+    if node is None:
+        return lost(LossKind.NODE, "NodeDeleted", f"node {name} was deleted")
+    if any(taint.key == names.TAINT_OUT_OF_SERVICE for taint in node.taints):
+        return lost(LossKind.NODE, "OutOfService", f"node {name} was declared out of service")
+    pod = draft.pod(slot)
+    if pod is not None and pod.is_terminal:
+        return lost_pod("PodFailed", pod_end(pod))
+    waited_with = slot in draft.leaving and not over
+    if pod is not None and pod.deleting and not waited_with:
+        return lost_pod("PodDeleted", f"pod {pod.name} was deleted by somebody else")
+    trains = draft.trains and draft.rank(slot) >= 0  # a spare has begun nothing: its pod is simply made again
+    if pod is None and trains:
+        return lost_pod("PodVanished", f"the pod of {draft.title(slot)} on {name} is gone")
+    if report is not None and _was_told_to_leave(report) and not waited_with:
+        return lost_pod("PodTerminated", f"the pod of {draft.title(slot)} on {name} was told to end")
+    if pod is None:
+        return None
+    if pod.disruption and over:
+        return lost_pod("PodTerminated", f"the pod of {draft.title(slot)} on {name} is about to be ended")
+    if not is_silent(draft, report):
+        if trains and start_overdue and report is not None and report.attempt < draft.status.attempt:
+            words = f"the worker of rank {draft.rank(slot)} on {name} did not start its program in time"
+            return lost_pod("StartNotAcknowledged", words)
+        return None
+    quiet = "no heartbeat" if report is None else f"no heartbeat for {draft.now - report.received_at:.0f} s"
+    if not node.ready:
+        return lost(LossKind.NODE, "NodeNotReady", f"{quiet} from {name} and the node is NotReady")
+    if steps_stopped and (report is not None or _had_time_to_register(draft)):
+        return lost(LossKind.NODE, "NodeSilent", f"{quiet} from {name} and the gang's steps have stopped")
+    if trains and report is not None and report.attempt < draft.status.attempt and _nobody_steps(draft):
+        return lost(LossKind.NODE, "NodeSilent", f"{quiet} from {name}, which never began the attempt: nobody steps")
+    return None
+
+
+def _last_known_good(draft: Draft, slot: int, report: WorkerReport | None) -> float:
+    """Of one that a new leader never heard no more is known than that it was there at START."""
+    if report is not None:
+        return report.received_at
+    start = draft.status.start
+    entry = draft.attempt_entry(start.attempt) if start is not None else None
+    if entry is None or entry.started_at is None:
+        return draft.now
+    return entry.started_at if took_part(draft, slot) else draft.now
+
+
+def _was_told_to_leave(report: WorkerReport) -> bool:
+    """Its pod is being ended: what its process did after that is no word on the program."""
+    told = report.problem == TOLD_TO_LEAVE or report.leaving_by > 0
+    return told or (report.exit is not None and report.exit.reason == "WorkerTerminated")
+
+
+def _nobody_steps(draft: Draft) -> bool:
+    """No rank has reported a step of the attempt in the time after which steps count as stopped."""
+    reports = map(draft.report, draft.ranked_slots())
+    if any(r is not None and r.progress is not None and r.attempt == draft.status.attempt for r in reports):
+        return False
+    return _start_is_overdue(draft, draft.tunables.steps_stopped_after)
+
+
+def _start_is_overdue(draft: Draft, patience: float) -> bool:
+    """All were released long enough ago to have begun the attempt."""
+    if not draft.trains:
+        return False
+    entry = draft.attempt_entry(draft.status.attempt)
+    released = draft.snapshot.leadership.since
+    if entry is not None and entry.started_at is not None:
+        released = max(released, entry.started_at)
+    for slot in draft.ranked_slots():
+        report = draft.report(slot)
+        if report is None:
+            return False  # nobody is released before all addresses are known, which a new leader has to hear first
+        released = max(released, report.since)
+    overdue = released + patience
+    draft.wake(overdue)
+    return draft.now >= overdue
+
+
+def _had_time_to_register(draft: Draft) -> bool:
+    """Past the barrier every worker was registered; with a new leader each has to do so again."""
+    if not draft.trains:
+        return False  # it may never have come up yet: that has deadlines of its own
+    until = draft.snapshot.leadership.since + draft.tunables.deadlines.registered
+    draft.wake(until)
+    return draft.now >= until
+
+
+def _steps_have_stopped(draft: Draft) -> bool:
+    """Judged by the workers that are heard; where nothing is known the answer is no."""
+    limit = draft.silent_after
+    heard = [
+        report
+        for slot in draft.ranked_slots()
+        if (report := draft.report(slot)) is not None and draft.now - _heard_at(draft, report) <= limit
+    ]
+    if not heard:
+        return False
+    running = [report for report in heard if report.phase is WorkerPhase.RUNNING]
+    if not running:
+        return True
+    steps = [r.progress for r in running if r.progress is not None and r.attempt == draft.status.attempt]
+    if not steps:
+        return False  # nothing was reported yet, or they have not even ended the attempt before
+    entry = draft.attempt_entry(draft.status.attempt)
+    begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
+    resumed = entry.resume_step if entry is not None and entry.resume_step is not None else 0
+    last = max(max(progress.at for progress in steps), begun)
+    # Start-up counts as part of the first steps: an early estimate errs towards patience.
+    usual = (last - begun) / max(1, max(progress.step for progress in steps) - resumed)
+    patience = max(draft.tunables.steps_stopped_after, _USUAL_STEPS * usual)
+    draft.wake(last + patience + 0.1)
+    return draft.now - last > patience
+
+
+def _exit_in(report: WorkerReport | None, attempt: int) -> ExitReport | None:
+    """How the process of ``attempt`` ended, if it did."""
+    if report is None or report.phase is not WorkerPhase.EXITED or report.attempt != attempt:
+        return None
+    return report.exit
+
+
+def pod_end(pod: PodView) -> str:
+    """How a terminal pod ended, in words."""
+    code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
+    why = ": ".join(filter(None, (pod.reason, pod.message)))
+    return f"pod {pod.name} on {pod.node} ended{code}" + (f" ({why})" if why else "")

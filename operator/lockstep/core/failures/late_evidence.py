@@ -1,0 +1,77 @@
+"""What is heard of the end of an attempt only while the gang gathers for the next one.
+
+The first word decides, so that nobody is kept waiting. A pod's end is told by its kubelet, often a second after its
+peers have hung up: until START it may still turn out to have been first.
+"""
+
+from collections.abc import Sequence
+
+from lockstep.api.recovery_status import AttemptStatus
+from lockstep.core.failures.causes import Cause, collected, first_cause
+from lockstep.core.failures.evidence import FailedExit, Loss, LossKind, took_part
+from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE, Kind
+from lockstep.core.model.draft import Draft
+
+ATTRIBUTED_BY_EXIT = frozenset(
+    {Kind.APPLICATION, Kind.STORAGE, Kind.OUT_OF_MEMORY, Kind.CORRUPT_CHECKPOINT, Kind.HARDWARE, Kind.UNKNOWN}
+)
+"""Causes that may turn out to be another rank's doing once everybody has been heard."""
+
+
+def last_end(draft: Draft) -> AttemptStatus | None:
+    """The attempt before the one that gathers."""
+    ended = next((entry for entry in reversed(draft.status.attempts) if entry.ended_at is not None), None)
+    return ended if ended is not None and ended.number < draft.status.attempt else None
+
+
+def exits_of(draft: Draft, attempt: int) -> list[FailedExit]:
+    """How the ranks ended an attempt that is over, those left out that were told to end."""
+    found = []
+    for slot in draft.slot_range():
+        report = draft.report(slot)
+        if report is None or report.attempt != attempt or report.exit is None or draft.rank(slot) < 0:
+            continue
+        if not report.exit.succeeded and report.exit.reason not in STOPPED_FROM_OUTSIDE:
+            found.append(FailedExit(slot, draft.status.assignment.nodes[slot], report.exit))
+    return found
+
+
+def pods_lost_before(draft: Draft, ended: AttemptStatus, lost: Sequence[Loss]) -> tuple[Cause | None, list[Loss]]:
+    """The lost pod that brought about an end which was put down to another rank's exit, if there is one, and all of
+    ``lost`` that go back to that time.
+
+    Where the exit's own time is not known any more, it may have been at any moment of the second in status.
+    """
+    if ended.cause not in ATTRIBUTED_BY_EXIT or ended.rank is None or ended.ended_at is None:
+        return None, []
+    if ended.nodes not in (0, draft.world) or (ended.action == "Replace" and ended.cause != Kind.APPLICATION):
+        return None, []  # its ranks were others, or it was put down to a pod or node already
+    exits = exits_of(draft, ended.number)
+    named = next((end.exit.at for end in exits if draft.rank(end.slot) == ended.rank), ended.ended_at + 1.0)
+    pods = {loss.slot: loss for loss in lost if loss.kind is not LossKind.NODE and _ran(draft, loss.slot, ended.number)}
+    found = collected(draft, list(pods.values()), exits, ())
+    earlier = [
+        cause
+        for cause in found
+        if cause.lost
+        and cause.explains_end_at(named)
+        and _is_known_when(draft, cause.slot)
+        # Of its own end a rank's word tells more, unless its pod was driven away.
+        and (draft.rank(cause.slot) != ended.rank or cause.kind is Kind.DISRUPTION)
+    ]
+    if not earlier:
+        return None, []
+    first = first_cause([*earlier, *(cause for cause in found if not cause.lost)])
+    return (first, [pods[cause.slot] for cause in earlier]) if first.lost else (None, [])
+
+
+def _is_known_when(draft: Draft, slot: int) -> bool:
+    """When the slot's pod ended, or was last heard: of what a new leader never heard its pod has to tell."""
+    pod = draft.pod(slot)
+    return draft.report(slot) is not None or (pod is not None and pod.ended_at is not None)
+
+
+def _ran(draft: Draft, slot: int, attempt: int) -> bool:
+    """The slot's pod ran a rank of the attempt, as far as a new leader can tell."""
+    report = draft.report(slot)
+    return took_part(draft, slot) and (report is None or report.attempt == attempt)

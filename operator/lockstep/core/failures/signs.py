@@ -1,0 +1,291 @@
+"""What exit codes, signals, log lines, pod reasons and node conditions mean: tables, and how to read them.
+
+The classes are those of docs/recovery.md. Exit codes are what launchers agree on (DLRover, NVRx, Megatron),
+XIDs are those of NVIDIA's catalogue of October 2025, node conditions those of the node problem detector.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from lockstep.core.model.snapshot import ExitReport, NodeView, PodView, Sign
+
+
+class Kind(StrEnum):
+    """Classes of causes. What is done depends on the class alone, and on what happened before."""
+
+    FINISHED = "Finished"
+    DELIBERATE = "Deliberate"
+    DISRUPTION = "Disruption"
+    NODE_LOST = "NodeLost"
+    HARDWARE = "Hardware"
+    APPLICATION = "Application"
+    STORAGE = "Storage"
+    OUT_OF_MEMORY = "OutOfMemory"
+    DETERMINISTIC = "Deterministic"
+    HANG = "Hang"
+    NAN = "NaN"
+    LOSS_SPIKE = "LossSpike"
+    STRAGGLER = "Straggler"
+    CORRUPT_CHECKPOINT = "CorruptCheckpoint"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one end of a process or pod means.
+
+    ``root`` is what failures that look alike share. ``symptom``: it tells of a peer's end rather than of its
+    own. ``bare``: nothing but a number is known, which failures of all sorts have in common. ``by_nature``: it
+    would be the same on any node. ``weak``: hardware by the program's word alone. ``waits``: starting again at
+    once would only repeat it. ``on_node``: whatever it is, it belongs to the node. ``passing``: bad luck that
+    nobody is to blame for, as long as it does not go on.
+    """
+
+    kind: Kind
+    root: str
+    words: str = ""
+    symptom: bool = False
+    bare: bool = False
+    by_nature: bool = False
+    weak: bool = False
+    waits: bool = False
+    on_node: bool = False
+    passing: bool = False
+
+
+def _numbers(text: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+XID_RESTART_APP = _numbers("8,11,13,25,31,32,39-41,45,60,68-72,75-77,80,82-86,88,89,94,96-105,126-135,139,159")
+"""The program ends and may start again on the same GPU. 45 follows from another failure."""
+XID_RESET_GPU = _numbers("46,62,64,95,109,110,119,120,136,140,143,155,156,158")
+XID_REBOOT = _numbers("79")
+XID_WORKFLOW = _numbers("48,54,74,78,142,144-151")
+"""Double-bit errors, NVLink, power, driver: a person or a repair workflow has to look at the node."""
+XID_INFORMATIONAL = _numbers("37,38,43,44,63,66,67,92,93,121,137,141,152-154,157,160,161")
+XID_HARDWARE = XID_RESET_GPU | XID_REBOOT | XID_WORKFLOW
+"""No container can reset a GPU safely, so that all of these mean another node."""
+
+HARDWARE_CONDITIONS = frozenset(
+    {
+        "XidCriticalError",
+        "CperHardwareErrorFatal",
+        "KernelDeadlock",
+        "ReadonlyFilesystem",
+        "XfsShutdown",
+        "DiskBadBlock",
+    }
+)
+"""Conditions of a node on which nothing can train."""
+
+UNHEALTHY_DEVICE = "UnhealthyDevice"
+"""Stands beside the conditions: the node has fewer healthy GPUs left than the gang needs of it."""
+
+DELIBERATE_CODES: Mapping[int, str] = {
+    93: "the program asked not to be started again",
+    17: "the program's validation of its results failed",
+}
+HARDWARE_CODES: Mapping[int, str] = {
+    14: "a GPU fault",
+    128: "a GPU fault",
+    201: "a GPU driver fault",
+    202: "an unknown device",
+}
+RESUME_TO_DISAMBIGUATE = 16
+OUT_OF_MEMORY_CODE = 247
+SIGTERM_CODE, SIGKILL_CODE = 143, 137
+CODE_WORDS: Mapping[int, str] = {
+    RESUME_TO_DISAMBIGUATE: "a result did not repeat, and the program wants to compute it again",
+    134: "aborted: an assertion, or NCCL's watchdog",
+    135: "bus error: often /dev/shm is full (shmSize)",
+    SIGKILL_CODE: "killed",
+    139: "segmentation fault",
+    SIGTERM_CODE: "told to end by somebody else",
+}
+
+DISRUPTED_PODS = frozenset(
+    {"Evicted", "Preempting", "Preempted", "NodeShutdown", "Shutdown", "Terminated", "NodeLost", "DeadlineExceeded"}
+)
+"""Reasons of pods that were ended by the cluster."""
+IMAGE_PROBLEMS = frozenset(
+    {"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
+    | {"RegistryUnavailable"}
+)
+REFUSED_BY_KUBELET = frozenset({"UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "InvalidNodeInfo"})
+"""The node itself would not take the pod, its devices being gone for one; also OutOfcpu and the like."""
+
+HOPELESS_EXITS = frozenset({"CommandNotFound", "CommandNotExecutable"})
+STOPPED_FROM_OUTSIDE = frozenset({"Fenced", "StoppedForRestart", "StoppedOnRequest", "WorkerTerminated"})
+"""Reasons of exits that are no failure of the program."""
+
+MISTAKES = frozenset(
+    {
+        *("ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "NameError", "AttributeError"),
+        *("TypeError", "ValueError", "KeyError", "IndexError", "NotImplementedError", "ValidationError"),
+    }
+)
+"""Exceptions that a program raises for itself: before the first step another node cannot help."""
+PEERS_GONE = frozenset(
+    {
+        *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError"),
+        *("BrokenPipeError", "DistNetworkError", "DistStoreError"),
+    }
+)
+"""Exceptions by which a rank notices that another has ended."""
+_PEERS_GONE_WORDS = ("onnection reset by peer", "onnection closed by", "Gloo ")
+"""The same where the exception is one for everything: what Gloo cannot do is always due to a peer or the way there."""
+USAGE_ERROR = 2
+
+SIGN_LIVES = 900.0
+"""Seconds before an end in which a line in the log may explain it: NCCL gives up after ten minutes."""
+
+_LAST_WORDS = "JAX:PeerLost"
+"""JAX may say it of any process whose end the others did not await: an exception before it has more to tell."""
+# The first kind of these that a rank showed is what its end is about.
+_SIGN_ORDER = (
+    ("Checkpoint:Corrupt", Reading(Kind.CORRUPT_CHECKPOINT, "Checkpoint:Corrupt")),
+    ("Loss:NaN", Reading(Kind.NAN, "Loss:NaN")),
+    ("CUDA:OutOfMemory", Reading(Kind.APPLICATION, "CUDA:OutOfMemory", by_nature=True)),
+    ("Import:Error", Reading(Kind.APPLICATION, "Import:Error", by_nature=True)),
+    ("Storage:NoSpace", Reading(Kind.STORAGE, "Storage:NoSpace", waits=True)),
+    ("Storage:IO", Reading(Kind.STORAGE, "Storage:IO", waits=True)),
+    ("Port:InUse", Reading(Kind.APPLICATION, "Port:InUse", passing=True)),
+    ("CUDA:Error", Reading(Kind.APPLICATION, "CUDA:Error")),
+    ("NCCL:Internal", Reading(Kind.APPLICATION, "NCCL:Internal")),
+    ("NCCL:SystemError", Reading(Kind.APPLICATION, "NCCL:SystemError")),
+    ("Rendezvous:Timeout", Reading(Kind.APPLICATION, "Rendezvous:Timeout", symptom=True, waits=True)),
+    ("NCCL:Timeout", Reading(Kind.APPLICATION, "NCCL:Timeout", symptom=True)),
+    ("NCCL:RemoteError", Reading(Kind.APPLICATION, "NCCL:RemoteError", symptom=True)),
+    (_LAST_WORDS, Reading(Kind.APPLICATION, _LAST_WORDS, symptom=True)),
+)
+_FAULTY_DEVICE = frozenset({"CUDA:Ecc", "CUDA:NvLink"})
+_MESSAGE = "Message"  # what the program left as its last words
+_FOLLOWS_FROM_OTHERS = "Xid:45"  # channels torn down: after whatever failed, and the cause only where it stands alone
+_WHENEVER = frozenset({"Checkpoint:Corrupt", "Loss:NaN"})
+_LOCAL_TIER = "/local-checkpoints"
+
+_RAISED = re.compile(
+    r"^(?:\[[^\]]*\]:?\s*)*(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt))(?::\s*(?P<words>.*))?$"
+)
+_ONLY_PASSED_ON = frozenset({"ChildFailedError", "SubprocessError", "CalledProcessError"})
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_ROOT_LENGTH = 120
+
+
+def is_hardware(sign: Sign) -> bool:
+    """The line tells of a fault of the machine, whichever program ran."""
+    family, _, detail = sign.kind.partition(":")
+    if family == "Xid":
+        return detail.isdecimal() and int(detail) in XID_HARDWARE
+    if family == "SXid":  # the driver says itself which of them leave the fabric intact
+        return "non-fatal" not in sign.text.lower()
+    return sign.kind in _FAULTY_DEVICE
+
+
+def bad_conditions(node: NodeView) -> tuple[str, ...]:
+    """Conditions of the node that explain a failure there, in the order of their names."""
+    return tuple(sorted(name for name in node.conditions if name in HARDWARE_CONDITIONS))
+
+
+def read_exit(exit_report: ExitReport, signs: Sequence[Sign]) -> Reading:
+    """What the end of a rank's process means, given what it printed before."""
+    code = shell_code(exit_report)
+    if exit_report.reason in HOPELESS_EXITS:
+        return Reading(Kind.DETERMINISTIC, exit_report.reason, by_nature=True)
+    if exit_report.reason in STOPPED_FROM_OUTSIDE:
+        return Reading(Kind.DISRUPTION, exit_report.reason, "not of its own accord", bare=True)
+    if code in DELIBERATE_CODES:
+        return Reading(Kind.DELIBERATE, f"exit {code}", DELIBERATE_CODES[code])
+    if exit_report.reason == "OOMKilled" or code == OUT_OF_MEMORY_CODE:
+        return Reading(Kind.OUT_OF_MEMORY, "OutOfMemory", "the host's memory did not suffice")
+    if exit_report.reason == "ProcessNotStarted":
+        return Reading(Kind.UNKNOWN, exit_report.reason, "the node had no room for another process", on_node=True)
+    if exit_report.reason == "DirectoryNotCreated":
+        return Reading(Kind.STORAGE, exit_report.reason, waits=True, on_node=True)
+    recent = [s for s in signs if s.kind in _WHENEVER or exit_report.at - s.at <= SIGN_LIVES]
+    told = _read_signs(recent)
+    if told is not None and told.root == _LAST_WORDS:
+        raised = _read_words(exit_report, recent, code)
+        return told if raised.bare or raised.symptom else raised
+    if told is not None:
+        return told
+    if code in HARDWARE_CODES:
+        return Reading(Kind.HARDWARE, f"exit {code}", f"{HARDWARE_CODES[code]}, as it says", bare=True, weak=True)
+    return _read_words(exit_report, recent, code)
+
+
+def read_pod(pod: PodView) -> Reading:
+    """What the end of a pod means that nobody here ended."""
+    if pod.disruption:
+        return Reading(Kind.DISRUPTION, pod.disruption, f"disrupted: {pod.disruption}")
+    if pod.reason in DISRUPTED_PODS or pod.exit_code == SIGTERM_CODE:
+        return Reading(Kind.DISRUPTION, pod.reason or "SIGTERM", "ended by the cluster")
+    if pod.reason in IMAGE_PROBLEMS:
+        return Reading(Kind.STORAGE, "ImagePull", "the image could not be pulled", waits=True)
+    if pod.reason in REFUSED_BY_KUBELET or pod.reason.startswith("OutOf"):
+        return Reading(Kind.UNKNOWN, pod.reason, "the node would not take it", on_node=True)
+    if pod.reason == "OOMKilled" or pod.exit_code == OUT_OF_MEMORY_CODE:
+        return Reading(Kind.OUT_OF_MEMORY, "OutOfMemory", "the host's memory did not suffice")
+    if pod.exit_code is not None and pod.exit_code in DELIBERATE_CODES:
+        return Reading(Kind.DELIBERATE, f"exit {pod.exit_code}", DELIBERATE_CODES[pod.exit_code])
+    return Reading(Kind.UNKNOWN, f"pod {pod.reason or 'ended'} {pod.exit_code}", bare=True)
+
+
+def shell_code(exit_report: ExitReport) -> int:
+    """The exit code as a shell gives it: 128 plus the signal when it was killed by one."""
+    return 128 + exit_report.signal if exit_report.signal else exit_report.code
+
+
+def _read_signs(signs: Iterable[Sign]) -> Reading | None:
+    seen = sorted(signs, key=lambda sign: sign.at)
+    for sign in seen:
+        if is_hardware(sign):
+            return Reading(Kind.HARDWARE, sign.kind, f"{sign.kind}: {sign.text}".rstrip(": "), on_node=True)
+    for kind, reading in _SIGN_ORDER:
+        for sign in seen:
+            if sign.kind == kind:
+                of_node = reading.kind is Kind.STORAGE and _LOCAL_TIER in sign.text
+                return replace(reading, words=f"{kind}: {sign.text}".rstrip(": "), on_node=of_node)
+    for sign in sorted(seen, key=lambda sign: sign.kind == _FOLLOWS_FROM_OTHERS):
+        number = sign.kind.removeprefix("Xid:")
+        if number != sign.kind and not (number.isdecimal() and int(number) in XID_INFORMATIONAL):
+            return Reading(Kind.APPLICATION, sign.kind, f"{sign.kind}: {sign.text}".rstrip(": "))
+    return None
+
+
+def _read_words(exit_report: ExitReport, signs: Sequence[Sign], code: int) -> Reading:
+    """What it said at its end: on stderr, else in its termination message, where launchers leave a rank's error."""
+    read = _read_stderr(exit_report.stderr_tail, code)
+    message = next((sign.text for sign in signs if sign.kind == _MESSAGE and sign.text), "")
+    if not read.bare or not message:
+        return read
+    left = _read_stderr(message, code)
+    return replace(read, words=message[:200]) if left.bare else left
+
+
+def _read_stderr(tail: str, code: int) -> Reading:
+    """The exception that ended it, where there is one; else the bare code."""
+    for line in reversed(tail.splitlines()):
+        raised = _RAISED.match(line.strip())
+        if raised is None:
+            continue
+        name = raised["name"].rpartition(".")[2]
+        if name in _ONLY_PASSED_ON:
+            continue
+        words = f"{name}: {raised['words']}" if raised["words"] else name
+        return Reading(
+            Kind.APPLICATION,
+            _VARYING.sub("#", words)[:_ROOT_LENGTH],
+            words[:200],
+            symptom=name in PEERS_GONE or any(gone in words for gone in _PEERS_GONE_WORDS),
+            by_nature=name in MISTAKES or "size mismatch" in words or "must match" in words,
+        )
+    root = f"exit {code}"
+    return Reading(Kind.APPLICATION, root, CODE_WORDS.get(code, ""), bare=True, by_nature=code == USAGE_ERROR)

@@ -1,0 +1,92 @@
+"""Stragglers: a rank whose steps persistently take longer than those of its peers.
+
+In a synchronous training every rank waits for the slowest in each step, and all step times are alike: then
+nothing can be told from here, and nothing is said. Where ranks report what they need for themselves, or are
+coupled loosely, the score of a rank is the step time of its best peers over its own (NVRx: flagged below 0.7).
+"""
+
+from lockstep.api.recovery_status import StragglerStatus
+from lockstep.core.failures.causes import Evidence
+from lockstep.core.failures.signs import Kind
+from lockstep.core.model.conditions import find, without_condition
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.lifecycle import Phase
+
+FLAGGED_BELOW = 0.7
+WINDOW_SECONDS = 60.0
+WINDOWS = 3
+ENOUGH_INTERVALS = 20
+BEST_SHARE = 4
+"""The pace to keep is that of the fastest quarter."""
+ASSUMED_RESTART_SECONDS = 300.0
+
+
+def straggling(draft: Draft) -> Evidence | None:
+    """A rank that replacing its node would pay for; one that is only slow becomes the condition ``Straggling``."""
+    if draft.phase is not Phase.RUNNING or draft.spec.recovery.on_straggler == "Ignore":
+        slowest = None
+    else:
+        slowest = _slowest(draft)
+    if slowest is None:
+        _forget(draft)
+        return None
+    slot, score = slowest
+    known = draft.status.recovery.straggler
+    if known is None or known.slot != slot or known.time is None:
+        known = StragglerStatus(slot=slot, percent=round(100 * score), time=draft.stamp)
+    elif draft.now - known.time >= WINDOW_SECONDS:
+        known = known.model_copy(
+            update={"percent": round(100 * score), "windows": known.windows + 1, "time": draft.stamp}
+        )
+    draft.update(recovery=draft.status.recovery.model_copy(update={"straggler": known}))
+    assert known.time is not None
+    draft.wake(known.time + WINDOW_SECONDS)
+    if known.windows < WINDOWS:
+        return None
+    node = draft.status.assignment.nodes[slot]
+    message = (
+        f"rank {draft.rank(slot)} on {node} keeps {known.percent} % of the pace of its best peers, "
+        f"for {known.windows} minutes"
+    )
+    if draft.spec.recovery.on_straggler == "Replace" and _pays(draft, known.percent / 100):
+        return Evidence(Kind.STRAGGLER, slot, node, draft.now, message, "Straggler")
+    if find(draft.status, "Straggling") is None:
+        draft.event("Straggling", message, action="Report", warning=True, node=node)
+    draft.condition("Straggling", True, "SlowRank", message)
+    return None
+
+
+def _forget(draft: Draft) -> None:
+    draft.status = without_condition(draft.status, "Straggling")
+    if draft.status.recovery.straggler is not None:
+        draft.update(recovery=draft.status.recovery.model_copy(update={"straggler": None}))
+
+
+def _slowest(draft: Draft) -> tuple[int, float] | None:
+    """Slot and score of the slowest rank, when it is below the mark and all are measured well enough."""
+    times = []
+    for slot in draft.slot_range():
+        if draft.rank(slot) < 0:
+            continue
+        report = draft.report(slot)
+        if report is None or report.attempt != draft.status.attempt or report.timing.intervals < ENOUGH_INTERVALS:
+            return None
+        times.append((report.timing.step, slot))
+    if len(times) < 2:
+        return None
+    times.sort()
+    best = times[(len(times) - 1) // BEST_SHARE][0]
+    longest, slot = times[-1]
+    score = best / longest if longest > 0 else 1.0
+    return (slot, score) if score < FLAGGED_BELOW else None
+
+
+def _pays(draft: Draft, score: float) -> bool:
+    """(1 - score) x what is left > restart + half a checkpoint interval: else the cure costs more than it saves."""
+    progress = draft.status.progress
+    if progress.total_steps is None:
+        return False
+    step_seconds = max(r.timing.step for r in draft.snapshot.reports.values() if r.attempt == draft.status.attempt)
+    remaining = max(0, progress.total_steps - progress.step) * step_seconds
+    restart = draft.status.goodput.mttr_p50 or ASSUMED_RESTART_SECONDS
+    return (1.0 - score) * remaining > restart + draft.status.checkpoint.cadence.interval / 2

@@ -1,0 +1,80 @@
+"""What Kueue is told in the status of a Workload: whether the pods are ready, that it is over, and the release.
+
+Each is one merge patch with the whole list of conditions, guarded by the version that was seen: nobody's condition is
+lost, and nothing is told on the strength of old news.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lockstep.api.base.times import to_rfc3339, to_unix
+from lockstep.core.model.kueue import api_names
+from lockstep.core.model.kueue.workload import WorkloadCondition, WorkloadView
+from lockstep.core.model.kueue.writes import WorkloadVerb, WorkloadWrite
+
+_LONGEST = 1024
+
+
+def pods_ready(workload: WorkloadView, ready: bool, now: float) -> WorkloadWrite | None:
+    """Say whether every rank is up; None: it is said already. What was never said counts as not ready."""
+    before = workload.condition(api_names.PODS_READY)
+    if (before is not None and before.status == "True") == ready:
+        return None
+    if ready:
+        again = before is not None and before.reason == api_names.WAIT_FOR_RECOVERY
+        reason, message = api_names.RECOVERED if again else api_names.STARTED, "every rank is up"
+    else:
+        reason, message = api_names.WAIT_FOR_RECOVERY, "a rank was lost, and the gang gathers again"
+    return _told(workload, [_made(workload, api_names.PODS_READY, ready, reason, message, now)], f"PodsReady {ready}")
+
+
+def finished(workload: WorkloadView, succeeded: bool, message: str, now: float) -> WorkloadWrite:
+    """Give the quota back for good."""
+    reason = "Succeeded" if succeeded else "Failed"
+    return _told(workload, [_made(workload, api_names.FINISHED, True, reason, message, now)], "Finished")
+
+
+def released(workload: WorkloadView, now: float) -> WorkloadWrite:
+    """Give the reservation of an evicted Workload back, all in one write: the gang is gone by now.
+
+    After a preemption or the failure of nodes it may be admitted again at once; after anything else Kueue says when.
+    """
+    evicted = workload.condition(api_names.EVICTED)
+    reason, message = (evicted.reason, evicted.message) if evicted is not None else ("", "")
+    at_once = reason in api_names.BACK_IN_THE_HEAP
+    changed = [
+        _made(workload, api_names.QUOTA_RESERVED, False, "PendingEvaluation", message, now),
+        _made(workload, api_names.ADMITTED, False, "NoReservation", "The workload has no reservation", now),
+        _made(workload, api_names.REQUEUED, at_once, reason or "Evicted", message, now),
+    ]
+    if workload.condition(api_names.PODS_READY) is not None:
+        changed.append(_made(workload, api_names.PODS_READY, False, api_names.WAIT_FOR_START, "not admitted", now))
+    past = workload.past_seconds + _admitted_seconds(workload, now)
+    more = {"admission": None, "accumulatedPastExecutionTimeSeconds": past}
+    return _told(workload, changed, f"released after {reason or 'an eviction'}", more)
+
+
+def _admitted_seconds(workload: WorkloadView, now: float) -> int:
+    admitted = workload.condition(api_names.ADMITTED)
+    if admitted is None or admitted.status != "True" or not admitted.since:
+        return 0
+    return max(0, int(now - to_unix(admitted.since)))
+
+
+def _made(workload: WorkloadView, kind: str, value: bool, reason: str, message: str, now: float) -> WorkloadCondition:
+    before, status = workload.condition(kind), str(value)
+    since = before.since if before is not None and before.status == status else to_rfc3339(now)
+    return WorkloadCondition(kind, status, reason, message[:_LONGEST], since, workload.generation)
+
+
+def _told(
+    workload: WorkloadView,
+    changed: Iterable[WorkloadCondition],
+    why: str,
+    more: Mapping[str, Any] | None = None,
+) -> WorkloadWrite:
+    conditions = {condition.type: condition for condition in (*workload.conditions, *changed)}
+    body = {**(more or {}), "conditions": [condition.raw for condition in conditions.values()]}
+    return WorkloadWrite(
+        WorkloadVerb.TELL, workload.namespace, workload.name, why, workload.uid, workload.resource_version, body
+    )

@@ -1,0 +1,1 @@
+"""What decisions read and write: snapshots of the cluster, plans, and the shapes that both share."""

@@ -1,0 +1,138 @@
+"""Our own objects as the API server has them, read into views: the same for operator and CLI."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from lockstep.api.base import names
+from lockstep.api.base.nesting import TOO_DEEP
+from lockstep.api.base.times import to_unix
+from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
+from lockstep.api.run_set import TrainingRunSetSpec, TrainingRunSetStatus
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.model.array_views import RunSetView
+from lockstep.core.model.kueue import api_names as words
+from lockstep.core.model.snapshot import QueueView, RunView
+
+
+def parse_run(raw: Mapping[str, Any], known: RunView | None = None) -> RunView:
+    """A TrainingRun. A spec that does not parse is told in ``spec_error``, field by field.
+
+    Of a status that does not parse, as a newer operator may have left it, what does counts. The rest reads as never
+    written: decisions then treat it as lost, not as true. The spec of one
+    that is ``known`` in the same generation is not read again: every change of it is another generation.
+    """
+    meta = raw["metadata"]
+    if known is not None and (known.uid, known.generation) == (meta["uid"], meta.get("generation")):
+        spec, spec_error = known.own_spec or known.spec, known.spec_error
+    else:
+        spec, spec_error = _spec_of_run(raw.get("spec") or {})
+    status = _status_of_run(raw.get("status") or {})
+    owner: Mapping[str, Any] = next(filter(_is_run_set, meta.get("ownerReferences") or ()), {})
+    return RunView(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        generation=meta.get("generation", 0),
+        resource_version=meta["resourceVersion"],
+        created_at=to_unix(meta["creationTimestamp"]),
+        spec=spec,
+        spec_error=spec_error,
+        status=status,
+        deleting=meta.get("deletionTimestamp") is not None,
+        annotations=_our_annotations(meta),
+        set_uid=owner.get("uid", ""),
+        set_name=owner.get("name", ""),
+        labels={key: value for key, value in (meta.get("labels") or {}).items() if key.startswith(f"{words.GROUP}/")},
+    )
+
+
+def _spec_of_run(raw: Mapping[str, Any]) -> tuple[TrainingRunSpec | None, str]:
+    try:
+        return TrainingRunSpec.model_validate(raw), ""
+    except ValidationError as error:
+        return None, _in_words(error)
+
+
+def _status_of_run(raw: Mapping[str, Any]) -> TrainingRunStatus:
+    """Without the fields that do not parse: that a run has finished, and which nodes it holds, is to be known whatever
+    else is not."""
+    try:
+        return TrainingRunStatus.load({**raw})
+    except ValidationError as error:
+        unreadable = {each["loc"][0] for each in error.errors() if each["loc"]}
+    try:
+        return TrainingRunStatus.load({name: value for name, value in raw.items() if name not in unreadable})
+    except ValidationError:
+        return TrainingRunStatus()
+
+
+def parse_run_set(raw: Mapping[str, Any]) -> RunSetView:
+    """A TrainingRunSet. Neither spec nor status need parse, as with a run."""
+    meta = raw["metadata"]
+    spec: TrainingRunSetSpec | None = None
+    spec_error = status_error = ""
+    try:
+        spec = TrainingRunSetSpec.model_validate(raw.get("spec") or {})
+    except ValidationError as error:
+        spec_error = _in_words(error)
+    try:
+        status = TrainingRunSetStatus.load(raw.get("status"))
+    except ValidationError as error:
+        status, status_error = TrainingRunSetStatus(), _in_words(error, "status")
+    return RunSetView(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        generation=meta.get("generation", 0),
+        resource_version=meta["resourceVersion"],
+        created_at=to_unix(meta["creationTimestamp"]),
+        spec=spec,
+        spec_error=spec_error,
+        status_error=status_error,
+        status=status,
+        deleting=meta.get("deletionTimestamp") is not None,
+        annotations=_our_annotations(meta),
+    )
+
+
+def parse_queue(raw: Mapping[str, Any]) -> QueueView:
+    """A TrainingQueue. Raises ValueError, field by field, when its spec does not parse."""
+    meta = raw["metadata"]
+    try:
+        spec = TrainingQueueSpec.model_validate(raw.get("spec") or {})
+    except ValidationError as error:
+        raise ValueError(_in_words(error)) from error
+    try:
+        status = TrainingQueueStatus.load(raw.get("status"))
+    except ValidationError:
+        status = TrainingQueueStatus()
+    return QueueView(
+        name=meta["name"],
+        spec=spec,
+        created_at=to_unix(meta["creationTimestamp"]),
+        uid=meta["uid"],
+        generation=meta.get("generation", 0),
+        resource_version=meta["resourceVersion"],
+        status=status,
+    )
+
+
+def _our_annotations(meta: Mapping[str, Any]) -> dict[str, str]:
+    annotations = meta.get("annotations") or {}
+    return {key: value for key, value in annotations.items() if key.startswith(f"{names.GROUP}/")}
+
+
+def _is_run_set(owner: Mapping[str, Any]) -> bool:
+    return owner.get("kind") == names.RUN_SET_KIND and owner.get("apiVersion", "").startswith(f"{names.GROUP}/")
+
+
+def _in_words(error: ValidationError, part: str = "spec") -> str:
+    problems = []
+    for problem in error.errors():
+        field = ".".join((part, *map(str, problem["loc"])))
+        words = TOO_DEEP if problem["input"] == TOO_DEEP else problem["msg"].removeprefix("Value error, ")
+        problems.append(f"{field}: {words}")
+    return "; ".join(problems)

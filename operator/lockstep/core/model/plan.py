@@ -1,0 +1,257 @@
+"""Decisions as data. The controller executes a Plan in the order of its fields and in no other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from lockstep.api.queue import TrainingQueueStatus
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.model.kueue.writes import WorkloadWrite
+from lockstep.core.model.quarantine import Save
+from lockstep.core.model.snapshot import NodeFailure, StartRecord
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureConfigMap:
+    """Create an immutable ConfigMap; one that exists under the name is the same by construction, unless it changes."""
+
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+    optional: bool = False  # nothing rests on it: where it is refused the plan goes on
+    changes: bool = False  # it is not immutable, and one that exists is brought up to date
+    shared: bool = False  # by all gangs of the namespace: one that was there just now is not asked for again
+
+
+@dataclass(frozen=True, slots=True)
+class EnsurePodGroup:
+    """Create the PodGroup that pods are about to name; one that exists and is the run's own is the same."""
+
+    namespace: str
+    name: str
+    api_version: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePodGroup:
+    """Delete a PodGroup of the run. It may be gone already, or never have been made."""
+
+    namespace: str
+    name: str
+    api_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Create one gang pod."""
+
+    namespace: str
+    name: str
+    slot: int
+    incarnation: int
+    node: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateJob:
+    """Create a Job; one that exists under the name is the same work by construction."""
+
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete one pod, with its UID as precondition. ``grace`` in seconds; None leaves the pod's own."""
+
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    grace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RememberFailure:
+    """Carry a first failure to its Node, so that other runs and people find it there."""
+
+    node: str
+    uid: str
+    failure: NodeFailure
+
+
+class DesiredPhase(StrEnum):
+    """What the workers of a run are to be doing. Never a one-shot command."""
+
+    PREPARE = "Prepare"  # end older processes and stand at the barrier for ``attempt``
+    RUN = "Run"
+    STOP = "Stop"  # end the child gracefully, keep the pod
+    COMPLETE = "Complete"  # leave, with the child's code
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """Read the bytes of a checkpoint and compare its checksums; files are shared out over the ranks."""
+
+    tier: str
+    path: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRequest:
+    """A collective save: every rank saves at ``at_step`` (0: at the next opportunity). Answered once per id."""
+
+    id: str
+    at_step: int
+    deadline: float  # unix seconds on the operator's clock
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CadenceOrder:
+    """How often the program is to save by itself. 0: not known."""
+
+    seconds: float = 0.0
+    steps: int = 0
+    shared_steps: int = 0
+    from_step: int = 0  # until then the order before holds: ranks hear of a new one at different steps
+
+
+@dataclass(frozen=True, slots=True)
+class PointRequest:
+    """Rewrite the pointer files of a directory to a step; carried out by the worker in ``slot`` alone."""
+
+    path: str
+    step: int
+    format: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionOrder:
+    """What earlier attempts saved on the nodes' own disks and the workers may remove: what is older than ``floor``, by
+    step, then attempt, but for ``kept``; and what is in ``spent``."""
+
+    floor: Save | None = None
+    kept: tuple[Save, ...] = ()
+    spent: tuple[Save, ...] = ()
+
+    def lets_go(self, save: Save) -> bool:
+        """The save may be removed, if an earlier attempt made it."""
+        below = self.floor is not None and (save.step, save.attempt) < (self.floor.step, self.floor.attempt)
+        return save in self.spent or (below and save not in self.kept)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUpRequest:
+    """An exchange between the nodes before user code starts. ``addresses`` by rank, ports in ``ports``."""
+
+    id: str
+    kind: str  # Ring or Pairwise
+    addresses: tuple[str, ...]
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """SetDesired: what every worker of the run is answered until the next one."""
+
+    attempt: int
+    phase: DesiredPhase
+    incarnations: tuple[int, ...]  # by slot
+    slot_ranks: tuple[int, ...]  # by slot; -1: a spare
+    start: StartRecord | None = None  # with RUN
+    nodelist: tuple[str, ...] = ()  # addresses by rank, with RUN
+    verify: VerifyRequest | None = None  # with PREPARE
+    stop_grace: int = 30
+    save: SaveRequest | None = None  # with RUN
+    stopping_at: float = 0.0  # with RUN: the gang will be stopped then at the latest, so should_stop() is true
+    cadence: CadenceOrder | None = None  # with RUN
+    watch: tuple[tuple[str, str], ...] = ()  # with RUN: (rule, pattern) to look for in stderr
+    stacks: str = ""  # with RUN: id of a request for the stacks of all ranks
+    point: PointRequest | None = None  # with PREPARE
+    warm_up: WarmUpRequest | None = None  # with PREPARE
+    jitter: float = 0.0  # with RUN: seconds over which the ranks spread their start
+    retention: RetentionOrder | None = None  # with RUN
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An events.k8s.io event, emitted after the status write that it tells of."""
+
+    type: str  # Normal or Warning
+    reason: str
+    action: str
+    note: str
+    node: str = ""  # also said on this Node
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunPod:
+    """Ask the API server whether it would take this pod (dryRun=All, fieldValidation=Strict)."""
+
+    generation: int
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done for one run.
+
+    Nothing after ``status`` may be executed unless that write succeeded (or none was needed):
+    whatever must last is in status before it is acted on.
+    """
+
+    config_maps: tuple[EnsureConfigMap, ...] = ()
+    pod_group_deletes: tuple[DeletePodGroup, ...] = ()  # after all else, and before the status, which only forgets them
+    status: TrainingRunStatus | None = None  # None: unchanged
+    directive: Directive | None = None
+    events: tuple[Event, ...] = ()
+    dry_run: DryRunPod | None = None
+    deletes: tuple[DeletePod, ...] = ()
+    pod_group: EnsurePodGroup | None = None  # of the pods that are created
+    creates: tuple[CreatePod, ...] = ()
+    jobs: tuple[CreateJob, ...] = ()
+    node_failures: tuple[RememberFailure, ...] = ()
+    workload: WorkloadWrite | None = None  # rests on the status and on the pods that are gone already
+    delete_run: bool = False  # its record has been kept for as long as was asked
+    wake_at: float | None = None
+    admission_changed: bool = False  # the cluster key should be looked at again
+
+
+@dataclass(frozen=True, slots=True)
+class StatusWrite:
+    """One run's status as the admission pass wants it, with the nodes it books."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    status: TrainingRunStatus
+    nodes: frozenset[str]
+    config_maps: tuple[EnsureConfigMap, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatusWrite:
+    """What a TrainingQueue is to say of itself."""
+
+    name: str
+    uid: str
+    resource_version: str
+    status: TrainingQueueStatus
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """What one admission pass decided. Writes touch different runs and may go out together."""
+
+    writes: tuple[StatusWrite, ...] = ()
+    wake_at: float | None = None
+    queues: tuple[QueueStatusWrite, ...] = ()  # once the other writes are done: nothing rests on them

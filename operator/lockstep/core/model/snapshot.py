@@ -1,0 +1,422 @@
+"""What the core may look at: frozen views of the cluster, parsed once from raw objects.
+
+Times are Unix seconds on the operator's clock. Resource amounts are integers: ``cpu`` in
+millicores, everything else in its base unit (bytes, devices).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.failures.failure_rate import PoolRecord
+from lockstep.core.model.kueue.installation import Kueue
+
+Resources = Mapping[str, int]
+
+
+class PodPhase(StrEnum):
+    """``status.phase`` of a pod."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A gang pod. ``node`` is the node it is pinned to, ``bound`` says the scheduler agreed."""
+
+    namespace: str
+    name: str
+    uid: str
+    run: str
+    run_uid: str
+    owner_uid: str
+    slot: int
+    incarnation: int
+    node: str
+    bound: bool
+    phase: PodPhase
+    created_at: float
+    deleting: bool = False
+    killed_at: float = 0.0  # when its grace is over, once it is being deleted
+    started_at: float | None = None  # when the trainer container began to run
+    ended_at: float | None = None  # when it ended, on its node's clock and in whole seconds
+    pod_ip: str = ""
+    exit_code: int | None = None
+    reason: str = ""  # of the pod, the failed container or the reason it waits (ImagePullBackOff, Unschedulable, …)
+    message: str = ""
+    resolved: str = ""  # JSON of status.resolved as it was when the pod was made
+    disruption: str = ""  # reason of its DisruptionTarget condition: EvictionByEvictionAPI, DeletionByTaintManager, …
+    attempt: int = 0  # that it was made for, where it has no worker; 0: its worker is told at START
+
+    @property
+    def is_terminal(self) -> bool:
+        """Nothing of this pod runs any more."""
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node taint."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFailure:
+    """A rank of ``run`` (namespace/name) that was the first to fail, on the node that remembers it."""
+
+    run: str
+    time: float
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as placement and failure detection see it."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    allocatable: Resources
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    ready_changed_at: float = 0.0
+    internal_ip: str = ""
+    deleting: bool = False
+    drain: str = ""  # why gangs are to leave it; empty: they are not
+    conditions: Mapping[str, str] = field(default_factory=dict)  # those that are True but Ready, with their reasons
+    conditions_changed_at: float = 0.0  # when the latest of them became True
+    failures: tuple[NodeFailure, ...] = ()  # of any run, earliest first
+    suspect: str = ""  # the mark that people see; placement judges by ``failures``
+    failures_cleared_at: float = 0.0  # what lies before was forgiven by a person
+
+
+class WorkerPhase(StrEnum):
+    """What a worker says of itself."""
+
+    PREPARING = "Preparing"  # ending older processes, taking inventory
+    READY = "Ready"  # at the barrier for ``ready_for``
+    RUNNING = "Running"
+    STOPPING = "Stopping"
+    EXITED = "Exited"  # the child of ``attempt`` is gone; the pod stays
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReport:
+    """How a rank's process ended. Exactly one of ``code`` and ``signal`` is meaningful."""
+
+    code: int
+    signal: int = 0
+    at: float = 0.0  # on the operator's clock (worker time plus measured offset)
+    reason: str = ""  # Completed, Error, Signal, CommandNotFound, StoppedOnRequest, …
+    stderr_tail: str = ""
+
+    @property
+    def succeeded(self) -> bool:
+        """The process ended by itself, with code 0. One that was told to end often ends with 0 as well."""
+        return self.code == 0 and self.signal == 0 and self.reason in ("", "Completed")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReport:
+    """The newest line of the progress file: steps are those of the trainer."""
+
+    step: int
+    at: float
+    loss: str = ""
+    total_steps: int | None = None
+
+
+class Verdict(StrEnum):
+    """Three-valued on purpose: what could not be read is not thereby bad."""
+
+    VALID = "Valid"
+    INVALID = "Invalid"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReport:
+    """One checkpoint directory as one worker sees it."""
+
+    tier: str  # "local" or "shared"
+    step: int
+    path: str
+    verdict: Verdict
+    reason: str = ""
+    format: str = ""
+    attempt: int = 0
+    world: int = 0
+    run_uid: str = ""
+    bytes: int = 0
+    committed_at: float = 0.0
+    owners: tuple[int, ...] = ()  # ranks whose shards it holds, where that is more than the rank in its path
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """The answer to a request to read the candidate's bytes: this worker's share of them."""
+
+    tier: str
+    path: str
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRecord:
+    """The write-ahead record of one collective start (see status.start)."""
+
+    attempt: int
+    assignment_hash: str
+    master_address: str
+    master_port: int
+    resume_tier: str = ""  # empty: fresh
+    resume_step: int = 0
+    resume_path: str = ""
+    members: tuple[tuple[str, int], ...] = ()  # (slot ranges such as "0-2,5", incarnation)
+    order: str = ""  # slots in rank order such as "0-1,4,3"; empty: the slot of its number
+
+
+@dataclass(frozen=True, slots=True)
+class PointReport:
+    """The answer to a request to rewrite the pointers of a directory."""
+
+    path: str
+    step: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What a worker measured of its child. Seconds; 0 where nothing was measured yet.
+
+    ``section`` is what the child is in: Init (before its first step), Step or Save; ``in_section`` for how long, in
+    Step since the last one.
+    ``longest`` is the longest of the last hundred intervals between reported steps, without the first five of an
+    attempt, ``intervals`` how many they are, ``step`` the median of the time that one step took.
+    ``save_block`` and ``persist``: the training stopped for the last save, and until it was committed.
+    """
+
+    section: str = ""
+    in_section: float = 0.0
+    step: float = 0.0
+    longest: float = 0.0
+    intervals: int = 0
+    longest_init: float = 0.0
+    longest_save: float = 0.0
+    save_block: float = 0.0
+    persist: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A line of a rank's stderr, or a loss, that tells something: Xid:79, NCCL:Timeout, CUDA:OutOfMemory,
+    Loss:NaN, Rule:<name>, …"""
+
+    kind: str
+    at: float
+    step: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StackReport:
+    """What the processes of a rank were doing, in a few lines; the full dump is in the pod's log."""
+
+    id: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUpReport:
+    """The exchange with a peer: how long it took, or whom it failed with."""
+
+    id: str
+    seconds: float = 0.0
+    peer: int = -1  # rank of the peer that it failed with
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """The latest word of one worker. Soft state: rebuilt within a heartbeat."""
+
+    slot: int
+    incarnation: int
+    pod_uid: str
+    node: str
+    phase: WorkerPhase
+    received_at: float
+    since: float = 0.0  # when phase, attempt or ready_for last changed
+    polling: bool = False  # a long poll of it is open right now
+    address: str = ""
+    port: int = 0
+    attempt: int = 0  # of the child it runs or last ran; 0: none yet
+    ready_for: int = 0  # barrier attempt; 0: none
+    start: StartRecord | None = None  # the record it was last released with
+    exit: ExitReport | None = None
+    progress: ProgressReport | None = None
+    inventory: tuple[CheckpointReport, ...] = ()
+    verified: tuple[VerifyReport, ...] = ()
+    problem: str = ""  # the node check failed: reason in words
+    leaving_by: float = 0.0  # it was told to end (SIGTERM) and will be killed then; 0: it was not
+    saved: str = ""  # id of the last collective save that the child took up
+    timing: Timing = Timing()
+    signs: tuple[Sign, ...] = ()  # of the current attempt, earliest first
+    stacks: StackReport | None = None
+    pointed: PointReport | None = None
+    warmed: WarmUpReport | None = None
+    listens: bool = False  # the child asks for saves (control file) or catches the save signal
+    clock_skew: float = 0.0  # seconds its wall clock is ahead of the operator's
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A TrainingRun. ``spec`` is None when it does not parse; ``spec_error`` then says why."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    resource_version: str
+    created_at: float
+    spec: TrainingRunSpec | None
+    status: TrainingRunStatus
+    spec_error: str = ""
+    set_uid: str = ""  # of the TrainingRunSet that owns it
+    set_name: str = ""
+    set_says: str = ""  # why the set has it suspended or cancelled, where its own spec does not …
+    own_spec: TrainingRunSpec | None = None  # … which then is this; ``spec`` is what counts
+    deleting: bool = False
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)  # those of Kueue alone
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """A TrainingQueue."""
+
+    name: str
+    spec: TrainingQueueSpec
+    created_at: float = 0.0
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    status: TrainingQueueStatus = field(default_factory=TrainingQueueStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunResult:
+    """What the API server said of the resolved pod of one generation."""
+
+    generation: int
+    accepted: bool
+    message: str = ""
+    at: float = 0.0
+
+
+class JobPhase(StrEnum):
+    """How far a Job is."""
+
+    ACTIVE = "Active"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """An archive job. ``result`` is the termination message of its last pod that ended, empty when it is gone."""
+
+    namespace: str
+    name: str
+    uid: str
+    run_uid: str
+    phase: JobPhase
+    idle_since: float = 0.0  # active, and none of its pods runs; 0: one does
+    finished_at: float = 0.0
+    message: str = ""  # of its Failed condition
+    result: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCreate:
+    """A pod that the API server would not take, since when, in its words."""
+
+    since: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAdmission:
+    """The API server would not take an admission, in its words; ``until`` (Unix seconds) it is not tried again."""
+
+    message: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Since when this process leads, and whether the breaker forbids replacing nodes."""
+
+    since: float
+    disruption: str = ""  # empty, or why no node is replaced now
+    calm_since: float = 0.0  # when the last disruption that this leader saw was over
+    workers: int = 0  # of all runs together: what the heartbeat interval they are told rests on
+    pools: Mapping[str, PoolRecord] = field(default_factory=dict)  # by GPU type: what its nodes did in all runs
+
+
+@dataclass(frozen=True, slots=True)
+class RunSnapshot:
+    """Everything ``decide`` may look at for one run."""
+
+    run: RunView
+    pods: tuple[PodView, ...]
+    reports: Mapping[int, WorkerReport]  # by slot, of the highest incarnation heard
+    nodes: Mapping[str, NodeView]
+    leadership: Leadership
+    dry_run: DryRunResult | None = None
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    refused_creates: Mapping[str, RefusedCreate] = field(default_factory=dict)  # by pod name
+    jobs: tuple[JobView, ...] = ()  # archive jobs of the run
+    origin: RunView | None = None  # the run that the spec says to start from, if there is one of that name
+    successors: tuple[RunView, ...] = ()  # the runs that say to start from this one
+    queue: QueueView | None = None  # the run's queue; None: it has no object
+    preemptor: RunView | None = None  # whom it was told to make room for; None: nobody knows what became of that run
+    recorded: bool = True  # what came of it stands where it outlives the run: in the status of its set, if it has one
+    kueue: Kueue = field(default_factory=Kueue)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """Everything one admission pass may look at."""
+
+    runs: tuple[RunView, ...]
+    queues: Mapping[str, QueueView]
+    nodes: Mapping[str, NodeView]
+    gang_pods: tuple[PodView, ...]  # of every run, also of runs already deleted
+    foreign_requests: Mapping[str, Resources]  # by node: what all other pods there request in total
+    in_flight: Mapping[str, frozenset[str]]  # by run uid: nodes of writes whose result is not known yet
+    leadership: Leadership
+    namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    priority_classes: Mapping[str, int] = field(default_factory=dict)  # values by name
+    fair_shares: Mapping[tuple[str, str, str], float] = field(default_factory=dict)  # by queue, namespace and user
+    widths: Mapping[tuple[str, str], int] = field(default_factory=dict)  # maxRunning of sets, by namespace and UID
+    gpu_hours: Mapping[str, int] = field(default_factory=dict)  # of the last 24 hours, by queue; as far as known
+    refused: Mapping[str, RefusedAdmission] = field(default_factory=dict)  # by run uid
+    kueue: Kueue = field(default_factory=Kueue)

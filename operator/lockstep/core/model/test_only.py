@@ -1,0 +1,37 @@
+"""Runs that only ask when they would start. They have no part in the queue and never get nodes."""
+
+from lockstep.api.base import names
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.snapshot import RunView
+
+TEST_ONLY = "TestOnly"
+"""What such a run waits for: nothing."""
+KEPT = 600.0
+"""Seconds for which a run is kept after its answer, for whoever asked to read it."""
+
+
+def is_trial(run: RunView) -> bool:
+    """The run asks when it would start. Once a run has had nodes, the annotation counts for nothing."""
+    asks = run.annotations.get(names.ANNOTATION_TEST_ONLY) == "true"
+    return asks and run.status.attempt == 0 and not slots.is_held(run.status.assignment)
+
+
+def forget_trial(draft: Draft) -> None:
+    """Have a run deleted that only asked, so long after it was answered, be it by a refusal."""
+    run, status = draft.run, draft.status
+    if not is_trial(run) or run.deleting or is_true(status, "StateRegression") or draft.snapshot.pods:
+        return
+    if draft.phase not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
+        return
+    answered = [] if status.test_only is None else [status.test_only.at]
+    for kind, value in (("Accepted", "False"), ("Finished", "True")):
+        found = find(status, kind)
+        if found is not None and found.status == value:
+            answered.append(found.last_transition_time)
+    if answered:
+        due = max(answered) + KEPT
+        draft.wake(due)
+        draft.delete_run = draft.delete_run or draft.now >= due

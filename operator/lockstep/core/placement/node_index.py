@@ -1,0 +1,309 @@
+"""All nodes of one moment, indexed: which of them can hold a pod of a run is answered for whole sets at once.
+
+Nodes in the same state form a class and are judged once; names and labels are looked up. What the index was
+asked is remembered, and an index made from the one before takes over what has not changed.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, compress
+from operator import is_not
+from typing import TypeVar, cast
+
+from lockstep.api.base import names
+from lockstep.core.model.snapshot import NodeView, Resources
+from lockstep.core.placement import node_set
+from lockstep.core.placement.node_fit import (
+    DELETING,
+    NAME_FIELD,
+    Expression,
+    Refusal,
+    Requirement,
+    avoidance,
+    class_refusal,
+    node_class,
+    selections,
+)
+from lockstep.core.placement.node_order import Numbering
+
+T = TypeVar("T")
+
+_NOTHING: Resources = {}
+_MOST_REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Which nodes can hold a pod, bookings aside: disjoint sets."""
+
+    able: int
+    passing: int
+    """Refused for something that passes by itself."""
+    refused: tuple[tuple[Refusal, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """Nodes that are refused for the same reasons, names and labels aside, and one of them as an example."""
+
+    view: NodeView
+    foreign: Resources
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _LabelValues:
+    """Nodes by the value of one label. Sets are made when they are asked for."""
+
+    bits: Mapping[str | None, Sequence[int]]
+    size: int
+    _sets: dict[str | None, int] = field(default_factory=dict)
+
+    def holding(self, value: str | None) -> int:
+        """Nodes with ``value``; None: those without the label."""
+        known = self._sets.get(value)
+        if known is None:
+            known = self._sets[value] = node_set.from_bits(self.bits.get(value, ()), self.size)
+        return known
+
+    def meeting(self, expression: Expression) -> int:
+        """Nodes that the expression accepts."""
+        everything = node_set.span(0, self.size)
+        match expression.operator:
+            case "Exists":
+                return everything & ~self.holding(None)
+            case "In" | "NotIn":
+                found = 0
+                for value in expression.values:
+                    found |= self.holding(value)
+                return found if expression.operator == "In" else everything & ~found
+        accepted = (bits for value, bits in self.bits.items() if expression.admits(value))
+        return node_set.from_bits(chain.from_iterable(accepted), self.size)
+
+
+class NodeIndex:
+    """Nodes as sets (``core/placement/node_set.py``). Not changed once it is made, but for what it remembers."""
+
+    def __init__(
+        self,
+        numbering: Numbering,
+        levels: Mapping[str, str],
+        gpu_types: Mapping[str, Mapping[str, str]],
+        nodes: Mapping[str, NodeView],
+        foreign: Mapping[str, Resources],
+        classes: Mapping[Hashable, _Class],
+        labels: dict[str, _LabelValues],
+        remembered: dict[Hashable, object],
+    ) -> None:
+        """``nodes`` are in the order of their bits. See ``of``."""
+        self.numbering = numbering
+        self.levels = levels
+        self.gpu_types = gpu_types
+        self.everything = node_set.span(0, len(numbering))
+        self._nodes = nodes
+        self._seen: Sequence[NodeView] = ()  # in the order in which they came
+        self._foreign = foreign
+        self._classes = classes
+        self._labels = labels
+        self._remembered = remembered
+
+    @classmethod
+    def of(
+        cls,
+        nodes: Mapping[str, NodeView],
+        foreign: Mapping[str, Resources],
+        levels: Mapping[str, str],
+        gpu_types: Mapping[str, Mapping[str, str]],
+        before: "NodeIndex | None" = None,
+    ) -> "NodeIndex":
+        """Index ``nodes``. ``foreign``: by node, what pods of others request there.
+
+        ``levels``: topology levels to node labels, narrowest first. ``gpu_types``: GPU type names to node
+        labels. ``before``: an index made earlier. What is the same object as then has not changed.
+        """
+        if before is not None and before.gpu_types == gpu_types and [*before.levels.items()] == [*levels.items()]:
+            changed = before._changed(nodes, foreign)
+            if changed is not None:
+                index = before._with({name: nodes[name] for name in changed}, foreign) if changed else before
+                index._seen = tuple(nodes.values())
+                return index
+        numbering = Numbering({name: node.labels for name, node in nodes.items()}, tuple(levels.values())[::-1])
+        requests = dict(foreign)
+        members: dict[Hashable, list[int]] = {}
+        for bit, name in enumerate(numbering.names):
+            members.setdefault(node_class(nodes[name], requests.get(name, _NOTHING)), []).append(bit)
+        classes: dict[Hashable, _Class] = {}
+        for key, bits in members.items():
+            name = numbering.names[bits[0]]
+            alike = node_set.from_bits(bits, len(numbering))
+            classes[key] = _Class(nodes[name], requests.get(name, _NOTHING), alike)
+        in_order = {name: nodes[name] for name in numbering.names}
+        index = cls(numbering, dict(levels), dict(gpu_types), in_order, requests, classes, {}, {})
+        index._seen = tuple(nodes.values())
+        return index
+
+    def __len__(self) -> int:
+        return len(self.numbering)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.numbering.bits
+
+    def view(self, name: str) -> NodeView:
+        """The node of this name. Raises KeyError when there is none."""
+        return self._nodes[name]
+
+    def mask(self, names: Iterable[str]) -> int:
+        """The set of those ``names`` that are nodes."""
+        return self.numbering.mask(names)
+
+    def names(self, nodes: int) -> tuple[str, ...]:
+        """The names of ``nodes``, in the order in which they get their ranks."""
+        return self.numbering.in_rank_order(nodes)
+
+    def free(self, name: str, resource: str) -> int:
+        """What pods of others leave of ``resource`` on a node."""
+        return self._nodes[name].allocatable.get(resource, 0) - self._foreign.get(name, _NOTHING).get(resource, 0)
+
+    def of_gpu_type(self, gpu_type: str) -> int:
+        """Nodes with GPUs of this type. Raises KeyError for one that is not known."""
+        return self.with_labels(self.gpu_types[gpu_type])
+
+    def meeting(self, expression: Expression) -> int:
+        """Nodes that the expression accepts."""
+        if expression.key != NAME_FIELD:
+            return self._values_of(expression.key).meeting(expression)
+        if expression.operator in ("In", "NotIn"):
+            named = self.mask(expression.values)
+            return named if expression.operator == "In" else self.everything & ~named
+        found = (bit for bit, name in enumerate(self.numbering.names) if expression.admits(name))
+        return node_set.from_bits(found, len(self))
+
+    def with_labels(self, labels: Mapping[str, str]) -> int:
+        """Nodes that carry all of these labels."""
+        found = self.everything
+        for key, value in labels.items():
+            found &= self._values_of(key).holding(value)
+        return found
+
+    @cached_property
+    def not_ready(self) -> tuple[NodeView, ...]:
+        """Nodes that are not Ready."""
+        return tuple([node for node in self._nodes.values() if not node.ready])
+
+    @cached_property
+    def failed_on(self) -> tuple[NodeView, ...]:
+        """Nodes that remember failures."""
+        return tuple([node for node in self._nodes.values() if node.failures])
+
+    def by_gpus(self) -> Mapping[int, int]:
+        """Number of GPUs that a node has -> nodes."""
+
+        def compute() -> Mapping[int, int]:
+            found: dict[int, int] = {}
+            for known in self._classes.values():
+                gpus = known.view.allocatable.get(names.GPU_RESOURCE, 0)
+                found[gpus] = found.get(gpus, 0) | known.nodes
+            return found
+
+        return self.remember("nodes by GPUs", compute)
+
+    def judged(self, requirement: Requirement) -> Judgement:
+        """Which nodes can hold a pod that requires this. Runs that ask for the same are judged once."""
+        return self.remember(("judged", requirement.key), lambda: self._judge(requirement))
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` gives, made once and kept under ``key`` while no node changes that matters."""
+        known = self._remembered.get(key)
+        if known is None:
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                del self._remembered[next(iter(self._remembered))]
+            known = self._remembered[key] = make()
+        return cast("T", known)
+
+    def _changed(self, nodes: Mapping[str, NodeView], foreign: Mapping[str, Resources]) -> set[str] | None:
+        """Nodes of which something is new; None when nodes came, went or moved to another place."""
+        mine = self._nodes
+        if len(nodes) != len(mine):
+            return None
+        others = compress(nodes, map(is_not, nodes.values(), self._seen))
+        changed = {name for name in others if mine.get(name) is not nodes[name]}
+        for name in changed:
+            if name not in mine or any(
+                mine[name].labels.get(label) != nodes[name].labels.get(label) for label in self.numbering.levels
+            ):
+                return None
+        if foreign != self._foreign:
+            named = foreign.keys() | self._foreign.keys()
+            changed |= {name for name in named if name in mine and foreign.get(name) != self._foreign.get(name)}
+        return changed
+
+    def _with(self, changed: Mapping[str, NodeView], foreign: Mapping[str, Resources]) -> "NodeIndex":
+        nodes, requests, classes = dict(self._nodes), dict(self._foreign), dict(self._classes)
+        stale_labels: set[str] = set()
+        same = True
+        for name, node in changed.items():
+            bit, view = 1 << self.numbering.bits[name], nodes[name]
+            old, new = node_class(view, requests.get(name, _NOTHING)), node_class(node, foreign.get(name, _NOTHING))
+            if node.labels != view.labels:
+                stale_labels |= {key for key in self._labels if node.labels.get(key) != view.labels.get(key)}
+            nodes[name], requests[name] = node, foreign.get(name, _NOTHING)
+            if old == new:
+                continue
+            same = False
+            left = classes.pop(old)
+            if left.nodes != bit:  # the example may be the node that leaves, but as it was when it belonged here
+                classes[old] = _Class(left.view, left.foreign, left.nodes ^ bit)
+            joined = classes[new].nodes if new in classes else 0
+            classes[new] = _Class(node, requests[name], joined | bit)
+        labels = {key: values for key, values in self._labels.items() if key not in stale_labels}
+        remembered = self._remembered if same and not stale_labels else {}
+        return NodeIndex(self.numbering, self.levels, self.gpu_types, nodes, requests, classes, labels, remembered)
+
+    def _values_of(self, label: str) -> _LabelValues:
+        known = self._labels.get(label)
+        if known is None:
+            bits: dict[str | None, list[int]] = {}
+            for bit, view in enumerate(self._nodes.values()):
+                bits.setdefault(view.labels.get(label), []).append(bit)
+            known = self._labels[label] = _LabelValues(bits, len(self))
+        return known
+
+    def _judge(self, requirement: Requirement) -> Judgement:
+        refused: dict[Refusal, int] = {}
+        left = self.everything
+
+        def refuse(nodes: int, refusal: Refusal) -> None:
+            nonlocal left
+            if nodes := nodes & left:
+                refused[refusal] = refused.get(refusal, 0) | nodes
+                left ^= nodes
+
+        for known in self._classes.values():
+            if known.view.deleting:
+                refuse(known.nodes, DELETING)
+        for terms, unselected in selections(requirement):
+            refuse(self.everything & ~self._meeting_any(terms), unselected)
+        refusals = [
+            (known.nodes, refusal)
+            for known in self._classes.values()
+            if known.nodes & left and (refusal := class_refusal(known.view, known.foreign, requirement)) is not None
+        ]
+        for nodes, refusal in refusals:
+            if refusal.lasting:
+                refuse(nodes, refusal)
+        for name, reason in requirement.avoided.items():
+            refuse(self.mask((name,)), avoidance(reason))
+        for nodes, refusal in refusals:
+            refuse(nodes, refusal)
+        passing = sum(nodes for refusal, nodes in refused.items() if not refusal.lasting)
+        return Judgement(left, passing, tuple(refused.items()))
+
+    def _meeting_any(self, terms: Iterable[Iterable[Expression]]) -> int:
+        found = 0
+        for term in terms:
+            whole = self.everything
+            for expression in term:
+                whole &= self.meeting(expression)
+            found |= whole
+        return found

@@ -1,0 +1,261 @@
+"""Which racks a gang gets, and how many nodes in each: counting problems on a small tree.
+
+Nodes with the same place are alike here, so the tree's leaves are racks with so much room, not nodes;
+that keeps the answer exact and the largest cluster cheap. A rule that cannot be met is relaxed when it
+is only preferred, the last one listed first; a required rule is never relaxed.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
+
+from lockstep.api.run_spec import TopologyRule
+from lockstep.core.model.natural_order import natural_key
+from lockstep.core.placement import node_set
+from lockstep.core.placement.domain_tree import DomainTree
+from lockstep.core.placement.rack_choice import fewest, windows
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A topology rule as one attempt at an arrangement takes it."""
+
+    label: str
+    policy: str
+    most: int | None  # nodes in one domain
+    required: bool
+
+    @property
+    def fewest_possible(self) -> bool:
+        """As few domains as on an idle cluster, or nothing."""
+        return self.required and self.policy == "Pack"
+
+
+Attempts = Sequence[Sequence[Wish]]
+"""At least one; each has a wish for every level that counts, widest first, and all for the same levels."""
+
+
+def attempts(rules: Sequence[TopologyRule], levels: Mapping[str, str]) -> Attempts:
+    """The rules as wished for, then with one preferred rule after the other relaxed, the last listed first.
+
+    ``levels`` maps level names to labels, narrowest first. Without rules the gang is packed on the narrowest.
+    """
+    narrowness = {level: index for index, level in enumerate(levels)}
+    strict = {
+        rule.level: Wish(levels[rule.level], rule.policy, rule.max_nodes, rule.mode == "Required") for rule in rules
+    }
+    if not strict and levels:
+        narrowest = next(iter(levels))
+        strict[narrowest] = Wish(levels[narrowest], "Pack", None, False)
+    widest_first = sorted(strict, key=lambda level: -narrowness[level])
+    found = [[strict[level] for level in widest_first]]
+    for rule in reversed(rules):
+        wish = strict[rule.level]
+        if rule.mode == "Preferred" and (wish.policy == "Contiguous" or wish.most is not None):
+            policy = "Pack" if wish.policy == "Contiguous" else wish.policy
+            strict[rule.level] = replace(wish, policy=policy, most=None)
+            found.append([strict[level] for level in widest_first])
+    return found
+
+
+def arrange(tree: DomainTree, attempts: Attempts, usable: int, idle: int, obliged: int, count: int) -> int | None:
+    """Choose ``count`` nodes, all ``obliged`` ones among them; None when the rules forbid it.
+
+    ``usable``: nodes that can be taken, apart from ``obliged``. ``idle``: those that could be on an idle
+    cluster, which only tell how few racks are possible. ``tree``: of the levels of the wishes.
+    """
+    if count < obliged.bit_count() or count > usable.bit_count() + obliged.bit_count():
+        return None
+    for wishes in attempts:
+        if tree.nodes_apart and not obliged and len(wishes) <= 1 and _any_will_do(wishes):
+            return node_set.lowest(usable, count)
+        layers = _measure(tree, wishes, usable, usable | idle | obliged, obliged)
+        taken = _solve(tree, layers, wishes, 0, 0, count)
+        if taken is not None:
+            return obliged | _picked(tree, taken, usable, layers[-1].musts)
+    return None
+
+
+def fullest_domains(counts: Mapping[str, int], shown: int = 4) -> str:
+    """The domains with the most nodes, for people: ``r2 8, r1 6 and 3 more``."""
+    ordered = sorted(counts, key=lambda value: (-counts[value], natural_key(value)))
+    words = ", ".join(f"{value} {counts[value]}" for value in ordered[:shown])
+    return f"{words} and {len(ordered) - shown} more" if len(ordered) > shown else words
+
+
+Taken = list[tuple[int, int]]
+"""Leaves and the number of nodes in each."""
+
+
+@dataclass(slots=True)
+class _Layer:
+    """What can be taken of the domains at one depth when the rest of the wishes holds there."""
+
+    musts: Sequence[int]  # nodes that must be taken
+    rooms: Sequence[int]  # nodes that can be
+    ideals: Sequence[int]  # the same, were every node idle, under the required rules alone
+    idles: Sequence[int]  # nodes that could be taken some day
+    _neighbours: dict[tuple[int, int], tuple[Sequence[int], "_Layer"]] = field(default_factory=dict, init=False)
+
+    def part(self, first: int, end: int, *, neighbouring: bool) -> tuple[Sequence[int], "_Layer"]:
+        """Of domains ``first`` to ``end`` - 1 the indices and what is said of them here.
+
+        Domains that never have a node for this run do not come between ``neighbouring`` ones.
+        """
+        cut = slice(first, end)
+        if neighbouring and (known := self._neighbours.get((first, end))):
+            return known
+        if neighbouring and not all(ever := self.idles[cut]):
+            columns = (self.musts, self.rooms, self.ideals, self.idles)
+            layer = _Layer(*([*compress(column[cut], ever)] for column in columns))
+            found = self._neighbours[first, end] = [*compress(range(first, end), ever)], layer
+            return found
+        if first == 0 and end == len(self.rooms):
+            return range(end), self
+        return range(first, end), _Layer(self.musts[cut], self.rooms[cut], self.ideals[cut], self.idles[cut])
+
+
+def _any_will_do(wishes: Sequence[Wish]) -> bool:
+    return all(wish.policy != "Contiguous" for wish in wishes)
+
+
+def _measure(tree: DomainTree, wishes: Sequence[Wish], usable: int, idle: int, obliged: int) -> list[_Layer]:
+    """By depth, the root first."""
+    rooms = tree.counts(usable)
+    musts: Sequence[int] = [0] * len(rooms)
+    if obliged:
+        musts = [0] * len(rooms)
+        for bit in node_set.members(obliged):
+            musts[tree.leaf_of(bit)] += 1
+        rooms = [room + must for room, must in zip(rooms, musts, strict=True)]
+    looks = any(wish.policy == "Contiguous" or wish.fewest_possible for wish in wishes)
+    idles = tree.counts(idle) if looks else rooms
+    layers = [_Layer(musts, rooms, idles, idles)]
+    for wish, children in zip(reversed(wishes), reversed(tree.children), strict=True):
+        below = layers[-1]
+        if wish.most is not None:
+            below.rooms = [min(room, wish.most) for room in below.rooms]
+            below.ideals = [min(ideal, wish.most) for ideal in below.ideals] if wish.required else below.ideals
+        neighbouring = wish.policy == "Contiguous"
+        above: list[tuple[int, int, int, int]] = []
+        for first, end in children:
+            _, part = below.part(first, end, neighbouring=neighbouring)
+            room = _reach(part.rooms) if neighbouring else sum(part.rooms)
+            ideal = idle_ones = room  # all of them the same where nothing looks at what could be idle
+            if looks:
+                ideal = _reach(part.ideals) if neighbouring and wish.required else sum(part.ideals)
+                idle_ones = sum(part.idles)
+            above.append((sum(part.musts) if obliged else 0, room, ideal, idle_ones))
+        layers.append(_Layer(*(list(column) for column in zip(*above, strict=True))))
+    return layers[::-1]
+
+
+def _reach(rooms: Sequence[int]) -> int:
+    """The most nodes in neighbouring domains."""
+    longest = run = end = 0
+    for index in compress(range(len(rooms)), rooms):  # in a full cluster most racks have no room
+        run = run + rooms[index] if index == end else rooms[index]
+        end = index + 1
+        if run > longest:  # not by max(): there are as many domains as the cluster has racks
+            longest = run
+    return longest
+
+
+def _solve(
+    tree: DomainTree, layers: Sequence[_Layer], wishes: Sequence[Wish], depth: int, domain: int, count: int
+) -> Taken | None:
+    """Take ``count`` nodes below ``domain`` at ``depth``."""
+    if depth == len(wishes):
+        return [(domain, count)]
+    if count > layers[depth].rooms[domain]:
+        return None
+    first, end = tree.children[depth][domain]
+    indices, children = layers[depth + 1].part(first, end, neighbouring=wishes[depth].policy == "Contiguous")
+    if layers[depth].musts[domain] and any(
+        must > room for must, room in zip(children.musts, children.rooms, strict=True)
+    ):
+        return None
+    best: Taken | None = None
+    for takes in _choices(children, wishes[depth], count):
+        taken: Taken = []
+        for index, take in takes.items():
+            below = _solve(tree, layers, wishes, depth + 1, indices[index], take)
+            if below is None:
+                break
+            taken += below
+        else:
+            if best is None or len(taken) < len(best):
+                best = taken
+            if depth + 1 == len(wishes):  # choices come best first; below further levels the fewest racks decide
+                break
+    return best
+
+
+def _picked(tree: DomainTree, taken: Taken, usable: int, musts: Sequence[int]) -> int:
+    picked = 0
+    for leaf, take in taken:
+        picked |= tree.first_by_name(leaf, usable, take - musts[leaf])
+    return picked
+
+
+def _choices(children: _Layer, wish: Wish, count: int) -> Iterator[dict[int, int]]:
+    """Ways to share ``count`` nodes out over ``children`` (index -> nodes), best first."""
+    rooms, musts = children.rooms, children.musts
+    match wish.policy:
+        case "Spread":
+            yield _spread(rooms, musts, count)
+        case "Contiguous":
+            for first, last in windows(rooms, musts, count):
+                span = range(first, last + 1)
+                lows = {index: max(musts[index], 1) for index in span}
+                if sum(lows.values()) <= count:
+                    yield _filled(lows, rooms, count)
+        case "Pack":
+            ideal: int | None = None
+            for chosen in fewest(rooms, musts, count):
+                if wish.fewest_possible:
+                    ideal = _ideal_number(children, count) if ideal is None else ideal
+                    if len(chosen) > ideal:
+                        return
+                yield _filled({index: musts[index] for index in chosen}, rooms, count)
+        case _:
+            shares = _filled(dict(enumerate(musts)), rooms, count)
+            yield {index: take for index, take in shares.items() if take}
+
+
+def _ideal_number(children: _Layer, count: int) -> int:
+    return len(next(fewest(children.ideals, children.musts, count), ()))
+
+
+def _filled(lows: Mapping[int, int], rooms: Sequence[int], count: int) -> dict[int, int]:
+    """At least ``lows`` in each, then full from the first on."""
+    takes = dict(lows)
+    left = count - sum(lows.values())
+    for index, low in lows.items():
+        if not left:
+            break
+        more = min(left, rooms[index] - low)
+        takes[index] += more
+        left -= more
+    return takes
+
+
+def _spread(rooms: Sequence[int], musts: Sequence[int], count: int) -> dict[int, int]:
+    """As even as it gets: everybody up to a water line, the roomiest domains one above it."""
+    kinds = Counter(zip(rooms, musts, strict=True))
+
+    def taken_at(line: int) -> int:
+        return sum(number * min(max(line, must), room) for (room, must), number in kinds.items())
+
+    def level(line: int) -> list[int]:
+        return [min(max(line, must), room) for room, must in zip(rooms, musts, strict=True)]
+
+    line = bisect_left(range(max(rooms) + 1), count, key=taken_at)
+    low, high = level(max(line - 1, 0)), level(line)
+    left = count - sum(low)
+    roomiest = sorted((index for index in range(len(rooms)) if high[index] > low[index]), key=lambda i: -rooms[i])
+    for index in roomiest[:left]:
+        low[index] += 1
+    return {index: take for index, take in enumerate(low) if take}

@@ -1,0 +1,42 @@
+"""How the ranks of one node are started, one small module each.
+
+What depends on the attempt (rank, address, port) is filled in by the worker at START; the core only says
+what a launcher is told beforehand and which ranks decide how the run ends. For pods without a worker the core
+fills it in, by the same rules: ``lockstep.worker.child.launch`` has them for the worker, which can import nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any, Protocol, cast
+
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.core.model.problems import Problem
+from lockstep.core.pods.launchers import jax, plain, torchrun
+from lockstep.core.pods.launchers.rendezvous import Rendezvous
+
+
+class Launcher(Protocol):
+    """What every launcher module provides."""
+
+    def options(self, spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:
+        """What the worker is told of it, as JSON."""
+
+    def deciding_ranks(self, world_size: int) -> range:
+        """The ranks whose exits decide the run's: it has succeeded when all of them ended with code 0."""
+
+    def environment(self, rendezvous: Rendezvous) -> Mapping[str, str]:
+        """The variables that make the framework find its peers, in a pod without a worker."""
+
+    def command(self, spec: TrainingRunSpec, rendezvous: Rendezvous) -> Sequence[str]:
+        """Entrypoint and command of such a pod."""
+
+    def problems(self, spec: TrainingRunSpec) -> list[Problem]:
+        """What in ``spec`` this launcher cannot work with, with the remedy."""
+
+
+_MODULES: Mapping[str, ModuleType] = {"Plain": plain, "Torchrun": torchrun, "JAX": jax}
+
+
+def launcher_of(spec: TrainingRunSpec) -> Launcher:
+    """The launcher that ``spec.launcher.type`` names."""
+    return cast(Launcher, _MODULES[spec.launcher.type])

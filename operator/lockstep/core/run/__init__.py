@@ -1,0 +1,1 @@
+"""The steps of ``decide``, each a module."""

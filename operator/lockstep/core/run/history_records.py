@@ -1,0 +1,67 @@
+"""What outlives a run: one record for each attempt that ended, and one for the run's own end.
+
+Records are made of status writes that succeeded, so that a crash repeats some and loses none that matters: who
+reads them takes the last one of each key.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from lockstep.api.base.times import to_rfc3339
+from lockstep.api.recovery_status import AttemptStatus
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.snapshot import RunView
+
+SCHEMA = "lockstep.dev/history/1"
+
+
+def records(run: RunView, after: TrainingRunStatus, now: float) -> Iterator[dict[str, Any]]:
+    """What ``after`` says that the status of ``run`` before it did not. Keyed by ``uid``, ``kind`` and ``attempt``."""
+    before = {entry.number: entry for entry in run.status.attempts}
+    for entry in after.attempts:
+        if entry.ended_at is not None and entry != before.get(entry.number):
+            yield _attempt(run, after, entry, now)
+    if is_true(after, "Finished") and not is_true(run.status, "Finished"):
+        yield _end(run, after, now)
+
+
+def _common(run: RunView, kind: str, now: float) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "kind": kind,
+        "namespace": run.namespace,
+        "run": run.name,
+        "uid": run.uid,
+        "recordedAt": to_rfc3339(now),
+    }
+
+
+def _attempt(run: RunView, after: TrainingRunStatus, entry: AttemptStatus, now: float) -> dict[str, Any]:
+    record = _common(run, "attempt", now) | {"attempt": entry.number} | entry.dump()
+    record.pop("number", None)
+    record["nodes"] = entry.nodes or after.resolved.nodes
+    return record
+
+
+def _end(run: RunView, after: TrainingRunStatus, now: float) -> dict[str, Any]:
+    succeeded = find(after, "Succeeded")
+    assert succeeded is not None
+    goodput = after.goodput.dump()
+    goodput.pop("state", None)  # of use to a running account only
+    return _common(run, "run", now) | {
+        "attempt": after.attempt,
+        "outcome": "Succeeded" if succeeded.status == "True" else "Failed",
+        "reason": succeeded.reason,
+        "message": succeeded.message,
+        "createdAt": to_rfc3339(run.created_at),
+        "queue": run.spec.queue if run.spec is not None else "",
+        "nodes": after.resolved.nodes,
+        "gpuType": after.resolved.gpu_type,
+        "gpusPerNode": after.resolved.gpus_per_node,
+        "step": after.progress.step,
+        "loss": after.progress.loss,
+        "saved": [saved.dump() for saved in after.checkpoint.latest],
+        "totals": after.totals.dump(),
+        "goodput": goodput,
+    }

@@ -1,0 +1,251 @@
+"""One run and its Workload: when the gang has to leave, and what Kueue is told.
+
+Kueue's quota is given back last: first the ranks have saved and ended, then the pods are gone, then status says
+that the nodes are given back, and only then the Workload is released. Level-triggered, so that a write that was
+lost is made again from what is seen.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from lockstep.api.kueue_status import KueueStatus
+from lockstep.core.kueue import workload_status
+from lockstep.core.kueue.choice import choice_of, workload_name
+from lockstep.core.kueue.pod_marks import marked, updates_of
+from lockstep.core.kueue.workload_request import Ask, ask_of, does_for, is_as_asked, workload_body
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import find, without_condition
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.kueue import api_names
+from lockstep.core.model.kueue.installation import Presence
+from lockstep.core.model.kueue.workload import PodSetUpdate, WorkloadView, merged
+from lockstep.core.model.kueue.writes import WorkloadVerb, WorkloadWrite
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.test_only import is_trial
+from lockstep.core.pods.leftover_pods import holds_up
+from lockstep.core.pods.requirement import avoided_nodes
+from lockstep.core.run.stopping import (
+    EVICTED_BY_KUEUE,
+    NODES_LOST,
+    REQUEUED,
+    RESERVATION_LOST,
+    begin_stop,
+    stop_after_save,
+)
+
+RESERVATION = "KueueReservation"
+LOST_AFTER = 60.0
+"""Seconds for which a reservation is missing before the gang leaves: whoever removes Kueue removes Workloads first."""
+_AT_WORK = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
+
+
+def leave_for_kueue(draft: Draft) -> bool:
+    """Give the nodes back, after a save, when the reservation they rest on is wanted back or gone. True: it stops."""
+    kueue, seen = draft.status.kueue, draft.snapshot.kueue
+    if kueue is None or draft.phase not in _AT_WORK:
+        return False
+    if seen.presence is Presence.UNKNOWN:
+        return False
+    if seen.presence is Presence.ABSENT:
+        gone = "Kueue's API is gone: nobody can want the nodes back, and the gang goes on; install Kueue again"
+        draft.condition(RESERVATION, None, "KueueNotInstalled", gone)
+        return False
+    if seen.presence is Presence.DISABLED:
+        off = "kueue.enabled of the operator's configuration is false: nobody follows the reservation; the gang goes on"
+        draft.condition(RESERVATION, None, "KueueDisabled", off)
+        return False
+    workload = _own_workload(draft)
+    if workload is not None and workload.uid == kueue.workload_uid and (workload.is_evicted or not workload.active):
+        stop_after_save(draft, EVICTED_BY_KUEUE, f"Kueue: {_eviction(workload)}; it queues again")
+        return True
+    lost = _loss(workload, kueue.workload_uid)
+    if lost:
+        return _leave_in_time(draft, lost)
+    draft.condition(RESERVATION, True, "Admitted", f"ClusterQueue {kueue.cluster_queue}, Workload {kueue.workload}")
+    assert workload is not None
+    return _resize(draft) or _ask_without_node(draft, workload)
+
+
+def follow_kueue(draft: Draft) -> None:
+    """What the Workload is to say or to be, as far as anything is to be written."""
+    is_held = slots.is_held(draft.status.assignment) and draft.phase is not Phase.FINISHED
+    if not (is_held and draft.status.kueue is not None) and find(draft.status, RESERVATION) is not None:
+        draft.status = without_condition(draft.status, RESERVATION)
+    if not draft.snapshot.kueue.is_present or draft.run.deleting or is_trial(draft.run):
+        return
+    workload = draft.snapshot.kueue.workloads.get((draft.run.namespace, workload_name(draft.run)))
+    if workload is None:
+        if _waits(draft) and (ask := _wanted(draft)):
+            body = workload_body(draft.run, ask)
+            draft.workload = _write(draft, WorkloadVerb.CREATE, "asks for nodes", body=body)
+        elif is_held and draft.status.kueue is not None:
+            draft.workload = _write(draft, WorkloadVerb.FIND, "the gang rests on it, and it is not seen")
+        return
+    if workload.owner_uid != draft.run.uid or workload.deleting:
+        return
+    if any(holds_up(pod, draft.snapshot.nodes) for pod in draft.live_pods) and not _is_at_work(draft):
+        return  # the reservation is used until they have ended
+    draft.workload = _next_write(draft, workload)
+
+
+def _next_write(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:
+    kueue, now = draft.status.kueue, draft.now
+    if draft.phase is Phase.FINISHED:
+        if workload.is_finished:
+            return None
+        end = find(draft.status, "Succeeded")
+        succeeded = end is not None and end.status == "True"
+        return workload_status.finished(workload, succeeded, end.message if end is not None else "", now)
+    if kueue is None and slots.is_held(draft.status.assignment) and workload.is_reserved:
+        _adopt(draft, workload)
+        return None
+    if kueue is None or workload.uid == kueue.given_up:
+        return _deleted(draft, workload, "the run does without this reservation")
+    if slots.is_held(draft.status.assignment):
+        return _told_of_gang(draft, workload)
+    if workload.is_finished or not _waits(draft):
+        return _deleted(draft, workload, "the run asks for nothing now")
+    if workload.is_evicted and workload.is_reserved:
+        return workload_status.released(workload, now)
+    ask = _wanted(draft)
+    if ask is None or is_as_asked(workload, ask):
+        return None
+    if workload.is_reserved:
+        if does_for(workload, ask):
+            return None  # a node that may be had again is no reason to give up a place
+        return _deleted(draft, workload, "the run asks for something else now")
+    # A merge patch keeps what it does not name: a class that the run had, and has no more, is taken away by null.
+    spec = {"priorityClassRef": None, **ask.spec}
+    body: Mapping[str, Any] = {"metadata": {"annotations": ask.annotations}, "spec": spec}
+    return _write(draft, WorkloadVerb.AMEND, "the run asks for something else now", workload, body)
+
+
+def _adopt(draft: Draft, workload: WorkloadView) -> None:
+    """A gang whose status was lost and rebuilt from its pods: it still rests on the reservation that is there.
+
+    One that was handed to our own admission meanwhile does not, and its Workload may go with its next wait.
+    """
+    snapshot = draft.snapshot
+    choice = choice_of(draft.run, snapshot.queue)
+    if choice is None or not workload.is_admitted or draft.run.spec is None:
+        return
+    draft.update(kueue=KueueStatus(queue=choice.queue, chosen_by=choice.by))
+    ask = ask_of(draft.view, snapshot.queue, snapshot.kueue, snapshot.nodes, draft.tunables, draft.now)
+    assert draft.status.kueue is not None
+    with suppress(ValueError):  # what cannot be made out now is not among the marks of the next pods
+        draft.update(kueue=marked(draft.status.kueue, workload, ask, merged(updates_of(workload, snapshot.kueue))))
+        return
+    draft.update(kueue=marked(draft.status.kueue, workload, ask, PodSetUpdate("")))
+
+
+def _told_of_gang(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:
+    assert draft.status.kueue is not None
+    if workload.uid != draft.status.kueue.workload_uid or draft.phase not in _AT_WORK:
+        return None
+    if workload.is_evicted or workload.is_finished:
+        return None
+    return workload_status.pods_ready(workload, draft.phase is Phase.RUNNING, draft.now)
+
+
+def _waits(draft: Draft) -> bool:
+    """The run waits for Kueue. One that was refused as it is now does not."""
+    spec, accepted = draft.run.spec, find(draft.status, "Accepted")
+    if draft.phase is not Phase.PENDING or draft.status.kueue is None or spec is None or spec.cancel:
+        return False
+    if choice_of(draft.run, draft.snapshot.queue) is None:
+        return False  # its label was taken away, or its queue is ours now
+    refused = accepted is not None and accepted.status == "False"
+    return not (refused and accepted is not None and accepted.observed_generation == draft.run.generation)
+
+
+def _wanted(draft: Draft) -> Ask | None:
+    """What the run asks Kueue for; None: whether it may be as it is now is yet to be found out."""
+    run, status = draft.run, draft.status
+    accepted = find(status, "Accepted")
+    if accepted is None or accepted.status != "True" or accepted.observed_generation != run.generation:
+        return None
+    snapshot = draft.snapshot
+    return ask_of(draft.view, snapshot.queue, snapshot.kueue, snapshot.nodes, draft.tunables, draft.now)
+
+
+def _is_at_work(draft: Draft) -> bool:
+    return draft.phase in _AT_WORK
+
+
+def _own_workload(draft: Draft) -> WorkloadView | None:
+    found = draft.snapshot.kueue.workloads.get((draft.run.namespace, workload_name(draft.run)))
+    return found if found is not None and found.owner_uid == draft.run.uid else None
+
+
+def _eviction(workload: WorkloadView) -> str:
+    evicted = workload.condition(api_names.EVICTED)
+    if evicted is None or evicted.status != "True":
+        return f"Workload {workload.name} was deactivated"
+    return f"{evicted.reason}: {evicted.message}" if evicted.message else evicted.reason
+
+
+def _loss(workload: WorkloadView | None, uid: str) -> str:
+    if workload is None or workload.deleting:
+        return "its Workload was deleted, by whom is not known"
+    if workload.uid != uid:
+        return "its Workload was deleted and made again"
+    if workload.is_finished:
+        finished = workload.condition(api_names.FINISHED)
+        return f"its Workload was finished by somebody else: {finished.reason if finished is not None else ''}"
+    return "" if workload.is_reserved else "its Workload has no reservation any more"
+
+
+def _leave_in_time(draft: Draft, lost: str) -> bool:
+    """Written first, acted on a while later, if it is still so."""
+    draft.condition(RESERVATION, False, RESERVATION_LOST, f"{lost}; the gang saves and asks Kueue again")
+    said = find(draft.run.status, RESERVATION)
+    since = said.last_transition_time if said is not None and said.status == "False" else draft.stamp
+    if draft.now < since + LOST_AFTER:
+        draft.wake(since + LOST_AFTER)
+        return False
+    stop_after_save(draft, RESERVATION_LOST, f"{lost}; it queues again")
+    return True
+
+
+def _resize(draft: Draft) -> bool:
+    """``spec.nodes`` changed: a reservation cannot."""
+    world = len(draft.status.assignment.nodes)
+    if draft.spec.nodes == world:
+        return False
+    stop_after_save(draft, REQUEUED, f"spec.nodes is {draft.spec.nodes} now, Kueue reserved {world}; it asks again")
+    return True
+
+
+def _ask_without_node(draft: Draft, workload: WorkloadView) -> bool:
+    """A node that only we know to be bad: Kueue replaces none that looks well to it, so it is asked without it."""
+    topology = workload.admission.topology if workload.admission is not None else None
+    lacking = slots.lacking(draft.status.assignment)
+    if not lacking or workload.unhealthy_nodes or topology is None or not topology.names_hosts:
+        return False
+    held = set(draft.status.assignment.nodes)
+    nodes = draft.snapshot.nodes
+    hosts = {view.labels.get(api_names.HOSTNAME_LEVEL, name): name for name, view in nodes.items()}
+    left = {hosts.get(host, host) for host in topology.hosts} - held
+    bad = {entry.node for entry in avoided_nodes(draft.status.recovery.excluded_nodes, draft.now)}
+    if not left or not left <= bad:
+        return False
+    named = ", ".join(sorted(left)[:3])
+    begin_stop(draft, NODES_LOST, f"Kueue has nothing in place of {named}, which the run keeps off; it asks without")
+    return True
+
+
+def _deleted(draft: Draft, workload: WorkloadView, why: str) -> WorkloadWrite:
+    return _write(draft, WorkloadVerb.DELETE, why, workload)
+
+
+def _write(
+    draft: Draft,
+    verb: WorkloadVerb,
+    why: str,
+    workload: WorkloadView | None = None,
+    body: Mapping[str, Any] | None = None,
+) -> WorkloadWrite:
+    run = draft.run
+    uid, version = (workload.uid, workload.resource_version) if workload is not None else ("", "")
+    return WorkloadWrite(verb, run.namespace, workload_name(run), why, uid, version, body or {})

@@ -1,0 +1,229 @@
+"""The way of a gang to the barrier: every phase has a deadline, and what misses it is named and replaced."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lockstep.api.base.names import pod_name
+from lockstep.core.failures.evidence import Loss, LossKind
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.plan import CreatePod
+from lockstep.core.model.snapshot import PodView, WorkerPhase
+from lockstep.core.pods.gang import ca_config_map, template_for, worker_config_map
+from lockstep.core.pods.pod_groups import group_for, is_held_by_group
+from lockstep.core.run.replacement import no_other_node_is_left, replace, replace_before_start
+from lockstep.core.run.stopping import NODES_LOST, begin_stop
+
+SHARED_TIER_IS_FULL = "the shared checkpoint tier is full"
+"""How a worker's words begin for what is no fault of its node."""
+SHARED_TIER_REFUSES = "the shared checkpoint tier refuses this user"
+"""How they begin for what is none either, unless another rank may write there."""
+STILL_PREPARING = "still preparing: "
+"""How they begin while its check of the node goes on, and stands at something that does not answer."""
+_SHARED_TIER_HANGS = f"{STILL_PREPARING}the shared checkpoint tier"
+
+
+class Stage(StrEnum):
+    """How far a slot has come."""
+
+    VACANT = "waits for a node"
+    REFUSED = "its pod is refused"
+    SCHEDULING = "its pod is not scheduled"
+    HELD = "its pod waits for others of its PodGroup to fit"
+    STARTING = "its container has not started"
+    REGISTERING = "its worker has not registered"
+    PREPARING = "its worker is not ready"
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStage:
+    """Where a slot is, and until when it may stay there (None: for ever)."""
+
+    slot: int
+    stage: Stage
+    deadline: float | None
+    detail: str = ""
+
+
+def end_superseded_pods(draft: Draft) -> None:
+    """End the pods that the assignment no longer asks for."""
+    assignment = draft.status.assignment
+    for pod in draft.snapshot.pods:
+        current = assignment.incarnations[pod.slot] if pod.slot < len(assignment.nodes) else pod.incarnation + 1
+        if pod.incarnation >= current:
+            continue
+        # The last dead pod of a slot is kept for its logs.
+        if not pod.is_terminal or pod.incarnation < current - 1:
+            draft.delete(pod, "superseded")
+
+
+def desire_pods(draft: Draft) -> None:
+    """Make the pods that the assignment asks for; end the ones it no longer does."""
+    end_superseded_pods(draft)
+    assignment = draft.status.assignment
+    if draft.status.start is not None and draft.status.start.attempt == draft.status.attempt:
+        # Past the barrier a rank's missing pod is a loss, and comes back as the next incarnation.
+        wanted = [slot for slot in draft.slot_range() if draft.rank(slot) < 0] if draft.has_spares else []
+    else:
+        wanted = [*draft.slot_range()]
+    missing = [slot for slot in wanted if assignment.nodes[slot] and draft.pod(slot) is None]
+    if not missing:
+        return
+    template = template_for(draft.run, draft.status, draft.tunables)
+    draft.config_maps.append(worker_config_map(draft.run.namespace, draft.tunables.gang))
+    draft.config_maps.append(ca_config_map(draft.run.namespace, draft.tunables.gang))
+    draft.pod_group = group_for(draft.run, draft.status, template.body)
+    for slot in missing:
+        node, incarnation = assignment.nodes[slot], assignment.incarnations[slot]
+        name = pod_name(draft.run.name, draft.run.uid, slot, incarnation)
+        body = template.pod_body(slot, incarnation, node)
+        draft.creates.append(CreatePod(draft.run.namespace, name, slot, incarnation, node, body))
+
+
+def stages_of_ranks(draft: Draft) -> list[SlotStage]:
+    """How far every rank has come, in rank order."""
+    return [_stage(draft, slot) for slot in draft.ranked_slots()]
+
+
+def stages_of_spares(draft: Draft) -> list[SlotStage]:
+    """How far every spare has come, in slot order."""
+    return [_stage(draft, slot) for slot in draft.slot_range() if draft.rank(slot) < 0]
+
+
+def enforce_deadlines(draft: Draft, reached: list[SlotStage]) -> None:
+    """Replace the ranks that took too long; give the nodes back when no replacement can be had.
+
+    Not while the cluster itself looks broken: what is late may all come, and nothing could take its place.
+    """
+    if draft.snapshot.leadership.disruption:
+        return
+    late = _late(draft, reached)
+    hopeless = _no_fault_of_a_node([at for at, _, _ in late], reached)
+    if hopeless is not None:
+        why = hopeless.detail or draft.status.queue.message
+        words = f"rank {draft.rank(hopeless.slot)}: {hopeless.stage.value}, too long by now"
+        begin_stop(draft, NODES_LOST, words + (f" ({why})" if why else ""))
+        return
+    if late:
+        replace_before_start(draft, _losses(draft, late))
+
+
+def replace_late_spares(draft: Draft, reached: list[SlotStage]) -> None:
+    """The same for spares, whatever the ranks do meanwhile: nobody waits for one, and nobody is charged."""
+    if draft.snapshot.leadership.disruption:
+        return
+    late = _late(draft, [at for at in reached if at.stage is not Stage.REFUSED])  # a quota may have room for it later
+    for at in reached:
+        report = draft.report(at.slot)
+        if report is not None and not report.polling and all(at is not other for other, _, _ in late):
+            silent_until = (
+                max(report.received_at, draft.snapshot.leadership.since) + draft.tunables.deadlines.registered
+            )
+            draft.wake(silent_until)
+            if draft.now >= silent_until:
+                late.append((at, "LaunchDeadline", f"no heartbeat for {draft.now - report.received_at:.0f} s"))
+    lost = [loss for loss in _losses(draft, late) if not no_other_node_is_left(draft, loss)]
+    if lost:
+        replace(draft, lost)
+
+
+_Late = tuple[SlotStage, str, str]
+"""Where a slot is, the reason in one word, and in words where the stage alone does not tell."""
+
+
+def _late(draft: Draft, reached: list[SlotStage]) -> list[_Late]:
+    late = []
+    for at in reached:
+        report = draft.report(at.slot)
+        if at.stage is Stage.PREPARING and report is not None and _has_failed(report.problem, reached):
+            late.append((at, "NodeCheckFailed", f"the worker's check of the node failed: {report.problem}"))
+        elif at.deadline is not None and draft.now >= at.deadline:
+            late.append((at, "NotScheduled" if at.stage is Stage.SCHEDULING else "LaunchDeadline", ""))
+        elif at.deadline is not None:
+            draft.wake(at.deadline)
+    return late
+
+
+def _losses(draft: Draft, late: list[_Late]) -> list[Loss]:
+    found = []
+    for at, reason, why in late:
+        node = draft.status.assignment.nodes[at.slot]
+        words = why or f"{at.stage.value} on {node} in time" + (f": {at.detail}" if at.detail else "")
+        found.append(Loss(at.slot, node, LossKind.POD, reason, words, draft.now))
+    return found
+
+
+def _no_fault_of_a_node(late: list[SlotStage], reached: list[SlotStage]) -> SlotStage | None:
+    """The first slot that another node would not help: then the gang gives its nodes back and tries again later."""
+    for at in late:
+        unheard = at.stage is Stage.SCHEDULING and not at.detail  # the scheduler has not even looked at it
+        if unheard or at.stage in (Stage.VACANT, Stage.REFUSED, Stage.HELD) or _is_met_by_all(at.detail, reached):
+            return at
+    # An image that cannot be pulled, a claim that does not exist: all of the gang is stuck at the same point.
+    alike = len(late) == len(reached) > 1 and {at.stage for at in late} in ({Stage.STARTING}, {Stage.SCHEDULING})
+    # No worker reaches the operator: their deadlines differ, as their containers started one after the other.
+    unreached = len(reached) > 1 and all(at.stage is Stage.REGISTERING for at in reached)
+    # What they all mount answers none of them.
+    shared_hangs = len(reached) > 1 and all(at.detail.startswith(_SHARED_TIER_HANGS) for at in reached)
+    return late[0] if late and (alike or unreached or shared_hangs) else None
+
+
+def _has_failed(problem: str, reached: list[SlotStage]) -> bool:
+    """The worker's check of its node came to an end, and another node may do better."""
+    return bool(problem) and not _is_met_by_all(problem, reached) and not problem.startswith(STILL_PREPARING)
+
+
+def _is_met_by_all(problem: str, reached: list[SlotStage]) -> bool:
+    """What all nodes share takes nothing: another node would meet the same, and somebody may make room, or let it."""
+    if problem.startswith(SHARED_TIER_REFUSES):
+        return all(at.stage is not Stage.READY for at in reached)
+    return problem.startswith(SHARED_TIER_IS_FULL)
+
+
+def _time_to_schedule(draft: Draft, pod: PodView) -> float:
+    limits = draft.tunables.deadlines
+    if not pod.reason:
+        return limits.vacant
+    # The one before it on its node may be taking its time to end, and holds what this one needs.
+    waits = any(p.node == pod.node and p.uid != pod.uid and not p.is_terminal for p in draft.pods_of(pod.slot))
+    return limits.scheduled + (limits.stop if waits else 0.0)
+
+
+def _stage(draft: Draft, slot: int) -> SlotStage:
+    limits = draft.tunables.deadlines
+    calm_since = draft.snapshot.leadership.calm_since
+    led_since = max(draft.snapshot.leadership.since, calm_since)
+    assignment = draft.status.assignment
+    if not assignment.nodes[slot]:
+        if draft.rank(slot) < 0:
+            return SlotStage(slot, Stage.VACANT, None)
+        since = assignment.vacant_since if assignment.vacant_since is not None else draft.now
+        return SlotStage(slot, Stage.VACANT, max(since, calm_since) + limits.vacant)
+    pod = draft.pod(slot)
+    if pod is None:
+        name = pod_name(draft.run.name, draft.run.uid, slot, assignment.incarnations[slot])
+        refused = draft.snapshot.refused_creates.get(name)
+        if refused is None:
+            return SlotStage(slot, Stage.SCHEDULING, None)  # it is made in this very pass
+        return SlotStage(slot, Stage.REFUSED, refused.since + limits.scheduled, refused.message)
+    detail = ": ".join(filter(None, (pod.reason, pod.message)))
+    if is_held_by_group(pod):
+        return SlotStage(slot, Stage.HELD, max(pod.created_at, calm_since) + limits.vacant)
+    if not pod.bound:
+        return SlotStage(
+            slot, Stage.SCHEDULING, max(pod.created_at, calm_since) + _time_to_schedule(draft, pod), detail
+        )
+    if pod.started_at is None:
+        return SlotStage(
+            slot, Stage.STARTING, max(pod.created_at, calm_since) + limits.scheduled + limits.started, detail
+        )
+    report = draft.report(slot)
+    since = max(pod.started_at, led_since)
+    if report is None or report.pod_uid != pod.uid:
+        return SlotStage(slot, Stage.REGISTERING, since + limits.registered)
+    if report.phase is WorkerPhase.READY and report.ready_for == draft.status.attempt:
+        return SlotStage(slot, Stage.READY, None)
+    ended = draft.attempt_entry(draft.status.attempt - 1)
+    if ended is not None and ended.ended_at is not None:
+        since = max(since, ended.seen_at or ended.ended_at)
+    return SlotStage(slot, Stage.PREPARING, since + limits.registered + limits.ready, report.problem)

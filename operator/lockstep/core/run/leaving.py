@@ -1,0 +1,40 @@
+"""Ranks whose pods are told to end by somebody else: the gang saves while they still can.
+
+Evictions, `kubectl drain`, a kubelet that shuts its node down: the pod gets SIGTERM and will be killed at a
+known moment. Its worker keeps the program running until then, so that the save can be one of all ranks.
+"""
+
+from lockstep.core.checkpoints.saves import ask_for_save, is_settled_for
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.snapshot import WorkerPhase
+
+TERMINATED = "PodTerminated"
+MARGIN = 5.0
+"""Seconds before the kill at which waiting ends: the next attempt should not begin with a corpse."""
+
+
+def save_before_leaving(draft: Draft) -> None:
+    """Ask for a save when a rank is told to leave; until that is settled the rank does not count as lost."""
+    if not draft.trains:
+        return
+    ends = {slot: end for slot in draft.slot_range() if draft.rank(slot) >= 0 and (end := _end_of(draft, slot))}
+    last_moment = min(ends.values(), default=0.0) - MARGIN
+    if draft.now >= last_moment or is_settled_for(draft.status, TERMINATED):
+        return
+    if ask_for_save(draft, TERMINATED, last_moment):
+        draft.leaving = frozenset(ends)
+        draft.wake(last_moment)
+
+
+def ends_with_the_save(reason: str) -> bool:
+    """Nobody goes on after a save for these reasons: peers that did would only see a rank hang up on them."""
+    return TERMINATED in reason.split(", ")
+
+
+def _end_of(draft: Draft, slot: int) -> float:
+    """When the rank in ``slot`` will be killed; 0 when it will not, or runs nothing any more."""
+    report, pod = draft.report(slot), draft.pod(slot)
+    if report is None or report.phase is not WorkerPhase.RUNNING or report.attempt != draft.status.attempt:
+        return 0.0
+    told = [moment for moment in (report.leaving_by, pod.killed_at if pod is not None else 0.0) if moment]
+    return min(told, default=0.0)

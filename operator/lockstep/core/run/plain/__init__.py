@@ -1,0 +1,1 @@
+"""The steps for a gang without workers (``worker: Disabled``)."""

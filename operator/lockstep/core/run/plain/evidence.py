@@ -1,0 +1,122 @@
+"""What is seen of a gang without workers: its pods and its nodes, and nothing else.
+
+There are no heartbeats and no steps. That a pod runs says little about what runs in it, and a node that is NotReady
+may only have lost its kubelet: it is taken for lost when that has gone on for so long that waiting costs more.
+"""
+
+from lockstep.api.base import names
+from lockstep.core.failures.evidence import FailedExit, Loss, LossKind, pod_end, succeeded_ranks
+from lockstep.core.failures.signs import SIGTERM_CODE
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.snapshot import ExitReport, NodeView, PodPhase, PodView
+
+_BY_ITSELF = frozenset({"", "Completed", "Error", "OOMKilled"})
+"""Reasons of a container whose program ended, whatever came of it; all others are somebody else's doing."""
+_NOT_STARTED = "StartError"
+_NO_SUCH_COMMAND = ("executable file not found", "no such file or directory", "not found in $PATH")
+_NOT_EXECUTABLE = ("permission denied", "exec format error")
+
+
+def plain_losses(draft: Draft) -> list[Loss]:
+    """Slots that lost their node or, once START is written, their pod. Ranks that succeeded can lose nothing."""
+    done = succeeded_ranks(draft)
+    started = draft.phase is Phase.RUNNING
+    found = []
+    for slot in draft.slot_range():
+        if draft.status.assignment.nodes[slot] and draft.rank(slot) not in done:
+            loss = _lost_node(draft, slot) or (_lost_pod(draft, slot) if started else None)
+            if loss is not None:
+                found.append(loss)
+    return found
+
+
+def plain_exits(draft: Draft) -> list[FailedExit]:
+    """Programs of the current attempt that ended badly by themselves, earliest first by their nodes' clocks."""
+    found = []
+    for slot in draft.slot_range():
+        pod = draft.pod(slot)
+        if pod is not None and pod.is_terminal and (end := _own_end(draft, pod)) is not None and not end.succeeded:
+            found.append(FailedExit(slot, draft.status.assignment.nodes[slot], end))
+    return sorted(found, key=lambda failed: (failed.exit.at, failed.slot))
+
+
+def all_pods_were_seen(draft: Draft) -> bool:
+    """Every pod of the attempt was there once: from then on one that is missing is gone."""
+    entry = draft.attempt_entry(draft.status.attempt)
+    return entry is None or entry.started_at is not None
+
+
+def is_given_up(node: NodeView | None) -> bool:
+    """Somebody who knows has said that nothing runs there any more."""
+    return node is None or any(taint.key == names.TAINT_OUT_OF_SERVICE for taint in node.taints)
+
+
+def seconds_of_training(draft: Draft) -> float:
+    """How long all programs of the attempt have run together; 0 when one never began."""
+    begun = [pod.started_at for slot in draft.slot_range() if (pod := draft.pod(slot)) is not None]
+    if not begun or any(moment is None for moment in begun):
+        return 0.0
+    ends = [pod.ended_at for slot in draft.slot_range() if (pod := draft.pod(slot)) and pod.ended_at is not None]
+    return max(0.0, min([draft.now, *ends]) - max(moment for moment in begun if moment is not None))
+
+
+def _lost_node(draft: Draft, slot: int) -> Loss | None:
+    name = draft.status.assignment.nodes[slot]
+    node = draft.snapshot.nodes.get(name)
+    if node is None:
+        return Loss(slot, name, LossKind.NODE, "NodeDeleted", f"node {name} was deleted", draft.now)
+    if is_given_up(node):
+        return Loss(slot, name, LossKind.NODE, "OutOfService", f"node {name} was declared out of service", draft.now)
+    if node.ready:
+        return None
+    lost_at = node.ready_changed_at + draft.tunables.deadlines.unheard_node
+    draft.wake(lost_at)
+    if draft.now < lost_at:
+        return None
+    words = f"node {name} is NotReady for {draft.now - node.ready_changed_at:.0f} s"
+    return Loss(slot, name, LossKind.NODE, "NodeNotReady", words, node.ready_changed_at)
+
+
+def _lost_pod(draft: Draft, slot: int) -> Loss | None:
+    name, pod = draft.status.assignment.nodes[slot], draft.pod(slot)
+    node = draft.snapshot.nodes[name]
+
+    def lost(reason: str, words: str, at: float = draft.now) -> Loss:
+        if not node.ready:  # where nobody can run a new one
+            return Loss(slot, name, LossKind.NODE, "NodeNotReady", f"{words}, and the node is NotReady", at)
+        if node.unschedulable or node.drain:
+            return Loss(slot, name, LossKind.DRAINED, "NodeCordoned", f"{words}, and the node takes no new pods", at)
+        return Loss(slot, name, LossKind.POD, reason, words, at)
+
+    if pod is None:
+        # Before all were seen it is yet to be made.
+        return (
+            lost("PodVanished", f"the pod of {draft.title(slot)} on {name} is gone")
+            if all_pods_were_seen(draft)
+            else None
+        )
+    if pod.deleting:
+        return lost("PodDeleted", f"pod {pod.name} was deleted by somebody else")
+    if pod.is_terminal and _own_end(draft, pod) is None:
+        return lost("PodFailed", pod_end(pod), pod.ended_at or draft.now)
+    return None
+
+
+def _own_end(draft: Draft, pod: PodView) -> ExitReport | None:
+    """How the pod's program came to its end; None when its pod was ended instead, or it never began."""
+    if pod.disruption or pod.deleting or pod.exit_code in (None, SIGTERM_CODE):
+        return None
+    assert pod.exit_code is not None
+    code, at = pod.exit_code, min(draft.now, pod.ended_at or draft.now)
+    if pod.reason == _NOT_STARTED:
+        if any(words in pod.message for words in _NO_SUCH_COMMAND):
+            return ExitReport(code=127, at=at, reason="CommandNotFound", stderr_tail=pod.message)
+        if any(words in pod.message for words in _NOT_EXECUTABLE):
+            return ExitReport(code=126, at=at, reason="CommandNotExecutable", stderr_tail=pod.message)
+        return None  # what the container runtime lacked; another node may have it
+    if pod.reason not in _BY_ITSELF:
+        return None
+    if code == 0:
+        return ExitReport(code=0, at=at) if pod.phase is PodPhase.SUCCEEDED else None
+    return ExitReport(code=code, at=at, reason=pod.reason or "Error", stderr_tail=pod.message)

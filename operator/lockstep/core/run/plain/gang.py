@@ -1,0 +1,200 @@
+"""A gang without workers (worker: Disabled), from admission to its end: one branch of ``decide``.
+
+There is no barrier: START is written first, then the pods are made, and they start as they come. There is nothing
+that could be started again in a pod either: whatever ends an attempt, the next one has new pods for all ranks, and
+its START is written only when every pod of earlier attempts is gone. Requests, stops, the end and the accounts are
+those of every gang.
+"""
+
+from lockstep.api.base.names import pod_name
+from lockstep.api.run_status import StartRecord
+from lockstep.core.failures.evidence import succeeded_ranks
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.plan import CreatePod
+from lockstep.core.model.ranges import parse_ranges
+from lockstep.core.model.snapshot import PodView
+from lockstep.core.pods.plain_pods import PlainAttempt, PlainTemplate, master_port, nodelist
+from lockstep.core.pods.pod_groups import group_for
+from lockstep.core.run.drain import leave_drained_nodes
+from lockstep.core.run.launching import SlotStage, Stage, end_superseded_pods, enforce_deadlines, stages_of_ranks
+from lockstep.core.run.plain.evidence import all_pods_were_seen, is_given_up
+from lockstep.core.run.plain.recovery import answer_failures, mend_before_start
+from lockstep.core.run.stopping import REQUEUED, begin_stop
+
+UNSEEN_PODS_WAIT = 60.0
+"""Seconds in which pods may still appear whose creation nobody saw the answer of."""
+_NOT_UP = frozenset({Stage.REFUSED, Stage.SCHEDULING, Stage.HELD, Stage.STARTING})
+_NAMED = 3
+
+
+def follow_plain_gang(draft: Draft) -> None:
+    """Everything between admission and the end."""
+    if draft.world != draft.spec.nodes:
+        words = f"spec.nodes is {draft.spec.nodes} now; without workers the gang queues again to change its size"
+        begin_stop(draft, REQUEUED, words)
+        return
+    leave_drained_nodes(draft)
+    if draft.phase is Phase.RUNNING:
+        answer_failures(draft)
+    else:
+        mend_before_start(draft)
+    if draft.phase is Phase.RUNNING:
+        _follow_launch(draft)
+    if draft.phase in (Phase.LAUNCHING, Phase.RECOVERING):
+        _renew(draft)
+        _gather(draft)
+    if draft.status.stop is None:
+        end_superseded_pods(draft)
+        _make_pods(draft)
+
+
+def ranks_not_up(draft: Draft) -> list[SlotStage]:
+    """Ranks of the attempt whose program has not begun, in rank order."""
+    done = succeeded_ranks(draft)
+    return [at for at in stages_of_ranks(draft) if at.stage in _NOT_UP and draft.rank(at.slot) not in done]
+
+
+def _follow_launch(draft: Draft) -> None:
+    """Pods that do not come up end the attempt: the others wait for them in vain."""
+    if not all_pods_were_seen(draft) and all(draft.pod(slot) is not None for slot in draft.slot_range()):
+        draft.amend_attempt(draft.status.attempt, started_at=draft.stamp)
+    late = ranks_not_up(draft)
+    if not late:
+        if draft.status.recovery.requeues:
+            draft.update(recovery=draft.status.recovery.model_copy(update={"requeues": 0}))
+        return
+    number, before = draft.status.attempt, draft.status.assignment
+    enforce_deadlines(draft, late)
+    if draft.status.stop is not None or draft.status.assignment is before:
+        return
+    replaced = [at for at in late if draft.status.assignment.incarnations[at.slot] != before.incarnations[at.slot]]
+    words = f"{draft.title(replaced[0].slot)} on {before.nodes[replaced[0].slot]}: {replaced[0].stage.value} in time"
+    draft.amend_attempt(
+        number,
+        ended_at=draft.stamp,
+        seen_at=draft.stamp,
+        cause="LaunchDeadline",
+        message=words[:512],
+        rank=draft.rank(replaced[0].slot),
+        node=before.nodes[replaced[0].slot],
+        action="ReplaceGang",
+    )
+    draft.update(attempt=number + 1)
+
+
+def _renew(draft: Draft) -> None:
+    """No slot takes part in two attempts with the same pod: an attempt's number stands in its environment."""
+    start = draft.status.start
+    if start is None:
+        return  # admission has raised all incarnations
+    assignment = draft.status.assignment
+    took_part = {slot: member.incarnation for member in start.members for slot in parse_ranges(member.slots)}
+    used = [slot for slot in draft.slot_range() if took_part.get(slot) == assignment.incarnations[slot]]
+    if used:
+        totals = draft.status.totals
+        draft.update(
+            assignment=slots.advanced(assignment, used),
+            totals=totals.model_copy(update={"pods_replaced": totals.pods_replaced + len(used)}),
+        )
+
+
+def _gather(draft: Draft) -> None:
+    """Write START once there is a node for every rank and nothing of earlier attempts is left."""
+    vacant = [at for at in stages_of_ranks(draft) if at.stage is Stage.VACANT]
+    if vacant:
+        enforce_deadlines(draft, vacant)
+        draft.barrier_waits = f"{len(vacant)} of {draft.world} ranks wait for a node"
+        return
+    draft.barrier_waits = _waits_for(draft)
+    if not draft.barrier_waits:
+        _write_start(draft)
+
+
+def _waits_for(draft: Draft) -> str:
+    """What keeps the next attempt from being started, in words; empty: nothing."""
+    left = [pod for pod in draft.live_pods if _is_of_earlier_attempt(draft, pod)]
+    if left:
+        named = ", ".join(f"{pod.name} on {pod.node}" for pod in left[:_NAMED])
+        named += f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        unheard = [pod.node for pod in left if not draft.snapshot.nodes[pod.node].ready]
+        if unheard:
+            named += (
+                f"; {unheard[0]} is NotReady and cannot confirm it: once it is surely off, delete the node "
+                "or taint it node.kubernetes.io/out-of-service"
+            )
+        return f"waits for pods of earlier attempts to end: {named}"
+    earlier = next((entry for entry in reversed(draft.status.attempts) if entry.number < draft.status.attempt), None)
+    if earlier is not None and earlier.ended_at is not None and earlier.started_at is None:
+        until = (earlier.seen_at or earlier.ended_at) + UNSEEN_PODS_WAIT
+        draft.wake(until)
+        if draft.now < until:
+            return f"waits for pods of attempt {earlier.number} that may yet appear"
+    not_before = draft.status.recovery.not_before
+    if not_before is not None and draft.now < not_before:
+        draft.wake(not_before)
+        return "waits before the next attempt, as the last ones made no progress"
+    nameless = [name for name in draft.status.assignment.nodes if not _address(draft, name)]
+    if nameless:
+        return f"node {nameless[0]} has no InternalIP, which its peers need"
+    return ""
+
+
+def _is_of_earlier_attempt(draft: Draft, pod: PodView) -> bool:
+    assignment = draft.status.assignment
+    current = assignment.incarnations[pod.slot] if pod.slot < len(assignment.nodes) else pod.incarnation + 1
+    return pod.incarnation < current and not is_given_up(draft.snapshot.nodes.get(pod.node))
+
+
+def _address(draft: Draft, name: str) -> str:
+    node = draft.snapshot.nodes.get(name)
+    return node.internal_ip if node is not None else ""
+
+
+def _write_start(draft: Draft) -> None:
+    status = draft.status
+    assignment, attempt, totals = status.assignment, status.attempt, status.totals
+    addresses = [_address(draft, assignment.nodes[slot]) for slot in draft.ranked_slots()]
+    start = StartRecord(
+        attempt=attempt,
+        assignment_hash=assignment.hash,
+        master_address=addresses[0],
+        master_port=master_port(draft.run.uid, attempt),
+        members=slots.members(assignment),
+    )
+    draft.update(
+        start=start,
+        totals=totals.model_copy(update={"attempts": totals.attempts + 1}),
+        recovery=status.recovery.model_copy(update={"not_before": None}),
+    )
+    draft.amend_attempt(attempt)  # it counts as started when all of its pods were seen
+    words = f"attempt {attempt} starts on {draft.world} nodes; its pods start as they come (worker: Disabled)"
+    if nodelist(addresses) is None:
+        words += "; their addresses are too many for LOCKSTEP_NODELIST, which is left out"
+    draft.event("Started", words, action="Start")
+
+
+def _make_pods(draft: Draft) -> None:
+    """The pods of the attempt that status tells of, until all of them were seen."""
+    status, start = draft.status, draft.status.start
+    if start is None or start.attempt != status.attempt or all_pods_were_seen(draft):
+        return
+    missing = [slot for slot in draft.slot_range() if draft.pod(slot) is None]
+    if not missing:
+        return
+    nodes = status.assignment.nodes
+    attempt = PlainAttempt(
+        number=start.attempt,
+        world=draft.world,
+        master_address=start.master_address,
+        master_port=start.master_port,
+        addresses=tuple(_address(draft, nodes[slot]) for slot in draft.ranked_slots()),
+    )
+    template = PlainTemplate(draft.run, status, draft.tunables, attempt)
+    draft.pod_group = group_for(draft.run, status, template.body)
+    for slot in missing:
+        incarnation = status.assignment.incarnations[slot]
+        body = template.pod_body(slot, incarnation, nodes[slot], rank=draft.rank(slot))
+        name = pod_name(draft.run.name, draft.run.uid, slot, incarnation)
+        draft.creates.append(CreatePod(draft.run.namespace, name, slot, incarnation, nodes[slot], body))

@@ -1,0 +1,85 @@
+"""What ends an attempt of a gang without workers, and with what the next one starts: always with new pods for all.
+
+Cause and action are found as for every gang. Whether something was achieved nobody reports: an attempt that ran
+longer than a restart and a checkpoint usually take counts as progress, a shorter one counts towards the limit.
+"""
+
+from dataclasses import replace
+
+from lockstep.core.failures.actions import Action, Verb, act
+from lockstep.core.failures.causes import Cause, collected, first_cause
+from lockstep.core.failures.failure_memory import readmit_mended
+from lockstep.core.failures.signs import Kind
+from lockstep.core.model.draft import Draft
+from lockstep.core.run.backoff import SECONDS_AT_RISK
+from lockstep.core.run.plain.evidence import plain_exits, plain_losses, seconds_of_training
+from lockstep.core.run.recovery import blame_earlier_loss, carry_out, case_of, without_held_back
+from lockstep.core.run.replacement import replace_before_start
+
+NODE_NOTICED = 60.0
+"""Seconds within which the node controller declares a machine NotReady, which may be what its peers died of."""
+PEERS_TELL = 3.0
+"""Seconds within which the kubelets tell of ends at about the same time."""
+PODS_TELL_TIMES_TO = 1.0
+"""Seconds: pods give the times of their containers' ends in whole ones."""
+_BY_ITS_OWN_WORD = frozenset({Kind.DELIBERATE, Kind.DETERMINISTIC})
+
+
+def answer_failures(draft: Draft) -> None:
+    """End the running attempt if something of it is lost or failed."""
+    readmit_mended(draft)
+    lost = plain_losses(draft)
+    replaceable = without_held_back(draft, lost)
+    found = collected(draft, lost, plain_exits(draft), ())
+    if not found:
+        return
+    cause = first_cause(found, PODS_TELL_TIMES_TO)
+    if cause.exited and _peers_may_have_been_first(draft, cause):
+        return
+    outlasted = seconds_of_training(draft) >= SECONDS_AT_RISK
+    case = replace(case_of(draft, cause, replaceable), outlasted=outlasted, progressed=outlasted)
+    action = act(cause, case)
+    if action.verb in (Verb.WAIT, Verb.COMPLETE) or _may_be_a_node(draft, cause, action):
+        return
+    number = draft.status.attempt
+    carry_out(draft, cause, action, case, replaceable)
+    if action.verb is not Verb.STOP:
+        draft.amend_attempt(number, action="ReplaceGang")
+
+
+def mend_before_start(draft: Draft) -> None:
+    """Nodes that are lost while the gang gathers are replaced; one that was gone before explains the last end."""
+    readmit_mended(draft)
+    replaceable = without_held_back(draft, plain_losses(draft))
+    if replaceable:
+        blame_earlier_loss(draft, replaceable)
+        replace_before_start(draft, replaceable)
+
+
+def _may_be_a_node(draft: Draft, cause: Cause, action: Action) -> bool:
+    """A program's error may only be its peers' machine that died: a verdict that is final waits until that is known."""
+    if action.verb is not Verb.STOP or not cause.exited or cause.kind in _BY_ITS_OWN_WORD:
+        return False
+    nodes = [draft.snapshot.nodes.get(name) for name in draft.status.assignment.nodes]
+    if any(node is not None and not node.ready for node in nodes):
+        return True  # it comes back, or is taken for lost
+    if _all_have_ended(draft):
+        return False
+    noticed_by = cause.at + NODE_NOTICED
+    draft.wake(noticed_by)
+    return draft.now < noticed_by
+
+
+def _peers_may_have_been_first(draft: Draft, cause: Cause) -> bool:
+    """The end that is heard of first need not be the one that came first."""
+    told_by = cause.at + PEERS_TELL
+    if _all_have_ended(draft) or draft.now >= told_by:
+        return False
+    draft.wake(told_by)
+    return True
+
+
+def _all_have_ended(draft: Draft) -> bool:
+    """Every node has told of its pod's end."""
+    pods = [draft.pod(slot) for slot in draft.slot_range()]
+    return all(pod is not None and pod.is_terminal for pod in pods)

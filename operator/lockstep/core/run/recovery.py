@@ -1,0 +1,417 @@
+"""Evidence -> cause -> action: what ends an attempt, and with what the next one starts.
+
+``causes`` finds what came first, ``actions`` says what is to be done about it, and here it is done: in one
+status write, before anything of it is acted on. Quota and nodes are held meanwhile.
+"""
+
+from collections.abc import Callable, Sequence
+
+from lockstep.api.recovery_status import AttemptStatus
+from lockstep.core.checkpoints.inventory import latest_valid
+from lockstep.core.failures.actions import SAME_STEP, Action, Case, Verb, act
+from lockstep.core.failures.causes import Cause, Evidence, collected, first_cause
+from lockstep.core.failures.divergence import diverged
+from lockstep.core.failures.evidence import Loss, LossKind, everyone_heard_since, failed_exits, losses
+from lockstep.core.failures.failure_memory import (
+    excluded_enough,
+    readmit_mended,
+    remember_first_failure,
+    remember_root,
+    remember_rule,
+    unblame,
+)
+from lockstep.core.failures.hangs import hung
+from lockstep.core.failures.late_evidence import ATTRIBUTED_BY_EXIT, exits_of, last_end, pods_lost_before
+from lockstep.core.failures.signs import Kind
+from lockstep.core.failures.stragglers import straggling
+from lockstep.core.model.conditions import find, without_condition
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.quarantine import Save
+from lockstep.core.model.ranges import format_ranges
+from lockstep.core.run.backoff import allowed_without_progress, backoff
+from lockstep.core.run.replacement import (
+    CLUSTER_DISRUPTION,
+    EXCLUSION_LIMIT,
+    keep_off,
+    replace,
+    replace_before_start,
+    tell_of_limit,
+)
+from lockstep.core.run.roll_back import lift_ceiling, quarantine, roll_back, saved_step, trusted_steps
+from lockstep.core.run.stopping import begin_stop
+
+DETECTORS: tuple[Callable[[Draft], Evidence | None], ...] = (diverged, hung, straggling)
+"""What sees that something is wrong with a gang whose processes all run."""
+SYMPTOMS_WAIT = 2.0
+"""Seconds in which the one that a rank's complaint is about may still be heard of."""
+MAY_LEAVE_ITS_NODE = frozenset({Kind.STRAGGLER, Kind.NAN, Kind.LOSS_SPIKE})
+"""Causes of which a rank's node may be the reason although nothing on it failed."""
+
+
+def recover(draft: Draft) -> None:
+    """Answer losses and bad exits: end the running attempt, or mend the gang that is gathering."""
+    readmit_mended(draft)
+    lift_ceiling(draft)
+    failed = failed_exits(draft) if draft.phase is Phase.RUNNING else []
+    lost = losses(draft, over=bool(failed))
+    replaceable = without_held_back(draft, lost)
+    spares = [loss for loss in replaceable if draft.rank(loss.slot) < 0]
+    if spares:
+        replace(draft, spares)  # nothing else depends on them
+    lost, replaceable = _of_ranks(draft, lost), _of_ranks(draft, replaceable)
+    if draft.phase is Phase.RUNNING:
+        detected = [evidence for detector in DETECTORS if (evidence := detector(draft)) is not None]
+        found = collected(draft, lost, failed, detected)
+        if found:
+            _end_attempt(draft, first_cause(found), replaceable)
+    elif replaceable:
+        blame_earlier_loss(draft, replaceable)
+        others = _blame_earlier_pod(draft, replaceable)
+        if others and draft.status.stop is None:
+            replace_before_start(draft, others)
+
+
+def look_again(draft: Draft) -> bool:
+    """With everybody at the barrier all ends of the last attempt have been heard: was the cause what it seemed?
+
+    True when something came of it that changes the gang or stops the run: then it is too early to start.
+    """
+    ended = last_end(draft)
+    if ended is None or ended.cause not in ATTRIBUTED_BY_EXIT or ended.rank is None:
+        return False
+    if ended.nodes not in (0, draft.world):
+        return False  # its ranks were others
+    exits = exits_of(draft, ended.number)
+    if all(draft.rank(end.slot) != ended.rank for end in exits):
+        return False  # it is not there any more to be compared with
+    first = first_cause(collected(draft, (), exits, ()))
+    ranks = {draft.rank(slot) for slot in (*first.victims, *first.evidence.tied)} | {draft.rank(first.slot)}
+    draft.amend_attempt(ended.number, victims=format_ranges(ranks - {ended.rank}))
+    tied = {draft.rank(slot) for slot in first.evidence.tied}
+    if ended.rank == draft.rank(first.slot) or ended.rank in tied:
+        return False
+    return _blame_instead(draft, ended, first)
+
+
+def tell_steps_lost(draft: Draft, resumed: int) -> None:
+    """Where the next attempt begins is known: how many steps the end of the last one cost."""
+    ended = last_end(draft)
+    if ended is not None and ended.last_step is not None:
+        draft.amend_attempt(ended.number, steps_lost=max(0, ended.last_step - resumed))
+
+
+def _of_ranks(draft: Draft, lost: Sequence[Loss]) -> list[Loss]:
+    return [loss for loss in lost if draft.rank(loss.slot) >= 0]
+
+
+def without_held_back(draft: Draft, lost: list[Loss]) -> list[Loss]:
+    """While the cluster itself looks broken no node is replaced: what seems lost may all come back."""
+    held = draft.snapshot.leadership.disruption
+    shown = find(draft.status, CLUSTER_DISRUPTION)
+    if not held and shown is not None and (shown.reason != EXCLUSION_LIMIT or not excluded_enough(draft)):
+        draft.status = without_condition(draft.status, CLUSTER_DISRUPTION)
+    if not held or not any(loss.kind is LossKind.NODE for loss in lost):
+        return lost
+    draft.condition(CLUSTER_DISRUPTION, True, "BreakerOpen", f"no node is replaced: {held}")
+    return [loss for loss in lost if loss.kind is not LossKind.NODE]
+
+
+def _end_attempt(draft: Draft, cause: Cause, lost: list[Loss]) -> None:
+    case = case_of(draft, cause, lost)
+    action = act(cause, case)
+    if action.verb in (Verb.WAIT, Verb.COMPLETE) or _has_more_to_hear(draft, cause, action):
+        return
+    carry_out(draft, cause, action, case, lost)
+
+
+def carry_out(draft: Draft, cause: Cause, action: Action, case: Case, lost: list[Loss]) -> None:
+    """End the attempt for good or begin the next one, with everything written down that later decisions rest on."""
+    _write_history(draft, cause, action, case)
+    _remember(draft, cause, action, case)
+    if action.verb is Verb.STOP:
+        begin_stop(draft, action.reason, action.message)
+    else:
+        _begin_next(draft, cause, action, case, lost)
+
+
+def _has_more_to_hear(draft: Draft, cause: Cause, action: Action) -> bool:
+    """Peers of a node that just died end with errors too: a verdict that is final waits for everybody's word,
+    and one that only complains of others for a moment."""
+    report = draft.report(cause.slot)
+    ended = min(cause.at, report.since) if report is not None else cause.at  # whatever its clock says
+    if not cause.exited or everyone_heard_since(draft, ended, but=cause.slot):
+        return False
+    if action.verb is Verb.STOP:
+        draft.wake(draft.now + draft.heartbeat)
+        return True
+    draft.wake(ended + SYMPTOMS_WAIT)
+    return cause.reading.symptom and draft.now < ended + SYMPTOMS_WAIT
+
+
+def case_of(draft: Draft, cause: Cause, lost: Sequence[Loss], attempt: int | None = None) -> Case:
+    """What is known besides, of the current attempt or of an earlier one."""
+    status, recovery = draft.status, draft.status.recovery
+    number = status.attempt if attempt is None else attempt
+    entry = draft.attempt_entry(number)
+    start = status.start.resume if status.start is not None and status.start.attempt == number else None
+    report = draft.report(cause.slot)
+    signs = report.signs if report is not None else ()
+    node = draft.snapshot.nodes.get(cause.node)
+    return Case(
+        now=draft.now,
+        recovery=draft.spec.recovery,
+        nodes=draft.world,
+        checkpoints=draft.spec.checkpoint is not None,
+        step=entry.last_step if attempt is not None and entry is not None else _last_step(draft, number),
+        resumed=(start.tier, Save(start.step, start.attempt or 0)) if start is not None else None,
+        valid_steps=trusted_steps(draft)
+        if cause.kind in (Kind.NAN, Kind.LOSS_SPIKE) or draft.spec.recovery.rules
+        else (),
+        lost_slots=tuple(loss.slot for loss in lost),
+        streak=recovery.consecutive_no_progress,
+        allowed=allowed_without_progress(draft.spec, status),
+        progressed=saved_step(draft) > recovery.best_step,
+        restarts=status.totals.restarts - (attempt is not None),  # that of an earlier attempt is counted already
+        roots=recovery.roots,
+        first_failures=recovery.first_failures,
+        rules_used={use.name: use.count for use in recovery.rules_used},
+        roll_backs=recovery.roll_backs,
+        quarantined=len(status.checkpoint.quarantined),
+        seen_rules=frozenset(s.kind.partition(":")[2] for s in signs if s.kind.startswith("Rule:")),
+        conditions=frozenset(node.conditions) if node is not None else frozenset(),
+        held=draft.snapshot.leadership.disruption,
+        excluded_enough=excluded_enough(draft, len({cause.slot, *cause.evidence.slots}))
+        if cause.points_at_node or cause.reading.on_node or cause.kind in MAY_LEAVE_ITS_NODE
+        else "",
+        suspects=frozenset(status.assignment.nodes[slot] for slot in cause.evidence.slots) - {""},
+        diverged_step=_first_bad_step(draft, number),
+        alike_before=_diverged_alike(draft, number) if cause.kind in (Kind.NAN, Kind.LOSS_SPIKE) else 0,
+    )
+
+
+def _diverged_alike(draft: Draft, attempt: int) -> int:
+    """How many attempts before this one loaded the same checkpoint and diverged at the same place."""
+    status, last = draft.status, _last_step(draft, attempt)
+    resume = status.start.resume if status.start is not None and status.start.attempt == attempt else None
+    if resume is None or last is None:
+        return 0
+    return sum(
+        entry.number < attempt
+        and entry.cause in (Kind.NAN.value, Kind.LOSS_SPIKE.value)
+        and (entry.resume_tier, entry.resume_step) == (resume.tier, resume.step)
+        and entry.last_step is not None
+        and abs(entry.last_step - last) <= SAME_STEP
+        for entry in status.attempts
+    )
+
+
+def _last_step(draft: Draft, attempt: int) -> int | None:
+    reports = draft.snapshot.reports.values()
+    return max((r.progress.step for r in reports if r.progress is not None and r.attempt == attempt), default=None)
+
+
+def _first_bad_step(draft: Draft, attempt: int) -> int | None:
+    signs = [sign for r in draft.snapshot.reports.values() if r.attempt == attempt for sign in r.signs]
+    return min((sign.step for sign in signs if sign.kind == "Loss:NaN" and sign.step), default=None)
+
+
+def _write_history(draft: Draft, cause: Cause, action: Action, case: Case) -> None:
+    saved = action.ceiling if action.ceiling is not None else saved_step(draft)
+    others = {draft.rank(slot) for slot in (*cause.victims, *cause.evidence.tied)}
+    draft.amend_attempt(
+        draft.status.attempt,
+        ended_at=float(int(min(cause.at, draft.now))),
+        seen_at=draft.stamp,
+        cause=cause.kind.value,
+        message=_told(draft, cause, action)[:512],
+        rank=draft.rank(cause.slot),
+        node=cause.node,
+        exit_code=cause.exit_code,
+        stderr=cause.stderr,
+        action=_word(action),
+        last_step=case.step,
+        charged=action.charged,
+        victims=format_ranges(others),
+        steps_lost=max(0, case.step - saved) if case.step is not None else None,
+    )
+
+
+def _told(draft: Draft, cause: Cause, action: Action) -> str:
+    """The evidence, whether it is alone, and what is done about it."""
+    words = cause.evidence.message
+    if cause.evidence.tied:
+        ranks = format_ranges(draft.rank(slot) for slot in cause.evidence.tied)
+        words += f" (at the same time as {ranks}: which was first cannot be told)"
+    if action.verb is Verb.STOP:
+        return words + action.message.removeprefix(cause.evidence.message)
+    by = f"rule {action.rule}: " if action.rule else ""
+    return f"{words}; {by}{action.then}"
+
+
+def _word(action: Action) -> str:
+    return "Replace" if action.verb is Verb.REPLACE_NODES else action.verb.value
+
+
+def _remember(draft: Draft, cause: Cause, action: Action, case: Case) -> None:
+    """What later decisions rest on."""
+    recovery = draft.status.recovery
+    if case.progressed:
+        recovery = recovery.model_copy(update={"roots": (), "best_step": saved_step(draft)})
+    if cause.kind not in (Kind.NODE_LOST, Kind.DISRUPTION) and not cause.reading.symptom:
+        recovery = remember_root(recovery, cause.reading.root, case.step or 0, cause.node, draft.stamp)
+    if cause.points_at_node and not (cause.lost and cause.kind is not Kind.NODE_LOST):
+        for slot in sorted({cause.slot, *cause.evidence.slots}):
+            node = draft.status.assignment.nodes[slot] or cause.node
+            recovery = remember_first_failure(recovery, node, cause.kind.value, draft.stamp)
+    if action.rule:
+        recovery = remember_rule(recovery, action.rule, [rule.name for rule in case.recovery.rules])
+    streak = 0 if case.progressed else case.streak + action.charged
+    draft.update(recovery=recovery.model_copy(update={"consecutive_no_progress": streak}))
+    if action.quarantine is not None:
+        quarantine(draft, *action.quarantine, cause.evidence.message)
+    if action.ceiling is not None:
+        roll_back(draft, action.ceiling)
+    if action.alert:
+        tell_of_limit(draft, action.alert)
+
+
+def _begin_next(draft: Draft, cause: Cause, action: Action, case: Case, lost: list[Loss]) -> None:
+    tunables, status = draft.tunables, draft.status
+    wait = 0.0
+    if (action.charged or action.waits) and not (case.progressed and not action.waits):
+        streak = status.recovery.consecutive_no_progress
+        wait = backoff(
+            max(streak, 2) if action.waits else streak, tunables.backoff_base, tunables.backoff_max, draft.run.uid
+        )
+    number = status.attempt + 1
+    # A pod does not come back to a node that is to be left.
+    leaving = _leaving(cause, action, [loss for loss in lost if loss.kind is not LossKind.POD], draft)
+    lost = [loss for loss in lost if loss.slot not in {left.slot for left in leaving}]
+    totals = status.totals
+    in_place = totals.restarts_in_place + (not lost and not leaving and draft.has_workers)
+    draft.update(
+        attempt=number,
+        totals=totals.model_copy(update={"restarts": totals.restarts + 1, "restarts_in_place": in_place}),
+        recovery=status.recovery.model_copy(update={"not_before": draft.stamp + wait if wait else None}),
+        # The last word of those that trained: what the gang is asked to read on its way to the barrier rests on it.
+        checkpoint=status.checkpoint.model_copy(update={"latest": latest_valid(draft.snapshot, status)}),
+    )
+    if lost or leaving:
+        replace(draft, [*lost, *leaving], cause.condition)
+    for loss in lost:
+        if loss.slot in action.slots and loss.kind is LossKind.NODE:  # when it is back it is not to be trusted
+            keep_off(draft, loss, tunables.excluded_node_seconds)
+    if not lost:
+        reason = "RollingBack" if action.verb is Verb.ROLL_BACK else "RestartingInPlace"
+        reason = reason if draft.has_workers else "ReplacingGang"
+        words = f"{_told(draft, cause, action)}; attempt {number}" + (f" in {wait:.0f} s" if wait else "")
+        if action.verb is not Verb.REPLACE_NODES:
+            draft.event(reason, words, action=action.verb.value, warning=True)
+    if draft.spec.checkpoint is None:
+        draft.event(
+            "NoCheckpoint",
+            "the run names no checkpoint tier, so the next attempt starts at step 0; "
+            "add checkpoint: {shared: {claimName: …}}",
+            action="Restart",
+            warning=True,
+        )
+
+
+def _leaving(cause: Cause, action: Action, lost: Sequence[Loss], draft: Draft) -> list[Loss]:
+    """The slots that leave a node which still works, in a manner of speaking."""
+    gone = {loss.slot for loss in lost}
+    nodes = draft.status.assignment.nodes
+    words = cause.evidence.message
+    return [
+        Loss(slot, nodes[slot], LossKind.LEFT, cause.kind.value, words, cause.at)
+        for slot in action.slots
+        if slot not in gone and nodes[slot]
+    ]
+
+
+def _blame_instead(draft: Draft, ended: AttemptStatus, first: Cause, lost: Sequence[Loss] = ()) -> bool:
+    """Another rank was first after all: what was remembered and decided of the one named is taken back, and the
+    pods that are ``lost`` with it are made anew."""
+    before = draft.status.recovery
+    _absolve(draft, ended)
+    case = case_of(draft, first, lost, ended.number)
+    action = act(first, case)
+    rank = draft.rank(first.slot)
+    named = ended.rank if ended.rank is not None else rank
+    others = {named, *(draft.rank(slot) for slot in (*first.victims, *first.evidence.tied))}
+    at_first = "its own program was blamed" if named == rank else f"rank {named} was named"
+    words = f"{_told(draft, first, action)} (at first {at_first})"
+    draft.amend_attempt(
+        ended.number,
+        cause=first.kind.value,
+        message=words[:512],
+        rank=rank,
+        node=first.node,
+        exit_code=first.exit_code,
+        stderr=first.stderr,
+        action=_word(action) if ended.action == "RestartInPlace" or action.verb is Verb.STOP else ended.action,
+        charged=action.charged,
+        victims=format_ranges(others - {rank}),
+    )
+    draft.event("CauseCorrected", f"attempt {ended.number}: {words}", action=_word(action))
+    _remember(draft, first, action, case)
+    if action.charged == ended.charged:  # also where something had been saved, so that neither counted
+        same = {"consecutive_no_progress": before.consecutive_no_progress, "not_before": before.not_before}
+        draft.update(recovery=draft.status.recovery.model_copy(update=same))
+    if action.verb is Verb.STOP:
+        begin_stop(draft, action.reason, action.message)
+        return True
+    leaving = _leaving(first, action, [loss for loss in lost if loss.kind is not LossKind.POD], draft)
+    left = {loss.slot for loss in leaving}
+    gone = [*(loss for loss in lost if loss.slot not in left), *leaving]
+    if gone:
+        replace(draft, gone, first.condition)
+    return bool(gone)
+
+
+def _absolve(draft: Draft, ended: AttemptStatus) -> None:
+    """The rank that an attempt's end was put down to did not bring it about."""
+    recovery = draft.status.recovery
+    if ended.seen_at is not None:
+        recovery = unblame(recovery, ended.node, ended.seen_at)
+    if ended.charged and recovery.consecutive_no_progress:
+        fewer = recovery.consecutive_no_progress - 1
+        recovery = recovery.model_copy(update={"consecutive_no_progress": fewer, "not_before": None})
+    draft.admission_changed |= recovery.excluded_nodes != draft.status.recovery.excluded_nodes
+    draft.update(recovery=recovery)
+
+
+def _blame_earlier_pod(draft: Draft, lost: Sequence[Loss]) -> list[Loss]:
+    """A pod whose end is told only now, but lies before that of the rank which was named, was its cause. Returns what
+    of ``lost`` remains to be answered: what has failed on the way to the barrier."""
+    ended = last_end(draft)
+    first, earlier = pods_lost_before(draft, ended, lost) if ended is not None else (None, [])
+    if ended is None or first is None:
+        return list(lost)
+    _blame_instead(draft, ended, first, earlier)
+    return [loss for loss in lost if loss not in earlier]
+
+
+def blame_earlier_loss(draft: Draft, lost: Sequence[Loss]) -> None:
+    """A node whose silence is established only now, but began before the attempt's end, was its cause."""
+    ended = draft.attempt_entry(draft.status.attempt - 1)
+    if ended is None or ended.ended_at is None or ended.cause not in ATTRIBUTED_BY_EXIT or ended.action == "Replace":
+        return
+    earlier = [loss for loss in lost if loss.kind is LossKind.NODE and loss.at <= ended.ended_at + draft.heartbeat]
+    if not earlier:
+        return
+    first = min(earlier, key=lambda loss: (loss.at, loss.slot))
+    _absolve(draft, ended)
+    draft.amend_attempt(
+        ended.number,
+        cause=first.kind.value,
+        message=f"{first.message}; then {ended.message}"[:512],
+        rank=draft.rank(first.slot),
+        node=first.node,
+        stderr="",
+        action="Replace",
+        charged=False,
+    )
+    remembered = remember_first_failure(draft.status.recovery, first.node, first.kind.value, draft.stamp)
+    draft.update(recovery=remembered)

@@ -1,0 +1,159 @@
+"""New incarnations for the slots that lost their pod or node: on the same node, or on one yet to be found."""
+
+import math
+from collections.abc import Sequence
+
+from lockstep.core.failures.actions import PYTHON_REMEDY, lacks_python
+from lockstep.core.failures.evidence import Loss, LossKind
+from lockstep.core.failures.failure_memory import (
+    MAX_EXCLUDED,
+    exclude,
+    excluded_enough,
+    first_failures_on,
+    lost_pods,
+    remember_first_failure,
+    with_lost_pod,
+)
+from lockstep.core.failures.signs import Kind, read_pod
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.draft import Draft
+from lockstep.core.run.backoff import allowed_without_progress
+from lockstep.core.run.spares import seat_spares
+from lockstep.core.run.stopping import NODES_LOST, begin_stop
+
+FOR_GOOD = math.inf
+"""Seconds: the run does not go back there."""
+CLUSTER_DISRUPTION = "ClusterDisruption"
+EXCLUSION_LIMIT = "ExclusionLimit"
+FAILED_LAUNCHES = ("PodFailed", "LaunchDeadline")
+"""Reasons of losses before START for which the run may be as much to blame as the node."""
+UNFIT_NODES = ("NotScheduled", "NodeCheckFailed")
+"""Reasons of losses that another pod on the same node would meet as well; a moment later it may not."""
+SOMEBODY_ELSES_DOING = ("PodDeleted", "PodTerminated")
+
+
+def replace_before_start(draft: Draft, lost: Sequence[Loss]) -> None:
+    """As ``replace``, for a gang that gathers. What fails on node after node is not the nodes' fault."""
+    if any(lacks_python(loss.message) for loss in lost):
+        begin_stop(draft, "PythonNotFound", PYTHON_REMEDY)
+        return
+    stuck = next((loss for loss in lost if no_other_node_is_left(draft, loss)), None)
+    if stuck is not None:
+        begin_stop(draft, NODES_LOST, f"{stuck.message}, not for the first time; {excluded_enough(draft)}")
+        return
+    spoilt = [loss for loss in replace(draft, lost) if loss.reason in FAILED_LAUNCHES]
+    if not spoilt:
+        return
+    recovery = draft.status.recovery
+    streak = recovery.consecutive_no_progress + 1
+    draft.update(recovery=recovery.model_copy(update={"consecutive_no_progress": streak}))
+    if streak >= allowed_without_progress(draft.spec, draft.status):
+        words = f"{spoilt[0].message}; {streak} nodes were given up in a row, so it is the run"
+        begin_stop(draft, "LaunchFailed", words)
+
+
+def no_other_node_is_left(draft: Draft, loss: Loss) -> bool:
+    """A node found unfit again that may not be excluded: given up, it would come back at once, and so on for ever."""
+    return (
+        loss.reason in UNFIT_NODES
+        and first_failures_on(draft.status.recovery, loss.node, draft.now) > 0
+        and bool(excluded_enough(draft))
+    )
+
+
+def replace(draft: Draft, lost: Sequence[Loss], condition: str = "") -> list[Loss]:
+    """Give every lost slot its next incarnation, and ranks left without a node to spares; return the losses whose
+    nodes were given up for longer.
+
+    ``condition``: the node condition for which a node is left; it is excluded no longer than that lasts.
+    """
+    vacate: list[int] = []
+    stay: list[int] = []
+    given_up: list[Loss] = []
+    for loss in lost:
+        seconds = _seconds_off(draft, loss)
+        if seconds is None:
+            stay.append(loss.slot)
+            continue
+        vacate.append(loss.slot)
+        if seconds:
+            given_up.append(loss)
+            lasting = loss.kind is not LossKind.LEFT or seconds == FOR_GOOD
+            keep_off(draft, loss, seconds, "" if lasting else condition)
+    assignment = draft.status.assignment
+    if stay:
+        assignment = slots.advanced(assignment, stay)
+    if vacate:
+        assignment = slots.vacated(assignment, vacate, draft.stamp)
+        draft.admission_changed = True
+    totals = draft.status.totals
+    title = {loss.slot: draft.title(loss.slot) for loss in lost}
+    draft.update(
+        assignment=assignment,
+        totals=totals.model_copy(
+            update={
+                "pods_replaced": totals.pods_replaced + len(stay),
+                "nodes_replaced": totals.nodes_replaced + len(vacate),
+            }
+        ),
+    )
+    for loss in lost:
+        elsewhere = loss.slot in vacate
+        draft.event(
+            loss.kind.value,
+            f"{title[loss.slot]}: {loss.message}; "
+            + ("looking for another node" if elsewhere else f"starting it again on {loss.node}"),
+            action="ReplaceNode" if elsewhere else "ReplacePod",
+            warning=loss.kind is not LossKind.DRAINED,
+            node=loss.node if elsewhere else "",
+        )
+    seat_spares(draft)
+    return given_up
+
+
+def tell_of_limit(draft: Draft, why: str) -> None:
+    """Say that so many nodes go bad that it is no longer believed."""
+    if not is_true(draft.status, CLUSTER_DISRUPTION):
+        draft.event(CLUSTER_DISRUPTION, f"no further node is excluded: {why}", action="ReplaceNode", warning=True)
+    draft.condition(CLUSTER_DISRUPTION, True, EXCLUSION_LIMIT, f"no further node is excluded: {why}")
+
+
+def _seconds_off(draft: Draft, loss: Loss) -> float | None:
+    """How long the run keeps off the node; 0: it only leaves it; None: the pod comes back there."""
+    recovery, tunables = draft.status.recovery, draft.tunables
+    pod = draft.pod(loss.slot)
+    reading = read_pod(pod) if pod is not None and (pod.is_terminal or pod.disruption) else None
+    disrupted = reading is not None and reading.kind is Kind.DISRUPTION
+    pods = 1 + lost_pods(recovery, loss.slot, loss.node, draft.now)
+    counted = loss.kind is LossKind.POD and loss.reason not in SOMEBODY_ELSES_DOING and not disrupted
+    leaves = loss.kind is not LossKind.POD or pods > tunables.slot_retries_on_node or loss.reason in UNFIT_NODES
+    remaining = with_lost_pod(
+        recovery.slot_losses, loss.slot, loss.node, pods if counted and not leaves else 0, draft.stamp
+    )
+    draft.update(recovery=recovery.model_copy(update={"slot_losses": tuple(remaining[:MAX_EXCLUDED])}))
+    if loss.kind in (LossKind.NODE, LossKind.DRAINED):
+        return 0.0
+    if loss.kind is LossKind.LEFT:
+        # A machine that is mended and fails again is not believed in any more.
+        again = loss.reason == Kind.HARDWARE and first_failures_on(recovery, loss.node, draft.now) > 1
+        return FOR_GOOD if again else tunables.excluded_node_seconds
+    if loss.reason in UNFIT_NODES:
+        again = first_failures_on(recovery, loss.node, draft.now) > 0
+        remembered = remember_first_failure(draft.status.recovery, loss.node, loss.reason, draft.stamp)
+        draft.update(recovery=remembered)
+        return tunables.excluded_node_seconds if again else tunables.excluded_shortly_seconds
+    if disrupted:
+        return 0.0  # what drove it away keeps a new one away, or takes its place
+    if reading is not None and reading.on_node:
+        return tunables.excluded_shortly_seconds
+    return tunables.excluded_node_seconds if leaves and counted else None
+
+
+def keep_off(draft: Draft, loss: Loss, seconds: float, condition: str = "") -> None:
+    """Exclude the node of a loss, unless too many are excluded already."""
+    enough = excluded_enough(draft)
+    if enough:
+        tell_of_limit(draft, enough)
+    else:
+        exclude(draft, loss.node, loss.message, seconds, condition)

@@ -1,0 +1,207 @@
+"""What the status tells people: conditions, state, progress. Always last, from what was observed."""
+
+from lockstep.core.checkpoints.inventory import latest_valid
+from lockstep.core.failures.hangs import remember_pace
+from lockstep.core.model.conditions import find, is_true, without_condition
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.snapshot import Verdict
+from lockstep.core.run.launching import SlotStage, Stage, stages_of_ranks
+from lockstep.core.run.plain.report import tell_of_plain_gang
+from lockstep.core.run.spares import count_spares
+from lockstep.core.run.stopping import REQUEUES
+
+_SAVING_FIRST = {
+    "Suspended": "SavingBeforeSuspend",
+    "Cancelled": "SavingBeforeCancel",
+    **dict.fromkeys(REQUEUES, "SavingBeforeRequeue"),
+}
+SETTLED_AFTER = 2.0
+"""Seconds without an arrival after which the count at the barrier is worth a write."""
+
+
+def record_progress(draft: Draft, *, at_once: bool) -> None:
+    """Step, loss and newest valid checkpoints into status, at most once per interval."""
+    newest = None
+    for report in draft.snapshot.reports.values():
+        progress = report.progress if report.attempt == draft.status.attempt else None
+        if progress is not None and (newest is None or progress.step > newest.step):
+            newest = progress
+    entry = draft.attempt_entry(draft.status.attempt)
+    begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
+    written = draft.status.progress.time
+    first = newest is not None and (written is None or written < begun)
+    moved = newest is not None and (newest.step != draft.status.progress.step or first)
+    interval = draft.tunables.progress_write_interval
+    if not (at_once or first or draft.now - (written or 0.0) >= interval):
+        # Steps alone bring nobody back here: look again when the next write is due, moved or not.
+        draft.wake((written or draft.now) + interval)
+        return
+    draft.wake(draft.now + interval)
+    if newest is not None and moved:
+        total = draft.spec.progress.total_steps or newest.total_steps
+        draft.update(
+            progress=draft.status.progress.model_copy(
+                update={
+                    "step": newest.step,
+                    "total_steps": total,
+                    "loss": newest.loss,
+                    "time": float(int(newest.at)),
+                    "summary": short_count(newest.step) + (f"/{short_count(total)}" if total else ""),
+                }
+            )
+        )
+    remember_pace(draft)
+    if _something_was_saved(draft):
+        latest = latest_valid(draft.snapshot, draft.status)
+        draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"latest": latest}))
+
+
+def _something_was_saved(draft: Draft) -> bool:
+    """A rank has seen what status does not have yet. To merge all inventories is worth it only then."""
+    known = {saved.tier: (saved.step, saved.attempt or 0) for saved in draft.status.checkpoint.latest}
+    return any(
+        row.verdict is Verdict.VALID and (row.step, row.attempt) > known.get(row.tier, (-1, 0))
+        for report in draft.snapshot.reports.values()
+        for row in report.inventory
+    )
+
+
+def short_count(number: int) -> str:
+    """120000 -> 120k, 1250 -> 1250, 3400000 -> 3.4M: exact below ten thousand."""
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if number >= 10 * size or (number >= size and number % size == 0):
+            return f"{number / size:.3g}".rstrip(".") + unit if number < 1000 * size else f"{number // size}{unit}"
+    return str(number)
+
+
+def conclude(draft: Draft) -> None:
+    """Set every condition of the run, and the words for people."""
+    phase = draft.phase
+    draft.update(observed_generation=draft.run.generation)
+    _admitted(draft, phase)
+    if draft.has_workers or phase not in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING):
+        _gang_ready(draft, phase)
+        _progressing(draft, phase)
+    else:
+        tell_of_plain_gang(draft)
+    count_spares(draft)
+    _suspended(draft, phase)
+    if phase is not Phase.FINISHED:
+        draft.condition("Finished", False, "NotFinished", "")
+        draft.condition("Succeeded", None, "NotFinished", "")
+    if phase in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
+        draft.status = without_condition(draft.status, "ClusterDisruption")  # it has no nodes to replace any more
+    state, reason = _words(draft, phase)
+    draft.update(state=state, reason=reason)
+
+
+def _admitted(draft: Draft, phase: Phase) -> None:
+    if phase in (Phase.PENDING, Phase.SUSPENDED):
+        queue = draft.status.queue
+        draft.condition("Admitted", False, queue.reason or "Pending", queue.message)
+    elif phase is Phase.FINISHED:
+        draft.condition("Admitted", False, "Finished", "")
+    else:
+        held = sum(1 for node in draft.status.assignment.nodes if node)
+        draft.condition("Admitted", True, "Admitted", f"{held} nodes are held")
+
+
+def _gang_ready(draft: Draft, phase: Phase) -> None:
+    everybody = draft.world
+    if phase is Phase.RUNNING:
+        draft.update(nodes_ready=f"{everybody}/{everybody}")
+        draft.condition("GangReady", True, "Started", f"attempt {draft.status.attempt} started on all ranks")
+    elif phase in (Phase.LAUNCHING, Phase.RECOVERING):
+        _gathering(draft, stages_of_ranks(draft))
+    elif phase is not Phase.STOPPING:
+        wanted = draft.run.spec.nodes if draft.run.spec is not None else 0
+        draft.update(nodes_ready=draft.status.nodes_ready if phase is Phase.FINISHED else f"0/{wanted}")
+        draft.condition("GangReady", False, phase.value, "")
+
+
+def _gathering(draft: Draft, reached: list[SlotStage]) -> None:
+    missing = [at for at in reached if at.stage is not Stage.READY]
+    count = f"{len(reached) - len(missing)}/{len(reached)}"
+    before = find(draft.status, "GangReady")
+    fresh = before is None or before.status == "True" or before.reason != "Gathering"
+    newest = max((report.since for report in draft.snapshot.reports.values()), default=0.0)
+    if not fresh and count != draft.status.nodes_ready and draft.now - newest < SETTLED_AFTER:
+        draft.wake(newest + SETTLED_AFTER)
+        return
+    words = ""
+    if missing:
+        first = missing[0]
+        node = draft.status.assignment.nodes[first.slot]
+        words = f"{len(missing)} of {len(reached)} are missing; rank {draft.rank(first.slot)}"
+        words += f" on {node}" if node else ""
+        words += f": {first.stage.value}" + (f": {first.detail}" if first.detail else "")
+    elif draft.barrier_waits and draft.now - newest >= SETTLED_AFTER:
+        words = draft.barrier_waits
+    elif draft.barrier_waits:
+        draft.wake(newest + SETTLED_AFTER)
+    if fresh or count != draft.status.nodes_ready or first_words_differ(before.message if before else "", words):
+        draft.update(nodes_ready=count)
+        draft.condition("GangReady", False, "Gathering", words)
+
+
+def first_words_differ(before: str, now: str) -> bool:
+    """Whether the message tells of another rank or stage (details such as back-off times keep changing)."""
+    return before.split(": ")[:3] != now.split(": ")[:3]
+
+
+def _progressing(draft: Draft, phase: Phase) -> None:
+    if phase is not Phase.RUNNING:
+        draft.condition("Progressing", False, phase.value, "")
+        return
+    entry = draft.attempt_entry(draft.status.attempt)
+    begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
+    at = draft.status.progress.time
+    if at is not None and at >= begun:
+        draft.condition("Progressing", True, "StepsReported", "")
+    else:
+        draft.condition("Progressing", False, "NoStepYet", "no step of this attempt was reported yet")
+
+
+def _suspended(draft: Draft, phase: Phase) -> None:
+    admission = draft.status.admission
+    if phase is Phase.SUSPENDED:
+        asked = draft.run.set_says or "suspend: true"
+        if admission.since is not None and not admission.requeued_for:
+            draft.update(admission=admission.model_copy(update={"since": None}))
+        draft.condition("Suspended", True, "SuspendRequested", f"{asked}; no nodes are held")
+        return
+    if phase is Phase.PENDING and admission.since is None and is_true(draft.status, "Suspended"):
+        draft.update(admission=admission.model_copy(update={"since": draft.stamp}))  # it waits from now on
+    draft.condition("Suspended", False, "NotSuspended", "")
+
+
+def _words(draft: Draft, phase: Phase) -> tuple[str, str]:
+    status = draft.status
+    if phase is Phase.FINISHED:
+        succeeded = find(status, "Succeeded")
+        reason = succeeded.reason if succeeded is not None else ""
+        if succeeded is not None and succeeded.status == "True":
+            return "Succeeded", reason
+        return ("Cancelled" if reason == "Cancelled" else "Failed"), reason
+    if phase is Phase.STOPPING:
+        reason = status.stop.reason if status.stop is not None else ""
+        return "Stopping", _SAVING_FIRST.get(reason, "SavingBeforeEnd") if draft.trains else reason
+    for kind in ("StateRegression", "ClusterDisruption"):
+        found = find(status, kind)
+        if found is not None and found.status == "True":
+            return phase.value, kind
+    accepted = find(status, "Accepted")
+    if accepted is not None and accepted.status == "False":
+        return phase.value, accepted.reason
+    if phase is Phase.PENDING:
+        return phase.value, status.queue.reason or "NotAccepted" if accepted is None else status.queue.reason
+    if phase is Phase.RUNNING:
+        gang = find(status, "GangReady")
+        if gang is not None and gang.status == "False":  # plain pods that are not all up yet
+            return Phase.LAUNCHING.value, gang.reason
+        progressing = find(status, "Progressing")
+        return phase.value, progressing.reason if progressing is not None else ""
+    if phase is Phase.RECOVERING and status.attempts:
+        return phase.value, status.attempts[-1].cause
+    return phase.value, "Gathering" if phase is Phase.LAUNCHING else phase.value

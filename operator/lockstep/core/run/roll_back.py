@@ -1,0 +1,102 @@
+"""Checkpoints that training went wrong after: passed over one by one, or all of them beyond a ceiling."""
+
+from lockstep.api.checkpoint_status import QuarantinedCheckpoint
+from lockstep.core.checkpoints.inventory import candidates, committed_step
+from lockstep.core.checkpoints.verdicts import LOCAL, Candidate
+from lockstep.core.failures.actions import MOST_QUARANTINED
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.quarantine import Save, in_quarantine, quarantine_of
+from lockstep.core.model.snapshot import Verdict
+
+
+def trusted_steps(draft: Draft) -> tuple[int, ...]:
+    """Steps of the valid checkpoints that may be gone back to, newest first."""
+    return tuple(sorted({found.step for found in _trusted(draft)}, reverse=True))
+
+
+def _trusted(draft: Draft) -> list[Candidate]:
+    checkpoint, recovery = draft.status.checkpoint, draft.status.recovery
+    passed_over = quarantine_of(checkpoint)
+    return [
+        found
+        for found in candidates(draft.snapshot, draft.status)
+        if found.verdict is Verdict.VALID
+        and not in_quarantine(passed_over, found.tier, found.step, found.attempt)
+        and (
+            checkpoint.ceiling is None or found.step <= checkpoint.ceiling or found.attempt > recovery.diverged_attempt
+        )
+    ]
+
+
+def saved_step(draft: Draft) -> int:
+    """The highest step that is saved on every rank and trusted; 0 when there is none."""
+    if draft.status.checkpoint.ceiling is None and not draft.status.checkpoint.quarantined:
+        return committed_step(draft.snapshot, draft.status)
+    return max(trusted_steps(draft), default=0)
+
+
+def quarantine(draft: Draft, tier: str, save: Save, reason: str) -> None:
+    """Never load this checkpoint again."""
+    checkpoint = draft.status.checkpoint
+    entry = QuarantinedCheckpoint(
+        tier=tier, step=save.step, attempt=save.attempt, reason=reason[:256], time=draft.stamp
+    )
+    same = (tier, save.step, save.attempt)
+    others = tuple(known for known in checkpoint.quarantined if (known.tier, known.step, known.attempt) != same)
+    kept = (*others, entry)[-MOST_QUARANTINED:]
+    draft.update(checkpoint=checkpoint.model_copy(update={"quarantined": kept}))
+    # What is passed over is no measure of progress any more.
+    recovery = draft.status.recovery
+    draft.update(recovery=recovery.model_copy(update={"best_step": min(recovery.best_step, saved_step(draft))}))
+
+
+def roll_back(draft: Draft, ceiling: int) -> None:
+    """Resume from no step beyond ``ceiling``, until a later attempt has saved something beyond what is known now."""
+    known = [found.step for found in candidates(draft.snapshot, draft.status)]
+    reported = [r.progress.step for r in draft.snapshot.reports.values() if r.progress is not None]
+    recovery = draft.status.recovery
+    draft.update(
+        checkpoint=draft.status.checkpoint.model_copy(update={"ceiling": ceiling}),
+        recovery=recovery.model_copy(
+            update={
+                "roll_backs": recovery.roll_backs + 1,
+                "diverged_attempt": draft.status.attempt,
+                "diverged_step": max([*known, *reported, draft.status.progress.step, recovery.diverged_step]),
+                # What was saved beyond is no measure of progress any more.
+                "best_step": min(recovery.best_step, ceiling),
+            }
+        ),
+    )
+
+
+def lift_ceiling(draft: Draft) -> None:
+    """Take the ceiling away once later attempts are past what went wrong; raise it with what they save until then."""
+    checkpoint, recovery = draft.status.checkpoint, draft.status.recovery
+    if checkpoint.ceiling is None:
+        return
+    spec = draft.spec.checkpoint
+    lasting = [found.step for found in _trusted(draft) if found.tier != LOCAL or spec is None or spec.shared is None]
+    # A node could be lost with what was saved on its disk: then the older ones would count again.
+    saved = max(lasting, default=0)
+    if saved > recovery.diverged_step:
+        draft.update(
+            checkpoint=checkpoint.model_copy(update={"ceiling": None}),
+            recovery=recovery.model_copy(update={"roll_backs": 0, "diverged_attempt": 0, "diverged_step": 0}),
+        )
+        draft.event("RollBackOver", f"step {saved} is saved, beyond all that was rolled back", action="RollBack")
+    elif draft.phase is not Phase.RUNNING:  # it matters only for the next resume
+        _raise_ceiling(draft, checkpoint.ceiling)
+
+
+def _raise_ceiling(draft: Draft, ceiling: int) -> None:
+    """To what was saved since, as long as nothing of the time before lies below it."""
+    later, doubtful = [ceiling], []
+    for found in candidates(draft.snapshot, draft.status):
+        if found.attempt > draft.status.recovery.diverged_attempt:
+            later += [found.step] if found.verdict is Verdict.VALID else []
+        elif found.step > ceiling:
+            doubtful.append(found.step)
+    highest = max(step for step in later if step < min(doubtful, default=step + 1))
+    if highest > ceiling:
+        draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"ceiling": highest}))

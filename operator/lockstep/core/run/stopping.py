@@ -1,0 +1,205 @@
+"""Stops: the intent is written first, then the gang saves, the ranks end, and the nodes are given back.
+
+Every wait has its end in status: that of the save is its deadline, that of the ranks is the stop's. Only a gang
+that trains is asked to save; one that loses a rank while it is being stopped is stopped without.
+"""
+
+from lockstep.api.kueue_status import KueueStatus
+from lockstep.api.run_status import AdmissionStatus, StopStatus
+from lockstep.core.checkpoints.inventory import latest_valid
+from lockstep.core.checkpoints.saves import ask_for_save, fail_save, grace_period, is_awaited
+from lockstep.core.failures.evidence import failed_exits, losses
+from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.snapshot import WorkerPhase
+from lockstep.core.pods.leftover_pods import holds_up
+from lockstep.core.pods.pod_groups import let_go_of_group
+from lockstep.core.run.backoff import backoff
+from lockstep.core.run.debug_hold import hold_for_a_look
+from lockstep.core.run.fencing import keep_fence
+
+SUSPENDED, CANCELLED, REQUEUED = "Suspended", "Cancelled", "Requeued"
+PREEMPTED, NODES_LOST, QUEUE_DRAINED = "Preempted", "NodesLost", "QueueDrained"
+EVICTED_BY_KUEUE, RESERVATION_LOST = "EvictedByKueue", "ReservationLost"
+REQUEUES = (REQUEUED, PREEMPTED, NODES_LOST, QUEUE_DRAINED, EVICTED_BY_KUEUE, RESERVATION_LOST)
+"""Reasons of stops after which the run queues again."""
+TIME_LIMIT, BUDGET_SPENT = "TimeLimit", "BudgetSpent"
+OUT_OF_SHARE = (TIME_LIMIT, BUDGET_SPENT)
+"""Reasons of ends after which no pod is waited for any longer than it takes to end."""
+_AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
+
+
+def begin_stop(draft: Draft, reason: str, message: str) -> None:
+    """Write that the run stops. ``reason`` other than those above is why the run fails."""
+    deadline = draft.stamp + draft.tunables.deadlines.stop
+    draft.update(stop=StopStatus(reason=reason, message=message[:512], time=draft.stamp, deadline=deadline))
+    draft.event("Stopping", f"{reason}: {message}", action="Stop", warning=_is_failure(reason))
+
+
+def stop_after_save(draft: Draft, reason: str, message: str, *, within: float | None = None) -> None:
+    """As ``begin_stop``, but a gang that trains is asked to save first.
+
+    The save is awaited for ``within`` seconds (None: the grace period of the spec), and not at all where no
+    program asks for saves, which the event then says.
+    """
+    until = draft.stamp + (grace_period(draft) if within is None else within)
+    if draft.phase is not Phase.RUNNING or not ask_for_save(draft, reason, until):
+        begin_stop(draft, reason, message + _why_without_save(draft))
+        return
+    save = draft.status.checkpoint.save
+    assert save is not None
+    awaited_until = save.deadline if save.deadline is not None else until
+    stop = StopStatus(
+        reason=reason,
+        message=message[:512],
+        time=draft.stamp,
+        deadline=awaited_until + draft.tunables.deadlines.stop,
+        save=save.id,
+    )
+    draft.update(stop=stop)
+    draft.event(
+        "Stopping",
+        f"{reason}: {message}; first all ranks save, for {awaited_until - draft.stamp:.0f} s at most",
+        action="Stop",
+        warning=_is_failure(reason),
+    )
+
+
+def carry_out_stop(draft: Draft) -> None:
+    """Wait for the save and then for the ranks to end, each until its deadline; then finish, or release."""
+    stop = draft.status.stop
+    assert stop is not None
+    if stop.reason in (SUSPENDED, *REQUEUES) and draft.spec.cancel:
+        draft.update(
+            stop=stop.model_copy(update={"reason": CANCELLED, "message": draft.run.set_says or "cancel: true"})
+        )
+        stop = draft.status.stop
+        assert stop is not None
+    if stop.save:
+        _give_up_save_of_broken_gang(draft)
+        if is_awaited(draft.status, stop.save):
+            draft.wake(stop.deadline)
+            return
+        # From here on the ranks are told to end, and have as long for it as after any other stop.
+        stop = stop.model_copy(update={"save": "", "deadline": draft.stamp + draft.tunables.deadlines.stop})
+        draft.update(stop=stop)
+    if not draft.has_workers:
+        draft.delete_live_pods(stop.reason)  # all the notice that a program without a worker can get
+    if not _ranks_have_ended(draft) and draft.now < stop.deadline:
+        draft.wake(stop.deadline)
+        return
+    _end_history(draft, stop.reason, stop.message)
+    if stop.reason in (SUSPENDED, *REQUEUES):
+        draft.delete_live_pods(stop.reason, draft.tunables.stop_grace)
+        if not any(holds_up(pod, draft.snapshot.nodes) for pod in draft.live_pods):
+            _release(draft, stop.reason)
+        return
+    finish(draft, False, stop.reason, stop.message)
+    if _is_failure(stop.reason) and stop.reason not in OUT_OF_SHARE:
+        hold_for_a_look(draft)  # what ran out of its share has nothing to show, and is to hold no node beyond it
+
+
+def finish(draft: Draft, succeeded: bool, reason: str, message: str) -> None:
+    """The end of the run, for good."""
+    draft.update(stop=None, preemption=None, reservation=None)
+    draft.condition("Succeeded", succeeded, reason, message)
+    draft.condition("Finished", True, reason, message)
+    draft.event("Succeeded" if succeeded else reason, message, action="Finish", warning=not succeeded)
+    draft.admission_changed = True
+
+
+def _is_failure(reason: str) -> bool:
+    return reason not in (SUSPENDED, CANCELLED, *REQUEUES)
+
+
+def _why_without_save(draft: Draft) -> str:
+    """Said only where somebody may have expected one."""
+    trained = draft.phase is Phase.RUNNING and draft.spec.checkpoint is not None
+    return "; without a save, as no process asks for one" if trained else ""
+
+
+def _give_up_save_of_broken_gang(draft: Draft) -> None:
+    """A save is of all ranks: with one of them lost there is none, and no attempt is begun just to save."""
+    bad = [failed for failed in failed_exits(draft) if failed.exit.reason not in STOPPED_FROM_OUTSIDE]
+    lost = [loss for loss in losses(draft) if draft.rank(loss.slot) >= 0]
+    if lost:
+        fail_save(draft, lost[0].message)
+    elif bad:
+        fail_save(draft, f"rank {draft.rank(bad[0].slot)} failed")
+
+
+def _ranks_have_ended(draft: Draft) -> bool:
+    """No rank still has a process, as far as anybody is left to say so."""
+    if not draft.has_workers:
+        return not any(holds_up(pod, draft.snapshot.nodes) for pod in draft.live_pods)
+    lost = {loss.slot for loss in losses(draft)}
+    for slot in draft.ranked_slots():
+        pod, report = draft.pod(slot), draft.report(slot)
+        if slot in lost or pod is None or pod.is_terminal or pod.started_at is None:
+            continue
+        if report is None and draft.status.start is not None:
+            return False
+        if report is not None and report.phase not in _AT_REST:
+            return False
+    return True
+
+
+def _release(draft: Draft, reason: str) -> None:
+    requeued = reason in REQUEUES
+    let_go_of_group(draft)
+    draft.update(assignment=slots.released(draft.status.assignment))
+    keep_fence(draft)  # what is left of the gang may write on, and afterwards nobody knows who took part
+    recovery = draft.status.recovery.model_copy(update={"slot_losses": ()})
+    if reason in (REQUEUED, NODES_LOST):
+        tunables = draft.tunables
+        wait = backoff(recovery.requeues + 2, tunables.backoff_base, tunables.backoff_max, draft.run.uid)
+        recovery = recovery.model_copy(
+            update={"requeues": recovery.requeues + 1, "not_before": float(int(draft.now + wait))}
+        )
+    since = draft.status.last_admitted
+    held = 0 if requeued or since is None else draft.status.held_seconds + max(0, int(draft.stamp - since))
+    draft.update(
+        start=None,
+        stop=None,
+        preemption=None,
+        recovery=recovery,
+        kueue=_gives_up(draft.status.kueue, reason),
+        last_admitted=None,
+        held_seconds=held,
+        admission=_waits_again(draft, reason),
+    )
+    draft.admission_changed = True
+
+
+def _gives_up(kueue: KueueStatus | None, reason: str) -> KueueStatus | None:
+    """Kueue knows of its own evictions; at any other end the reservation is let go of."""
+    if kueue is None or reason == EVICTED_BY_KUEUE:
+        return kueue
+    return KueueStatus(queue=kueue.queue, chosen_by=kueue.chosen_by, given_up=kueue.workload_uid)
+
+
+def _waits_again(draft: Draft, reason: str) -> AdmissionStatus:
+    """Who gave its nodes back through no wish of its user keeps its age, and goes to the head of its class."""
+    before = draft.status.admission
+    ahead = reason in (PREEMPTED, NODES_LOST, EVICTED_BY_KUEUE, RESERVATION_LOST)
+    return AdmissionStatus(
+        since=before.since if ahead else None,
+        requeued_for=reason if ahead else "",
+        met=before.met,
+        failed=before.failed,
+        preemptions=before.preemptions + (reason == PREEMPTED),
+    )
+
+
+def _end_history(draft: Draft, cause: str, message: str) -> None:
+    entry = draft.attempt_entry(draft.status.attempt)
+    if entry is not None and entry.ended_at is None:
+        # Nobody is left to ask once the pods are gone.
+        latest = latest_valid(draft.snapshot, draft.status)
+        draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"latest": latest}))
+        step = max((r.progress.step for r in draft.snapshot.reports.values() if r.progress), default=None)
+        draft.amend_attempt(
+            entry.number, ended_at=draft.stamp, cause=cause, message=message, action="Stop", last_step=step
+        )

@@ -1,0 +1,125 @@
+"""Bounds on what a run may use: its time limit and its GPU-hours. What they end is saved first."""
+
+from dataclasses import replace
+from math import ceil
+
+from lockstep.api.base.durations import parse_duration
+from lockstep.api.queue import QueueLimits
+from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.accounting.account import over_budget
+from lockstep.core.checkpoints.saves import ask_for_save, grace_period
+from lockstep.core.model.draft import Draft
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.pods.gang import termination_grace
+from lockstep.core.run.stopping import BUDGET_SPENT, REQUEUED, TIME_LIMIT, begin_stop, stop_after_save
+
+
+def keep_to_limits(draft: Draft) -> bool:
+    """Stop a run whose time or GPU-hours are used up. True when it stops."""
+    if draft.phase not in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING):
+        return False
+    if over_budget(draft):
+        hours = draft.spec.budget.gpu_hours if draft.spec.budget is not None else 0
+        message = f"{draft.status.goodput.gpu_hours} GPU-hours were used; spec.budget allows {hours}"
+        stop_after_save(draft, BUDGET_SPENT, message)
+        return True
+    return _keep_to_time_limit(draft)
+
+
+def asked_limit(spec: TrainingRunSpec, limits: QueueLimits) -> int | None:
+    """Seconds of the time limit that the spec, or else its queue, asks for; None: there is none."""
+    asked = spec.time_limit or limits.default_time_limit
+    return None if asked is None else parse_duration(asked)
+
+
+def limit_allowed(spec: TrainingRunSpec, limits: QueueLimits) -> int | None:
+    """The same, as far as its queue allows it."""
+    asked = asked_limit(spec, limits)
+    longest = limits.max_time_limit
+    return asked if asked is None or longest is None else min(asked, parse_duration(longest))
+
+
+def limit_in_force(spec: TrainingRunSpec, status: TrainingRunStatus, limits: QueueLimits) -> int | None:
+    """Seconds of the time limit of a run that has nodes: as granted, or less as soon as the spec says so.
+
+    More than was granted it has only once an admission pass has written that: others count on its end.
+    """
+    granted = status.admission.time_limit
+    if granted is not None and status.admission.asked_limit == (spec.time_limit or ""):
+        return granted
+    allowed = limit_allowed(spec, limits)
+    return min((limit for limit in (granted, allowed) if limit is not None), default=None)
+
+
+def time_is_over(draft: Draft, status: TrainingRunStatus) -> float | None:
+    """When the time of a run is over, which has nodes or had them at its end; None: nobody knows, or never."""
+    limit, since = _limit_of(draft, status) if draft.run.spec is not None else None, status.last_admitted
+    return None if limit is None or since is None else since + limit - status.held_seconds
+
+
+def save_by_the_limit(draft: Draft) -> None:
+    """A stop that began before the limit, whatever for, awaits its save no longer than until then."""
+    stop, save = draft.status.stop, draft.status.checkpoint.save
+    if stop is None or not stop.save or save is None or save.id != stop.save or save.outcome:
+        return
+    ends = time_is_over(draft, draft.status)
+    if ends is not None and draft.now < ends < (save.deadline or stop.deadline):
+        ask_for_save(draft, stop.reason, ends)
+        draft.wake(ends)
+
+
+def end_pods_by_the_limit(draft: Draft) -> None:
+    """Pods that are deleted have no longer to end than until the time limit, or ``stop_grace`` where that is nearer:
+    on their nodes others are promised starts then, or maintenance begins."""
+    before = draft.run.status
+    status = before if before.last_admitted is not None else draft.status  # as it was while it had the nodes
+    ends = time_is_over(draft, status) if draft.deletes else None
+    if ends is None:
+        return
+    longest = ceil(max(ends - draft.now, draft.tunables.stop_grace, 1.0))  # 0 would be without a word from the kubelet
+    if longest < termination_grace(draft.spec, draft.tunables.gang):
+        draft.deletes = [replace(gone, grace=longest) if gone.grace is None else gone for gone in draft.deletes]
+
+
+def _limit_of(draft: Draft, status: TrainingRunStatus) -> int | None:
+    queue = draft.snapshot.queue
+    return limit_in_force(draft.spec, status, queue.spec.limits if queue is not None else QueueLimits())
+
+
+def _keep_to_time_limit(draft: Draft) -> bool:
+    """Ask for the save ``leadTime`` before the limit, and leave pods the time to end by then; a gang that does not
+    train, or has no workers, needs no more than that. Should an end take longer, what is left is ended regardless:
+    ``Tunables.longest_stop``."""
+    spec, limit = draft.spec, _limit_of(draft, draft.status)
+    if limit is None:
+        return False
+    if draft.status.last_admitted is None:
+        # Status of an earlier release, or rebuilt: nothing better is known than the age of the pods.
+        oldest = min((pod.created_at for pod in draft.live_pods), default=draft.stamp)
+        draft.update(last_admitted=float(int(oldest)))
+    since = draft.status.last_admitted
+    assert since is not None
+    ends = since + limit - draft.status.held_seconds
+    ending = min(termination_grace(spec, draft.tunables.gang), limit // 2)
+    lead = max(ending, min(parse_duration(spec.on_time_limit.lead_time), limit // 2))
+    due = ends - (lead if draft.phase is Phase.RUNNING and draft.has_workers else ending)
+    if draft.now < due:
+        draft.wake(due)
+        return False
+    requeue = spec.on_time_limit.action == "Requeue"
+    reason, then = (REQUEUED, "it queues again") if requeue else (TIME_LIMIT, "it ends")
+    message = f"{_in_words(spec, limit)}; {then}"
+    if draft.phase is Phase.RUNNING:
+        within = lead - min(ending, lead // 2)
+        stop_after_save(draft, reason, message, within=min(grace_period(draft), float(within)))
+    else:
+        begin_stop(draft, reason, message)
+    return True
+
+
+def _in_words(spec: TrainingRunSpec, limit: int) -> str:
+    if spec.time_limit is None:
+        return f"the queue's time limit of {limit} s"
+    cut = parse_duration(spec.time_limit) > limit
+    return f"timeLimit {spec.time_limit}" + (f", of which it got {limit} s" if cut else "")

@@ -1,0 +1,1 @@
+"""Checkpoints as this node sees them: tiers, verdicts, pointers, removal."""

@@ -1,0 +1,78 @@
+"""All formats, in the order in which Auto tries them: what is told more surely comes first."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Dict, Optional
+
+from lockstep.worker.checkpoints.formats import (
+    dcp,
+    deepspeed,
+    huggingface,
+    lightning,
+    manifest,
+    megatron,
+    nemo,
+    nvrx,
+    orbax,
+)
+from lockstep.worker.checkpoints.formats.containers import pickled_facts
+from lockstep.worker.checkpoints.formats.findings import Entry, Format, list_entry
+
+AUTO = "Auto"
+FORMATS: Dict[str, Format] = {
+    module.FORMAT.name: module.FORMAT
+    for module in (nvrx, huggingface, nemo, orbax, megatron, deepspeed, lightning, dcp, manifest)
+}
+PASSED_OVER = re.compile(r"\.lockstep-(?:invalid|passed-over)-\d+(?:-\d+)?$")
+
+_TRAILING_NUMBER = re.compile(r"^(?!tmp-)(?:.*[^0-9])?(\d{1,15})$")
+
+
+def recognise(entry: Entry, form: str) -> Optional[Format]:
+    """The format of a checkpoint: the one that ``form`` names, with Auto the first that recognises it."""
+    if form != AUTO:
+        local = form == megatron.MEGATRON and nvrx.is_local(entry)
+        return nvrx.FORMAT if local else FORMATS[form]
+    if manifest.MARKER in entry.files:  # somebody has committed it so, whatever else it is
+        return manifest.FORMAT
+    return next((each for each in FORMATS.values() if each.recognises(entry)), None)
+
+
+def is_stranger(path: str, form: str) -> bool:
+    """A directory that only ends in a number as checkpoints do: nobody has begun to save one of the format there.
+
+    A name that is nothing but a number may be that of a step, whatever it holds. False also where that cannot be told.
+    """
+    if os.path.basename(path).isdecimal():
+        return False
+    try:
+        entry = list_entry(path)
+        if recognise(entry, AUTO) is None:
+            return True
+        return form != AUTO and not (FORMATS[form].recognises(entry) or nvrx.is_local(entry))
+    except OSError:
+        return False
+
+
+def step_of(path: str, name: str, form: str, is_file: bool) -> Optional[int]:
+    """The step that a file or directory of an attempt is a checkpoint of; None: it is none.
+
+    By its name, or by what is inside a ``.ckpt`` whose name does not say: last.ckpt, hpc_ckpt_<n>.ckpt and others.
+    ``is_file``: only Lightning and NeMo save single files. Raises OSError.
+    """
+    if PASSED_OVER.search(name) or (is_file and not name.endswith(".ckpt")):
+        return None
+    patterns = (lightning.FORMAT.step_name, _TRAILING_NUMBER) if form == AUTO else (FORMATS[form].step_name,)
+    matches = (pattern.search(name.partition(orbax.UNFINISHED)[0]) for pattern in patterns)
+    matched = next(filter(None, matches), None)
+    if matched:
+        return int(matched.group(1))
+    if not name.endswith(".ckpt") or form not in (AUTO, lightning.LIGHTNING, nemo.NEMO):
+        return None
+    try:
+        inside = path if is_file else os.path.join(path, lightning.MARKER)
+        return (pickled_facts(inside, "global_step") or {}).get("global_step")
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,180 @@
+"""What this node can see of the run's checkpoints: at the barrier, and while it trains."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Callable, Dict, Iterator, List, NamedTuple, Set, Tuple
+
+from lockstep.worker.checkpoints.formats.catalogue import is_stranger
+from lockstep.worker.checkpoints.formats.examination import commit_mark, examine, has_marker
+from lockstep.worker.checkpoints.formats.findings import UNKNOWN, VALID, Finding
+from lockstep.worker.checkpoints.tiers import (
+    ANY,
+    LOOKED_AT,
+    NEWEST,
+    ONE_FOR_ALL,
+    PER_ATTEMPT,
+    attempt_steps,
+    inventory_row,
+    scan_tier,
+    shards,
+)
+from lockstep.worker.child.launch import Launch
+from lockstep.worker.errors import trouble
+from lockstep.worker.settings import JSON, SHARED, Settings, attempt_directory
+
+At = Callable[[str], None]
+"""Is told what is looked at from now on; nothing: empty."""
+
+
+def at_nothing(_: str) -> None:
+    """Nobody wants to know."""
+
+
+def survey(settings: Settings, attempt: int, rank: int, world: int, at: At = at_nothing) -> List[JSON]:
+    """Take inventory of all tiers, and make the directories that the attempt saves in.
+
+    They are made here, not at the start: a tier that takes no writes is found out before anybody is released.
+    A shared tier that cannot be listed is not this node's fault: an UNKNOWN row of step 0 stands for what may be
+    there, and the operator sees that this rank is blind. Raises OSError for all other trouble.
+    """
+    rows: List[JSON] = []
+    for name, root, skew in settings.tiers.values():
+        at(f"the {name} checkpoint tier {root}")
+        form, run_uid = settings.checkpoint_format, settings.run_uid
+        share, of = (rank, world) if name == SHARED and 0 <= rank < world else (0, 1)
+        layout = ONE_FOR_ALL if name == SHARED and settings.fenced else PER_ATTEMPT
+        try:
+            rows += scan_tier(
+                name, root, run_uid, form=form, share=share, of=of, skew=skew, layout=layout,
+                per_node=processes_per_node(settings),
+            )  # fmt: skip
+        except OSError as error:
+            if name != SHARED:
+                raise
+            rows.append(inventory_row(name, 0, 0, os.path.join(root, run_uid), Finding(UNKNOWN, trouble(error))))
+        else:
+            _make_room_for(settings, name, attempt)
+    if settings.start_root and SHARED in settings.tiers:
+        at(f"the checkpoints to start from, {settings.start_root}")
+        known = {row["path"] for row in rows}
+        rows += [row for row in _elsewhere(settings, rank, world) if row["path"] not in known]
+    return rows
+
+
+def _make_room_for(settings: Settings, name: str, attempt: int) -> None:
+    """Make the directory of an attempt. What is above it in the usual place is for the namespace's other runs as well,
+    who may be other users: they may add to it, and change nothing that is not theirs. Raises OSError."""
+    root = settings.tiers[name].root
+    namespace, run = os.path.split(root)
+    if (os.path.basename(namespace), run) == (settings.namespace, settings.run):
+        os.makedirs(os.path.dirname(namespace), exist_ok=True)
+        _make_for_all(namespace)
+        if attempt_directory(settings, name, attempt) != root:
+            _make_for_all(root)
+    os.makedirs(attempt_directory(settings, name, attempt), exist_ok=True)
+
+
+def _make_for_all(directory: str) -> None:
+    try:
+        os.mkdir(directory)
+    except OSError:
+        if not os.path.isdir(directory):
+            raise
+        return
+    with contextlib.suppress(OSError):  # a file system without modes, or somebody put a link in its place
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fchmod(descriptor, 0o1777)  # mkdir's own mode is subject to the umask
+        finally:
+            os.close(descriptor)
+
+
+def _elsewhere(settings: Settings, rank: int, world: int) -> List[JSON]:
+    """What the run may start from while it has saved nothing: in the directory itself, and in those of attempts."""
+    root, per_node = settings.start_root, processes_per_node(settings)
+    share, of = (rank, world) if 0 <= rank < world else (0, 1)
+    try:
+        return scan_tier(
+            SHARED, root, settings.start_run_uid, form=settings.checkpoint_format, share=share, of=of,
+            skew=settings.tiers[SHARED].skew, layout=ANY, per_node=per_node, wanted=settings.start_step,
+        )  # fmt: skip
+    except OSError as error:
+        blind = Finding(UNKNOWN, trouble(error))
+        return [inventory_row(SHARED, 0, 0, os.path.join(root, "a0"), blind)]
+
+
+class Commits(NamedTuple):
+    """What was saved since the last look."""
+
+    rows: List[JSON]  # of the inventory: committed
+    begun: bool  # a save has begun that is not
+
+
+class CommitWatch:
+    """Looks for the checkpoints of one attempt, as they come."""
+
+    def __init__(self, settings: Settings, launch: Launch) -> None:
+        self._settings, self._launch = settings, launch
+        self._told: Dict[str, Tuple[int, int]] = {}  # the commits
+        self._begun: Set[str] = set()
+        if settings.fenced:
+            self._know_what_is_there()
+
+    def _know_what_is_there(self) -> None:
+        """Where all attempts save in one directory, what earlier ones have saved is not this one's."""
+        with contextlib.suppress(OSError):
+            directory = attempt_directory(self._settings, SHARED, self._launch.attempt)
+            for _, held in self._newest(directory, SHARED):
+                for path in held:
+                    mark = commit_mark(path)
+                    if mark is not None:
+                        self._told[path] = mark
+                    self._begun.add(path)
+
+    def _newest(self, directory: str, tier: str) -> Iterator[Tuple[int, List[str]]]:
+        """(step, what has a commit of its own) of the newest; where nobody has begun to save is left out."""
+        form, seen = self._settings.checkpoint_format, 0
+        found = attempt_steps(directory, self._launch.attempt, form=form, tier=tier)
+        for step, _, path in sorted(found, reverse=True)[:LOOKED_AT]:
+            held = shards(path, tier)
+            if any(shard in self._told for shard in held) or not all(is_stranger(shard, form) for shard in held):
+                yield step, held
+                seen += 1
+            if seen == NEWEST:
+                return
+
+    def look(self) -> Commits:
+        """What is new. Never raises OSError: the next look, or the inventory, will say."""
+        rows: List[JSON] = []
+        begun = False
+        settings, launch, form = self._settings, self._launch, self._settings.checkpoint_format
+        for name, _, skew in settings.tiers.values():
+            directory = attempt_directory(settings, name, launch.attempt)
+            with contextlib.suppress(OSError):
+                for step, held in self._newest(directory, name):
+                    for shard in held:
+                        mark = commit_mark(shard)
+                        if mark is not None and self._told.get(shard) == mark:
+                            continue
+                        finding = None
+                        if mark is not None:
+                            finding = examine(
+                                shard, form=form, run_uid=settings.run_uid, step=step, share=launch.rank,
+                                of=launch.world, skew=skew,
+                            )  # fmt: skip
+                        # Without a marker it may only be half written yet.
+                        if finding is not None and mark and (finding.verdict == VALID or has_marker(shard)):
+                            self._told[shard] = mark
+                            per_node = processes_per_node(settings)
+                            rows.append(inventory_row(name, step, launch.attempt, shard, finding, per_node))
+                        else:
+                            begun = begun or shard not in self._begun
+                            self._begun.add(shard)
+        return Commits(rows, begun)
+
+
+def processes_per_node(settings: Settings) -> int:
+    """How many processes of the framework a node runs; 0 where the user's own command decides."""
+    return int(settings.launcher_options.get("nprocPerNode") or settings.gpus) if settings.launcher == "Torchrun" else 0

@@ -1,0 +1,127 @@
+"""The checkpoints of a tier: where they are, and which are the newest."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from typing import Iterator, List, Optional, Set, Tuple
+
+from lockstep.worker.checkpoints.formats import nvrx
+from lockstep.worker.checkpoints.formats.catalogue import AUTO, is_stranger, step_of
+from lockstep.worker.checkpoints.formats.examination import examine
+from lockstep.worker.checkpoints.formats.findings import INVALID, VALID, Finding
+from lockstep.worker.checkpoints.formats.megatron import MEGATRON
+from lockstep.worker.settings import JSON, LOCAL, LOCAL_SKEW
+
+NEWEST = 32  # checkpoints looked at per tier
+ENOUGH_VALID = 8  # steps: older ones than the eight newest valid ones are never the best choice
+LOOKED_AT = 512  # everything that is named like a checkpoint, strangers included
+_STRANGERS_TOLD = 4  # that there is something, in another format than the one that was named
+PER_ATTEMPT, ONE_FOR_ALL = "PerAttempt", "Shared"  # layouts
+ANY = "Any"  # whichever it turns out to be
+
+# What the protocol has room for: a row beyond it would have the whole inventory refused.
+MAX_COUNT, MAX_STEP, MAX_NODE, MAX_OWNERS, MAX_UID, MAX_TIME = (1 << 31) - 1, 1 << 53, 65_535, 1024, 64, 1 << 40
+MAX_BYTES = 1 << 62
+
+ATTEMPT_NAME = re.compile(r"^a(\d{1,9})$")
+
+
+def scan_tier(
+    tier: str, root: str, run_uid: str, *, form: str = AUTO, share: int = 0, of: int = 1, skew: float = LOCAL_SKEW,
+    layout: str = PER_ATTEMPT, per_node: int = 0, wanted: Optional[int] = None,
+) -> List[JSON]:  # fmt: skip
+    """The newest checkpoints under ``<root>/<run_uid>/a<N>/``, newest first, as rows of the inventory.
+
+    With the layout ONE_FOR_ALL they are in ``root`` itself, of no attempt that could be told. With ANY there, and below
+    ``<root>/a<N>/``; ``run_uid`` empty: of whatever run.
+    In the tier ``local`` each rank's shard is a row of its own. Of a checkpoint with very many files only every
+    ``of``-th is looked at, from ``share`` on: the ranks together see all of them. ``per_node``: processes, if known.
+    ``wanted``: this step alone. Something else that ends in a number takes no checkpoint's place.
+    Raises OSError when a directory that exists cannot be listed: then nothing is known, not even that there is none.
+    """
+    rows: List[JSON] = []
+    valid: Set[int] = set()
+    strangers = 0
+    found: Iterator[Tuple[int, int, str]]
+    if layout == ONE_FOR_ALL:
+        found = attempt_steps(root, 0, form=form, tier=tier)
+    elif layout == ANY:
+        direct = attempt_steps(root, 0, form=form, tier=tier)
+        steps = (each for each in direct if not ATTEMPT_NAME.match(os.path.basename(each[2])))
+        found = itertools.chain(steps, step_paths(root, form, tier))
+    else:
+        found = step_paths(os.path.join(root, run_uid), form, tier)
+    newest_first = sorted((each for each in found if wanted in (None, each[0])), reverse=True)
+    for step, attempt, path in newest_first[:LOOKED_AT]:
+        for shard in shards(path, tier):
+            finding = examine(shard, form=form, run_uid=run_uid, step=step, share=share, of=of, skew=skew)
+            if finding is None:
+                continue
+            if finding.verdict == INVALID and is_stranger(shard, form):
+                strangers += 1
+                if strangers > _STRANGERS_TOLD:
+                    continue
+            rows.append(inventory_row(tier, step, attempt, shard, finding, per_node))
+            if finding.verdict == VALID:
+                valid.add(step)
+        if len(valid) >= ENOUGH_VALID or len(rows) >= NEWEST:
+            break
+    return rows[:NEWEST]
+
+
+def inventory_row(tier: str, step: int, attempt: int, path: str, finding: Finding, per_node: int = 0) -> JSON:
+    """A finding as the protocol carries it: what a checkpoint says of itself may be anything."""
+    nodes = finding.processes // per_node if per_node and finding.processes % per_node == 0 else 0
+    return {
+        "tier": tier, "step": step, "path": path, "verdict": finding.verdict, "reason": finding.reason[:256],
+        "format": finding.format, "attempt": attempt or min(finding.attempt, MAX_COUNT),
+        "world": min(finding.world or nodes, MAX_COUNT), "runUid": finding.run_uid[:MAX_UID],
+        "bytes": min(finding.bytes, MAX_BYTES),
+        "committedAt": min(max(0.0, finding.committed_at), MAX_TIME),
+        "owners": [owner for owner in finding.owners if owner <= MAX_NODE][:MAX_OWNERS],
+    }  # fmt: skip
+
+
+def step_paths(run_root: str, form: str = AUTO, tier: str = "") -> Iterator[Tuple[int, int, str]]:
+    """(step, attempt, path) of everything that is named like a checkpoint of some attempt."""
+    for name in _directories(run_root):
+        matched = ATTEMPT_NAME.match(name)
+        if matched:
+            yield from attempt_steps(os.path.join(run_root, name), int(matched.group(1)), form=form, tier=tier)
+
+
+def attempt_steps(directory: str, attempt: int, *, form: str = AUTO, tier: str = "") -> Iterator[Tuple[int, int, str]]:
+    """(step, attempt, path) of everything in one directory that the format would call a checkpoint."""
+    try:
+        with os.scandir(directory) as found:
+            entries = sorted((entry.name, entry.is_file(follow_symlinks=False)) for entry in found
+                             if not entry.is_symlink())  # fmt: skip
+    except FileNotFoundError:
+        return
+    for name, is_file in entries:
+        path = os.path.join(directory, name)
+        step = step_of(path, name, form, is_file)
+        if step is not None and step <= MAX_STEP:
+            yield step, attempt, path
+    if tier == LOCAL and form in (AUTO, MEGATRON):
+        for step, path in nvrx.local_steps(directory):
+            if step <= MAX_STEP:
+                yield step, attempt, path
+
+
+def _directories(directory: str) -> List[str]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+
+
+def shards(path: str, tier: str) -> List[str]:
+    """The paths with a commit of their own: one per rank in the local tier, else the checkpoint itself."""
+    if tier != LOCAL or not os.path.isdir(path):
+        return [path]
+    held = [name for name in _directories(path) if name.startswith("rank-")]
+    return [os.path.join(path, name) for name in held] or [path]

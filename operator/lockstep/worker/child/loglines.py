@@ -1,0 +1,87 @@
+"""How far the child is, by the lines that known frameworks print: for programs that write no progress file."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from typing import List, Optional, Sequence, Tuple
+
+from lockstep.worker.child.progress import progress_of
+from lockstep.worker.settings import JSON
+
+MAX_LINE = 4096  # bytes of a line that are looked at
+_NUMBER = rb"([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Inf))"
+
+# Each: a word that the line must hold, the step (and the total) in a form that nothing else prints, the loss.
+_FORMATS: Sequence[Tuple[bytes, "re.Pattern[bytes]", "re.Pattern[bytes]"]] = (
+    # Megatron-LM: " iteration      120/   5000 | consumed samples: … | lm loss: 2.310000E+00 | …"
+    (b"iteration", re.compile(rb"\biteration\s+(\d+)/\s*(\d+) \|"), re.compile(rb"\bloss:\s*" + _NUMBER)),
+    # DeepSpeed: "step=120, skipped=0, lr=[…], mom=[…]", with a loss where the program adds one
+    (b"step=", re.compile(rb"\bstep=(\d+), skipped=()"), re.compile(rb"\bloss=\s*" + _NUMBER)),
+    # torchtitan: "step: 120  loss:  2.3100  grad_norm: …"
+    (b"step:", re.compile(rb"\bstep:\s*(\d+)\s+loss:()"), re.compile(rb"\bloss:\s*" + _NUMBER)),
+    # HuggingFace Trainer with a callback that adds the step: "{'loss': 2.31, …, 'step': 120}"
+    (b"'loss'", re.compile(rb"^\{.*'(?:global_)?step': '?(\d+)()"), re.compile(rb"'loss': '?" + _NUMBER)),
+)  # fmt: skip
+# HuggingFace Trainer prints no step beside the loss; its progress bar, on stderr, does: " 12%|█▏  | 120/1000 [00:…"
+_BAR = re.compile(rb"\|\s*(\d+)/(\d+) \[[0-9:]+<")
+_BARE_LOSS = re.compile(rb"^\{'loss': '?" + _NUMBER)
+_WORDS = (*(word for word, _, _ in _FORMATS), b"%|")
+_ANSI = re.compile(rb"\x1b\[[0-9;]*m")
+
+
+class LogProgress:
+    """Fed with the output as it comes, by the threads that pass it on; cheap on lines that tell nothing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._partial = {1: b"", 2: b""}
+        self._bar: Tuple[int, int] = (0, 0)
+        self._newest: List[JSON] = []
+        self._silent = False
+
+    def feed(self, stream: int, data: bytes) -> None:
+        """Bytes of stdout (1) or stderr (2)."""
+        if self._silent:
+            return
+        text = self._partial[stream] + data.replace(b"\r", b"\n")
+        lines = text.split(b"\n") if any(word in text for word in _WORDS) else [text[text.rfind(b"\n") + 1 :]]
+        self._partial[stream] = lines.pop()[-MAX_LINE:]
+        for line in lines:
+            if any(word in line for word in _WORDS):
+                progress = self._progress_in(_ANSI.sub(b"", line[:MAX_LINE]))
+                if progress is not None:
+                    with self._lock:
+                        self._newest = [*self._newest[-255:], progress]
+
+    def take(self) -> List[JSON]:
+        """What was found since the last call, oldest first."""
+        with self._lock:
+            found, self._newest = self._newest, []
+        return found
+
+    def stop(self) -> None:
+        """Look no more: the program tells of its progress by itself."""
+        self._silent = True
+
+    def _progress_in(self, line: bytes) -> Optional[JSON]:
+        for word, step, loss in _FORMATS:
+            at_step = step.search(line) if word in line else None
+            if at_step is not None:
+                at_loss = loss.search(line)
+                return _progress(at_step.group(1), at_loss and at_loss.group(1), at_step.group(2))
+        bar = _BAR.search(line)
+        if bar is not None:
+            self._bar = (int(bar.group(1)), int(bar.group(2)))
+        bare = _BARE_LOSS.search(line)
+        if bare is not None and self._bar[0]:
+            return _progress(b"%d" % self._bar[0], bare.group(1), b"%d" % self._bar[1])
+        return None
+
+
+def _progress(step: bytes, loss: Optional[bytes], total: bytes) -> Optional[JSON]:
+    try:
+        return progress_of(step, None if loss is None else loss.decode("ascii"), total or None, time.time())
+    except (ValueError, TypeError, OverflowError):
+        return None

@@ -1,0 +1,75 @@
+"""The worker's own records in its scratch volume: which attempts it has started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pkgutil
+import shutil
+from typing import Dict
+
+from lockstep.worker.checkpoints.tiers import ATTEMPT_NAME
+from lockstep.worker.child.launch import Launch, python_directory
+from lockstep.worker.child.process import LaunchError
+from lockstep.worker.errors import trouble
+from lockstep.worker.settings import Settings
+
+
+def make_scratch(settings: Settings, launch: Launch, contract: Dict[str, str]) -> None:
+    """Scratch of the attempt, new by necessity: its presence means that the attempt has run.
+
+    Raises LaunchError.
+    """
+    scratch = os.path.dirname(contract["LOCKSTEP_PROGRESS_FILE"])
+    try:
+        os.mkdir(scratch)
+        with open(contract["LOCKSTEP_NODELIST_FILE"], "w") as stream:
+            stream.writelines(address + "\n" for address in launch.nodelist)
+        with open(contract["LOCKSTEP_PROGRESS_FILE"], "w"):
+            pass
+        _offer_modules(settings)
+    except OSError as error:
+        raise LaunchError(125, "DirectoryNotCreated", trouble(error)) from None
+
+
+def remove_older(settings: Settings, attempt: int) -> None:
+    """Remove the scratch of the attempts before this one, whose own says that they are over. Never raises OSError."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(settings.scratch):
+            matched = ATTEMPT_NAME.match(name)
+            if matched and int(matched.group(1)) < attempt:
+                shutil.rmtree(os.path.join(settings.scratch, name), ignore_errors=True)
+
+
+def _offer_modules(settings: Settings) -> None:
+    """Put there what Python programs may import. Once in the life of a pod. Raises OSError."""
+    directory = python_directory(settings)
+    path = os.path.join(directory, "lockstep_training.py")
+    if not os.path.exists(path):
+        source = pkgutil.get_data("lockstep.worker", "lockstep_training.py") or b""
+        os.makedirs(directory, exist_ok=True)
+        with open(path + ".tmp", "wb") as stream:
+            stream.write(source)
+        os.rename(path + ".tmp", path)
+
+
+def make_room(settings: Settings) -> None:
+    """Remove what earlier attempts have left, but for their directories: those say that the attempts have run.
+
+    Only while no process of them lives. Never raises OSError.
+    """
+    with contextlib.suppress(OSError):
+        for name in os.listdir(settings.scratch):
+            if ATTEMPT_NAME.match(name):
+                for left in os.listdir(os.path.join(settings.scratch, name)):
+                    with contextlib.suppress(OSError):
+                        os.unlink(os.path.join(settings.scratch, name, left))
+
+
+def highest_attempt(settings: Settings) -> int:
+    """The last attempt that an earlier life of this worker started in the same pod, or 0."""
+    try:
+        matches = [ATTEMPT_NAME.match(name) for name in os.listdir(settings.scratch)]
+    except OSError:
+        return 0
+    return max((int(matched.group(1)) for matched in matches if matched), default=0)

@@ -1,0 +1,1 @@
+"""The worker's link to the operator, and its inbox."""

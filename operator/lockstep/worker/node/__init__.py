@@ -1,0 +1,1 @@
+"""The node before training: preflight, warm-up, barrier."""
