@@ -1,11 +1,13 @@
-"""Draws the figures of docs/architecture.md that the code's own tables hold.
+"""Draws the figures of docs/architecture.md that the code's own tables and contracts hold.
 
 A figure stands between ``<!-- figure: NAME -->`` and ``<!-- end -->``; everything else on the page is prose.
 """
 
 import argparse
+import importlib
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -33,7 +35,33 @@ def steps() -> str:
     return "\n".join(rows)
 
 
-FIGURES: Mapping[str, Callable[[], str]] = {"lifecycle": lifecycle, "steps": steps}
+def rooms() -> str:
+    """What each package is for and what it may import, by the contracts that import-linter holds."""
+    project = tomllib.loads((PAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    tables = []
+    for contract in project["tool"]["importlinter"]["contracts"]:
+        if contract["type"] != "layers":
+            continue
+        container = contract.get("containers", ["lockstep"])[0]
+        layers = [re.split(r"\s*[|:]\s*", layer) for layer in contract["layers"]]
+        title = container.removeprefix("lockstep").removeprefix(".").replace(".", "/") or "lockstep"
+        rows = [f"**`{title}`**: {_purpose(container)}", "", "| Room | For | May import |", "|---|---|---|"]
+        for height, layer in enumerate(layers):
+            below = "what stands below" if height + 1 < len(layers) else "nothing here"
+            for name in layer:
+                module = name if name.startswith(f"{container}.") else f"{container}.{name}"
+                beside = f"{below}, and those beside it" if ":" in contract["layers"][height] else below
+                rows.append(f"| `{module.rpartition('.')[2]}` | {_purpose(module)} | {beside} |")
+        tables.append("\n".join(rows))
+    return "\n\n".join(tables)
+
+
+def _purpose(module: str) -> str:
+    """The first sentence of its docstring, up to a blank line."""
+    return " ".join((importlib.import_module(module).__doc__ or "").partition("\n\n")[0].split()).replace("|", "\\|")
+
+
+FIGURES: Mapping[str, Callable[[], str]] = {"lifecycle": lifecycle, "rooms": rooms, "steps": steps}
 
 
 def drawn(page: str) -> str:

@@ -16,14 +16,12 @@ from lockstep.api.base import names
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.quantities import QUANTITY_REMEDY
 from lockstep.api.base.schema import Duration, Timestamp
-from lockstep.core.accounting.usage import GpuRates
-from lockstep.core.checkpoints.archive_job import ArchiveSettings
 from lockstep.core.failures.evidence import LONGEST_POLL
 from lockstep.core.model.admission_settings import AdmissionSettings, Backfill, MaintenanceWindow, Weights
 from lockstep.core.model.gang_settings import SHARED_CLOCK_SKEW, GangSettings
 from lockstep.core.model.pod_group_settings import PodGroupKind, PodGroupSettings
+from lockstep.core.model.settings import ArchiveSettings, GpuRates, PodPolicy
 from lockstep.core.model.tunables import Breaker, Deadlines, Mode, Tunables, heartbeat_problems
-from lockstep.core.pods.pod_policy import PodPolicy
 
 _ENVIRONMENT = {
     "LOCKSTEP_NAMESPACE": "namespace",

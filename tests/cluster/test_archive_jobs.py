@@ -11,9 +11,10 @@ from localcluster.api import Request
 from localcluster.errors import KubectlError
 from lockstep.api.base import names
 from lockstep.api.checkpoint_status import ArchiveJobStatus
-from lockstep.core.checkpoints.archive_job import ArchiveSettings, job_body, job_name
+from lockstep.core.checkpoints.archive_job import job_body, job_name
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.quarantine import Save
+from lockstep.core.model.settings import ArchiveSettings
 from support import sample_runs
 from support.site import Site
 

@@ -11,7 +11,6 @@ from lockstep.core.accounting.book import Book, new_book, read, write
 from lockstep.core.accounting.goodput import Account, Bucket, Mark, Stage
 from lockstep.core.accounting.usage import (
     BudgetUse,
-    GpuRates,
     Usage,
     budget_use,
     model_flops_utilisation,
@@ -21,6 +20,7 @@ from lockstep.core.accounting.usage import (
 from lockstep.core.checkpoints.cadence import SaveCost
 from lockstep.core.decide import decide
 from lockstep.core.failures.failure_rate import Exposure
+from lockstep.core.model.settings import GpuRates
 from lockstep.core.model.tunables import Tunables
 from support.world import World, node, spec
 

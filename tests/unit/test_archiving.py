@@ -14,7 +14,7 @@ from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveStatus, Qu
 from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
 from lockstep.api.run_status import Condition
 from lockstep.archive import outcomes
-from lockstep.core.checkpoints.archive_job import FINAL_CODES, RESULT_FORMAT, ArchiveSettings, job_name, parse_result
+from lockstep.core.checkpoints.archive_job import FINAL_CODES, RESULT_FORMAT, job_name, parse_result
 from lockstep.core.checkpoints.archiving import (
     MAX_PUBLISHED,
     ArchivePlan,
@@ -30,6 +30,7 @@ from lockstep.core.checkpoints.archiving import (
 from lockstep.core.checkpoints.resume import world_refusal
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import JobPhase, JobView, Leadership, RunSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
 from support import sample_runs

@@ -8,7 +8,7 @@ from lockstep.api.checkpoint_status import CadenceStatus
 from lockstep.core.accounting.book import read
 from lockstep.core.accounting.measures import pool_records
 from lockstep.core.decide import decide
-from lockstep.core.failures.failure_rate import PRIOR
+from lockstep.core.failures.failure_rate import PRIOR, pool_prior
 from lockstep.core.model.plan import CadenceOrder, Plan
 from lockstep.core.model.snapshot import CheckpointReport, Timing, Verdict
 from lockstep.core.run import resume_point
@@ -204,7 +204,7 @@ def test_all_runs_of_a_gpu_type_are_its_record() -> None:
     record = pool_records([run.status for run in w.runs.values()])[""]
     assert record.failures == 1
     assert record.node_days == pytest.approx(2 * 360 / 86_400, rel=0.15)
-    assert record.prior.mean > PRIOR.mean
+    assert pool_prior(record).mean > PRIOR.mean
 
 
 def test_a_program_that_always_crashes_says_nothing_about_nodes() -> None:

@@ -7,16 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
-from lockstep.core.checkpoints.verdicts import (
-    LOCAL,
-    SHARED,
-    Candidate,
-    RankView,
-    merge_checks,
-    merge_inventories,
-    newest_valid,
-)
+from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_checks, merge_inventories, newest_valid
 from lockstep.core.model.snapshot import CheckpointReport, Verdict, VerifyReport, WorkerPhase, WorkerReport
+from lockstep.core.model.tiers import LOCAL, SHARED
 
 UID = "uid-of-run"
 NODES = ("gpu-0", "gpu-1", "gpu-2", "gpu-3")

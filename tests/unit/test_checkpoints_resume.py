@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume, resume_seconds
-from lockstep.core.checkpoints.verdicts import ARCHIVE, LOCAL, SHARED, Candidate, Check
+from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.snapshot import Verdict
+from lockstep.core.model.tiers import ARCHIVE, LOCAL, SHARED
 
 UID = "uid-of-run"
 # Loads take 3 s from the local tier, 20 s from the shared one and 100 s from the archive, steps 10 s, and step 120 was

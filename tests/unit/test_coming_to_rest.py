@@ -10,10 +10,11 @@ from lockstep.api.recovery_status import ExcludedNode, FirstFailure
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.failures.actions import Case, Verb, act
 from lockstep.core.failures.causes import Cause, Evidence
-from lockstep.core.failures.node_memory import MAX_FAILURES, marks_with, read_failures, to_remember
+from lockstep.core.failures.node_memory import marks_with, to_remember
 from lockstep.core.failures.signs import Kind, Reading
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.node_failures import MAX_FAILURES, read_failures
 from lockstep.core.model.snapshot import PodPhase, PodView, Taint, WorkerPhase
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.run.recovery import case_of

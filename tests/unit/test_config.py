@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from lockstep.config import ConfigError, OperatorConfig, load
-from lockstep.core.accounting.usage import GpuRates
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
+from lockstep.core.model.settings import GpuRates
 from lockstep.core.model.tunables import Tunables
 from lockstep.worker.link import operator_link
 

@@ -15,12 +15,13 @@ from lockstep.api.recovery_status import AttemptStatus
 from lockstep.controller.workers.orders import Orders, encode_reply
 from lockstep.core.checkpoints.local_retention import local_retention, retention_order, retention_told
 from lockstep.core.checkpoints.resume import ResumeContext, choose_resume
-from lockstep.core.checkpoints.verdicts import LOCAL, SHARED, Candidate, Check, RankView, merge_inventories
+from lockstep.core.checkpoints.verdicts import Candidate, Check, RankView, merge_inventories
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.plan import DesiredPhase, Directive, RetentionOrder
 from lockstep.core.model.quarantine import Quarantine, Save
 from lockstep.core.model.snapshot import CheckpointReport, Verdict, WorkerPhase, WorkerReport
+from lockstep.core.model.tiers import LOCAL, SHARED
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.run import barrier
 from lockstep.worker.checkpoints.removal import RetentionOrder as OrderOfWorker

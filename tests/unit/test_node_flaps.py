@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.controller.metrics.catalogue import MOST_FLAPPING
 from lockstep.controller.runtime.clock import ManualClock
-from lockstep.controller.store.node_flaps import AGAIN, WINDOW, NodeFlaps
+from lockstep.controller.store.node_flaps import AGAIN, MOST_FLAPPING, WINDOW, NodeFlaps
 from lockstep.core.model.snapshot import NodeView
 
 READY = NodeView("gpu-1", "u1", {}, {})

@@ -8,8 +8,9 @@ import pytest
 from lockstep.api.base import names
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.recovery_status import FirstFailure
-from lockstep.core.failures.node_memory import forgiven_at, marks_now, marks_with, read_failures, suspicion, to_remember
+from lockstep.core.failures.node_memory import forgiven_at, marks_now, marks_with, suspicion, to_remember
 from lockstep.core.model.draft import Draft
+from lockstep.core.model.node_failures import read_failures
 from lockstep.core.model.snapshot import NodeFailure, NodeView
 from support.world import World, node, spec
 

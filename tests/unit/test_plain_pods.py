@@ -23,8 +23,9 @@ from lockstep.core.pods.plain_pods import NODELIST_LIMIT, PlainAttempt, PlainTem
 from lockstep.core.pods.secret_variables import is_secret
 from lockstep.core.pods.validation import validate
 from lockstep.worker import secrets
-from lockstep.worker.child.launch import Launch, launcher_command, launcher_environment
+from lockstep.worker.child.launch import launcher_command, launcher_environment
 from lockstep.worker.settings import Settings
+from lockstep.worker.start import Launch
 
 GOLDEN = Path(__file__).parent / "golden"
 TUNABLES = Tunables(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lockstep.api.v1alpha1 import TrainingRunSpec
-from lockstep.core.pods.pod_policy import PodPolicy, remedy_for
+from lockstep.core.model.settings import PodPolicy
+from lockstep.core.pods.pod_policy import remedy_for
 from lockstep.core.pods.validation import KnownNames, validate
 
 OPENED = {"lockstep.dev/allow-privileged": "true"}

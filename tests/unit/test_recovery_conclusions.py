@@ -7,10 +7,11 @@ import pytest
 
 from lockstep.core.accounting.book import read
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeKind, choose_resume
-from lockstep.core.checkpoints.verdicts import ARCHIVE, SHARED, Candidate, Check
+from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.snapshot import CheckpointReport, PodPhase, PodView, Timing, Verdict, WorkerPhase
+from lockstep.core.model.tiers import ARCHIVE, SHARED
 from lockstep.core.run.barrier import _avoid_attempts_used_before
 from support.world import Worker, World, node, spec
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.core.checkpoints.archive_job import RESULT_FORMAT, ArchiveSettings, parse_result
+from lockstep.core.checkpoints.archive_job import RESULT_FORMAT, parse_result
 from lockstep.core.checkpoints.inventory import is_foreign
 from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import CheckpointReport, JobPhase, JobView, Verdict
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.gang import pod_body

@@ -10,13 +10,14 @@ import pytest
 from lockstep.api.base.indices import parse_indices
 from lockstep.api.run_set import SetDependency, SetIndices, SetRefusal, TrainingRunSetStatus
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.arrays.members import array_environment, governed, index_of, run_body, split_run_name
+from lockstep.core.arrays.members import governed, index_of, run_body, split_run_name
 from lockstep.core.arrays.run_set import WAITING_AT_ONCE, decide_run_set
 from lockstep.core.model.array_views import RunSetPlan, RunSetSnapshot, RunSetView
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.ranges import count_ranges, format_ranges
 from lockstep.core.model.tunables import Mode, Tunables
+from lockstep.core.pods.array_environment import array_environment
 from lockstep.core.pods.gang import dry_run_body
 from lockstep.core.pods.plain_pods import plain_dry_run_body
 from support.arrays import HOLDING, NOW, ArrayWorld, ended, member, run_set, set_spec

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.v1alpha1 import TrainingRunSpec
-from lockstep.core.pods.pod_policy import PodPolicy
+from lockstep.core.model.settings import PodPolicy
 from lockstep.core.pods.validation import KnownNames, validate
 
 PRIVILEGED = {"lockstep.dev/allow-privileged": "true"}

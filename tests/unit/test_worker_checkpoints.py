@@ -23,12 +23,13 @@ from lockstep.worker.checkpoints.formats import manifest as manifest_format
 from lockstep.worker.checkpoints.formats.dcp import dcp_extents
 from lockstep.worker.checkpoints.inventory import CommitWatch, survey
 from lockstep.worker.checkpoints.tiers import ENOUGH_VALID, scan_tier
-from lockstep.worker.child.launch import Launch, contract_environment
+from lockstep.worker.child.launch import contract_environment
 from lockstep.worker.limits import encoded
 from lockstep.worker.node import preflight
 from lockstep.worker.node.barrier import seen_in_words
 from lockstep.worker.node.preflight import prepare
 from lockstep.worker.settings import Settings, Tier
+from lockstep.worker.start import Launch
 from support import checkpoint_layouts as layouts
 
 RUN_UID = "run-1"

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from lockstep.worker.child import progress
-from lockstep.worker.child.launch import Launch, expand, launcher_command, launcher_environment
+from lockstep.worker.child.launch import expand, launcher_command, launcher_environment
 from lockstep.worker.child.progress import ProgressTail, Section, parse_line
 from lockstep.worker.node.preflight import MASTER_PORTS, hold_port
 from lockstep.worker.settings import Settings
+from lockstep.worker.start import Launch
 
 
 def settings(command: list[str], **more: Any) -> Settings:

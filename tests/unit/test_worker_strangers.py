@@ -12,8 +12,8 @@ from lockstep.worker.checkpoints.formats import examine, verify_checkpoint
 from lockstep.worker.checkpoints.inventory import CommitWatch, survey
 from lockstep.worker.checkpoints.pointers import rewrite_pointers
 from lockstep.worker.checkpoints.tiers import ENOUGH_VALID, NEWEST, scan_tier
-from lockstep.worker.child.launch import Launch
 from lockstep.worker.settings import Settings, Tier
+from lockstep.worker.start import Launch
 from support import checkpoint_layouts as layouts
 from support.checkpoint_layouts import age
 

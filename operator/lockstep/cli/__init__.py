@@ -1,0 +1,1 @@
+"""``lockstep``, also as ``kubectl lockstep``."""

@@ -18,11 +18,11 @@ from lockstep.cli.runs import view, whole
 from lockstep.core.failures.actions import ONE_DAY
 from lockstep.core.failures.node_memory import suspicion
 from lockstep.core.failures.node_state import state_of
-from lockstep.core.failures.signs import bad_conditions
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.natural_order import natural_key
 from lockstep.core.model.snapshot import NodeView, RunView
+from lockstep.core.placement.node_conditions import bad_conditions
 
 ADMINISTRATORS = "nodes belong to the whole cluster; ask an administrator, or see your run's with lockstep info RUN"
 

@@ -1,0 +1,1 @@
+"""Everything that talks: watches, reconciles, answers workers, serves metrics and the web page."""

@@ -12,7 +12,6 @@ from typing import Callable, List, Optional
 from lockstep.worker.checkpoints.removal import Removal
 from lockstep.worker.checkpoints.tiers import NEWEST
 from lockstep.worker.child.launch import (
-    Launch,
     contract_environment,
     expand,
     is_passed_on,
@@ -30,6 +29,7 @@ from lockstep.worker.link.operator_link import PROTOCOL, Link
 from lockstep.worker.node.barrier import Barrier
 from lockstep.worker.output import say, write_own
 from lockstep.worker.settings import JSON, Settings
+from lockstep.worker.start import Launch
 
 RESTART_GRACE_SECONDS = 2.0  # the peers are gone: there is nothing left to save together
 LAST_LOOK_SECONDS = 5.0

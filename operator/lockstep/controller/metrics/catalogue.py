@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from lockstep.controller.store.node_flaps import MOST_FLAPPING
+
 PAGE = Path(__file__).parents[4] / "docs" / "metrics.md"
-MOST_FLAPPING = 64
-"""Nodes that are named for turning NotReady again and again, at most; the worst come first."""
 
 _RUN = ("namespace", "run")
 _QUOTA = ("queue", "gpu_type")

@@ -3,7 +3,6 @@
 from collections import defaultdict, deque
 from collections.abc import Mapping
 
-from lockstep.controller.metrics.catalogue import MOST_FLAPPING
 from lockstep.controller.runtime.clock import Clock
 from lockstep.core.model.snapshot import NodeView
 
@@ -11,6 +10,8 @@ WINDOW = 3600.0
 """Seconds that a turn counts for."""
 AGAIN = 2
 """Turns within the window from which on a node is named."""
+MOST_FLAPPING = 64
+"""Nodes that are named for turning NotReady again and again, at most; the worst come first."""
 _KEPT = 100
 
 

@@ -13,11 +13,11 @@ from lockstep.api.base import names
 from lockstep.controller.web.access import Sight
 from lockstep.core.failures.node_memory import suspicion
 from lockstep.core.failures.node_state import NODE_STATES, state_of
-from lockstep.core.failures.signs import bad_conditions
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.natural_order import natural_key
 from lockstep.core.model.snapshot import NodeView, PodView, Resources, RunView
+from lockstep.core.placement.node_conditions import bad_conditions
 
 NOBODY = -1
 SOMEBODY = -2

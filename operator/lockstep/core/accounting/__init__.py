@@ -1,0 +1,1 @@
+"""Where the time of a run went, what it used, and what that costs."""

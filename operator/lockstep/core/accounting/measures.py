@@ -8,10 +8,10 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.accounting.book import Book
 from lockstep.core.checkpoints.cadence import SaveCost
 from lockstep.core.checkpoints.inventory import is_own
-from lockstep.core.checkpoints.verdicts import SHARED
-from lockstep.core.failures.failure_rate import SECONDS_PER_DAY, PoolRecord
+from lockstep.core.failures.failure_rate import SECONDS_PER_DAY
 from lockstep.core.model.draft import Draft
-from lockstep.core.model.snapshot import WorkerReport
+from lockstep.core.model.snapshot import PoolRecord, WorkerReport
+from lockstep.core.model.tiers import SHARED
 
 HALF_LIFE_DAYS = 14.0
 """A failure, or a day without one, counts half after this long."""

@@ -4,20 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from lockstep.core.model.settings import GpuRates
+
 _MS_PER_HOUR = 3_600_000
-
-
-@dataclass(frozen=True, slots=True)
-class GpuRates:
-    """What the operator's configuration says of a GPU type. 0: not known.
-
-    ``price`` per GPU-hour in whatever currency; ``watts`` drawn by one GPU with its share of the node;
-    ``peak_flops`` a second at the precision trained in, without sparsity.
-    """
-
-    price: float = 0.0
-    watts: float = 0.0
-    peak_flops: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

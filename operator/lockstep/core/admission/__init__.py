@@ -1,1 +1,1 @@
-"""Who gets nodes, and when."""
+"""Admission: which runs get nodes now, and why each of the others is pending."""

@@ -13,12 +13,12 @@ from lockstep.core.admission.cache.run_index import Row
 from lockstep.core.admission.cycle_state import Floor
 from lockstep.core.admission.engine.jobs import NO_LIMIT, Job, Option, Running
 from lockstep.core.model import assignment as slots
+from lockstep.core.model.limits import asked_limit
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.world_size import world_size
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_pool import Ground, Kind
 from lockstep.core.pods.requirement import wish_of
-from lockstep.core.run.time_limit import asked_limit
 
 _GROUP = attrgetter("group")
 _LEAST = 60  # seconds, for a run that had used up its time when it was suspended

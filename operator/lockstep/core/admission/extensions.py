@@ -21,8 +21,8 @@ from lockstep.core.admission.engine.jobs import Running
 from lockstep.core.admission.engine.quota import QuotaBook, QuotaRules
 from lockstep.core.admission.engine_adapter import ends_by, running_of
 from lockstep.core.admission.queueing.holds import queue_spec
+from lockstep.core.model.limits import limit_allowed
 from lockstep.core.model.plan import Event
-from lockstep.core.run.time_limit import limit_allowed
 
 WORTH_A_WRITE = 60
 """Seconds by which a limit grows at least, as long as not all of the wish can be granted."""

@@ -169,21 +169,6 @@ def run_body(run_set: RunSetView, index: int) -> dict[str, Any]:
     }
 
 
-def array_environment(run: RunView) -> dict[str, str]:
-    """What the training container is told of the array; SLURM_ARRAY_TASK_* are for programs that know those."""
-    words = run.annotations.get(names.ANNOTATION_ARRAY, "").split()
-    shape = {name: value for name, _, value in (word.partition("=") for word in words)}
-    if set(shape) != {"index", "count", "min", "max"} or not all(_is_number(value) for value in shape.values()):
-        return {}
-    ours = {f"LOCKSTEP_ARRAY_{name.upper()}": value for name, value in shape.items()}
-    slurm = {"index": "ID", "count": "COUNT", "min": "MIN", "max": "MAX"}
-    return ours | {f"SLURM_ARRAY_TASK_{slurm[name]}": value for name, value in shape.items()}
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= len(str(MAX_INDEX))
-
-
 def _with_index(value: Any, index: int) -> Any:
     """``value`` with the index wherever its variable stands; ``$$(…)`` stays, as everywhere."""
     match value:

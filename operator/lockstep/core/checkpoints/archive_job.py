@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from lockstep.api.base import names
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.checkpoint_spec import ArchiveTier, CheckpointFormat, RetentionSpec
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveJobStatus
-from lockstep.core.model.gang_settings import SHARED_CLOCK_SKEW, clock_skew_variable
+from lockstep.core.model.gang_settings import clock_skew_variable
 from lockstep.core.model.quarantine import Save
+from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.pods import pod_template
 
@@ -28,30 +29,6 @@ _MOST = 2**53
 _MOST_NODES = 1 << 20
 _FORMATS = frozenset(get_args(CheckpointFormat))
 _LAST_MOMENT = 253_402_300_799  # of the year 9999
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveSettings:
-    """What the operator's installation says about archive jobs."""
-
-    image: str = ""
-    """The operator's own image with the `archive` extra; empty: no job can be made."""
-    image_pull_secrets: tuple[str, ...] = ()
-    """Secrets that every namespace with runs has to have, to pull that image."""
-    cpu: str = "2"
-    memory: str = "2Gi"
-    """Eight parts of 64 MiB on their way, four being read, and what the program itself needs."""
-    parallel: int = 8
-    bandwidth: int = 0
-    """Bytes per second of one job at most; 0: no limit."""
-    deadline: int = 86_400
-    """Seconds after which a job is ended; the next one goes on from there."""
-    pod_retries: int = 6
-    keep_finished: int = 86_400
-    """Seconds that a finished job and its log stay."""
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    shared_clock_skew: float = SHARED_CLOCK_SKEW
-    """As ``GangSettings`` has it."""
 
 
 @dataclass(frozen=True, slots=True)

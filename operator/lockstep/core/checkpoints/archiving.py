@@ -22,19 +22,20 @@ from lockstep.core.checkpoints.archive_job import (
     RESTORE,
     TIDY,
     UPLOAD,
-    ArchiveSettings,
     JobResult,
     job_body,
     job_name,
     parse_result,
 )
-from lockstep.core.checkpoints.verdicts import ARCHIVE, SHARED, Candidate
+from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import CreateJob, Event
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
+from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import JobPhase, JobView, RunView, Verdict
+from lockstep.core.model.tiers import ARCHIVE, SHARED
 from lockstep.core.pods.gang import shared_path
 
 MAX_PUBLISHED = 8

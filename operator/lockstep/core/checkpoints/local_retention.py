@@ -15,11 +15,12 @@ from lockstep.api.checkpoint_status import MAX_LOCAL_SAVES, LocalRetentionStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.inventory import rank_view, seen_candidates
 from lockstep.core.checkpoints.resume import world_refusal
-from lockstep.core.checkpoints.verdicts import LOCAL, SHARED, Candidate, Check, merge_checks
+from lockstep.core.checkpoints.verdicts import Candidate, Check, merge_checks
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import RetentionOrder
 from lockstep.core.model.quarantine import Quarantine, Save, in_quarantine, quarantine_of
 from lockstep.core.model.snapshot import Verdict
+from lockstep.core.model.tiers import LOCAL, SHARED
 
 
 class _Standing(IntEnum):

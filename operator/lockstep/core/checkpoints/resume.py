@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lockstep.api.checkpoint_spec import StartMode
-from lockstep.core.checkpoints.verdicts import ARCHIVE, BANDWIDTH, LOCAL, SHARED, Candidate, Check
+from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.quarantine import Quarantine, Save, in_quarantine
 from lockstep.core.model.snapshot import CheckpointReport, Verdict
+from lockstep.core.model.tiers import ARCHIVE, BANDWIDTH, LOCAL, SHARED
 
 RESHARDABLE_FORMATS = frozenset({"TorchDCP"})
 MAX_REJECTIONS = 8

@@ -12,11 +12,11 @@ from lockstep.api.base.names import ANNOTATION_CHECKPOINT_REQUEST
 from lockstep.api.checkpoint_status import SaveStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.inventory import candidates, latest_valid
-from lockstep.core.checkpoints.verdicts import LOCAL, SHARED
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import SaveRequest
 from lockstep.core.model.snapshot import Verdict, WorkerPhase, WorkerReport
+from lockstep.core.model.tiers import LOCAL, SHARED
 
 SAVED, EXPIRED, FAILED = "Saved", "Expired", "Failed"
 REQUEST = ANNOTATION_CHECKPOINT_REQUEST.partition("/")[2]

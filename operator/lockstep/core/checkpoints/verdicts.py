@@ -11,12 +11,8 @@ from dataclasses import dataclass, replace
 from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
 from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.snapshot import CheckpointReport, Verdict, VerifyReport, WorkerReport
+from lockstep.core.model.tiers import LOCAL, SHARED
 
-LOCAL = "local"
-SHARED = "shared"
-ARCHIVE = "archive"
-BANDWIDTH = {LOCAL: 5e9, SHARED: 50e9, ARCHIVE: 10e9}
-"""Bytes per second that a checkpoint is taken to be loaded with: of one node's disk, of the whole of the others."""
 EXCHANGING_FORMATS = frozenset({"NVRxLocal"})
 """Local formats whose loaders fetch a shard from whichever node has it."""
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from lockstep.api.base import names
 from lockstep.core.failures.evidence import FailedExit, Loss, LossKind
 from lockstep.core.failures.signs import (
-    HARDWARE_CONDITIONS,
     SIGN_LIVES,
     UNHEALTHY_DEVICE,
     Kind,
@@ -25,6 +24,7 @@ from lockstep.core.failures.signs import (
 )
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.snapshot import WorkerReport
+from lockstep.core.placement.node_conditions import bad_conditions
 
 CASCADE_SECONDS = 30.0
 """An end so long after another may still be its explanation: a node's last heartbeat, a core dump written."""
@@ -230,7 +230,7 @@ def _faults_of_machines(draft: Draft) -> list[Cause]:
             found.append(_fault(Evidence(Kind.HARDWARE, slot, name, sign.at, words, sign.kind)))
         if node is None or not node.conditions or node.conditions_changed_at < begun:
             continue
-        condition = next((kind for kind in sorted(node.conditions) if kind in HARDWARE_CONDITIONS), "")
+        condition = next(iter(bad_conditions(node)), "")
         if condition:
             words = (
                 f"node {name} of rank {draft.rank(slot)} has the condition {condition}: {node.conditions[condition]}"

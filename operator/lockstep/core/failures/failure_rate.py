@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from lockstep.core.failures.incomplete_gamma import gamma_quantile
+from lockstep.core.model.snapshot import PoolRecord
 
 SECONDS_PER_DAY = 86_400.0
 FEW_FAILURES = 3.0
@@ -75,17 +76,9 @@ class Exposure:
         return replace(self, failures=self.failures + 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class PoolRecord:
-    """Failures and node-days of all runs of a pool."""
-
-    failures: int = 0
-    node_days: float = 0.0
-
-    @property
-    def prior(self) -> FailureRate:
-        """What a run of this pool expects before it has seen anything itself."""
-        return FailureRate(PRIOR.shape + self.failures, PRIOR.node_days + self.node_days).as_prior()
+def pool_prior(record: PoolRecord) -> FailureRate:
+    """What a run of this pool expects before it has seen anything itself."""
+    return FailureRate(PRIOR.shape + record.failures, PRIOR.node_days + record.node_days).as_prior()
 
 
 def planning_rate(prior: FailureRate, observed: Exposure) -> float:

@@ -10,16 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.api.base import names
-from lockstep.api.base.times import LAST_MOMENT, to_rfc3339, to_unix
+from lockstep.api.base.times import to_rfc3339
 from lockstep.core.failures.actions import ONE_DAY
 from lockstep.core.failures.late_evidence import last_end
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.node_failures import MAX_FAILURES
 from lockstep.core.model.plan import RememberFailure
 from lockstep.core.model.snapshot import NodeFailure, NodeView
 
-MAX_FAILURES = 8
-"""Kept on a node."""
 SUSPECT_AFTER = 2
 """First failures within a day. By luck a node of 512 fails twice in a day once in a hundred days."""
 ONE_HOUR = 3600.0
@@ -88,23 +87,6 @@ def forgiven_at(nodes: Iterable[NodeView]) -> float | None:
             newest = sorted(failure.time for failure in node.failures)[-SUSPECT_AFTER:]
             moments.append(newest[0] + ONE_DAY)
     return min(moments, default=None)
-
-
-def read_failures(text: str) -> tuple[NodeFailure, ...]:
-    """The annotation as ``marks_with`` wrote it. Annotations are anybody's: what cannot be read is nothing."""
-    try:
-        rows = json.loads(text) if text else []
-        read = tuple(
-            NodeFailure(str(row["run"])[:320], to_unix(row["time"]), str(row["cause"])[:64])
-            for row in rows[:MAX_FAILURES]
-        )
-        for failure in read:  # they are told on, in status, events and annotations: they have to be such as can be
-            f"{failure.run}{failure.cause}".encode()
-        if not all(0 <= failure.time < LAST_MOMENT for failure in read):
-            return ()
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
-        return ()
-    return read
 
 
 def _marks(

@@ -1,8 +1,8 @@
 """What a node is to runs, in one word."""
 
 from lockstep.core.failures.node_memory import suspicion
-from lockstep.core.failures.signs import bad_conditions
 from lockstep.core.model.snapshot import NodeView
+from lockstep.core.placement.node_conditions import bad_conditions
 
 NODE_STATES = ("Ready", "NotReady", "Draining", "Cordoned", "Unhealthy", "Suspect")
 

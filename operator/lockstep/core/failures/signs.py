@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from lockstep.core.model.snapshot import ExitReport, NodeView, PodView, Sign
+from lockstep.core.model.snapshot import ExitReport, PodView, Sign
 
 
 class Kind(StrEnum):
@@ -73,17 +73,6 @@ XID_INFORMATIONAL = _numbers("37,38,43,44,63,66,67,92,93,121,137,141,152-154,157
 XID_HARDWARE = XID_RESET_GPU | XID_REBOOT | XID_WORKFLOW
 """No container can reset a GPU safely, so that all of these mean another node."""
 
-HARDWARE_CONDITIONS = frozenset(
-    {
-        "XidCriticalError",
-        "CperHardwareErrorFatal",
-        "KernelDeadlock",
-        "ReadonlyFilesystem",
-        "XfsShutdown",
-        "DiskBadBlock",
-    }
-)
-"""Conditions of a node on which nothing can train."""
 
 UNHEALTHY_DEVICE = "UnhealthyDevice"
 """Stands beside the conditions: the node has fewer healthy GPUs left than the gang needs of it."""
@@ -187,11 +176,6 @@ def is_hardware(sign: Sign) -> bool:
     if family == "SXid":  # the driver says itself which of them leave the fabric intact
         return "non-fatal" not in sign.text.lower()
     return sign.kind in _FAULTY_DEVICE
-
-
-def bad_conditions(node: NodeView) -> tuple[str, ...]:
-    """Conditions of the node that explain a failure there, in the order of their names."""
-    return tuple(sorted(name for name in node.conditions if name in HARDWARE_CONDITIONS))
 
 
 def read_exit(exit_report: ExitReport, signs: Sequence[Sign]) -> Reading:

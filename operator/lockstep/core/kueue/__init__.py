@@ -1,1 +1,1 @@
-"""Admission by Kueue: its Workload is read as an external ledger, and told what became of the gang."""
+"""Admission by Kueue: what a run asks for, which nodes its reservation means, and what Kueue is told."""

@@ -16,8 +16,8 @@ import msgspec
 from lockstep.api.base import names, nesting
 from lockstep.api.base.times import to_unix
 from lockstep.api.run_spec import MAX_NODES
-from lockstep.core.failures.node_memory import read_failures
 from lockstep.core.model import sanitise, wire
+from lockstep.core.model.node_failures import read_failures
 from lockstep.core.model.quantities import amount
 from lockstep.core.model.snapshot import NodeView, PodPhase, PodView, Resources, Taint
 

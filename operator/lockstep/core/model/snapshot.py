@@ -11,7 +11,6 @@ from enum import StrEnum
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.failures.failure_rate import PoolRecord
 from lockstep.core.model.kueue.installation import Kueue
 
 Resources = Mapping[str, int]
@@ -25,6 +24,14 @@ class PodPhase(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRecord:
+    """Failures and node-days of all runs of a pool."""
+
+    failures: int = 0
+    node_days: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lockstep.core.accounting.usage import GpuRates
-from lockstep.core.checkpoints.archive_job import ArchiveSettings
-from lockstep.core.checkpoints.verdicts import BANDWIDTH
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.pod_group_settings import PodGroupSettings
-from lockstep.core.pods.pod_policy import PodPolicy
+from lockstep.core.model.settings import ArchiveSettings, GpuRates, PodPolicy
+from lockstep.core.model.tiers import BANDWIDTH
 
 BEATS_WAITED_FOR = 2
 """Heartbeats that a time has to last at whose end their absence counts: one may be lost, or late."""

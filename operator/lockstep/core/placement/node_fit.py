@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from lockstep.api.base import names
-from lockstep.core.failures.signs import bad_conditions
 from lockstep.core.model.quantities import in_words
 from lockstep.core.model.snapshot import NodeView, Resources, Taint
+from lockstep.core.placement.node_conditions import bad_conditions
 
 WHOLE_NODE_SHARE = 4
 """A resource that the spec leaves open must be free to one part in this many: the gang takes its smallest node's."""

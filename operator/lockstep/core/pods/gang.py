@@ -18,13 +18,13 @@ from lockstep.api.base.schema import SpecModel
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
-from lockstep.core.arrays.members import array_environment
 from lockstep.core.model.gang_settings import GangSettings, clock_skew_variable
 from lockstep.core.model.plan import EnsureConfigMap
 from lockstep.core.model.quantities import MEMORY, amount, quantity
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods import pod_template
+from lockstep.core.pods.array_environment import array_environment
 from lockstep.core.pods.launchers import launcher_of
 from lockstep.core.pods.pod_groups import joined
 

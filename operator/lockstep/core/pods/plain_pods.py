@@ -11,10 +11,10 @@ from typing import Any
 
 from lockstep.api.base import names
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.arrays.members import array_environment
 from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.snapshot import NodeView, PodView, RunView, StartRecord, WorkerPhase, WorkerReport
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.pods.array_environment import array_environment
 from lockstep.core.pods.gang import GangTemplate, dry_run_status, shared_path, template_for
 from lockstep.core.pods.launchers import launcher_of
 from lockstep.core.pods.launchers.rendezvous import Rendezvous

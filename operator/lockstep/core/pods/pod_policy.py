@@ -13,6 +13,7 @@ from typing import Any
 from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem
+from lockstep.core.model.settings import PodPolicy
 
 # Pod Security Standards, Baseline.
 _CAPABILITIES = frozenset(
@@ -30,18 +31,6 @@ _APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 _HOOKS = ("postStart", "preStop")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _STRICT_LEVELS = ("baseline", "restricted")
-
-
-@dataclass(frozen=True, slots=True)
-class PodPolicy:
-    """What an installation gives to every namespace beyond Baseline, and which accounts gangs may run as."""
-
-    capabilities: frozenset[str] = frozenset()
-    host_paths: frozenset[str] = frozenset()
-    """Exact ones. What is below them is reached by a mount's subPath, which the kubelet keeps inside."""
-    sysctls: frozenset[str] = frozenset()
-    service_accounts: frozenset[str] | None = None
-    """None: every account of the run's namespace, as for whoever may make pods there."""
 
 
 @dataclass(frozen=True, slots=True)

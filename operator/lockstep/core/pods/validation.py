@@ -16,10 +16,11 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.quantities import parse_quantity
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.problems import Problem, lockstep_mounts, reserved_variable
+from lockstep.core.model.settings import PodPolicy
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.launchers import launcher_of
 from lockstep.core.pods.plain_rules import plain_problems
-from lockstep.core.pods.pod_policy import Grant, PodPolicy, account_problems, host_path_problems
+from lockstep.core.pods.pod_policy import Grant, account_problems, host_path_problems
 from lockstep.core.pods.template_rules import template_problems
 
 _PLAIN_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})

@@ -7,7 +7,6 @@ from lockstep.core.checkpoints.archiving import is_tidying
 from lockstep.core.checkpoints.inventory import is_own
 from lockstep.core.checkpoints.local_retention import local_retention, retention_told
 from lockstep.core.checkpoints.resume import Rejection, ResumeDecision, ResumeKind
-from lockstep.core.checkpoints.verdicts import SHARED
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.draft import Draft
@@ -15,6 +14,7 @@ from lockstep.core.model.plan import DesiredPhase, Directive
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.model.start_record import to_record
+from lockstep.core.model.tiers import SHARED
 from lockstep.core.run.cadence_orders import cadence_order, from_the_start
 from lockstep.core.run.fencing import hold_for_writers, keep_fence
 from lockstep.core.run.launching import SlotStage, Stage

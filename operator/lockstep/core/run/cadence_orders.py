@@ -13,9 +13,10 @@ from lockstep.core.accounting.measures import (
 )
 from lockstep.core.checkpoints.cadence import ArchiveGoal, Bounds, CadenceInputs, plan_cadence, worth_publishing
 from lockstep.core.checkpoints.saves import common_step
-from lockstep.core.failures.failure_rate import PoolRecord, Remedy, failure_shares, planning_rate
+from lockstep.core.failures.failure_rate import Remedy, failure_shares, planning_rate, pool_prior
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import CadenceOrder
+from lockstep.core.model.snapshot import PoolRecord
 
 DISABLED = "checkpoint.cadence.interval is Disabled: the program alone decides"
 NOT_ASKED = "; for information only: the program neither asks when to save nor catches a signal for it"
@@ -95,7 +96,7 @@ def _inputs(draft: Draft, checkpoint: CheckpointSpec, book: Book) -> CadenceInpu
         bounds = Bounds(parse_duration(wish.interval), parse_duration(wish.interval))
     return CadenceInputs(
         nodes=max(1, draft.world),
-        rate=planning_rate(pool.prior, book.exposure),
+        rate=planning_rate(pool_prior(pool), book.exposure),
         shares=failure_shares(counts),
         step_seconds=usual_step_seconds(draft) or None,
         local=(book.local_cost or UNMEASURED_LOCAL) if checkpoint.local is not None else None,

@@ -3,9 +3,10 @@
 from lockstep.api.checkpoint_spec import CheckpointSpec
 from lockstep.api.checkpoint_status import PointingStatus
 from lockstep.core.checkpoints.inventory import is_foreign
-from lockstep.core.checkpoints.verdicts import SHARED, Candidate
+from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import PointRequest
+from lockstep.core.model.tiers import SHARED
 from lockstep.core.run.stopping import begin_stop
 
 FOLLOW_POINTERS = frozenset({"Megatron", "DeepSpeed", "HuggingFace", "NeMo"})

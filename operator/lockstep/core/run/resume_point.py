@@ -10,11 +10,12 @@ from lockstep.core.accounting.account import book_of
 from lockstep.core.checkpoints.archiving import archive_candidates, is_worth_a_search, published_as, restored_candidate
 from lockstep.core.checkpoints.inventory import candidates, foreign_candidates, rank_view
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume
-from lockstep.core.checkpoints.verdicts import LOCAL, SHARED, Candidate, RankView, merge_checks
+from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_checks
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
 from lockstep.core.model.snapshot import Verdict
+from lockstep.core.model.tiers import LOCAL, SHARED
 
 MAX_ARCHIVE_FAILURES = 6
 """Jobs in a row that may fail before the gang goes on without the archive."""

@@ -2,12 +2,13 @@
 
 from lockstep.api.checkpoint_status import QuarantinedCheckpoint
 from lockstep.core.checkpoints.inventory import candidates, committed_step
-from lockstep.core.checkpoints.verdicts import LOCAL, Candidate
+from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.failures.actions import MOST_QUARANTINED
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.quarantine import Save, in_quarantine, quarantine_of
 from lockstep.core.model.snapshot import Verdict
+from lockstep.core.model.tiers import LOCAL
 
 
 def trusted_steps(draft: Draft) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from lockstep.core.accounting.account import over_budget
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.limits import limit_allowed
 from lockstep.core.pods.gang import termination_grace
 from lockstep.core.run.stopping import BUDGET_SPENT, REQUEUED, TIME_LIMIT, begin_stop, stop_after_save
 
@@ -25,19 +26,6 @@ def keep_to_limits(draft: Draft) -> bool:
         stop_after_save(draft, BUDGET_SPENT, message)
         return True
     return _keep_to_time_limit(draft)
-
-
-def asked_limit(spec: TrainingRunSpec, limits: QueueLimits) -> int | None:
-    """Seconds of the time limit that the spec, or else its queue, asks for; None: there is none."""
-    asked = spec.time_limit or limits.default_time_limit
-    return None if asked is None else parse_duration(asked)
-
-
-def limit_allowed(spec: TrainingRunSpec, limits: QueueLimits) -> int | None:
-    """The same, as far as its queue allows it."""
-    asked = asked_limit(spec, limits)
-    longest = limits.max_time_limit
-    return asked if asked is None or longest is None else min(asked, parse_duration(longest))
 
 
 def limit_in_force(spec: TrainingRunSpec, status: TrainingRunStatus, limits: QueueLimits) -> int | None:

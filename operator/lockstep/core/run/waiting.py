@@ -4,9 +4,9 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import QueueLimits
 from lockstep.core.admission.queueing.dependencies import record_of
 from lockstep.core.model.draft import Draft
+from lockstep.core.model.limits import asked_limit
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.run.stopping import PREEMPTED, QUEUE_DRAINED, finish, stop_after_save
-from lockstep.core.run.time_limit import asked_limit
 
 _ASK_AGAIN = 2.0
 """Seconds until it is looked again whether nodes are kept for the run that another is to make room for."""

@@ -20,9 +20,9 @@ from lockstep.worker.checkpoints.tiers import (
     scan_tier,
     shards,
 )
-from lockstep.worker.child.launch import Launch
 from lockstep.worker.errors import trouble
 from lockstep.worker.settings import JSON, SHARED, Settings, attempt_directory
+from lockstep.worker.start import Launch
 
 At = Callable[[str], None]
 """Is told what is looked at from now on; nothing: empty."""

@@ -5,34 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+from typing import Any, Dict, List, Mapping
 
 from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, attempt_directory
+from lockstep.worker.start import Launch
 
 CONTRACT = "1"  # of the child's environment
 TOGETHER_SECONDS = 1.0  # that the operator may hold a start back at most, until all were told
-
-
-class Launch(NamedTuple):
-    """What START means for this rank."""
-
-    attempt: int
-    rank: int
-    world: int
-    master_address: str
-    master_port: int
-    resume_path: str
-    resume_step: str
-    nodelist: Sequence[str]
-
-    @classmethod
-    def of(cls, desired: JSON) -> Launch:
-        """From a released reply. Raises KeyError, TypeError."""
-        start, resume = desired["start"], desired["start"].get("resume") or {}
-        return cls(
-            desired["attempt"], desired["rank"], desired["worldSize"], start["masterAddress"], start["masterPort"],
-            resume.get("path", ""), str(resume.get("step", "")), desired.get("nodelist") or [],
-        )  # fmt: skip
 
 
 def is_passed_on(name: str) -> bool:

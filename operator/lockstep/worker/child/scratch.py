@@ -9,10 +9,11 @@ import shutil
 from typing import Dict
 
 from lockstep.worker.checkpoints.tiers import ATTEMPT_NAME
-from lockstep.worker.child.launch import Launch, python_directory
+from lockstep.worker.child.launch import python_directory
 from lockstep.worker.child.process import LaunchError
 from lockstep.worker.errors import trouble
 from lockstep.worker.settings import Settings
+from lockstep.worker.start import Launch
 
 
 def make_scratch(settings: Settings, launch: Launch, contract: Dict[str, str]) -> None:

@@ -13,7 +13,6 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from lockstep.worker.checkpoints.inventory import Commits, CommitWatch
 from lockstep.worker.child.control import ControlFile
-from lockstep.worker.child.launch import Launch
 from lockstep.worker.child.loglines import LogProgress
 from lockstep.worker.child.loss import LossWatch
 from lockstep.worker.child.process import Child
@@ -25,6 +24,7 @@ from lockstep.worker.child.timing import INIT, Timing
 from lockstep.worker.errors import open_plain
 from lockstep.worker.output import say, write_all
 from lockstep.worker.settings import JSON, SHARED_SKEW, Settings
+from lockstep.worker.start import Launch
 
 InThread = Callable[[Callable[[], Optional[Callable[[], None]]]], None]
 """Has slow work done in a thread, and the call that it returns made by the main thread."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from lockstep.api.base import names
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import LabelSelector, SelectorExpression, TrainingQueueSpec
+from lockstep.core.model.limits import asked_limit
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.placement.node_fit import Expression
-from lockstep.core.run.time_limit import asked_limit
 
 
 @dataclass(frozen=True, slots=True)

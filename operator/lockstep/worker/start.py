@@ -1,0 +1,29 @@
+"""START as one rank is to follow it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Sequence
+
+from lockstep.worker.settings import JSON
+
+
+class Launch(NamedTuple):
+    """What START means for this rank."""
+
+    attempt: int
+    rank: int
+    world: int
+    master_address: str
+    master_port: int
+    resume_path: str
+    resume_step: str
+    nodelist: Sequence[str]
+
+    @classmethod
+    def of(cls, desired: JSON) -> Launch:
+        """From a released reply. Raises KeyError, TypeError."""
+        start, resume = desired["start"], desired["start"].get("resume") or {}
+        return cls(
+            desired["attempt"], desired["rank"], desired["worldSize"], start["masterAddress"], start["masterPort"],
+            resume.get("path", ""), str(resume.get("step", "")), desired.get("nodelist") or [],
+        )  # fmt: skip
