@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_spec import TrainingRunSpec
@@ -125,17 +126,16 @@ class Crowd:
             chosen, free[shape.gpu_type] = left[:count], left[count:]
             begun = NOW - self._chance.uniform(0, 0.9) * shape.hours * 3600
             run = self._run(replace(shape, nodes=count))
-            status = run.status.model_copy(
-                update={
-                    "attempt": 1,
-                    "assignment": assigned(AssignmentStatus(), chosen),
-                    "last_admitted": float(int(begun)),
-                    "attempts": (AttemptStatus(number=1, started_at=float(int(begun))),),
-                    "admission": AdmissionStatus(time_limit=shape.hours * 3600, asked_limit=f"{shape.hours}h"),
-                    "resolved": ResolvedStatus(
-                        generation=1, gpu_type=shape.gpu_type, gpus_per_node=8, cpu="100", memory="1Ti", nodes=count
-                    ),
-                }
+            status = changed(
+                run.status,
+                attempt=1,
+                assignment=assigned(AssignmentStatus(), chosen),
+                last_admitted=float(int(begun)),
+                attempts=(AttemptStatus(number=1, started_at=float(int(begun))),),
+                admission=AdmissionStatus(time_limit=shape.hours * 3600, asked_limit=f"{shape.hours}h"),
+                resolved=ResolvedStatus(
+                    generation=1, gpu_type=shape.gpu_type, gpus_per_node=8, cpu="100", memory="1Ti", nodes=count
+                ),
             )
             run = replace(run, status=status)
             runs.append(run)
@@ -197,8 +197,8 @@ def _requeued(status: TrainingRunStatus) -> TrainingRunStatus:
     admission = AdmissionStatus(
         since=status.admission.since, requeued_for="Preempted", preemptions=status.admission.preemptions + 1
     )
-    changes = {"assignment": released(status.assignment), "preemption": None, "last_admitted": None}
-    return status.model_copy(update={**changes, "admission": admission})
+    assignment = released(status.assignment)
+    return changed(status, assignment=assignment, preemption=None, last_admitted=None, admission=admission)
 
 
 def _node(number: int, nodes: int) -> NodeView:

@@ -17,6 +17,7 @@ from statistics import median
 
 from bench.crowd import NOW, Crowd, written
 from bench.recoveries import quantile
+from lockstep.api.base.changes import changed
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.memory import Memory
 from lockstep.core.model.assignment import is_held
@@ -149,7 +150,7 @@ class _Cluster:
         run = waiting[(len(waiting) // 2 + int(self._now)) % len(waiting)]
         assert run.spec is not None
         limit = "3h" if run.spec.time_limit != "3h" else "5h"
-        edited = replace(run, spec=run.spec.model_copy(update={"time_limit": limit}), resource_version="8")
+        edited = replace(run, spec=changed(run.spec, time_limit=limit), resource_version="8")
         return replace(snapshot, runs=tuple(edited if other is run else other for other in snapshot.runs))
 
     def _lose(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.workers.listener import Listener
 from lockstep.core.model.plan import Event
@@ -211,9 +212,9 @@ async def test_each_attempt_is_shaded_by_what_its_time_went_to(desk: Desk) -> No
 async def test_an_end_that_no_rank_caused_is_not_marked_as_a_failure(desk: Desk) -> None:
     index, run = next((i, run) for i, run in enumerate(desk.cluster.runs) if run.name == "llama-70b")
     first, second, *others = run.status.attempts
-    asked_for = second.model_copy(update={"cause": "Requested", "rank": None, "seen_at": None})
-    attempts = (first.model_copy(update={"rank": 0}), asked_for, *others)
-    desk.cluster.runs[index] = replace(run, status=run.status.model_copy(update={"attempts": attempts}))
+    asked_for = changed(second, cause="Requested", rank=None, seen_at=None)
+    attempts = (changed(first, rank=0), asked_for, *others)
+    desk.cluster.runs[index] = replace(run, status=changed(run.status, attempts=attempts))
     await desk.enter("admin", "runs/research/llama-70b")
     marks = "[...document.querySelectorAll('.timeline .fail title')].map(t => t.textContent)"
     assert await desk.tab.evaluate(marks) == ["attempt 1: Hang", "attempt 3: NodeLost"]
@@ -321,10 +322,8 @@ async def test_nothing_that_a_cluster_says_is_taken_for_html(desk: Desk) -> None
         waiting("research", "evil", message=HOSTILE, reason=HOSTILE, assumption=HOSTILE, blockedBy=[HOSTILE])
     )
     index, run = next((i, run) for i, run in enumerate(cluster.runs) if run.name == "llama-70b")
-    attempts = tuple(
-        a.model_copy(update={"message": HOSTILE, "cause": HOSTILE, "node": HOSTILE}) for a in run.status.attempts
-    )
-    cluster.runs[index] = replace(run, status=run.status.model_copy(update={"attempts": attempts, "state": HOSTILE}))
+    attempts = tuple(changed(a, message=HOSTILE, cause=HOSTILE, node=HOSTILE) for a in run.status.attempts)
+    cluster.runs[index] = replace(run, status=changed(run.status, attempts=attempts, state=HOSTILE))
     cluster.said.keep(run.uid, Event("Warning", HOSTILE, "Act", HOSTILE), cluster.clock.now())
     cluster.nodes[3] = replace(cluster.nodes[3], drain=HOSTILE)
     for page in ("fleet", "queue", "runs/research/llama-70b", "runs/research/evil"):

@@ -13,6 +13,7 @@ import yaml
 
 from harness.kube import Kubectl, create_namespace, wait_until_established
 from localcluster import LocalCluster, build
+from lockstep.api.base.changes import changed
 from lockstep.config import OperatorConfig, load
 from lockstep.controller.store.usage import CONFIG_MAP
 from lockstep.controller.workers.tls import SECRET_NAME
@@ -69,7 +70,7 @@ def test_the_kustomization_that_is_shown_has_every_object_and_the_image_wherever
     image = REGISTRY + before["image"]
     assert container == before | {"image": image}
     config, default = config_of(objects, tmp_path), config_of(plain, tmp_path)
-    assert config == default.model_copy(update={"archive": default.archive.model_copy(update={"image": image})})
+    assert config == changed(default, archive=changed(default.archive, image=image))
 
 
 @pytest.mark.cluster

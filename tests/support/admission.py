@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_spec import TrainingRunSpec
@@ -35,7 +36,7 @@ def run(name: str, nodes: int = 1, at: float = 0.0, status: Mapping[str, Any] | 
         resource_version="7",
         created_at=at,
         spec=TrainingRunSpec.model_validate(fields),
-        status=TrainingRunStatus(conditions=(ACCEPTED,)).model_copy(update=dict(status or {})),
+        status=changed(TrainingRunStatus(conditions=(ACCEPTED,)), **dict(status or {})),
     )
     has_nodes = is_held(view.status.assignment) and "admission" not in (status or {})
     return with_limit(view, spec.get("timeLimit")) if has_nodes else view
@@ -45,8 +46,8 @@ def with_limit(view: RunView, limit: str | None) -> RunView:
     """The same with this time limit, granted in full."""
     assert view.spec is not None
     granted = AdmissionStatus(time_limit=None if limit is None else parse_duration(limit), asked_limit=limit or "")
-    spec = view.spec.model_copy(update={"time_limit": limit})
-    return replace(view, spec=spec, status=view.status.model_copy(update={"admission": granted}))
+    spec = changed(view.spec, time_limit=limit)
+    return replace(view, spec=spec, status=changed(view.status, admission=granted))
 
 
 def pod(of: RunView, slot: int, on: str, phase: PodPhase = PodPhase.RUNNING, **changes: Any) -> PodView:

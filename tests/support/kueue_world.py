@@ -5,6 +5,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import ExcludedNode
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model.kueue import api_names
@@ -86,8 +87,8 @@ class KueueWorld(World):
         """What recovery remembers of an earlier attempt."""
         view = self.runs[run]
         entry = ExcludedNode(node=node, reason="Xid 79", since=int(self.now), until=int(self.now + seconds))
-        recovery = view.status.recovery.model_copy(update={"excluded_nodes": (entry,)})
-        self._store(replace(view, status=view.status.model_copy(update={"recovery": recovery})))
+        recovery = changed(view.status.recovery, excluded_nodes=(entry,))
+        self._store(replace(view, status=changed(view.status, recovery=recovery)))
 
     def freeze(self) -> None:
         """From now on the operator's watch of Workloads lags."""

@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from lockstep.api.base.changes import changed
 from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.web.server import WebPage
 from lockstep.controller.workers.listener import Listener
@@ -37,8 +38,8 @@ def look_back(cluster: Cluster, page: WebPage, name: str = "llama-70b") -> None:
         step = int(end * (i + 12) / 252) - (3000 if 150 <= i < 156 else 0)
         loss = 1.98 + 2.4 * math.exp(-step / (end / 5)) + dice.gauss(0, 0.012)
         attempt = 3 if i < 150 else 4
-        told = last.status.progress.model_copy(update={"step": step, "loss": f"{loss:.4f}", "time": 1.0 + i})
-        status = last.status.model_copy(update={"progress": told, "attempt": attempt})
+        told = changed(last.status.progress, step=step, loss=f"{loss:.4f}", time=1.0 + i)
+        status = changed(last.status, progress=told, attempt=attempt)
         cluster.runs[index] = replace(last, status=status)
         page.losses.look()
     cluster.runs[index] = last

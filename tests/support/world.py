@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
@@ -218,11 +219,11 @@ class World:
 
     def admission(self, run: str, **changes: object) -> None:
         """Change what admission remembers of a run."""
-        self.amend(run, admission=self.status(run).admission.model_copy(update=changes))
+        self.amend(run, admission=changed(self.status(run).admission, **changes))
 
     def amend(self, run: str, **changes: object) -> None:
         """Change a run's status by hand."""
-        self._store(replace(self.runs[run], status=self.status(run).model_copy(update=changes)))
+        self._store(replace(self.runs[run], status=changed(self.status(run), **changes)))
 
     def grant(self, run: str, seconds: int, asked: str) -> None:
         """The run was admitted with this time limit."""

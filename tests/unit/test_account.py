@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.api.base.changes import changed
 from lockstep.api.goodput_status import BucketsStatus, GoodputStatus
 from lockstep.core.accounting.book import Book, new_book, read, write
 from lockstep.core.accounting.goodput import Account, Bucket, Mark, Stage
@@ -193,7 +194,7 @@ def test_a_status_without_an_account_begins_one_that_still_adds_up() -> None:
     w.settle()
     train(w, 50)
     run = w.runs["llama"]
-    w.runs["llama"] = replace(run, status=run.status.model_copy(update={"goodput": GoodputStatus()}))
+    w.runs["llama"] = replace(run, status=changed(run.status, goodput=GoodputStatus()))
     train(w, 70)
     told = parts(w)
     assert sum(told.values()) == int(goodput(w).time or 0) - 1_000_000

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import ExcludedNode, RecoveryStatus
 from lockstep.api.run_status import AssignmentStatus, QueueStatus, StopStatus, TrainingRunStatus
 from lockstep.core.admission.admit import admit
@@ -291,7 +292,7 @@ def test_a_gang_that_lacks_more_than_there_is_takes_what_there_is_and_says_what_
 
 def test_a_replacement_must_offer_what_was_resolved_for_the_gang() -> None:
     first = statuses(admit(world([run("a", 1)]), Tunables(), NOW))["a"]
-    lost = first.model_copy(update={"assignment": vacated(first.assignment, [0], NOW)})
+    lost = changed(first, assignment=vacated(first.assignment, [0], NOW))
     small = {"cpu": 64_000, "memory": 2**41, "nvidia.com/gpu": 8}
     view = replace(run("a", 1), status=lost)
     plan = admit(world([view], [node("n1", allocatable=small)]), Tunables(), NOW)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.core.admission import poison_runs
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.excluded_runs import UNDECIDABLE
@@ -19,7 +20,7 @@ from support.admission import NOW, after, held, run, statuses, world
 def broken(view: RunView) -> RunView:
     """The same with a spec such as no validation lets pass, so that a pass stumbles over it."""
     assert view.spec is not None
-    return replace(view, spec=view.spec.model_copy(update={"nodes": "three"}))
+    return replace(view, spec=changed(view.spec, nodes="three"))
 
 
 def test_everybody_else_is_admitted_and_the_run_is_told() -> None:

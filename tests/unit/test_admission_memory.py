@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.core.admission import admit as admitting
 from lockstep.core.admission.admit import admit
@@ -113,7 +114,7 @@ def edited(view: RunView, chance: Random) -> RunView:
     change: dict[str, object] = chance.choice(
         [{"nodes": chance.randint(1, 4), "elastic": None}, {"queue": "b"}, {"suspend": True}, {"time_limit": "2h"}]
     )
-    return replace(view, spec=view.spec.model_copy(update=change), deleting=chance.random() < 0.2)
+    return replace(view, spec=changed(view.spec, **change), deleting=chance.random() < 0.2)
 
 
 def shake_nodes(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, QueueStatus
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.memory import Memory
@@ -27,8 +28,8 @@ def passed(snapshot: ClusterSnapshot, now: float = NOW, **settings: Any) -> Clus
 def holding(name: str, *nodes: str, since: float = NOW, limit: int | None = None, **spec: Any) -> RunView:
     """A run that has nodes since ``since``, with ``limit`` seconds of time."""
     view = run(name, len(nodes), status={**held(*nodes), "last_admitted": since}, **spec)
-    admission = view.status.admission.model_copy(update={"time_limit": limit})
-    return replace(view, status=view.status.model_copy(update={"admission": admission}))
+    admission = changed(view.status.admission, time_limit=limit)
+    return replace(view, status=changed(view.status, admission=admission))
 
 
 def admitted(plan: ClusterPlan) -> set[str]:
@@ -92,8 +93,8 @@ class TestOrder:
 
     def test_who_lost_its_nodes_goes_to_the_head_of_its_class_and_not_beyond(self) -> None:
         victim = run("victim", 4, at=3.0)
-        admission = victim.status.admission.model_copy(update={"requeued_for": "Preempted"})
-        victim = replace(victim, status=victim.status.model_copy(update={"admission": admission}))
+        admission = changed(victim.status.admission, requeued_for="Preempted")
+        victim = replace(victim, status=changed(victim.status, admission=admission))
         waiting = run("waiting", 4, at=NOW - 90 * 86_400)
         urgent = run("urgent", 4, at=4.0, priorityClassName="production")
         classes = {"production": 1000}

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_status import AdmissionStatus, QueueStatus, TrainingRunStatus
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome, UnreachableError
@@ -57,7 +58,7 @@ class SlowWorld(World):
     def word(self, name: str = "llama", reason: str = "Priority") -> StatusWrite:
         view = self.store.run("team", name)
         assert view is not None
-        status = view.status.model_copy(update={"queue": QueueStatus(reason=reason, updated=5.0)})
+        status = changed(view.status, queue=QueueStatus(reason=reason, updated=5.0))
         return StatusWrite("team", name, view.uid, view.resource_version, status, frozenset())
 
     def words(self, count: int, reason: str = "Priority") -> list[StatusWrite]:
@@ -71,7 +72,7 @@ class SlowWorld(World):
         view = self.store.run("team", "llama")
         assert view is not None
         update = {"attempt": 1, "assignment": assigned(view.status.assignment, [node]), **changes}
-        status = view.status.model_copy(update=update)
+        status = changed(view.status, **update)
         return StatusWrite("team", "llama", "u1", view.resource_version, status, nodes=frozenset({node}))
 
     async def admit(self, *writes: StatusWrite) -> None:
@@ -186,7 +187,7 @@ async def test_a_pass_waits_for_whatever_is_more_than_words(world: SlowWorld) ->
     view = world.store.run("team", "llama")
     assert view is not None
     kept = reservation_of(("n1",), ("u9",), 1.0, 2.0)
-    reserved = replace(world.word(), status=view.status.model_copy(update={"reservation": kept}))
+    reserved = replace(world.word(), status=changed(view.status, reservation=kept))
     waiting = asyncio.create_task(world.admit(reserved))
     await asyncio.sleep(0.05)
     assert not waiting.done()
@@ -294,7 +295,7 @@ class TestWords:
     )
     def test_they_change_what_a_run_is_told_and_since_when_it_waits(self, changes: dict[str, Any], word: bool) -> None:
         view = parse_run(run(10))
-        status = view.status.model_copy(update=changes)
+        status = changed(view.status, **changes)
         write = StatusWrite("team", "llama", "u1", "10", status, frozenset())
         assert is_word(write, view) is word
         assert not is_word(write, None)
@@ -327,7 +328,7 @@ async def test_a_failure_counts_although_its_pass_still_waits_for_other_writes(
     world.store.apply_run(other | {"metadata": named})
     view = world.store.run("team", "other")
     assert view is not None
-    told = StatusWrite("team", "other", "u2", "20", view.status.model_copy(update={"state": "Pending"}), frozenset())
+    told = StatusWrite("team", "other", "u2", "20", changed(view.status, state="Pending"), frozenset())
 
     async def patch_status(_: Any, name: str, *__: Any, patch: Any, **___: Any) -> bytes:
         if name == "llama":
@@ -391,7 +392,7 @@ async def test_what_cannot_be_sent_before_an_answer_comes_is_not_decided_over_an
     """A reservation, say, after which the pass asks to come again at once: it is not in status yet."""
     view = world.store.run("team", "llama")
     assert view is not None
-    status = view.status.model_copy(update={"state": "Pending"})
+    status = changed(view.status, state="Pending")
     reserved = StatusWrite("team", "llama", "u1", "10", status, frozenset())
     plan = ClusterPlan(writes=(reserved,), wake_at=world.clock.now())
     monkeypatch.setattr(threaded_admission, "admit_others", lambda *_: plan)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveStatus, QuarantinedCheckpoint
 from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
 from lockstep.api.run_status import Condition
@@ -52,14 +53,14 @@ def run_of(
         attempt, step = saved
         latest = (SavedCheckpoint(tier="shared", step=step, path=f"{PATH}/a{attempt}/step-{step}", attempt=attempt),)
     known = archive if archive is not None else ArchiveStatus(uri="s3://golden/llama")
-    status = run.status.checkpoint.model_copy(update={"latest": latest, "archive": known})
-    return replace(run, status=run.status.model_copy(update={"checkpoint": status}))
+    status = changed(run.status.checkpoint, latest=latest, archive=known)
+    return replace(run, status=changed(run.status, checkpoint=status))
 
 
 def after(run: RunView, plan: ArchivePlan, **checkpoint: Any) -> RunView:
     """The run once the plan's status was written."""
-    status = run.status.checkpoint.model_copy(update={"archive": plan.status} | checkpoint)
-    return replace(run, status=run.status.model_copy(update={"checkpoint": status}))
+    status = changed(run.status.checkpoint, **({"archive": plan.status} | checkpoint))
+    return replace(run, status=changed(run.status, checkpoint=status))
 
 
 def job(plan: ArchivePlan, phase: JobPhase = JobPhase.COMPLETE, **result: Any) -> JobView:
@@ -210,7 +211,7 @@ def test_a_damaged_copy_that_every_listing_names_is_brought_back_once() -> None:
     """A listing compares sizes, a restore every byte."""
     named = [{"attempt": 2, "step": 300, "bytes": 7, "time": int(NOW)}]
     run = run_of(copied(), saved=None)
-    run = replace(run, status=run.status.model_copy(update={"attempt": 2}))
+    run = replace(run, status=changed(run.status, attempt=2))
     ended: list[JobView] = []
     for _ in range(9):
         archive = run.status.checkpoint.archive
@@ -272,8 +273,8 @@ def test_retention_is_carried_out_by_the_copy_and_spares_what_the_run_rests_on()
     tier = TIER | {"retention": {"keepLast": 3, "keepEvery": 1000, "keepFor": "30d"}}
     run = run_of(tier=tier)
     resume = SavedCheckpoint(tier="shared", step=100, path=f"{PATH}/a1/step-100", attempt=1)
-    status = run.status.checkpoint.model_copy(update={"resume": resume})
-    run = replace(run, status=run.status.model_copy(update={"checkpoint": status}))
+    status = changed(run.status.checkpoint, resume=resume)
+    run = replace(run, status=changed(run.status, checkpoint=status))
     plan = plan_archive(run, (), SETTINGS, NOW)
     assert plan.create is not None
     arguments = plan.create.body["spec"]["template"]["spec"]["containers"][0]["args"]
@@ -370,8 +371,8 @@ def test_the_shared_tier_is_tidied_after_a_save_now_and_then() -> None:
 
 
 def rolled_back(run: RunView, ceiling: int) -> RunView:
-    checkpoint = run.status.checkpoint.model_copy(update={"ceiling": ceiling})
-    return replace(run, status=run.status.model_copy(update={"checkpoint": checkpoint}))
+    checkpoint = changed(run.status.checkpoint, ceiling=ceiling)
+    return replace(run, status=changed(run.status, checkpoint=checkpoint))
 
 
 def test_while_a_run_goes_back_nothing_is_removed_that_it_may_need() -> None:
@@ -390,8 +391,8 @@ def test_what_training_went_wrong_after_is_not_copied() -> None:
     assert plan_archive(rolled_back(run, 200), (), SETTINGS, NOW).status.job is None
     assert plan_archive(rolled_back(run, 300), (), SETTINGS, NOW).status.job is not None
     bad = (QuarantinedCheckpoint(tier="shared", step=300, reason="NaN"),)
-    checkpoint = run.status.checkpoint.model_copy(update={"quarantined": bad})
-    run = replace(run, status=run.status.model_copy(update={"checkpoint": checkpoint}))
+    checkpoint = changed(run.status.checkpoint, quarantined=bad)
+    run = replace(run, status=changed(run.status, checkpoint=checkpoint))
     assert plan_archive(run, (), SETTINGS, NOW).status.job is None
 
 
@@ -402,8 +403,8 @@ def test_what_training_went_wrong_after_is_not_copied() -> None:
 def test_a_step_that_was_trained_again_is_copied(attempt: int, copied_again: bool, told: str) -> None:
     run = run_of(saved=(2, 300), tier=TIER | {"retention": {"keepLast": 3}})
     bad = (QuarantinedCheckpoint(tier="shared", step=300, attempt=attempt, reason="NaN"),)
-    checkpoint = run.status.checkpoint.model_copy(update={"quarantined": bad})
-    run = replace(run, status=run.status.model_copy(update={"checkpoint": checkpoint}))
+    checkpoint = changed(run.status.checkpoint, quarantined=bad)
+    run = replace(run, status=changed(run.status, checkpoint=checkpoint))
     plan = plan_archive(run, (), SETTINGS, NOW)
     assert (plan.create is not None) is copied_again
     if plan.create is not None:
@@ -416,8 +417,8 @@ def test_what_is_to_be_pruned_is_told_of_every_save_that_does_not_count() -> Non
         QuarantinedCheckpoint(tier=tier, step=step, attempt=attempt, reason="NaN")
         for tier, step, attempt in (("shared", 200, 0), ("archive", 100, 2), ("shared", 100, 1), ("local", 50, 1))
     )
-    checkpoint = run.status.checkpoint.model_copy(update={"quarantined": bad})
-    run = replace(run, status=run.status.model_copy(update={"checkpoint": checkpoint}))
+    checkpoint = changed(run.status.checkpoint, quarantined=bad)
+    run = replace(run, status=changed(run.status, checkpoint=checkpoint))
     plan = plan_archive(run, (), SETTINGS, NOW)
     assert plan.create is not None
     words = " ".join(plan.create.body["spec"]["template"]["spec"]["containers"][0]["args"])
@@ -429,7 +430,7 @@ def test_a_job_that_is_gone_with_its_tier_does_not_hold_up_others() -> None:
     begun = plan_archive(both, (), SETTINGS, NOW)
     assert begun.status.job is not None
     assert begun.status.job.action == "Upload"
-    known = begun.status.model_copy(update={"tidied": None})
+    known = changed(begun.status, tidied=None)
     without = tidying(known)
     later = plan_archive(without, (), SETTINGS, NOW)
     assert later.status.job is not None
@@ -457,13 +458,13 @@ def test_retention_spares_what_other_runs_start_from() -> None:
         start = {"run": "llama"} | ({"step": step} if step is not None else {})
         made = parse_run(sample_runs.run(checkpoint={"shared": {"claimName": "lustre"}, "start": start}))
         assert made.spec_error == ""
-        resolved = made.status.resolved.model_copy(update={"start_run_uid": of})
-        return replace(made, uid=uid, status=made.status.model_copy(update={"resolved": resolved} | status))
+        resolved = changed(made.status.resolved, start_run_uid=of)
+        return replace(made, uid=uid, status=changed(made.status, **({"resolved": resolved} | status)))
 
     checkpoint = run_of().status.checkpoint
     chosen = SavedCheckpoint(tier="shared", step=40, path=f"{PATH}/a1/step-40", attempt=1)
-    training = checkpoint.model_copy(update={"resume": chosen, "latest": ()})
-    queued = checkpoint.model_copy(update={"latest": ()})
+    training = changed(checkpoint, resume=chosen, latest=())
+    queued = changed(checkpoint, latest=())
     over = (Condition(type="Finished", status="True", reason="Succeeded", last_transition_time=NOW),)
     awaited = paths_awaited(
         run_of(),
@@ -516,7 +517,7 @@ def test_what_the_resume_choice_waits_for_comes_first() -> None:
 def test_the_archive_is_searched_only_where_it_may_hold_something_forgotten() -> None:
     def run(attempt: int, archive: ArchiveStatus) -> RunView:
         made = run_of(archive)
-        return replace(made, status=made.status.model_copy(update={"attempt": attempt}))
+        return replace(made, status=changed(made.status, attempt=attempt))
 
     empty, asked = ArchiveStatus(), ArchiveStatus(listed=NOW)
     assert is_worth_a_search(run(2, empty), empty)

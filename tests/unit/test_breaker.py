@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.failures.breaker import disruption
@@ -87,6 +88,6 @@ def test_a_run_that_loses_node_after_node_is_one_run() -> None:
     snapshot = losing(1, ago=10.0, down=False)
     (run,) = snapshot.runs
     (entry,) = run.status.attempts
-    attempts = tuple(entry.model_copy(update={"number": number}) for number in range(1, 6))
-    unlucky = replace(run, status=run.status.model_copy(update={"attempts": attempts}))
+    attempts = tuple(changed(entry, number=number) for number in range(1, 6))
+    unlucky = replace(run, status=changed(run.status, attempts=attempts))
     assert disruption(replace(snapshot, runs=(unlucky,)), LIMITS, NOW) == ""

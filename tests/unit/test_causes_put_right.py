@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.snapshot import PodPhase, PodView
@@ -83,7 +84,7 @@ def test_what_is_put_right_is_said_once_and_stays_right() -> None:
     assert "exit code 137" in said[0].note
     right = first(w)
     w.pass_time(20, step=2)
-    assert first(w) == right.model_copy(update={"steps_lost": first(w).steps_lost})
+    assert first(w) == changed(right, steps_lost=first(w).steps_lost)
     assert set(w.children(RUN).values()) == {2}
 
 
@@ -170,7 +171,7 @@ def test_a_rank_that_was_really_first_stays_blamed_when_another_pod_dies_of_it(
     pod = killed(w, 1)
     show_end(w, pod, w.now if is_dated else None, disruption=disruption)
     w.settle()
-    assert first(w).model_copy(update={"steps_lost": before.steps_lost, "victims": ""}) == before
+    assert changed(first(w), steps_lost=before.steps_lost, victims="") == before
     assert (first(w).cause, first(w).rank, first(w).node, first(w).charged) == ("Application", 0, "n0", True)
     assert [one.node for one in status(w).recovery.first_failures] == ["n0"]
     w.pass_time(20, step=1)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.recovery_spec import RecoverySpec
 from lockstep.api.recovery_status import ExcludedNode, FirstFailure
 from lockstep.api.run_status import TrainingRunStatus
@@ -69,10 +70,10 @@ def test_a_slow_rank_that_cannot_leave_its_node_does_not_restart_the_gang(held: 
 
 def test_a_slow_rank_is_judged_by_how_many_nodes_were_excluded() -> None:
     w = training(3, 3)
-    recovery = status(w).recovery.model_copy(
-        update={"excluded_nodes": tuple(ExcludedNode(node=f"x{i}", reason="", since=w.now) for i in range(2))}
+    recovery = changed(
+        status(w).recovery, excluded_nodes=tuple(ExcludedNode(node=f"x{i}", reason="", since=w.now) for i in range(2))
     )
-    w._store(replace(w.runs[RUN], status=status(w).model_copy(update={"recovery": recovery})))
+    w._store(replace(w.runs[RUN], status=changed(status(w), recovery=recovery)))
     case = case_of(Draft(w.snapshot(RUN), w.tunables, w.now), SLOW, ())
     assert "2 nodes were excluded" in case.excluded_enough
 
@@ -80,8 +81,8 @@ def test_a_slow_rank_is_judged_by_how_many_nodes_were_excluded() -> None:
 def test_a_node_has_no_use_for_failures_older_than_the_ones_it_can_hold() -> None:
     w = training(1)
     known = tuple(FirstFailure(node="n0", time=w.now - 1000 + i, cause="Application") for i in range(MAX_FAILURES + 2))
-    recovery = status(w).recovery.model_copy(update={"first_failures": known})
-    w._store(replace(w.runs[RUN], status=status(w).model_copy(update={"recovery": recovery})))
+    recovery = changed(status(w).recovery, first_failures=known)
+    w._store(replace(w.runs[RUN], status=changed(status(w), recovery=recovery)))
     for _ in range(2):
         for wanted in to_remember(Draft(w.snapshot(RUN), w.tunables, w.now)):
             marks = marks_with(w.nodes["n0"], wanted.failure, w.nodes.values(), False, w.now)

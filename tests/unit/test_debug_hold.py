@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.core.model.lifecycle import Phase, phase_of
 from support.world import World, node, spec
 
@@ -61,6 +62,6 @@ def test_a_cancelled_run_is_not_held(change: dict[str, bool]) -> None:
     run_spec = spec(1, recovery={"debugHold": "30m"})
     w.apply("one", run_spec)
     w.settle()
-    w.apply("one", run_spec.model_copy(update=change))
+    w.apply("one", changed(run_spec, **change))
     w.pass_time(600, step=10)
     assert w.status("one").recovery.debug_until is None

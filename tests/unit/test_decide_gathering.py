@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import ArchiveJobStatus, ArchiveStatus, QuarantinedCheckpoint
 from lockstep.core.model.conditions import find
 from lockstep.core.model.draft import Draft
@@ -162,8 +163,8 @@ def test_what_was_quarantined_or_lies_beyond_a_ceiling_is_not_read_in_advance() 
         {"quarantined": (QuarantinedCheckpoint(tier="shared", step=100, reason="NaN", time=1.0),)},
         {"ceiling": 50},
     ):
-        checkpoint = w.status("one").checkpoint.model_copy(update=change)
-        w.runs["one"] = replace(view, status=w.status("one").model_copy(update={"checkpoint": checkpoint}))
+        checkpoint = changed(w.status("one").checkpoint, **change)
+        w.runs["one"] = replace(view, status=changed(w.status("one"), checkpoint=checkpoint))
         draft = Draft(w.snapshot("one"), w.tunables, w.now)
         gather(draft, [SlotStage(0, Stage.PREPARING, None)])
         assert draft.verify is None
@@ -176,7 +177,7 @@ def test_a_gang_that_goes_back_chooses_nothing_that_is_being_removed(goes_back: 
     work = ArchiveJobStatus(name="one-tidy", action="Tidy", step=100, attempt=1, path="/shared", time=w.now)
     bad = QuarantinedCheckpoint(tier="shared", step=120, attempt=1, reason="NaN", time=1.0)
     known = {"archive": ArchiveStatus(job=work), "quarantined": (bad,) if goes_back else ()}
-    w.amend("one", checkpoint=w.status("one").checkpoint.model_copy(update=known))
+    w.amend("one", checkpoint=changed(w.status("one").checkpoint, **known))
     w.jobs["one"] = (JobView("ns", "one-tidy", "uid", "uid-one", JobPhase.ACTIVE),)
     w.pass_time(30)
     assert w.status("one").state == ("Recovering" if goes_back else "Running")

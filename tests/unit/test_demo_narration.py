@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from demo.narration import placement_map, told
+from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import Candidate, CheckpointStatus, RejectedCandidate
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import (
@@ -69,31 +70,29 @@ LOST = AttemptStatus(number=1, ended_at=5, cause="NodeLost", message="n1 is sile
                 "    rendezvous at 10.0.0.1:29500; no name was looked up",
             ],
         ),
-        (RUNNING, RUNNING.model_copy(update={"nodes_ready": "2/2"}), []),
+        (RUNNING, changed(RUNNING, nodes_ready="2/2"), []),
         (
             RUNNING,
-            RUNNING.model_copy(
-                update={
-                    "progress": ProgressStatus(step=21, total_steps=100, loss="2.5"),
-                    "checkpoint": CheckpointStatus(latest=(SAVED,)),
-                }
+            changed(
+                RUNNING,
+                progress=ProgressStatus(step=21, total_steps=100, loss="2.5"),
+                checkpoint=CheckpointStatus(latest=(SAVED,)),
             ),
             ["checkpoint of step 20 is valid on all ranks", "step 21/100, loss 2.5"],
         ),
         (
-            RUNNING.model_copy(update={"progress": ProgressStatus(step=21, loss="2.5")}),
-            RUNNING.model_copy(update={"progress": ProgressStatus(step=29, loss="2.4")}),
+            changed(RUNNING, progress=ProgressStatus(step=21, loss="2.5")),
+            changed(RUNNING, progress=ProgressStatus(step=29, loss="2.4")),
             [],
         ),
         (
             RUNNING,
-            RUNNING.model_copy(
-                update={
-                    "attempt": 2,
-                    "attempts": (LOST,),
-                    "assignment": AssignmentStatus(nodes=("n0", ""), incarnations=(1, 2), vacant=(1,)),
-                    "nodes_ready": "0/2",
-                }
+            changed(
+                RUNNING,
+                attempt=2,
+                attempts=(LOST,),
+                assignment=AssignmentStatus(nodes=("n0", ""), incarnations=(1, 2), vacant=(1,)),
+                nodes_ready="0/2",
             ),
             [
                 "failure seen: attempt 1 ended after step 27 by NodeLost: n1 is silent -> Replace",
@@ -115,7 +114,7 @@ LOST = AttemptStatus(number=1, ended_at=5, cause="NodeLost", message="n1 is sile
             status(
                 attempt=2,
                 assignment=HELD,
-                start=START.model_copy(update={"attempt": 2, "resume": SAVED}),
+                start=changed(START, attempt=2, resume=SAVED),
                 checkpoint=CheckpointStatus(
                     rejected=(RejectedCandidate(tier="shared", step=25, path="/c/a1/step-25", reason="no manifest"),)
                 ),
@@ -128,11 +127,10 @@ LOST = AttemptStatus(number=1, ended_at=5, cause="NodeLost", message="n1 is sile
         ),
         (
             RUNNING,
-            RUNNING.model_copy(
-                update={
-                    "state": "Succeeded",
-                    "conditions": (condition("Finished", "True"), condition("Succeeded", "True", "both ranks ended")),
-                }
+            changed(
+                RUNNING,
+                state="Succeeded",
+                conditions=(condition("Finished", "True"), condition("Succeeded", "True", "both ranks ended")),
             ),
             ["finished: Succeeded, both ranks ended"],
         ),
@@ -144,7 +142,7 @@ def test_what_changed_is_told(before: TrainingRunStatus, now: TrainingRunStatus,
 
 
 def test_a_cause_that_becomes_clear_later_is_told_again() -> None:
-    guessed = LOST.model_copy(update={"cause": "Application", "message": "rank 0 ended with exit code 1"})
+    guessed = changed(LOST, cause="Application", message="rank 0 ended with exit code 1")
     lines = told(status(attempts=(guessed,)), status(attempts=(LOST,)), RACKS)
     assert lines == ["the cause is now clear: attempt 1 ended after step 27 by NodeLost: n1 is silent -> Replace"]
 

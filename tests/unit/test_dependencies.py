@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import Totals
 from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, Condition, TrainingRunStatus
 from lockstep.core.admission.admit import admit
@@ -33,8 +34,8 @@ HOLDING = TrainingRunStatus(assignment=AssignmentStatus(nodes=("n0",), incarnati
 
 
 def remembering(child: RunView, **records: tuple[str, ...]) -> RunView:
-    status = child.status.admission.model_copy(update=records)
-    return replace(child, status=child.status.model_copy(update={"admission": status}))
+    status = changed(child.status.admission, **records)
+    return replace(child, status=changed(child.status, admission=status))
 
 
 def judged(child: RunView, *others: RunView) -> Verdict:
@@ -66,7 +67,7 @@ def test_a_dependency_is_met_missed_or_waited_for(
 
 
 def test_a_run_that_ended_before_it_ever_started_was_not_started() -> None:
-    cancelled = ended(False, "Cancelled").model_copy(update={"totals": Totals()})
+    cancelled = changed(ended(False, "Cancelled"), totals=Totals())
     verdict = judged(run("b", dependsOn=[{"name": "a", "condition": "Started"}]), run("a", status=cancelled))
     assert verdict.failed == ("a Started",)
     assert verdict.message == "a has ended (Cancelled) and was to be Started"

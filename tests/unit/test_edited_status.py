@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import ResolvedStatus
 from lockstep.core.decide import decide
 from lockstep.core.model import assignment as slots
@@ -23,8 +24,8 @@ def training() -> World:
 
 def edit(w: World, part: str, **changes: Any) -> None:
     view = w.runs["one"]
-    edited = getattr(view.status, part).model_copy(update=changes)
-    w._store(replace(view, status=view.status.model_copy(update={part: edited})))
+    edited = changed(getattr(view.status, part), **changes)
+    w._store(replace(view, status=changed(view.status, **{part: edited})))
 
 
 EDITS = [
@@ -54,7 +55,7 @@ def test_what_was_emptied_by_hand_is_restored_from_what_lives_and_training_goes_
     after = w.status("one")
     assert (after.attempt, after.assignment.nodes) == (before.attempt, before.assignment.nodes)
     assert after.assignment.incarnations == before.assignment.incarnations
-    assert after.resolved.model_copy(update={"template_hash": before.resolved.template_hash}) == before.resolved
+    assert changed(after.resolved, template_hash=before.resolved.template_hash) == before.resolved
     assert find(after, "StateRegression") is None
     assert set(w.pods) == pods
 
@@ -91,5 +92,5 @@ def test_a_damaged_assignment_keeps_its_nodes_and_gets_no_others() -> None:
     whole = training().status("one").assignment
     assert slots.bookable(whole) is whole
     assert slots.damage(slots.released(whole)) == ""
-    damaged = whole.model_copy(update={"vacant": (0, 9), "rank_to_slot": (7, 7)})
+    damaged = changed(whole, vacant=(0, 9), rank_to_slot=(7, 7))
     assert slots.bookable(damaged) == whole

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.queue import TrainingQueueStatus
 from lockstep.controller.kube.client import KubeClient
@@ -125,7 +126,7 @@ class World:
     async def write(self) -> None:
         view = self.store.run("team", "llama")
         assert view is not None
-        await self.executor.run_plan(view, Plan(status=view.status.model_copy(update={"state": "Pending"})))
+        await self.executor.run_plan(view, Plan(status=changed(view.status, state="Pending")))
 
 
 @pytest.fixture
@@ -299,7 +300,7 @@ async def test_nothing_rests_on_a_status_of_which_older_crds_have_dropped_a_fiel
     world.kube.create = lambda *_, **__: created.append(_)  # type: ignore[assignment, return-value]
     job = CreateJob("team", "j", {"metadata": {"name": "j"}})
     with pytest.raises(ApiError, match=r"status\.attempt was not stored: the CRDs are older than the operator"):
-        await world.executor.run_plan(view, Plan(status=view.status.model_copy(update={"attempt": 3}), jobs=(job,)))
+        await world.executor.run_plan(view, Plan(status=changed(view.status, attempt=3), jobs=(job,)))
     assert world.warnings == ["StatusRefused"]
     assert created == []
     stored = world.store.run("team", "llama")
@@ -335,7 +336,7 @@ async def test_only_a_config_map_that_something_rests_on_holds_up_the_plan(world
     world.kube.creation = ApiError(403, "Forbidden", "exceeded quota")
     view = world.store.run("team", "llama")
     assert view is not None
-    status = view.status.model_copy(update={"state": "Pending"})
+    status = changed(view.status, state="Pending")
     plan = Plan(config_maps=(EnsureConfigMap("team", "c", {}, optional=optional),), status=status)
     with nullcontext() if optional else pytest.raises(ApiError):
         await world.executor.run_plan(view, plan)
@@ -498,7 +499,7 @@ async def test_a_pod_group_is_gone_before_status_forgets_it(world: World) -> Non
     view = world.store.run("team", "llama")
     assert view is not None
     kube = GroupKube(group_of("u1"))
-    status = view.status.model_copy(update={"state": "Suspended"})
+    status = changed(view.status, state="Suspended")
     await carry_out(world, kube, Plan(pod_group_deletes=(ENDED,), status=status))
     assert kube.asked == ["delete podgroups team/g g1", "patch status"]
 
@@ -511,6 +512,6 @@ async def test_a_pod_group_is_gone_before_status_forgets_it(world: World) -> Non
 async def test_no_stop_waits_for_a_pod_group_that_cannot_be_deleted(world: World, kube: GroupKube) -> None:
     view = world.store.run("team", "llama")
     assert view is not None
-    status = view.status.model_copy(update={"state": "Suspended"})
+    status = changed(view.status, state="Suspended")
     await carry_out(world, kube, Plan(pod_group_deletes=(ENDED,), status=status))
     assert kube.asked == ["patch status"]

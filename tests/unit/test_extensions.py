@@ -9,6 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from lockstep.api.base.changes import changed
 from lockstep.api.queue import QueueLimits
 from lockstep.api.run_status import StopStatus
 from lockstep.core.admission import admit as admitting
@@ -43,7 +44,7 @@ def trains(name: str, *nodes: str, limit: str | None = "1h", since: float = NOW,
 def asks(view: RunView, limit: str | None) -> RunView:
     """The run with another time limit in its spec."""
     assert view.spec is not None
-    return replace(view, spec=view.spec.model_copy(update={"time_limit": limit}))
+    return replace(view, spec=changed(view.spec, time_limit=limit))
 
 
 def ask(snapshot: ClusterSnapshot, name: str, limit: str | None) -> ClusterSnapshot:
@@ -183,7 +184,7 @@ class TestLonger:
     def test_what_stops_gets_no_more(self) -> None:
         stop = StopStatus(reason="TimeLimit", time=NOW, deadline=NOW + 60)
         view = trains("a", "n0")
-        stops = replace(view, status=view.status.model_copy(update={"stop": stop}))
+        stops = replace(view, status=changed(view.status, stop=stop))
         assert passed(ask(world([stops]), "a", "7d")).writes == ()
 
     def test_a_write_whose_answer_never_came_counts_as_if_it_were_granted(self) -> None:
@@ -194,8 +195,8 @@ class TestLonger:
 
     def test_a_limit_that_was_cut_is_not_lengthened_by_itself(self) -> None:
         view = trains("a", "n0", limit="2h", minTimeLimit="30m")
-        cut = view.status.admission.model_copy(update={"time_limit": 1800})
-        snapshot = world([replace(view, status=view.status.model_copy(update={"admission": cut}))])
+        cut = changed(view.status.admission, time_limit=1800)
+        snapshot = world([replace(view, status=changed(view.status, admission=cut))])
         assert passed(snapshot).writes == ()
         assert granted(passed(ask(snapshot, "a", "1h")), "a") == (HOUR, "1h", "")
 
@@ -257,8 +258,8 @@ class TestShorter:
     def test_another_default_of_its_queue_leaves_what_was_granted(self) -> None:
         queues = {"q": {"limits": {"defaultTimeLimit": "2h"}}}
         view = trains("a", "n0", limit=None, queue="q")
-        known = view.status.admission.model_copy(update={"time_limit": 3600})
-        view = replace(view, status=view.status.model_copy(update={"admission": known}))
+        known = changed(view.status.admission, time_limit=3600)
+        view = replace(view, status=changed(view.status, admission=known))
         assert not [write for write in passed(world([view], queues=queues)).writes if write.name == "a"]
 
 

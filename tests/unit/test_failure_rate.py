@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import CadenceStatus, CheckpointStatus
 from lockstep.api.goodput_status import GoodputStatus
 from lockstep.api.run_status import TrainingRunStatus
@@ -103,7 +104,7 @@ def test_the_limit_of_attempts_follows_what_the_run_has_measured() -> None:
     status = TrainingRunStatus(checkpoint=CheckpointStatus(cadence=cadence), goodput=GoodputStatus(mttr_p50=150))
     assert measured_limit(status, 16384) == adaptive_limit(16384, 210, RSC_1) == 5
     assert measured_limit(TrainingRunStatus(), 512) == adaptive_limit(512)
-    unrestarted = status.model_copy(update={"goodput": GoodputStatus()})
+    unrestarted = changed(status, goodput=GoodputStatus())
     assert measured_limit(unrestarted, 16384) == adaptive_limit(16384, 360, RSC_1)
 
 

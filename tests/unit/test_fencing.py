@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.snapshot import Taint, WorkerPhase
@@ -138,7 +139,7 @@ def test_a_requeue_does_not_forget_the_lost_writer() -> None:
     w.node_not_ready("n1")
     view = w.runs["one"]
     assert view.spec is not None
-    w.apply("one", view.spec.model_copy(update={"suspend": True}))
+    w.apply("one", changed(view.spec, suspend=True))
     w.pass_time(20, step=2)
     assert not w.status("one").assignment.nodes
     fenced_at = w.status("one").recovery.fenced_at
@@ -164,9 +165,9 @@ def losing(by_slot: Mapping[int, Mapping[str, Any]], *, members: str = "", **tun
     start = status.start
     assert start is not None
     if members:
-        start = start.model_copy(update={"members": (start.members[0].model_copy(update={"slots": members}),)})
-    recovery = status.recovery.model_copy(update={"fenced_at": None})
-    w._store(replace(w.runs["one"], status=status.model_copy(update={"recovery": recovery, "start": start})))
+        start = changed(start, members=(changed(start.members[0], slots=members),))
+    recovery = changed(status.recovery, fenced_at=None)
+    w._store(replace(w.runs["one"], status=changed(status, recovery=recovery, start=start)))
     snapshot = w.snapshot("one")
     gathered = snapshot.reports.items()
     reports = {slot: replace(report, phase=READY, ready_for=2) for slot, report in gathered if slot != 1}

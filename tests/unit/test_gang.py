@@ -14,6 +14,7 @@ import pytest
 
 from localcluster.processnodes.environment import expand as kubelets_expand
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
 from lockstep.core.model.gang_settings import GangSettings
@@ -104,7 +105,7 @@ RUNS: Mapping[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_pod_is_as_on_record(name: str) -> None:
-    resolved = RESOLVED if name != "pod-network" else RESOLVED.model_copy(update={"gpus_per_node": 0})
+    resolved = RESOLVED if name != "pod-network" else changed(RESOLVED, gpus_per_node=0)
     text = json.dumps(body(run(resolved, **RUNS[name])), indent=2) + "\n"
     golden = GOLDEN / f"pod-{name}.json"
     if os.environ.get("LOCKSTEP_UPDATE_GOLDEN"):
@@ -132,7 +133,7 @@ def test_on_the_pod_network_required_anti_affinity_is_the_node_mutex() -> None:
 
 def test_nothing_that_changes_from_attempt_to_attempt_is_in_a_pod() -> None:
     before = run()
-    later = RunView(**{**_fields(before), "status": before.status.model_copy(update={"attempt": 9, "start": None})})
+    later = RunView(**{**_fields(before), "status": changed(before.status, attempt=9, start=None)})
     assert body(before) == body(later)
     variables = environment(body(before)).keys()
     assert not variables & {"LOCKSTEP_ATTEMPT", "LOCKSTEP_NODE_RANK", "LOCKSTEP_NNODES", "MASTER_ADDR", "MASTER_PORT"}

@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.decide import decide
 from lockstep.core.model import assignment as slots
@@ -121,7 +122,7 @@ class Gangs(RuleBasedStateMachine):
         run_spec = self.w.runs[run].spec
         assert run_spec is not None
         if run_spec.suspend != suspend:
-            self.w.apply(run, run_spec.model_copy(update={"suspend": suspend}))
+            self.w.apply(run, changed(run_spec, suspend=suspend))
             self.phases[run] = self._phase(run)
 
     @rule(nodes=st.sampled_from([1, 2, 3]))
@@ -129,7 +130,7 @@ class Gangs(RuleBasedStateMachine):
         run_spec = self.w.runs["two"].spec
         assert run_spec is not None
         if run_spec.nodes != nodes:
-            self.w.apply("two", run_spec.model_copy(update={"nodes": nodes}))
+            self.w.apply("two", changed(run_spec, nodes=nodes))
 
     @rule(listens=st.booleans(), succeed=st.booleans())
     def programs_change_their_ways(self, listens: bool, succeed: bool) -> None:

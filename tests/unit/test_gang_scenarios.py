@@ -1,5 +1,6 @@
 """Whole histories of one run in the simulated world, read as stories."""
 
+from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.plan import DesiredPhase
@@ -226,8 +227,8 @@ def test_a_wiped_status_restarts_and_deletes_nothing() -> None:
     assert status.assignment.nodes == before.assignment.nodes
     assert before.start is not None
     assert before.start.resume is not None
-    told = before.start.resume.model_copy(update={"attempt": None})  # workers are not told whose it is
-    assert status.start == before.start.model_copy(update={"resume": told})
+    told = changed(before.start.resume, attempt=None)  # workers are not told whose it is
+    assert status.start == changed(before.start, resume=told)
     assert status.state == "Running"
 
 

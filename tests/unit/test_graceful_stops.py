@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.snapshot import Taint, WorkerPhase
@@ -278,7 +279,7 @@ class TestTimeLimit:
     def test_a_status_without_the_time_of_admission_counts_from_its_oldest_pod(self) -> None:
         w = training(timeLimit="2h")
         created = min(pod.created_at for pod in w.pods.values())
-        w.runs["one"] = replace(w.runs["one"], status=w.status("one").model_copy(update={"last_admitted": None}))
+        w.runs["one"] = replace(w.runs["one"], status=changed(w.status("one"), last_admitted=None))
         w.now += 60
         w.reconcile("one")
         assert w.status("one").last_admitted == float(int(created))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.cli.errors import CliError
@@ -36,7 +37,7 @@ def status(*attempts: AttemptStatus, finished: bool = False) -> TrainingRunStatu
 
 
 RUNNING = AttemptStatus(number=1, started_at=NOW - 60)
-ENDED = RUNNING.model_copy(update={"ended_at": NOW, "cause": "Application", "rank": 2, "node": "n0"})
+ENDED = changed(RUNNING, ended_at=NOW, cause="Application", rank=2, node="n0")
 
 
 def test_an_attempt_is_written_down_when_it_ends_and_again_when_its_cause_was_another() -> None:
@@ -44,20 +45,20 @@ def test_an_attempt_is_written_down_when_it_ends_and_again_when_its_cause_was_an
     first = list(records(run_with(RUNNING), status(ENDED), NOW))
     assert [(r["kind"], r["attempt"], r["cause"], r["rank"]) for r in first] == [("attempt", 1, "Application", 2)]
     assert list(records(run_with(ENDED), status(ENDED), NOW)) == []
-    other = ENDED.model_copy(update={"cause": "NodeLost"})
+    other = changed(ENDED, cause="NodeLost")
     assert [r["cause"] for r in records(run_with(ENDED), status(other), NOW)] == ["NodeLost"]
 
 
 def test_an_attempt_is_written_down_with_the_nodes_that_trained_in_it() -> None:
-    shrunk = status(ENDED.model_copy(update={"nodes": 3}))
-    assignment = shrunk.assignment.model_copy(update={"nodes": ("n0", "n1", "", "n3"), "incarnations": (1, 1, 2, 1)})
-    (record,) = records(run_with(RUNNING), shrunk.model_copy(update={"assignment": assignment}), NOW)
+    shrunk = status(changed(ENDED, nodes=3))
+    assignment = changed(shrunk.assignment, nodes=("n0", "n1", "", "n3"), incarnations=(1, 1, 2, 1))
+    (record,) = records(run_with(RUNNING), changed(shrunk, assignment=assignment), NOW)
     assert record["nodes"] == 3
 
 
 def test_the_end_of_a_run_is_written_down_once_with_its_totals() -> None:
     over = status(ENDED, finished=True)
-    over = over.model_copy(update={"goodput": over.goodput.model_copy(update={"state": "{}", "failures": 3})})
+    over = changed(over, goodput=changed(over.goodput, state="{}", failures=3))
     made = list(records(run_with(ENDED), over, NOW))
     assert [(r["kind"], r["outcome"], r["reason"]) for r in made] == [("run", "Failed", "Deterministic")]
     assert json.dumps(made)
@@ -72,7 +73,7 @@ def test_lines_reach_the_file_and_are_found_again_when_the_run_is_gone(
     path = tmp_path / "history.jsonl"
     history = History(str(path), 100_000, ManualClock(NOW), lambda: None)
     history.status_written(run_with(RUNNING), status(ENDED))
-    other = ENDED.model_copy(update={"cause": "NodeLost"})
+    other = changed(ENDED, cause="NodeLost")
     history.status_written(run_with(ENDED), status(other, finished=True))
     history.close()
     with path.open("a") as file:

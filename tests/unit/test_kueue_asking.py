@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.recovery_status import ExcludedNode
@@ -34,7 +35,7 @@ TOLERATED = [
 
 
 def asking(view: RunView) -> RunView:
-    return replace(view, status=view.status.model_copy(update={"kueue": KueueStatus(queue="team")}))
+    return replace(view, status=changed(view.status, kueue=KueueStatus(queue="team")))
 
 
 def kueue(*levels: str) -> Kueue:
@@ -182,8 +183,8 @@ def test_nodes_that_are_wanted_or_not_are_said_by_host_name() -> None:
 
 def kept_off(view: RunView, *names: str) -> RunView:
     entries = tuple(ExcludedNode(node=name, reason="Xid 79", since=0, until=2_000) for name in names)
-    recovery = view.status.recovery.model_copy(update={"excluded_nodes": entries})
-    return replace(view, status=view.status.model_copy(update={"recovery": recovery}))
+    recovery = changed(view.status.recovery, excluded_nodes=entries)
+    return replace(view, status=changed(view.status, recovery=recovery))
 
 
 @pytest.mark.parametrize(
@@ -219,10 +220,10 @@ def test_gpu_types_and_the_queues_selector_are_node_labels() -> None:
 
 def test_the_digest_changes_with_what_is_asked_and_with_nothing_else() -> None:
     view = run("llama", 2, gpusPerNode=8)
-    same = replace(view, status=view.status.model_copy(update={"attempt": 7}), resource_version="99")
+    same = replace(view, status=changed(view.status, attempt=7), resource_version="99")
     assert ask(view).digest == ask(same).digest
     assert view.spec is not None
-    larger = replace(view, spec=view.spec.model_copy(update={"nodes": 3}))
+    larger = replace(view, spec=changed(view.spec, nodes=3))
     assert ask(view).digest != ask(larger).digest
 
 

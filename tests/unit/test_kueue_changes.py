@@ -2,6 +2,7 @@
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.core.decide import decide
 from lockstep.core.model.conditions import find
 from lockstep.core.model.kueue import api_names
@@ -19,7 +20,7 @@ def test_a_change_of_size_is_saved_given_back_and_asked_for_anew() -> None:
     world.train("run", 10)
     view = world.runs["run"]
     assert view.spec is not None
-    world.apply("run", view.spec.model_copy(update={"nodes": 3}))
+    world.apply("run", changed(view.spec, nodes=3))
     world.pass_time(120, 5)
     assert phase(world) is Phase.RUNNING
     assert len(nodes(world)) == 3
@@ -72,7 +73,7 @@ def test_a_waiting_run_that_changes_keeps_its_workload() -> None:
     first = world.workload()["metadata"]["uid"]
     view = world.runs["run"]
     assert view.spec is not None
-    world.apply("run", view.spec.model_copy(update={"nodes": 1}))
+    world.apply("run", changed(view.spec, nodes=1))
     world.settle()
     assert world.workload()["metadata"]["uid"] == first
     assert phase(world) is Phase.RUNNING
@@ -158,7 +159,7 @@ def test_a_priority_class_that_a_waiting_run_has_no_more_is_taken_from_its_workl
     assert world.workload()["spec"]["priorityClassRef"]["name"] == "high"
     view = world.runs["run"]
     assert view.spec is not None
-    world.apply("run", view.spec.model_copy(update={"priority_class_name": None}))
+    world.apply("run", changed(view.spec, priority_class_name=None))
     world.settle()
     assert world.workload()["spec"]["priority"] == 0
     assert "priorityClassRef" not in world.workload()["spec"]

@@ -4,6 +4,7 @@ once everything is well again, it trains or has ended."""
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep.api.base.changes import changed
 from lockstep.core.model.kueue.installation import Presence
 from lockstep.core.model.lifecycle import Phase, phase_of
 from support.kueue_double import HOSTNAME
@@ -45,9 +46,9 @@ def _happen(world: KueueWorld, event: str) -> None:
     elif event == "delete the Workload" and here:
         world.lose_workload()
     elif event in ("suspend", "resume"):
-        world.apply("run", view.spec.model_copy(update={"suspend": event == "suspend"}))
+        world.apply("run", changed(view.spec, suspend=event == "suspend"))
     elif event == "resize":
-        world.apply("run", view.spec.model_copy(update={"nodes": 5 - view.spec.nodes}))
+        world.apply("run", changed(view.spec, nodes=5 - view.spec.nodes))
     elif event == "fail a process":
         world.exit_child("run", 0, 1)
     elif event == "lose a node" and nodes and not world.silent_nodes:
@@ -94,7 +95,7 @@ def test_whatever_happens_it_trains_in_the_end_and_gave_nothing_back_too_early(
     view = world.runs["run"]
     assert view.spec is not None
     if view.spec.suspend:
-        world.apply("run", view.spec.model_copy(update={"suspend": False}))
+        world.apply("run", changed(view.spec, suspend=False))
     world.settle()
     if world.workloads and not world.workload()["spec"]["active"]:
         world.activate(True)

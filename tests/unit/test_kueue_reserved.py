@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.admission.admit import admit
@@ -32,7 +33,7 @@ def nodes(*names: str, **changes: Any) -> list[NodeView]:
 
 def kueues(count: int = 2, **spec: Any) -> RunView:
     view = replace(run("llama", count, gpusPerNode=8, **spec), labels={"kueue.x-k8s.io/queue-name": "team"})
-    return replace(view, status=view.status.model_copy(update={"kueue": KueueStatus(queue="team", chosen_by="Label")}))
+    return replace(view, status=changed(view.status, kueue=KueueStatus(queue="team", chosen_by="Label")))
 
 
 def conditions(said: Mapping[str, str], reason: str = "Said", message: str = "so") -> list[dict[str, Any]]:
@@ -132,9 +133,9 @@ def test_a_lost_node_is_replaced_by_one_of_the_gangs_gpu_type_alone(label: str, 
     h100, other = ({"pool": "a", **Tunables().gpu_types[word]} for word in ("H100", label))
     cluster = [*nodes("n1", labels=h100), node("n4", "r2", labels=other)]
     view = kueues(placement={"gpuTypes": ["H100", "A100"]})
-    lost = assigned(AssignmentStatus(), ("n1", "n2")).model_copy(update={"nodes": ("n1", ""), "vacant": (1,)})
+    lost = changed(assigned(AssignmentStatus(), ("n1", "n2")), nodes=("n1", ""), vacant=(1,))
     kueue = KueueStatus(queue="team", chosen_by="Label", workload_uid="workload-1")
-    view = replace(view, status=view.status.model_copy(update={"attempt": 1, "assignment": lost, "kueue": kueue}))
+    view = replace(view, status=changed(view.status, attempt=1, assignment=lost, kueue=kueue))
     plan = passed(view, cluster, admitted(topology=hosts("n1", "n4"), unhealthyNodes=[{"name": "n2"}]))
     status = statuses(plan)["llama"]
     assert status.assignment.nodes == (("n1", "n4") if usable else ("n1", ""))

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find
 from lockstep.core.model.kueue.installation import Presence
@@ -198,7 +199,7 @@ def test_a_suspended_run_lets_go_of_its_workload_and_asks_anew_when_it_goes_on()
     first = world.workload()["metadata"]["uid"]
     view = world.runs["run"]
     assert view.spec is not None
-    world.apply("run", view.spec.model_copy(update={"suspend": True}))
+    world.apply("run", changed(view.spec, suspend=True))
     world.pass_time(30, 5)
     assert phase(world) is Phase.SUSPENDED
     assert not world.workloads
@@ -274,7 +275,7 @@ def test_the_condition_about_the_reservation_goes_with_the_gang(how: str) -> Non
     else:
         view = world.runs["run"]
         assert view.spec is not None
-        world.apply("run", view.spec.model_copy(update={how: True}))
+        world.apply("run", changed(view.spec, **{how: True}))
     world.settle()
     world.pass_time(400, 20)
     assert phase(world) in (Phase.FINISHED, Phase.SUSPENDED)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.pods.launchers import launcher_of
 
@@ -12,7 +13,7 @@ def spec(launcher: str, command: list[str], **fields: Any) -> TrainingRunSpec:
     # Built past the checks of the CRD: what these let through today they may not tomorrow.
     kind = {"type": launcher, **fields.pop("settings", {})}
     valid = TrainingRunSpec.model_validate({"nodes": 1, "image": "i", "command": ["x"], "launcher": kind, **fields})
-    return valid.model_copy(update={"command": tuple(command)})
+    return changed(valid, command=tuple(command))
 
 
 @pytest.mark.parametrize("launcher", ["Plain", "Torchrun", "JAX"])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import LocalRetentionStatus, LocalSave, QuarantinedCheckpoint
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.controller.workers.orders import Orders, encode_reply
@@ -258,12 +259,11 @@ def gathered(*, keep_last: int | str | None = None, attempt: int = 3, **checkpoi
     w.settle()
     view, snapshot = w.runs["one"], w.snapshot("one")
     known = {"local_retention": LocalRetentionStatus(attempt=attempt - 1)} | checkpoint
-    status = view.status.model_copy(
-        update={
-            "attempt": attempt,
-            "checkpoint": view.status.checkpoint.model_copy(update=known),
-            "attempts": tuple(AttemptStatus(number=number, started_at=1.0) for number in range(1, attempt)),
-        }
+    status = changed(
+        view.status,
+        attempt=attempt,
+        checkpoint=changed(view.status.checkpoint, **known),
+        attempts=tuple(AttemptStatus(number=number, started_at=1.0) for number in range(1, attempt)),
     )
     rows = [(number, 100 * number + step) for number in range(1, attempt) for step in (10, 20, 30)]
     reports = {
@@ -321,11 +321,10 @@ def test_what_is_not_sure_removes_nothing_and_says_why(draft: Draft, choice: Can
 
 def test_what_saves_show_that_status_has_forgotten_is_missing_knowledge() -> None:
     forgotten = gathered()
-    forgotten.update(attempts=(), attempt=3)
+    forgotten.status = changed(forgotten.status, attempts=(), attempt=3)
     assert decided(forgotten).floor is not None
-    forgotten.update(checkpoint=forgotten.status.checkpoint.model_copy(
-        update={"local_retention": LocalRetentionStatus(attempt=1)}
-    ))  # fmt: skip
+    checkpoint = changed(forgotten.status.checkpoint, local_retention=LocalRetentionStatus(attempt=1))
+    forgotten.status = changed(forgotten.status, checkpoint=checkpoint)
     assert decided(forgotten).floor is None
 
 
@@ -371,10 +370,10 @@ def test_what_was_decided_for_an_earlier_start_is_told_to_nobody() -> None:
     w = trained()
     order = LocalRetentionStatus(attempt=1, floor=LocalSave(step=20, attempt=1))
     status = w.status("one")
-    status = status.model_copy(update={"checkpoint": status.checkpoint.model_copy(update={"local_retention": order})})
+    status = changed(status, checkpoint=changed(status.checkpoint, local_retention=order))
     assert retention_told(status) == RetentionOrder(Save(20, 1))
     assert status.start is not None
-    rebuilt = status.model_copy(update={"start": status.start.model_copy(update={"attempt": 2})})
+    rebuilt = changed(status, start=changed(status.start, attempt=2))
     assert retention_told(rebuilt) is None
 
 

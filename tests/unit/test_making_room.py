@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.decide import decide
 from lockstep.core.model.conditions import is_true
@@ -349,8 +350,8 @@ def test_who_is_told_to_go_for_a_run_for_which_its_nodes_are_not_kept_stays_unti
     assert told.preemptor is not None
     kept = told.preemptor.status.reservation
     assert kept is not None
-    changed = kept.model_copy(update={"victims": kept_from}) if kept_from is not None else None
-    status = told.preemptor.status.model_copy(update={"reservation": changed})
+    left = changed(kept, victims=kept_from) if kept_from is not None else None
+    status = changed(told.preemptor.status, reservation=left)
     late = replace(told, preemptor=replace(told.preemptor, status=status))
     plan = decide(late, w.tunables, w.now)
     assert plan.status is None or plan.status.stop is None

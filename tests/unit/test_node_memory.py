@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.recovery_status import FirstFailure
 from lockstep.core.failures.node_memory import forgiven_at, marks_now, marks_with, suspicion, to_remember
@@ -50,8 +51,8 @@ def draft_with(first_failures: tuple[FirstFailure, ...], **changes: object) -> D
     w = World({"n1": replace(failed(2.0), **changes)}, now=NOW)
     w.apply("a", spec(1))
     view = w.runs["a"]
-    recovery = view.status.recovery.model_copy(update={"first_failures": first_failures})
-    w._store(replace(view, status=view.status.model_copy(update={"recovery": recovery})))
+    recovery = changed(view.status.recovery, first_failures=first_failures)
+    w._store(replace(view, status=changed(view.status, recovery=recovery)))
     return Draft(w.snapshot("a"), w.tunables, NOW)
 
 

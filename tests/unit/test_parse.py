@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AssignmentStatus, QueueStatus, TrainingRunStatus
 from lockstep.controller.runtime import patches
 from lockstep.controller.runtime.patches import dump_status, merge_patch, status_patch
@@ -437,17 +438,16 @@ def test_an_assignment_in_a_config_map_is_only_named_in_status() -> None:
     assignment = AssignmentStatus(revision=1, hash="h", nodes=("a", "b"), incarnations=(1, 1))
     inline = TrainingRunStatus(assignment=assignment)
     assert dump_status(inline)["assignment"]["nodes"] == ["a", "b"]
-    named = TrainingRunStatus(assignment=assignment.model_copy(update={"config_map": "big"}))
+    named = TrainingRunStatus(assignment=changed(assignment, config_map="big"))
     assert dump_status(named)["assignment"] == {"revision": 1, "hash": "h", "configMap": "big"}
 
 
 OLD_STATUS = TrainingRunStatus(attempt=1, state="Pending", queue=QueueStatus(position=3))
-NEW_STATUS = OLD_STATUS.model_copy(
-    update={
-        "attempt": 2,
-        "assignment": AssignmentStatus(revision=1, hash="h", nodes=("a",), incarnations=(1,)),
-        "queue": QueueStatus(),
-    }
+NEW_STATUS = changed(
+    OLD_STATUS,
+    attempt=2,
+    assignment=AssignmentStatus(revision=1, hash="h", nodes=("a",), incarnations=(1,)),
+    queue=QueueStatus(),
 )
 
 

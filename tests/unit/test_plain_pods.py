@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
 from lockstep.core.model.cluster_objects import parse_pod
@@ -245,7 +246,7 @@ def test_what_only_the_worker_does_is_refused_with_the_remedy(field: str) -> Non
     problems = validate(spec, {})
     assert [problem.field for problem in problems] == [field]
     assert "worker: Enabled" in problems[0].message
-    assert not validate(spec.model_copy(update={"worker": "Enabled"}), {})
+    assert not validate(changed(spec, worker="Enabled"), {})
 
 
 CEL: Mapping[str, dict[str, Any]] = {

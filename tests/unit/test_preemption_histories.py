@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.conditions import is_true
 from support.dying_world import DyingWorld
@@ -117,7 +118,7 @@ def happen(w: Shared, what: tuple[Any, ...], seen: int) -> None:
         view = w.runs[name]
         assert view.spec is not None
         if kind == "cancel":
-            w.apply(name, view.spec.model_copy(update={"cancel": True}))
+            w.apply(name, changed(view.spec, cancel=True))
         else:
             for rank in range(view.spec.nodes):
                 w.exit_child(name, rank, 0)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import ProgressStatus, StopStatus
 from lockstep.core.model.admission_settings import MaintenanceWindow
 from lockstep.core.model.plan import ClusterPlan
@@ -27,7 +28,7 @@ class TestWhoGoes:
 
     def test_what_it_takes_to_start_again_counts_for_every_node(self) -> None:
         slow = training("slow", "n0", saved=NOW - 10)
-        slow = replace(slow, status=slow.status.model_copy(update={"progress": ProgressStatus(longest_init=2000)}))
+        slow = replace(slow, status=changed(slow.status, progress=ProgressStatus(longest_init=2000)))
         quick = training("quick", "n1", saved=NOW - 600)
         assert victims(cluster(slow, quick, urgent(1), nodes=2)) == ("quick",)
 
@@ -82,7 +83,7 @@ class TestWhoGoes:
     def test_a_run_that_stops_already_is_waited_for_and_nobody_else_goes(self) -> None:
         stop = StopStatus(reason="Cancelled", time=NOW - 10, deadline=NOW + 20)
         leaving = training("leaving", "n0", "n1")
-        leaving = replace(leaving, status=leaving.status.model_copy(update={"stop": stop}))
+        leaving = replace(leaving, status=changed(leaving.status, stop=stop))
         snapshot = cluster(leaving, training("other", "n2", "n3"), urgent())
         assert victims(snapshot) == ()
         assert victims(snapshot, NOW + 200) == ("other",)  # it is overdue
@@ -90,7 +91,7 @@ class TestWhoGoes:
     def test_nodes_of_a_run_that_stops_already_are_kept_with_those_of_the_others(self) -> None:
         stop = StopStatus(reason="Suspended", time=NOW - 10, deadline=NOW + 900)
         leaving = training("leaving", "n0")
-        leaving = replace(leaving, status=leaving.status.model_copy(update={"stop": stop}))
+        leaving = replace(leaving, status=changed(leaving.status, stop=stop))
         snapshot = cluster(leaving, training("other", "n1"), urgent(), nodes=2)
         plan = passed(snapshot)
         kept = reservation(plan)

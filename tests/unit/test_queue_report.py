@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_status import ResolvedStatus
 from lockstep.core.admission.admit import admit
@@ -71,8 +72,8 @@ class TestFigures:
 
     def test_a_slot_whose_node_is_lost_uses_none(self) -> None:
         view = holding("a", "h100-0", "h100-1", queue="q")
-        lost = view.status.assignment.model_copy(update={"nodes": ("h100-0", ""), "vacant": (1,)})
-        view = replace(view, status=view.status.model_copy(update={"assignment": lost}))
+        lost = changed(view.status.assignment, nodes=("h100-0", ""), vacant=(1,))
+        view = replace(view, status=changed(view.status, assignment=lost))
         assert told(passed(world([view], nodes(1), queues={"q": {}}))).nodes_in_use == 1
 
     def test_types_without_an_entry_of_their_own_are_counted_as_any(self) -> None:

@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, event, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
@@ -150,7 +151,7 @@ class Histories(RuleBasedStateMachine):
                 self.w.exit_child(name, rank, 0)
         else:
             change = {"cancel": True} if what == "cancel" else {"suspend": what == "suspend"}
-            self.w.apply(name, view.spec.model_copy(update=change))
+            self.w.apply(name, changed(view.spec, **change))
         self.w.settle(rounds=8)
 
     @rule(name=st.sampled_from(NAMES))

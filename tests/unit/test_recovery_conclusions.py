@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.core.accounting.book import read
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeKind, choose_resume
 from lockstep.core.checkpoints.verdicts import Candidate, Check
@@ -131,7 +132,7 @@ def test_the_cost_of_saves_is_measured_whatever_the_format_says_of_its_run() -> 
 @pytest.mark.parametrize(("folder", "attempt"), [("uid-one", 6), ("another", 1)])
 def test_attempts_that_saved_in_a_format_without_a_run_are_not_used_again(folder: str, attempt: int) -> None:
     world = training(1, 3)
-    of_another = world.status("one").resolved.model_copy(update={"start_root": "/shared/another"})
+    of_another = changed(world.status("one").resolved, start_root="/shared/another")
     world.amend("one", resolved=of_another)
     uid = world.runs["one"].uid
     path = f"/shared/{folder.replace('uid-one', uid)}/a5/step-300"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.controller.kube.errors import ApiError
 from lockstep.core.admission.admit import admit
@@ -25,7 +26,7 @@ MAP = EnsureConfigMap("team", "llama-nodes", {})
 def admitting(world: World, *, config_map: bool = False) -> ClusterPlan:
     view = world.store.run("team", "llama")
     assert view is not None
-    status = view.status.model_copy(update={"attempt": 1, "assignment": assigned(view.status.assignment, ["n1"])})
+    status = changed(view.status, attempt=1, assignment=assigned(view.status.assignment, ["n1"]))
     maps = (MAP,) if config_map else ()
     write = StatusWrite("team", "llama", "u1", view.resource_version, status, frozenset({"n1"}), config_maps=maps)
     return ClusterPlan(writes=(write,))
@@ -34,7 +35,7 @@ def admitting(world: World, *, config_map: bool = False) -> ClusterPlan:
 def telling(world: World) -> ClusterPlan:
     view = world.store.run("team", "llama")
     assert view is not None
-    status = view.status.model_copy(update={"state": "Pending"})
+    status = changed(view.status, state="Pending")
     return ClusterPlan(writes=(StatusWrite("team", "llama", "u1", view.resource_version, status, frozenset()),))
 
 

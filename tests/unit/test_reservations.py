@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.preemption_status import PreemptionStatus
 from lockstep.api.run_status import AssignmentStatus, StopStatus
 from lockstep.core.model.admission_settings import Backfill
@@ -89,7 +90,7 @@ class TestNotices:
         back = training("back", "n2", "n3", since=NOW)
         kept = reservation_of(("n0", "n1"), ("uid-back", "uid-old"), NOW - 60, NOW + HOUR)
         waits = urgent()
-        waits = replace(waits, status=waits.status.model_copy(update={"reservation": kept}))
+        waits = replace(waits, status=changed(waits.status, reservation=kept))
         quotas = {"quotas": [{"gpuType": "Any", "nominalNodes": 3}]}
         plan = passed(cluster(old, back, waits, queue={**WITHIN, **quotas}))
         assert statuses(plan)["urgent"].queue.blocked_by == ("team/old",)
@@ -98,23 +99,23 @@ class TestNotices:
     def test_a_run_that_all_of_its_nodes_are_kept_for_does_not_start_smaller(self) -> None:
         kept = reservation_of(("n0", "n1", "n2", "n3"), ("uid-old",), NOW, NOW + HOUR)
         waits = urgent(4, elastic={"min": 2})
-        waits = replace(waits, status=waits.status.model_copy(update={"reservation": kept}))
+        waits = replace(waits, status=changed(waits.status, reservation=kept))
         plan = passed(cluster(training("old", "n0", "n1", "n2"), waits, nodes=6))
         assert not any(write.nodes for write in plan.writes)
 
     def test_a_gang_that_was_told_to_make_room_gets_no_node_for_one_that_it_lost(self) -> None:
         notice = PreemptionStatus(by="uid-urgent", notice_time=NOW, deadline=NOW + 60)
         kept = reservation_of(("n0", "n1"), ("uid-old",), NOW, NOW + HOUR)
-        waits = replace(urgent(), status=urgent().status.model_copy(update={"reservation": kept}))
+        waits = replace(urgent(), status=changed(urgent().status, reservation=kept))
         old = training("old", "n0", "n1")
         broken = vacated(old.status.assignment, [1], NOW)
-        told = replace(old, status=old.status.model_copy(update={"assignment": broken, "preemption": notice}))
+        told = replace(old, status=changed(old.status, assignment=broken, preemption=notice))
         busy = training("busy", "n1", of_class="high")
         assert not any(write.nodes for write in passed(cluster(told, busy, waits, nodes=3)).writes)
 
     def test_the_write_that_gives_the_nodes_ends_the_reservation(self) -> None:
         kept = reservation_of(("n0", "n1"), ("uid-old",), NOW, NOW + HOUR)
-        waits = replace(urgent(), status=urgent().status.model_copy(update={"reservation": kept}))
+        waits = replace(urgent(), status=changed(urgent().status, reservation=kept))
         plan = passed(cluster(waits))
         assert statuses(plan)["urgent"].assignment.nodes == ("n0", "n1")
         assert statuses(plan)["urgent"].reservation is None
@@ -122,10 +123,10 @@ class TestNotices:
 
     def test_spares_get_neither_nodes_nor_quota_that_are_kept(self) -> None:
         kept = reservation_of(("n0", "n1"), ("uid-old",), NOW, NOW + HOUR)
-        waits = replace(urgent(), status=urgent().status.model_copy(update={"reservation": kept}))
+        waits = replace(urgent(), status=changed(urgent().status, reservation=kept))
         gang = training("gang", "n2", of_class="high", spareNodes=1)
         lacks = assigned(AssignmentStatus(), ("n2",), spares=1)
-        gang = replace(gang, status=gang.status.model_copy(update={"assignment": lacks}))
+        gang = replace(gang, status=changed(gang.status, assignment=lacks))
 
         def quota(nodes: int) -> dict[str, Any]:
             return {**WITHIN, "quotas": [{"gpuType": "Any", "nominalNodes": nodes}]}
@@ -150,18 +151,18 @@ class TestNotices:
     def test_a_notice_that_nobody_stands_behind_is_withdrawn_unless_the_stop_has_begun(self) -> None:
         notice = PreemptionStatus(by="uid-urgent", notice_time=NOW, deadline=NOW + 60)
         old = training("old", "n0", "n1", "n2", "n3")
-        told = replace(old, status=old.status.model_copy(update={"preemption": notice}))
+        told = replace(old, status=changed(old.status, preemption=notice))
         plan = passed(cluster(told))
         assert statuses(plan)["old"].preemption is None
         assert ("old", "PreemptionWithdrawn") in events(plan)
         stop = StopStatus(reason="Preempted", time=NOW, deadline=NOW + 60)
-        stopping = replace(told, status=told.status.model_copy(update={"stop": stop}))
+        stopping = replace(told, status=changed(told.status, stop=stop))
         assert passed(cluster(stopping)).writes == ()
 
     def test_what_becomes_of_a_write_under_way_is_waited_for(self) -> None:
         notice = PreemptionStatus(by="uid-urgent", notice_time=NOW, deadline=NOW + 60)
         old = training("old", "n0", "n1")
-        told = replace(old, status=old.status.model_copy(update={"preemption": notice}))
+        told = replace(old, status=changed(old.status, preemption=notice))
         snapshot = cluster(told, urgent(), in_flight={"uid-urgent": frozenset({"n2", "n3"})})
         assert "old" not in statuses(passed(snapshot))
 
@@ -182,11 +183,11 @@ class TestSeveral:
         """A run of a queue, both called ``name``, that waits for ``victims`` to make room."""
         view = urgent(len(nodes), name=name, queue=name)
         reservation = reservation_of(nodes, tuple(f"uid-{victim}" for victim in victims), since, NOW + HOUR)
-        return replace(view, status=view.status.model_copy(update={"reservation": reservation}))
+        return replace(view, status=changed(view.status, reservation=reservation))
 
     def told(self, view: RunView, by: str) -> RunView:
         notice = PreemptionStatus(by=f"uid-{by}", notice_time=NOW, deadline=NOW + 420)
-        return replace(view, status=view.status.model_copy(update={"preemption": notice}))
+        return replace(view, status=changed(view.status, preemption=notice))
 
     def notices(self, snapshot: ClusterSnapshot) -> set[str]:
         return {name for name, status in statuses(passed(snapshot)).items() if status.preemption is not None}
@@ -258,8 +259,8 @@ class TestLapse:
     def amend(self, snapshot: ClusterSnapshot, **changes: Any) -> ClusterSnapshot:
         status = next(each.status for each in snapshot.runs if each.name == "urgent")
         assert status.reservation is not None
-        kept = status.reservation.model_copy(update=changes)
-        return self.change(snapshot, "urgent", status=status.model_copy(update={"reservation": kept}))
+        kept = changed(status.reservation, **changes)
+        return self.change(snapshot, "urgent", status=changed(status, reservation=kept))
 
     def lapses(self, snapshot: ClusterSnapshot, now: float = NOW, **more: Any) -> bool:
         plan = passed(snapshot, now, **more)
@@ -276,7 +277,7 @@ class TestLapse:
         snapshot = self.reserved()
         spec = next(each.spec for each in snapshot.runs if each.name == "urgent")
         assert spec is not None
-        given_up = self.change(snapshot, "urgent", spec=spec.model_copy(update={field: True}))
+        given_up = self.change(snapshot, "urgent", spec=changed(spec, **{field: True}))
         assert self.lapses(given_up)
 
     def test_when_its_queue_holds_it_or_nobody_is_admitted(self) -> None:
@@ -311,7 +312,7 @@ class TestLapse:
         snapshot = self.reserved()
         spec = next(each.spec for each in snapshot.runs if each.name == "urgent")
         assert spec is not None
-        assert self.lapses(self.change(snapshot, "urgent", spec=spec.model_copy(update={"nodes": 3})))
+        assert self.lapses(self.change(snapshot, "urgent", spec=changed(spec, nodes=3)))
 
     def test_when_its_record_was_lost(self) -> None:
         assert self.lapses(self.amend(self.reserved(), nodes=(), victims=()))
@@ -321,9 +322,9 @@ class TestLapse:
         snapshot = self.reserved()
         status = next(each.status for each in snapshot.runs if each.name == "urgent")
         assert status.reservation is not None
-        earlier = status.reservation.model_copy(update={"time": NOW - 1})
+        earlier = changed(status.reservation, time=NOW - 1)
         other = urgent(2, name="other")
-        other = replace(other, status=other.status.model_copy(update={"reservation": earlier}))
+        other = replace(other, status=changed(other.status, reservation=earlier))
         assert self.lapses(replace(snapshot, runs=(*snapshot.runs, other)))
 
     def test_not_because_somebody_before_it_in_the_order_came(self) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.checkpoints.archive_job import RESULT_FORMAT, parse_result
 from lockstep.core.checkpoints.inventory import is_foreign
@@ -91,9 +92,9 @@ def test_after_repeated_failures_the_run_stops_waiting_and_says_what_went_wrong(
 def test_the_archive_is_asked_what_it_holds_before_saved_work_is_given_up() -> None:
     w = archived()
     view = w.runs["one"]
-    known = view.status.checkpoint.archive.model_copy(update={"published": (), "job": None})
-    checkpoint = view.status.checkpoint.model_copy(update={"archive": known, "latest": ()})
-    w.runs["one"] = replace(view, status=view.status.model_copy(update={"checkpoint": checkpoint}))
+    known = changed(view.status.checkpoint.archive, published=(), job=None)
+    checkpoint = changed(view.status.checkpoint, archive=known, latest=())
+    w.runs["one"] = replace(view, status=changed(view.status, checkpoint=checkpoint))
     w.tell_of_save("one", 0)
     for worker in w.workers.values():
         worker.inventory = ()

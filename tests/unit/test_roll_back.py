@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.snapshot import CheckpointReport, Verdict
@@ -19,12 +20,11 @@ def rolled_back(tier: str) -> Draft:
     w.apply("one", spec(1, checkpoint=tiers))
     w.settle()
     view = w.runs["one"]
-    status = view.status.model_copy(
-        update={
-            "attempt": 2,
-            "checkpoint": view.status.checkpoint.model_copy(update={"ceiling": 10}),
-            "recovery": view.status.recovery.model_copy(update={"diverged_attempt": 1, "diverged_step": 30}),
-        }
+    status = changed(
+        view.status,
+        attempt=2,
+        checkpoint=changed(view.status.checkpoint, ceiling=10),
+        recovery=changed(view.status.recovery, diverged_attempt=1, diverged_step=30),
     )
     w._store(replace(view, status=status))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.base.indices import parse_indices
 from lockstep.api.run_set import SetDependency, SetIndices, SetRefusal, TrainingRunSetStatus
 from lockstep.api.run_status import TrainingRunStatus
@@ -122,7 +123,7 @@ def test_a_run_that_ends_makes_room_for_the_next() -> None:
 
 def test_a_run_that_its_user_holds_makes_room_for_the_next() -> None:
     view = run_set(maxRunning=2, status=known(active="0-1"))
-    held = member(view, 0, spec=set_spec().template.spec.model_copy(update={"suspend": True}))
+    held = member(view, 0, spec=changed(set_spec().template.spec, suspend=True))
     assert made(decided(view, held, member(view, 1))) == [2]
 
 
@@ -176,7 +177,7 @@ def test_a_run_of_somebody_else_is_named_and_left_alone() -> None:
 def refused(indices: str, tries: int = 1, retry_at: float = NOW + 60, last: int = 0, **more: Any) -> Any:
     """A status with a refusal on record."""
     refusal = SetRefusal(indices=indices, last=last, message="no", tries=tries, retry_at=retry_at)
-    return known(**more).model_copy(update={"refusal": refusal})
+    return changed(known(**more), refusal=refusal)
 
 
 def test_a_refused_index_is_on_record_with_its_reason_and_holds_up_no_other() -> None:
@@ -287,9 +288,7 @@ def test_after_so_many_failures_the_rest_is_cancelled_and_that_is_written_first(
     assert (status.indices.failed, status.indices.cancelled, status.indices.active) == ("0-1", "4-9", "2-3")
     told = [governed(run, replace(view, status=status)) for run in runs[2:]]
     assert [run.spec is not None and run.spec.cancel for run in told] == [False, True], "what trains goes on"
-    everybody = replace(
-        view, status=status.model_copy(update={"stop": status.stop.model_copy(update={"cancel": "All"})})
-    )
+    everybody = replace(view, status=changed(status, stop=changed(status.stop, cancel="All")))
     assert governed(runs[2], everybody).spec.cancel  # type: ignore[union-attr]
     assert status.state == "Stopping"
 
@@ -320,7 +319,7 @@ def test_a_run_does_what_its_set_says_and_its_own_spec_stays_as_it_is(
 
 def test_a_run_that_its_user_holds_stays_held_when_its_set_goes_on() -> None:
     view = run_set()
-    held = member(view, 0, spec=set_spec().template.spec.model_copy(update={"suspend": True}))
+    held = member(view, 0, spec=changed(set_spec().template.spec, suspend=True))
     paused = governed(held, run_set(suspend=True))
     assert governed(paused, view).spec.suspend  # type: ignore[union-attr]
 
@@ -342,9 +341,7 @@ def test_what_was_met_once_stays_met_when_the_other_set_is_gone() -> None:
     assert made(first) == [1]
     dependency = status_of(first).dependency
     assert dependency == SetDependency(name="before", met="1,4-5")
-    later = run_set(
-        maxRunning=3, status=status_of(first).model_copy(update={"indices": SetIndices(active="1")}), **AFTER
-    )
+    later = run_set(maxRunning=3, status=changed(status_of(first), indices=SetIndices(active="1")), **AFTER)
     assert made(decided(later, member(later, 1))) == [4, 5]
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import SaveStatus
 from lockstep.core.checkpoints.saves import is_settled_for, save_order
 from lockstep.core.decide import decide
@@ -199,8 +200,8 @@ def test_a_save_answers_no_request_for_something_else() -> None:
     w.settle()
     (asked,) = w.status("one").requests
     assert asked.result == "TakenUp"
-    other = asked.model_copy(update={"name": "restart-request"})
-    w._store(replace(w.runs["one"], status=w.status("one").model_copy(update={"requests": (asked, other)})))
+    other = changed(asked, name="restart-request")
+    w._store(replace(w.runs["one"], status=changed(w.status("one"), requests=(asked, other))))
     w.saves_succeed = True
     w.settle()
     assert result_of(w).startswith("Saved step")
@@ -216,7 +217,7 @@ def test_workers_are_told_of_no_save_of_an_earlier_attempt() -> None:
     order = save_order(status)
     assert order is not None
     assert order.id == save_of(w).id
-    assert save_order(status.model_copy(update={"attempt": 2})) is None
+    assert save_order(changed(status, attempt=2)) is None
 
 
 def test_a_save_that_was_settled_in_an_earlier_attempt_is_none_of_the_current_one() -> None:
@@ -227,7 +228,7 @@ def test_a_save_that_was_settled_in_an_earlier_attempt_is_none_of_the_current_on
     assert save.outcome == "Saved"
     assert is_settled_for(w.status("one"), save.reason)
     assert not is_settled_for(w.status("one"), "Drained")
-    assert not is_settled_for(w.status("one").model_copy(update={"attempt": 2}), save.reason)
+    assert not is_settled_for(changed(w.status("one"), attempt=2), save.reason)
 
 
 def test_a_save_that_is_told_of_right_after_its_attempt_ended_was_made() -> None:

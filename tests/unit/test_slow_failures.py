@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import FirstFailure
 from lockstep.core.failures.causes import Evidence
 from lockstep.core.failures.divergence import diverged
@@ -98,7 +99,7 @@ def test_a_suspect_that_was_one_before_takes_all_that_stand_out_with_it_from_the
     waiting = {"stacks": StackReport("a1-Step-20", "python: all_reduce (dist.py:10)")}
     reading = {"stacks": StackReport("a1-Step-20", "python: read (data.py:77)")}
     before = (FirstFailure(node="n5", time=w.now - 60.0),)
-    w.amend("one", recovery=w.status("one").recovery.model_copy(update={"first_failures": before}))
+    w.amend("one", recovery=changed(w.status("one").recovery, first_failures=before))
     draft = looked_at(w, 151.0, stepped(w, **waiting), {3: reading, 5: reading})
     recover(draft)
     assert (draft.status.attempts[-1].node, draft.status.attempts[-1].action) == ("n3", "Replace")
@@ -111,7 +112,7 @@ def test_more_suspects_than_may_be_excluded_within_an_hour_keep_their_nodes() ->
     reading = {"stacks": StackReport("a1-Step-20", "python: read (data.py:77)")}
     odd = dict.fromkeys(range(30, 40), reading)
     suspected_before = tuple(FirstFailure(node=f"n{i}", time=w.now - 60.0) for i in range(30, 40))
-    w.amend("one", recovery=w.status("one").recovery.model_copy(update={"first_failures": suspected_before}))
+    w.amend("one", recovery=changed(w.status("one").recovery, first_failures=suspected_before))
     draft = looked_at(w, 151.0, stepped(w, **waiting), odd)
     recover(draft)
     last = draft.status.attempts[-1]
@@ -309,10 +310,10 @@ def test_ranks_that_are_all_alike_are_no_evidence() -> None:
 def test_a_straggler_is_replaced_only_when_that_pays(total: int, interval: int, is_replaced: bool) -> None:
     w = running(recovery={"onStraggler": "Replace"})
     view = w.runs["one"]
-    progress = view.status.progress.model_copy(update={"step": 20, "total_steps": total})
-    cadence = view.status.checkpoint.cadence.model_copy(update={"interval": interval})
-    checkpoint = view.status.checkpoint.model_copy(update={"cadence": cadence})
-    w._store(replace(view, status=view.status.model_copy(update={"progress": progress, "checkpoint": checkpoint})))
+    progress = changed(view.status.progress, step=20, total_steps=total)
+    cadence = changed(view.status.checkpoint.cadence, interval=interval)
+    checkpoint = changed(view.status.checkpoint, cadence=cadence)
+    w._store(replace(view, status=changed(view.status, progress=progress, checkpoint=checkpoint)))
     found, _ = straggler_after(w, 3, {3: 20.0})
     assert (found is not None) is is_replaced
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
 from lockstep.controller.runtime.patches import dump_status
@@ -285,7 +286,7 @@ def test_an_assignment_with_spares_survives_the_config_map_that_holds_it() -> No
     named, config_map = slots.spilled(whole, "ns", "llama", "uid-llama")
     assert config_map is not None
     content = config_map.body["data"][slots.ASSIGNMENT_KEY]
-    bare = named.model_copy(update={"nodes": (), "incarnations": (), "rank_to_slot": ()})
+    bare = changed(named, nodes=(), incarnations=(), rank_to_slot=())
     assert slots.restored(bare, content) == named
     status = TrainingRunStatus(assignment=named)
     assert "rankToSlot" not in dump_status(status)["assignment"]

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AssignmentStatus, Condition, TrialStatus
 from lockstep.core.admission.admit import admit
 from lockstep.core.decide import decide
@@ -29,8 +30,8 @@ def trial(name: str = "trial", nodes: int = 1, at: float = NOW, **spec: Any) -> 
 
 def holding(name: str, *nodes: str, limit: int | None = None, **spec: Any) -> RunView:
     view = run(name, len(nodes), status={**held(*nodes), "last_admitted": NOW}, **spec)
-    admission = view.status.admission.model_copy(update={"time_limit": limit})
-    return replace(view, status=view.status.model_copy(update={"admission": admission}))
+    admission = changed(view.status.admission, time_limit=limit)
+    return replace(view, status=changed(view.status, admission=admission))
 
 
 def passed(snapshot: ClusterSnapshot, now: float = NOW, **settings: Any) -> ClusterPlan:
@@ -132,8 +133,8 @@ def test_an_answer_is_given_once_for_each_generation() -> None:
     answered = after(snapshot, passed(snapshot))
     assert passed(answered, NOW + 5).writes == ()
     (view,) = answered.runs
-    accepted = ACCEPTED.model_copy(update={"observed_generation": 2})
-    edited = replace(view, generation=2, status=view.status.model_copy(update={"conditions": (accepted,)}))
+    accepted = changed(ACCEPTED, observed_generation=2)
+    edited = replace(view, generation=2, status=changed(view.status, conditions=(accepted,)))
     assert len(passed(replace(answered, runs=(edited,)), NOW + 5).writes) == 1
     unseen = replace(edited, generation=3)
     assert passed(replace(answered, runs=(unseen,)), NOW + 5).writes == ()
@@ -212,7 +213,7 @@ def decided(view: RunView, now: float, **more: Any) -> Any:
 
 
 def answered(view: RunView) -> RunView:
-    return replace(view, status=view.status.model_copy(update={"test_only": TrialStatus(at=NOW)}))
+    return replace(view, status=changed(view.status, test_only=TrialStatus(at=NOW)))
 
 
 class TestForgetting:
@@ -231,18 +232,18 @@ class TestForgetting:
     def test_a_refusal_and_an_end_are_answers_as_well(self) -> None:
         refused = trial()
         no = Condition(type="Accepted", status="False", reason="PodRefused", last_transition_time=NOW)
-        refused = replace(refused, status=refused.status.model_copy(update={"conditions": (no,)}))
+        refused = replace(refused, status=changed(refused.status, conditions=(no,)))
         assert decided(refused, NOW + KEPT, taken=False).delete_run
         ended = trial()
-        over = FINISHED.model_copy(update={"last_transition_time": NOW})
-        ended = replace(ended, status=ended.status.model_copy(update={"conditions": (ACCEPTED, over)}))
+        over = changed(FINISHED, last_transition_time=NOW)
+        ended = replace(ended, status=changed(ended.status, conditions=(ACCEPTED, over)))
         assert not decided(ended, NOW + KEPT - 1).delete_run
         assert decided(ended, NOW + KEPT).delete_run
 
     def test_a_run_that_had_nodes_is_deleted_for_no_annotation(self) -> None:
         for status in ({"attempt": 1}, {"assignment": assigned(AssignmentStatus(), ["n0"])}):
             view = answered(trial())
-            view = replace(view, status=view.status.model_copy(update=status))
+            view = replace(view, status=changed(view.status, **status))
             assert not decided(view, NOW + 10 * KEPT).delete_run
 
     def test_a_lost_status_deletes_nothing_that_has_pods(self) -> None:

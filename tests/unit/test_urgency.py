@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import QueueStatus
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.entry import Entry, Reason
@@ -32,7 +33,7 @@ WAITS = Reason("Priority", "behind others")
 
 def due(told: QueueStatus, reason: Reason = WAITS, position: int | None = None, points: int = 5) -> Due | None:
     view = run("a")
-    entry = Entry(view, view.status.model_copy(update={"queue": told}))
+    entry = Entry(view, changed(view.status, queue=told))
     entry.position = told.position if position is None else position
     entry.points = Points(0, points, 0, 0, 0)
     return due_word(entry, reason, (), SETTINGS)
@@ -56,7 +57,7 @@ def due(told: QueueStatus, reason: Reason = WAITS, position: int | None = None, 
 def test_a_position_is_news_near_the_head_and_further_back_once_it_is_quite_another(
     before: int, position: int, word: Due | None
 ) -> None:
-    assert due(TOLD.model_copy(update={"position": before}), position=position) == word
+    assert due(changed(TOLD, position=before), position=position) == word
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_a_position_is_news_near_the_head_and_further_back_once_it_is_quite_anot
 def test_a_reason_that_is_not_only_about_whose_turn_it_is_is_told_at_once(
     position: int, reason: Reason, word: Due | None
 ) -> None:
-    assert due(TOLD.model_copy(update={"position": position}), reason) == word
+    assert due(changed(TOLD, position=position), reason) == word
 
 
 def test_who_has_heard_nothing_yet_is_told_at_once_wherever_it_stands() -> None:
@@ -86,7 +87,7 @@ def test_who_has_heard_nothing_yet_is_told_at_once_wherever_it_stands() -> None:
 def test_points_alone_are_told_after_a_quarter_of_an_hour_and_the_earlier_of_two_words_counts() -> None:
     assert due(TOLD, points=500) == Due(NOW + 900, Rank.LATER)
     assert due(TOLD, position=1, points=500) == SOON
-    far_off = TOLD.model_copy(update={"position": 1, "estimated_start": NOW + 10**6})
+    far_off = changed(TOLD, position=1, estimated_start=NOW + 10**6)
     moved = Reason("Priority", "behind others", start=NOW + 10**6 + 3600.0)
     assert due(far_off, moved) == Due(NOW + 10**6 - 36_000, Rank.SOON)
     assert due(far_off, moved, points=500) == Due(NOW + 900, Rank.LATER)

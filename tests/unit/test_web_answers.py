@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.web import array, fleet, queue, run
 from lockstep.controller.web.access import Sight
@@ -111,16 +112,16 @@ def test_gpus_that_pods_of_no_gang_have_are_not_free() -> None:
 
 
 def test_nodes_of_a_run_whose_assignment_was_not_read_are_told_by_its_pods() -> None:
-    assignment = OWN.status.assignment.model_copy(update={"nodes": (), "incarnations": (), "config_map": "large"})
-    large = replace(OWN, status=OWN.status.model_copy(update={"assignment": assignment}))
+    assignment = changed(OWN.status.assignment, nodes=(), incarnations=(), config_map="large")
+    large = replace(OWN, status=changed(OWN.status, assignment=assignment))
     pod = PodView("research", "p", "u", "mine", OWN.uid, OWN.uid, 0, 1, "n5", True, PodPhase.RUNNING, 0.0)
     found = mapped(RACK, [large], pods={large.uid: [pod, replace(pod, node="n6", phase=PodPhase.FAILED)]})
     assert found["run"] == [-1, -1, -1, -1, -1, 0, -1, -1]
 
 
 def test_a_status_edited_by_hand_is_drawn_as_far_as_it_makes_sense() -> None:
-    assignment = OWN.status.assignment.model_copy(update={"rank_to_slot": (7, 7, 9)})
-    edited = replace(OWN, status=OWN.status.model_copy(update={"assignment": assignment}))
+    assignment = changed(OWN.status.assignment, rank_to_slot=(7, 7, 9))
+    edited = replace(OWN, status=changed(OWN.status, assignment=assignment))
     assert mapped(RACK, [edited])["run"][:2] == [0, 0]
     assert paged(edited)["ranks"]["node"] == ["n0", "n1"]
 
@@ -216,8 +217,8 @@ def test_ten_thousand_runs_are_cut_to_what_can_be_read() -> None:
 
 
 def test_of_whatever_is_cut_it_is_said_how_much() -> None:
-    idle = waiting("research", "idle").status.model_copy(update={"state": "Suspended"})
-    spec = OWN.spec.model_copy(update={"suspend": True}) if OWN.spec is not None else None
+    idle = changed(waiting("research", "idle").status, state="Suspended")
+    spec = changed(OWN.spec, suspend=True) if OWN.spec is not None else None
     many = [replace(MINE, spec=spec, status=idle, name=f"r{i}", uid=f"u{i}") for i in range(queue.MOST_ROWS + 3)]
     found = listed(many, ALL)
     assert (len(found["suspended"]), found["more"]["suspended"]) == (queue.MOST_ROWS, 3)
@@ -325,8 +326,8 @@ def test_each_attempt_comes_with_what_its_time_went_to_and_what_it_lost() -> Non
 
 
 def test_what_only_the_account_reads_is_not_sent() -> None:
-    goodput = OWN.status.goodput.model_copy(update={"state": "opaque-account", "ettr": "0.9"})
-    view = replace(OWN, status=OWN.status.model_copy(update={"goodput": goodput}))
+    goodput = changed(OWN.status.goodput, state="opaque-account", ettr="0.9")
+    view = replace(OWN, status=changed(OWN.status, goodput=goodput))
     assert paged(view)["goodput"] == {"ettr": "0.9"}
 
 
@@ -390,8 +391,8 @@ class Watched:
         self.losses = Losses(lambda: self.runs, lambda uid: self.reports, ManualClock())
 
     def at(self, step: int, loss: str, attempt: int = 2, told_at: float = NOW) -> None:
-        progress = OWN.status.progress.model_copy(update={"step": step, "loss": loss, "time": told_at})
-        status = OWN.status.model_copy(update={"progress": progress, "attempt": attempt})
+        progress = changed(OWN.status.progress, step=step, loss=loss, time=told_at)
+        status = changed(OWN.status, progress=progress, attempt=attempt)
         self.runs = [replace(OWN, status=status)]
         self.losses.look()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import Candidate, CheckpointStatus
 from lockstep.api.recovery_status import AttemptStatus, Totals
 from lockstep.api.run_status import Condition, ProgressStatus, TrainingRunStatus
@@ -140,11 +141,11 @@ def one(number: int = 1, begun: int = 100, ended: int | None = 1100, **fields: A
     usual: dict[str, Any] = {"admitted_at": begun - 50, "first_step_at": begun + 100, "ended_at": ended}
     if ended is not None:
         usual |= {"rank": 1, "seen_at": ended + 30, "last_step": 90}
-    return AttemptStatus(number=number, started_at=begun).model_copy(update=usual | fields)
+    return changed(AttemptStatus(number=number, started_at=begun), **(usual | fields))
 
 
 def status(*attempts: AttemptStatus, **fields: Any) -> TrainingRunStatus:
-    return TrainingRunStatus(attempts=attempts, totals=Totals(attempts=len(attempts))).model_copy(update=fields)
+    return changed(TrainingRunStatus(attempts=attempts, totals=Totals(attempts=len(attempts))), **fields)
 
 
 def shaded(phase: Phase, told: TrainingRunStatus, index: int = 0) -> list[tuple[str, float, float | None]]:

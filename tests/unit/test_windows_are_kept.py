@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.core.decide import decide
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
@@ -159,7 +160,7 @@ def test_pods_whose_grace_is_over_by_the_limit_keep_it() -> None:
     w = stubborn("2h", Tunables().longest_stop + 1, worker="Disabled", checkpoint=None, podTemplate=LONG_GRACE)
     w.settle()
     ends = w.now + 7200
-    w.apply("one", w.runs["one"].spec.model_copy(update={"cancel": True}))  # type: ignore[union-attr]
+    w.apply("one", changed(w.runs["one"].spec, cancel=True))  # type: ignore[union-attr]
     w.run_until(ends - 7000)
     assert [killed - ends for killed in w.killed_at.values()] == pytest.approx([900 - 7200] * 2, abs=1)
 

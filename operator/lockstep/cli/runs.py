@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from lockstep.api.base.changes import changed
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiError, CliError, UsageError
 from lockstep.cli.output import NONE
@@ -52,7 +53,7 @@ def whole(cluster: Cluster, run: RunView) -> RunView:
         restored = slots.restored(assignment, content["data"][slots.ASSIGNMENT_KEY])
     except (KeyError, ValueError) as error:
         raise CliError(str(error), "ask again in a moment: the assignment is changing") from error
-    return replace(run, status=run.status.model_copy(update={"assignment": restored}))
+    return replace(run, status=changed(run.status, assignment=restored))
 
 
 def with_reservation(cluster: Cluster, run: RunView) -> RunView:
@@ -65,7 +66,7 @@ def with_reservation(cluster: Cluster, run: RunView) -> RunView:
         restored = kept.restored(reservation, content["data"][kept.RESERVATION_KEY])
     except (KeyError, ValueError) as error:
         raise CliError(str(error), "ask again in a moment: the reservation is changing") from error
-    return replace(run, status=run.status.model_copy(update={"reservation": restored}))
+    return replace(run, status=changed(run.status, reservation=restored))
 
 
 def chosen(cluster: Cluster, run_names: Sequence[str] | None, selector: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ order; a step that returns True has the last word.
 from collections.abc import Callable
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import ExitsStatus
 from lockstep.core.accounting.account import keep_account
 from lockstep.core.checkpoints.archiving import keep_archive
@@ -98,7 +99,7 @@ def _2_leave_the_finished_alone(draft: Draft) -> bool:
         return False
     if draft.live_pods:  # workers tell of the last saves after the exits
         latest = latest_valid(draft.snapshot, draft.status)
-        draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"latest": latest}))
+        draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, latest=latest))
     else:
         let_go_of_group(draft)
     finished = next(c for c in draft.status.conditions if c.type == "Finished")
@@ -301,17 +302,21 @@ def _ended_by_itself(draft: Draft) -> bool:
         return False
     done = succeeded_ranks(draft)
     if done:
-        draft.update(exits=ExitsStatus(attempt=draft.status.attempt, succeeded=format_ranges(done)))
+        draft.status = changed(
+            draft.status, exits=ExitsStatus(attempt=draft.status.attempt, succeeded=format_ranges(done))
+        )
     deciding = launcher_of(draft.spec).deciding_ranks(draft.world)
     if not done.issuperset(deciding):
         return False
     record_progress(draft, at_once=True)
-    draft.amend_attempt(
-        draft.status.attempt,
-        ended_at=draft.stamp,
-        cause="Succeeded",
-        action="Finish",
-        last_step=draft.status.progress.step or None,
+    draft.put_attempt(
+        changed(
+            draft.attempt(draft.status.attempt),
+            ended_at=draft.stamp,
+            cause="Succeeded",
+            action="Finish",
+            last_step=draft.status.progress.step or None,
+        )
     )
     finish(draft, True, "AllRanksSucceeded", f"all {len(deciding)} ranks ended with code 0")
     return True

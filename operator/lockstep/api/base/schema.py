@@ -66,7 +66,7 @@ class Changeable(enum.Enum):
 
 
 class ApiModel(BaseModel):
-    """snake_case here, camelCase on the wire. Values are frozen: a change is a `model_copy(update=...)`."""
+    """snake_case here, camelCase on the wire. Values are frozen: `changed` makes another one."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,

@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
+from lockstep.api.base.changes import changed
 from lockstep.controller.store.writes_under_way import WritesUnderWay
 from lockstep.core.model.plan import StatusWrite
 from lockstep.core.model.snapshot import RunView
@@ -27,8 +28,8 @@ def is_word(write: StatusWrite, run: RunView | None) -> bool:
     for field in type(after).model_fields:
         if field not in ("queue", "admission") and getattr(before, field) is not getattr(after, field):
             return False
-    waits = {"since": after.admission.since, "first_estimate": after.admission.first_estimate}
-    return before.admission.model_copy(update=waits) == after.admission
+    since, first_estimate = after.admission.since, after.admission.first_estimate
+    return changed(before.admission, since=since, first_estimate=first_estimate) == after.admission
 
 
 class Words:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model import reservation
 
@@ -19,10 +20,10 @@ def dump_status(status: TrainingRunStatus, only: set[str] | None = None) -> dict
     An assignment or a reservation that lives in a ConfigMap is only named.
     """
     if status.assignment.config_map:
-        named = status.assignment.model_copy(update={"nodes": (), "incarnations": (), "rank_to_slot": ()})
-        status = status.model_copy(update={"assignment": named})
+        named = changed(status.assignment, nodes=(), incarnations=(), rank_to_slot=())
+        status = changed(status, assignment=named)
     if status.reservation is not None and status.reservation.config_map:
-        status = status.model_copy(update={"reservation": reservation.named(status.reservation)})
+        status = changed(status, reservation=reservation.named(status.reservation))
     return status.dump() if only is None else status.dump_only(only)
 
 

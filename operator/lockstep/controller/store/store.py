@@ -12,6 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from lockstep.api.base.changes import changed
 from lockstep.api.preemption_status import ReservationStatus
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.controller.kube.cache import ObjectCache
@@ -504,7 +505,7 @@ def _bookable(run: RunView) -> RunView:
     assignment = bookable(run.status.assignment)
     if assignment is run.status.assignment:
         return run
-    return replace(run, status=run.status.model_copy(update={"assignment": assignment}))
+    return replace(run, status=changed(run.status, assignment=assignment))
 
 
 def _admission_differs(old: RunView, new: RunView) -> bool:

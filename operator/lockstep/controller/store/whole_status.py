@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from lockstep.api.base.changes import changed
 from lockstep.api.preemption_status import ReservationStatus
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.model import reservation as reserved
@@ -62,28 +63,27 @@ class WholeStatus:
         known, named = self._assignments.get(run.uid), run.status.assignment
         if not is_assignment_missing(run) or known is None or known.hash != named.hash:
             return run
-        parts = {name: getattr(known, name) for name in ("nodes", "incarnations", "rank_to_slot")}
-        whole = named.model_copy(update=parts)
-        return replace(run, status=run.status.model_copy(update={"assignment": whole}))
+        whole = changed(named, nodes=known.nodes, incarnations=known.incarnations, rank_to_slot=known.rank_to_slot)
+        return replace(run, status=changed(run.status, assignment=whole))
 
     def _with_reservation(self, run: RunView) -> RunView:
         known, named = self._reservations.get(run.uid), run.status.reservation
         if known is None or named is None or known.hash != named.hash:
             return run
-        whole = named.model_copy(update={"nodes": known.nodes, "victims": known.victims})
-        return replace(run, status=run.status.model_copy(update={"reservation": whole}))
+        whole = changed(named, nodes=known.nodes, victims=known.victims)
+        return replace(run, status=changed(run.status, reservation=whole))
 
 
 def without_assignment(run: RunView) -> RunView:
     """The run of which the ConfigMap that its status names is gone, or holds something else."""
-    return replace(run, status=run.status.model_copy(update={"assignment": lost(run.status.assignment)}))
+    return replace(run, status=changed(run.status, assignment=lost(run.status.assignment)))
 
 
 def without_reservation(run: RunView) -> RunView:
     """As ``without_assignment``, of a reservation: it lapses."""
     if run.status.reservation is None:
         return run
-    return replace(run, status=run.status.model_copy(update={"reservation": reserved.lost(run.status.reservation)}))
+    return replace(run, status=changed(run.status, reservation=reserved.lost(run.status.reservation)))
 
 
 def is_assignment_missing(run: RunView) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.cli import explain
 from lockstep.cli import runs as words
@@ -72,7 +73,7 @@ def run(facts: Facts) -> dict[str, Any]:
 def _legible(view: RunView) -> RunView:
     """With ranks that make sense, where somebody has edited them by hand."""
     assignment = slots.bookable(view.status.assignment)
-    return replace(view, status=view.status.model_copy(update={"assignment": assignment}))
+    return replace(view, status=changed(view.status, assignment=assignment))
 
 
 def _attempts(view: RunView) -> Iterator[dict[str, Any]]:

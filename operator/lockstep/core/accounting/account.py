@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 
+from lockstep.api.base.changes import changed
 from lockstep.api.goodput_status import BucketsStatus, GoodputStatus
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.accounting.book import Book, new_book, read, write
@@ -75,8 +76,8 @@ def keep_account(draft: Draft) -> None:
         book = replace(book, best_step_ms=step_ms)
     if _worth_writing(draft, known, book):
         if first_step_at is not None and draft.attempt_entry(known.attempt) is not None:
-            draft.amend_attempt(known.attempt, first_step_at=first_step_at)
-        draft.update(goodput=_published(draft, book))
+            draft.put_attempt(changed(draft.attempt(known.attempt), first_step_at=first_step_at))
+        draft.status = changed(draft.status, goodput=_published(draft, book))
 
 
 def book_of(draft: Draft) -> Book:

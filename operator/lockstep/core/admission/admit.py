@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import inf
 from operator import attrgetter
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import QueueStatus
 from lockstep.core.admission.cache.entry import Entry, Reason, holds_nodes
 from lockstep.core.admission.cache.equivalence import Group
@@ -207,7 +208,7 @@ class _Pass:
         if entry.spec.depends_on or admission.met or admission.failed:
             verdict = judge(entry.run, family)
             if (verdict.met, verdict.failed) != (admission.met, admission.failed):
-                entry.remember(met=verdict.met, failed=verdict.failed)
+                entry.remember(changed(entry.status.admission, met=verdict.met, failed=verdict.failed))
             if verdict.message:
                 never = bool(verdict.failed) or verdict.circle
                 return Reason("DependencyNeverSatisfied" if never else "Dependency", verdict.message)
@@ -378,32 +379,33 @@ class _Pass:
         """The whole gang gets its nodes, from which all else of its attempt follows. ``limit``: seconds."""
         floor, spec, status = self._floor, entry.spec, entry.status
         incarnations = floor.seen_incarnations(entry)
-        before = status.assignment.model_copy(update={"incarnations": incarnations})
+        before = changed(status.assignment, incarnations=incarnations)
         stamp = float(int(self._now))
-        entry.status = status.model_copy(
-            update={
-                "attempt": status.attempt + 1,
-                "assignment": slots.assigned(before, chosen, spares=spec.spare_nodes),
-                "resolved": resolve(entry.run, floor.cluster, chosen, gpu_type).model_copy(
-                    update={"pod_group": planned(entry.run, self._tunables.pod_groups, status.attempt + 1)}
-                ),
-                "last_admitted": stamp,
-                "reservation": None,
-                "recovery": status.recovery.model_copy(
-                    update={"shrunk_at": stamp if len(chosen) < spec.nodes else None}
-                ),
-            }
+        entry.status = changed(
+            status,
+            attempt=status.attempt + 1,
+            assignment=slots.assigned(before, chosen, spares=spec.spare_nodes),
+            resolved=changed(
+                resolve(entry.run, floor.cluster, chosen, gpu_type),
+                pod_group=planned(entry.run, self._tunables.pod_groups, status.attempt + 1),
+            ),
+            last_admitted=stamp,
+            reservation=None,
+            recovery=changed(status.recovery, shrunk_at=stamp if len(chosen) < spec.nodes else None),
         )
         template = gang.template_for(entry.run, entry.status, self._tunables)
-        resolved = entry.status.resolved.model_copy(update={"template_hash": template.hash})
-        entry.status = entry.status.model_copy(update={"resolved": resolved})
+        resolved = changed(entry.status.resolved, template_hash=template.hash)
+        entry.status = changed(entry.status, resolved=resolved)
         entry.remember(
-            since=waits_since(entry.run, stamp),
-            requeued_for="",
-            time_limit=None if limit >= NO_LIMIT else int(limit) + status.held_seconds,
-            asked_limit=spec.time_limit or "",
-            limited_by="",
-            backfilled=False,
+            changed(
+                entry.status.admission,
+                since=waits_since(entry.run, stamp),
+                requeued_for="",
+                time_limit=None if limit >= NO_LIMIT else int(limit) + status.held_seconds,
+                asked_limit=spec.time_limit or "",
+                limited_by="",
+                backfilled=False,
+            )
         )
         entry.reason = None
         self._started.append(self._roll.rows[entry.run.uid])
@@ -414,7 +416,7 @@ class _Pass:
         entry, spec, limit = row.entry, row.entry.spec, start.until - self._now
         chosen = self._floor.index.names(start.nodes)
         self._give(entry, chosen, start.option.gpu_type, limit)
-        entry.remember(backfilled=start.backfilled)
+        entry.remember(changed(entry.status.admission, backfilled=start.backfilled))
         words = self._map_in_words(chosen)
         if start.backfilled:
             words += "; ahead of runs before it in the order, which it does not delay"

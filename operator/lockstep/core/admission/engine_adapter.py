@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 
+from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import ANY_GPU_TYPE, TrainingQueueSpec
 from lockstep.api.run_spec import PlacementSpec, TrainingRunSpec
@@ -209,7 +210,7 @@ def wanted_of(entry: Entry, group: Group, floor: Floor) -> PlacementSpec:
     types = tuple(quota.gpu_type for quota in quotas if quota.gpu_type in floor.index.gpu_types)
     if placement.gpu_types or not types or any(quota.gpu_type == ANY_GPU_TYPE for quota in quotas):
         return placement
-    return placement.model_copy(update={"gpu_types": types})
+    return changed(placement, gpu_types=types)
 
 
 def left_no_type(entry: Entry, group: Group, floor: Floor) -> str:
@@ -236,7 +237,7 @@ def _grounds(
     for quota in queue.quotas:
         if quota.gpu_type != ANY_GPU_TYPE and quota.gpu_type in index.gpu_types:
             named |= index.of_gpu_type(quota.gpu_type)
-            of_type = placement.model_copy(update={"gpu_types": (quota.gpu_type,)})
+            of_type = changed(placement, gpu_types=(quota.gpu_type,))
             yield Ground.of(index, requirement, of_type), index.everything
     if any(quota.gpu_type == ANY_GPU_TYPE for quota in queue.quotas):
         yield Ground.of(index, requirement, placement), index.everything & ~named

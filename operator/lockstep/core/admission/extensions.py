@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import format_duration, parse_duration
 from lockstep.api.base.times import to_rfc3339
 from lockstep.core.admission.cache.entry import Entry
@@ -110,7 +111,7 @@ def _seconds(limit: int | None) -> float:
 def _write(entry: Entry, limit: int | None, why: str) -> None:
     known, asked = entry.status.admission, entry.spec.time_limit or ""
     if (known.time_limit, known.asked_limit, known.limited_by) != (limit, asked, why):
-        entry.remember(time_limit=limit, asked_limit=asked, limited_by=why)
+        entry.remember(changed(entry.status.admission, time_limit=limit, asked_limit=asked, limited_by=why))
 
 
 def _longest(entry: Entry, wanted: int | None, floor: Floor, promises: Promises) -> tuple[int | None, str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.core.admission.cache.entry import Entry, Reason
@@ -281,7 +282,7 @@ class KueueDesk:
 
 
 def _remember(entry: Entry, kueue: KueueStatus | None) -> None:
-    entry.status = entry.status.model_copy(update={"kueue": kueue})
+    entry.status = changed(entry.status, kueue=kueue)
 
 
 def _cluster_queue(workload: WorkloadView) -> str:

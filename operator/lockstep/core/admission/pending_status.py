@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from operator import attrgetter, is_not, itemgetter
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import QueueStatus
 from lockstep.core.admission.cache.entry import Entry, Reason
 from lockstep.core.admission.cache.equivalence import Group
@@ -273,13 +274,13 @@ def _own(wait: Wait, hopeless: bool) -> Wait:
 
 def say(entry: Entry, words: QueueStatus, now: float) -> None:
     """Tell a run what it waits for, or that it waits for nothing any more."""
-    entry.status = entry.status.model_copy(update={"queue": words})
+    entry.status = changed(entry.status, queue=words)
     if entry.reason is None:
         return
     admission = entry.status.admission
     if admission.since is None and entry.position:
-        entry.remember(since=waits_since(entry.run, now))
+        entry.remember(changed(entry.status.admission, since=waits_since(entry.run, now)))
     elif admission.since is not None and entry.reason.word in _NOT_ITS_TURN and not admission.requeued_for:
-        entry.remember(since=None)
+        entry.remember(changed(entry.status.admission, since=None))
     if entry.reason.start is not None and admission.first_estimate is None:
-        entry.remember(first_estimate=float(int(entry.reason.start)))
+        entry.remember(changed(entry.status.admission, first_estimate=float(int(entry.reason.start))))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from lockstep.api.base.changes import changed
 from lockstep.api.queue import QuotaUsage, TrainingQueueStatus
 from lockstep.core.admission.cache.memory import Memory, QueueSaid
 from lockstep.core.admission.cache.run_index import Roll, Row, count_held
@@ -53,7 +54,7 @@ def queue_writes(
             status = _status(view, figures[name], memory.rules.quotas, snapshot, tunables, now)
             due = _due(view.status, status, now)
             if due is not None and due <= now:
-                told = status.model_copy(update={"updated": float(int(now))})
+                told = changed(status, updated=float(int(now)))
                 writes.append(QueueStatusWrite(name, view.uid, view.resource_version, told))
                 continue
             said = QueueSaid(rests_on, hours, due, status == view.status)
@@ -88,15 +89,14 @@ def _status(
     view: QueueView, figures: _Figures, rules: QuotaRules, snapshot: ClusterSnapshot, tunables: Tunables, now: float
 ) -> TrainingQueueStatus:
     before = view.status
-    status = before.model_copy(
-        update={
-            "observed_generation": view.generation,
-            "pending": figures.pending,
-            "running": figures.running,
-            "nodes_in_use": figures.nodes,
-            "usage": _usage(view.name, figures.by_gpu_type, rules),
-            "gpu_hours_last_day": snapshot.gpu_hours.get(view.name, before.gpu_hours_last_day),
-        }
+    status = changed(
+        before,
+        observed_generation=view.generation,
+        pending=figures.pending,
+        running=figures.running,
+        nodes_in_use=figures.nodes,
+        usage=_usage(view.name, figures.by_gpu_type, rules),
+        gpu_hours_last_day=snapshot.gpu_hours.get(view.name, before.gpu_hours_last_day),
     )
     admits, reason, message = _activity(view, figures, tunables.mode)
     status = with_condition(status, "Active", admits, reason, message, now=now, generation=view.generation)
@@ -144,7 +144,7 @@ def _due(before: TrainingQueueStatus, after: TrainingQueueStatus, now: float) ->
     if before.updated is None or before.updated > now or _verdicts(before) != _verdicts(after):
         return now
     due = before.updated + TOLD_EVERY
-    hours_alone = before == after.model_copy(update={"gpu_hours_last_day": before.gpu_hours_last_day})
+    hours_alone = before == changed(after, gpu_hours_last_day=before.gpu_hours_last_day)
     return due if due <= now or not hours_alone else None  # they grow with every look, and are worth none
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from lockstep.api.base.changes import changed
 from lockstep.core.admission.cache.entry import Entry, Reason
 from lockstep.core.admission.cache.maintenance_windows import Closing, closing
 from lockstep.core.admission.cycle_state import Floor
@@ -123,7 +124,7 @@ def fill(entry: Entry, floor: Floor, vacant: Sequence[int], nodes: Sequence[str]
     """Put the new ones of ``nodes`` into ``vacant`` slots; in words, which went where."""
     found = floor.by_slot(entry.status.assignment, vacant, nodes)
     assignment = slots.filled(entry.status.assignment, found)
-    entry.status = entry.status.model_copy(update={"assignment": assignment})
+    entry.status = changed(entry.status, assignment=assignment)
     floor.book(entry, found.values())
     named = [f"slot {slot} on {node}" for slot, node in sorted(found.items())]
     return ", ".join(named[:_NODES_NAMED]) + (" and more" if len(named) > _NODES_NAMED else "")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import takewhile
 from math import inf
 
+from lockstep.api.base.changes import changed
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
 from lockstep.core.admission.cache.entry import Entry, Reason, holds_nodes
 from lockstep.core.admission.cache.pending_reasons import ASSUMPTION, listed
@@ -127,7 +128,7 @@ class Reservations:
         """Write a new one; it takes effect when it has been seen in status."""
         run = entry.run
         reservation, spill = spilled(reservation, run.namespace, run.name, run.uid)
-        entry.status = entry.status.model_copy(update={"reservation": reservation})
+        entry.status = changed(entry.status, reservation=reservation)
         entry.config_maps += (spill,) if spill is not None else ()
         names = self._floor.names_for(entry)
         count = len(reservation.nodes)
@@ -159,7 +160,7 @@ class Reservations:
             reservation = by.status.reservation if by is not None else None
             if is_unread(reservation) or (reservation is not None and entry.run.uid in reservation.victims):
                 continue
-            entry.status = entry.status.model_copy(update={"preemption": None})
+            entry.status = changed(entry.status, preemption=None)
             if holds_nodes(entry.run):
                 words = f"it need not make room for {notice.name or 'another run'} any more"
                 entry.events.append(Event("Normal", "PreemptionWithdrawn", "Preempt", words))
@@ -226,7 +227,7 @@ class Reservations:
         return max(reservation.deadline, self._floor.snapshot.leadership.since + span)
 
     def _lapse(self, entry: Entry, why: str) -> None:
-        entry.status = entry.status.model_copy(update={"reservation": None})
+        entry.status = changed(entry.status, reservation=None)
         if not entry.run.deleting:
             entry.events.append(Event("Normal", "ReservationLapsed", "Preempt", f"no nodes are kept any more: {why}"))
 
@@ -275,7 +276,7 @@ class Reservations:
             deadline=deadline,
             saved_at_least=newest_step(victim.status),
         )
-        victim.status = victim.status.model_copy(update={"preemption": notice})
+        victim.status = changed(victim.status, preemption=notice)
         self._told.append(victim)
         words = f"it makes room for {name or 'another run'}: it saves, gives its nodes back and queues again"
         victim.events.append(Event("Normal", "PreemptionNotice", "Preempt", words))

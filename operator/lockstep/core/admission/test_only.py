@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import QueueStatus, TrialStatus
 from lockstep.core.admission.cache.entry import Entry, Reason
 from lockstep.core.admission.cache.pending_reasons import ASSUMPTION, LONGEST_MESSAGE, UNKNOWN_ASSUMPTION, reason_of
@@ -104,4 +105,4 @@ class Trials:
         )
         words = "only asks when it would start; status.testOnly has the answer"
         told = QueueStatus(reason=TEST_ONLY, message=words, updated=now)
-        entry.status = entry.status.model_copy(update={"test_only": answer, "queue": told})
+        entry.status = changed(entry.status, test_only=answer, queue=told)

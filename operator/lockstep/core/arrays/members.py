@@ -7,9 +7,10 @@ labels are there for people alone.
 import re
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.base.indices import MAX_INDEX, parse_indices
 from lockstep.api.run_set import INDEX_VARIABLE
 from lockstep.api.run_spec import TrainingRunSpec
@@ -60,12 +61,13 @@ def governed(run: RunView, owner: RunSetView | None) -> RunView:
     own = run.own_spec or run.spec
     if own is None:
         return run
-    changes, words = _said_by(owner, run, own)
-    if words == run.set_says and all(getattr(run.spec, name) is value for name, value in changes.items()):
+    field, words = _said_by(owner, run, own)
+    if words == run.set_says and (not field or getattr(run.spec, field) is True):
         return run
-    if not changes:
+    if not field:
         return replace(run, spec=own, own_spec=None, set_says="")
-    return replace(run, spec=own.model_copy(update=changes), own_spec=own, set_says=words)
+    spec = changed(own, suspend=True) if field == "suspend" else changed(own, cancel=True)
+    return replace(run, spec=spec, own_spec=own, set_says=words)
 
 
 def governance(run_set: RunSetView | None) -> object:
@@ -76,18 +78,20 @@ def governance(run_set: RunSetView | None) -> object:
     return spec.suspend, spec.cancel, spec.cancel_indices, stop.cancel if stop is not None else ""
 
 
-def _said_by(owner: RunSetView | None, run: RunView, own: TrainingRunSpec) -> tuple[dict[str, bool], str]:
-    """Fields of the spec that the set has otherwise, and why."""
+def _said_by(
+    owner: RunSetView | None, run: RunView, own: TrainingRunSpec
+) -> tuple[Literal["", "suspend", "cancel"], str]:
+    """The field of the spec that the set has as true where the run has not, if any, and why."""
     if owner is None or is_true(run.status, "Finished"):
-        return {}, ""
+        return "", ""
     if owner.spec is None:  # it may say that they wait, or end: who trains goes on, nobody starts
         waits = not own.suspend and not holds_nodes(run)
-        return ({"suspend": True}, f"the spec of its set {owner.name} cannot be read") if waits else ({}, "")
+        return ("suspend", f"the spec of its set {owner.name} cannot be read") if waits else ("", "")
     if not own.cancel and (words := _cancelled_by(run, owner)):
-        return {"cancel": True}, words
+        return "cancel", words
     if not own.suspend and owner.spec.suspend:
-        return {"suspend": True}, f"suspend: true of its set {owner.name}"
-    return {}, ""
+        return "suspend", f"suspend: true of its set {owner.name}"
+    return "", ""
 
 
 def _cancelled_by(run: RunView, owner: RunSetView) -> str:

@@ -7,6 +7,7 @@ the more of those that were never tried, so that a webhook that refuses many in 
 
 from collections.abc import Iterable, Mapping, Set
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_set import SetRefusal
 from lockstep.core.arrays.members import read_ranges
 from lockstep.core.model.ranges import format_ranges
@@ -36,7 +37,7 @@ def refusal_after(
     heard = sorted(news.keys() & left)
     refused = (known & left).union(heard)
     if not heard or not refused:
-        return before.model_copy(update={"indices": format_ranges(refused)}) if before and refused else None
+        return changed(before, indices=format_ranges(refused)) if before and refused else None
     if fruitless == 1 and not known.issuperset(heard):
         tries = 0
     wait = min(_LONGEST, _FIRST * 2.0 ** min(tries, 16))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.indices import parse_indices
 from lockstep.api.base.times import to_rfc3339
@@ -82,9 +83,8 @@ class _Draft:
 
     def plan(self) -> RunSetPlan:
         """What came of the steps."""
-        self._update(observed_generation=self.run_set.generation)
-        changed = self.status != self.run_set.status
-        written = self.status if changed else None
+        self.status = changed(self.status, observed_generation=self.run_set.generation)
+        written = self.status if self.status != self.run_set.status else None
         return RunSetPlan(written, tuple(self.events), tuple(self.creates), self.room, wake_at=self.wake_at)
 
     # -- the steps ------------------------------------------------------------------------------
@@ -124,14 +124,14 @@ class _Draft:
         words = f"{failed} {'index has' if failed == 1 else 'indices have'} failed: {format_ranges(self.tally.failed)}"
         message = f"{words[:400]}; stopOnFailure allows fewer than {rule.failures}"
         stop = SetStop(reason=STOPPED, message=message, time=self.stamp, cancel=rule.cancel)
-        self._update(stop=stop)
+        self.status = changed(self.status, stop=stop)
         whom = "whoever has no nodes is" if rule.cancel == "Waiting" else "everybody is"
         self.events.append(Event("Warning", STOPPED, "Stop", f"{message}; {whom} cancelled"))
 
     def follow_the_other_set(self) -> None:
         """Which indices may start, as far as afterCorr is concerned."""
         self.dependency = correspond(self.snapshot, self.tally.left)
-        self._update(dependency=self.dependency.status)
+        self.status = changed(self.status, dependency=self.dependency.status)
 
     def cancel_what_is_left(self) -> None:
         """Indices that will get no run any more. Those that have one are cancelled as runs (``members.governed``)."""
@@ -147,7 +147,9 @@ class _Draft:
         tally, before = self.tally, self.run_set.status.refusal
         with_runs = tally.active | tally.succeeded | tally.failed
         seen = self.snapshot
-        self._update(refusal=refusal_after(before, seen.refused, tally.left, with_runs, seen.fruitless, self.now))
+        self.status = changed(
+            self.status, refusal=refusal_after(before, seen.refused, tally.left, with_runs, seen.fruitless, self.now)
+        )
 
     def make_runs(self) -> None:
         """The next ones, as many as may have nodes and as the queue is to see."""
@@ -191,7 +193,7 @@ class _Draft:
         tally = self.tally
         counts = tally.counts()
         done = counts.succeeded + counts.failed + counts.cancelled
-        self._update(indices=tally.ranges(), counts=counts, done=f"{done}/{counts.total}")
+        self.status = changed(self.status, indices=tally.ranges(), counts=counts, done=f"{done}/{counts.total}")
         value, reason, message = self._progress()
         self._condition("Progressing", value, reason, message)
         if reason in ("NameTaken", "RunRefused"):
@@ -201,13 +203,13 @@ class _Draft:
         if done < counts.total:
             self._condition("Finished", False, "NotFinished", "")
             self._condition("Succeeded", None, "NotFinished", "")
-            self._update(state=self._state(), reason=reason)
+            self.status = changed(self.status, state=self._state(), reason=reason)
             return
         state, reason, words = self._outcome()
         self._condition("Progressing", False, "Finished", "")
         self._condition("Finished", True, reason, words)
         self._condition("Succeeded", state == "Succeeded", reason, words)
-        self._update(state=state, reason=reason)
+        self.status = changed(self.status, state=state, reason=reason)
         self.events.append(Event("Normal" if state == "Succeeded" else "Warning", reason, "Finish", words))
 
     # -- words ----------------------------------------------------------------------------------
@@ -267,7 +269,7 @@ class _Draft:
     def _refuse(self, reason: str, message: str) -> None:
         self._condition("Accepted", False, reason, message)
         if not self.tally.active:
-            self._update(state="Pending", reason=reason)
+            self.status = changed(self.status, state="Pending", reason=reason)
 
     def _say_once(self, reason: str, message: str) -> None:
         before = find(self.run_set.status, "Progressing")
@@ -277,6 +279,3 @@ class _Draft:
     def _condition(self, kind: str, value: bool | None, reason: str, message: str) -> None:
         generation = self.run_set.generation
         self.status = with_condition(self.status, kind, value, reason, message, now=self.now, generation=generation)
-
-    def _update(self, **changes: Any) -> None:
-        self.status = self.status.model_copy(update=changes)

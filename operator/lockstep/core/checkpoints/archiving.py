@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.checkpoint_spec import ArchiveTier
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveJobStatus, ArchiveStatus, CheckpointStatus
@@ -97,7 +98,7 @@ def plan_archive(
             # Not made yet, or gone since it ended. Made again it finds its work done, and says so.
             if _is_still_wanted(run, archive, work):
                 return ArchivePlan(status, _create(run, archive, work, settings, awaited))
-            status = status.model_copy(update={"job": None})
+            status = changed(status, job=None)
         elif job.phase is JobPhase.ACTIVE:
             return _under_way(status, job, now)
         else:
@@ -232,7 +233,7 @@ def _next_job(
         return ArchivePlan(status, wake_at=due, events=events)
     if not settings.image:
         words = "no archive job can be made: the operator's configuration names no image for it (archive.image)"
-        return ArchivePlan(status.model_copy(update={"message": words}), events=events)
+        return ArchivePlan(changed(status, message=words), events=events)
     action, attempt, step, path = work
     job = ArchiveJobStatus(
         name=job_name(run, action, attempt, step, status.failures),
@@ -243,7 +244,7 @@ def _next_job(
         time=float(int(now)),
     )
     create = _create(run, archive, job, settings, awaited)
-    return ArchivePlan(status.model_copy(update={"job": job}), create, events=events)
+    return ArchivePlan(changed(status, job=job), create, events=events)
 
 
 def _create(
@@ -274,7 +275,7 @@ def _under_way(status: ArchiveStatus, job: JobView, now: float) -> ArchivePlan:
     if status.message == message:
         return ArchivePlan(status)
     event = _event("ArchiveJobIdle", message, warning=True)
-    return ArchivePlan(status.model_copy(update={"message": message}), events=(event,))
+    return ArchivePlan(changed(status, message=message), events=(event,))
 
 
 def _concluded(
@@ -291,33 +292,32 @@ def _succeeded(
     status: ArchiveStatus, work: ArchiveJobStatus, result: JobResult | None, at: float
 ) -> tuple[ArchiveStatus, tuple[Event, ...]]:
     if work.action == TIDY:
-        return status.model_copy(update={"job": None, "tidied": at, "tidied_for": _words(work.attempt, work.step)}), ()
+        return changed(status, job=None, tidied=at, tidied_for=_words(work.attempt, work.step)), ()
     if work.action == LIST:  # nothing was brought back by it: failures count on
         assert result is not None
         found = _without_damaged(status, result.published or ())
         note = f"the archive holds {len(found)} of this run's checkpoints"
         if damaged := len(result.published or ()) - len(found):
             note = f"{note}, and {damaged} that are damaged"
-        changes: dict[str, object] = {"job": None, "not_before": None, "published": found, "listed": at}
-        if status.message.startswith(LIST):
-            changes["message"] = ""
-        return status.model_copy(update=changes), (_event("ArchiveListed", note),)
-    status = status.model_copy(update={"job": None, "failures": 0, "not_before": None, "message": ""})
+        message = "" if status.message.startswith(LIST) else status.message
+        status = changed(status, job=None, not_before=None, published=found, listed=at, message=message)
+        return status, (_event("ArchiveListed", note),)
+    status = changed(status, job=None, failures=0, not_before=None, message="")
     if work.action == RESTORE:
         assert result is not None
         back = SavedCheckpoint(tier=SHARED, step=work.step, path=result.path, attempt=work.attempt or None, time=at)
         note = f"step {work.step} was brought back from the archive to {result.path}"
-        return status.model_copy(update={"restored": back}), (_event("Restored", note),)
+        return changed(status, restored=back), (_event("Restored", note),)
     # The exit code alone proves an upload; without the message, what retention removed stays in the list until a
     # restore finds it missing.
     told = result.checkpoint if result is not None and result.checkpoint is not None else ArchivedCheckpoint(step=0)
-    copied = told.model_copy(update={"step": work.step, "attempt": work.attempt, "time": at})
+    copied = changed(told, step=work.step, attempt=work.attempt, time=at)
     others = status.published if result is None or result.published is None else result.published
     published = _newest_first([copied, *_without_damaged(status, others)])
     note = f"step {work.step} of attempt {work.attempt} is in the archive"
     took = max(0, round(at - work.time)) if work.time is not None else 0
-    done = {"published": published, "time": at, "copy_seconds": took}
-    return status.model_copy(update=done), (_event("Archived", note),)
+    status = changed(status, published=published, time=at, copy_seconds=took)
+    return status, (_event("Archived", note),)
 
 
 def _failed(
@@ -330,23 +330,19 @@ def _failed(
     message = f"{message} failed: {outcome + ': ' if outcome else ''}{words}"[:512]
     longest = BACKOFF_MAX if work.action == UPLOAD else BACKOFF_MAX_WAITING
     wait = min(longest, BACKOFF_BASE * 2 ** min(failures - 1, 16))
-    changes: dict[str, object] = {
-        "job": None,
-        "failures": failures,
-        "not_before": float(int(now + wait)),
-        "message": message,
-    }
+    not_before: float | None = float(int(now + wait))
     if work.action == TIDY:  # holds up no copy
-        changes |= {"tidied": float(int(now)), "not_before": status.not_before}
+        status, not_before = changed(status, tidied=float(int(now))), status.not_before
     if work.action == UPLOAD and outcome in _SPENT_SOURCE:
-        changes["refused"] = _words(work.attempt, work.step)
+        status = changed(status, refused=_words(work.attempt, work.step))
     if work.action == RESTORE and outcome in _USELESS_COPY:
         # No candidate any more; the choice falls on another, and what there is is asked anew.
         kept = (each for each in status.published if (each.attempt, each.step) != (work.attempt, work.step))
-        changes |= {"published": tuple(kept), "listed": None, "not_before": None}
+        status, not_before = changed(status, published=tuple(kept), listed=None), None
         if outcome == _DAMAGED:  # a listing compares sizes alone, and would name it again
-            changes["damaged"] = (*status.damaged, _words(work.attempt, work.step))[-MAX_DAMAGED:]
-    return status.model_copy(update=changes), (_event("ArchiveJobFailed", message, warning=True),)
+            status = changed(status, damaged=(*status.damaged, _words(work.attempt, work.step))[-MAX_DAMAGED:])
+    status = changed(status, job=None, failures=failures, not_before=not_before, message=message)
+    return status, (_event("ArchiveJobFailed", message, warning=True),)
 
 
 def _is_new(status: ArchiveStatus, newest: SavedCheckpoint) -> bool:
@@ -414,7 +410,7 @@ def keep_archive(draft: Draft) -> None:
         awaited=paths_awaited(draft.run, draft.snapshot.successors),
     )
     if plan.status != draft.status.checkpoint.archive:
-        draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"archive": plan.status}))
+        draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, archive=plan.status))
     if plan.create is not None:
         draft.jobs.append(plan.create)
     if plan.wake_at is not None:

@@ -4,6 +4,7 @@ Resolved before the run gets nodes, and in status from then on: the other run ma
 """
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_spec import CheckpointSpec
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.problems import Problem
@@ -35,8 +36,9 @@ def resolve_origin(draft: Draft) -> Problem | None:
             assert draft.snapshot.origin is not None
             root, name, uid = _directory(draft.snapshot.origin), draft.snapshot.origin.name, draft.snapshot.origin.uid
     if (root, name, uid) != (resolved.start_root, resolved.start_run, resolved.start_run_uid):
-        changes = {"start_root": root, "start_run": name, "start_run_uid": uid}
-        draft.update(resolved=resolved.model_copy(update=changes))
+        draft.status = changed(
+            draft.status, resolved=changed(resolved, start_root=root, start_run=name, start_run_uid=uid)
+        )
     return None
 
 

@@ -7,6 +7,7 @@ deadline whatever happens. One is awaited at a time; a second reason joins it.
 
 import math
 
+from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.names import ANNOTATION_CHECKPOINT_REQUEST
 from lockstep.api.checkpoint_status import SaveStatus
@@ -36,7 +37,7 @@ def ask_for_save(draft: Draft, reason: str, deadline: float) -> bool:
     if save is not None and not save.outcome and draft.trains:
         joined = save.reason if reason in save.reason.split(", ") else f"{save.reason}, {reason}"
         if joined != save.reason or (save.deadline or until) > until:
-            _write(draft, save.model_copy(update={"reason": joined, "deadline": min(save.deadline or until, until)}))
+            _write(draft, changed(save, reason=joined, deadline=min(save.deadline or until, until)))
         return True
     if not draft.trains or not _may_listen(draft):
         return False
@@ -125,23 +126,22 @@ def grace_period(draft: Draft) -> float:
 def _conclude(draft: Draft, save: SaveStatus, outcome: str, words: str, step: int = 0) -> None:
     # Workers may be gone by the next pass: what they say of the checkpoint is kept now.
     latest = latest_valid(draft.snapshot, draft.status)
-    draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"latest": latest}))
-    _write(draft, save.model_copy(update={"outcome": outcome, "step": step}))
+    draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, latest=latest))
+    _write(draft, changed(save, outcome=outcome, step=step))
     result = f"Saved step {step}" if outcome == SAVED else outcome
-    draft.update(
+    draft.status = changed(
+        draft.status,
         requests=tuple(
-            request.model_copy(update={"result": result})
-            if request.name == REQUEST and request.result == "TakenUp"
-            else request
+            changed(request, result=result) if request.name == REQUEST and request.result == "TakenUp" else request
             for request in draft.status.requests
-        )
+        ),
     )
     event = {SAVED: "SaveCompleted", EXPIRED: "SaveExpired", FAILED: "SaveFailed"}[outcome]
     draft.event(event, f"{save.reason}: {words}", action="Save", warning=outcome != SAVED)
 
 
 def _write(draft: Draft, save: SaveStatus) -> None:
-    draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"save": save}))
+    draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, save=save))
 
 
 def _next_id(draft: Draft) -> str:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import ExcludedNode, FailureRoot, FirstFailure, RecoveryStatus, RuleUse, SlotLosses
 from lockstep.core.failures.actions import ONE_DAY
 from lockstep.core.failures.signs import UNHEALTHY_DEVICE
@@ -22,23 +23,22 @@ EXCLUDED_SHARE = 0.10
 def remember_root(recovery: RecoveryStatus, root: str, step: int, node: str, stamp: float) -> RecoveryStatus:
     """One more failure of this root."""
     known = next((entry for entry in recovery.roots if entry.root == root), FailureRoot(root=root, count=0))
-    entry = known.model_copy(
-        update={
-            "count": known.count + 1,
-            "steps": (*known.steps, step)[-FAILURES_OF_A_ROOT:],
-            "nodes": (*known.nodes, node)[-FAILURES_OF_A_ROOT:],
-            "time": stamp,
-        }
+    entry = changed(
+        known,
+        count=known.count + 1,
+        steps=(*known.steps, step)[-FAILURES_OF_A_ROOT:],
+        nodes=(*known.nodes, node)[-FAILURES_OF_A_ROOT:],
+        time=stamp,
     )
     others = tuple(other for other in recovery.roots if other.root != root)
-    return recovery.model_copy(update={"roots": (*others, entry)[-MAX_ROOTS:]})
+    return changed(recovery, roots=(*others, entry)[-MAX_ROOTS:])
 
 
 def remember_first_failure(recovery: RecoveryStatus, node: str, cause: str, stamp: float) -> RecoveryStatus:
     """The rank on ``node`` was the first to fail."""
     recent = tuple(one for one in recovery.first_failures if stamp - one.time < ONE_DAY)
     entry = FirstFailure(node=node, time=stamp, cause=cause)
-    return recovery.model_copy(update={"first_failures": (*recent, entry)[-MAX_FIRST_FAILURES:]})
+    return changed(recovery, first_failures=(*recent, entry)[-MAX_FIRST_FAILURES:])
 
 
 def remember_rule(recovery: RecoveryStatus, rule: str, known: Sequence[str]) -> RecoveryStatus:
@@ -46,7 +46,7 @@ def remember_rule(recovery: RecoveryStatus, rule: str, known: Sequence[str]) -> 
     uses = {use.name: use.count for use in recovery.rules_used if use.name in known}
     uses[rule] = uses.get(rule, 0) + 1
     used = tuple(RuleUse(name=name, count=count) for name, count in sorted(uses.items()))
-    return recovery.model_copy(update={"rules_used": used})
+    return changed(recovery, rules_used=used)
 
 
 def unblame(recovery: RecoveryStatus, node: str, stamp: float) -> RecoveryStatus:
@@ -56,13 +56,12 @@ def unblame(recovery: RecoveryStatus, node: str, stamp: float) -> RecoveryStatus
         if root.time == stamp and root.nodes and root.nodes[-1] == node:
             if root.count == 1:
                 continue
-            fewer = {"count": root.count - 1, "steps": root.steps[:-1], "nodes": root.nodes[:-1]}
-            roots.append(root.model_copy(update=fewer))
+            roots.append(changed(root, count=root.count - 1, steps=root.steps[:-1], nodes=root.nodes[:-1]))
         else:
             roots.append(root)
     kept = tuple(one for one in recovery.first_failures if (one.node, one.time) != (node, stamp))
     excluded = tuple(one for one in recovery.excluded_nodes if (one.node, one.since) != (node, stamp))
-    return recovery.model_copy(update={"roots": tuple(roots), "first_failures": kept, "excluded_nodes": excluded})
+    return changed(recovery, roots=tuple(roots), first_failures=kept, excluded_nodes=excluded)
 
 
 def first_failures_on(recovery: RecoveryStatus, node: str, now: float) -> int:
@@ -108,8 +107,8 @@ def exclude(draft: Draft, node: str, reason: str, seconds: float, condition: str
     kept = [entry for entry in draft.status.recovery.excluded_nodes if entry.node != node]
     until = draft.stamp + seconds if seconds < math.inf else None
     entry = ExcludedNode(node=node, reason=reason[:256], since=draft.stamp, until=until, condition=condition)
-    recovery = draft.status.recovery.model_copy(update={"excluded_nodes": (*kept, entry)[-MAX_EXCLUDED:]})
-    draft.update(recovery=recovery)
+    recovery = changed(draft.status.recovery, excluded_nodes=(*kept, entry)[-MAX_EXCLUDED:])
+    draft.status = changed(draft.status, recovery=recovery)
 
 
 def readmit_mended(draft: Draft) -> None:
@@ -117,7 +116,7 @@ def readmit_mended(draft: Draft) -> None:
     excluded = draft.status.recovery.excluded_nodes
     kept = tuple(entry for entry in excluded if not (entry.condition and _is_mended(draft, entry)))
     if len(kept) < len(excluded):
-        draft.update(recovery=draft.status.recovery.model_copy(update={"excluded_nodes": kept}))
+        draft.status = changed(draft.status, recovery=changed(draft.status.recovery, excluded_nodes=kept))
         draft.admission_changed = True
 
 

@@ -9,6 +9,7 @@ before it is over all ranks are asked for their stacks, so that the ranks that s
 import math
 from dataclasses import dataclass
 
+from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import format_duration, parse_duration
 from lockstep.core.failures.causes import Evidence
 from lockstep.core.failures.evidence import succeeded_ranks
@@ -77,7 +78,7 @@ def remember_pace(draft: Draft) -> None:
         longest = max(longest, progress.longest_interval)  # until this attempt speaks for itself
     init = math.ceil(max((t.longest_init for t in timings), default=0.0)) or progress.longest_init
     if (longest, init) != (progress.longest_interval, progress.longest_init):
-        draft.update(progress=progress.model_copy(update={"longest_interval": longest, "longest_init": init}))
+        draft.status = changed(draft.status, progress=changed(progress, longest_interval=longest, longest_init=init))
 
 
 def patience_of(draft: Draft, reports: dict[int, WorkerReport]) -> Patience:
@@ -159,7 +160,7 @@ def _evidence(draft: Draft, reports: dict[int, WorkerReport], patience: Patience
     if groups:
         config_map = stacks_config_map(draft.run, draft.status.attempt, draft.stacks, groups)
         draft.config_maps.append(config_map)
-        draft.amend_attempt(draft.status.attempt, stacks=config_map.name)
+        draft.put_attempt(changed(draft.attempt(draft.status.attempt), stacks=config_map.name))
     assert patience.limit is not None
     after = f"after step {step}" if step else "since the start"
     message = (

@@ -5,6 +5,7 @@ nothing can be told from here, and nothing is said. Where ranks report what they
 coupled loosely, the score of a rank is the step time of its best peers over its own (NVRx: flagged below 0.7).
 """
 
+from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import StragglerStatus
 from lockstep.core.failures.causes import Evidence
 from lockstep.core.failures.signs import Kind
@@ -35,10 +36,8 @@ def straggling(draft: Draft) -> Evidence | None:
     if known is None or known.slot != slot or known.time is None:
         known = StragglerStatus(slot=slot, percent=round(100 * score), time=draft.stamp)
     elif draft.now - known.time >= WINDOW_SECONDS:
-        known = known.model_copy(
-            update={"percent": round(100 * score), "windows": known.windows + 1, "time": draft.stamp}
-        )
-    draft.update(recovery=draft.status.recovery.model_copy(update={"straggler": known}))
+        known = changed(known, percent=round(100 * score), windows=known.windows + 1, time=draft.stamp)
+    draft.status = changed(draft.status, recovery=changed(draft.status.recovery, straggler=known))
     assert known.time is not None
     draft.wake(known.time + WINDOW_SECONDS)
     if known.windows < WINDOWS:
@@ -59,7 +58,7 @@ def straggling(draft: Draft) -> Evidence | None:
 def _forget(draft: Draft) -> None:
     draft.status = without_condition(draft.status, "Straggling")
     if draft.status.recovery.straggler is not None:
-        draft.update(recovery=draft.status.recovery.model_copy(update={"straggler": None}))
+        draft.status = changed(draft.status, recovery=changed(draft.status.recovery, straggler=None))
 
 
 def _slowest(draft: Draft) -> tuple[int, float] | None:

@@ -1,5 +1,6 @@
 """What the pods of a gang owe to its reservation, and what status keeps of it so that pods can be made from it."""
 
+from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus, KueueToleration
 from lockstep.core.kueue.workload_request import Ask, topology_marks
 from lockstep.core.model.kueue import api_names
@@ -27,18 +28,17 @@ def marked(kueue: KueueStatus, workload: WorkloadView, ask: Ask, update: PodSetU
     request = ask.spec["podSets"][0].get("topologyRequest", {})
     # By it Kueue knows that the pod is placed already. Without, it would count it a second time.
     placed = topology_marks(request) if admission.topology is not None else {}
-    return kueue.model_copy(
-        update={
-            "workload": workload.name,
-            "workload_uid": workload.uid,
-            "given_up": "",
-            "cluster_queue": admission.cluster_queue,
-            "node_selector": dict(update.node_selector),
-            "tolerations": tuple(
-                KueueToleration(key=each.key, operator=each.operator, value=each.value, effect=each.effect)
-                for each in tolerations(update.tolerations)
-            ),
-            "labels": {**update.labels, api_names.LABEL_POD_SET: admission.pod_set},
-            "annotations": {**update.annotations, **placed, api_names.ANNOTATION_WORKLOAD: workload.name},
-        }
+    return changed(
+        kueue,
+        workload=workload.name,
+        workload_uid=workload.uid,
+        given_up="",
+        cluster_queue=admission.cluster_queue,
+        node_selector=dict(update.node_selector),
+        tolerations=tuple(
+            KueueToleration(key=each.key, operator=each.operator, value=each.value, effect=each.effect)
+            for each in tolerations(update.tolerations)
+        ),
+        labels={**update.labels, api_names.LABEL_POD_SET: admission.pod_set},
+        annotations={**update.annotations, **placed, api_names.ANNOTATION_WORKLOAD: workload.name},
     )

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.core.kueue.choice import topology_rule, workload_name
 from lockstep.core.model.kueue import api_names
 from lockstep.core.model.kueue.installation import Kueue
@@ -167,7 +168,7 @@ def _pod_spec(
 ) -> dict[str, Any]:
     """What Kueue looks at: requests, selectors and tolerations. The rest of a pod is none of its business."""
     assert run.spec is not None
-    view = replace(run, status=run.status.model_copy(update={"kueue": None}))
+    view = replace(run, status=changed(run.status, kueue=None))
     body = gang.template_for(view, gang.dry_run_status(view), tunables).body["spec"]
     spec: dict[str, Any] = {
         "restartPolicy": "Never",

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AssignmentStatus, StartMembers
 from lockstep.core.model.plan import EnsureConfigMap
 from lockstep.core.model.ranges import format_order, format_ranges
@@ -52,7 +53,7 @@ def bookable(assignment: AssignmentStatus) -> AssignmentStatus:
     """What admission may rest on: a gang whose assignment is damaged keeps its nodes, and gets no others."""
     if not assignment.nodes or not damage(assignment):
         return assignment
-    return assignment.model_copy(update={"vacant": (), "rank_to_slot": ()})
+    return changed(assignment, vacant=(), rank_to_slot=())
 
 
 def is_held(assignment: AssignmentStatus) -> bool:
@@ -72,27 +73,31 @@ def assigned(
     incarnations = tuple((seen[slot] if slot < len(seen) else 0) + 1 for slot in range(count))
     ranks = tuple(rank_to_slot) or tuple(range(len(nodes)))
     # Slots that a smaller gang leaves behind keep their count for the day the run grows again.
-    return _changed(
-        previous,
-        nodes=(*nodes, *[""] * spares),
-        incarnations=incarnations + seen[count:],
-        vacant=tuple(range(len(nodes), count)),
-        vacant_since=None,
-        rank_to_slot=() if ranks == tuple(range(count)) else ranks,
+    return _revised(
+        changed(
+            previous,
+            nodes=(*nodes, *[""] * spares),
+            incarnations=incarnations + seen[count:],
+            vacant=tuple(range(len(nodes), count)),
+            vacant_since=None,
+            rank_to_slot=() if ranks == tuple(range(count)) else ranks,
+        )
     )
 
 
 def released(assignment: AssignmentStatus) -> AssignmentStatus:
     """All nodes given back; incarnations stay, so that they never repeat."""
-    return _changed(assignment, nodes=(), vacant=(), vacant_since=None, rank_to_slot=())
+    return _revised(changed(assignment, nodes=(), vacant=(), vacant_since=None, rank_to_slot=()))
 
 
 def advanced(assignment: AssignmentStatus, slots: Iterable[int]) -> AssignmentStatus:
     """The next incarnation of ``slots`` on the nodes they have."""
     raised = set(slots)
-    return _changed(
-        assignment,
-        incarnations=tuple(n + (slot in raised) for slot, n in enumerate(assignment.incarnations)),
+    return _revised(
+        changed(
+            assignment,
+            incarnations=tuple(n + (slot in raised) for slot, n in enumerate(assignment.incarnations)),
+        )
     )
 
 
@@ -100,11 +105,13 @@ def vacated(assignment: AssignmentStatus, slots: Iterable[int], now: float) -> A
     """The next incarnation of ``slots``, on nodes yet to be found."""
     empty = set(slots)
     return _since(
-        _changed(
-            assignment,
-            nodes=tuple("" if slot in empty else node for slot, node in enumerate(assignment.nodes)),
-            incarnations=tuple(n + (slot in empty) for slot, n in enumerate(assignment.incarnations)),
-            vacant=tuple(sorted(empty | set(assignment.vacant))),
+        _revised(
+            changed(
+                assignment,
+                nodes=tuple("" if slot in empty else node for slot, node in enumerate(assignment.nodes)),
+                incarnations=tuple(n + (slot in empty) for slot, n in enumerate(assignment.incarnations)),
+                vacant=tuple(sorted(empty | set(assignment.vacant))),
+            )
         ),
         now,
     )
@@ -113,10 +120,12 @@ def vacated(assignment: AssignmentStatus, slots: Iterable[int], now: float) -> A
 def filled(assignment: AssignmentStatus, found: Mapping[int, str]) -> AssignmentStatus:
     """Vacant slots of ``found`` get their node; ranks and incarnations stay."""
     return _since(
-        _changed(
-            assignment,
-            nodes=tuple(found.get(slot, node) for slot, node in enumerate(assignment.nodes)),
-            vacant=tuple(slot for slot in assignment.vacant if slot not in found),
+        _revised(
+            changed(
+                assignment,
+                nodes=tuple(found.get(slot, node) for slot, node in enumerate(assignment.nodes)),
+                vacant=tuple(slot for slot in assignment.vacant if slot not in found),
+            )
         ),
         assignment.vacant_since,
     )
@@ -126,12 +135,12 @@ def reseated(assignment: AssignmentStatus, moved: Mapping[int, int]) -> Assignme
     """The ranks of ``moved`` sit in other slots from now on; what they leave becomes a spare's slot. No pod is
     touched."""
     seats = [moved.get(rank, slot) for rank, slot in enumerate(ranked_slots(assignment))]
-    return _since(_changed(assignment, rank_to_slot=tuple(seats)), assignment.vacant_since)
+    return _since(_revised(changed(assignment, rank_to_slot=tuple(seats))), assignment.vacant_since)
 
 
 def rebuilt(assignment: AssignmentStatus) -> AssignmentStatus:
     """Slots without a node are the spares' that were not found again."""
-    return _changed(assignment, vacant=tuple(slot for slot, node in enumerate(assignment.nodes) if not node))
+    return _revised(changed(assignment, vacant=tuple(slot for slot, node in enumerate(assignment.nodes) if not node)))
 
 
 def resized(assignment: AssignmentStatus, seats: Sequence[int]) -> AssignmentStatus:
@@ -139,14 +148,14 @@ def resized(assignment: AssignmentStatus, seats: Sequence[int]) -> AssignmentSta
     ranked = set(seats)
     vacant = tuple(slot for slot in assignment.vacant if slot in ranked)
     order = () if tuple(seats) == tuple(range(len(assignment.nodes))) else tuple(seats)
-    return _since(_changed(assignment, rank_to_slot=order, vacant=vacant), assignment.vacant_since)
+    return _since(_revised(changed(assignment, rank_to_slot=order, vacant=vacant)), assignment.vacant_since)
 
 
 def retired(assignment: AssignmentStatus, slots: Iterable[int]) -> AssignmentStatus:
     """The nodes of ``slots`` are given back, and no others are sought for them."""
     gone = set(slots)
     without = vacated(assignment, gone, 0.0)
-    return _changed(without, vacant=tuple(slot for slot in without.vacant if slot not in gone))
+    return _revised(changed(without, vacant=tuple(slot for slot in without.vacant if slot not in gone)))
 
 
 def sought(assignment: AssignmentStatus, count: int) -> AssignmentStatus:
@@ -161,12 +170,14 @@ def sought(assignment: AssignmentStatus, count: int) -> AssignmentStatus:
         return assignment
     seen = assignment.incarnations
     fresh = tuple((seen[slot] if slot < len(seen) else 0) + 1 for slot in further)
-    return _changed(
-        assignment,
-        nodes=(*assignment.nodes, *[""] * len(further)),
-        incarnations=(*seen[: len(assignment.nodes)], *fresh, *seen[total:]),
-        vacant=vacant,
-        rank_to_slot=() if seats == tuple(range(total)) else seats,
+    return _revised(
+        changed(
+            assignment,
+            nodes=(*assignment.nodes, *[""] * len(further)),
+            incarnations=(*seen[: len(assignment.nodes)], *fresh, *seen[total:]),
+            vacant=vacant,
+            rank_to_slot=() if seats == tuple(range(total)) else seats,
+        )
     )
 
 
@@ -227,31 +238,29 @@ def spilled(
     whole = {"nodes": assignment.nodes, "incarnations": assignment.incarnations}
     content = json.dumps({**whole, "rankToSlot": assignment.rank_to_slot} if assignment.rank_to_slot else whole)
     if not assignment.nodes or len(content) <= INLINE_LIMIT:
-        return assignment.model_copy(update={"config_map": ""}), None
+        return changed(assignment, config_map=""), None
     # Named by its hash too: what was made for a status that was never written must not stand in for this one.
     name = f"{run}-{run_uid[:5]}-assignment-{assignment.revision}-{assignment.hash}"
     kept = immutable_config_map(namespace, run, run_uid, name, {ASSIGNMENT_KEY: content})
-    return assignment.model_copy(update={"config_map": name}), kept
+    return changed(assignment, config_map=name), kept
 
 
 def restored(assignment: AssignmentStatus, content: str) -> AssignmentStatus:
     """The inverse of ``spilled``. Raises ValueError when the content is not the one status names."""
     data = json.loads(content)
-    whole = assignment.model_copy(
-        update={
-            "nodes": tuple(data["nodes"]),
-            "incarnations": tuple(data["incarnations"]),
-            "rank_to_slot": tuple(data.get("rankToSlot", ())),
-        }
+    whole = changed(
+        assignment,
+        nodes=tuple(data["nodes"]),
+        incarnations=tuple(data["incarnations"]),
+        rank_to_slot=tuple(data.get("rankToSlot", ())),
     )
     if _hash(whole) != assignment.hash:
         raise ValueError(f"ConfigMap {assignment.config_map} does not hold the assignment {assignment.hash}")
     return whole
 
 
-def _changed(assignment: AssignmentStatus, **changes: object) -> AssignmentStatus:
-    new = assignment.model_copy(update={"revision": assignment.revision + 1, "config_map": "", **changes})
-    return new.model_copy(update={"hash": _hash(new)})
+def _revised(new: AssignmentStatus) -> AssignmentStatus:
+    return changed(new, revision=new.revision + 1, config_map="", hash=_hash(new))
 
 
 def _since(assignment: AssignmentStatus, moment: float | None) -> AssignmentStatus:
@@ -260,7 +269,7 @@ def _since(assignment: AssignmentStatus, moment: float | None) -> AssignmentStat
         since = None
     else:
         since = assignment.vacant_since if assignment.vacant_since is not None else moment
-    return assignment.model_copy(update={"vacant_since": since})
+    return changed(assignment, vacant_since=since)
 
 
 def _hash(assignment: AssignmentStatus) -> str:

@@ -2,6 +2,7 @@
 
 from typing import TypeVar
 
+from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueStatus
 from lockstep.api.run_set import TrainingRunSetStatus
 from lockstep.api.run_status import Condition, TrainingRunStatus
@@ -60,12 +61,12 @@ def with_condition(
         conditions = tuple(sorted((*status.conditions, condition), key=_place))
     else:
         conditions = tuple(condition if c.type == kind else c for c in status.conditions)
-    return status.model_copy(update={"conditions": conditions})
+    return changed(status, conditions=conditions)
 
 
 def without_condition(status: TrainingRunStatus, kind: str) -> TrainingRunStatus:
     """``status`` without a condition that only appears when it matters."""
-    return status.model_copy(update={"conditions": tuple(c for c in status.conditions if c.type != kind)})
+    return changed(status, conditions=tuple(c for c in status.conditions if c.type != kind))
 
 
 def _place(condition: Condition) -> tuple[int, str]:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
+from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import ArchivedCheckpoint
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_spec import TrainingRunSpec
@@ -50,7 +50,7 @@ class Draft:
         self.damage = slots.damage(self.status.assignment)
         """What is wrong with the assignment in status; then none is known until it has been rebuilt."""
         if self.damage:
-            self.status = self.status.model_copy(update={"assignment": slots.illegible(self.status.assignment)})
+            self.status = changed(self.status, assignment=slots.illegible(self.status.assignment))
         self.config_maps: list[EnsureConfigMap] = []
         self.deletes: list[DeletePod] = []
         self.creates: list[CreatePod] = []
@@ -113,10 +113,6 @@ class Draft:
     def silent_after(self) -> float:
         """Seconds without a report after which a worker is silent."""
         return self.tunables.silent_after(self.snapshot.leadership.workers)
-
-    def update(self, **changes: Any) -> None:
-        """Change fields of the status."""
-        self.status = self.status.model_copy(update=changes)
 
     def condition(self, kind: str, value: bool | None, reason: str, message: str) -> None:
         """Set one condition of the status."""
@@ -198,7 +194,7 @@ class Draft:
             self._ranks = (assignment, slots.slot_ranks(assignment))
         return self._ranks[1][slot]
 
-    def directed(self, phase: DesiredPhase, **more: Any) -> Directive:
+    def directed(self, phase: DesiredPhase) -> Directive:
         """A directive for the gang as it is assigned."""
         assignment = self.status.assignment
         return Directive(
@@ -213,19 +209,22 @@ class Draft:
             stopping_at=self.stopping_at,
             stop_grace=self.tunables.stop_grace,
             stacks=self.stacks,
-            **more,
         )
 
-    def amend_attempt(self, number: int, **changes: Any) -> None:
-        """Change the history entry of one attempt; make it when it is not there."""
+    def attempt(self, number: int) -> AttemptStatus:
+        """The history entry of one attempt, as it is to be changed; an empty one when it is not there."""
+        return self.attempt_entry(number) or AttemptStatus(number=number)
+
+    def put_attempt(self, entry: AttemptStatus) -> None:
+        """Write the history entry of one attempt, in place of the one that is there."""
         attempts = list(self.status.attempts)
-        for index, entry in enumerate(attempts):
-            if entry.number == number:
-                attempts[index] = entry.model_copy(update=changes)
+        for index, before in enumerate(attempts):
+            if before.number == entry.number:
+                attempts[index] = entry
                 break
         else:
-            attempts.append(AttemptStatus(number=number).model_copy(update=changes))
-        self.update(attempts=tuple(attempts[-MAX_ATTEMPTS:]))
+            attempts.append(entry)
+        self.status = changed(self.status, attempts=tuple(attempts[-MAX_ATTEMPTS:]))
 
     def attempt_entry(self, number: int) -> AttemptStatus | None:
         """The history entry of one attempt."""
@@ -234,13 +233,13 @@ class Draft:
     def plan(self) -> Plan:
         """What has been decided."""
         if self.damage and not slots.is_held(self.status.assignment):  # left as it is, for a person to look at
-            self.update(assignment=self.run.status.assignment)
+            self.status = changed(self.status, assignment=self.run.status.assignment)
         if self.status.assignment.revision != self.run.status.assignment.revision:
             self._move_out_large_assignment()
-        changed = self.status is not self.run.status and self.status.dump() != self.run.status.dump()
+        is_new = self.status is not self.run.status and self.status.dump() != self.run.status.dump()
         return Plan(
             config_maps=tuple(self.config_maps),
-            status=self.status if changed else None,
+            status=self.status if is_new else None,
             dry_run=self.dry_run,
             deletes=tuple(self.deletes),
             creates=tuple(self.creates),
@@ -259,7 +258,7 @@ class Draft:
     def _move_out_large_assignment(self) -> None:
         run = self.run
         assignment, spill = slots.spilled(self.status.assignment, run.namespace, run.name, run.uid)
-        self.update(assignment=assignment)
+        self.status = changed(self.status, assignment=assignment)
         if spill is not None:
             self.config_maps.insert(0, spill)
 

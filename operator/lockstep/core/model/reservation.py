@@ -3,6 +3,7 @@
 import hashlib
 import json
 
+from lockstep.api.base.changes import changed
 from lockstep.api.preemption_status import ReservationStatus
 from lockstep.core.model.assignment import INLINE_LIMIT
 from lockstep.core.model.plan import EnsureConfigMap
@@ -14,7 +15,7 @@ RESERVATION_KEY = "reservation.json"
 def reservation_of(nodes: tuple[str, ...], victims: tuple[str, ...], time: float, deadline: float) -> ReservationStatus:
     """``victims`` by UID, times in Unix seconds."""
     reservation = ReservationStatus(time=time, deadline=deadline, nodes=nodes, victims=victims)
-    return reservation.model_copy(update={"hash": _hash(_content(reservation))})
+    return changed(reservation, hash=_hash(_content(reservation)))
 
 
 def spilled(
@@ -26,12 +27,12 @@ def spilled(
         return reservation, None
     name = f"{run}-{run_uid[:5]}-reservation-{reservation.hash}"
     kept = immutable_config_map(namespace, run, run_uid, name, {RESERVATION_KEY: content})
-    return reservation.model_copy(update={"config_map": name}), kept
+    return changed(reservation, config_map=name), kept
 
 
 def named(reservation: ReservationStatus) -> ReservationStatus:
     """What status itself holds of one that lies in a ConfigMap."""
-    return reservation.model_copy(update={"nodes": (), "victims": ()}) if reservation.config_map else reservation
+    return changed(reservation, nodes=(), victims=()) if reservation.config_map else reservation
 
 
 def is_unread(reservation: ReservationStatus | None) -> bool:
@@ -44,12 +45,12 @@ def restored(reservation: ReservationStatus, content: str) -> ReservationStatus:
     if _hash(content) != reservation.hash:
         raise ValueError(f"ConfigMap {reservation.config_map} does not hold the reservation {reservation.hash}")
     data = json.loads(content)
-    return reservation.model_copy(update={"nodes": tuple(data["nodes"]), "victims": tuple(data["victims"])})
+    return changed(reservation, nodes=tuple(data["nodes"]), victims=tuple(data["victims"]))
 
 
 def lost(reservation: ReservationStatus) -> ReservationStatus:
     """One whose ConfigMap is gone or holds something else: it names nothing any more, and lapses."""
-    return reservation.model_copy(update={"config_map": "", "nodes": (), "victims": ()})
+    return changed(reservation, config_map="", nodes=(), victims=())
 
 
 def _content(reservation: ReservationStatus) -> str:

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.base.core_shapes import Volume
 from lockstep.api.base.schema import SpecModel
 from lockstep.api.kueue_status import KueueStatus
@@ -124,7 +125,7 @@ def dry_run_status(run: RunView) -> TrainingRunStatus:
         memory=asked.pop("memory", _PLACEHOLDER["memory"]),
         resources=asked,
     )
-    return run.status.model_copy(update={"resolved": resolved})
+    return changed(run.status, resolved=resolved)
 
 
 def worker_config_map(namespace: str, settings: GangSettings) -> EnsureConfigMap:
@@ -187,7 +188,7 @@ def _as_reserved(pod_spec: dict[str, Any], kueue: KueueStatus) -> dict[str, Any]
 
 def _metadata(run: RunView, resolved: ResolvedStatus, marks: KueueStatus | None) -> dict[str, Any]:
     # Without the template's hash, which is taken of this.
-    open_in_spec = resolved.model_copy(update={"template_hash": ""})
+    open_in_spec = changed(resolved, template_hash="")
     return {
         "namespace": run.namespace,
         "labels": {
@@ -352,7 +353,7 @@ def _volumes(
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
 
-    def mount(name: str, path: str, source: dict[str, Any], **how: Any) -> None:
+    def mount(name: str, path: str, source: dict[str, Any], **how: bool | str) -> None:
         volumes.append({"name": name, **source})
         mounts.append({"name": name, "mountPath": path, **how})
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import MAX_ENDED_POD_GROUPS, PodGroupStatus, TrainingRunStatus
 from lockstep.core.model.draft import Draft
@@ -51,7 +52,7 @@ def planned(run: RunView, settings: PodGroupSettings, attempt: int) -> PodGroupS
     if pod_template.section(template, "spec").get("schedulerName", settings.scheduler_name) != settings.scheduler_name:
         return None
     queue = pod_template.section(template, "metadata", "annotations").get(QUEUE_NAME) or settings.queue
-    return group.model_copy(update={"queue": str(queue), "scheduler_name": settings.scheduler_name})
+    return changed(group, queue=str(queue), scheduler_name=settings.scheduler_name)
 
 
 def joined(body: dict[str, Any], run: RunView, status: TrainingRunStatus) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def let_go_of_group(draft: Draft) -> None:
     resolved = draft.status.resolved
     if resolved.pod_group is not None:
         ended = (*draft.status.ended_pod_groups, resolved.pod_group)[-MAX_ENDED_POD_GROUPS:]
-        draft.update(resolved=resolved.model_copy(update={"pod_group": None}), ended_pod_groups=ended)
+        draft.status = changed(draft.status, resolved=changed(resolved, pod_group=None), ended_pod_groups=ended)
 
 
 def delete_ended_groups(draft: Draft) -> None:
@@ -116,7 +117,7 @@ def delete_ended_groups(draft: Draft) -> None:
         for group in ended
         for late in ((False, True) if group.api_version == VOLCANO else (False,))
     ]
-    draft.update(ended_pod_groups=())
+    draft.status = changed(draft.status, ended_pod_groups=())
 
 
 def is_held_by_group(pod: PodView) -> bool:

@@ -1,5 +1,8 @@
 """The barrier: no rank runs user code before every rank is there, and all start from the same record."""
 
+from dataclasses import replace
+
+from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.checkpoint_status import Candidate, RejectedCandidate
 from lockstep.api.run_status import StartRecord
@@ -62,8 +65,9 @@ def gather(draft: Draft, reached: list[SlotStage]) -> None:
         if decision.wait_until is not None:
             draft.wake(decision.wait_until)
     elif decision.kind is ResumeKind.BLOCKED:
-        words = {"rejected": rejected, "choice": decision.message[:512]}
-        draft.update(checkpoint=draft.status.checkpoint.model_copy(update=words))
+        draft.status = changed(
+            draft.status, checkpoint=changed(draft.status.checkpoint, rejected=rejected, choice=decision.message[:512])
+        )
         _tell_of_rejected(draft, rejected)
         begin_stop(draft, decision.reason, decision.message)
     elif held := hold_for_writers(draft):
@@ -85,8 +89,8 @@ def release(draft: Draft) -> Directive | None:
     spec = draft.run.spec  # may have become unreadable while the gang trains
     spread = spec.preflight.start_jitter if spec is not None else None
     rules = spec.recovery.rules if spec is not None else ()
-    return draft.directed(
-        DesiredPhase.RUN,
+    return replace(
+        draft.directed(DesiredPhase.RUN),
         start=to_record(start),
         nodelist=tuple(by_rank),
         cadence=cadence_order(draft),
@@ -128,7 +132,7 @@ def _avoid_attempts_used_before(draft: Draft) -> bool:
         action="Start",
         warning=True,
     )
-    draft.update(attempt=saved + 1)
+    draft.status = changed(draft.status, attempt=saved + 1)
     return True
 
 
@@ -173,28 +177,31 @@ def _write_start(draft: Draft, decision: ResumeDecision, rejected: tuple[Rejecte
         order=slots.order(assignment),
     )
     totals = draft.status.totals
-    recovery = draft.status.recovery.model_copy(update={"not_before": None, "requeues": 0, "fenced_at": None})
+    recovery = changed(draft.status.recovery, not_before=None, requeues=0, fenced_at=None)
     if choice is not None and choice.step > recovery.best_step:
         # Saved too late in the last attempt to be heard of before its end: it made progress after all.
-        recovery = recovery.model_copy(update={"best_step": choice.step, "consecutive_no_progress": 0})
-    draft.update(
+        recovery = changed(recovery, best_step=choice.step, consecutive_no_progress=0)
+    draft.status = changed(
+        draft.status,
         start=start,
-        checkpoint=draft.status.checkpoint.model_copy(
-            update={
-                "resume": start.resume,
-                "rejected": rejected,
-                "choice": _in_words(decision),
-                "cadence": from_the_start(draft.status.checkpoint.cadence),
-                "local_retention": local_retention(draft, choice),
-            }
+        checkpoint=changed(
+            draft.status.checkpoint,
+            resume=start.resume,
+            rejected=rejected,
+            choice=_in_words(decision),
+            cadence=from_the_start(draft.status.checkpoint.cadence),
+            local_retention=local_retention(draft, choice),
         ),
-        totals=totals.model_copy(update={"attempts": totals.attempts + 1}),
+        totals=changed(totals, attempts=totals.attempts + 1),
         recovery=recovery,
     )
     tell_steps_lost(draft, choice.step if choice else 0)
-    resumed = {"resume_step": choice.step, "resume_tier": choice.tier} if choice else {}
-    begun = {"started_at": draft.stamp, "admitted_at": draft.status.last_admitted, "nodes": draft.world}
-    draft.amend_attempt(attempt, **begun, **resumed)
+    begun = changed(
+        draft.attempt(attempt), started_at=draft.stamp, admitted_at=draft.status.last_admitted, nodes=draft.world
+    )
+    if choice is not None:
+        begun = changed(begun, resume_step=choice.step, resume_tier=choice.tier)
+    draft.put_attempt(begun)
     draft.event("Started", f"attempt {attempt} starts on {draft.world} nodes: {decision.message}", action="Start")
     _tell_of_rejected(draft, rejected)
 

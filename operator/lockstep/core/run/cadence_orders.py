@@ -1,5 +1,6 @@
 """The cadence of a run: planned from what it has measured, kept in status, told to every worker."""
 
+from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.checkpoint_spec import CheckpointSpec
 from lockstep.api.checkpoint_status import ArchiveStatus, CadenceStatus
@@ -32,8 +33,8 @@ def follow_cadence(draft: Draft) -> None:
     if not _differs(before, planned, draft.stamp):
         return
     from_step = common_step(draft) if planned.steps else 0
-    planned = planned.model_copy(update={"changed_at": draft.stamp, "from_step": from_step})
-    draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"cadence": planned}))
+    planned = changed(planned, changed_at=draft.stamp, from_step=from_step)
+    draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, cadence=planned))
 
 
 def cadence_order(draft: Draft) -> CadenceOrder | None:
@@ -46,7 +47,7 @@ def cadence_order(draft: Draft) -> CadenceOrder | None:
 
 def from_the_start(cadence: CadenceStatus) -> CadenceStatus:
     """The same for ranks that begin anew: they have heard of none before it, and may begin at an earlier step."""
-    return cadence.model_copy(update={"from_step": 0})
+    return changed(cadence, from_step=0)
 
 
 def _differs(before: CadenceStatus, planned: CadenceStatus, now: float) -> bool:

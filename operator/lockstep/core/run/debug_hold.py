@@ -5,6 +5,7 @@ nodes stay booked by its pods. A person may end it early by annotation, or by de
 """
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import format_duration, parse_duration
 from lockstep.core.model.draft import Draft
 
@@ -15,7 +16,7 @@ def hold_for_a_look(draft: Draft) -> None:
     if wanted is None or not draft.live_pods:
         return
     until = draft.stamp + parse_duration(wanted)
-    draft.update(recovery=draft.status.recovery.model_copy(update={"debug_until": until}))
+    draft.status = changed(draft.status, recovery=changed(draft.status.recovery, debug_until=until))
     draft.event(
         "DebugHold",
         f"pods and nodes are kept for {format_duration(until - draft.stamp)}: kubectl exec into them; "

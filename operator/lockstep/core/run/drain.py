@@ -5,6 +5,7 @@ wants it so (``recovery.onCordon: Migrate``), by a cordon. A planned move is cha
 from being used again later.
 """
 
+from lockstep.api.base.changes import changed
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period, is_settled_for
 from lockstep.core.failures.evidence import Loss, LossKind
@@ -65,18 +66,21 @@ def _is_saved(draft: Draft) -> bool:
 def _end_attempt(draft: Draft, drained: list[Loss]) -> None:
     first = drained[0]
     steps = [report.progress.step for report in draft.snapshot.reports.values() if report.progress is not None]
-    draft.amend_attempt(
-        draft.status.attempt,
-        ended_at=draft.stamp,
-        cause=DRAINED,
-        message=first.message[:512],
-        node=first.node,  # and no rank: none failed
-        action="Replace",
-        last_step=max(steps, default=None),
-        charged=False,
+    draft.put_attempt(
+        changed(
+            draft.attempt(draft.status.attempt),
+            ended_at=draft.stamp,
+            cause=DRAINED,
+            message=first.message[:512],
+            node=first.node,  # and no rank: none failed
+            action="Replace",
+            last_step=max(steps, default=None),
+            charged=False,
+        )
     )
     latest = latest_valid(draft.snapshot, draft.status)
-    draft.update(
+    draft.status = changed(
+        draft.status,
         attempt=draft.status.attempt + 1,
-        checkpoint=draft.status.checkpoint.model_copy(update={"latest": latest}),
+        checkpoint=changed(draft.status.checkpoint, latest=latest),
     )

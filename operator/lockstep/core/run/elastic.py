@@ -8,6 +8,7 @@ so that ranks lie contiguously within racks as before.
 
 from collections.abc import Sequence
 
+from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.checkpoints.inventory import candidates, latest_valid
@@ -58,7 +59,10 @@ def _obey(draft: Draft) -> str:
     if trains and not _is_saved(draft):
         return ""
     words = f"spec.nodes is {len(seats)} now"
-    _end_attempt(draft, words) if trains else draft.update(attempt=draft.status.attempt + 1)
+    if trains:
+        _end_attempt(draft, words)
+    else:
+        draft.status = changed(draft.status, attempt=draft.status.attempt + 1)
     _take_size(draft, seats)
     draft.event("Shrunk", f"{words}: attempt {draft.status.attempt} has so many", action="Restart")
     return ""
@@ -86,7 +90,7 @@ def _shrink(draft: Draft) -> str:
         return f"cannot go on with {size} nodes: {why_not}"
     before = draft.world
     _take_size(draft, seated[:size])
-    draft.update(attempt=draft.status.attempt + 1)
+    draft.status = changed(draft.status, attempt=draft.status.attempt + 1)
     words = f"no node was found for {len(lacking)} of {before} ranks: attempt {draft.status.attempt} has {size}"
     draft.event("Shrunk", words, action="Restart", warning=True)
     return ""
@@ -130,7 +134,7 @@ def _seek_nodes(draft: Draft, *, growing: bool) -> None:
     wanted = spec.spare_nodes + (spec.nodes - draft.world if grows else 0)
     sought = slots.sought(assignment, max(0, wanted - filled))
     if sought is not assignment:
-        draft.update(assignment=sought)
+        draft.status = changed(draft.status, assignment=sought)
         draft.admission_changed = True
 
 
@@ -144,10 +148,11 @@ def _take_size(draft: Draft, seats: Sequence[int]) -> None:
         resized = slots.retired(resized, left_out[draft.spec.spare_nodes :])
         draft.admission_changed = True
     full = len(seats) >= draft.spec.nodes
-    draft.update(
+    draft.status = changed(
+        draft.status,
         assignment=resized,
-        resolved=draft.status.resolved.model_copy(update={"nodes": len(seats)}),
-        recovery=draft.status.recovery.model_copy(update={"shrunk_at": None if full else draft.stamp}),
+        resolved=changed(draft.status.resolved, nodes=len(seats)),
+        recovery=changed(draft.status.recovery, shrunk_at=None if full else draft.stamp),
     )
 
 
@@ -176,19 +181,22 @@ def _is_saved(draft: Draft) -> bool:
 
 def _end_attempt(draft: Draft, why: str) -> None:
     steps = [r.progress.step for r in draft.snapshot.reports.values() if r.progress is not None]
-    draft.amend_attempt(
-        draft.status.attempt,
-        ended_at=draft.stamp,
-        cause=RESIZED,
-        message=why,  # and no rank: none failed
-        action="RestartInPlace",
-        last_step=max(steps, default=None),
-        charged=False,
+    draft.put_attempt(
+        changed(
+            draft.attempt(draft.status.attempt),
+            ended_at=draft.stamp,
+            cause=RESIZED,
+            message=why,  # and no rank: none failed
+            action="RestartInPlace",
+            last_step=max(steps, default=None),
+            charged=False,
+        )
     )
     latest = latest_valid(draft.snapshot, draft.status)
-    draft.update(
+    draft.status = changed(
+        draft.status,
         attempt=draft.status.attempt + 1,
-        checkpoint=draft.status.checkpoint.model_copy(update={"latest": latest}),
+        checkpoint=changed(draft.status.checkpoint, latest=latest),
     )
 
 
@@ -210,7 +218,7 @@ def _cannot_load(draft: Draft, assignment: AssignmentStatus, size: int) -> str:
     if draft.spec.checkpoint is None:
         return ""
     checkpoint = draft.status.checkpoint
-    found = candidates(draft.snapshot, draft.status.model_copy(update={"assignment": assignment}))
+    found = candidates(draft.snapshot, changed(draft.status, assignment=assignment))
     quarantine = quarantine_of(checkpoint)
     valid = [
         one

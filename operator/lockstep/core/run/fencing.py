@@ -7,6 +7,7 @@ somebody has to be known to have stopped first. In a gang of one, and in one tha
 """
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.core.failures.evidence import LONGEST_POLL
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.ranges import parse_ranges
@@ -24,7 +25,7 @@ def keep_fence(draft: Draft) -> None:
         tunables = draft.tunables
         # One that can be heard is told to stop, and has the usual grace for it.
         fence = max(tunables.fence_seconds, float(tunables.stop_grace)) + FENCE_MARGIN
-        draft.update(recovery=recovery.model_copy(update={"fenced_at": draft.stamp + 1.0 + fence}))
+        draft.status = changed(draft.status, recovery=changed(recovery, fenced_at=draft.stamp + 1.0 + fence))
 
 
 def hold_for_writers(draft: Draft) -> str:

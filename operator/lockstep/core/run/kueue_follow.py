@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.core.kueue import workload_status
 from lockstep.core.kueue.choice import choice_of, workload_name
@@ -130,13 +131,16 @@ def _adopt(draft: Draft, workload: WorkloadView) -> None:
     choice = choice_of(draft.run, snapshot.queue)
     if choice is None or not workload.is_admitted or draft.run.spec is None:
         return
-    draft.update(kueue=KueueStatus(queue=choice.queue, chosen_by=choice.by))
+    draft.status = changed(draft.status, kueue=KueueStatus(queue=choice.queue, chosen_by=choice.by))
     ask = ask_of(draft.view, snapshot.queue, snapshot.kueue, snapshot.nodes, draft.tunables, draft.now)
-    assert draft.status.kueue is not None
+    kueue = draft.status.kueue
+    assert kueue is not None
     with suppress(ValueError):  # what cannot be made out now is not among the marks of the next pods
-        draft.update(kueue=marked(draft.status.kueue, workload, ask, merged(updates_of(workload, snapshot.kueue))))
+        draft.status = changed(
+            draft.status, kueue=marked(kueue, workload, ask, merged(updates_of(workload, snapshot.kueue)))
+        )
         return
-    draft.update(kueue=marked(draft.status.kueue, workload, ask, PodSetUpdate("")))
+    draft.status = changed(draft.status, kueue=marked(kueue, workload, ask, PodSetUpdate("")))
 
 
 def _told_of_gang(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:

@@ -1,5 +1,6 @@
 """``resumeBy: Pointer``: one rank has the framework's own loader find the chosen step, before any process starts."""
 
+from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_spec import CheckpointSpec
 from lockstep.api.checkpoint_status import PointingStatus
 from lockstep.core.checkpoints.inventory import is_foreign
@@ -74,5 +75,5 @@ def _ask(draft: Draft, path: str, step: int, rank: int, asked: int, problem: str
         asked=asked,
         problem=problem[:512],
     )
-    draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"pointing": request}))
+    draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, pointing=request))
     return request

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from statistics import median_low
 
+from lockstep.api.base.changes import changed
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import WarmUpRequest
@@ -68,7 +69,7 @@ def _is_warmed_up(draft: Draft) -> bool:
         replace_before_start(draft, [_loss(draft, rank, answers[accuser]) for rank, accuser in at_fault.items()])
         return False
     _tell_of_doubts(draft, answers)
-    draft.update(recovery=draft.status.recovery.model_copy(update={"warmed": assignment.hash}))
+    draft.status = changed(draft.status, recovery=changed(draft.status.recovery, warmed=assignment.hash))
     return True
 
 

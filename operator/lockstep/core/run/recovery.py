@@ -6,6 +6,7 @@ status write, before anything of it is acted on. Quota and nodes are held meanwh
 
 from collections.abc import Callable, Sequence
 
+from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.failures.actions import SAME_STEP, Action, Case, Verb, act
@@ -87,7 +88,7 @@ def look_again(draft: Draft) -> bool:
         return False  # it is not there any more to be compared with
     first = first_cause(collected(draft, (), exits, ()))
     ranks = {draft.rank(slot) for slot in (*first.victims, *first.evidence.tied)} | {draft.rank(first.slot)}
-    draft.amend_attempt(ended.number, victims=format_ranges(ranks - {ended.rank}))
+    draft.put_attempt(changed(draft.attempt(ended.number), victims=format_ranges(ranks - {ended.rank})))
     tied = {draft.rank(slot) for slot in first.evidence.tied}
     if ended.rank == draft.rank(first.slot) or ended.rank in tied:
         return False
@@ -98,7 +99,7 @@ def tell_steps_lost(draft: Draft, resumed: int) -> None:
     """Where the next attempt begins is known: how many steps the end of the last one cost."""
     ended = last_end(draft)
     if ended is not None and ended.last_step is not None:
-        draft.amend_attempt(ended.number, steps_lost=max(0, ended.last_step - resumed))
+        draft.put_attempt(changed(draft.attempt(ended.number), steps_lost=max(0, ended.last_step - resumed)))
 
 
 def _of_ranks(draft: Draft, lost: Sequence[Loss]) -> list[Loss]:
@@ -219,21 +220,23 @@ def _first_bad_step(draft: Draft, attempt: int) -> int | None:
 def _write_history(draft: Draft, cause: Cause, action: Action, case: Case) -> None:
     saved = action.ceiling if action.ceiling is not None else saved_step(draft)
     others = {draft.rank(slot) for slot in (*cause.victims, *cause.evidence.tied)}
-    draft.amend_attempt(
-        draft.status.attempt,
-        ended_at=float(int(min(cause.at, draft.now))),
-        seen_at=draft.stamp,
-        cause=cause.kind.value,
-        message=_told(draft, cause, action)[:512],
-        rank=draft.rank(cause.slot),
-        node=cause.node,
-        exit_code=cause.exit_code,
-        stderr=cause.stderr,
-        action=_word(action),
-        last_step=case.step,
-        charged=action.charged,
-        victims=format_ranges(others),
-        steps_lost=max(0, case.step - saved) if case.step is not None else None,
+    draft.put_attempt(
+        changed(
+            draft.attempt(draft.status.attempt),
+            ended_at=float(int(min(cause.at, draft.now))),
+            seen_at=draft.stamp,
+            cause=cause.kind.value,
+            message=_told(draft, cause, action)[:512],
+            rank=draft.rank(cause.slot),
+            node=cause.node,
+            exit_code=cause.exit_code,
+            stderr=cause.stderr,
+            action=_word(action),
+            last_step=case.step,
+            charged=action.charged,
+            victims=format_ranges(others),
+            steps_lost=max(0, case.step - saved) if case.step is not None else None,
+        )
     )
 
 
@@ -257,7 +260,7 @@ def _remember(draft: Draft, cause: Cause, action: Action, case: Case) -> None:
     """What later decisions rest on."""
     recovery = draft.status.recovery
     if case.progressed:
-        recovery = recovery.model_copy(update={"roots": (), "best_step": saved_step(draft)})
+        recovery = changed(recovery, roots=(), best_step=saved_step(draft))
     if cause.kind not in (Kind.NODE_LOST, Kind.DISRUPTION) and not cause.reading.symptom:
         recovery = remember_root(recovery, cause.reading.root, case.step or 0, cause.node, draft.stamp)
     if cause.points_at_node and not (cause.lost and cause.kind is not Kind.NODE_LOST):
@@ -267,7 +270,7 @@ def _remember(draft: Draft, cause: Cause, action: Action, case: Case) -> None:
     if action.rule:
         recovery = remember_rule(recovery, action.rule, [rule.name for rule in case.recovery.rules])
     streak = 0 if case.progressed else case.streak + action.charged
-    draft.update(recovery=recovery.model_copy(update={"consecutive_no_progress": streak}))
+    draft.status = changed(draft.status, recovery=changed(recovery, consecutive_no_progress=streak))
     if action.quarantine is not None:
         quarantine(draft, *action.quarantine, cause.evidence.message)
     if action.ceiling is not None:
@@ -290,12 +293,13 @@ def _begin_next(draft: Draft, cause: Cause, action: Action, case: Case, lost: li
     lost = [loss for loss in lost if loss.slot not in {left.slot for left in leaving}]
     totals = status.totals
     in_place = totals.restarts_in_place + (not lost and not leaving and draft.has_workers)
-    draft.update(
+    draft.status = changed(
+        draft.status,
         attempt=number,
-        totals=totals.model_copy(update={"restarts": totals.restarts + 1, "restarts_in_place": in_place}),
-        recovery=status.recovery.model_copy(update={"not_before": draft.stamp + wait if wait else None}),
+        totals=changed(totals, restarts=totals.restarts + 1, restarts_in_place=in_place),
+        recovery=changed(status.recovery, not_before=draft.stamp + wait if wait else None),
         # The last word of those that trained: what the gang is asked to read on its way to the barrier rests on it.
-        checkpoint=status.checkpoint.model_copy(update={"latest": latest_valid(draft.snapshot, status)}),
+        checkpoint=changed(status.checkpoint, latest=latest_valid(draft.snapshot, status)),
     )
     if lost or leaving:
         replace(draft, [*lost, *leaving], cause.condition)
@@ -342,23 +346,31 @@ def _blame_instead(draft: Draft, ended: AttemptStatus, first: Cause, lost: Seque
     others = {named, *(draft.rank(slot) for slot in (*first.victims, *first.evidence.tied))}
     at_first = "its own program was blamed" if named == rank else f"rank {named} was named"
     words = f"{_told(draft, first, action)} (at first {at_first})"
-    draft.amend_attempt(
-        ended.number,
-        cause=first.kind.value,
-        message=words[:512],
-        rank=rank,
-        node=first.node,
-        exit_code=first.exit_code,
-        stderr=first.stderr,
-        action=_word(action) if ended.action == "RestartInPlace" or action.verb is Verb.STOP else ended.action,
-        charged=action.charged,
-        victims=format_ranges(others - {rank}),
+    draft.put_attempt(
+        changed(
+            draft.attempt(ended.number),
+            cause=first.kind.value,
+            message=words[:512],
+            rank=rank,
+            node=first.node,
+            exit_code=first.exit_code,
+            stderr=first.stderr,
+            action=_word(action) if ended.action == "RestartInPlace" or action.verb is Verb.STOP else ended.action,
+            charged=action.charged,
+            victims=format_ranges(others - {rank}),
+        )
     )
     draft.event("CauseCorrected", f"attempt {ended.number}: {words}", action=_word(action))
     _remember(draft, first, action, case)
     if action.charged == ended.charged:  # also where something had been saved, so that neither counted
-        same = {"consecutive_no_progress": before.consecutive_no_progress, "not_before": before.not_before}
-        draft.update(recovery=draft.status.recovery.model_copy(update=same))
+        draft.status = changed(
+            draft.status,
+            recovery=changed(
+                draft.status.recovery,
+                consecutive_no_progress=before.consecutive_no_progress,
+                not_before=before.not_before,
+            ),
+        )
     if action.verb is Verb.STOP:
         begin_stop(draft, action.reason, action.message)
         return True
@@ -377,9 +389,9 @@ def _absolve(draft: Draft, ended: AttemptStatus) -> None:
         recovery = unblame(recovery, ended.node, ended.seen_at)
     if ended.charged and recovery.consecutive_no_progress:
         fewer = recovery.consecutive_no_progress - 1
-        recovery = recovery.model_copy(update={"consecutive_no_progress": fewer, "not_before": None})
+        recovery = changed(recovery, consecutive_no_progress=fewer, not_before=None)
     draft.admission_changed |= recovery.excluded_nodes != draft.status.recovery.excluded_nodes
-    draft.update(recovery=recovery)
+    draft.status = changed(draft.status, recovery=recovery)
 
 
 def _blame_earlier_pod(draft: Draft, lost: Sequence[Loss]) -> list[Loss]:
@@ -403,15 +415,17 @@ def blame_earlier_loss(draft: Draft, lost: Sequence[Loss]) -> None:
         return
     first = min(earlier, key=lambda loss: (loss.at, loss.slot))
     _absolve(draft, ended)
-    draft.amend_attempt(
-        ended.number,
-        cause=first.kind.value,
-        message=f"{first.message}; then {ended.message}"[:512],
-        rank=draft.rank(first.slot),
-        node=first.node,
-        stderr="",
-        action="Replace",
-        charged=False,
+    draft.put_attempt(
+        changed(
+            draft.attempt(ended.number),
+            cause=first.kind.value,
+            message=f"{first.message}; then {ended.message}"[:512],
+            rank=draft.rank(first.slot),
+            node=first.node,
+            stderr="",
+            action="Replace",
+            charged=False,
+        )
     )
     remembered = remember_first_failure(draft.status.recovery, first.node, first.kind.value, draft.stamp)
-    draft.update(recovery=remembered)
+    draft.status = changed(draft.status, recovery=remembered)

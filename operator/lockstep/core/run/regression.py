@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus
 from lockstep.core.checkpoints.inventory import latest_valid
@@ -60,8 +61,8 @@ def _resolve_again(draft: Draft) -> bool:
     if not found:
         return _hold(draft, why, f"no pod has it in the annotation {names.ANNOTATION_RESOLVED}; restore the status")
     left = {name: value for name, value in draft.status.resolved if value}
-    restored = ResolvedStatus.load(json.loads(found)).model_copy(update=left)
-    draft.update(resolved=restored.model_copy(update={"nodes": slots.world(draft.status.assignment)}))
+    restored = ResolvedStatus.model_validate({**dict(ResolvedStatus.load(json.loads(found))), **left})
+    draft.status = changed(draft.status, resolved=changed(restored, nodes=slots.world(draft.status.assignment)))
     draft.status = without_condition(draft.status, CONDITION)
     draft.event("StatusRebuilt", f"{why}; it was read off a pod", action="RebuildStatus", warning=True)
     return False
@@ -156,19 +157,19 @@ def _rebuild(draft: Draft, newest: dict[int, PodView]) -> None:
     if draft.damage:  # what lives is to go on, whatever number was written beside it
         used |= {slot: pod.incarnation for slot, pod in newest.items()}
     before = [number - 1 if slot in newest else number for slot, number in used.items()]
-    base = seen.model_copy(
-        update={"nodes": (), "incarnations": (*before, *known[count:]), "rank_to_slot": ()},
-    )
+    base = changed(seen, nodes=(), incarnations=(*before, *known[count:]), rank_to_slot=())
     nodes = [newest[slot].node if slot in newest else "" for slot in range(count)]
     assignment = slots.rebuilt(slots.assigned(base, nodes, rank_to_slot=ranks))
     attempt = max([draft.status.attempt, 1, *(_shown_attempt(report) for report in reports.values())])
     record = _newest_record(list(reports.values()))
-    draft.update(assignment=assignment, attempt=attempt)
+    draft.status = changed(draft.status, assignment=assignment, attempt=attempt)
     if not draft.status.resolved.nodes:
-        draft.update(resolved=ResolvedStatus.load(json.loads(newest[order[0]].resolved)))
+        draft.status = changed(draft.status, resolved=ResolvedStatus.load(json.loads(newest[order[0]].resolved)))
     if record is not None and (draft.status.start is None or draft.status.start.attempt < record.attempt):
-        draft.update(start=to_status(record))
-        draft.amend_attempt(record.attempt, started_at=draft.stamp, resume_step=record.resume_step or None)
+        draft.status = changed(draft.status, start=to_status(record))
+        draft.put_attempt(
+            changed(draft.attempt(record.attempt), started_at=draft.stamp, resume_step=record.resume_step or None)
+        )
     _remember_saves(draft)
     draft.status = without_condition(draft.status, CONDITION)
 
@@ -192,7 +193,7 @@ def _remember_saves(draft: Draft) -> None:
     resumed = draft.status.start.resume if draft.status.start is not None else None
     if not saved and resumed is not None:
         saved = (resumed,)
-    draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"latest": saved}))
+    draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, latest=saved))
 
 
 def _reports_of(draft: Draft, newest: dict[int, PodView]) -> dict[int, WorkerReport]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from lockstep.api.base.changes import changed
 from lockstep.core.failures.actions import PYTHON_REMEDY, lacks_python
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.failures.failure_memory import (
@@ -47,7 +48,7 @@ def replace_before_start(draft: Draft, lost: Sequence[Loss]) -> None:
         return
     recovery = draft.status.recovery
     streak = recovery.consecutive_no_progress + 1
-    draft.update(recovery=recovery.model_copy(update={"consecutive_no_progress": streak}))
+    draft.status = changed(draft.status, recovery=changed(recovery, consecutive_no_progress=streak))
     if streak >= allowed_without_progress(draft.spec, draft.status):
         words = f"{spoilt[0].message}; {streak} nodes were given up in a row, so it is the run"
         begin_stop(draft, "LaunchFailed", words)
@@ -89,13 +90,13 @@ def replace(draft: Draft, lost: Sequence[Loss], condition: str = "") -> list[Los
         draft.admission_changed = True
     totals = draft.status.totals
     title = {loss.slot: draft.title(loss.slot) for loss in lost}
-    draft.update(
+    draft.status = changed(
+        draft.status,
         assignment=assignment,
-        totals=totals.model_copy(
-            update={
-                "pods_replaced": totals.pods_replaced + len(stay),
-                "nodes_replaced": totals.nodes_replaced + len(vacate),
-            }
+        totals=changed(
+            totals,
+            pods_replaced=totals.pods_replaced + len(stay),
+            nodes_replaced=totals.nodes_replaced + len(vacate),
         ),
     )
     for loss in lost:
@@ -131,7 +132,7 @@ def _seconds_off(draft: Draft, loss: Loss) -> float | None:
     remaining = with_lost_pod(
         recovery.slot_losses, loss.slot, loss.node, pods if counted and not leaves else 0, draft.stamp
     )
-    draft.update(recovery=recovery.model_copy(update={"slot_losses": tuple(remaining[:MAX_EXCLUDED])}))
+    draft.status = changed(draft.status, recovery=changed(recovery, slot_losses=tuple(remaining[:MAX_EXCLUDED])))
     if loss.kind in (LossKind.NODE, LossKind.DRAINED):
         return 0.0
     if loss.kind is LossKind.LEFT:
@@ -141,7 +142,7 @@ def _seconds_off(draft: Draft, loss: Loss) -> float | None:
     if loss.reason in UNFIT_NODES:
         again = first_failures_on(recovery, loss.node, draft.now) > 0
         remembered = remember_first_failure(draft.status.recovery, loss.node, loss.reason, draft.stamp)
-        draft.update(recovery=remembered)
+        draft.status = changed(draft.status, recovery=remembered)
         return tunables.excluded_node_seconds if again else tunables.excluded_shortly_seconds
     if disrupted:
         return 0.0  # what drove it away keeps a new one away, or takes its place

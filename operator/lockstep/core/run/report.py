@@ -1,5 +1,6 @@
 """What the status tells people: conditions, state, progress. Always last, from what was observed."""
 
+from lockstep.api.base.changes import changed
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.failures.hangs import remember_pace
 from lockstep.core.model.conditions import find, is_true, without_condition
@@ -40,21 +41,21 @@ def record_progress(draft: Draft, *, at_once: bool) -> None:
     draft.wake(draft.now + interval)
     if newest is not None and moved:
         total = draft.spec.progress.total_steps or newest.total_steps
-        draft.update(
-            progress=draft.status.progress.model_copy(
-                update={
-                    "step": newest.step,
-                    "total_steps": total,
-                    "loss": newest.loss,
-                    "time": float(int(newest.at)),
-                    "summary": short_count(newest.step) + (f"/{short_count(total)}" if total else ""),
-                }
-            )
+        draft.status = changed(
+            draft.status,
+            progress=changed(
+                draft.status.progress,
+                step=newest.step,
+                total_steps=total,
+                loss=newest.loss,
+                time=float(int(newest.at)),
+                summary=short_count(newest.step) + (f"/{short_count(total)}" if total else ""),
+            ),
         )
     remember_pace(draft)
     if _something_was_saved(draft):
         latest = latest_valid(draft.snapshot, draft.status)
-        draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"latest": latest}))
+        draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, latest=latest))
 
 
 def _something_was_saved(draft: Draft) -> bool:
@@ -78,7 +79,7 @@ def short_count(number: int) -> str:
 def conclude(draft: Draft) -> None:
     """Set every condition of the run, and the words for people."""
     phase = draft.phase
-    draft.update(observed_generation=draft.run.generation)
+    draft.status = changed(draft.status, observed_generation=draft.run.generation)
     _admitted(draft, phase)
     if draft.has_workers or phase not in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING):
         _gang_ready(draft, phase)
@@ -93,7 +94,7 @@ def conclude(draft: Draft) -> None:
     if phase in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
         draft.status = without_condition(draft.status, "ClusterDisruption")  # it has no nodes to replace any more
     state, reason = _words(draft, phase)
-    draft.update(state=state, reason=reason)
+    draft.status = changed(draft.status, state=state, reason=reason)
 
 
 def _admitted(draft: Draft, phase: Phase) -> None:
@@ -110,13 +111,15 @@ def _admitted(draft: Draft, phase: Phase) -> None:
 def _gang_ready(draft: Draft, phase: Phase) -> None:
     everybody = draft.world
     if phase is Phase.RUNNING:
-        draft.update(nodes_ready=f"{everybody}/{everybody}")
+        draft.status = changed(draft.status, nodes_ready=f"{everybody}/{everybody}")
         draft.condition("GangReady", True, "Started", f"attempt {draft.status.attempt} started on all ranks")
     elif phase in (Phase.LAUNCHING, Phase.RECOVERING):
         _gathering(draft, stages_of_ranks(draft))
     elif phase is not Phase.STOPPING:
         wanted = draft.run.spec.nodes if draft.run.spec is not None else 0
-        draft.update(nodes_ready=draft.status.nodes_ready if phase is Phase.FINISHED else f"0/{wanted}")
+        draft.status = changed(
+            draft.status, nodes_ready=draft.status.nodes_ready if phase is Phase.FINISHED else f"0/{wanted}"
+        )
         draft.condition("GangReady", False, phase.value, "")
 
 
@@ -141,7 +144,7 @@ def _gathering(draft: Draft, reached: list[SlotStage]) -> None:
     elif draft.barrier_waits:
         draft.wake(newest + SETTLED_AFTER)
     if fresh or count != draft.status.nodes_ready or first_words_differ(before.message if before else "", words):
-        draft.update(nodes_ready=count)
+        draft.status = changed(draft.status, nodes_ready=count)
         draft.condition("GangReady", False, "Gathering", words)
 
 
@@ -168,11 +171,11 @@ def _suspended(draft: Draft, phase: Phase) -> None:
     if phase is Phase.SUSPENDED:
         asked = draft.run.set_says or "suspend: true"
         if admission.since is not None and not admission.requeued_for:
-            draft.update(admission=admission.model_copy(update={"since": None}))
+            draft.status = changed(draft.status, admission=changed(admission, since=None))
         draft.condition("Suspended", True, "SuspendRequested", f"{asked}; no nodes are held")
         return
     if phase is Phase.PENDING and admission.since is None and is_true(draft.status, "Suspended"):
-        draft.update(admission=admission.model_copy(update={"since": draft.stamp}))  # it waits from now on
+        draft.status = changed(draft.status, admission=changed(admission, since=draft.stamp))  # it waits from now on
     draft.condition("Suspended", False, "NotSuspended", "")
 
 

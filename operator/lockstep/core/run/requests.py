@@ -1,6 +1,7 @@
 """One-shot requests by annotation: a token not seen before is taken up once, and acknowledged in status."""
 
 from lockstep.api.base import names
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import RequestStatus
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period
 from lockstep.core.model.draft import Draft
@@ -23,7 +24,7 @@ def obey_requests(draft: Draft) -> bool:
         _acknowledge(draft, names.ANNOTATION_RESTART_REQUEST, "TakenUp" if applies else "NotRunning")
         if draft.phase is Phase.RUNNING:
             _end_attempt(draft)
-            draft.update(attempt=draft.status.attempt + 1)
+            draft.status = changed(draft.status, attempt=draft.status.attempt + 1)
             where = " in place" if draft.has_workers else ""
             draft.event("RestartRequested", f"all ranks start again{where}", action="RestartInPlace")
     if _is_new(draft, names.ANNOTATION_REQUEUE_REQUEST):
@@ -38,8 +39,14 @@ def obey_requests(draft: Draft) -> bool:
 def _end_attempt(draft: Draft) -> None:
     number = draft.status.attempt
     told = [r.progress.step for r in draft.snapshot.reports.values() if r.attempt == number and r.progress is not None]
-    draft.amend_attempt(
-        number, ended_at=draft.stamp, cause="Requested", action="RestartInPlace", last_step=max(told, default=None)
+    draft.put_attempt(
+        changed(
+            draft.attempt(number),
+            ended_at=draft.stamp,
+            cause="Requested",
+            action="RestartInPlace",
+            last_step=max(told, default=None),
+        )
     )
 
 
@@ -60,4 +67,4 @@ def _is_new(draft: Draft, annotation: str) -> bool:
 def _acknowledge(draft: Draft, annotation: str, result: str) -> None:
     name, token = annotation.partition("/")[2], draft.run.annotations[annotation][:_MAX_TOKEN]
     request = RequestStatus(name=name, token=token, time=draft.stamp, result=result)
-    draft.update(requests=(*(r for r in draft.status.requests if r.name != name), request))
+    draft.status = changed(draft.status, requests=(*(r for r in draft.status.requests if r.name != name), request))

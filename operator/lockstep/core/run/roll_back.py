@@ -1,5 +1,6 @@
 """Checkpoints that training went wrong after: passed over one by one, or all of them beyond a ceiling."""
 
+from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import QuarantinedCheckpoint
 from lockstep.core.checkpoints.inventory import candidates, committed_step
 from lockstep.core.checkpoints.verdicts import Candidate
@@ -46,10 +47,12 @@ def quarantine(draft: Draft, tier: str, save: Save, reason: str) -> None:
     same = (tier, save.step, save.attempt)
     others = tuple(known for known in checkpoint.quarantined if (known.tier, known.step, known.attempt) != same)
     kept = (*others, entry)[-MOST_QUARANTINED:]
-    draft.update(checkpoint=checkpoint.model_copy(update={"quarantined": kept}))
+    draft.status = changed(draft.status, checkpoint=changed(checkpoint, quarantined=kept))
     # What is passed over is no measure of progress any more.
     recovery = draft.status.recovery
-    draft.update(recovery=recovery.model_copy(update={"best_step": min(recovery.best_step, saved_step(draft))}))
+    draft.status = changed(
+        draft.status, recovery=changed(recovery, best_step=min(recovery.best_step, saved_step(draft)))
+    )
 
 
 def roll_back(draft: Draft, ceiling: int) -> None:
@@ -57,16 +60,16 @@ def roll_back(draft: Draft, ceiling: int) -> None:
     known = [found.step for found in candidates(draft.snapshot, draft.status)]
     reported = [r.progress.step for r in draft.snapshot.reports.values() if r.progress is not None]
     recovery = draft.status.recovery
-    draft.update(
-        checkpoint=draft.status.checkpoint.model_copy(update={"ceiling": ceiling}),
-        recovery=recovery.model_copy(
-            update={
-                "roll_backs": recovery.roll_backs + 1,
-                "diverged_attempt": draft.status.attempt,
-                "diverged_step": max([*known, *reported, draft.status.progress.step, recovery.diverged_step]),
-                # What was saved beyond is no measure of progress any more.
-                "best_step": min(recovery.best_step, ceiling),
-            }
+    draft.status = changed(
+        draft.status,
+        checkpoint=changed(draft.status.checkpoint, ceiling=ceiling),
+        recovery=changed(
+            recovery,
+            roll_backs=recovery.roll_backs + 1,
+            diverged_attempt=draft.status.attempt,
+            diverged_step=max([*known, *reported, draft.status.progress.step, recovery.diverged_step]),
+            # What was saved beyond is no measure of progress any more.
+            best_step=min(recovery.best_step, ceiling),
         ),
     )
 
@@ -81,9 +84,10 @@ def lift_ceiling(draft: Draft) -> None:
     # A node could be lost with what was saved on its disk: then the older ones would count again.
     saved = max(lasting, default=0)
     if saved > recovery.diverged_step:
-        draft.update(
-            checkpoint=checkpoint.model_copy(update={"ceiling": None}),
-            recovery=recovery.model_copy(update={"roll_backs": 0, "diverged_attempt": 0, "diverged_step": 0}),
+        draft.status = changed(
+            draft.status,
+            checkpoint=changed(checkpoint, ceiling=None),
+            recovery=changed(recovery, roll_backs=0, diverged_attempt=0, diverged_step=0),
         )
         draft.event("RollBackOver", f"step {saved} is saved, beyond all that was rolled back", action="RollBack")
     elif draft.phase is not Phase.RUNNING:  # it matters only for the next resume
@@ -100,4 +104,4 @@ def _raise_ceiling(draft: Draft, ceiling: int) -> None:
             doubtful.append(found.step)
     highest = max(step for step in later if step < min(doubtful, default=step + 1))
     if highest > ceiling:
-        draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"ceiling": highest}))
+        draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, ceiling=highest))

@@ -8,6 +8,7 @@ never waited for, and what befalls one ends no attempt.
 
 from collections.abc import Iterator
 
+from lockstep.api.base.changes import changed
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
@@ -35,7 +36,7 @@ def seat_spares(draft: Draft) -> None:
             if rank not in moved and spare is not None:
                 moved[rank] = spare
                 ready.remove(spare)
-    draft.update(assignment=slots.reseated(draft.status.assignment, moved))
+    draft.status = changed(draft.status, assignment=slots.reseated(draft.status.assignment, moved))
     for rank, slot in sorted(moved.items()):
         node = draft.status.assignment.nodes[slot]
         draft.event("SpareUsed", f"the spare on {node} takes the place of rank {rank}", action="ReplaceNode", node=node)
@@ -58,7 +59,9 @@ def count_spares(draft: Draft) -> None:
     """How many of them are ready, into status, once it has come to rest."""
     wanted = draft.run.spec.spare_nodes if draft.run.spec is not None else 0
     if not wanted or draft.phase in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
-        draft.update(spares=f"0/{wanted}" if wanted and draft.phase is not Phase.FINISHED else "")
+        draft.status = changed(
+            draft.status, spares=f"0/{wanted}" if wanted and draft.phase is not Phase.FINISHED else ""
+        )
         return
     spares = list(_spare_slots(draft))
     count = f"{sum(1 for slot in spares if is_ready(draft, slot))}/{wanted}"
@@ -68,7 +71,7 @@ def count_spares(draft: Draft) -> None:
     if draft.now - newest < SETTLED_AFTER:
         draft.wake(newest + SETTLED_AFTER)
         return
-    draft.update(spares=count)
+    draft.status = changed(draft.status, spares=count)
 
 
 def _spare_slots(draft: Draft) -> Iterator[int]:

@@ -4,6 +4,7 @@ Every wait has its end in status: that of the save is its deadline, that of the 
 that trains is asked to save; one that loses a rank while it is being stopped is stopped without.
 """
 
+from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_status import AdmissionStatus, StopStatus
 from lockstep.core.checkpoints.inventory import latest_valid
@@ -34,7 +35,9 @@ _AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
 def begin_stop(draft: Draft, reason: str, message: str) -> None:
     """Write that the run stops. ``reason`` other than those above is why the run fails."""
     deadline = draft.stamp + draft.tunables.deadlines.stop
-    draft.update(stop=StopStatus(reason=reason, message=message[:512], time=draft.stamp, deadline=deadline))
+    draft.status = changed(
+        draft.status, stop=StopStatus(reason=reason, message=message[:512], time=draft.stamp, deadline=deadline)
+    )
     draft.event("Stopping", f"{reason}: {message}", action="Stop", warning=_is_failure(reason))
 
 
@@ -58,7 +61,7 @@ def stop_after_save(draft: Draft, reason: str, message: str, *, within: float | 
         deadline=awaited_until + draft.tunables.deadlines.stop,
         save=save.id,
     )
-    draft.update(stop=stop)
+    draft.status = changed(draft.status, stop=stop)
     draft.event(
         "Stopping",
         f"{reason}: {message}; first all ranks save, for {awaited_until - draft.stamp:.0f} s at most",
@@ -72,8 +75,8 @@ def carry_out_stop(draft: Draft) -> None:
     stop = draft.status.stop
     assert stop is not None
     if stop.reason in (SUSPENDED, *REQUEUES) and draft.spec.cancel:
-        draft.update(
-            stop=stop.model_copy(update={"reason": CANCELLED, "message": draft.run.set_says or "cancel: true"})
+        draft.status = changed(
+            draft.status, stop=changed(stop, reason=CANCELLED, message=draft.run.set_says or "cancel: true")
         )
         stop = draft.status.stop
         assert stop is not None
@@ -83,8 +86,8 @@ def carry_out_stop(draft: Draft) -> None:
             draft.wake(stop.deadline)
             return
         # From here on the ranks are told to end, and have as long for it as after any other stop.
-        stop = stop.model_copy(update={"save": "", "deadline": draft.stamp + draft.tunables.deadlines.stop})
-        draft.update(stop=stop)
+        stop = changed(stop, save="", deadline=draft.stamp + draft.tunables.deadlines.stop)
+        draft.status = changed(draft.status, stop=stop)
     if not draft.has_workers:
         draft.delete_live_pods(stop.reason)  # all the notice that a program without a worker can get
     if not _ranks_have_ended(draft) and draft.now < stop.deadline:
@@ -103,7 +106,7 @@ def carry_out_stop(draft: Draft) -> None:
 
 def finish(draft: Draft, succeeded: bool, reason: str, message: str) -> None:
     """The end of the run, for good."""
-    draft.update(stop=None, preemption=None, reservation=None)
+    draft.status = changed(draft.status, stop=None, preemption=None, reservation=None)
     draft.condition("Succeeded", succeeded, reason, message)
     draft.condition("Finished", True, reason, message)
     draft.event("Succeeded" if succeeded else reason, message, action="Finish", warning=not succeeded)
@@ -149,18 +152,17 @@ def _ranks_have_ended(draft: Draft) -> bool:
 def _release(draft: Draft, reason: str) -> None:
     requeued = reason in REQUEUES
     let_go_of_group(draft)
-    draft.update(assignment=slots.released(draft.status.assignment))
+    draft.status = changed(draft.status, assignment=slots.released(draft.status.assignment))
     keep_fence(draft)  # what is left of the gang may write on, and afterwards nobody knows who took part
-    recovery = draft.status.recovery.model_copy(update={"slot_losses": ()})
+    recovery = changed(draft.status.recovery, slot_losses=())
     if reason in (REQUEUED, NODES_LOST):
         tunables = draft.tunables
         wait = backoff(recovery.requeues + 2, tunables.backoff_base, tunables.backoff_max, draft.run.uid)
-        recovery = recovery.model_copy(
-            update={"requeues": recovery.requeues + 1, "not_before": float(int(draft.now + wait))}
-        )
+        recovery = changed(recovery, requeues=recovery.requeues + 1, not_before=float(int(draft.now + wait)))
     since = draft.status.last_admitted
     held = 0 if requeued or since is None else draft.status.held_seconds + max(0, int(draft.stamp - since))
-    draft.update(
+    draft.status = changed(
+        draft.status,
         start=None,
         stop=None,
         preemption=None,
@@ -198,8 +200,15 @@ def _end_history(draft: Draft, cause: str, message: str) -> None:
     if entry is not None and entry.ended_at is None:
         # Nobody is left to ask once the pods are gone.
         latest = latest_valid(draft.snapshot, draft.status)
-        draft.update(checkpoint=draft.status.checkpoint.model_copy(update={"latest": latest}))
+        draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, latest=latest))
         step = max((r.progress.step for r in draft.snapshot.reports.values() if r.progress), default=None)
-        draft.amend_attempt(
-            entry.number, ended_at=draft.stamp, cause=cause, message=message, action="Stop", last_step=step
+        draft.put_attempt(
+            changed(
+                draft.attempt(entry.number),
+                ended_at=draft.stamp,
+                cause=cause,
+                message=message,
+                action="Stop",
+                last_step=step,
+            )
         )

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from math import ceil
 
+from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import QueueLimits
 from lockstep.api.run_spec import TrainingRunSpec
@@ -85,7 +86,7 @@ def _keep_to_time_limit(draft: Draft) -> bool:
     if draft.status.last_admitted is None:
         # Status of an earlier release, or rebuilt: nothing better is known than the age of the pods.
         oldest = min((pod.created_at for pod in draft.live_pods), default=draft.stamp)
-        draft.update(last_admitted=float(int(oldest)))
+        draft.status = changed(draft.status, last_admitted=float(int(oldest)))
     since = draft.status.last_admitted
     assert since is not None
     ends = since + limit - draft.status.held_seconds

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import TrainingRunStatus
+from lockstep.api.run_status import AdmissionStatus, TrainingRunStatus
 from lockstep.core.admission.queueing.order import Points
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
@@ -69,9 +70,9 @@ class Entry:
         assert self.run.spec is not None
         return self.run.spec
 
-    def remember(self, **changes: object) -> None:
+    def remember(self, admission: AdmissionStatus) -> None:
         """Change what admission remembers of the run."""
-        self.status = self.status.model_copy(update={"admission": self.status.admission.model_copy(update=changes)})
+        self.status = changed(self.status, admission=admission)
 
     def writes(self) -> Iterable[StatusWrite]:
         """The write that this entry needs, if any."""
@@ -81,7 +82,7 @@ class Entry:
         config_maps = self.config_maps
         if self.nodes:
             assignment, spill = slots.spilled(status.assignment, run.namespace, run.name, run.uid)
-            status = status.model_copy(update={"assignment": assignment})
+            status = changed(status, assignment=assignment)
             config_maps += (spill,) if spill is not None else ()
         yield StatusWrite(
             namespace=run.namespace,

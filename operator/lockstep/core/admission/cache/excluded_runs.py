@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import QueueStatus
 from lockstep.core.model.plan import Event, StatusWrite
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
@@ -52,7 +53,7 @@ def told(runs: Iterable[RunView], left_out: Mapping[str, LeftOut], now: float) -
             name=run.name,
             uid=run.uid,
             resource_version=run.resource_version,
-            status=run.status.model_copy(update={"queue": queue}),
+            status=changed(run.status, queue=queue),
             nodes=frozenset(),
             events=(Event("Warning", UNDECIDABLE, "Admit", message),),
         )

@@ -6,6 +6,7 @@ its START is written only when every pod of earlier attempts is gone. Requests, 
 those of every gang.
 """
 
+from lockstep.api.base.changes import changed
 from lockstep.api.base.names import pod_name
 from lockstep.api.run_status import StartRecord
 from lockstep.core.failures.evidence import succeeded_ranks
@@ -59,11 +60,11 @@ def ranks_not_up(draft: Draft) -> list[SlotStage]:
 def _follow_launch(draft: Draft) -> None:
     """Pods that do not come up end the attempt: the others wait for them in vain."""
     if not all_pods_were_seen(draft) and all(draft.pod(slot) is not None for slot in draft.slot_range()):
-        draft.amend_attempt(draft.status.attempt, started_at=draft.stamp)
+        draft.put_attempt(changed(draft.attempt(draft.status.attempt), started_at=draft.stamp))
     late = ranks_not_up(draft)
     if not late:
         if draft.status.recovery.requeues:
-            draft.update(recovery=draft.status.recovery.model_copy(update={"requeues": 0}))
+            draft.status = changed(draft.status, recovery=changed(draft.status.recovery, requeues=0))
         return
     number, before = draft.status.attempt, draft.status.assignment
     enforce_deadlines(draft, late)
@@ -71,17 +72,19 @@ def _follow_launch(draft: Draft) -> None:
         return
     replaced = [at for at in late if draft.status.assignment.incarnations[at.slot] != before.incarnations[at.slot]]
     words = f"{draft.title(replaced[0].slot)} on {before.nodes[replaced[0].slot]}: {replaced[0].stage.value} in time"
-    draft.amend_attempt(
-        number,
-        ended_at=draft.stamp,
-        seen_at=draft.stamp,
-        cause="LaunchDeadline",
-        message=words[:512],
-        rank=draft.rank(replaced[0].slot),
-        node=before.nodes[replaced[0].slot],
-        action="ReplaceGang",
+    draft.put_attempt(
+        changed(
+            draft.attempt(number),
+            ended_at=draft.stamp,
+            seen_at=draft.stamp,
+            cause="LaunchDeadline",
+            message=words[:512],
+            rank=draft.rank(replaced[0].slot),
+            node=before.nodes[replaced[0].slot],
+            action="ReplaceGang",
+        )
     )
-    draft.update(attempt=number + 1)
+    draft.status = changed(draft.status, attempt=number + 1)
 
 
 def _renew(draft: Draft) -> None:
@@ -94,9 +97,10 @@ def _renew(draft: Draft) -> None:
     used = [slot for slot in draft.slot_range() if took_part.get(slot) == assignment.incarnations[slot]]
     if used:
         totals = draft.status.totals
-        draft.update(
+        draft.status = changed(
+            draft.status,
             assignment=slots.advanced(assignment, used),
-            totals=totals.model_copy(update={"pods_replaced": totals.pods_replaced + len(used)}),
+            totals=changed(totals, pods_replaced=totals.pods_replaced + len(used)),
         )
 
 
@@ -163,12 +167,13 @@ def _write_start(draft: Draft) -> None:
         master_port=master_port(draft.run.uid, attempt),
         members=slots.members(assignment),
     )
-    draft.update(
+    draft.status = changed(
+        draft.status,
         start=start,
-        totals=totals.model_copy(update={"attempts": totals.attempts + 1}),
-        recovery=status.recovery.model_copy(update={"not_before": None}),
+        totals=changed(totals, attempts=totals.attempts + 1),
+        recovery=changed(status.recovery, not_before=None),
     )
-    draft.amend_attempt(attempt)  # it counts as started when all of its pods were seen
+    draft.put_attempt(draft.attempt(attempt))  # it counts as started when all of its pods were seen
     words = f"attempt {attempt} starts on {draft.world} nodes; its pods start as they come (worker: Disabled)"
     if nodelist(addresses) is None:
         words += "; their addresses are too many for LOCKSTEP_NODELIST, which is left out"

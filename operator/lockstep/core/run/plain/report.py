@@ -1,5 +1,6 @@
 """What the status tells people of a gang without workers: pods that run, and that more is not known."""
 
+from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
@@ -16,7 +17,7 @@ def tell_of_plain_gang(draft: Draft) -> None:
         _tell_of_pods(draft)
         draft.condition("Progressing", None, "StepsUnknown", "worker: Disabled, so no steps are reported")
         return
-    draft.update(nodes_ready=f"0/{draft.world}")
+    draft.status = changed(draft.status, nodes_ready=f"0/{draft.world}")
     draft.condition("GangReady", False, "Gathering", draft.barrier_waits)
     draft.condition("Progressing", False, draft.phase.value, "")
 
@@ -27,7 +28,7 @@ def _tell_of_pods(draft: Draft) -> None:
     before = find(draft.status, "GangReady")
     if not missing:
         words = f"attempt {draft.status.attempt} runs on all ranks; {_NO_BARRIER}"
-        draft.update(nodes_ready=count)
+        draft.status = changed(draft.status, nodes_ready=count)
         draft.condition("GangReady", True, "Started", words)
         return
     fresh = before is None or before.reason != "PodsStarting"
@@ -39,5 +40,5 @@ def _tell_of_pods(draft: Draft) -> None:
     node = draft.status.assignment.nodes[first.slot]
     words = f"{len(missing)} of {world} are missing; rank {draft.rank(first.slot)} on {node}: {first.stage.value}"
     words += f": {first.detail}" if first.detail else ""
-    draft.update(nodes_ready=count)
+    draft.status = changed(draft.status, nodes_ready=count)
     draft.condition("GangReady", False, "PodsStarting", f"{words}; {_NO_BARRIER}")

@@ -1,0 +1,89 @@
+"""Values of the API are changed by ``changed`` alone, and mypy holds it to their fields."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockstep.api.base.changes import changed
+from lockstep.api.run_status import TrainingRunStatus
+
+REPOSITORY = Path(__file__).parents[2]
+PACKAGE = REPOSITORY / "operator" / "lockstep"
+MISTAKES = """
+from lockstep.api.changes import changed
+from lockstep.api.run_status import TrainingRunStatus
+
+status = TrainingRunStatus()
+changed(status, attempt=2, recovery=changed(status.recovery, best_step=3))
+changed(status, atempt=2)
+changed(status, attempt="2")
+changed(status, recovery=changed(status.recovery, best_stop=3))
+"""
+
+
+def test_the_value_that_is_changed_stays_as_it_is() -> None:
+    before = TrainingRunStatus(state="Pending")
+    after = changed(before, attempt=2)
+    assert before == TrainingRunStatus(state="Pending")
+    assert after == TrainingRunStatus(state="Pending", attempt=2)
+    assert after.dump_only({"attempt", "state"}) == {"attempt": 2, "state": "Pending"}
+
+
+def test_it_is_what_pydantic_makes_of_the_same_change() -> None:
+    before = TrainingRunStatus(state="Pending")
+    after = changed(before, attempt=2)
+    assert after == before.model_copy(update={"attempt": 2})
+    assert after.model_fields_set == {"state", "attempt"}
+    assert before.model_fields_set == {"state"}
+
+
+def test_a_misspelled_field_is_refused() -> None:
+    with pytest.raises(TypeError, match="TrainingRunStatus has no field atempt"):
+        changed(TrainingRunStatus(), atempt=2)
+
+
+def test_mypy_refuses_a_misspelled_field_and_a_value_of_another_type(tmp_path: Path) -> None:
+    (tmp_path / "mistakes.py").write_text(MISTAKES)
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), str(tmp_path / "mistakes.py")]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    errors = [line.partition("mistakes.py:")[2] for line in done.stdout.splitlines() if ": error: " in line]
+    assert [int(line.partition(":")[0]) for line in errors] == [7, 8, 9], done.stdout + done.stderr
+
+
+def test_nothing_else_changes_a_value() -> None:
+    assert [f"{path}:{call.lineno}" for path, call in calls("model_copy")] == []
+
+
+def test_every_change_names_its_fields() -> None:
+    """What is spread into it out of a dictionary is not checked."""
+    spread = [f"{path}:{call.lineno}" for path, call in calls("changed") if any(k.arg is None for k in call.keywords)]
+    assert spread == []
+
+
+def test_no_function_of_the_core_takes_whatever_it_is_given_by_name() -> None:
+    loose = [
+        f"{path}:{node.lineno}"
+        for path, tree in trees()
+        if path.is_relative_to("core")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.Lambda)
+        and (rest := node.args.kwarg) is not None
+        and (rest.annotation is None or ast.unparse(rest.annotation) in ("Any", "object"))
+    ]
+    assert loose == []
+
+
+def calls(name: str) -> Iterator[tuple[Path, ast.Call]]:
+    for path, tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name:
+                yield path, node
+
+
+def trees() -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE), ast.parse(path.read_text())
