@@ -44,7 +44,7 @@ class Stay:
 
     start: float
     end: float
-    nodes: int
+    nodes: node_set.NodeSet
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def compared(name: str, arrivals: Sequence[Arrival], nodes: int) -> dict[str, ob
     return shown
 
 
-def _job(number: int, arrival: Arrival, everything: int) -> Job:
+def _job(number: int, arrival: Arrival, everything: node_set.NodeSet) -> Job:
     option = Option("", arrival.nodes, everything, _first(arrival.nodes))
     return Job(str(number), "", (option,), arrival.limit)
 
@@ -144,7 +144,7 @@ def _job(number: int, arrival: Arrival, everything: int) -> Job:
 def _first(count: int) -> Choose:
     """Takes the first ``count`` nodes that there are."""
 
-    def choose(available: int) -> int | None:
+    def choose(available: node_set.NodeSet) -> node_set.NodeSet | None:
         return node_set.lowest(available, count) if available.bit_count() >= count else None
 
     return choose

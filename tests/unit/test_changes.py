@@ -1,8 +1,6 @@
 """Values of the API are changed by ``changed`` alone, and mypy holds it to their fields."""
 
 import ast
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +8,9 @@ import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
+from support.type_checks import lines_refused
 
-REPOSITORY = Path(__file__).parents[2]
-PACKAGE = REPOSITORY / "operator" / "lockstep"
+PACKAGE = Path(__file__).parents[2] / "operator" / "lockstep"
 MISTAKES = """
 from lockstep.api.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
@@ -47,11 +45,7 @@ def test_a_misspelled_field_is_refused() -> None:
 
 
 def test_mypy_refuses_a_misspelled_field_and_a_value_of_another_type(tmp_path: Path) -> None:
-    (tmp_path / "mistakes.py").write_text(MISTAKES)
-    command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), str(tmp_path / "mistakes.py")]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    errors = [line.partition("mistakes.py:")[2] for line in done.stdout.splitlines() if ": error: " in line]
-    assert [int(line.partition(":")[0]) for line in errors] == [7, 8, 9], done.stdout + done.stderr
+    assert lines_refused(MISTAKES, tmp_path) == [7, 8, 9]
 
 
 def test_nothing_else_changes_a_value() -> None:

@@ -49,6 +49,7 @@ from lockstep.core.model.admission_settings import Backfill
 from lockstep.core.model.plan import ClusterPlan, Event
 from lockstep.core.model.snapshot import ClusterSnapshot
 from lockstep.core.model.tunables import Tunables
+from lockstep.core.placement.node_set import NodeSet
 from lockstep.core.placement.topology import fullest_domains
 from lockstep.core.pods import gang
 from lockstep.core.pods.pod_groups import planned
@@ -60,7 +61,7 @@ _LOOKS_PAST_A_CUT = 4
 """How often the whole order is looked at for a longer stretch of it, when fewer start because of who comes first."""
 _BLOCKING = ("Resources", "Quota", "Priority", "Window")
 
-_Rest = tuple[Sequence[Running], int, Sequence[Claim], QuotaRules, BackfillPolicy]
+_Rest = tuple[Sequence[Running], NodeSet, Sequence[Claim], QuotaRules, BackfillPolicy]
 """What the engine is told beside the jobs."""
 
 
@@ -311,7 +312,7 @@ class _Pass:
         for awaited in self._awaited:
             self._floor.reserved |= awaited.nodes
 
-    def _free(self) -> int:
+    def _free(self) -> NodeSet:
         """Nodes that nobody has, as decided so far."""
         free = self._floor.index.everything & ~self._floor.cluster.booked
         for nodes in self._floor.returning.values():
@@ -431,7 +432,7 @@ class _Pass:
             note = f"queue {spec.queue} used {used} GPU-hours in the last 24 hours, of {queue.limits.gpu_hours_per_day}"
             entry.events.append(Event("Warning", "GpuHoursLimit", "Admit", note))
 
-    def _estimates(self, free: int, claims: Sequence[Claim]) -> Mapping[str, float]:
+    def _estimates(self, free: NodeSet, claims: Sequence[Claim]) -> Mapping[str, float]:
         """When those who wait start, as far as anybody can say."""
 
         def begin() -> Iterator[tuple[str, Estimate]]:

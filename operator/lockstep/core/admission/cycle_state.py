@@ -19,6 +19,7 @@ from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_index import NodeIndex
 from lockstep.core.placement.node_pool import Ground, Kind
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 from lockstep.core.placement.placement import Cluster, Placed, Unplaceable, place
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.requirement import requirement_of
@@ -40,10 +41,10 @@ class Floor:
         self.cluster = Cluster(self.index, *taken(snapshot, self.roll, self.index, memory.pods))
         self.suspects = {node.name: why for node in self.index.failed_on if (why := suspicion(node, now))}
         self.returning = self._returning()
-        self._all_returning = 0
+        self._all_returning = EMPTY
         for nodes in self.returning.values():
             self._all_returning |= nodes
-        self.reserved = 0
+        self.reserved = EMPTY
         """Nodes that are kept for runs that others make room for."""
         self.windows: Sequence[Claim] = ()
         """Maintenance, which nothing that is to start may be in or run into."""
@@ -59,7 +60,7 @@ class Floor:
         plain = self.memory.by_rules(key, lambda: self._requirement(entry, held=False))
         return tuple(self._avoiding(plain))
 
-    def place(self, entry: Entry, count: int, closed: int = 0, *, urgent: bool = False) -> Placed | Unplaceable:
+    def place(self, entry: Entry, count: int, closed: NodeSet = EMPTY, *, urgent: bool = False) -> Placed | Unplaceable:
         """Find ``count`` nodes beside those the run has, none of them ``closed`` to it. Those that are kept for others
         only if it is ``urgent``."""
         assignment = entry.status.assignment
@@ -81,7 +82,7 @@ class Floor:
         entry.nodes |= booked
         self.cluster.booked |= self.index.mask(booked)
 
-    def held(self, run: RunView) -> int:
+    def held(self, run: RunView) -> NodeSet:
         """The nodes in the assignment of ``run``, which may be as a pass has changed it."""
         row = self.roll.rows.get(run.uid)
         if row is not None and row.run.status.assignment is run.status.assignment:
@@ -146,7 +147,7 @@ class Floor:
             yield replace(requirement, avoided={**self.suspects, **requirement.avoided})
         yield requirement  # better on nodes that failed before than not at all
 
-    def _returning(self) -> dict[float, int]:
+    def _returning(self) -> dict[float, NodeSet]:
         """Nodes that are NotReady since a moment ago, by when they are expected back."""
         patience = self.tunables.admission.node_return
         found: dict[float, list[str]] = {}

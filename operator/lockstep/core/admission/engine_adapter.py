@@ -19,6 +19,7 @@ from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.world_size import world_size
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_pool import Ground, Kind
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 from lockstep.core.pods.requirement import wish_of
 
 _GROUP = attrgetter("group")
@@ -195,7 +196,7 @@ def _options_of_its_own(entry: Entry, floor: Floor, group: Group) -> tuple[Optio
     return tuple(found)
 
 
-def _option(floor: Floor, ground: Ground, kind: Kind, count: int, limit: int, *, fallback: bool = False) -> Option:
+def _option(floor: Floor, ground: Ground, kind: Kind, count: int, limit: NodeSet, *, fallback: bool = False) -> Option:
     def make() -> Option:
         able = floor.awaited(ground, kind)
         choose = partial(ground.choose, able, count)
@@ -227,13 +228,13 @@ def left_no_type(entry: Entry, group: Group, floor: Floor) -> str:
 
 def _grounds(
     floor: Floor, requirement: Requirement, placement: PlacementSpec, queue: TrainingQueueSpec
-) -> Iterator[tuple[Ground, int]]:
+) -> Iterator[tuple[Ground, NodeSet]]:
     """Where the gang may stand, and the nodes to which its queue's quotas restrict it, in the order of the quotas."""
     index = floor.index
     if not queue.quotas or placement.gpu_types:
         yield Ground.of(index, requirement, placement), index.everything
         return
-    named = 0
+    named = EMPTY
     for quota in queue.quotas:
         if quota.gpu_type != ANY_GPU_TYPE and quota.gpu_type in index.gpu_types:
             named |= index.of_gpu_type(quota.gpu_type)

@@ -24,6 +24,7 @@ from lockstep.core.admission.engine_adapter import ends_by, running_of
 from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.model.limits import limit_allowed
 from lockstep.core.model.plan import Event
+from lockstep.core.placement.node_set import NodeSet
 
 WORTH_A_WRITE = 60
 """Seconds by which a limit grows at least, as long as not all of the wish can be granted."""
@@ -41,7 +42,7 @@ class Promises:
 
     running: Sequence[Running]
     reserved: Reserved
-    kept: int
+    kept: NodeSet
     rules: QuotaRules
     again: Callable[[Sequence[Running]], Reserved]
 

@@ -29,6 +29,7 @@ from lockstep.core.admission.victims import class_value, goes_anyway, is_ending_
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.reservation import reservation_of
 from lockstep.core.model.snapshot import ClusterSnapshot, PodView
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ class _Promise:
     def usage(self) -> Running:
         """What it uses once it has it."""
         option, until = self.reservation.option, self.reservation.until
-        return Running(self.job.uid, self.job.queue, option.gpu_type, 0, option.count, until)
+        return Running(self.job.uid, self.job.queue, option.gpu_type, EMPTY, option.count, until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,7 @@ class Preemptors:
         end = starts + job.lengths(starts)[0]
         if job.latest_end is not None and end > job.latest_end:
             return None
-        available = self._available | (self._left_behind | self._ended_by(at) if at > now else 0)
+        available = self._available | (self._left_behind | self._ended_by(at) if at > now else EMPTY)
         ends = self._over_time.ends
         victims = [
             each for each in asker.victims if each.protected_until <= at and (at <= now or ends.get(each.uid, inf) > at)
@@ -241,7 +242,7 @@ class Preemptors:
             [self._usage_at(moment) for moment in sorted(begins) if at < moment < end],
         )
 
-    def _closed(self, at: float, end: float) -> int:
+    def _closed(self, at: float, end: float) -> NodeSet:
         """Nodes that a run may not have that sends others away at ``at`` and ends at ``end``."""
         floor, closed = self._floor, self._reservations.nodes
         for nodes in floor.returning.values():
@@ -264,16 +265,16 @@ class Preemptors:
         come = [promise.usage for promise in kept if at < promise.reservation.until]
         return self._over_time.at(at if at > self._floor.now else -inf, sent, come)
 
-    def _ended_by(self, at: float) -> int:
+    def _ended_by(self, at: float) -> NodeSet:
         """Nodes of those who have ended by then."""
         ends, nodes = self._by_end
         return nodes[bisect_right(ends, at)]
 
     @cached_property
-    def _by_end(self) -> tuple[Sequence[float], Sequence[int]]:
+    def _by_end(self) -> tuple[Sequence[float], Sequence[NodeSet]]:
         """(when each ends, in order; the nodes of the first of them, of none to all)."""
         in_order = sorted(self._running, key=attrgetter("ends"))
-        nodes = accumulate((held.nodes for held in in_order), or_, initial=0)
+        nodes = accumulate((held.nodes for held in in_order), or_, initial=EMPTY)
         return [held.ends for held in in_order], [*nodes]
 
     @cached_property
@@ -351,7 +352,7 @@ class Preemptors:
         return found
 
     @cached_property
-    def _available(self) -> int:
+    def _available(self) -> NodeSet:
         """Free nodes, and those that are about to be."""
         floor = self._floor
         available, ending = floor.index.everything & ~floor.cluster.booked, floor.cluster.ending
@@ -364,18 +365,18 @@ class Preemptors:
         return available
 
     @cached_property
-    def _left_behind(self) -> int:
+    def _left_behind(self) -> NodeSet:
         """Nodes that only pods of runs still hold that are over. Nobody knows for how long, but it is not for ever.
 
         That is not said of a pod that has no more than a copied label.
         """
-        floor, held, nodes = self._floor, 0, list[str]()
+        floor, held, nodes = self._floor, EMPTY, list[str]()
         rows = floor.roll.rows
         for uid, pods in floor.pods_of.items():
             if uid not in rows or is_true(rows[uid].run.status, "Finished"):
                 nodes += [pod.node for pod in pods if not pod.is_terminal]
         for running in self._running if nodes else ():
-            held |= running.nodes if running.uid else 0
+            held |= running.nodes if running.uid else EMPTY
         return floor.index.mask(nodes) & ~held
 
     def _standing(self) -> UsageOverTime:

@@ -13,6 +13,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.plan import Event
 from lockstep.core.model.tunables import Mode
 from lockstep.core.model.world_size import world_size
+from lockstep.core.placement.node_set import EMPTY
 from lockstep.core.placement.placement import Placed, Unplaceable
 
 _NODES_NAMED = 8
@@ -77,7 +78,7 @@ def find_spares(entry: Entry, floor: Floor, quota: Callable[[], QuotaBook]) -> N
         return  # its ranks come first
     vacant = assignment.vacant[: max(0, entry.spec.spare_nodes - nodes_without_rank(entry))]
     vacant = vacant[: _within_quota(entry, quota, len(vacant))]
-    closed = closing_for(entry, floor).nodes if vacant else 0
+    closed = closing_for(entry, floor).nodes if vacant else EMPTY
     placed = floor.place(entry, len(vacant), closed) if vacant else None
     if isinstance(placed, Unplaceable) and (some := min(placed.fits, len(vacant) - 1)) > 0:
         placed = floor.place(entry, some, closed)

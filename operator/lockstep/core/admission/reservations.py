@@ -24,6 +24,7 @@ from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.admission.victims import is_leaving, newest_step, notice_seconds
 from lockstep.core.model.plan import Event
 from lockstep.core.model.reservation import is_unread, spilled
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 PREEMPTING = "Preempting"
 """Why a run waits for which others are stopped."""
@@ -36,7 +37,7 @@ class Reservations:
         """Those that cannot stand lapse here."""
         self._floor = floor
         self._told: list[Entry] = []
-        self._standing: dict[str, int] = {}
+        self._standing: dict[str, NodeSet] = {}
         self._kept: dict[str, Reservation] = {}
         with_one = [row.entry for uid, row in floor.roll.reserving.items() if uid not in floor.busy]
         if not with_one:
@@ -61,9 +62,9 @@ class Reservations:
         return entry
 
     @property
-    def nodes(self) -> int:
+    def nodes(self) -> NodeSet:
         """All that are kept for somebody."""
-        kept = 0
+        kept = EMPTY
         for nodes in self._standing.values():
             kept |= nodes
         return kept
@@ -181,7 +182,7 @@ class Reservations:
         start = kept.start if kept.known else None
         return Reason(PREEMPTING, words, victims, start, ASSUMPTION if kept.known else "")
 
-    def _flaw(self, entry: Entry, reservation: ReservationStatus, nodes: int) -> str:
+    def _flaw(self, entry: Entry, reservation: ReservationStatus, nodes: NodeSet) -> str:
         """Why the reservation of a run that waits cannot stand; empty: it can."""
         floor = self._floor
         if not reservation.nodes:
@@ -244,7 +245,7 @@ class Reservations:
         victims = self._of(uid).victims
         there = [victim for victim in victims if self._is_there(victim, uid)]
         held = {run.uid: run.nodes for run in running}
-        going = [victim for victim in there if held.get(victim, 0) & kept.nodes]
+        going = [victim for victim in there if held.get(victim, EMPTY) & kept.nodes]
         gone = {*going, *leaving}
         queue, option = self._entry(uid).spec.queue, kept.option
         for victim in there:

@@ -11,6 +11,7 @@ from lockstep.core.model.kueue.workload import Admission, ConflictError, PodSetU
 from lockstep.core.model.snapshot import NodeView
 from lockstep.core.placement.node_fit import Requirement, summary
 from lockstep.core.placement.node_pool import Ground
+from lockstep.core.placement.node_set import NodeSet
 from lockstep.core.placement.placement import Cluster, Placed, place
 from lockstep.core.pods import pod_template
 
@@ -40,7 +41,7 @@ class Given:
     update: PodSetUpdate
     nodes: Mapping[str, NodeView]
 
-    def place(self, cluster: Cluster, reserved: int) -> tuple[tuple[str, ...], str]:
+    def place(self, cluster: Cluster, reserved: NodeSet) -> tuple[tuple[str, ...], str]:
         """The gang's nodes in rank order, and their GPU type. ``reserved``: nodes that are kept for other runs.
 
         Raises NotGivenError.

@@ -12,6 +12,7 @@ from typing import Any
 
 from lockstep.core.model.natural_order import NaturalKey, natural_key
 from lockstep.core.placement import node_set
+from lockstep.core.placement.node_set import ALL, EMPTY, NodeSet
 
 Part = tuple[int, NaturalKey]
 Span = tuple[int, int]
@@ -53,6 +54,13 @@ class _Leaf:
             self.spans[-1] = (self.spans[-1][0], end)
         else:
             self.spans.append((first, end))
+
+    def nodes(self) -> NodeSet:
+        """All in it."""
+        found = EMPTY
+        for first, end in self.spans:
+            found |= node_set.span(first, end)
+        return found
 
 
 class DomainTree:
@@ -98,15 +106,15 @@ class DomainTree:
         self._begins = [leaf.spans[0][0] for leaf in self._leaves if self._whole]
         self._ends = [leaf.spans[0][1] for leaf in self._leaves if self._whole]
         few = self._leaves if len(self._leaves) <= _FEW else []
-        self._few = [sum((1 << end) - (1 << first) for first, end in leaf.spans) for leaf in few]
+        self._few = [leaf.nodes() for leaf in few]
         self.nodes_apart = all(leaf.spans == [(index, index + 1)] for index, leaf in enumerate(self._leaves))
-        self._counted: dict[int, list[int]] = {}
-        self._answers: dict[Hashable, int | None] = {}
+        self._counted: dict[NodeSet, list[int]] = {}
+        self._answers: dict[Hashable, NodeSet | None] = {}
 
     def __len__(self) -> int:
         return len(self._leaves)
 
-    def remember(self, asked: Hashable, answer: Callable[[], int | None]) -> int | None:
+    def remember(self, asked: Hashable, answer: Callable[[], NodeSet | None]) -> NodeSet | None:
         """What ``answer`` gives, made once as long as it is among the last few thousand. It must follow from the tree
         and from what was ``asked`` alone."""
         if asked in self._answers:
@@ -120,7 +128,7 @@ class DomainTree:
         """The leaf in which node ``bit`` lies."""
         return self._leaf_of_span[bisect_right(self._firsts, bit) - 1]
 
-    def counts(self, nodes: int) -> Sequence[int]:
+    def counts(self, nodes: NodeSet) -> Sequence[int]:
         """How many of ``nodes`` lie in each leaf."""
         if len(self._leaves) <= _FEW:
             return [(nodes & leaf).bit_count() for leaf in self._few]
@@ -136,17 +144,17 @@ class DomainTree:
         self._counted[nodes] = counted
         return counted
 
-    def first_by_name(self, leaf: int, nodes: int, count: int) -> int:
+    def first_by_name(self, leaf: int, nodes: NodeSet, count: int) -> NodeSet:
         """Those ``count`` of ``nodes`` in ``leaf`` whose names come first."""
         spans = self._leaves[leaf].spans
         if len(spans) == 1 and self._is_named_in_order(leaf):
             first, end = spans[0]
-            return node_set.lowest(nodes >> first & ((1 << (end - first)) - 1), count) << first
-        inside = 0
+            return node_set.lowest(nodes >> first & ~(ALL << (end - first)), count) << first
+        inside = EMPTY
         for first, end in spans:
-            inside |= (nodes >> first & ((1 << (end - first)) - 1)) << first
+            inside |= (nodes >> first & ~(ALL << (end - first))) << first
         rank = self._name_rank()
-        return sum(1 << bit for bit in sorted(node_set.members(inside), key=rank.__getitem__)[:count])
+        return node_set.from_bits(sorted(node_set.members(inside), key=rank.__getitem__)[:count], inside.bit_length())
 
     def _is_named_in_order(self, leaf: int) -> bool:
         domain = self._leaves[leaf]
@@ -156,13 +164,13 @@ class DomainTree:
             domain.named_in_order = ranks == sorted(ranks)
         return domain.named_in_order
 
-    def _counted_anew(self, nodes: int) -> list[int]:
+    def _counted_anew(self, nodes: NodeSet) -> list[int]:
         digits = node_set.digits_of(nodes)
         if self._whole:
             return list(map(digits.count, repeat("1"), self._begins, self._ends))
         return [sum(digits.count("1", first, end) for first, end in leaf.spans) for leaf in self._leaves]
 
-    def _counted_on(self, nodes: int, known: int) -> list[int]:
+    def _counted_on(self, nodes: NodeSet, known: NodeSet) -> list[int]:
         counted = list(self._counted[known])
         for bit in node_set.members(nodes & ~known):
             counted[self.leaf_of(bit)] += 1

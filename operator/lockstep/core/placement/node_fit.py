@@ -8,6 +8,7 @@ from lockstep.api.base import names
 from lockstep.core.model.quantities import in_words
 from lockstep.core.model.snapshot import NodeView, Resources, Taint
 from lockstep.core.placement.node_conditions import bad_conditions
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 WHOLE_NODE_SHARE = 4
 """A resource that the spec leaves open must be free to one part in this many: the gang takes its smallest node's."""
@@ -256,16 +257,16 @@ def _shortage(resource: str, has: int, left: int, asked: int | None) -> str:
     return f"DaemonSets and other pods leave {in_words(resource, left)} of {in_words(resource, has)}{wanted}"
 
 
-def summary(refused: Iterable[tuple[Refusal, int]], names_of: Callable[[int], Iterable[str]]) -> str:
+def summary(refused: Iterable[tuple[Refusal, NodeSet]], names_of: Callable[[NodeSet], Iterable[str]]) -> str:
     """All refusals in one line: ``5 booked by other runs, 1 cordoned (gpu-3), 2 short of cpu (…)``.
 
     ``refused`` are disjoint sets of nodes, some of them empty; ``names_of`` names their members.
     """
-    groups: dict[tuple[Obstacle, str], tuple[int, set[str]]] = {}
+    groups: dict[tuple[Obstacle, str], tuple[NodeSet, set[str]]] = {}
     for refusal, nodes in refused:
         if not nodes:
             continue
-        known, details = groups.get((refusal.obstacle, refusal.group), (0, set()))
+        known, details = groups.get((refusal.obstacle, refusal.group), (EMPTY, set()))
         groups[refusal.obstacle, refusal.group] = known | nodes, details | {refusal.detail}
     return ", ".join(
         _group_summary(obstacle, group, nodes, details, names_of)
@@ -274,7 +275,11 @@ def summary(refused: Iterable[tuple[Refusal, int]], names_of: Callable[[int], It
 
 
 def _group_summary(
-    obstacle: Obstacle, group: str, nodes: int, details: Collection[str], names_of: Callable[[int], Iterable[str]]
+    obstacle: Obstacle,
+    group: str,
+    nodes: NodeSet,
+    details: Collection[str],
+    names_of: Callable[[NodeSet], Iterable[str]],
 ) -> str:
     number = nodes.bit_count()
     few = number <= _NAMES_SHOWN and obstacle is not Obstacle.BOOKED

@@ -26,6 +26,7 @@ from lockstep.core.placement.node_fit import (
     selections,
 )
 from lockstep.core.placement.node_order import Numbering
+from lockstep.core.placement.node_set import EMPTY, ONE, NodeSet
 
 T = TypeVar("T")
 
@@ -37,10 +38,10 @@ _MOST_REMEMBERED = 4096
 class Judgement:
     """Which nodes can hold a pod, bookings aside: disjoint sets."""
 
-    able: int
-    passing: int
+    able: NodeSet
+    passing: NodeSet
     """Refused for something that passes by itself."""
-    refused: tuple[tuple[Refusal, int], ...]
+    refused: tuple[tuple[Refusal, NodeSet], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class _Class:
 
     view: NodeView
     foreign: Resources
-    nodes: int
+    nodes: NodeSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +59,23 @@ class _LabelValues:
 
     bits: Mapping[str | None, Sequence[int]]
     size: int
-    _sets: dict[str | None, int] = field(default_factory=dict)
+    _sets: dict[str | None, NodeSet] = field(default_factory=dict)
 
-    def holding(self, value: str | None) -> int:
+    def holding(self, value: str | None) -> NodeSet:
         """Nodes with ``value``; None: those without the label."""
         known = self._sets.get(value)
         if known is None:
             known = self._sets[value] = node_set.from_bits(self.bits.get(value, ()), self.size)
         return known
 
-    def meeting(self, expression: Expression) -> int:
+    def meeting(self, expression: Expression) -> NodeSet:
         """Nodes that the expression accepts."""
         everything = node_set.span(0, self.size)
         match expression.operator:
             case "Exists":
                 return everything & ~self.holding(None)
             case "In" | "NotIn":
-                found = 0
+                found = EMPTY
                 for value in expression.values:
                     found |= self.holding(value)
                 return found if expression.operator == "In" else everything & ~found
@@ -153,11 +154,11 @@ class NodeIndex:
         """The node of this name. Raises KeyError when there is none."""
         return self._nodes[name]
 
-    def mask(self, names: Iterable[str]) -> int:
+    def mask(self, names: Iterable[str]) -> NodeSet:
         """The set of those ``names`` that are nodes."""
         return self.numbering.mask(names)
 
-    def names(self, nodes: int) -> tuple[str, ...]:
+    def names(self, nodes: NodeSet) -> tuple[str, ...]:
         """The names of ``nodes``, in the order in which they get their ranks."""
         return self.numbering.in_rank_order(nodes)
 
@@ -165,11 +166,11 @@ class NodeIndex:
         """What pods of others leave of ``resource`` on a node."""
         return self._nodes[name].allocatable.get(resource, 0) - self._foreign.get(name, _NOTHING).get(resource, 0)
 
-    def of_gpu_type(self, gpu_type: str) -> int:
+    def of_gpu_type(self, gpu_type: str) -> NodeSet:
         """Nodes with GPUs of this type. Raises KeyError for one that is not known."""
         return self.with_labels(self.gpu_types[gpu_type])
 
-    def meeting(self, expression: Expression) -> int:
+    def meeting(self, expression: Expression) -> NodeSet:
         """Nodes that the expression accepts."""
         if expression.key != NAME_FIELD:
             return self._values_of(expression.key).meeting(expression)
@@ -179,7 +180,7 @@ class NodeIndex:
         found = (bit for bit, name in enumerate(self.numbering.names) if expression.admits(name))
         return node_set.from_bits(found, len(self))
 
-    def with_labels(self, labels: Mapping[str, str]) -> int:
+    def with_labels(self, labels: Mapping[str, str]) -> NodeSet:
         """Nodes that carry all of these labels."""
         found = self.everything
         for key, value in labels.items():
@@ -196,14 +197,14 @@ class NodeIndex:
         """Nodes that remember failures."""
         return tuple([node for node in self._nodes.values() if node.failures])
 
-    def by_gpus(self) -> Mapping[int, int]:
+    def by_gpus(self) -> Mapping[int, NodeSet]:
         """Number of GPUs that a node has -> nodes."""
 
-        def compute() -> Mapping[int, int]:
-            found: dict[int, int] = {}
+        def compute() -> Mapping[int, NodeSet]:
+            found: dict[int, NodeSet] = {}
             for known in self._classes.values():
                 gpus = known.view.allocatable.get(names.GPU_RESOURCE, 0)
-                found[gpus] = found.get(gpus, 0) | known.nodes
+                found[gpus] = found.get(gpus, EMPTY) | known.nodes
             return found
 
         return self.remember("nodes by GPUs", compute)
@@ -243,7 +244,7 @@ class NodeIndex:
         stale_labels: set[str] = set()
         same = True
         for name, node in changed.items():
-            bit, view = 1 << self.numbering.bits[name], nodes[name]
+            bit, view = ONE << self.numbering.bits[name], nodes[name]
             old, new = node_class(view, requests.get(name, _NOTHING)), node_class(node, foreign.get(name, _NOTHING))
             if node.labels != view.labels:
                 stale_labels |= {key for key in self._labels if node.labels.get(key) != view.labels.get(key)}
@@ -254,7 +255,7 @@ class NodeIndex:
             left = classes.pop(old)
             if left.nodes != bit:  # the example may be the node that leaves, but as it was when it belonged here
                 classes[old] = _Class(left.view, left.foreign, left.nodes ^ bit)
-            joined = classes[new].nodes if new in classes else 0
+            joined = classes[new].nodes if new in classes else EMPTY
             classes[new] = _Class(node, requests[name], joined | bit)
         labels = {key: values for key, values in self._labels.items() if key not in stale_labels}
         remembered = self._remembered if same and not stale_labels else {}
@@ -270,13 +271,13 @@ class NodeIndex:
         return known
 
     def _judge(self, requirement: Requirement) -> Judgement:
-        refused: dict[Refusal, int] = {}
+        refused: dict[Refusal, NodeSet] = {}
         left = self.everything
 
-        def refuse(nodes: int, refusal: Refusal) -> None:
+        def refuse(nodes: NodeSet, refusal: Refusal) -> None:
             nonlocal left
             if nodes := nodes & left:
-                refused[refusal] = refused.get(refusal, 0) | nodes
+                refused[refusal] = refused.get(refusal, EMPTY) | nodes
                 left ^= nodes
 
         for known in self._classes.values():
@@ -296,11 +297,14 @@ class NodeIndex:
             refuse(self.mask((name,)), avoidance(reason))
         for nodes, refusal in refusals:
             refuse(nodes, refusal)
-        passing = sum(nodes for refusal, nodes in refused.items() if not refusal.lasting)
+        passing = EMPTY
+        for refusal, nodes in refused.items():
+            if not refusal.lasting:
+                passing |= nodes
         return Judgement(left, passing, tuple(refused.items()))
 
-    def _meeting_any(self, terms: Iterable[Iterable[Expression]]) -> int:
-        found = 0
+    def _meeting_any(self, terms: Iterable[Iterable[Expression]]) -> NodeSet:
+        found = EMPTY
         for term in terms:
             whole = self.everything
             for expression in term:

@@ -7,6 +7,7 @@ from functools import cached_property
 from lockstep.core.model.natural_order import NaturalKey, natural_key
 from lockstep.core.placement import node_set
 from lockstep.core.placement.domain_tree import DomainTree, Place
+from lockstep.core.placement.node_set import NodeSet
 
 Values = tuple[str | None, ...]
 
@@ -37,12 +38,12 @@ class Numbering:
     def __len__(self) -> int:
         return len(self.names)
 
-    def mask(self, names: Iterable[str]) -> int:
+    def mask(self, names: Iterable[str]) -> NodeSet:
         """The set of those ``names`` that are nodes."""
         bits = self.bits
         return node_set.from_bits((bits[name] for name in names if name in bits), len(self.names))
 
-    def in_rank_order(self, nodes: int) -> tuple[str, ...]:
+    def in_rank_order(self, nodes: NodeSet) -> tuple[str, ...]:
         """The names of ``nodes``."""
         names = self.names
         return tuple([names[bit] for bit in node_set.members(nodes)])
@@ -70,7 +71,7 @@ class Numbering:
         self._trees[key] = tree
         return tree
 
-    def merged_in_rank_order(self, nodes: int, absent: Iterable[str]) -> tuple[str, ...]:
+    def merged_in_rank_order(self, nodes: NodeSet, absent: Iterable[str]) -> tuple[str, ...]:
         """The names of ``nodes`` with those of nodes that are no more."""
         nowhere: Values = (None,) * len(self.levels)
         firsts = [place.first for place in self.places]

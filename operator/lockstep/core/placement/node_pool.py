@@ -7,6 +7,7 @@ from lockstep.api.run_spec import PlacementSpec
 from lockstep.core.placement import node_set
 from lockstep.core.placement.node_fit import Obstacle, Refusal, Requirement
 from lockstep.core.placement.node_index import NodeIndex
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 from lockstep.core.placement.topology import arrange, attempts
 
 
@@ -15,9 +16,9 @@ class Kind:
     """Nodes alike enough for one gang: of one GPU type, with one number of GPUs."""
 
     gpu_type: str
-    able: int
+    able: NodeSet
     """Nodes that can hold a pod, bookings and the gang's own nodes aside."""
-    idle: int
+    idle: NodeSet
     """Those, and nodes that wait for something to pass."""
 
 
@@ -38,13 +39,13 @@ class Ground:
         self._absent = tuple(dict.fromkeys(name for name in kept if name not in index)) if kept else ()
         self._obliged = self.kept | node_set.span(len(index), len(index) + len(self._absent))
         self.is_strict = any(rule.mode == "Required" for rule in placement.topology)
-        self._bare = self.able = self.passing = 0
+        self._bare = self.able = self.passing = EMPTY
         self._kinds: dict[int, tuple[Kind, ...]] = {}
         self._hopeless: dict[int, bool] = {}
         if self.unknown:
             return
         if placement.gpu_types:
-            self._wanted = 0
+            self._wanted = EMPTY
             for word in placement.gpu_types:
                 self._wanted |= index.of_gpu_type(word)
         self.able = self._judged.able & self._wanted & ~self.kept
@@ -71,7 +72,7 @@ class Ground:
             known = self._kinds[count] = () if self.unknown else tuple(self._kinds_for(count))
         return known
 
-    def choose(self, kind: Kind, count: int, available: int) -> int | None:
+    def choose(self, kind: Kind, count: int, available: NodeSet) -> NodeSet | None:
         """``count`` nodes as the placement rules want them: those kept, the rest out of ``available``.
 
         None when the rules forbid it. Nodes that are no more are represented by the bits after the last one.
@@ -88,21 +89,21 @@ class Ground:
             known = self._hopeless[count] = all(self._arranged(kind.idle, kind.idle, count) is None for kind in kinds)
         return known
 
-    def most(self, count: int, available: int) -> int:
+    def most(self, count: int, available: NodeSet) -> int:
         """How many of ``available`` one gang could have beside those kept, were fewer than ``count`` enough."""
         return max(((available & kind.able).bit_count() for kind in self.kinds(count)), default=0)
 
-    def in_rank_order(self, nodes: int) -> tuple[str, ...]:
+    def in_rank_order(self, nodes: NodeSet) -> tuple[str, ...]:
         """The names of nodes that were chosen."""
         if not self._absent:
             return self._index.names(nodes)
         return self._index.numbering.merged_in_rank_order(nodes & self._index.everything, self._absent)
 
-    def names(self, nodes: int) -> tuple[str, ...]:
+    def names(self, nodes: NodeSet) -> tuple[str, ...]:
         """The names of ``nodes`` that exist."""
         return self._index.names(nodes)
 
-    def domains(self, level: str, nodes: int) -> dict[str, int]:
+    def domains(self, level: str, nodes: NodeSet) -> dict[str, int]:
         """How many of ``nodes`` lie in each domain of ``level``, by the value of its label."""
         tree = self._index.numbering.tree([self._index.levels[level]])
         found: dict[str, int] = {}
@@ -111,7 +112,7 @@ class Ground:
                 found[value] = found.get(value, 0) + number
         return found
 
-    def refused(self, booked: int, ending: int, closed: int = 0) -> Iterator[tuple[Refusal, int]]:
+    def refused(self, booked: NodeSet, ending: NodeSet, closed: NodeSet = EMPTY) -> Iterator[tuple[Refusal, NodeSet]]:
         """Nodes that are not free for this, by why: disjoint sets. ``ending`` are among ``booked``, ``closed`` need
         not be."""
         for refusal, nodes in self._judged.refused:
@@ -131,7 +132,7 @@ class Ground:
         """Nodes that the user named and the cluster does not have."""
         return [name for name in self.placement.nodes if name not in self._index]
 
-    def _arranged(self, usable: int, idle: int, count: int) -> int | None:
+    def _arranged(self, usable: NodeSet, idle: NodeSet, count: int) -> NodeSet | None:
         """The tree outlives this ground: most of what is asked after a node has changed was asked before."""
         asked = self._attempts, usable, idle, self._obliged, count
         return self._tree.remember(asked, lambda: arrange(self._tree, *asked))
@@ -139,7 +140,7 @@ class Ground:
     def _leave_out_nodes_without_gpus(self) -> None:
         """Who leaves the number of GPUs open means the cluster's GPU nodes, where there are any."""
         universe = self.able | self.passing
-        bare = universe & self._index.by_gpus().get(0, 0)
+        bare = universe & self._index.by_gpus().get(0, EMPTY)
         if bare != universe:
             self._bare = bare
             self.able &= ~bare

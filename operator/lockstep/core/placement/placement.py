@@ -7,6 +7,7 @@ from lockstep.api.run_spec import PlacementSpec
 from lockstep.core.placement.node_fit import Requirement, summary
 from lockstep.core.placement.node_index import NodeIndex
 from lockstep.core.placement.node_pool import Ground
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 from lockstep.core.placement.topology import fullest_domains
 
 
@@ -15,9 +16,9 @@ class Cluster:
     """What placement looks at beside the run. The bookings, sets of nodes, may change while it is in use."""
 
     index: NodeIndex
-    booked: int = 0
+    booked: NodeSet = EMPTY
     """Nodes that any run has."""
-    ending: int = 0
+    ending: NodeSet = EMPTY
     """Booked nodes that nothing but pods being deleted still holds."""
 
     def free(self, node: str, resource: str) -> int:
@@ -38,7 +39,7 @@ class Unplaceable:
 
     __slots__ = ("_booked", "_count", "_ending", "_ground", "_kept", "fits")
 
-    def __init__(self, ground: Ground, count: int, kept: int, booked: int, ending: int) -> None:
+    def __init__(self, ground: Ground, count: int, kept: int, booked: NodeSet, ending: NodeSet) -> None:
         """``kept``: how many of ``count`` nodes the gang has."""
         self._ground = ground
         self._count = count
@@ -87,7 +88,7 @@ def place(
     return Unplaceable(ground, count, len(kept), cluster.booked, cluster.ending)
 
 
-def shortage(ground: Ground, count: int, kept: int, booked: int, ending: int, closed: int = 0) -> str:
+def shortage(ground: Ground, count: int, kept: int, booked: NodeSet, ending: NodeSet, closed: NodeSet = EMPTY) -> str:
     """Why ``count`` nodes, ``kept`` of them the gang's already, cannot be found, with these nodes booked and those
     ``closed`` for maintenance."""
     if ground.unknown:

@@ -15,6 +15,7 @@ from lockstep.api.run_spec import TopologyRule
 from lockstep.core.model.natural_order import natural_key
 from lockstep.core.placement import node_set
 from lockstep.core.placement.domain_tree import DomainTree
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 from lockstep.core.placement.rack_choice import fewest, windows
 
 
@@ -60,7 +61,9 @@ def attempts(rules: Sequence[TopologyRule], levels: Mapping[str, str]) -> Attemp
     return found
 
 
-def arrange(tree: DomainTree, attempts: Attempts, usable: int, idle: int, obliged: int, count: int) -> int | None:
+def arrange(
+    tree: DomainTree, attempts: Attempts, usable: NodeSet, idle: NodeSet, obliged: NodeSet, count: int
+) -> NodeSet | None:
     """Choose ``count`` nodes, all ``obliged`` ones among them; None when the rules forbid it.
 
     ``usable``: nodes that can be taken, apart from ``obliged``. ``idle``: those that could be on an idle
@@ -121,7 +124,9 @@ def _any_will_do(wishes: Sequence[Wish]) -> bool:
     return all(wish.policy != "Contiguous" for wish in wishes)
 
 
-def _measure(tree: DomainTree, wishes: Sequence[Wish], usable: int, idle: int, obliged: int) -> list[_Layer]:
+def _measure(
+    tree: DomainTree, wishes: Sequence[Wish], usable: NodeSet, idle: NodeSet, obliged: NodeSet
+) -> list[_Layer]:
     """By depth, the root first."""
     rooms = tree.counts(usable)
     musts: Sequence[int] = [0] * len(rooms)
@@ -193,8 +198,8 @@ def _solve(
     return best
 
 
-def _picked(tree: DomainTree, taken: Taken, usable: int, musts: Sequence[int]) -> int:
-    picked = 0
+def _picked(tree: DomainTree, taken: Taken, usable: NodeSet, musts: Sequence[int]) -> NodeSet:
+    picked = EMPTY
     for leaf, take in taken:
         picked |= tree.first_by_name(leaf, usable, take - musts[leaf])
     return picked

@@ -7,6 +7,7 @@ from lockstep.core.admission.cache.run_index import difference
 from lockstep.core.model.snapshot import PodView
 from lockstep.core.placement.node_index import NodeIndex
 from lockstep.core.placement.node_order import Numbering
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 
 class PodBook:
@@ -20,7 +21,7 @@ class PodBook:
         self._staying: Counter[str] = Counter()
         self._moved: set[str] = set()  # nodes whose counts have changed since the sets were made
         self._numbering: Numbering | None = None
-        self._sets = (0, 0)
+        self._sets = (EMPTY, EMPTY)
 
     def see(self, pods: Sequence[PodView]) -> None:
         """These are all pods now."""
@@ -40,7 +41,7 @@ class PodBook:
             if pod.owner_uid == pod.run_uid:
                 self.by_run.setdefault(pod.run_uid, []).append(pod)
 
-    def nodes(self, index: NodeIndex) -> tuple[int, int]:
+    def nodes(self, index: NodeIndex) -> tuple[NodeSet, NodeSet]:
         """Nodes with (pods that have not ended, pods that have not and that nobody deletes)."""
         if self._numbering is not index.numbering:
             self._numbering = index.numbering

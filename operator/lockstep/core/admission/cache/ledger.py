@@ -12,6 +12,7 @@ from lockstep.core.admission.cache.run_index import Roll, Row
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.snapshot import ClusterSnapshot
 from lockstep.core.placement.node_index import NodeIndex
+from lockstep.core.placement.node_set import NodeSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Ledger:
         return tuple(sorted(self.keys.get(uid, uid) for uid in self.by_node.get(node, ())))
 
 
-def taken(snapshot: ClusterSnapshot, roll: Roll, index: NodeIndex, pods: PodBook) -> tuple[int, int]:
+def taken(snapshot: ClusterSnapshot, roll: Roll, index: NodeIndex, pods: PodBook) -> tuple[NodeSet, NodeSet]:
     """(booked, ending) as a ledger of ``snapshot`` has them, as sets of nodes. All of its runs and pods were seen."""
     of_live, wanted = pods.nodes(index)
     for row in roll.taking.values():
@@ -67,7 +68,7 @@ def taken(snapshot: ClusterSnapshot, roll: Roll, index: NodeIndex, pods: PodBook
     return wanted | of_live, of_live & ~wanted
 
 
-def held(row: Row, index: NodeIndex) -> int:
+def held(row: Row, index: NodeIndex) -> NodeSet:
     """The nodes in the assignment of a run."""
     if row.mask[0] is not index.numbering:
         row.mask = index.numbering, index.mask(row.run.status.assignment.nodes)

@@ -8,6 +8,7 @@ from lockstep.core.admission.cache.entry import Reason
 from lockstep.core.admission.engine.jobs import NO_LIMIT, Claim
 from lockstep.core.model.admission_settings import MaintenanceWindow
 from lockstep.core.placement.node_index import NodeIndex
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 OWNER = "window:"
 """What the owners of such claims begin with; the window's name follows."""
@@ -26,11 +27,11 @@ class Closing:
     ends: float = 0.0
 
     @property
-    def nodes(self) -> int:
+    def nodes(self) -> NodeSet:
         """None of these are for it."""
         return nodes_of(self.claims)
 
-    def reason(self, nodes: int) -> Reason:
+    def reason(self, nodes: NodeSet) -> Reason:
         """Why it does not get ``nodes``, some of which are closed to it."""
         inside = [claim for claim in self.claims if claim.nodes & nodes] or self.claims
         first = min(inside, key=lambda claim: claim.start)
@@ -65,15 +66,15 @@ def overrun(claims: Iterable[Claim], start: float, end: float) -> tuple[Claim, .
     return tuple(claim for claim in claims if claim.start < end and start < claim.end)
 
 
-def nodes_of(claims: Iterable[Claim]) -> int:
+def nodes_of(claims: Iterable[Claim]) -> NodeSet:
     """All nodes of ``claims``."""
-    nodes = 0
+    nodes = EMPTY
     for claim in claims:
         nodes |= claim.nodes
     return nodes
 
 
-def clear_from(claims: Sequence[Claim], nodes: int, start: float, length: float) -> float:
+def clear_from(claims: Sequence[Claim], nodes: NodeSet, start: float, length: float) -> float:
     """The first time from ``start`` on, in seconds, at which none of ``nodes`` is claimed for ``length`` seconds."""
     times = [start, *sorted(claim.end for claim in claims if claim.end > start)]
     return next(at for at in times if not nodes & nodes_of(overrun(claims, at, at + length)))
@@ -93,8 +94,8 @@ def _starts(window: MaintenanceWindow, now: float) -> Iterator[float]:
         yield start
 
 
-def _nodes(window: MaintenanceWindow, index: NodeIndex) -> int:
+def _nodes(window: MaintenanceWindow, index: NodeIndex) -> NodeSet:
     if not window.nodes and not window.node_selector:
         return index.everything
     named = index.mask(window.nodes)
-    return named | (index.with_labels(window.node_selector) if window.node_selector else 0)
+    return named | (index.with_labels(window.node_selector) if window.node_selector else EMPTY)

@@ -35,6 +35,7 @@ from lockstep.core.admission.queueing.queue_rules import Rulebook
 from lockstep.core.model.snapshot import ClusterSnapshot
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.node_index import NodeIndex
+from lockstep.core.placement.node_set import NodeSet
 
 T = TypeVar("T")
 
@@ -88,7 +89,7 @@ class Memory:
         self.pods.see(snapshot.gang_pods)
         return self.roll
 
-    def look_at_ground(self, index: NodeIndex, suspects: Mapping[str, str], returning: int) -> None:
+    def look_at_ground(self, index: NodeIndex, suspects: Mapping[str, str], returning: NodeSet) -> None:
         """What options rest on, in this pass."""
         rests_on = self._version, suspects, returning
         if self.index is not index or self._rests_on != rests_on:

@@ -23,6 +23,7 @@ from lockstep.core.model.conditions import is_true
 from lockstep.core.model.kueue.api_names import LABEL_QUEUE
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_trial
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 T = TypeVar("T")
 _BY_AGE = attrgetter("place")
@@ -123,7 +124,7 @@ class Row:
         self.position = 0
         self.due: Due | None = None
         # The nodes that it has, and until when. As of a numbering, and of ``rules``.
-        self.mask: tuple[object, int] = (None, 0)
+        self.mask: tuple[object, NodeSet] = (None, EMPTY)
         self.running: tuple[object, QueueRules, Running] | None = None
 
     @property

@@ -24,6 +24,7 @@ from lockstep.core.admission.engine.cycle_result import (
 )
 from lockstep.core.admission.engine.jobs import Asker, Claim, Job, Option, Running
 from lockstep.core.admission.engine.quota import QuotaRefusal, QuotaRules
+from lockstep.core.placement.node_set import NodeSet
 
 BLOCKERS_NAMED = 8
 
@@ -85,7 +86,7 @@ def backfill(
     now: float,
     askers: Sequence[Asker],
     running: Sequence[Running],
-    free: int,
+    free: NodeSet,
     claims: Sequence[Claim],
     quota: QuotaRules,
     policy: BackfillPolicy,
@@ -190,7 +191,7 @@ def forecast(
     now: float,
     askers: Sequence[Asker],
     running: Sequence[Running],
-    free: int,
+    free: NodeSet,
     claims: Sequence[Claim],
     quota: QuotaRules,
     depth: int,

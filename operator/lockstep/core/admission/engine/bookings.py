@@ -10,6 +10,7 @@ from lockstep.core.admission.engine.calendar import Calendar
 from lockstep.core.admission.engine.cycle_result import Foreseen, Reservation, Start
 from lockstep.core.admission.engine.jobs import NO_LIMIT, OVERDUE, Asker, Choose, Claim, Job, Option, Running
 from lockstep.core.admission.engine.quota import QuotaBook, QuotaRefusal, QuotaRules
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 _HOLDERS_LOOKED_AT = 256
 
@@ -25,7 +26,7 @@ class Bookings:
         now: float,
         askers: Sequence[Asker],
         running: Sequence[Running],
-        free: int,
+        free: NodeSet,
         claims: Sequence[Claim],
         quota: QuotaRules,
     ) -> None:
@@ -37,11 +38,11 @@ class Bookings:
         self._quota = QuotaBook(quota, now, running)
         owners = {claim.owner for claim in claims}
         holders = {asker.uid: asker.wanted for asker in askers if asker.uid in owners} if owners else {}
-        self._held: dict[str, int] = {}
+        self._held: dict[str, NodeSet] = {}
         self._cleared: dict[str, float] = {}  # when the last of those is gone who make room for it
         for claim in claims:
             if claim.owner in holders:
-                self._held[claim.owner] = self._held.get(claim.owner, 0) | claim.nodes
+                self._held[claim.owner] = self._held.get(claim.owner, EMPTY) | claim.nodes
         for run in running if holders else ():
             if run.yields_to in holders:
                 self._cleared[run.yields_to] = max(self._cleared.get(run.yields_to, now), run.ends)
@@ -55,7 +56,7 @@ class Bookings:
         self._promised: list[Claim] = []
         # From here on starts rest on runs without a limit.
         self._assumed = min((run.ends for run in running if not run.limited), default=inf)
-        self._unfit: dict[tuple[Choose, int], int] = {}
+        self._unfit: dict[tuple[Choose, int], NodeSet] = {}
         self._with_nodes: dict[tuple[int, float], Sequence[Option]] = {}
         self._idle: dict[int, bool] = {}  # by identity of an option: enough nodes for it are free at this moment
 
@@ -102,7 +103,7 @@ class Bookings:
 
         Until then nobody gets them, nor the quota, for however short a time: they may come free sooner than expected.
         """
-        nodes = self._held.get(job.uid, 0)
+        nodes = self._held.get(job.uid, EMPTY)
         for option in _covering(job, nodes) if nodes else ():
             after = self._cleared.get(job.uid, self.now)
             reservation = self._reservation(job, replace(option, eligible=nodes), after)
@@ -243,8 +244,8 @@ class Bookings:
         self._with_nodes.clear()
         self._idle.clear()
 
-    def _usable_now(self, options: Sequence[Option]) -> int:
-        eligible = 0
+    def _usable_now(self, options: Sequence[Option]) -> NodeSet:
+        eligible = EMPTY
         for option in options:
             eligible |= option.eligible
         return eligible & self._calendar.free(self.now, self._instant)
@@ -275,7 +276,7 @@ class Bookings:
 
     def _longest(
         self, job: Job, option: Option, start: float, shortest: float, longest: float
-    ) -> tuple[float, int] | None:
+    ) -> tuple[float, NodeSet] | None:
         """(end, nodes) of the longest time that ``option`` can have from ``start`` on."""
         nodes = self._fit(job, option, start, start + longest)
         if nodes is not None:
@@ -299,7 +300,7 @@ class Bookings:
                 until, nodes, left = left[middle], found, left[middle + 1 :]
         return until, nodes
 
-    def _fit(self, job: Job, option: Option, start: float, end: float) -> int | None:
+    def _fit(self, job: Job, option: Option, start: float, end: float) -> NodeSet | None:
         if start <= self.now and self._calendar.count_from_now(end, option.eligible) < option.count:
             return None
         if not self._quota.fits(job.queue, option.gpu_type, option.count, start, end):
@@ -307,7 +308,7 @@ class Bookings:
         usable = self._calendar.free(start, end) & option.eligible
         return self._choose(option, usable) if usable.bit_count() >= option.count else None
 
-    def _choose(self, option: Option, usable: int) -> int | None:
+    def _choose(self, option: Option, usable: NodeSet) -> NodeSet | None:
         """Nodes for ``option``. Raises ValueError for a choice that would book a node twice."""
         if self._is_unfit(option, usable):
             return None
@@ -319,7 +320,7 @@ class Bookings:
             raise ValueError(f"of {usable:#x} not {option.count} nodes but {nodes:#x} were chosen")
         return nodes
 
-    def _is_unfit(self, option: Option, usable: int) -> bool:
+    def _is_unfit(self, option: Option, usable: NodeSet) -> bool:
         unfit = self._unfit.get((option.choose, option.count))
         return unfit is not None and usable & unfit == usable
 
@@ -328,11 +329,11 @@ class Bookings:
         start = self.now + OVERDUE if job.uid in self._cleared else self.now
         self._quota.take(job.uid, job.queue, option.gpu_type, option.count, start, until)
 
-    def _book(self, job: Job, option: Option, nodes: int, start: float, until: float) -> None:
+    def _book(self, job: Job, option: Option, nodes: NodeSet, start: float, until: float) -> None:
         self._claim(job, nodes, start, until)
         self._quota.take(job.uid, job.queue, option.gpu_type, option.count, start, until)
 
-    def _claim(self, job: Job, nodes: int, start: float, until: float) -> None:
+    def _claim(self, job: Job, nodes: NodeSet, start: float, until: float) -> None:
         self.changes += 1
         self._forget()
         self._calendar.claim(Claim(start, until, nodes, job.uid))
@@ -341,7 +342,7 @@ class Bookings:
             self._assumed = min(self._assumed, until)
 
 
-def _covering(job: Job, nodes: int) -> Iterator[Option]:
+def _covering(job: Job, nodes: NodeSet) -> Iterator[Option]:
     """Full sizes of ``job`` that are as many as ``nodes`` and could have them."""
     for option in job.options:
         if nodes and not option.fallback and not nodes & ~option.eligible and nodes.bit_count() == option.count:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from lockstep.core.admission.engine.jobs import OVERDUE, Choose, Claim
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 _MOST_TALLIES = 8
 
@@ -18,7 +19,7 @@ class _Tally:
     ``released``: per release, -1 until it is counted; ``since``: when so many are; ``claimed``: per stretch.
     """
 
-    nodes: int
+    nodes: NodeSet
     released: list[int]
     claimed: list[int]
     since: dict[int, float] = field(default_factory=dict)
@@ -32,14 +33,16 @@ class Calendar:
     never become free.
     """
 
-    def __init__(self, now: float, free: int, ends: Iterable[tuple[float, int]], claims: Iterable[Claim] = ()) -> None:
+    def __init__(
+        self, now: float, free: NodeSet, ends: Iterable[tuple[float, NodeSet]], claims: Iterable[Claim] = ()
+    ) -> None:
         self.now = now
         self._free, self._ends = free, tuple(ends)
         self._owned: list[Claim] = []
         holders = sorted((end if end > now else now + OVERDUE, nodes) for end, nodes in self._ends)
         # From the last to the first, so that a node that two hold is free after both.
-        held = 0
-        masks: list[int] = []
+        held = EMPTY
+        masks: list[NodeSet] = []
         times: list[float] = []
         for end, nodes in reversed(holders):
             if not times or times[-1] != end:
@@ -51,12 +54,12 @@ class Calendar:
         self._released = [everything ^ mask for mask in chain((held,), reversed(masks))]
         # Stretches of time between which claims change: stretch i lasts from times[i] to times[i + 1].
         self._times = [now]
-        self._claimed = [0]
-        self._claimed_from_now: list[int] = []  # by stretch: claimed in any up to it
+        self._claimed = [EMPTY]
+        self._claimed_from_now: list[NodeSet] = []  # by stretch: claimed in any up to it
         self._moments = list(self._release_times)
         self._counts_from_now: dict[tuple[int, int], int] = {}
         self._counts_at_last: dict[int, int] = {}
-        self._tallies: dict[int, _Tally] = {}
+        self._tallies: dict[NodeSet, _Tally] = {}
         for claim in claims:
             self.claim(claim)
 
@@ -84,25 +87,25 @@ class Calendar:
             if count:
                 tally.claimed[first:last] = [claimed + count for claimed in tally.claimed[first:last]]
 
-    def free(self, start: float, end: float) -> int:
+    def free(self, start: float, end: float) -> NodeSet:
         """The nodes that are free from ``start`` until ``end``."""
         released = self._released_by(start)
         claimed = self._claimed_within(start, end)
         return released ^ (released & claimed)
 
     @property
-    def at_last(self) -> int:
+    def at_last(self) -> NodeSet:
         """All nodes that are ever free."""
         return self._released[-1]
 
-    def count_at_last(self, nodes: int) -> int:
+    def count_at_last(self, nodes: NodeSet) -> int:
         """How many of ``nodes`` are ever free. Remembered by the identity of ``nodes``, which must last."""
         count = self._counts_at_last.get(id(nodes))
         if count is None:
             count = self._counts_at_last[id(nodes)] = (self.at_last & nodes).bit_count()
         return count
 
-    def count_from_now(self, end: float, nodes: int) -> int:
+    def count_from_now(self, end: float, nodes: NodeSet) -> int:
         """How many of ``nodes`` are free until ``end``. Remembered by the identity of ``nodes``, which must last."""
         key = bisect_left(self._times, end), id(nodes)
         count = self._counts_from_now.get(key)
@@ -119,8 +122,8 @@ class Calendar:
         return self._times[bisect_right(self._times, after) : bisect_left(self._times, before)]
 
     def earliest(
-        self, eligible: int, count: int, length: float, after: float, latest: float, choose: Choose, *, strict: bool
-    ) -> tuple[float, int] | None:
+        self, eligible: NodeSet, count: int, length: float, after: float, latest: float, choose: Choose, *, strict: bool
+    ) -> tuple[float, NodeSet] | None:
         """The first start from ``after`` to ``latest`` at which ``count`` nodes are free for ``length``.
 
         ``choose`` finds them among those that are free; unless it is ``strict`` it always does where there are so many.
@@ -180,7 +183,7 @@ class Calendar:
                 high = middle
         return self._release_times[low] if low < len(released) else math.inf
 
-    def _tally(self, eligible: int) -> _Tally:
+    def _tally(self, eligible: NodeSet) -> _Tally:
         """Numbers of the ``eligible`` nodes or, when there are too many tallies, of a set that they are in."""
         nodes = eligible & self._released[-1]
         tally = self._tallies.get(nodes)
@@ -197,17 +200,17 @@ class Calendar:
             tally = self._tallies[nodes] = _Tally(nodes, [-1] * len(self._released), claimed)
         return tally
 
-    def _released_by(self, time: float) -> int:
+    def _released_by(self, time: float) -> NodeSet:
         return self._released[bisect_right(self._release_times, time) - 1]
 
-    def _claimed_within(self, start: float, end: float) -> int:
+    def _claimed_within(self, start: float, end: float) -> NodeSet:
         last = bisect_left(self._times, end)
         if start <= self.now:
             known = self._claimed_from_now
             while len(known) < last:
-                known.append(self._claimed[len(known)] | (known[-1] if known else 0))
-            return known[last - 1] if last else 0
-        claimed = 0
+                known.append(self._claimed[len(known)] | (known[-1] if known else EMPTY))
+            return known[last - 1] if last else EMPTY
+        claimed = EMPTY
         for mask in self._claimed[bisect_right(self._times, start) - 1 : last]:
             claimed |= mask
         return claimed

@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 
 from lockstep.core.admission.engine.jobs import Asker, Option
 from lockstep.core.admission.engine.quota import QuotaRefusal
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 T = TypeVar("T")
 WaitKind = Literal[
@@ -26,7 +27,7 @@ class Start:
 
     uid: str
     option: Option
-    nodes: int
+    nodes: NodeSet
     until: float
     backfilled: bool = False
 
@@ -38,7 +39,7 @@ class Reservation:
     start: float
     until: float
     option: Option
-    nodes: int
+    nodes: NodeSet
     known: bool = True
 
 
@@ -52,7 +53,7 @@ class Foreseen:
     at: float
     start: float
     option: Option
-    nodes: int
+    nodes: NodeSet
     victims: tuple[str, ...]
 
 
@@ -73,9 +74,9 @@ class Wait:
         return self.reservation.start if self.reservation is not None and self.reservation.known else None
 
     @property
-    def nodes(self) -> int:
+    def nodes(self) -> NodeSet:
         """The nodes that are reserved for it."""
-        return self.reservation.nodes if self.reservation is not None else 0
+        return self.reservation.nodes if self.reservation is not None else EMPTY
 
 
 class Waits(Mapping[str, Wait]):

@@ -1,8 +1,10 @@
-"""What the engine of the queue knows of runs. A set of nodes is an int whose bit i is node i; times are in seconds."""
+"""What the engine of the queue knows of runs. Times are in seconds."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol
+
+from lockstep.core.placement.node_set import NodeSet
 
 NO_LIMIT = 365 * 86400.0
 """Seconds that a run without a time limit is taken to need, as Slurm does. It ends so long after it began."""
@@ -10,7 +12,7 @@ NO_LIMIT = 365 * 86400.0
 OVERDUE = 1.0
 """A run past its end is expected to end within so many seconds: less than any job would want to slip in for."""
 
-Choose = Callable[[int], int | None]
+Choose = Callable[[NodeSet], NodeSet | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Option:
 
     gpu_type: str
     count: int
-    eligible: int
+    eligible: NodeSet
     choose: Choose
     fallback: bool = False
     """A smaller size, taken only if it can start now."""
@@ -128,7 +130,7 @@ class Running:
     uid: str
     queue: str
     gpu_type: str
-    nodes: int
+    nodes: NodeSet
     count: int
     ends: float
     limited: bool = True
@@ -143,7 +145,7 @@ class Claim:
 
     start: float
     end: float
-    nodes: int
+    nodes: NodeSet
     owner: str
     notice: float = 0.0
     """Seconds of it before maintenance begins, in which whoever has the nodes still is to be gone."""

@@ -13,6 +13,7 @@ from typing import Literal
 from lockstep.core.admission.engine.jobs import Job, Option
 from lockstep.core.admission.engine.quota import Account, PoolKey
 from lockstep.core.admission.engine.usage import Usage
+from lockstep.core.placement.node_set import NodeSet
 
 FEW = 6
 """Candidates among which every set is tried."""
@@ -25,7 +26,7 @@ class Victim:
     uid: str
     queue: str
     gpu_type: str
-    nodes: int
+    nodes: NodeSet
     count: int
     class_value: int
     lost: float
@@ -45,7 +46,7 @@ class Preemption:
     """When ``victims`` (UIDs) are gone, the job can have ``nodes``."""
 
     option: Option
-    nodes: int
+    nodes: NodeSet
     victims: tuple[str, ...]
     lost: float
 
@@ -54,7 +55,7 @@ def preempt(
     now: float,
     job: Job,
     class_value: int,
-    available: int,
+    available: NodeSet,
     victims: Sequence[Victim],
     usage: Usage,
     policy: PreemptionPolicy,
@@ -81,7 +82,7 @@ def can_preempt(
     now: float,
     job: Job,
     class_value: int,
-    available: int,
+    available: NodeSet,
     victims: Sequence[Victim],
     usage: Usage,
     policy: PreemptionPolicy,
@@ -92,7 +93,7 @@ def can_preempt(
     return any(search.has_set(*search.candidates(now, class_value, victims, policy)) for search in searches)
 
 
-def _searches(job: Job, available: int, usage: Usage, later: Sequence[Usage]) -> "Sequence[_Search]":
+def _searches(job: Job, available: NodeSet, usage: Usage, later: Sequence[Usage]) -> "Sequence[_Search]":
     """One for each full size of the job; none if it can start without victims."""
     full = [option for option in job.options if not option.fallback]
     searches = [_Search(job, option, available, usage, later) for option in full]
@@ -103,7 +104,7 @@ class _Search:
     """Sets of victims for one way to place the job."""
 
     def __init__(
-        self, job: Job, option: Option, available: int, usage: Usage, at_promises: Sequence[Usage] = ()
+        self, job: Job, option: Option, available: NodeSet, usage: Usage, at_promises: Sequence[Usage] = ()
     ) -> None:
         self._queue = job.queue
         self._option = option
@@ -271,7 +272,7 @@ class _Search:
             found.append(victim)
         return found
 
-    def _usable(self, chosen: Iterable[Victim]) -> int:
+    def _usable(self, chosen: Iterable[Victim]) -> NodeSet:
         usable = self._available
         for victim in chosen:
             usable |= victim.nodes

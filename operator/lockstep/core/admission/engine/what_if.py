@@ -8,6 +8,7 @@ from lockstep.core.admission.engine.bookings import Bookings
 from lockstep.core.admission.engine.cycle_result import Foreseen, Wait
 from lockstep.core.admission.engine.jobs import Claim, Job, Running
 from lockstep.core.admission.engine.quota import QuotaRules
+from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class Foretold:
     """``start`` None: never. ``known`` False: it counts on a run that has no time limit. ``wait`` None: at once."""
 
     start: float | None
-    nodes: int
+    nodes: NodeSet
     known: bool
     wait: Wait | None
 
@@ -26,7 +27,7 @@ class Standing:
 
     now: float
     running: Sequence[Running]
-    free: int
+    free: NodeSet
     claims: Sequence[Claim]
     quota: QuotaRules
     policy: BackfillPolicy
@@ -54,5 +55,5 @@ def foretell(standing: Standing, before: Sequence[Job], job: Job, after: Sequenc
     found = bookings.reserve(job, max(now, job.not_before))
     wait = outlook.waits.get(job.uid)
     if found is None:
-        return Foretold(None, 0, known=True, wait=wait)
+        return Foretold(None, EMPTY, known=True, wait=wait)
     return Foretold(found.start, found.nodes, found.known, wait)
