@@ -32,7 +32,7 @@ from bench.traces import Arrival, Workload, at_load, offered_load, shaped, synth
 from lockstep.core.admission.engine.backfill import BackfillPolicy, backfill
 from lockstep.core.admission.engine.jobs import Choose, Job, Option, Running
 from lockstep.core.admission.engine.quota import QuotaRules
-from lockstep.core.placement import node_set
+from lockstep.core.model import node_set
 
 _BOUND = 10.0  # seconds: a shorter job is not slowed down the more for being short
 _NO_QUOTA = QuotaRules.of({})

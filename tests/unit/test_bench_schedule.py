@@ -10,7 +10,7 @@ import pytest
 
 from bench.schedule import WAYS, Figures, main, played, simulate
 from bench.traces import Arrival, Workload, shaped, synthetic
-from lockstep.core.placement import node_set
+from lockstep.core.model import node_set
 
 SHORT = Workload(jobs=100, nodes=64)
 TRACES = [synthetic, shaped]

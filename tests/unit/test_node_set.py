@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lockstep.core.placement.node_set import ALL, EMPTY, ONE, NodeSet, members, span
+from lockstep.core.model.node_set import ALL, EMPTY, ONE, NodeSet, members, span
 from support.type_checks import lines_refused
 
 MISTAKES = """

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.run_spec import PlacementSpec
+from lockstep.core.model import node_set
 from lockstep.core.model.snapshot import NodeView, Taint
-from lockstep.core.placement import node_set
 from lockstep.core.placement.node_fit import Expression, Requirement, Toleration
 from lockstep.core.placement.node_index import NodeIndex
 from lockstep.core.placement.node_order import Numbering

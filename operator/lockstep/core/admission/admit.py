@@ -46,10 +46,10 @@ from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.test_only import Trials
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.admission_settings import Backfill
+from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.plan import ClusterPlan, Event
 from lockstep.core.model.snapshot import ClusterSnapshot
 from lockstep.core.model.tunables import Tunables
-from lockstep.core.placement.node_set import NodeSet
 from lockstep.core.placement.topology import fullest_domains
 from lockstep.core.pods import gang
 from lockstep.core.pods.pod_groups import planned

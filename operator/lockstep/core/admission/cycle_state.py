@@ -14,12 +14,12 @@ from lockstep.core.admission.engine.jobs import Claim
 from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.failures.node_memory import suspicion
 from lockstep.core.model import assignment as slots
+from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_index import NodeIndex
 from lockstep.core.placement.node_pool import Ground, Kind
-from lockstep.core.placement.node_set import EMPTY, NodeSet
 from lockstep.core.placement.placement import Cluster, Placed, Unplaceable, place
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.requirement import requirement_of

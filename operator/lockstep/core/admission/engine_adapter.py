@@ -15,11 +15,11 @@ from lockstep.core.admission.cycle_state import Floor
 from lockstep.core.admission.engine.jobs import NO_LIMIT, Job, Option, Running
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.limits import asked_limit
+from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.world_size import world_size
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_pool import Ground, Kind
-from lockstep.core.placement.node_set import EMPTY, NodeSet
 from lockstep.core.pods.requirement import wish_of
 
 _GROUP = attrgetter("group")

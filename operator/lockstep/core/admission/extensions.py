@@ -23,8 +23,8 @@ from lockstep.core.admission.engine.quota import QuotaBook, QuotaRules
 from lockstep.core.admission.engine_adapter import ends_by, running_of
 from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.model.limits import limit_allowed
+from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.plan import Event
-from lockstep.core.placement.node_set import NodeSet
 
 WORTH_A_WRITE = 60
 """Seconds by which a limit grows at least, as long as not all of the wish can be granted."""

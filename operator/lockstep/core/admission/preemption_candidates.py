@@ -27,9 +27,9 @@ from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.victims import class_value, goes_anyway, is_ending_in_time, notice_seconds, victim_of
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.reservation import reservation_of
 from lockstep.core.model.snapshot import ClusterSnapshot, PodView
-from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 T = TypeVar("T")
 

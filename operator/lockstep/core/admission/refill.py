@@ -10,10 +10,10 @@ from lockstep.core.admission.engine.quota import QuotaBook
 from lockstep.core.admission.engine_adapter import running_of
 from lockstep.core.admission.queueing.holds import mode_words, queue_spec
 from lockstep.core.model import assignment as slots
+from lockstep.core.model.node_set import EMPTY
 from lockstep.core.model.plan import Event
 from lockstep.core.model.tunables import Mode
 from lockstep.core.model.world_size import world_size
-from lockstep.core.placement.node_set import EMPTY
 from lockstep.core.placement.placement import Placed, Unplaceable
 
 _NODES_NAMED = 8

@@ -22,9 +22,9 @@ from lockstep.core.admission.engine.jobs import Claim, Running
 from lockstep.core.admission.engine.quota import QuotaBook, QuotaRules
 from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.admission.victims import is_leaving, newest_step, notice_seconds
+from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.plan import Event
 from lockstep.core.model.reservation import is_unread, spilled
-from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 PREEMPTING = "Preempting"
 """Why a run waits for which others are stopped."""

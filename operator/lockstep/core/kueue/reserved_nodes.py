@@ -8,10 +8,10 @@ from lockstep.api.run_spec import PlacementSpec
 from lockstep.core.model.kueue import api_names
 from lockstep.core.model.kueue.topology_assignment import TopologyAssignment
 from lockstep.core.model.kueue.workload import Admission, ConflictError, PodSetUpdate, merged
+from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.snapshot import NodeView
 from lockstep.core.placement.node_fit import Requirement, summary
 from lockstep.core.placement.node_pool import Ground
-from lockstep.core.placement.node_set import NodeSet
 from lockstep.core.placement.placement import Cluster, Placed, place
 from lockstep.core.pods import pod_template
 

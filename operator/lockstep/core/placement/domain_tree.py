@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from itertools import islice, repeat
 from typing import Any
 
+from lockstep.core.model import node_set
 from lockstep.core.model.natural_order import NaturalKey, natural_key
-from lockstep.core.placement import node_set
-from lockstep.core.placement.node_set import ALL, EMPTY, NodeSet
+from lockstep.core.model.node_set import ALL, EMPTY, NodeSet
 
 Part = tuple[int, NaturalKey]
 Span = tuple[int, int]

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from lockstep.api.base import names
+from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.quantities import in_words
 from lockstep.core.model.snapshot import NodeView, Resources, Taint
 from lockstep.core.placement.node_conditions import bad_conditions
-from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 WHOLE_NODE_SHARE = 4
 """A resource that the spec leaves open must be free to one part in this many: the gang takes its smallest node's."""

@@ -12,8 +12,9 @@ from operator import is_not
 from typing import TypeVar, cast
 
 from lockstep.api.base import names
+from lockstep.core.model import node_set
+from lockstep.core.model.node_set import EMPTY, ONE, NodeSet
 from lockstep.core.model.snapshot import NodeView, Resources
-from lockstep.core.placement import node_set
 from lockstep.core.placement.node_fit import (
     DELETING,
     NAME_FIELD,
@@ -26,7 +27,6 @@ from lockstep.core.placement.node_fit import (
     selections,
 )
 from lockstep.core.placement.node_order import Numbering
-from lockstep.core.placement.node_set import EMPTY, ONE, NodeSet
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class _LabelValues:
 
 
 class NodeIndex:
-    """Nodes as sets (``core/placement/node_set.py``). Not changed once it is made, but for what it remembers."""
+    """Nodes as sets (``core/model/node_set.py``). Not changed once it is made, but for what it remembers."""
 
     def __init__(
         self,

@@ -4,10 +4,10 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
+from lockstep.core.model import node_set
 from lockstep.core.model.natural_order import NaturalKey, natural_key
-from lockstep.core.placement import node_set
+from lockstep.core.model.node_set import NodeSet
 from lockstep.core.placement.domain_tree import DomainTree, Place
-from lockstep.core.placement.node_set import NodeSet
 
 Values = tuple[str | None, ...]
 

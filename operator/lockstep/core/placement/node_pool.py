@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from lockstep.api.run_spec import PlacementSpec
-from lockstep.core.placement import node_set
+from lockstep.core.model import node_set
+from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.placement.node_fit import Obstacle, Refusal, Requirement
 from lockstep.core.placement.node_index import NodeIndex
-from lockstep.core.placement.node_set import EMPTY, NodeSet
 from lockstep.core.placement.topology import arrange, attempts
 
 

@@ -4,10 +4,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from lockstep.api.run_spec import PlacementSpec
+from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.placement.node_fit import Requirement, summary
 from lockstep.core.placement.node_index import NodeIndex
 from lockstep.core.placement.node_pool import Ground
-from lockstep.core.placement.node_set import EMPTY, NodeSet
 from lockstep.core.placement.topology import fullest_domains
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 
 from lockstep.api.run_spec import TopologyRule
+from lockstep.core.model import node_set
 from lockstep.core.model.natural_order import natural_key
-from lockstep.core.placement import node_set
+from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.placement.domain_tree import DomainTree
-from lockstep.core.placement.node_set import EMPTY, NodeSet
 from lockstep.core.placement.rack_choice import fewest, windows
 
 

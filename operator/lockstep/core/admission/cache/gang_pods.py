@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from lockstep.core.admission.cache.run_index import difference
+from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.snapshot import PodView
 from lockstep.core.placement.node_index import NodeIndex
 from lockstep.core.placement.node_order import Numbering
-from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 
 class PodBook:

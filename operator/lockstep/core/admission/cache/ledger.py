@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from lockstep.core.admission.cache.gang_pods import PodBook
 from lockstep.core.admission.cache.run_index import Roll, Row
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.snapshot import ClusterSnapshot
 from lockstep.core.placement.node_index import NodeIndex
-from lockstep.core.placement.node_set import NodeSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from lockstep.api.base.times import to_rfc3339
 from lockstep.core.admission.cache.entry import Reason
 from lockstep.core.admission.engine.jobs import NO_LIMIT, Claim
 from lockstep.core.model.admission_settings import MaintenanceWindow
+from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.placement.node_index import NodeIndex
-from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 OWNER = "window:"
 """What the owners of such claims begin with; the window's name follows."""

@@ -32,10 +32,10 @@ from lockstep.core.admission.cache.reported_reasons import Said
 from lockstep.core.admission.cache.run_index import Roll
 from lockstep.core.admission.cache.start_estimates import Forecast
 from lockstep.core.admission.queueing.queue_rules import Rulebook
+from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.snapshot import ClusterSnapshot
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.node_index import NodeIndex
-from lockstep.core.placement.node_set import NodeSet
 
 T = TypeVar("T")
 

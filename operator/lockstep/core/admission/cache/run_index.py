@@ -21,9 +21,9 @@ from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.admission.queueing.queue_rules import QueueRules
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.kueue.api_names import LABEL_QUEUE
+from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_trial
-from lockstep.core.placement.node_set import EMPTY, NodeSet
 
 T = TypeVar("T")
 _BY_AGE = attrgetter("place")

@@ -24,7 +24,7 @@ from lockstep.core.admission.engine.cycle_result import (
 )
 from lockstep.core.admission.engine.jobs import Asker, Claim, Job, Option, Running
 from lockstep.core.admission.engine.quota import QuotaRefusal, QuotaRules
-from lockstep.core.placement.node_set import NodeSet
+from lockstep.core.model.node_set import NodeSet
 
 BLOCKERS_NAMED = 8
 

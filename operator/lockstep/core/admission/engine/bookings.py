@@ -10,7 +10,7 @@ from lockstep.core.admission.engine.calendar import Calendar
 from lockstep.core.admission.engine.cycle_result import Foreseen, Reservation, Start
 from lockstep.core.admission.engine.jobs import NO_LIMIT, OVERDUE, Asker, Choose, Claim, Job, Option, Running
 from lockstep.core.admission.engine.quota import QuotaBook, QuotaRefusal, QuotaRules
-from lockstep.core.placement.node_set import EMPTY, NodeSet
+from lockstep.core.model.node_set import EMPTY, NodeSet
 
 _HOLDERS_LOOKED_AT = 256
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from lockstep.core.admission.engine.jobs import OVERDUE, Choose, Claim
-from lockstep.core.placement.node_set import EMPTY, NodeSet
+from lockstep.core.model.node_set import EMPTY, NodeSet
 
 _MOST_TALLIES = 8
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 
 from lockstep.core.admission.engine.jobs import Asker, Option
 from lockstep.core.admission.engine.quota import QuotaRefusal
-from lockstep.core.placement.node_set import EMPTY, NodeSet
+from lockstep.core.model.node_set import EMPTY, NodeSet
 
 T = TypeVar("T")
 WaitKind = Literal[

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
-from lockstep.core.placement.node_set import NodeSet
+from lockstep.core.model.node_set import NodeSet
 
 NO_LIMIT = 365 * 86400.0
 """Seconds that a run without a time limit is taken to need, as Slurm does. It ends so long after it began."""

@@ -13,7 +13,7 @@ from typing import Literal
 from lockstep.core.admission.engine.jobs import Job, Option
 from lockstep.core.admission.engine.quota import Account, PoolKey
 from lockstep.core.admission.engine.usage import Usage
-from lockstep.core.placement.node_set import NodeSet
+from lockstep.core.model.node_set import NodeSet
 
 FEW = 6
 """Candidates among which every set is tried."""

@@ -8,7 +8,7 @@ from lockstep.core.admission.engine.bookings import Bookings
 from lockstep.core.admission.engine.cycle_result import Foreseen, Wait
 from lockstep.core.admission.engine.jobs import Claim, Job, Running
 from lockstep.core.admission.engine.quota import QuotaRules
-from lockstep.core.placement.node_set import EMPTY, NodeSet
+from lockstep.core.model.node_set import EMPTY, NodeSet
 
 
 @dataclass(frozen=True, slots=True)
