@@ -27,13 +27,15 @@ RUN /uv/bin/uv pip install --quiet --default-index ${PIP_INDEX_URL} --no-deps .
 # What the base brings along is listed as well: in it, as it may have no shell.
 FROM ${BASE_IMAGE} AS contents
 USER 0:0
+ARG VERSION=
 WORKDIR /contents
 COPY --from=build /opt/lockstep/sbom.cdx.json ./
 COPY e2e/kindcluster/image_contents.py ./
 RUN ["python3", "-I", "-B", "image_contents.py", "sbom.cdx.json"]
 
 FROM ${BASE_IMAGE}
-ARG VERSION=0.1.0
+# Given by whoever builds: `make image` and the release do. The package in it has its own.
+ARG VERSION=
 ARG REVISION=
 LABEL org.opencontainers.image.title="lockstep-operator" \
       org.opencontainers.image.description="Runs LLM training on Kubernetes as one gang" \

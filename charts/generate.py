@@ -1,5 +1,6 @@
 """Writes what is made from the chart and from its values: `python charts/generate.py [--check]`.
 
+From the version in operator/lockstep/__init__.py: the chart's, and the image's tag on pages that show how to get it.
 From values.py: values.yaml, values.schema.json, and the tables of the chart's README. From dashboards/*.yaml: Grafana's
 JSON. From the chart itself, by `helm template`: manifests/install.yaml, operator.yaml and operator-*.yaml.
 `--check` writes nothing and fails when a file differs; the manifests are then left to tests/chart where helm is not
@@ -24,12 +25,14 @@ from pydantic import BaseModel
 from values import CHART_OWNED, Section, Values
 
 from localcluster import build
+from lockstep import __version__
 from lockstep.config import OperatorConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "lockstep"
 HEADER = "# Generated from charts/values.py by `make generate`. Do not edit; set your own in a file of yours.\n"
 WIDTH = 110
+_TAG = r"(?<=lockstep-operator:)\d+\.\d+\.\d+(?!-)\b"
 
 
 def values_yaml() -> str:
@@ -116,6 +119,13 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\")
 
 
+def made_from_version() -> dict[Path, str]:
+    """Files that show the project's version, and their texts with the one there is."""
+    shown = {CHART / "Chart.yaml": r"(?m)(?<=^version: ).*|(?<=^appVersion: ).*"}
+    shown |= dict.fromkeys([ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], _TAG)
+    return {path: re.sub(old, __version__, path.read_text(encoding="utf-8")) for path, old in shown.items()}
+
+
 def made_from_values() -> dict[Path, str]:
     """Files of the chart, and their texts."""
     readme = CHART / "README.md"
@@ -153,7 +163,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing, fail when a file differs")
     check = parser.parse_args().check
-    stale = brought_up_to_date(made_from_values(), check)
+    stale = brought_up_to_date(made_from_version() | made_from_values(), check)
     if not check:
         build.build_all(names=["helm"])
     if build.is_current(build.program("helm")):

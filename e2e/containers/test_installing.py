@@ -87,7 +87,7 @@ def test_the_command_line_works_from_the_image_as_its_page_shows(site: KindSite)
     run = begun(site, "asked")
     [shown] = [each.line for each in shown_on(REPOSITORY / "docs" / "cli.md") if each.line.startswith("docker run ")]
     there = {
-        "REGISTRY/lockstep-operator:0.1.0": image(site),
+        f"REGISTRY/lockstep-operator:{images.version()}": image(site),
         "~/.kube/config": str(site.kind.kubeconfig),
         '"$(id -u)"': str(os.getuid()),
     }

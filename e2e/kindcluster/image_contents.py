@@ -2,11 +2,13 @@
 
 It runs while the Dockerfile builds, in the base image itself, with nothing but Python: the interpreter that is asked,
 the operating system, and every package of Debian's, whose records are read without dpkg, as slim bases may have none.
+``VERSION`` in the environment is that of the whole.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sys
 from collections.abc import Iterator
@@ -61,12 +63,14 @@ def _component(kind: str, name: str, version: str, purl: str = "") -> Component:
     return identity | ({"purl": purl} if purl else {})
 
 
-def main(file: Path, root: Path = Path("/")) -> None:
-    """Read the list, write it with what is below."""
+def main(file: Path, root: Path = Path("/"), version: str = "") -> None:
+    """Read the list, write it with what is below and the version of the whole."""
     bill = json.loads(file.read_text(encoding="utf-8"))
+    if version:
+        bill["metadata"]["component"]["version"] = version
     bill["components"] += below(root)
     file.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), version=os.environ.get("VERSION", ""))

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,8 +33,11 @@ _NOT_IMPORTED = ("./var/cache/apt/archives/*.deb", "./var/lib/apt/lists/*", "./u
 
 
 def version(source: Path = REPOSITORY) -> str:
-    """The project's, which is the tag of its image."""
-    return str(tomllib.loads((source / "pyproject.toml").read_text())["project"]["version"])
+    """The project's, which is the tag of its image. Raises KindClusterError."""
+    found = re.search(r'^__version__ = "(.+)"$', (source / "operator/lockstep/__init__.py").read_text(), re.MULTILINE)
+    if not found:
+        raise KindClusterError("operator/lockstep/__init__.py names no version")
+    return found[1]
 
 
 def uv_version(source: Path = REPOSITORY) -> str:

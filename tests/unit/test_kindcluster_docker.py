@@ -133,7 +133,7 @@ NAMES = [
     "lockstep-debian:trixie",
     "lockstep-routes:1",
     "lockstep-training:000000000000",
-    "lockstep-operator:0.1.0",
+    "lockstep-operator:0.7.2",
     "lockstep-operator:000000000000",
     "lockstep-something:of-theirs",
     "postgres:17",

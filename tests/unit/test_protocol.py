@@ -52,7 +52,7 @@ def registration(**changes: Any) -> bytes:
         "node": "gpu-1",
         "hostname": "gpu-1",
         "address": "10.0.0.1",
-        "workerVersion": "0.1.0",
+        "workerVersion": "0.7.2",
         "problem": "",
         "inventory": [],
         "report": state(),

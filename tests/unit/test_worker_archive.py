@@ -6,13 +6,11 @@ import os
 import subprocess
 import sys
 import time
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-import lockstep
 from lockstep.controller.workers.worker_archive import archive_of, worker_archive, worker_sources
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +74,3 @@ def test_every_module_imports_only_the_standard_library_of_python_3_8_and_the_wo
     }
     ours = {module for module in imported if module.startswith("lockstep.worker.") or module == "lockstep"}
     assert {module.partition(".")[0] for module in imported - ours} <= sys.stdlib_module_names - younger
-
-
-def test_the_worker_names_the_version_it_was_released_with() -> None:
-    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == lockstep.__version__
