@@ -101,7 +101,7 @@ docs: setup ## The documentation as a site, in .build/site: built strictly, ever
 	@mkdir -p .build && .venv/bin/uv export --locked --quiet --only-group docs --output-file .build/docs.txt
 	@.venv/bin/uv pip install --quiet $(if $(PIP_INDEX_URL),--default-index $(PIP_INDEX_URL)) --require-hashes \
 		--requirements .build/docs.txt
-	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict  # warnings that --quiet hides would pass
 	@echo "to read it: .venv/bin/python -m http.server --bind 127.0.0.1 --directory .build/site"
 
 cli-archive: setup ## The command line as krew installs it, for REPOSITORY=URL: archives and their manifest, in dist
