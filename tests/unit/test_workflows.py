@@ -1,0 +1,119 @@
+"""What the repository's host, editors and hooks are told to do can be done here."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+TEMPLATES = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
+MAKE = re.compile(r"\bmake ((?:[a-z0-9-]+\b ?)+)")
+TO_COME = {"check", "nightly"}
+
+by_workflow = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+
+
+def read(path: Path) -> Any:
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # `on` is a word here, as on the host
+
+
+HOOKS = {hook["id"]: hook for repo in read(ROOT / ".pre-commit-config.yaml")["repos"] for hook in repo["hooks"]}
+
+
+def steps(path: Path) -> Iterator[dict[str, Any]]:
+    for job in read(path)["jobs"].values():
+        yield from job.get("steps", [{"uses": job.get("uses")}])
+
+
+def targets() -> set[str]:
+    """Those of the Makefile, with what its functions make of them. It is read, and nothing is made."""
+    told = ["make", "--print-data-base", "--question", "--no-builtin-rules", "--file=Makefile", "help"]
+    database = subprocess.run(told, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    return set(re.findall(r"^([a-z0-9-]+):", database, re.MULTILINE))
+
+
+@by_workflow
+def test_a_workflow_makes_only_what_the_makefile_has(path: Path) -> None:
+    said = [word for step in steps(path) for found in MAKE.findall(step.get("run", "")) for word in found.split()]
+    assert set(said) <= targets() | TO_COME
+
+
+@by_workflow
+def test_a_workflow_may_only_read_but_for_jobs_that_publish(path: Path) -> None:
+    workflow = read(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    writing = {name for name, job in workflow["jobs"].items() if "write" in job.get("permissions", {}).values()}
+    assert writing == ({"image", "release"} if path.stem == "release" else set())
+
+
+@by_workflow
+def test_actions_have_a_version_and_checkouts_keep_no_token(path: Path) -> None:
+    for step in steps(path):
+        used = step.get("uses", "")
+        assert not used or re.fullmatch(r"[\w./-]+@v\d+|\./\.github/workflows/\w+\.yml", used)
+        if used.startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] == "false"
+        if used.startswith("./"):
+            assert (ROOT / used).is_file()
+
+
+@by_workflow
+def test_every_job_ends_and_names_the_system_it_runs_on(path: Path) -> None:
+    jobs = [job for job in read(path)["jobs"].values() if "uses" not in job]
+    assert jobs
+    for job in jobs:
+        assert int(job["timeout-minutes"]) > 0
+        assert not job["runs-on"].endswith("latest")
+
+
+def test_files_that_workflows_name_exist() -> None:
+    told = [step for path in WORKFLOWS for step in steps(path)]
+    said = " ".join(f"{step.get('run')} {step.get('with')}" for step in told)
+    named = set(re.findall(r"(?<![\w/])((?:\.github|charts|crds|e2e|manifests|operator|tests)/[\w./-]+\w)", said))
+    assert len(named) > 5
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_no_hook_downloads_anything() -> None:
+    assert {hook["language"] for hook in HOOKS.values()} == {"system", "pygrep"}
+    run = {hook["entry"].split()[0] for hook in HOOKS.values() if hook["language"] == "system"}
+    assert run == {".venv/bin/ruff", "make"}
+
+
+@pytest.mark.parametrize(
+    ("message", "refused"),
+    [
+        ("core: say what changes\n", False),
+        ("core/admission: say what changes\n\n" + 90 * "x", False),
+        ("Say what changes\n", True),
+        ("core: " + 67 * "x", True),
+        ("core: " + 66 * "x", False),
+        ("Merge branch 'other'\n", False),
+    ],
+)
+def test_the_hook_refuses_subjects_without_an_area_and_long_ones(message: str, refused: bool) -> None:
+    assert bool(re.search(HOOKS["subject"]["entry"], message, re.MULTILINE | re.DOTALL)) is refused
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
+def test_a_form_asks_for_something(path: Path) -> None:
+    form = read(path)
+    assert {"name", "description", "body"} <= form.keys()
+    fields = [field for field in form["body"] if field["type"] != "markdown"]
+    assert len({field["id"] for field in fields}) == len(fields) > 1
+    assert any(field.get("validations", {}).get("required") == "true" for field in fields)
+
+
+def test_the_rest_can_be_read() -> None:
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text(encoding="utf-8"))
+    assert container["postCreateCommand"] == "make setup"
+    assert len(read(ROOT / ".github" / "kind.yaml")["nodes"]) == 5
+    for update in read(ROOT / ".github" / "dependabot.yml")["updates"]:
+        assert (ROOT / update["directory"].removeprefix("/")).is_dir()
+    assert read(ROOT / "OWNERS").keys() == {"approvers", "reviewers"}
