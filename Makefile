@@ -11,8 +11,7 @@ export PYTHONPATH := operator:e2e
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build monitoring test test-nodes test-cluster test-others audit test-outages test-unit test-more lint generate image e2e cluster-up cluster-down cluster-status \
-	demo demo-scale formats formats-ready formats-record faults faults-all bench-launch bench-recover bench-admission bench-failover bench-schedule screenshots clean \
-	docs cli-archive
+	demo demo-scale formats formats-ready formats-record faults faults-all bench-launch bench-recover bench-admission bench-failover bench-schedule screenshots clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +96,7 @@ generate: setup ## Write crds/, the generated docs, and what is made from the ch
 audit: setup ## Known vulnerabilities of what is locked, where their databases answer; AUDIT_REQUIRED=1: they have to
 	@$(RUN) -m dependency_audit $(if $(AUDIT_REQUIRED),--required)
 
+.PHONY: docs cli-archive
 docs: setup ## The documentation as a site, in .build/site: built strictly, every link checked, nothing fetched to read it
 	@mkdir -p .build && .venv/bin/uv export --locked --quiet --only-group docs --output-file .build/docs.txt
 	@.venv/bin/uv pip install --quiet $(if $(PIP_INDEX_URL),--default-index $(PIP_INDEX_URL)) --require-hashes \
