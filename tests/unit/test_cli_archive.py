@@ -85,4 +85,6 @@ def test_the_manifest_leads_krew_to_the_archive_and_to_no_other(archive: Path) -
     assert only["uri"] == f"https://REPOSITORY/releases/download/v{__version__}/{archive.name}"
     assert only["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
     with tarfile.open(archive) as files:
-        assert {"LICENSE", only["bin"]} <= set(files.getnames())
+        names = files.getnames()
+    assert {"LICENSE", only["bin"]} <= set(names)
+    assert not [name for name in names if ".." in name or name.startswith("/")]  # krew refuses them
