@@ -382,7 +382,13 @@ CASES = (
         "60 attempts failed within a quarter of an hour, of all runs together.",
     ),
     Case("LockstepRestartStorm", "many models diverge", ended("NaN", "0+4x20"), 15),
-    Case("LockstepRestartStorm", "many runs come to their end", ended("Finished", "0+4x20"), 15),
+    Case("LockstepRestartStorm", "many runs come to their end", ended("Succeeded", "0+4x20"), 15),
+    Case(
+        "LockstepRestartStorm",
+        "many runs make room, are resized, moved or cancelled",
+        {k: v for cause in ("Preempted", "Resized", "Drained", "Cancelled") for k, v in ended(cause, "0+4x20").items()},
+        15,
+    ),
     Case("LockstepRestartStorm", "one run fails now and then", ended("Storage", "0x5 1x5 2x9"), 15),
     Case(
         "LockstepRunGoodputLow",

@@ -15,6 +15,7 @@ from lockstep.controller.web.sources import Sources
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.own_objects import parse_queue, parse_run, parse_run_set
 from lockstep.core.model.plan import Event
+from lockstep.core.model.reasons import ActionWord, Recorded
 from lockstep.core.model.snapshot import (
     CheckpointReport,
     NodeFailure,
@@ -276,7 +277,7 @@ def _trains(cluster: Cluster, namespace: str, name: str, nodes: Sequence[str], d
         seen = (saved_here(step - 200, slot), *inventory)
         cluster.reports[run.uid][slot] = report(slot, on, step - behind, now=now, attempt=4, inventory=seen)
     for ago, kind, reason, note in _EVENTS:
-        cluster.said.keep(run.uid, Event(kind, reason, "Act", note), now - ago)
+        cluster.said.keep(run.uid, Event(kind, Recorded(reason), ActionWord.REPORT, note), now - ago)
     return run
 
 
@@ -438,7 +439,9 @@ def _sweeps(cluster: Cluster) -> None:
     cluster.sets = [own, foreign]
     for index, position in ((45, 4), (46, 5)):
         cluster.runs.append(member(own, index, waiting("research", "x", 2, position=position, reason="Resources")))
-    cluster.said.keep(own.uid, Event("Normal", "RunsCreated", "Act", "made 4 runs"), cluster.clock.now())
+    cluster.said.keep(
+        own.uid, Event("Normal", Recorded("RunsCreated"), ActionWord.CREATE_RUN, "made 4 runs"), cluster.clock.now()
+    )
 
 
 def _trouble(cluster: Cluster, now: float, dice: random.Random) -> None:

@@ -8,10 +8,10 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.core.admission import poison_runs
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.cache.excluded_runs import UNDECIDABLE
 from lockstep.core.admission.cache.memory import Memory
 from lockstep.core.admission.poison_runs import AGAIN, admit_others
 from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, after, held, run, statuses, world
@@ -38,7 +38,7 @@ def test_everybody_else_is_admitted_and_the_run_is_told() -> None:
         "d": 0,
     }
     for name in ("b", "d"):
-        assert told[name].queue.reason == UNDECIDABLE
+        assert told[name].queue.reason == WaitReason.UNDECIDABLE
         assert "TypeError" in told[name].queue.message
     assert plan.wake_at is not None
     assert plan.wake_at <= NOW + AGAIN
@@ -65,7 +65,7 @@ def test_it_is_tried_again_as_what_a_pass_fails_by_may_be_of_the_moment(monkeypa
     monkeypatch.setattr(poison_runs, "admit", fail_at_first)
     memory, snapshot = Memory(), world([run("a", 1)])
     for now in (NOW, NOW + 1, NOW + AGAIN - 1):
-        assert statuses(admit_others(snapshot, Tunables(), now, memory))["a"].queue.reason == UNDECIDABLE
+        assert statuses(admit_others(snapshot, Tunables(), now, memory))["a"].queue.reason == WaitReason.UNDECIDABLE
     assert set(tried) == {NOW}
     assert statuses(admit_others(snapshot, Tunables(), NOW + AGAIN, memory))["a"].assignment.nodes
 

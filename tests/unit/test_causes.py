@@ -15,16 +15,19 @@ from lockstep.core.failures.causes import (
     Evidence,
     first_cause,
 )
-from lockstep.core.failures.signs import Kind, Reading
+from lockstep.core.failures.signs import Reading
+from lockstep.core.model.reasons import AttemptCause
 
 
-def seen(kind: Kind, slot: int, at: float, *, lost: bool = False, exited: bool = True, **traits: object) -> Cause:
+def seen(
+    kind: AttemptCause, slot: int, at: float, *, lost: bool = False, exited: bool = True, **traits: object
+) -> Cause:
     evidence = Evidence(kind.value, slot, f"n{slot}", at, "words", "root")
     return Cause(evidence, Reading(kind, "root", **traits), lost=lost, exited=exited and not lost)  # type: ignore[arg-type]
 
 
 def crash(slot: int, at: float, **traits: object) -> Cause:
-    return seen(Kind.APPLICATION, slot, at, **traits)
+    return seen(AttemptCause.APPLICATION, slot, at, **traits)
 
 
 def complaint(slot: int, at: float) -> Cause:
@@ -32,15 +35,15 @@ def complaint(slot: int, at: float) -> Cause:
 
 
 def lost_node(slot: int, at: float) -> Cause:
-    return seen(Kind.NODE_LOST, slot, at, lost=True)
+    return seen(AttemptCause.NODE_LOST, slot, at, lost=True)
 
 
-def ended_pod(kind: Kind, slot: int, at: float) -> Cause:
+def ended_pod(kind: AttemptCause, slot: int, at: float) -> Cause:
     return replace(seen(kind, slot, at, lost=True), dated=True)
 
 
 def fault(slot: int, at: float) -> Cause:
-    return seen(Kind.HARDWARE, slot, at, exited=False)
+    return seen(AttemptCause.HARDWARE, slot, at, exited=False)
 
 
 @pytest.mark.parametrize(
@@ -57,18 +60,18 @@ def fault(slot: int, at: float) -> Cause:
         # The last heartbeat of a lost node may well be younger than its peers' ends.
         ([crash(0, 4.0), lost_node(1, 6.0)], 1, (), (0,)),
         ([crash(0, 4.0), lost_node(1, 4.0 + CASCADE_SECONDS + 1)], 0, (), (1,)),
-        ([seen(Kind.DISRUPTION, 0, 4.0, lost=True), lost_node(1, 6.0)], 1, (), (0,)),
-        ([crash(0, 4.0), seen(Kind.OUT_OF_MEMORY, 1, 3.0, lost=True)], 1, (), (0,)),
+        ([seen(AttemptCause.DISRUPTION, 0, 4.0, lost=True), lost_node(1, 6.0)], 1, (), (0,)),
+        ([crash(0, 4.0), seen(AttemptCause.OUT_OF_MEMORY, 1, 3.0, lost=True)], 1, (), (0,)),
         # A pod that says when it ended is no cause of what lies clearly before; one driven away may take a moment.
-        ([crash(0, 4.4), ended_pod(Kind.UNKNOWN, 1, 4.0)], 1, (), (0,)),
-        ([crash(0, 4.4), ended_pod(Kind.UNKNOWN, 1, 4.4 + TORN_DOWN_SECONDS)], 1, (), (0,)),
-        ([crash(0, 4.4), ended_pod(Kind.UNKNOWN, 1, 5.0)], 0, (), (1,)),
-        ([complaint(0, 4.4), ended_pod(Kind.UNKNOWN, 1, 5.0)], 1, (), (0,)),
-        ([crash(0, 4.4), ended_pod(Kind.DISRUPTION, 1, 6.0)], 1, (), (0,)),
-        ([crash(0, 4.4), ended_pod(Kind.DISRUPTION, 1, 4.5 + LEAVING_SECONDS)], 0, (), (1,)),
+        ([crash(0, 4.4), ended_pod(AttemptCause.UNKNOWN, 1, 4.0)], 1, (), (0,)),
+        ([crash(0, 4.4), ended_pod(AttemptCause.UNKNOWN, 1, 4.4 + TORN_DOWN_SECONDS)], 1, (), (0,)),
+        ([crash(0, 4.4), ended_pod(AttemptCause.UNKNOWN, 1, 5.0)], 0, (), (1,)),
+        ([complaint(0, 4.4), ended_pod(AttemptCause.UNKNOWN, 1, 5.0)], 1, (), (0,)),
+        ([crash(0, 4.4), ended_pod(AttemptCause.DISRUPTION, 1, 6.0)], 1, (), (0,)),
+        ([crash(0, 4.4), ended_pod(AttemptCause.DISRUPTION, 1, 4.5 + LEAVING_SECONDS)], 0, (), (1,)),
         # A fault of the machine, whose rank has not even ended.
         ([crash(0, 4.0), complaint(2, 4.0), fault(1, 1.0)], 1, (), (0, 2)),
-        ([crash(0, 4.0), seen(Kind.HARDWARE, 1, 4.5, weak=True)], 0, (), (1,)),
+        ([crash(0, 4.0), seen(AttemptCause.HARDWARE, 1, 4.5, weak=True)], 0, (), (1,)),
         ([crash(0, 4.0), crash(1, 4.0 + TIED_SECONDS / 2), crash(2, 5.0)], 0, (1,), (2,)),
         # Within the tie one that only complains is no equal.
         ([complaint(0, 4.0), crash(1, 4.0 + TIED_SECONDS / 2)], 1, (), (0,)),
@@ -84,12 +87,12 @@ def test_a_node_is_suspected_only_when_it_alone_was_first() -> None:
     assert not first_cause([crash(0, 4.0), crash(1, 4.01)]).points_at_node
     assert not first_cause([complaint(0, 4.0)]).points_at_node
     assert not first_cause([crash(0, 4.0, by_nature=True)]).points_at_node
-    assert not first_cause([seen(Kind.STORAGE, 0, 4.0)]).points_at_node
+    assert not first_cause([seen(AttemptCause.STORAGE, 0, 4.0)]).points_at_node
 
 
 ENDS = st.builds(
     seen,
-    st.sampled_from([Kind.APPLICATION, Kind.HARDWARE, Kind.NODE_LOST, Kind.DISRUPTION]),
+    st.sampled_from([AttemptCause.APPLICATION, AttemptCause.HARDWARE, AttemptCause.NODE_LOST, AttemptCause.DISRUPTION]),
     st.integers(0, 5),
     st.floats(0.0, 100.0),
     lost=st.booleans(),

@@ -12,17 +12,20 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.failures.actions import Case, Verb, act
 from lockstep.core.failures.causes import Cause, Evidence
 from lockstep.core.failures.node_memory import marks_with, to_remember
-from lockstep.core.failures.signs import Kind, Reading
+from lockstep.core.failures.signs import Reading
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.node_failures import MAX_FAILURES, read_failures
+from lockstep.core.model.reasons import AttemptCause
 from lockstep.core.model.snapshot import PodPhase, PodView, Taint, WorkerPhase
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.run.recovery import case_of
 from support.world import Worker, World, node, spec
 
 RUN = "one"
-SLOW = Cause(Evidence("Straggler", 1, "n1", 1_000_000.0, "slow", "Straggler"), Reading(Kind.STRAGGLER, "Straggler"))
+SLOW = Cause(
+    Evidence("Straggler", 1, "n1", 1_000_000.0, "slow", "Straggler"), Reading(AttemptCause.STRAGGLER, "Straggler")
+)
 
 
 class UnfitWorld(World):

@@ -1,106 +1,99 @@
-"""docs/troubleshooting.md against the words that the code writes into status and events."""
+"""docs/troubleshooting.md against the enumerations of reasons: each member has its row, each row is a member."""
 
-import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from lockstep.core.failures.signs import HOPELESS_EXITS, Kind
+import pytest
+
 from lockstep.core.model.conditions import TYPES
+from lockstep.core.model.reasons import (
+    ActionWord,
+    ArchiveFailure,
+    AttemptCause,
+    AttemptEnd,
+    ConditionReason,
+    EventReason,
+    ExitReason,
+    LossReason,
+    PreemptionReason,
+    QueueReason,
+    RequestResult,
+    SetReason,
+    ShownReason,
+    StopReason,
+    WaitReason,
+)
 from lockstep.core.run.launching import Stage
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "operator" / "lockstep"
-WORKER_PAGE = (ROOT / "docs" / "worker.md").read_text(encoding="utf-8")
-"""Explains how a process ended."""
-PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (.+)\n((?:(?!^## ).*\n)*)", PAGE, re.MULTILINE))
+KINDS = {
+    "Accepted": (ConditionReason, ShownReason),
+    "Admitted and `status.queue`": (WaitReason, ConditionReason, ShownReason),
+    "GangReady": (ConditionReason,),
+    "Progressing": (ConditionReason,),
+    "Suspended": (ConditionReason,),
+    "`status.attempts`: causes": (AttemptCause, AttemptEnd, StopReason, LossReason, ActionWord),
+    "Finished and Succeeded": (StopReason, ShownReason, ConditionReason, RequestResult),
+    "StateRegression": (ConditionReason,),
+    "AtFullSize": (ConditionReason,),
+    "ClusterDisruption": (ConditionReason,),
+    "Diverging and Straggling": (ConditionReason,),
+    "KueueReservation": (ConditionReason,),
+    "Active and Valid of a TrainingQueue": (QueueReason,),
+    "A TrainingRunSet": (SetReason,),
+    "Events": (EventReason, PreemptionReason),
+}
+"""What the tables and paragraphs of each section explain."""
+COLUMNS = ("Reason", "Cause", "Action")
 
-DECIDING = (
-    *("core/" + name for name in ("barrier.py", "decide.py", "evidence.py", "launching.py", "lifecycle.py")),
-    *("core/" + name for name in ("recovery.py", "regression.py", "report.py", "stopping.py", "resume.py")),
-    *(
-        "core/admission/admit.py",
-        "core/admission/pending_status.py",
-        "core/admission/extensions.py",
-        "core/admission/refill.py",
-        "core/admission/cache/excluded_runs.py",
-        "core/admission/engine/cycle_result.py",
-        "core/admission/queueing/holds.py",
-        "core/admission/kueue_admission.py",
-        "core/admission/queueing/queue_problems.py",
-        "core/admission/queue_status.py",
-        "core/admission/reservations.py",
-        "core/model/tunables.py",
-        "core/checkpoints/archiving.py",
-    ),
-    *("core/" + name for name in ("actions.py", "replacement.py", "roll_back.py", "accounting/account.py")),
-    *("core/" + name for name in ("saves.py", "drain.py", "leaving.py", "requests.py", "time_limit.py")),
-    *("core/" + name for name in ("spares.py", "elastic.py", "fencing.py", "origin.py", "pointing.py", "preflight.py")),
-    "core/run/resume_point.py",
-    "core/run/waiting.py",
-    "core/run/kueue_follow.py",
-    "core/model/test_only.py",
-    *("core/arrays/run_set.py", "core/arrays/tally.py", "core/arrays/correspondence.py"),
-    *("core/" + name for name in ("plain_gang.py", "plain_evidence.py", "plain_recovery.py", "plain_report.py")),
-    "controller/reconcile/execute.py",
+
+def rows_of(section: str) -> Iterator[str]:
+    """The words that the tables of a section are about."""
+    column = None
+    for line in SECTIONS[section].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if not line.startswith("|"):
+            column = None
+        elif column is None:
+            column = next((at for at, cell in enumerate(cells) if cell.strip("| ") in COLUMNS), len(cells))
+        elif column < len(cells):
+            yield from re.findall(r"`([A-Z]\w+)`", cells[column])
+
+
+def code_of(text: str) -> set[str]:
+    """Words set as code."""
+    return set(re.findall(r"`([A-Z]\w+)`", text))
+
+
+def test_the_tables_of_every_section_are_read() -> None:
+    unread = {title for title, text in SECTIONS.items() if title not in KINDS and re.search(r"^\| `[A-Z]", text, re.M)}
+    assert not unread
+    assert len(list(rows_of("Events"))) > 40
+    assert {"InvalidSpec", "RunRefused"} <= set(rows_of("A TrainingRunSet"))
+
+
+@pytest.mark.parametrize("section", KINDS)
+def test_a_row_is_a_member_of_its_kind(section: str) -> None:
+    members = {member for kind in KINDS[section] for member in kind}
+    assert set(rows_of(section)) <= members
+
+
+@pytest.mark.parametrize(
+    "kind", sorted({kind for kinds in KINDS.values() for kind in kinds}, key=lambda kind: kind.__name__)
 )
-"""Where reasons come from."""
-
-CAMEL_CASE = re.compile(r"[A-Z][a-z]+([A-Z][A-Za-z]*)*")
-
-NO_REASONS = frozenset(
-    {
-        *TYPES,  # kinds of conditions; those that are reasons as well are checked by their own test
-        *("True", "False", "Unknown", "Normal", "Warning"),
-        # Values of spec and configuration.
-        *("Auto", "Fresh", "Require", "Required", "TorchDCP", "Active", "Migrate", "Requeue", "Ignore"),
-        *("None", "Never", "Block", "Full"),
-        *("Megatron", "DeepSpeed", "HuggingFace", "NeMo", "Pointer", "Disabled"),
-        *("Point", "WarmUp", "Preempt", "CreatePodGroup"),  # actions of events
-        "AlreadyExists",  # of the API server
-        *("Kueue", "Label", "Ready"),  # a backend, what named its queue, and the state of an admission check
-        "StartError",  # of a container runtime
-        "Archive",  # the action of every event about the archive
-        *("Record", "CreateRun", "Waiting", "Cancel"),  # of arrays: actions of events, values of spec
-        "Shared",  # a layout
-        *("Valid", "Other"),  # a queue without mistakes, and its nodes of no configured GPU type
-        # How an archive job ended; docs/checkpoints.md explains these.
-        *("SourceInvalid", "SourceVanished", "Conflict", "ArchiveCorrupt", "NotPublished"),
-        # Of an action; those that are written anywhere have other words.
-        *("Complete", "ReplaceNodes"),
-        # Of a resume decision; only those that block a start are written anywhere.
-        *("Resume", "Verify", "Wait", "Blocked", "Restore", "List", "CheckpointInArchive", "ArchiveAsked"),
-        *("CheckpointValid", "CheckpointUnknown", "CheckpointBeingRead", "NothingSaved", "StartModeFresh"),
-    }
-)
+def test_every_reason_is_explained_under_its_kind(kind: type) -> None:
+    explained = set().union(*(code_of(SECTIONS[title]) for title, kinds in KINDS.items() if kind in kinds))
+    if kind is EventReason:  # those that are the reason of something else as well are explained there
+        explained |= code_of(PAGE)
+    assert set(kind) - {AttemptCause.FINISHED} <= explained, "explain these in docs/troubleshooting.md"
 
 
-def words_in_code() -> dict[str, str]:
-    """Every CamelCase string of the deciding modules, and a place where it stands."""
-    found: dict[str, str] = {}
-    for name in DECIDING:
-        for node in ast.walk(ast.parse((PACKAGE / name).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and CAMEL_CASE.fullmatch(node.value):
-                found.setdefault(node.value, f"{name}:{node.lineno}")
-    reasons = {kind.value for kind in Kind if kind is not Kind.FINISHED} | HOPELESS_EXITS
-    return found | dict.fromkeys(reasons, "core/failures/signs.py")
-
-
-def words_on_page() -> set[str]:
-    """What the page explains: code words in the first column of a table, headings, and words set as code."""
-    return set(re.findall(r"`([A-Z][A-Za-z]+)`", PAGE)) | set(re.findall(r"^## (\w+)", PAGE, re.MULTILINE))
-
-
-def test_every_reason_is_explained_in_the_troubleshooting_page() -> None:
-    explained = words_on_page() | set(re.findall(r"`([A-Z][A-Za-z]+)`", WORKER_PAGE)) | NO_REASONS
-    missing = {word: place for word, place in words_in_code().items() if word not in explained}
-    assert not missing, "explain these in docs/troubleshooting.md, or say in NO_REASONS why they are none"
-
-
-def test_the_page_explains_no_reason_that_the_code_does_not_know() -> None:
-    in_first_column = {
-        word for row in re.findall(r"^\| (`[^|]+) \|", PAGE, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)
-    }
-    assert in_first_column <= set(words_in_code())
+def test_how_processes_and_archive_jobs_end_is_explained_on_their_own_pages() -> None:
+    for kind, page in ((ExitReason, "worker.md"), (ArchiveFailure, "checkpoints.md")):
+        assert set(kind) <= code_of((DOCS / page).read_text(encoding="utf-8"))
 
 
 def test_conditions_have_a_heading_each() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from lockstep.api.run_status import StopStatus
 from lockstep.core.model.conditions import find, is_true
-from lockstep.core.run.waiting import DEADLINE
+from lockstep.core.model.reasons import StopReason
 from support.world import World, node, spec
 
 CHECKPOINT = {"shared": {"claimName": "lustre"}}
@@ -89,7 +89,7 @@ def test_a_run_that_can_no_longer_end_before_its_deadline_ends_its_wait() -> Non
     w.pass_time(7100, step=100)
     assert not is_true(w.status("one"), "Finished")
     w.pass_time(200, step=100)
-    assert outcome(w) == ("True", DEADLINE)
+    assert outcome(w) == ("True", StopReason.DEADLINE_UNREACHABLE)
 
 
 def test_what_was_used_before_a_suspension_leaves_more_time_until_the_deadline() -> None:
@@ -100,7 +100,7 @@ def test_what_was_used_before_a_suspension_leaves_more_time_until_the_deadline()
     w.pass_time(7100, step=100)
     assert not is_true(w.status("one"), "Finished")
     w.pass_time(200, step=100)
-    assert outcome(w) == ("True", DEADLINE)
+    assert outcome(w) == ("True", StopReason.DEADLINE_UNREACHABLE)
 
 
 @pytest.mark.parametrize(

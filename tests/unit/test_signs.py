@@ -3,7 +3,8 @@
 import pytest
 
 from lockstep.core.failures import signs
-from lockstep.core.failures.signs import Kind, read_exit, read_pod
+from lockstep.core.failures.signs import read_exit, read_pod
+from lockstep.core.model.reasons import AttemptCause
 from lockstep.core.model.snapshot import ExitReport, PodPhase, PodView, Sign
 from support.world import node
 
@@ -39,23 +40,23 @@ def pod(**changes: object) -> PodView:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (1, Kind.APPLICATION),
-        (2, Kind.APPLICATION),
-        (14, Kind.HARDWARE),
-        (16, Kind.APPLICATION),
-        (17, Kind.DELIBERATE),
-        (93, Kind.DELIBERATE),
-        (128, Kind.HARDWARE),
-        (134, Kind.APPLICATION),
-        (137, Kind.APPLICATION),
-        (139, Kind.APPLICATION),
-        (143, Kind.APPLICATION),
-        (201, Kind.HARDWARE),
-        (202, Kind.HARDWARE),
-        (247, Kind.OUT_OF_MEMORY),
+        (1, AttemptCause.APPLICATION),
+        (2, AttemptCause.APPLICATION),
+        (14, AttemptCause.HARDWARE),
+        (16, AttemptCause.APPLICATION),
+        (17, AttemptCause.DELIBERATE),
+        (93, AttemptCause.DELIBERATE),
+        (128, AttemptCause.HARDWARE),
+        (134, AttemptCause.APPLICATION),
+        (137, AttemptCause.APPLICATION),
+        (139, AttemptCause.APPLICATION),
+        (143, AttemptCause.APPLICATION),
+        (201, AttemptCause.HARDWARE),
+        (202, AttemptCause.HARDWARE),
+        (247, AttemptCause.OUT_OF_MEMORY),
     ],
 )
-def test_an_exit_code_is_read_by_the_table(code: int, kind: Kind) -> None:
+def test_an_exit_code_is_read_by_the_table(code: int, kind: AttemptCause) -> None:
     assert read_exit(ended(code), ()).kind is kind
 
 
@@ -72,46 +73,46 @@ def test_a_signal_has_the_root_of_its_shell_code(number: int) -> None:
 @pytest.mark.parametrize(
     ("reason", "kind"),
     [
-        ("CommandNotFound", Kind.DETERMINISTIC),
-        ("CommandNotExecutable", Kind.DETERMINISTIC),
-        ("OOMKilled", Kind.OUT_OF_MEMORY),
-        ("DirectoryNotCreated", Kind.STORAGE),
-        ("ProcessNotStarted", Kind.UNKNOWN),
-        ("Fenced", Kind.DISRUPTION),
-        ("StoppedForRestart", Kind.DISRUPTION),
-        ("StoppedOnRequest", Kind.DISRUPTION),
-        ("WorkerTerminated", Kind.DISRUPTION),
+        ("CommandNotFound", AttemptCause.DETERMINISTIC),
+        ("CommandNotExecutable", AttemptCause.DETERMINISTIC),
+        ("OOMKilled", AttemptCause.OUT_OF_MEMORY),
+        ("DirectoryNotCreated", AttemptCause.STORAGE),
+        ("ProcessNotStarted", AttemptCause.UNKNOWN),
+        ("Fenced", AttemptCause.DISRUPTION),
+        ("StoppedForRestart", AttemptCause.DISRUPTION),
+        ("StoppedOnRequest", AttemptCause.DISRUPTION),
+        ("WorkerTerminated", AttemptCause.DISRUPTION),
     ],
 )
-def test_a_reason_of_the_worker_goes_before_the_code(reason: str, kind: Kind) -> None:
+def test_a_reason_of_the_worker_goes_before_the_code(reason: str, kind: AttemptCause) -> None:
     assert read_exit(ended(137, reason=reason), [sign("Xid:79")]).kind is kind
 
 
 @pytest.mark.parametrize(
     ("kind", "read"),
     [
-        ("Xid:79", Kind.HARDWARE),
-        ("Xid:48", Kind.HARDWARE),
-        ("Xid:95", Kind.HARDWARE),
-        ("Xid:64", Kind.HARDWARE),
-        ("Xid:13", Kind.APPLICATION),
-        ("Xid:31", Kind.APPLICATION),
-        ("Xid:94", Kind.APPLICATION),
-        ("Xid:45", Kind.APPLICATION),
-        ("CUDA:Ecc", Kind.HARDWARE),
-        ("CUDA:Error", Kind.APPLICATION),
-        ("CUDA:OutOfMemory", Kind.APPLICATION),
-        ("NCCL:Timeout", Kind.APPLICATION),
-        ("NCCL:RemoteError", Kind.APPLICATION),
-        ("Storage:NoSpace", Kind.STORAGE),
-        ("Storage:IO", Kind.STORAGE),
-        ("Checkpoint:Corrupt", Kind.CORRUPT_CHECKPOINT),
-        ("Loss:NaN", Kind.NAN),
-        ("Port:InUse", Kind.APPLICATION),
-        ("Import:Error", Kind.APPLICATION),
+        ("Xid:79", AttemptCause.HARDWARE),
+        ("Xid:48", AttemptCause.HARDWARE),
+        ("Xid:95", AttemptCause.HARDWARE),
+        ("Xid:64", AttemptCause.HARDWARE),
+        ("Xid:13", AttemptCause.APPLICATION),
+        ("Xid:31", AttemptCause.APPLICATION),
+        ("Xid:94", AttemptCause.APPLICATION),
+        ("Xid:45", AttemptCause.APPLICATION),
+        ("CUDA:Ecc", AttemptCause.HARDWARE),
+        ("CUDA:Error", AttemptCause.APPLICATION),
+        ("CUDA:OutOfMemory", AttemptCause.APPLICATION),
+        ("NCCL:Timeout", AttemptCause.APPLICATION),
+        ("NCCL:RemoteError", AttemptCause.APPLICATION),
+        ("Storage:NoSpace", AttemptCause.STORAGE),
+        ("Storage:IO", AttemptCause.STORAGE),
+        ("Checkpoint:Corrupt", AttemptCause.CORRUPT_CHECKPOINT),
+        ("Loss:NaN", AttemptCause.NAN),
+        ("Port:InUse", AttemptCause.APPLICATION),
+        ("Import:Error", AttemptCause.APPLICATION),
     ],
 )
-def test_a_sign_tells_what_a_bare_exit_code_does_not(kind: str, read: Kind) -> None:
+def test_a_sign_tells_what_a_bare_exit_code_does_not(kind: str, read: AttemptCause) -> None:
     reading = read_exit(ended(1), [sign(kind)])
     assert (reading.kind, reading.root) == (read, kind)
 
@@ -135,8 +136,10 @@ def test_what_was_logged_long_before_the_end_does_not_explain_it() -> None:
     assert read_exit(ended(1), [sign("Storage:IO", before=5000.0)]).root == "exit 1"
 
 
-@pytest.mark.parametrize(("kind", "read"), [("Checkpoint:Corrupt", Kind.CORRUPT_CHECKPOINT), ("Loss:NaN", Kind.NAN)])
-def test_what_cannot_mend_itself_explains_an_end_however_long_ago_it_was_logged(kind: str, read: Kind) -> None:
+@pytest.mark.parametrize(
+    ("kind", "read"), [("Checkpoint:Corrupt", AttemptCause.CORRUPT_CHECKPOINT), ("Loss:NaN", AttemptCause.NAN)]
+)
+def test_what_cannot_mend_itself_explains_an_end_however_long_ago_it_was_logged(kind: str, read: AttemptCause) -> None:
     assert read_exit(ended(1), [sign(kind, before=5000.0)]).kind is read
 
 
@@ -148,7 +151,7 @@ def test_of_like_lines_the_earliest_is_quoted_in_whatever_order_they_came() -> N
 @pytest.mark.parametrize(("path", "of_node"), [("/local-checkpoints/ns/one", True), ("/shared-checkpoints/ns", False)])
 def test_storage_is_the_nodes_own_where_the_line_names_the_local_tier(path: str, of_node: bool) -> None:
     reading = read_exit(ended(1), [sign("Storage:IO", text=f"Input/output error: {path}")])
-    assert (reading.kind, reading.on_node) == (Kind.STORAGE, of_node)
+    assert (reading.kind, reading.on_node) == (AttemptCause.STORAGE, of_node)
 
 
 def test_a_termination_message_tells_what_a_bare_exit_code_does_not() -> None:
@@ -160,7 +163,7 @@ def test_a_termination_message_tells_what_a_bare_exit_code_does_not() -> None:
 
 
 def test_an_uncorrectable_nvlink_error_is_a_fault_of_the_machine() -> None:
-    assert read_exit(ended(1), [sign("CUDA:NvLink")]).kind is Kind.HARDWARE
+    assert read_exit(ended(1), [sign("CUDA:NvLink")]).kind is AttemptCause.HARDWARE
 
 
 def test_channels_torn_down_are_the_cause_only_where_nothing_else_was_logged() -> None:
@@ -170,7 +173,7 @@ def test_channels_torn_down_are_the_cause_only_where_nothing_else_was_logged() -
 
 
 def test_a_fault_of_the_machine_goes_before_what_followed_from_it() -> None:
-    assert read_exit(ended(1), [sign("NCCL:Timeout"), sign("CUDA:Error"), sign("Xid:79")]).kind is Kind.HARDWARE
+    assert read_exit(ended(1), [sign("NCCL:Timeout"), sign("CUDA:Error"), sign("Xid:79")]).kind is AttemptCause.HARDWARE
 
 
 @pytest.mark.parametrize("kind", ["NCCL:Timeout", "NCCL:RemoteError", "JAX:PeerLost", "Rendezvous:Timeout"])
@@ -251,21 +254,21 @@ def test_a_lost_connection_is_a_symptom() -> None:
 @pytest.mark.parametrize(
     ("changes", "kind"),
     [
-        ({"disruption": "EvictionByEvictionAPI", "exit_code": 137}, Kind.DISRUPTION),
-        ({"disruption": "PreemptionByKubeScheduler", "exit_code": 1}, Kind.DISRUPTION),
-        ({"disruption": "DeletionByTaintManager", "exit_code": 143}, Kind.DISRUPTION),
-        ({"disruption": "TerminationByKubelet", "exit_code": 137}, Kind.DISRUPTION),
-        ({"reason": "Evicted", "exit_code": None}, Kind.DISRUPTION),
-        ({"reason": "NodeShutdown", "exit_code": None}, Kind.DISRUPTION),
-        ({"exit_code": 143}, Kind.DISRUPTION),
-        ({"reason": "OOMKilled", "exit_code": 137}, Kind.OUT_OF_MEMORY),
-        ({"exit_code": 137}, Kind.UNKNOWN),
-        ({"exit_code": 93}, Kind.DELIBERATE),
-        ({"reason": "ErrImagePull", "exit_code": None}, Kind.STORAGE),
-        ({"reason": "UnexpectedAdmissionError", "exit_code": None}, Kind.UNKNOWN),
+        ({"disruption": "EvictionByEvictionAPI", "exit_code": 137}, AttemptCause.DISRUPTION),
+        ({"disruption": "PreemptionByKubeScheduler", "exit_code": 1}, AttemptCause.DISRUPTION),
+        ({"disruption": "DeletionByTaintManager", "exit_code": 143}, AttemptCause.DISRUPTION),
+        ({"disruption": "TerminationByKubelet", "exit_code": 137}, AttemptCause.DISRUPTION),
+        ({"reason": "Evicted", "exit_code": None}, AttemptCause.DISRUPTION),
+        ({"reason": "NodeShutdown", "exit_code": None}, AttemptCause.DISRUPTION),
+        ({"exit_code": 143}, AttemptCause.DISRUPTION),
+        ({"reason": "OOMKilled", "exit_code": 137}, AttemptCause.OUT_OF_MEMORY),
+        ({"exit_code": 137}, AttemptCause.UNKNOWN),
+        ({"exit_code": 93}, AttemptCause.DELIBERATE),
+        ({"reason": "ErrImagePull", "exit_code": None}, AttemptCause.STORAGE),
+        ({"reason": "UnexpectedAdmissionError", "exit_code": None}, AttemptCause.UNKNOWN),
     ],
 )
-def test_the_end_of_a_pod_is_read_by_what_ended_it(changes: dict[str, object], kind: Kind) -> None:
+def test_the_end_of_a_pod_is_read_by_what_ended_it(changes: dict[str, object], kind: AttemptCause) -> None:
     assert read_pod(pod(**changes)).kind is kind
 
 

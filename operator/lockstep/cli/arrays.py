@@ -19,6 +19,7 @@ from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.reasons import ShownReason, WaitReason
 from lockstep.core.model.snapshot import RunView
 
 _TRIES = 5
@@ -26,7 +27,6 @@ _RANGES_SHOWN = 40
 _GENERATED = 6  # a dash and what the API server puts behind a generateName
 _TARGET = re.compile(r"(?P<name>[^_\s]+)_(?:\[(?P<ranges>[^\]]+)\]|(?P<index>\d+))")
 OUTCOMES = ("succeeded", "failed", "cancelled", "running", "pending")
-NOT_SEEN_YET = runs.NOT_SEEN_YET
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Pending:
         said = find(status, "Progressing")
         if said is not None and said.status == "False":
             return "Pending", said.reason
-        return "Pending", "MaxRunning" if status.state else runs.NOT_SEEN_YET
+        return "Pending", WaitReason.MAX_RUNNING if status.state else ShownReason.NOT_SEEN_YET
 
 
 def sets_path(namespace: str | None, name: str = "") -> str:
@@ -315,7 +315,7 @@ def sentences(view: RunSetView) -> Iterator[str]:
     """State and reason, why it does not go on, and what was asked for."""
     status, spec = view.status, view.spec
     state = status.state or "Pending"
-    yield f"{view.name} is {output.state_word(state)} ({status.reason or NOT_SEEN_YET})."
+    yield f"{view.name} is {output.state_word(state)} ({status.reason or ShownReason.NOT_SEEN_YET})."
     if why := why_it_waits(view):
         yield from why.splitlines()
     if status.stop is not None:

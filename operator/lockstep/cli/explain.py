@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import QueueStatus, TrainingRunStatus
@@ -16,6 +16,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.quarantine import Save
+from lockstep.core.model.reasons import ActionWord, AttemptEnd, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.backoff import allowed_without_progress
@@ -108,37 +109,37 @@ def _wait_words(run: RunView, queue: QueueStatus) -> str:
     return f"It waits{place}{f', {gloss}' if gloss else ''}: {queue.message}"
 
 
-WAITS = {
-    "Resources": "for nodes to become free",
-    "Placement": "for nodes that the cluster does not have, not even idle",
-    "Priority": "for its turn",
-    "Preempting": "for others to save and make room",
-    "RunningRunsLimit": "for other runs of its queue to end",
-    "NodesPerRunLimit": "and will not be admitted as it is",
-    "Quota": "for nodes within its queue's quota",
-    "Window": "for a maintenance window to be over",
-    "PendingRunsLimit": "for others of its queue to get their nodes",
-    "GpuHoursLimit": "for GPU-hours of its queue",
-    "AdmissionRefused": "for the API server to take its admission",
-    "GpuHoursUnknown": "until the GPU-hours of its queue are known",
-    "TimeLimitTooLong": "and will not be admitted as it is",
-    "DeadlineUnreachable": "and cannot end in time",
-    "Dependency": "for other runs",
-    "DependencyNeverSatisfied": "for what cannot come any more",
-    "Singleton": "for its turn among those with the same word",
-    "HeldByAdministrator": "for an administrator to release it",
-    "NamespaceNotAllowed": "in a queue that is not for its namespace",
-    "PriorityClassNotAllowed": "in a queue that does not allow its class",
-    "PriorityClassNotFound": "for a class that does not exist",
-    "TestOnly": "for nothing",
-    "QueueHeld": "for its queue to be opened",
-    "QueueNotFound": "for a queue that does not exist",
-    "BeginTime": "before it tries again",
-    "EarlierPods": "for its own old pods to end",
-    "Paused": "for the pause to be taken off",
-    "ClusterDisruption": "for the cluster to calm down",
-    "NoNewAdmissions": "for the operator to admit again",
-    "ReportOnly": "for the operator to act again",
+WAITS: Mapping[str, str] = {
+    WaitReason.RESOURCES: "for nodes to become free",
+    WaitReason.PLACEMENT: "for nodes that the cluster does not have, not even idle",
+    WaitReason.PRIORITY: "for its turn",
+    WaitReason.PREEMPTING: "for others to save and make room",
+    WaitReason.RUNNING_RUNS_LIMIT: "for other runs of its queue to end",
+    WaitReason.NODES_PER_RUN_LIMIT: "and will not be admitted as it is",
+    WaitReason.QUOTA: "for nodes within its queue's quota",
+    WaitReason.WINDOW: "for a maintenance window to be over",
+    WaitReason.PENDING_RUNS_LIMIT: "for others of its queue to get their nodes",
+    WaitReason.GPU_HOURS_LIMIT: "for GPU-hours of its queue",
+    WaitReason.ADMISSION_REFUSED: "for the API server to take its admission",
+    WaitReason.GPU_HOURS_UNKNOWN: "until the GPU-hours of its queue are known",
+    WaitReason.TIME_LIMIT_TOO_LONG: "and will not be admitted as it is",
+    WaitReason.DEADLINE_UNREACHABLE: "and cannot end in time",
+    WaitReason.DEPENDENCY: "for other runs",
+    WaitReason.DEPENDENCY_NEVER_SATISFIED: "for what cannot come any more",
+    WaitReason.SINGLETON: "for its turn among those with the same word",
+    WaitReason.HELD_BY_ADMINISTRATOR: "for an administrator to release it",
+    WaitReason.NAMESPACE_NOT_ALLOWED: "in a queue that is not for its namespace",
+    WaitReason.PRIORITY_CLASS_NOT_ALLOWED: "in a queue that does not allow its class",
+    WaitReason.PRIORITY_CLASS_NOT_FOUND: "for a class that does not exist",
+    WaitReason.TEST_ONLY: "for nothing",
+    WaitReason.QUEUE_HELD: "for its queue to be opened",
+    WaitReason.QUEUE_NOT_FOUND: "for a queue that does not exist",
+    WaitReason.BEGIN_TIME: "before it tries again",
+    WaitReason.EARLIER_PODS: "for its own old pods to end",
+    WaitReason.PAUSED: "for the pause to be taken off",
+    WaitReason.CLUSTER_DISRUPTION: "for the cluster to calm down",
+    WaitReason.NO_NEW_ADMISSIONS: "for the operator to admit again",
+    WaitReason.REPORT_ONLY: "for the operator to act again",
 }
 """What each reason of ``status.queue`` waits for, in words."""
 
@@ -153,19 +154,19 @@ def _holders(found: LiveAdmission) -> Iterator[str]:
 
 def _last_end(run: RunView, now: float) -> Iterator[str]:
     ended = next((a for a in reversed(run.status.attempts) if a.ended_at is not None), None)
-    if ended is None or ended.cause == "Succeeded":
+    if ended is None or ended.cause == AttemptEnd.SUCCEEDED:
         return
     yield f"Attempt {ended.number} was ended {ago(ended.ended_at, now)} by {ended.cause}: {_culprit(ended)}"
     if ended.action:
         yield f"Answer: {ACTIONS.get(ended.action, ended.action)}."
 
 
-ACTIONS = {
-    "RestartInPlace": "all ranks start again in the pods they have",
-    "Replace": "what was lost is replaced, everybody else stays, all ranks start again",
-    "RollBack": "training goes back to an earlier checkpoint",
-    "Stop": "the run is stopped",
-    "Finish": "the run is finished",
+ACTIONS: Mapping[str, str] = {
+    ActionWord.RESTART_IN_PLACE: "all ranks start again in the pods they have",
+    ActionWord.REPLACE: "what was lost is replaced, everybody else stays, all ranks start again",
+    ActionWord.ROLL_BACK: "training goes back to an earlier checkpoint",
+    ActionWord.STOP: "the run is stopped",
+    ActionWord.FINISH: "the run is finished",
 }
 """What recovery does, in words, by ``attempts[].action``."""
 

@@ -13,6 +13,7 @@ from lockstep.cli.client import Cluster, Json, resource_path, runs_path
 from lockstep.cli.errors import ApiError, CliError
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.snapshot import RunView
 
 _TRIES = 5
@@ -57,7 +58,7 @@ def _release(cluster: Cluster, name: str, form: str) -> None:
     def patch(run: RunView, raw: Json) -> Json | None:
         if run.spec is not None and run.spec.suspend:
             return {"spec": {"suspend": False}}
-        if run.status.queue.reason == "HeldByAdministrator":
+        if run.status.queue.reason == WaitReason.HELD_BY_ADMINISTRATOR:
             raise CliError(
                 f"an administrator holds {name} back: {run.status.queue.message}",
                 f"ask for lockstep release {name} -n {run.namespace} --queue",

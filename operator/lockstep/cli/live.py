@@ -16,15 +16,15 @@ from lockstep.cli.errors import ApiError, CliError
 from lockstep.cli.operator_settings import Settings, fair_shares, read_settings
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.entry import is_pending
-from lockstep.core.admission.cache.excluded_runs import UNDECIDABLE, without
+from lockstep.core.admission.cache.excluded_runs import without
 from lockstep.core.admission.cache.ledger import Ledger
 from lockstep.core.admission.kueue_admission import KUEUES
-from lockstep.core.admission.reservations import PREEMPTING
 from lockstep.core.arrays.members import governed, is_member
 from lockstep.core.model.cluster_objects import ForeignPod, parse_node, parse_pod
 from lockstep.core.model.conditions import find
 from lockstep.core.model.natural_order import natural_key
 from lockstep.core.model.own_objects import parse_queue, parse_run_set
+from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.reservation import is_unread
 from lockstep.core.model.snapshot import (
     ClusterSnapshot,
@@ -58,15 +58,14 @@ class NotLive(Exception):  # noqa: N818 (a reason, not a failure)
     """Why nothing is recomputed, in words."""
 
 
-_OPERATORS_ALONE = {
-    "ClusterDisruption": "its breaker",
-    "AdmissionRefused": "what the API server refused it",
-    "GpuHoursUnknown": "whether it has read its book of usage",
-    UNDECIDABLE: "what it cannot decide",
+_OPERATORS_ALONE: Mapping[str, str] = {
+    WaitReason.CLUSTER_DISRUPTION: "its breaker",
+    WaitReason.ADMISSION_REFUSED: "what the API server refused it",
+    WaitReason.GPU_HOURS_UNKNOWN: "whether it has read its book of usage",
+    WaitReason.UNDECIDABLE: "what it cannot decide",
 }
 """Reasons that nothing outside of the operator tells of, and what it knows."""
 _MODES = (Mode.NO_NEW_ADMISSIONS.value, Mode.REPORT_ONLY.value)
-_HOURS = "GpuHoursLimit"
 
 
 def admission(
@@ -82,7 +81,7 @@ def admission(
     tunables, unread = settings.tunables, settings.unread
     if told in _MODES and tunables.mode.value != told:
         raise NotLive("the operator alone knows its mode")
-    if told == "Window" and unread:
+    if told == WaitReason.WINDOW and unread:
         raise NotLive(f"maintenance windows are in the operator's settings, and {unread}")
     if settings.namespaces and run.namespace not in settings.namespaces:
         raise NotLive(f"the operator does not look after namespace {run.namespace}")
@@ -91,9 +90,9 @@ def admission(
     if unknown:
         raise NotLive(f"{unknown} is a name of the operator's settings, and {unread}")
     mine = next((other for other in snapshot.runs if other.uid == run.uid), run)
-    if told == "MaxRunning" and (mine.namespace, mine.set_uid) not in snapshot.widths:
+    if told == WaitReason.MAX_RUNNING and (mine.namespace, mine.set_uid) not in snapshot.widths:
         raise NotLive("the maxRunning of its array could not be read")
-    if told == PREEMPTING and is_unread(mine.status.reservation):
+    if told == WaitReason.PREEMPTING and is_unread(mine.status.reservation):
         raise NotLive("what is kept for it could not be read")
     plan = admit(snapshot, tunables, now)
     written = {write.uid: write.status.queue for write in plan.writes}
@@ -101,7 +100,7 @@ def admission(
         other.key: written.get(other.uid, other.status.queue) for other in snapshot.runs if _same_queue(other, run)
     }
     queue = queues.get(run.key, run.status.queue)
-    if told and (told == _HOURS) is not (queue.reason == _HOURS):
+    if told and (told == WaitReason.GPU_HOURS_LIMIT) is not (queue.reason == WaitReason.GPU_HOURS_LIMIT):
         raise NotLive("the operator alone counts GPU-hours")
     booked = Ledger.of(snapshot)
     held: dict[str, list[str]] = {}
@@ -114,7 +113,7 @@ def admission(
         ahead=tuple(
             (key, other)
             for key, other in sorted(queues.items(), key=lambda item: item[1].position)
-            if 0 < other.position < queue.position and other.reason != "Priority"
+            if 0 < other.position < queue.position and other.reason != WaitReason.PRIORITY
         ),
         nodes=len(snapshot.nodes),
         holders=tuple((holder, tuple(nodes)) for holder, nodes in sorted(held.items(), key=lambda item: -len(item[1]))),
@@ -176,7 +175,7 @@ def cluster_snapshot(cluster: Cluster, settings: Settings, now: float, operator_
         gpu_hours=_gpu_hours(queues, views),
         refused=dict(_refused(views, now)),
     )
-    return without(snapshot, (run.uid for run in views if run.status.queue.reason == UNDECIDABLE))
+    return without(snapshot, (run.uid for run in views if run.status.queue.reason == WaitReason.UNDECIDABLE))
 
 
 def _gpu_hours(queues: Mapping[str, QueueView], views: Sequence[RunView]) -> dict[str, int]:
@@ -186,7 +185,7 @@ def _gpu_hours(queues: Mapping[str, QueueView], views: Sequence[RunView]) -> dic
         used, most = queue.status.gpu_hours_last_day or 0, queue.spec.limits.gpu_hours_per_day
         told = {run.status.queue.reason for run in views if runs.queue_of(run) == name and is_pending(run)} - {""}
         if most is not None and told:
-            used = max(used, most) if _HOURS in told else min(used, most - 1)
+            used = max(used, most) if WaitReason.GPU_HOURS_LIMIT in told else min(used, most - 1)
         hours[name] = used
     return hours
 
@@ -195,7 +194,7 @@ def _refused(views: Iterable[RunView], now: float) -> Iterator[tuple[str, Refuse
     """Runs that are not tried for a while."""
     for run in views:
         told = run.status.queue
-        if told.reason == "AdmissionRefused" and (told.estimated_start or 0.0) > now:
+        if told.reason == WaitReason.ADMISSION_REFUSED and (told.estimated_start or 0.0) > now:
             yield run.uid, RefusedAdmission(told.message, told.estimated_start or 0.0)
 
 

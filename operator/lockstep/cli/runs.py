@@ -12,10 +12,8 @@ from lockstep.cli.output import NONE
 from lockstep.core.model import assignment as slots
 from lockstep.core.model import reservation as kept
 from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.reasons import ShownReason
 from lockstep.core.model.snapshot import RunView
-
-NOT_SEEN_YET = "NotSeenYet"
-"""The reason shown for a run that the operator has not looked at."""
 
 
 def fetch(cluster: Cluster, name: str) -> Json:
@@ -85,7 +83,7 @@ def chosen(cluster: Cluster, run_names: Sequence[str] | None, selector: str) -> 
 def state_of(run: RunView) -> tuple[str, str]:
     """State and reason as shown to people."""
     if not run.status.state:
-        return "Pending", NOT_SEEN_YET
+        return "Pending", ShownReason.NOT_SEEN_YET
     return run.status.state, run.status.reason
 
 

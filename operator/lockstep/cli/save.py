@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 
 import typer
 
@@ -12,16 +13,20 @@ from lockstep.cli import output, runs, wait
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import CliError
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.reasons import RequestResult
 
 _NAME = names.ANNOTATION_CHECKPOINT_REQUEST.partition("/")[2]
-_REMEDIES = {
-    "NotRunning": ("it does not train now", "lockstep explain {run}"),
-    "NobodyListens": (
+_REMEDIES: Mapping[str, tuple[str, str]] = {
+    RequestResult.NOT_RUNNING: ("it does not train now", "lockstep explain {run}"),
+    RequestResult.NOBODY_LISTENS: (
         "no process of it asks for saves",
         "call should_checkpoint() of lockstep_training, or set checkpoint.signal; docs/stopping.md says how",
     ),
-    "Expired": ("no checkpoint became valid on all ranks within checkpoint.gracePeriod", "lockstep info {run}"),
-    "Failed": ("the attempt ended, or a rank was lost, before it was complete", "lockstep history {run}"),
+    RequestResult.EXPIRED: (
+        "no checkpoint became valid on all ranks within checkpoint.gracePeriod",
+        "lockstep info {run}",
+    ),
+    RequestResult.FAILED: ("the attempt ended, or a rank was lost, before it was complete", "lockstep history {run}"),
 }
 
 
@@ -56,9 +61,9 @@ def answer(cluster: Cluster, raw: Json, token: str, timeout: float | None) -> st
         if run.uid != uid:
             raise CliError(f"{name} was deleted and created anew while it was waited for")
         request = next((r for r in run.status.requests if r.name == _NAME and r.token == token), None)
-        if request is not None and request.result.startswith("Saved"):
+        if request is not None and request.result.startswith(RequestResult.SAVED):
             return request.result
-        if request is not None and request.result != "TakenUp":
+        if request is not None and request.result != RequestResult.TAKEN_UP:
             why, remedy = _REMEDIES.get(request.result, (request.result, "lockstep explain {run}"))
             raise CliError(f"{name} was not saved: {why}", remedy.format(run=name))
         if run.annotations.get(names.ANNOTATION_CHECKPOINT_REQUEST) != token:

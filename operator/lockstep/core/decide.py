@@ -23,6 +23,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DesiredPhase, Directive, DryRunPod, Plan
 from lockstep.core.model.problems import Problem
 from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, StopReason
 from lockstep.core.model.snapshot import RunSnapshot
 from lockstep.core.model.test_only import forget_trial, is_trial
 from lockstep.core.model.tunables import Mode, Tunables
@@ -52,7 +53,7 @@ from lockstep.core.run.regression import hold_or_rebuild
 from lockstep.core.run.report import conclude, record_progress
 from lockstep.core.run.requests import obey_requests
 from lockstep.core.run.spares import seat_spares
-from lockstep.core.run.stopping import CANCELLED, OUT_OF_SHARE, SUSPENDED, carry_out_stop, finish, stop_after_save
+from lockstep.core.run.stopping import OUT_OF_SHARE, carry_out_stop, finish, stop_after_save
 from lockstep.core.run.time_limit import end_pods_by_the_limit, keep_to_limits, save_by_the_limit, time_is_over
 from lockstep.core.run.waiting import forget_when_due, give_up_waiting, leave_drained_queue, make_room
 
@@ -126,10 +127,10 @@ def _3_hold_when_status_is_behind(draft: Draft) -> bool:
 def _4_refuse_what_cannot_run(draft: Draft) -> bool:
     """Accepted: the spec parses, makes sense, and the API server would take its pod."""
     if draft.run.spec is None:
-        draft.condition("Accepted", False, "InvalidSpec", draft.run.spec_error)
+        draft.condition("Accepted", False, ConditionReason.INVALID_SPEC, draft.run.spec_error)
         return True  # a gang that runs goes on, and waits for a spec that can be read
     if draft.phase not in (Phase.PENDING, Phase.SUSPENDED):
-        draft.condition("Accepted", True, "Accepted", "the spec is valid")
+        draft.condition("Accepted", True, ConditionReason.ACCEPTED, "the spec is valid")
         return False
     problems = validate(draft.spec, draft.snapshot.namespace_labels, KnownNames.of(draft.tunables))
     problems += _refused_with_kueue(draft)
@@ -137,10 +138,10 @@ def _4_refuse_what_cannot_run(draft: Draft) -> bool:
     problems += [elsewhere] if elsewhere is not None else []
     if problems:
         words = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
-        draft.condition("Accepted", False, "InvalidSpec", words)
+        draft.condition("Accepted", False, ConditionReason.INVALID_SPEC, words)
         return not draft.spec.cancel
     if draft.tunables.pod_groups.lack and not draft.tunables.pod_groups.is_optional:
-        draft.condition("Accepted", False, "PodGroupsNotServed", draft.tunables.pod_groups.lack)
+        draft.condition("Accepted", False, ConditionReason.POD_GROUPS_NOT_SERVED, draft.tunables.pod_groups.lack)
         return not draft.spec.cancel
     answer = draft.snapshot.dry_run
     if answer is None or answer.generation != draft.run.generation:
@@ -148,13 +149,13 @@ def _4_refuse_what_cannot_run(draft: Draft) -> bool:
         return not draft.spec.cancel
     if not answer.accepted:
         words = f"the API server refuses the pod: {answer.message}{remedy_for(answer.message, draft.spec)}"
-        draft.condition("Accepted", False, "PodRefused", words)
+        draft.condition("Accepted", False, ConditionReason.POD_REFUSED, words)
         draft.wake(answer.at + DRY_RUN_AGAIN_AFTER)
         if draft.now >= answer.at + DRY_RUN_AGAIN_AFTER:
             draft.dry_run = _dry_run(draft)
         return not draft.spec.cancel
     before = draft.status
-    draft.condition("Accepted", True, "Accepted", "the spec is valid")
+    draft.condition("Accepted", True, ConditionReason.ACCEPTED, "the spec is valid")
     draft.admission_changed = draft.admission_changed or before.conditions != draft.status.conditions
     return False
 
@@ -188,12 +189,12 @@ def _5_obey_requests(draft: Draft) -> bool:
         return True
     if draft.spec.cancel:
         if phase in (Phase.PENDING, Phase.SUSPENDED):
-            finish(draft, False, CANCELLED, draft.run.set_says or "cancel: true")
+            finish(draft, False, StopReason.CANCELLED, draft.run.set_says or "cancel: true")
         else:
-            stop_after_save(draft, CANCELLED, draft.run.set_says or "cancel: true")
+            stop_after_save(draft, StopReason.CANCELLED, draft.run.set_says or "cancel: true")
         return True
     if draft.spec.suspend and phase not in (Phase.PENDING, Phase.SUSPENDED):
-        stop_after_save(draft, SUSPENDED, draft.run.set_says or "suspend: true")
+        stop_after_save(draft, StopReason.SUSPENDED, draft.run.set_says or "suspend: true")
         return True
     if phase not in (Phase.PENDING, Phase.SUSPENDED) and leave_drained_queue(draft):
         return True
@@ -313,10 +314,10 @@ def _ended_by_itself(draft: Draft) -> bool:
         changed(
             draft.attempt(draft.status.attempt),
             ended_at=draft.stamp,
-            cause="Succeeded",
-            action="Finish",
+            cause=AttemptEnd.SUCCEEDED.value,
+            action=ActionWord.FINISH.value,
             last_step=draft.status.progress.step or None,
         )
     )
-    finish(draft, True, "AllRanksSucceeded", f"all {len(deciding)} ranks ended with code 0")
+    finish(draft, True, StopReason.ALL_RANKS_SUCCEEDED, f"all {len(deciding)} ranks ended with code 0")
     return True

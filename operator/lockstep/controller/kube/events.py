@@ -18,6 +18,7 @@ from lockstep.controller.runtime.resources import EVENTS
 from lockstep.core.model import sanitise
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.plan import Event
+from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.snapshot import RunView
 
 _QUEUE_LENGTH = 10_000  # who is admitted in a burst has one each
@@ -91,7 +92,7 @@ class EventRecorder:
         place = names.API_VERSION, names.RUN_SET_KIND, run_set.name, run_set.uid, run_set.namespace
         self._put(run_set.namespace, _reference(*place), (), event)
 
-    def warn(self, run: RunView, reason: str, action: str, note: str) -> None:
+    def warn(self, run: RunView, reason: EventReason, action: ActionWord, note: str) -> None:
         """Say a Warning of a run."""
         self.run_event(run, Event("Warning", reason, action, note))
 
@@ -126,7 +127,7 @@ class EventRecorder:
     ) -> None:
         note = sanitise.line(event.note)
         note = note if len(note) <= _NOTE_MAX else f"{note[: _NOTE_MAX - 1]}…"
-        message = _Message(namespace, regarding, related, event.type, event.reason, event.action, note)
+        message = _Message(namespace, regarding, related, event.type, str(event.reason), str(event.action), note)
         try:
             self._queue.put_nowait(_Waiting(event.type != "Warning", next(self._numbers), self._clock.now(), message))
         except asyncio.QueueFull:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from lockstep.controller.store.node_flaps import MOST_FLAPPING
+from lockstep.core.model.reasons import PreemptionReason
 
 PAGE = Path(__file__).parents[4] / "docs" / "metrics.md"
 
@@ -221,8 +222,8 @@ CATALOGUE = (
         "lockstep_preemptions_total",
         "counter",
         "runs",
-        "Runs stopped for another one, by their queue: for a higher class in it (WithinQueue), or for what it had "
-        "borrowed (Reclaim).",
+        f"Runs stopped for another one, by their queue: for a higher class in it ({PreemptionReason.WITHIN_QUEUE}), "
+        f"or for what it had borrowed ({PreemptionReason.RECLAIM}).",
         _PREEMPTED,
         ("queue",),
         2,

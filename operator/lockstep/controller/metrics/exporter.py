@@ -24,11 +24,11 @@ from lockstep.controller.runtime.tallies import Histogram, Tallies
 from lockstep.controller.workers.reports import RunSummary
 from lockstep.core.failures.actions import Verb
 from lockstep.core.failures.node_state import NODE_STATES, state_of
-from lockstep.core.failures.signs import Kind
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.reasons import AttemptCause, PreemptionReason, ShownReason
 from lockstep.core.model.snapshot import NodeView, QueueView, RunView
 from lockstep.core.model.test_only import is_trial
 from lockstep.core.model.tunables import Mode
@@ -45,10 +45,10 @@ Sample = tuple[str, list[str], float]
 _Key = tuple[str, str]
 
 RECOVERIES = (Verb.RESTART_IN_PLACE.value, Verb.REPLACE_NODES.value, Verb.ROLL_BACK.value)
-ENDS = tuple(product((kind.value for kind in Kind), (*RECOVERIES, Verb.STOP.value)))
+ENDS = tuple(product((kind.value for kind in AttemptCause), (*RECOVERIES, Verb.STOP.value)))
 """Causes of failures, and what may be done about them."""
 PHASES = ("decide", "stop", "gather", "start", "total")
-PREEMPTED_FOR = ("WithinQueue", "Reclaim")
+PREEMPTED_FOR = (PreemptionReason.WITHIN_QUEUE, PreemptionReason.RECLAIM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class _Waiting:
         named = run.spec.queue if run.spec is not None else ""
         queue = named if named in self._known else ""
         told, admission = run.status.queue, run.status.admission
-        self._runs[queue, told.reason or "New"] += 1
+        self._runs[queue, told.reason or ShownReason.NEW.value] += 1
         self._nodes[queue] = self._nodes.get(queue, 0) + (run.spec.nodes if run.spec is not None else 0)
         if admission.since is not None:
             self._longest[queue] = max(self._longest.get(queue, 0.0), now - admission.since)

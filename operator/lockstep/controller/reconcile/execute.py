@@ -42,6 +42,7 @@ from lockstep.core.model.plan import (
     QueueStatusWrite,
     StatusWrite,
 )
+from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.snapshot import DryRunResult, PodView, RefusedCreate, RunView
 
 log = logging.getLogger("lockstep.execute")
@@ -293,14 +294,14 @@ class Executor:
                 await self._refresh(run)
                 raise StaleError from error
             if error.is_verdict:
-                self._events.warn(run, "StatusRefused", "WriteStatus", error.message)
+                self._events.warn(run, EventReason.STATUS_REFUSED, ActionWord.WRITE_STATUS, error.message)
             raise
         written = read_object(reply)
         self._store.apply_run(written, status.assignment, status.reservation)
         if (lacks := next(dropped(patch, written.get("status") or {}), None)) is not None:
             # What rests on this status must not be done: the next leader would not know of it.
             words = f"{lacks} was not stored: the CRDs are older than the operator; apply those of its version (crds/)"
-            self._events.warn(run, "StatusRefused", "WriteStatus", words)
+            self._events.warn(run, EventReason.STATUS_REFUSED, ActionWord.WRITE_STATUS, words)
             raise DroppedError(422, "Invalid", words)
         self._tallies.status_written(run.status, status)
         self._tallies.made_room(run, status, self._clock.now())
@@ -332,7 +333,7 @@ class Executor:
         except ApiError as error:
             if error.is_verdict:
                 words = f"ConfigMap {wanted.name}: {error.message}"
-                self._events.warn(run, "ConfigMapRefused", "CreateConfigMap", words)
+                self._events.warn(run, EventReason.CONFIG_MAP_REFUSED, ActionWord.CREATE_CONFIG_MAP, words)
                 if wanted.optional:
                     return
             raise
@@ -362,7 +363,7 @@ class Executor:
             refused = RefusedCreate(self._clock.now(), message)
             news = [self._store.note_refused_create(run.uid, pod.name, refused) for pod in members]
             if any(news):
-                self._events.warn(run, "PodGroupRefused", "CreatePodGroup", message)
+                self._events.warn(run, EventReason.POD_GROUP_REFUSED, ActionWord.CREATE_POD_GROUP, message)
             raise
 
     async def _create(self, run: RunView, pod: CreatePod) -> None:
@@ -376,7 +377,9 @@ class Executor:
                 raise
             refused = RefusedCreate(self._clock.now(), error.message)
             if self._store.note_refused_create(run.uid, pod.name, refused):
-                self._events.warn(run, "PodRefused", "CreatePod", f"pod {pod.name}: {error.message}")
+                self._events.warn(
+                    run, EventReason.POD_REFUSED, ActionWord.CREATE_POD, f"pod {pod.name}: {error.message}"
+                )
             raise
         self._store.apply_pod(reply)
 
@@ -388,16 +391,16 @@ class Executor:
             self._store.apply_pod(reply)
             if isinstance(parse_pod(reply).view, PodView):
                 return
-            reason = "PodLabelsLost"
+            reason = EventReason.POD_LABELS_LOST
             message = (
                 f"pod {pod.name} lost the labels that Lockstep knows it by; delete it, and stop who takes them off"
             )
         else:
-            reason = "PodNameConflict"
+            reason = EventReason.POD_NAME_CONFLICT
             message = f"a pod {pod.name} that is not of this run is in the way; delete or rename it"
         refused = RefusedCreate(self._clock.now(), message)
         if self._store.note_refused_create(run.uid, pod.name, refused):
-            self._events.warn(run, reason, "CreatePod", message)
+            self._events.warn(run, reason, ActionWord.CREATE_POD, message)
         raise ApiError(409, "AlreadyExists", message)
 
     async def _create_job(self, run: RunView, job: CreateJob) -> None:
@@ -409,7 +412,9 @@ class Executor:
                 return
             if not error.is_verdict:
                 raise
-            self._events.warn(run, "ArchiveJobRefused", "Archive", f"job {job.name}: {error.message}")
+            self._events.warn(
+                run, EventReason.ARCHIVE_JOB_REFUSED, ActionWord.ARCHIVE, f"job {job.name}: {error.message}"
+            )
             return
         self._store.archive_jobs.cache.upsert(parse_job(reply))
 

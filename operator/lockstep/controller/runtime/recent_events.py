@@ -35,7 +35,7 @@ class RecentEvents:
         if last is not None and (last.type, last.reason, last.note) == (event.type, event.reason, event.note):
             said[-1] = replace(last, at=at, count=last.count + 1)
         else:
-            said.append(Said(at, event.type, event.reason, event.note))
+            said.append(Said(at, event.type, str(event.reason), event.note))
         if len(self._said) > MOST_RUNS:
             self._said.popitem(last=False)
 

@@ -12,6 +12,7 @@ from lockstep.core.arrays.members import holds_nodes, index_of
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.reasons import ShownReason
 from lockstep.core.model.snapshot import RunView
 
 MOST_ROWS = 500
@@ -60,7 +61,7 @@ def summary(view: RunSetView) -> dict[str, Any]:
         "namespace": view.namespace,
         "name": view.name,
         "state": status.state or "Pending",
-        "reason": status.reason or words.NOT_SEEN_YET,
+        "reason": status.reason or ShownReason.NOT_SEEN_YET,
         "message": words.why_it_waits(view),
         "queue": spec.template.spec.queue if spec is not None else "",
         "indices": spec.indices if spec is not None else "",

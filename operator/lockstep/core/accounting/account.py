@@ -42,6 +42,7 @@ from lockstep.core.checkpoints.inventory import committed_step, is_own
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ActionWord, EventReason
 
 _RUNS = (Stage.INIT, Stage.LOADING, Stage.STEPS)
 
@@ -158,7 +159,7 @@ def _end_of(entry: AttemptStatus) -> Fact:
     assert entry.ended_at is not None
     if entry.rank is not None:  # an end that a rank caused is a failure
         return Failed(entry.ended_at, seen=max(entry.ended_at, entry.seen_at or entry.ended_at))
-    return Entered(entry.ended_at, Stage.RESTART if entry.action == "RestartInPlace" else Stage.OTHER)
+    return Entered(entry.ended_at, Stage.RESTART if entry.action == ActionWord.RESTART_IN_PLACE else Stage.OTHER)
 
 
 def _stage_of(phase: Phase, stage: Stage) -> Stage | None:
@@ -229,9 +230,9 @@ def _watch_budget(draft: Draft, book: Book) -> Book:
         words = "all" if use is BudgetUse.ALL else f"{MOST_SHARE:.0%}"
         then = "; the run is stopped" if use is BudgetUse.ALL and budget.action == "Stop" else ""
         draft.event(
-            "GpuHoursUsed",
+            EventReason.GPU_HOURS_USED,
             f"{words} of the {budget.gpu_hours} GPU-hours of spec.budget are used{then}",
-            action="Account",
+            action=ActionWord.ACCOUNT,
             warning=True,
         )
     return replace(book, warned=use)

@@ -48,6 +48,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.admission_settings import Backfill
 from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.plan import ClusterPlan, Event
+from lockstep.core.model.reasons import ActionWord, EventReason, WaitReason
 from lockstep.core.model.snapshot import ClusterSnapshot
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.topology import fullest_domains
@@ -59,7 +60,7 @@ _NODES_NAMED = 8
 _ANSWERS_PER_PASS = 8
 _LOOKS_PAST_A_CUT = 4
 """How often the whole order is looked at for a longer stretch of it, when fewer start because of who comes first."""
-_BLOCKING = ("Resources", "Quota", "Priority", "Window")
+_BLOCKING = (WaitReason.RESOURCES, WaitReason.QUOTA, WaitReason.PRIORITY, WaitReason.WINDOW)
 
 _Rest = tuple[Sequence[Running], NodeSet, Sequence[Claim], QuotaRules, BackfillPolicy]
 """What the engine is told beside the jobs."""
@@ -117,7 +118,7 @@ class _Pass:
         for entry in gangs:
             refused = self._snapshot.refused.get(entry.run.uid)
             if refused is not None and refused.until > self._now:
-                entry.reason = Reason("AdmissionRefused", refused.message, start=refused.until)
+                entry.reason = Reason(WaitReason.ADMISSION_REFUSED, refused.message, start=refused.until)
             elif entry.status.kueue is not None:
                 self._kueue.replace_lost_nodes(entry)
             elif slots.lacking(entry.status.assignment):
@@ -126,7 +127,9 @@ class _Pass:
         for grant in self._kueue.grants(self._claims):
             longest = lengths_of(grant.entry, queue_spec(self._snapshot, grant.entry.spec.queue))[1]
             self._give(grant.entry, grant.nodes, grant.gpu_type, min(grant.limit, longest))
-            grant.entry.events.append(Event("Normal", "Admitted", "Admit", self._map_in_words(grant.nodes)))
+            grant.entry.events.append(
+                Event("Normal", EventReason.ADMITTED, ActionWord.ADMIT, self._map_in_words(grant.nodes))
+            )
         if self._kueue.wake_at < inf:
             self._wake(self._kueue.wake_at)
         nodes_awaited = self._admit(waiting)
@@ -212,13 +215,15 @@ class _Pass:
                 entry.remember(changed(entry.status.admission, met=verdict.met, failed=verdict.failed))
             if verdict.message:
                 never = bool(verdict.failed) or verdict.circle
-                return Reason("DependencyNeverSatisfied" if never else "Dependency", verdict.message)
+                return Reason(
+                    WaitReason.DEPENDENCY_NEVER_SATISFIED if never else WaitReason.DEPENDENCY, verdict.message
+                )
         ahead = family.ahead_of(entry.run)
         if ahead is None:
             return None
         if circle := family.circle_of(entry.run):
-            return Reason("DependencyNeverSatisfied", circle_in_words(circle))
-        return Reason("Singleton", f"{ahead.name} comes first: it has the same spec.singleton", (ahead.uid,))
+            return Reason(WaitReason.DEPENDENCY_NEVER_SATISFIED, circle_in_words(circle))
+        return Reason(WaitReason.SINGLETON, f"{ahead.name} comes first: it has the same spec.singleton", (ahead.uid,))
 
     def _beyond_widths(self, waiting: Sequence[Row]) -> Collection[str]:
         """UIDs of those for whom the maxRunning of their set has no room beside those that have nodes or come first.
@@ -237,7 +242,7 @@ class _Pass:
             room[place] -= 1
             if room[place] < 0:
                 words = f"maxRunning of its set {run.set_name} is {widths[place]}"
-                row.entry.reason = Reason("MaxRunning", words)
+                row.entry.reason = Reason(WaitReason.MAX_RUNNING, words)
                 beyond.add(row.uid)
         return beyond
 
@@ -252,7 +257,9 @@ class _Pass:
             most = limits[row.queue]
             counts[row.queue] = counts.get(row.queue, 0) + 1
             if counts[row.queue] > most:
-                row.entry.reason = Reason("PendingRunsLimit", f"queue {row.queue} lets at most {most} runs wait")
+                row.entry.reason = Reason(
+                    WaitReason.PENDING_RUNS_LIMIT, f"queue {row.queue} lets at most {most} runs wait"
+                )
                 beyond.add(row.uid)
         return beyond
 
@@ -423,14 +430,14 @@ class _Pass:
             words += "; ahead of runs before it in the order, which it does not delay"
         if limit < row.wanted.duration:
             words += f"; with a time limit of {int(limit)} s"
-        entry.events.append(Event("Normal", "Admitted", "Admit", words))
+        entry.events.append(Event("Normal", EventReason.ADMITTED, ActionWord.ADMIT, words))
         if self._tunables.pod_groups.lack:
             note = f"the gang starts without a PodGroup: {self._tunables.pod_groups.lack}"
-            entry.events.append(Event("Normal", "WithoutPodGroup", "Admit", note))
+            entry.events.append(Event("Normal", EventReason.WITHOUT_POD_GROUP, ActionWord.ADMIT, note))
         queue, used = queue_spec(self._snapshot, spec.queue), self._snapshot.gpu_hours.get(spec.queue, 0)
         if hours_used_up(queue, used):
             note = f"queue {spec.queue} used {used} GPU-hours in the last 24 hours, of {queue.limits.gpu_hours_per_day}"
-            entry.events.append(Event("Warning", "GpuHoursLimit", "Admit", note))
+            entry.events.append(Event("Warning", EventReason.GPU_HOURS_LIMIT, ActionWord.ADMIT, note))
 
     def _estimates(self, free: NodeSet, claims: Sequence[Claim]) -> Mapping[str, float]:
         """When those who wait start, as far as anybody can say."""

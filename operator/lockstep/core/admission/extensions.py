@@ -25,6 +25,7 @@ from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.model.limits import limit_allowed
 from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.plan import Event
+from lockstep.core.model.reasons import ActionWord, EventReason
 
 WORTH_A_WRITE = 60
 """Seconds by which a limit grows at least, as long as not all of the wish can be granted."""
@@ -174,4 +175,4 @@ def _promised(entry: Entry, uid: str, floor: Floor) -> str:
 def _tell(entry: Entry, limit: int | None, why: str) -> None:
     words = f"its time limit is {format_duration(limit)} now" if limit is not None else "it has no time limit any more"
     words += f", not yet all of the {entry.spec.time_limit or 'time'} it asks for: {why}" if why else ""
-    entry.events.append(Event("Normal", "TimeLimitExtended", "Admit", words))
+    entry.events.append(Event("Normal", EventReason.TIME_LIMIT_EXTENDED, ActionWord.ADMIT, words))

@@ -27,24 +27,35 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.kueue import api_names
 from lockstep.core.model.kueue.installation import Presence
 from lockstep.core.model.kueue.workload import WorkloadView
+from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.tunables import Mode
 from lockstep.core.pods.requirement import requirement_of
 
-WAITING, NO_QUEUE = "WaitingForKueue", "LocalQueueNotFound"
-DISABLED, NOT_INSTALLED = "KueueDisabled", "KueueNotInstalled"
-DEACTIVATED, UNUSABLE, NO_CLASS = "KueueDeactivated", "KueueAssignment", "PriorityClassNotFound"
-KUEUES = (WAITING, DISABLED, NOT_INSTALLED, NO_QUEUE, DEACTIVATED, UNUSABLE)
+KUEUES = (
+    WaitReason.WAITING_FOR_KUEUE,
+    WaitReason.KUEUE_DISABLED,
+    WaitReason.KUEUE_NOT_INSTALLED,
+    WaitReason.LOCAL_QUEUE_NOT_FOUND,
+    WaitReason.KUEUE_DEACTIVATED,
+    WaitReason.KUEUE_ASSIGNMENT,
+)
 """Reasons to wait that only runs have which Kueue admits."""
 _MISSING = {
-    Presence.ABSENT: (NOT_INSTALLED, f"{api_names.API_VERSION} is not served", "install it"),
+    Presence.ABSENT: (WaitReason.KUEUE_NOT_INSTALLED, f"{api_names.API_VERSION} is not served", "install it"),
     Presence.DISABLED: (
-        DISABLED,
+        WaitReason.KUEUE_DISABLED,
         "kueue.enabled of the operator's configuration is false",
         f"upgrade the release, which sets it where {api_names.API_VERSION} is served, or set it",
     ),
 }
 """Reason, what lacks, remedy."""
-_PASSING = ("AdmissionRefused", "EarlierPods", "GpuHoursUnknown", Mode.NO_NEW_ADMISSIONS.value, Mode.REPORT_ONLY.value)
+_PASSING = (
+    WaitReason.ADMISSION_REFUSED,
+    WaitReason.EARLIER_PODS,
+    WaitReason.GPU_HOURS_UNKNOWN,
+    Mode.NO_NEW_ADMISSIONS.value,
+    Mode.REPORT_ONLY.value,
+)
 """Reasons to wait for which a run keeps its place with Kueue."""
 
 
@@ -86,7 +97,9 @@ class KueueDesk:
         before = entry.status.kueue
         if choice is None:
             if before is not None and self._holds_quota(entry):  # until it is deleted, as the run asks for nothing now
-                going = Reason(WAITING, "it is Kueue's no more, and its reservation is being given back")
+                going = Reason(
+                    WaitReason.WAITING_FOR_KUEUE, "it is Kueue's no more, and its reservation is being given back"
+                )
                 entry.reason = entry.reason or going
                 return True
             if before is not None:
@@ -99,7 +112,9 @@ class KueueDesk:
         why_not = self._cannot_ask(entry, choice)
         if why_not is not None:
             # What it cannot ask for now, it does not keep reserved under an older wish either.
-            asks_otherwise = before is not None and (before.queue != choice.queue or why_not.word == NO_CLASS)
+            asks_otherwise = before is not None and (
+                before.queue != choice.queue or why_not.word == WaitReason.PRIORITY_CLASS_NOT_FOUND
+            )
             if asks_otherwise and self._kueue.is_present:
                 _remember(entry, None)
             entry.reason = entry.reason or why_not
@@ -126,7 +141,9 @@ class KueueDesk:
             except NotGivenError as problem:
                 blockers = tuple(self._holders(problem.taken)) if problem.taken else ()
                 entry.reason = Reason(
-                    UNUSABLE, f"ClusterQueue {_cluster_queue(workload)} admitted it, but {problem}", blockers
+                    WaitReason.KUEUE_ASSIGNMENT,
+                    f"ClusterQueue {_cluster_queue(workload)} admitted it, but {problem}",
+                    blockers,
                 )
                 continue
             assert entry.status.kueue is not None
@@ -141,7 +158,9 @@ class KueueDesk:
             return
         workload = self._workload(entry)
         if not self._kueue.is_present or workload is None or not workload.is_admitted:
-            entry.reason = Reason(WAITING, "the reservation that a lost node is to be replaced in is not there")
+            entry.reason = Reason(
+                WaitReason.WAITING_FOR_KUEUE, "the reservation that a lost node is to be replaced in is not there"
+            )
             return
         vacant = slots.lacking(entry.status.assignment)
         try:
@@ -152,9 +171,9 @@ class KueueDesk:
         except NotGivenError as problem:
             unhealthy = ", ".join(workload.unhealthy_nodes)
             if unhealthy and isinstance(problem, NotNamedYetError):
-                entry.reason = Reason(WAITING, f"Kueue seeks a node in place of {unhealthy}")
+                entry.reason = Reason(WaitReason.WAITING_FOR_KUEUE, f"Kueue seeks a node in place of {unhealthy}")
             else:
-                entry.reason = Reason(UNUSABLE, f"for {len(vacant)} lost nodes {problem}")
+                entry.reason = Reason(WaitReason.KUEUE_ASSIGNMENT, f"for {len(vacant)} lost nodes {problem}")
             return
         fill(entry, self._floor, vacant, nodes)
 
@@ -173,7 +192,10 @@ class KueueDesk:
     def _cannot_ask(self, entry: Entry, choice: Choice) -> Reason | None:
         kueue, namespace = self._kueue, entry.run.namespace
         if kueue.presence is Presence.UNKNOWN:
-            return Reason(WAITING, "what Kueue has is being read; should that take long, the operator's log says why")
+            return Reason(
+                WaitReason.WAITING_FOR_KUEUE,
+                "what Kueue has is being read; should that take long, the operator's log says why",
+            )
         if kueue.presence in _MISSING:
             source = (
                 f"the label {api_names.LABEL_QUEUE}" if choice.by == "Label" else f"TrainingQueue {entry.spec.queue}"
@@ -185,12 +207,14 @@ class KueueDesk:
         if (namespace, choice.queue) not in kueue.local_queues:
             known = ", ".join(sorted(name for space, name in kueue.local_queues if space == namespace)) or "none"
             return Reason(
-                NO_QUEUE, f"there is no LocalQueue {choice.queue} in namespace {namespace}; there are: {known}"
+                WaitReason.LOCAL_QUEUE_NOT_FOUND,
+                f"there is no LocalQueue {choice.queue} in namespace {namespace}; there are: {known}",
             )
         wanted = entry.run.labels.get(api_names.LABEL_PRIORITY_CLASS, "")
         if wanted and wanted not in kueue.classes:
             return Reason(
-                NO_CLASS, f"there is no WorkloadPriorityClass {wanted}; create it, or label the run otherwise"
+                WaitReason.PRIORITY_CLASS_NOT_FOUND,
+                f"there is no WorkloadPriorityClass {wanted}; create it, or label the run otherwise",
             )
         return None
 
@@ -201,22 +225,30 @@ class KueueDesk:
         key = entry.run.namespace, workload_name(entry.run)
         workload = self._kueue.workloads.get(key)
         if workload is None and key in self._kueue.refused:
-            return Reason(WAITING, f"its Workload is refused: {self._kueue.refused[key]}; it is tried again")
+            return Reason(
+                WaitReason.WAITING_FOR_KUEUE, f"its Workload is refused: {self._kueue.refused[key]}; it is tried again"
+            )
         if workload is None or workload.deleting or workload.uid == kueue.given_up:
-            return Reason(WAITING, f"its Workload for LocalQueue {kueue.queue} is being made")
+            return Reason(WaitReason.WAITING_FOR_KUEUE, f"its Workload for LocalQueue {kueue.queue} is being made")
         if workload.owner_uid != entry.run.uid:
-            return Reason(UNUSABLE, f"a Workload {workload.name} that is not of this run is in the way; delete it")
+            return Reason(
+                WaitReason.KUEUE_ASSIGNMENT,
+                f"a Workload {workload.name} that is not of this run is in the way; delete it",
+            )
         if not workload.active:
-            return Reason(DEACTIVATED, _deactivated(workload))
+            return Reason(WaitReason.KUEUE_DEACTIVATED, _deactivated(workload))
         if not workload.is_admitted:
-            return Reason(WAITING, _pending(workload, kueue.queue))
+            return Reason(WaitReason.WAITING_FOR_KUEUE, _pending(workload, kueue.queue))
         snapshot = self._floor.snapshot
         queue = snapshot.queues.get(entry.spec.queue)
         ask = ask_of(entry.view, queue, self._kueue, snapshot.nodes, self._floor.tunables, self._floor.now)
         if not does_for(workload, ask):
-            return Reason(WAITING, "the run, or its Workload, has changed since it was admitted; Kueue is asked again")
+            return Reason(
+                WaitReason.WAITING_FOR_KUEUE,
+                "the run, or its Workload, has changed since it was admitted; Kueue is asked again",
+            )
         self._admitted.append((entry, workload, ask))
-        return Reason(WAITING, "it is admitted and is about to get its nodes")
+        return Reason(WaitReason.WAITING_FOR_KUEUE, "it is admitted and is about to get its nodes")
 
     def _given(self, entry: Entry, workload: WorkloadView) -> Given:
         assert workload.admission is not None
@@ -259,7 +291,7 @@ class KueueDesk:
         if first.begins <= now:
             name, over = first.owner.removeprefix(OWNER), to_rfc3339(first.end)
             message = f"its nodes are in the maintenance window {name}, which is over at {over}"
-        raise _WindowError(Reason("Window", message, start=clear_from(windows, mask, now, shortest)))
+        raise _WindowError(Reason(WaitReason.WINDOW, message, start=clear_from(windows, mask, now, shortest)))
 
     def _holds_quota(self, entry: Entry) -> bool:
         """A Workload of the run's is reserved: with nodes of ours beside it, the run would be counted twice."""

@@ -23,12 +23,20 @@ from lockstep.core.admission.engine.jobs import Claim, Job, Option
 from lockstep.core.admission.engine_adapter import left_no_type, wanted_of
 from lockstep.core.admission.queueing.order import waits_since
 from lockstep.core.admission.reservations import Reservations
+from lockstep.core.model.reasons import WaitReason
 from lockstep.core.placement.node_pool import Ground
 from lockstep.core.placement.placement import shortage
 
 _MADE_OF = attrgetter("made_of")
-_OF_NODES = ("Resources", "Window")
-_NOT_ITS_TURN = ("BeginTime", "Dependency", "DependencyNeverSatisfied", "HeldByAdministrator", "Paused", "Singleton")
+_OF_NODES = (WaitReason.RESOURCES, WaitReason.WINDOW)
+_NOT_ITS_TURN = (
+    WaitReason.BEGIN_TIME,
+    WaitReason.DEPENDENCY,
+    WaitReason.DEPENDENCY_NEVER_SATISFIED,
+    WaitReason.HELD_BY_ADMINISTRATOR,
+    WaitReason.PAUSED,
+    WaitReason.SINGLETON,
+)
 """Whoever waits for these does not grow older in the queue."""
 
 
@@ -86,7 +94,7 @@ class Answers:
                 look_at.setdefault(row, row.made_of)
         for row, reason in look_at.items():
             position = positions.get(row, row.position)
-            start = estimated.get(row) if reason.start is None and reason.word != "Placement" else None
+            start = estimated.get(row) if reason.start is None and reason.word != WaitReason.PLACEMENT else None
             before, then = row.said, reason.start if start is None else start
             if before is not None and row.made_of is reason and row.position == position and before.start == then:
                 continue  # as in the pass before; when that is to be told is known
@@ -132,7 +140,9 @@ class Answers:
 
     def shortage(self, entry: Entry, job: Job, wait: Wait) -> tuple[str, bool]:
         """In words what nodes lack, and whether an idle and healthy cluster would lack them too."""
-        if wait.kind != "Resources" and not (wait.kind == "Priority" and self._is_too_large(job.options)):
+        if wait.kind != WaitReason.RESOURCES and not (
+            wait.kind == WaitReason.PRIORITY and self._is_too_large(job.options)
+        ):
             return "", False
         group = self._floor.roll.rows[entry.run.uid].group
         assert group is not None
@@ -200,7 +210,12 @@ class Answers:
         # Words tell of the options how many nodes they take: of those who share them, always what the spec says.
         options = None if group.shared else group.options
         # The words of a window tell when it begins.
-        if before is not None and wait.kind != "Window" and before.options is options and before.lacks == lacks:
+        if (
+            before is not None
+            and wait.kind != WaitReason.WINDOW
+            and before.options is options
+            and before.lacks == lacks
+        ):
             reason = before.reason
         else:
             reason = self._reason(row.entry, row.wanted, wait, known)
@@ -212,7 +227,7 @@ class Answers:
 
     def _lasts(self, words: Words, row: Row) -> bool:
         """They follow from the wait alone. But who is to wait for its turn is told so only if it can ever start."""
-        return words.lasting and (words.wait.kind != "Priority" or not self._is_too_large(row.terms.options))
+        return words.lasting and (words.wait.kind != WaitReason.PRIORITY or not self._is_too_large(row.terms.options))
 
     def _reason(self, entry: Entry, job: Job, wait: Wait, known: Known) -> Reason:
         lacking, hopeless = self.shortage(entry, job, wait)
@@ -223,7 +238,7 @@ class Answers:
             reason = preempts_later(reason, known.foreseen[job.uid], visible)
         reason.named = names_of(reason.blockers, visible)
         if hopeless:
-            reason.word = "Placement"
+            reason.word = WaitReason.PLACEMENT
         return reason
 
     def _is_too_large(self, options: tuple[Option, ...]) -> bool:
@@ -269,7 +284,7 @@ class Answers:
 
 def _own(wait: Wait, hopeless: bool) -> Wait:
     """It is not for its turn that a job waits which can never start."""
-    return replace(wait, kind="Resources", blockers=()) if hopeless else wait
+    return replace(wait, kind=WaitReason.RESOURCES, blockers=()) if hopeless else wait
 
 
 def say(entry: Entry, words: QueueStatus, now: float) -> None:

@@ -28,12 +28,13 @@ from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.victims import class_value, goes_anyway, is_ending_in_time, notice_seconds, victim_of
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.node_set import EMPTY, NodeSet
+from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.reservation import reservation_of
 from lockstep.core.model.snapshot import ClusterSnapshot, PodView
 
 T = TypeVar("T")
 
-_WAITS = ("Resources", "Quota", "RunningRunsLimit")
+_WAITS = (WaitReason.RESOURCES, WaitReason.QUOTA, WaitReason.RUNNING_RUNS_LIMIT)
 _PATIENCE = 2 * ENDING
 """Seconds beyond the victims' own deadlines: for the passes in between, and for the last pod."""
 

@@ -13,6 +13,7 @@ from lockstep.core.admission.queueing.holds import mode_words
 from lockstep.core.admission.queueing.queue_problems import problems_of
 from lockstep.core.model.conditions import with_condition
 from lockstep.core.model.plan import QueueStatusWrite, StatusWrite
+from lockstep.core.model.reasons import QueueReason
 from lockstep.core.model.snapshot import ClusterSnapshot, QueueView
 from lockstep.core.model.tunables import Mode, Tunables
 
@@ -101,24 +102,24 @@ def _status(
     admits, reason, message = _activity(view, figures, tunables.mode)
     status = with_condition(status, "Active", admits, reason, message, now=now, generation=view.generation)
     wrong = list(problems_of(view, snapshot.queues, tunables.gpu_types, snapshot.priority_classes))
-    reason = wrong[0].reason if wrong else "Valid"
+    reason = wrong[0].reason if wrong else QueueReason.VALID
     words = "; ".join(problem.message for problem in wrong)
     return with_condition(status, "Valid", not wrong, reason, words, now=now, generation=view.generation)
 
 
-def _activity(view: QueueView, figures: _Figures, mode: Mode) -> tuple[bool, str, str]:
+def _activity(view: QueueView, figures: _Figures, mode: Mode) -> tuple[bool, QueueReason, str]:
     """Whether the queue admits, in a word, and in a sentence."""
     if mode is not Mode.ACTIVE:
-        return False, mode.value, mode_words(mode)
+        return False, QueueReason(mode.value), mode_words(mode)
     match view.spec.stop_policy:
         case "Hold":
-            return False, "Hold", "stopPolicy is Hold: nothing new is admitted, what runs goes on"
+            return False, QueueReason.HOLD, "stopPolicy is Hold: nothing new is admitted, what runs goes on"
         case "HoldAndDrain" if figures.running:
-            return False, "Draining", "stopPolicy is HoldAndDrain: what runs saves and gives its nodes back"
+            return False, QueueReason.DRAINING, "stopPolicy is HoldAndDrain: what runs saves and gives its nodes back"
         case "HoldAndDrain":
-            return False, "Drained", "stopPolicy is HoldAndDrain: no run of the queue holds nodes any more"
+            return False, QueueReason.DRAINED, "stopPolicy is HoldAndDrain: no run of the queue holds nodes any more"
         case _:
-            return True, "Admitting", ""
+            return True, QueueReason.ADMITTING, ""
 
 
 def _usage(queue: str, held: Mapping[str, int], rules: QuotaRules) -> tuple[QuotaUsage, ...]:

@@ -12,6 +12,7 @@ from lockstep.core.admission.queueing.holds import mode_words, queue_spec
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.node_set import EMPTY
 from lockstep.core.model.plan import Event
+from lockstep.core.model.reasons import ActionWord, EventReason, WaitReason
 from lockstep.core.model.tunables import Mode
 from lockstep.core.model.world_size import world_size
 from lockstep.core.placement.placement import Placed, Unplaceable
@@ -39,7 +40,7 @@ def replace_lost_nodes(entry: Entry, floor: Floor) -> None:
         if isinstance(placed, Unplaceable):
             return
     named = fill(entry, floor, vacant, placed.nodes)
-    entry.events.append(Event("Normal", "NodesReplaced", "Place", f"lost nodes replaced: {named}"))
+    entry.events.append(Event("Normal", EventReason.NODES_REPLACED, ActionWord.PLACE, f"lost nodes replaced: {named}"))
     left = slots.lacking(entry.status.assignment)
     placed = floor.place(entry, len(left), closed.nodes, urgent=True) if left else placed
     if isinstance(placed, Unplaceable):
@@ -49,7 +50,7 @@ def replace_lost_nodes(entry: Entry, floor: Floor) -> None:
 def _what_lacks(entry: Entry, floor: Floor, count: int, closed: Closing, lacking: Unplaceable) -> Reason:
     beyond = floor.place(entry, count, urgent=True) if closed.nodes else lacking
     if isinstance(beyond, Unplaceable):
-        return Reason("Resources", lacking.message)
+        return Reason(WaitReason.RESOURCES, lacking.message)
     return closed.reason(floor.index.mask(beyond.nodes) & closed.nodes)
 
 
@@ -65,8 +66,8 @@ def may_not_replace(floor: Floor) -> Reason | None:
     """Why no lost node is replaced now; None: it may be."""
     mode, disruption = floor.tunables.mode, floor.snapshot.leadership.disruption
     if mode is Mode.REPORT_ONLY:
-        return Reason("ReportOnly", mode_words(mode))
-    return Reason("ClusterDisruption", f"no node is replaced: {disruption}") if disruption else None
+        return Reason(WaitReason.REPORT_ONLY, mode_words(mode))
+    return Reason(WaitReason.CLUSTER_DISRUPTION, f"no node is replaced: {disruption}") if disruption else None
 
 
 def find_spares(entry: Entry, floor: Floor, quota: Callable[[], QuotaBook]) -> None:
@@ -85,7 +86,7 @@ def find_spares(entry: Entry, floor: Floor, quota: Callable[[], QuotaBook]) -> N
     if placed is None or isinstance(placed, Unplaceable):
         return
     named = fill(entry, floor, vacant, placed.nodes)
-    entry.events.append(Event("Normal", "SparesFound", "Place", f"spares: {named}"))
+    entry.events.append(Event("Normal", EventReason.SPARES_FOUND, ActionWord.PLACE, f"spares: {named}"))
 
 
 def find_growth(entry: Entry, floor: Floor, quota: Callable[[], QuotaBook]) -> None:
@@ -107,7 +108,9 @@ def find_growth(entry: Entry, floor: Floor, quota: Callable[[], QuotaBook]) -> N
     placed = floor.place(entry, size - at_hand, closed)
     if isinstance(placed, Placed):
         named = fill(entry, floor, assignment.vacant, placed.nodes)
-        entry.events.append(Event("Normal", "NodesToGrow", "Place", f"the gang is to grow to {size}: {named}"))
+        entry.events.append(
+            Event("Normal", EventReason.NODES_TO_GROW, ActionWord.PLACE, f"the gang is to grow to {size}: {named}")
+        )
 
 
 def nodes_without_rank(entry: Entry) -> int:

@@ -24,10 +24,8 @@ from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.admission.victims import is_leaving, newest_step, notice_seconds
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.plan import Event
+from lockstep.core.model.reasons import ActionWord, EventReason, PreemptionReason, WaitReason
 from lockstep.core.model.reservation import is_unread, spilled
-
-PREEMPTING = "Preempting"
-"""Why a run waits for which others are stopped."""
 
 
 class Reservations:
@@ -134,7 +132,7 @@ class Reservations:
         names = self._floor.names_for(entry)
         count = len(reservation.nodes)
         words = f"{count} node{'' if count == 1 else 's'} kept for it; {listed(reservation.victims, names)} make room"
-        entry.events.append(Event("Normal", "NodesReserved", "Preempt", words))
+        entry.events.append(Event("Normal", EventReason.NODES_RESERVED, ActionWord.PREEMPT, words))
 
     def tell(self, running: Sequence[Running], rules: QuotaRules) -> None:
         """Give notice to the victims that are still in the way. The reservations have been seen in status."""
@@ -164,7 +162,7 @@ class Reservations:
             entry.status = changed(entry.status, preemption=None)
             if holds_nodes(entry.run):
                 words = f"it need not make room for {notice.name or 'another run'} any more"
-                entry.events.append(Event("Normal", "PreemptionWithdrawn", "Preempt", words))
+                entry.events.append(Event("Normal", EventReason.PREEMPTION_WITHDRAWN, ActionWord.PREEMPT, words))
 
     def keeps_for(self, uid: str) -> bool:
         """Others make room for this run."""
@@ -180,7 +178,7 @@ class Reservations:
         words = f"{count} node{'' if count == 1 else 's'} {'is' if count == 1 else 'are'} kept for it"
         words += f", for which {listed(victims, names)} make room" if victims else ", of which some are being cleared"
         start = kept.start if kept.known else None
-        return Reason(PREEMPTING, words, victims, start, ASSUMPTION if kept.known else "")
+        return Reason(WaitReason.PREEMPTING, words, victims, start, ASSUMPTION if kept.known else "")
 
     def _flaw(self, entry: Entry, reservation: ReservationStatus, nodes: NodeSet) -> str:
         """Why the reservation of a run that waits cannot stand; empty: it can."""
@@ -230,7 +228,11 @@ class Reservations:
     def _lapse(self, entry: Entry, why: str) -> None:
         entry.status = changed(entry.status, reservation=None)
         if not entry.run.deleting:
-            entry.events.append(Event("Normal", "ReservationLapsed", "Preempt", f"no nodes are kept any more: {why}"))
+            entry.events.append(
+                Event(
+                    "Normal", EventReason.RESERVATION_LAPSED, ActionWord.PREEMPT, f"no nodes are kept any more: {why}"
+                )
+            )
 
     def _of(self, uid: str) -> ReservationStatus:
         reservation = self._entry(uid).status.reservation
@@ -272,7 +274,9 @@ class Reservations:
         notice = PreemptionStatus(
             by=holder.run.uid,
             name=name,
-            reason="WithinQueue" if victim.spec.queue == holder.spec.queue else "Reclaim",
+            reason=PreemptionReason.WITHIN_QUEUE
+            if victim.spec.queue == holder.spec.queue
+            else PreemptionReason.RECLAIM,
             notice_time=now,
             deadline=deadline,
             saved_at_least=newest_step(victim.status),
@@ -280,7 +284,7 @@ class Reservations:
         victim.status = changed(victim.status, preemption=notice)
         self._told.append(victim)
         words = f"it makes room for {name or 'another run'}: it saves, gives its nodes back and queues again"
-        victim.events.append(Event("Normal", "PreemptionNotice", "Preempt", words))
+        victim.events.append(Event("Normal", EventReason.PREEMPTION_NOTICE, ActionWord.PREEMPT, words))
 
 
 def _since(entry: Entry) -> tuple[float, str]:

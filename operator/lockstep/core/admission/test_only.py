@@ -15,7 +15,8 @@ from lockstep.core.admission.engine_adapter import job_of
 from lockstep.core.admission.queueing.dependencies import Namespaces, judge
 from lockstep.core.admission.queueing.holds import hold_of, queue_spec
 from lockstep.core.admission.queueing.order import Order, order_key, share_key
-from lockstep.core.model.test_only import TEST_ONLY, is_trial
+from lockstep.core.model.reasons import WaitReason
+from lockstep.core.model.test_only import is_trial
 
 _NODES_TOLD = 64
 
@@ -63,10 +64,10 @@ class Trials:
             return Reason("", "its nodes are free", start=found.start, assumption=ASSUMPTION)
         lacking, hopeless = shortage(entry, job, found.wait)
         visible = self._floor.names_for(entry)
-        wait = replace(found.wait, kind="Resources", blockers=()) if hopeless else found.wait
+        wait = replace(found.wait, kind=WaitReason.RESOURCES, blockers=()) if hopeless else found.wait
         reason = held or reason_of(entry, job, wait, lacking, visible, self._standing.claims)
         if hopeless:
-            reason.word = "Placement"
+            reason.word = WaitReason.PLACEMENT
         reason.start = found.start if found.known else None
         reason.assumption = "" if found.start is None else ASSUMPTION if found.known else UNKNOWN_ASSUMPTION
         return reason
@@ -80,16 +81,20 @@ class Trials:
         verdict = judge(entry.run, self._family)
         if verdict.message:
             never = bool(verdict.failed) or verdict.circle
-            return Reason("DependencyNeverSatisfied" if never else "Dependency", verdict.message)
+            return Reason(WaitReason.DEPENDENCY_NEVER_SATISFIED if never else WaitReason.DEPENDENCY, verdict.message)
         ahead = self._family.ahead_of(entry.run)
-        return None if ahead is None else Reason("Singleton", f"{ahead.name} comes first: it has the same singleton")
+        return (
+            None
+            if ahead is None
+            else Reason(WaitReason.SINGLETON, f"{ahead.name} comes first: it has the same singleton")
+        )
 
     def _pending_limit(self, entry: Entry) -> Reason | None:
         most = queue_spec(self._snapshot, entry.spec.queue).limits.max_pending_runs
         waiting = sum(1 for left, _ in self._left if left.spec.queue == entry.spec.queue)
         if most is None or waiting < most:
             return None
-        return Reason("PendingRunsLimit", f"queue {entry.spec.queue} lets at most {most} runs wait")
+        return Reason(WaitReason.PENDING_RUNS_LIMIT, f"queue {entry.spec.queue} lets at most {most} runs wait")
 
     def _tell(self, entry: Entry, reason: Reason, nodes: tuple[str, ...]) -> None:
         now = float(int(self._floor.now))
@@ -104,5 +109,5 @@ class Trials:
             priority=entry.points.total,
         )
         words = "only asks when it would start; status.testOnly has the answer"
-        told = QueueStatus(reason=TEST_ONLY, message=words, updated=now)
+        told = QueueStatus(reason=WaitReason.TEST_ONLY, message=words, updated=now)
         entry.status = changed(entry.status, test_only=answer, queue=told)

@@ -25,13 +25,13 @@ from lockstep.core.model.array_views import CreateRun, RunSetPlan, RunSetSnapsho
 from lockstep.core.model.conditions import find, with_condition
 from lockstep.core.model.plan import Event
 from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.reasons import ActionWord, ConditionReason, EventReason, Recorded, SetReason
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.pods.validation import KnownNames, validate
 
 WAITING_AT_ONCE = 64
 """Runs of one set that wait for nodes at the same time. More would only make the queue long: each has a place and an
 estimate in it, and the set says how many come after."""
-STOPPED = "StoppedOnFailure"
 _NAMED, _SHOWN = 3, 40
 
 
@@ -43,7 +43,7 @@ def decide_run_set(snapshot: RunSetSnapshot, tunables: Tunables, now: float) -> 
         return RunSetPlan()
     if run_set.status_error:  # a write would wipe out what is on record, and a run would be a second one
         note = f"{run_set.status_error[:900]}; nothing is made until it is mended, or another set created"
-        return RunSetPlan(events=(Event("Warning", "StateRegression", "Record", note),))
+        return RunSetPlan(events=(Event("Warning", EventReason.STATE_REGRESSION, ActionWord.RECORD, note),))
     draft = _Draft(snapshot, tunables, now)
     if draft.is_over():
         return draft.forget_when_due()
@@ -106,12 +106,14 @@ class _Draft:
     def is_legible(self) -> bool:
         """Spec and status say what they are to say; else nothing is made, and nothing is taken for done."""
         if self.run_set.spec is None:
-            self._refuse("InvalidSpec", self.run_set.spec_error)
+            self._refuse(SetReason.INVALID_SPEC, self.run_set.spec_error)
             return False
         try:
             self.tally = tally(self.snapshot)
         except ValueError as error:
-            self._refuse("StateRegression", f"status.indices cannot be read: {error}; mend it, or create another set")
+            self._refuse(
+                SetReason.STATE_REGRESSION, f"status.indices cannot be read: {error}; mend it, or create another set"
+            )
             return False
         self.events += self.tally.events
         return True
@@ -123,10 +125,12 @@ class _Draft:
             return
         words = f"{failed} {'index has' if failed == 1 else 'indices have'} failed: {format_ranges(self.tally.failed)}"
         message = f"{words[:400]}; stopOnFailure allows fewer than {rule.failures}"
-        stop = SetStop(reason=STOPPED, message=message, time=self.stamp, cancel=rule.cancel)
+        stop = SetStop(reason=SetReason.STOPPED_ON_FAILURE, message=message, time=self.stamp, cancel=rule.cancel)
         self.status = changed(self.status, stop=stop)
         whom = "whoever has no nodes is" if rule.cancel == "Waiting" else "everybody is"
-        self.events.append(Event("Warning", STOPPED, "Stop", f"{message}; {whom} cancelled"))
+        self.events.append(
+            Event("Warning", SetReason.STOPPED_ON_FAILURE, ActionWord.STOP, f"{message}; {whom} cancelled")
+        )
 
     def follow_the_other_set(self) -> None:
         """Which indices may start, as far as afterCorr is concerned."""
@@ -155,9 +159,9 @@ class _Draft:
         """The next ones, as many as may have nodes and as the queue is to see."""
         problems = [f"{p.field}: {p.message}" for p in self._problems()]
         if problems:
-            self._refuse("InvalidSpec", "; ".join(problems).replace("spec.", "spec.template.spec."))
+            self._refuse(SetReason.INVALID_SPEC, "; ".join(problems).replace("spec.", "spec.template.spec."))
             return
-        self._condition("Accepted", True, "Accepted", "the spec is valid")
+        self._condition("Accepted", True, ConditionReason.ACCEPTED, "the spec is valid")
         tally, width = self.tally, self.spec.max_running
         free = WAITING_AT_ONCE - len(tally.waiting)
         if width is not None:
@@ -196,52 +200,57 @@ class _Draft:
         self.status = changed(self.status, indices=tally.ranges(), counts=counts, done=f"{done}/{counts.total}")
         value, reason, message = self._progress()
         self._condition("Progressing", value, reason, message)
-        if reason in ("NameTaken", "RunRefused"):
+        if reason in (SetReason.NAME_TAKEN, SetReason.RUN_REFUSED):
             self._say_once(reason, message)
         suspended = self.spec.suspend and not tally.holding
-        self._condition("Suspended", suspended, "SuspendRequested" if suspended else "NotSuspended", "")
+        self._condition(
+            "Suspended",
+            suspended,
+            ConditionReason.SUSPEND_REQUESTED if suspended else ConditionReason.NOT_SUSPENDED,
+            "",
+        )
         if done < counts.total:
-            self._condition("Finished", False, "NotFinished", "")
-            self._condition("Succeeded", None, "NotFinished", "")
-            self.status = changed(self.status, state=self._state(), reason=reason)
+            self._condition("Finished", False, ConditionReason.NOT_FINISHED, "")
+            self._condition("Succeeded", None, ConditionReason.NOT_FINISHED, "")
+            self.status = changed(self.status, state=self._state(), reason=str(reason))
             return
         state, reason, words = self._outcome()
-        self._condition("Progressing", False, "Finished", "")
+        self._condition("Progressing", False, ConditionReason.FINISHED, "")
         self._condition("Finished", True, reason, words)
         self._condition("Succeeded", state == "Succeeded", reason, words)
-        self.status = changed(self.status, state=state, reason=reason)
-        self.events.append(Event("Normal" if state == "Succeeded" else "Warning", reason, "Finish", words))
+        self.status = changed(self.status, state=state, reason=str(reason))
+        self.events.append(Event("Normal" if state == "Succeeded" else "Warning", reason, ActionWord.FINISH, words))
 
     # -- words ----------------------------------------------------------------------------------
 
-    def _progress(self) -> tuple[bool, str, str]:
+    def _progress(self) -> tuple[bool, SetReason | Recorded, str]:
         """Whether what is left gets its runs, and why not. What needs somebody to act goes first."""
         left = self.tally.left
         if self.taken:
             named = ", ".join(run_name(self.run_set.name, index) for index in self.taken[:_NAMED])
             more = f" and {len(self.taken) - _NAMED} more" if len(self.taken) > _NAMED else ""
             words = f"there are runs {named}{more} that are not of this set; delete them, or add their indices to"
-            return False, "NameTaken", f"{words} cancelIndices"
+            return False, SetReason.NAME_TAKEN, f"{words} cancelIndices"
         refusal = self.status.refusal
         if refusal is not None:
             others = "; the others go on" if read_ranges(refusal.indices) < left and not self.snapshot.fruitless else ""
             words = f"the API server refuses {refusal.indices[:_SHOWN]}{others}; tried again at"
             named = f"{run_name(self.run_set.name, refusal.last)}: {refusal.message}"
-            return False, "RunRefused", f"{words} {to_rfc3339(refusal.retry_at)}; {named}"
+            return False, SetReason.RUN_REFUSED, f"{words} {to_rfc3339(refusal.retry_at)}; {named}"
         accepted = find(self.status, "Accepted")
         if accepted is not None and accepted.status == "False":
-            return False, accepted.reason, accepted.message
+            return False, Recorded(accepted.reason), accepted.message
         if self.spec.suspend:
-            return False, "Suspended", "suspend: true"
+            return False, SetReason.SUSPENDED, "suspend: true"
         if self.spec.after_corr and self.dependency.never & left:
-            return False, "DependencyNeverSatisfied", self.dependency.message
+            return False, SetReason.DEPENDENCY_NEVER_SATISFIED, self.dependency.message
         if self.tally.active:
-            return True, "RunsActive", ""
+            return True, SetReason.RUNS_ACTIVE, ""
         if self.spec.after_corr and left and not self.dependency.ready & left:
-            return False, "Dependency", self.dependency.message
+            return False, SetReason.DEPENDENCY, self.dependency.message
         if left and not self.has_room:
-            return False, "MaxRunning", "maxRunning: 0; raise it to let runs start"
-        return True, "RunsActive", ""
+            return False, SetReason.MAX_RUNNING, "maxRunning: 0; raise it to let runs start"
+        return True, SetReason.RUNS_ACTIVE, ""
 
     def _state(self) -> str:
         spec, stop = self.spec, self.status.stop
@@ -251,31 +260,33 @@ class _Draft:
             return "Running"
         return "Suspended" if spec.suspend else "Pending"
 
-    def _outcome(self) -> tuple[str, str, str]:
+    def _outcome(self) -> tuple[str, SetReason, str]:
         counts = self.status.counts
         words = f"{counts.succeeded} of {counts.total} succeeded"
         if counts.succeeded == counts.total:
-            return "Succeeded", "AllSucceeded", words
+            return "Succeeded", SetReason.ALL_SUCCEEDED, words
         words += f", {counts.failed} failed, {counts.cancelled} were cancelled"
         if self.status.stop is not None:
-            return "Failed", STOPPED, words
+            return "Failed", SetReason.STOPPED_ON_FAILURE, words
         if counts.failed:
-            return "Failed", "SomeFailed", words
-        return "Cancelled", "Cancelled" if self.spec.cancel else "SomeCancelled", words
+            return "Failed", SetReason.SOME_FAILED, words
+        return "Cancelled", SetReason.CANCELLED if self.spec.cancel else SetReason.SOME_CANCELLED, words
 
     def _problems(self) -> list[Any]:
         return validate(self.spec.template.spec, self.snapshot.namespace_labels, KnownNames.of(self.tunables))
 
-    def _refuse(self, reason: str, message: str) -> None:
+    def _refuse(self, reason: SetReason, message: str) -> None:
         self._condition("Accepted", False, reason, message)
         if not self.tally.active:
-            self.status = changed(self.status, state="Pending", reason=reason)
+            self.status = changed(self.status, state="Pending", reason=reason.value)
 
-    def _say_once(self, reason: str, message: str) -> None:
+    def _say_once(self, reason: SetReason | Recorded, message: str) -> None:
         before = find(self.run_set.status, "Progressing")
         if before is None or before.reason != reason:
-            self.events.append(Event("Warning", reason, "CreateRun", message))
+            self.events.append(Event("Warning", reason, ActionWord.CREATE_RUN, message))
 
-    def _condition(self, kind: str, value: bool | None, reason: str, message: str) -> None:
+    def _condition(
+        self, kind: str, value: bool | None, reason: ConditionReason | SetReason | Recorded, message: str
+    ) -> None:
         generation = self.run_set.generation
         self.status = with_condition(self.status, kind, value, reason, message, now=self.now, generation=generation)

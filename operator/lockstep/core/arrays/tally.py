@@ -15,8 +15,8 @@ from lockstep.core.model.array_views import RunSetSnapshot
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.plan import Event
 from lockstep.core.model.ranges import format_ranges, parse_ranges
+from lockstep.core.model.reasons import ActionWord, EventReason, SetReason, StopReason
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.run.stopping import CANCELLED
 
 OUTCOMES = ("succeeded", "failed", "cancelled")
 
@@ -105,7 +105,7 @@ def outcome_of(run: RunView) -> str:
         return ""
     if is_true(run.status, "Succeeded"):
         return "succeeded"
-    return "cancelled" if ended.reason == CANCELLED else "failed"
+    return "cancelled" if ended.reason == StopReason.CANCELLED else "failed"
 
 
 def _see_go(found: Tally, run_set: str, index: int, last: RunView | None) -> None:
@@ -116,7 +116,7 @@ def _see_go(found: Tally, run_set: str, index: int, last: RunView | None) -> Non
         return
     found.cancelled.add(index)
     note = f"{run_name(run_set, index)} was deleted before its end: its index counts as cancelled"
-    found.events.append(Event("Warning", "RunDeleted", "Record", note))
+    found.events.append(Event("Warning", SetReason.RUN_DELETED, ActionWord.RECORD, note))
 
 
 def _mend(found: Tally) -> None:
@@ -129,4 +129,4 @@ def _mend(found: Tally) -> None:
     if lost:
         found.cancelled |= lost
         note = f"status was lost; whether {format_ranges(lost)} had runs nobody knows: they count as cancelled"
-        found.events.append(Event("Warning", "StateRegression", "Record", note[:1024]))
+        found.events.append(Event("Warning", EventReason.STATE_REGRESSION, ActionWord.RECORD, note[:1024]))

@@ -34,6 +34,7 @@ from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import CreateJob, Event
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
+from lockstep.core.model.reasons import ActionWord, ArchiveFailure, EventReason
 from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import JobPhase, JobView, RunView, Verdict
 from lockstep.core.model.tiers import ARCHIVE, SHARED
@@ -50,9 +51,8 @@ IDLE_TOO_LONG = 600.0
 """Seconds after which a job none of whose pods runs is told of: a missing Secret, an image, no room on any node."""
 TIDY_EVERY = 1800.0
 """Seconds between two looks for checkpoints of the shared tier that may go."""
-_SPENT_SOURCE = frozenset({"SourceInvalid", "SourceVanished", "Conflict"})
-_DAMAGED = "ArchiveCorrupt"
-_USELESS_COPY = frozenset({_DAMAGED, "NotPublished"})
+_SPENT_SOURCE = frozenset({ArchiveFailure.SOURCE_INVALID, ArchiveFailure.SOURCE_VANISHED, "Conflict"})
+_USELESS_COPY = frozenset({ArchiveFailure.ARCHIVE_CORRUPT, ArchiveFailure.NOT_PUBLISHED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ def _under_way(status: ArchiveStatus, job: JobView, now: float) -> ArchivePlan:
     message = f"no pod of job {job.name} runs: kubectl describe job {job.name} and its pods say why"
     if status.message == message:
         return ArchivePlan(status)
-    event = _event("ArchiveJobIdle", message, warning=True)
+    event = _event(EventReason.ARCHIVE_JOB_IDLE, message, warning=True)
     return ArchivePlan(changed(status, message=message), events=(event,))
 
 
@@ -301,13 +301,13 @@ def _succeeded(
             note = f"{note}, and {damaged} that are damaged"
         message = "" if status.message.startswith(LIST) else status.message
         status = changed(status, job=None, not_before=None, published=found, listed=at, message=message)
-        return status, (_event("ArchiveListed", note),)
+        return status, (_event(EventReason.ARCHIVE_LISTED, note),)
     status = changed(status, job=None, failures=0, not_before=None, message="")
     if work.action == RESTORE:
         assert result is not None
         back = SavedCheckpoint(tier=SHARED, step=work.step, path=result.path, attempt=work.attempt or None, time=at)
         note = f"step {work.step} was brought back from the archive to {result.path}"
-        return changed(status, restored=back), (_event("Restored", note),)
+        return changed(status, restored=back), (_event(EventReason.RESTORED, note),)
     # The exit code alone proves an upload; without the message, what retention removed stays in the list until a
     # restore finds it missing.
     told = result.checkpoint if result is not None and result.checkpoint is not None else ArchivedCheckpoint(step=0)
@@ -317,7 +317,7 @@ def _succeeded(
     note = f"step {work.step} of attempt {work.attempt} is in the archive"
     took = max(0, round(at - work.time)) if work.time is not None else 0
     status = changed(status, published=published, time=at, copy_seconds=took)
-    return status, (_event("Archived", note),)
+    return status, (_event(EventReason.ARCHIVED, note),)
 
 
 def _failed(
@@ -339,10 +339,10 @@ def _failed(
         # No candidate any more; the choice falls on another, and what there is is asked anew.
         kept = (each for each in status.published if (each.attempt, each.step) != (work.attempt, work.step))
         status, not_before = changed(status, published=tuple(kept), listed=None), None
-        if outcome == _DAMAGED:  # a listing compares sizes alone, and would name it again
+        if outcome == ArchiveFailure.ARCHIVE_CORRUPT:  # a listing compares sizes alone, and would name it again
             status = changed(status, damaged=(*status.damaged, _words(work.attempt, work.step))[-MAX_DAMAGED:])
     status = changed(status, job=None, failures=failures, not_before=not_before, message=message)
-    return status, (_event("ArchiveJobFailed", message, warning=True),)
+    return status, (_event(EventReason.ARCHIVE_JOB_FAILED, message, warning=True),)
 
 
 def _is_new(status: ArchiveStatus, newest: SavedCheckpoint) -> bool:
@@ -390,8 +390,8 @@ def _words(attempt: int, step: int) -> str:
     return f"a{attempt}/step-{step}"
 
 
-def _event(reason: str, note: str, *, warning: bool = False) -> Event:
-    return Event("Warning" if warning else "Normal", reason, "Archive", note)
+def _event(reason: EventReason, note: str, *, warning: bool = False) -> Event:
+    return Event("Warning" if warning else "Normal", reason, ActionWord.ARCHIVE, note)
 
 
 def keep_archive(draft: Draft) -> None:

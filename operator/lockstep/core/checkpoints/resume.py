@@ -11,6 +11,7 @@ from lockstep.api.checkpoint_spec import StartMode
 from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.quarantine import Quarantine, Save, in_quarantine
+from lockstep.core.model.reasons import ResumeReason, StopReason
 from lockstep.core.model.snapshot import CheckpointReport, Verdict
 from lockstep.core.model.tiers import ARCHIVE, BANDWIDTH, LOCAL, SHARED
 
@@ -80,7 +81,7 @@ class ResumeDecision:
     """
 
     kind: ResumeKind
-    reason: str
+    reason: ResumeReason | StopReason
     message: str
     choice: Candidate | None = None
     rejected: tuple[Rejection, ...] = ()
@@ -97,7 +98,7 @@ def choose_resume(
 ) -> ResumeDecision:
     """Total and deterministic: the same candidates, checks and time always give the same decision."""
     if context.mode == "Fresh" and context.attempt <= 1:
-        return ResumeDecision(ResumeKind.FRESH, "StartModeFresh", "starts at step 0, as start.mode says")
+        return ResumeDecision(ResumeKind.FRESH, ResumeReason.START_MODE_FRESH, "starts at step 0, as start.mode says")
 
     refused: dict[Candidate, str] = {}
     usable: list[Candidate] = []
@@ -119,7 +120,7 @@ def choose_resume(
         awaited = better_unknown[0] if better_unknown else None
         return ResumeDecision(
             ResumeKind.WAIT,
-            "CheckpointUnknown",
+            ResumeReason.CHECKPOINT_UNKNOWN,
             f"waits to learn more of {_named(awaited)}: {awaited.reason}"
             if awaited
             else f"waits for the checkpoints of {context.origin} to be seen"
@@ -142,7 +143,7 @@ def choose_resume(
         if choice.tier == ARCHIVE:  # its bytes are checked on the way back
             return ResumeDecision(
                 ResumeKind.RESTORE,
-                "CheckpointInArchive",
+                ResumeReason.CHECKPOINT_IN_ARCHIVE,
                 f"waits for {_named(choice)} to be brought back",
                 choice=choice,
                 rejected=_passed_over(refused, choice, context),
@@ -151,7 +152,7 @@ def choose_resume(
         if check.verdict is Verdict.VALID:
             return ResumeDecision(
                 ResumeKind.RESUME,
-                "CheckpointValid",
+                ResumeReason.CHECKPOINT_VALID,
                 f"resumes from {_named(choice)}" + (f" of {context.origin}" if context.origin else ""),
                 choice=choice,
                 rejected=_passed_over(refused, choice, context),
@@ -162,7 +163,7 @@ def choose_resume(
         if now < deadline:
             return ResumeDecision(
                 ResumeKind.VERIFY,
-                "CheckpointBeingRead",
+                ResumeReason.CHECKPOINT_BEING_READ,
                 f"reads {_named(choice)} before resuming from it",
                 choice=choice,
                 rejected=_passed_over(refused, choice, context),
@@ -180,28 +181,29 @@ def _without_checkpoint(
     rejected = _passed_over(refused, None, context)
     newest = f"; the newest, {_named(rejected[0].candidate)}: {rejected[0].reason}" if rejected else ""
     # One that cannot be judged may be good, so it speaks against step 0 as well.
+    reason: ResumeReason | StopReason
     ever_saved = context.saved_before or any(each.committed or each.verdict is Verdict.UNKNOWN for each in candidates)
     if context.origin:
-        kind, reason = ResumeKind.BLOCKED, "NoStartCheckpoint"
+        kind, reason = ResumeKind.BLOCKED, StopReason.NO_START_CHECKPOINT
         message = f"is to start from {context.origin}, where no checkpoint is valid{newest}; correct checkpoint.start"
     elif context.mode == "Require":
         remedy = "Fresh" if ever_saved else "Auto"
-        kind, reason = ResumeKind.BLOCKED, "CheckpointRequired"
+        kind, reason = ResumeKind.BLOCKED, StopReason.CHECKPOINT_REQUIRED
         message = f"start.mode is Require and no checkpoint is valid{newest}; {remedy} would start at step 0"
     elif not ever_saved:
-        kind, reason = ResumeKind.FRESH, "NothingSaved"
+        kind, reason = ResumeKind.FRESH, ResumeReason.NOTHING_SAVED
         message = f"starts at step 0: no step was ever saved{newest}"
     elif context.mode == "Fresh":
-        kind, reason = ResumeKind.FRESH, "StartModeFresh"
+        kind, reason = ResumeKind.FRESH, ResumeReason.START_MODE_FRESH
         message = f"starts at step 0, as start.mode allows: no checkpoint is valid{newest}"
     elif later := [each.step for each in candidates if each.verdict is Verdict.VALID and _is_beyond(each, context)]:
-        kind, reason = ResumeKind.BLOCKED, "NothingToGoBackTo"
+        kind, reason = ResumeKind.BLOCKED, StopReason.NOTHING_TO_GO_BACK_TO
         message = (
             f"training went wrong after step {context.ceiling}, and what is valid was saved later, from step "
             f"{min(later)} on; start.mode: Fresh would start at step 0"
         )
     else:
-        kind, reason = ResumeKind.BLOCKED, "NoValidCheckpoint"
+        kind, reason = ResumeKind.BLOCKED, StopReason.NO_VALID_CHECKPOINT
         message = f"steps were saved, and no checkpoint is valid{newest}; start.mode: Fresh would start at step 0"
     return ResumeDecision(kind, reason, message, rejected=rejected)
 

@@ -16,10 +16,10 @@ from lockstep.core.checkpoints.inventory import candidates, latest_valid
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import SaveRequest
+from lockstep.core.model.reasons import ActionWord, EventReason, Recorded, RequestResult, SaveReason
 from lockstep.core.model.snapshot import Verdict, WorkerPhase, WorkerReport
 from lockstep.core.model.tiers import LOCAL, SHARED
 
-SAVED, EXPIRED, FAILED = "Saved", "Expired", "Failed"
 REQUEST = ANNOTATION_CHECKPOINT_REQUEST.partition("/")[2]
 UNTIMED_STEPS = 5
 """Further steps of margin while the time of a step is only an average over the start of the program."""
@@ -27,7 +27,7 @@ _DELIVERY_BEATS = 2
 """Heartbeats within which every worker has heard of a save, one that is just reconnecting included."""
 
 
-def ask_for_save(draft: Draft, reason: str, deadline: float) -> bool:
+def ask_for_save(draft: Draft, reason: SaveReason | Recorded, deadline: float) -> bool:
     """Ask all ranks to save until ``deadline``, or join the save that is awaited.
 
     False, and nothing is asked, where nobody would save: no tier, or no program that listens.
@@ -53,7 +53,7 @@ def ask_for_save(draft: Draft, reason: str, deadline: float) -> bool:
     )
     _write(draft, save)
     where = f"at step {at_step}" if at_step else "at the next opportunity"
-    draft.event("SaveRequested", f"{reason}: all ranks are asked to save {where}", action="Save")
+    draft.event(EventReason.SAVE_REQUESTED, f"{reason}: all ranks are asked to save {where}", action=ActionWord.SAVE)
     return True
 
 
@@ -72,9 +72,11 @@ def settle_save(draft: Draft) -> None:
     # A new leader has yet to be told what was saved while nobody listened.
     heard = draft.snapshot.leadership.since + draft.silent_after
     if step is not None:
-        _conclude(draft, save, SAVED, f"step {step} is saved on all ranks", step)
+        _conclude(draft, save, RequestResult.SAVED, f"step {step} is saved on all ranks", step)
     elif draft.now >= max(deadline, heard):
-        _conclude(draft, save, EXPIRED, f"no valid checkpoint of step {save.needs_step} or later came in time")
+        _conclude(
+            draft, save, RequestResult.EXPIRED, f"no valid checkpoint of step {save.needs_step} or later came in time"
+        )
     elif _is_over(draft):
         fail_save(draft, "all processes ended without it")
     elif not _may_listen(draft) and not _all_exited(draft):
@@ -92,7 +94,7 @@ def fail_save(draft: Draft, why: str) -> None:
     """End the wait for a save that cannot come any more."""
     save = draft.status.checkpoint.save
     if save is not None and not save.outcome:
-        _conclude(draft, save, FAILED, why)
+        _conclude(draft, save, RequestResult.FAILED, why)
 
 
 def is_awaited(status: TrainingRunStatus, save_id: str) -> bool:
@@ -101,7 +103,7 @@ def is_awaited(status: TrainingRunStatus, save_id: str) -> bool:
     return save is not None and save.id == save_id and not save.outcome
 
 
-def is_settled_for(status: TrainingRunStatus, reason: str) -> bool:
+def is_settled_for(status: TrainingRunStatus, reason: SaveReason) -> bool:
     """In the current attempt a save was asked for because of ``reason``, and it is known what became of it."""
     save = status.checkpoint.save
     return (
@@ -123,21 +125,27 @@ def grace_period(draft: Draft) -> float:
     return float(parse_duration(checkpoint.grace_period)) if checkpoint is not None else 0.0
 
 
-def _conclude(draft: Draft, save: SaveStatus, outcome: str, words: str, step: int = 0) -> None:
+def _conclude(draft: Draft, save: SaveStatus, outcome: RequestResult, words: str, step: int = 0) -> None:
     # Workers may be gone by the next pass: what they say of the checkpoint is kept now.
     latest = latest_valid(draft.snapshot, draft.status)
     draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, latest=latest))
-    _write(draft, changed(save, outcome=outcome, step=step))
-    result = f"Saved step {step}" if outcome == SAVED else outcome
+    _write(draft, changed(save, outcome=outcome.value, step=step))
+    result = f"{outcome} step {step}" if outcome is RequestResult.SAVED else outcome.value
     draft.status = changed(
         draft.status,
         requests=tuple(
-            changed(request, result=result) if request.name == REQUEST and request.result == "TakenUp" else request
+            changed(request, result=result)
+            if request.name == REQUEST and request.result == RequestResult.TAKEN_UP
+            else request
             for request in draft.status.requests
         ),
     )
-    event = {SAVED: "SaveCompleted", EXPIRED: "SaveExpired", FAILED: "SaveFailed"}[outcome]
-    draft.event(event, f"{save.reason}: {words}", action="Save", warning=outcome != SAVED)
+    event = {
+        RequestResult.SAVED: EventReason.SAVE_COMPLETED,
+        RequestResult.EXPIRED: EventReason.SAVE_EXPIRED,
+        RequestResult.FAILED: EventReason.SAVE_FAILED,
+    }[outcome]
+    draft.event(event, f"{save.reason}: {words}", action=ActionWord.SAVE, warning=outcome != RequestResult.SAVED)
 
 
 def _write(draft: Draft, save: SaveStatus) -> None:

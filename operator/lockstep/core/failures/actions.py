@@ -7,12 +7,14 @@ Nothing here changes anything: ``recovery`` carries an Action out.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Literal
 
 from lockstep.api.recovery_spec import RecoveryRule, RecoverySpec
 from lockstep.api.recovery_status import FailureRoot, FirstFailure
 from lockstep.core.failures.causes import Cause
-from lockstep.core.failures.signs import HOPELESS_EXITS, Kind
+from lockstep.core.failures.signs import HOPELESS_EXITS
 from lockstep.core.model.quarantine import Save
+from lockstep.core.model.reasons import AttemptCause, LossReason, StopReason
 
 ONE_DAY = 86_400.0
 SOON_AFTER_LOAD = 10
@@ -53,7 +55,7 @@ class Action:
     verb: Verb
     then: str
     charged: bool = False
-    reason: str = ""
+    reason: StopReason | Literal[""] = ""
     message: str = ""
     slots: tuple[int, ...] = ()
     ceiling: int | None = None
@@ -117,7 +119,7 @@ class Case:
 
 def act(cause: Cause, case: Case) -> Action:
     """The action for ``cause``. Total: a cause of which nothing is known is treated like any failing program."""
-    if case.held and cause.kind is Kind.NODE_LOST and not cause.victims:
+    if case.held and cause.kind is AttemptCause.NODE_LOST and not cause.victims:
         return Action(Verb.WAIT, f"nothing is replaced while {case.held}")
     action = _by_rule(cause, case) or _by_kind(cause, case)
     return _within_budgets(action, cause, case)
@@ -125,40 +127,43 @@ def act(cause: Cause, case: Case) -> Action:
 
 def _by_kind(cause: Cause, case: Case) -> Action:
     match cause.kind:
-        case Kind.FINISHED:
+        case AttemptCause.FINISHED:
             return Action(Verb.COMPLETE, "nothing is left to do")
-        case Kind.DELIBERATE:
-            return _stop(cause, "StoppedByProgram", "the run is stopped, as the program asks")
-        case Kind.DETERMINISTIC if cause.reason in HOPELESS_EXITS:
-            return _stop(cause, cause.reason, "check spec.command and the image")
-        case Kind.NODE_LOST if cause.slot in case.lost_slots and _failed_before(cause, case):
+        case AttemptCause.DELIBERATE:
+            return _stop(cause, StopReason.STOPPED_BY_PROGRAM, "the run is stopped, as the program asks")
+        case AttemptCause.DETERMINISTIC if cause.reason in HOPELESS_EXITS:
+            return _stop(cause, StopReason(cause.reason), "check spec.command and the image")
+        case AttemptCause.NODE_LOST if cause.slot in case.lost_slots and _failed_before(cause, case):
             return _leave(cause, case)
-        case Kind.NODE_LOST | Kind.DISRUPTION:
+        case AttemptCause.NODE_LOST | AttemptCause.DISRUPTION:
             return _replaced_or_again(cause, case)
     if lacks_python(cause.evidence.message):
-        return Action(Verb.STOP, "the run is stopped", reason="PythonNotFound", message=PYTHON_REMEDY)
-    if not case.checkpoints and cause.exited and not (cause.kind is Kind.HARDWARE and not cause.reading.weak):
+        return Action(Verb.STOP, "the run is stopped", reason=StopReason.PYTHON_NOT_FOUND, message=PYTHON_REMEDY)
+    if not case.checkpoints and cause.exited and not (cause.kind is AttemptCause.HARDWARE and not cause.reading.weak):
         return _stop(
-            cause, "ProcessFailed", "without spec.checkpoint a failing program is not started again", charged=True
+            cause,
+            StopReason.PROCESS_FAILED,
+            "without spec.checkpoint a failing program is not started again",
+            charged=True,
         )
     match cause.kind:
-        case Kind.HARDWARE if not (cause.reading.weak and _nodes_of_root(cause, case) - {cause.node}):
+        case AttemptCause.HARDWARE if not (cause.reading.weak and _nodes_of_root(cause, case) - {cause.node}):
             return _leave(cause, case, charged=cause.reading.weak)
-        case Kind.CORRUPT_CHECKPOINT if case.resumed is not None and not case.has_stepped:
+        case AttemptCause.CORRUPT_CHECKPOINT if case.resumed is not None and not case.has_stepped:
             return _quarantine(cause, case, "the next candidate is tried")
-        case Kind.STRAGGLER if case.held or case.excluded_enough:
+        case AttemptCause.STRAGGLER if case.held or case.excluded_enough:
             # To start again on the same node would cost time and leave it as slow.
             return Action(Verb.WAIT, f"training goes on as it is: {case.held or case.excluded_enough}")
-        case Kind.STRAGGLER:
+        case AttemptCause.STRAGGLER:
             return _leave(cause, case)
     if _is_deterministic(cause, case):
-        return _stop(cause, "Deterministic", _remedy(cause, case), charged=True)
+        return _stop(cause, StopReason.DETERMINISTIC, _remedy(cause, case), charged=True)
     match cause.kind:
-        case Kind.NAN if case.recovery.on_nan == "Ignore":
+        case AttemptCause.NAN if case.recovery.on_nan == "Ignore":
             return _failed(cause, case)
-        case Kind.NAN | Kind.LOSS_SPIKE:
+        case AttemptCause.NAN | AttemptCause.LOSS_SPIKE:
             return _diverged(cause, case)
-        case Kind.OUT_OF_MEMORY:
+        case AttemptCause.OUT_OF_MEMORY:
             return _out_of_memory(cause, case)
     return _failed(cause, case)
 
@@ -169,7 +174,7 @@ def _failed(cause: Cause, case: Case) -> Action:
         return _leave(cause, case, charged=True)
     charged = not (cause.reading.passing and _count(cause, case) < FREE_OF_CHARGE)
     # The container of a pod that the worker or its node let down: losses without a reason are no charge.
-    charged = charged and not (cause.lost and cause.reason != "PodFailed")
+    charged = charged and not (cause.lost and cause.reason != LossReason.POD_FAILED)
     return replace(_replaced_or_again(cause, case), charged=charged, waits=cause.reading.waits)
 
 
@@ -177,7 +182,7 @@ def _replaced_or_again(cause: Cause, case: Case) -> Action:
     """The least: what was lost is made anew, everybody else starts again in place."""
     if case.lost_slots:
         return Action(Verb.REPLACE_NODES, "what was lost is replaced, all ranks start again")
-    if cause.kind is Kind.NODE_LOST:
+    if cause.kind is AttemptCause.NODE_LOST:
         return Action(Verb.RESTART_IN_PLACE, f"all ranks start again once its nodes are back: {case.held}")
     return Action(Verb.RESTART_IN_PLACE, "all ranks start again where they are")
 
@@ -185,7 +190,7 @@ def _replaced_or_again(cause: Cause, case: Case) -> Action:
 def _leave(cause: Cause, case: Case, *, charged: bool = False) -> Action:
     """Another node for the slot, or for all that the evidence points at."""
     # A faulty machine is of no use to anybody: there the alert alone has to do.
-    why_not = case.held or ("" if cause.kind is Kind.HARDWARE else case.excluded_enough)
+    why_not = case.held or ("" if cause.kind is AttemptCause.HARDWARE else case.excluded_enough)
     if why_not:
         stay = _replaced_or_again(cause, case)
         return replace(stay, then=f"{stay.then}; its node is kept: {why_not}", charged=charged, alert=why_not)
@@ -210,12 +215,12 @@ def _quarantine(cause: Cause, case: Case, then: str) -> Action:
 
 
 def _diverged(cause: Cause, case: Case) -> Action:
-    if cause.kind is Kind.NAN and case.recovery.on_nan == "Stop":
-        return _stop(cause, "Diverged", "recovery.onNaN is Stop")
+    if cause.kind is AttemptCause.NAN and case.recovery.on_nan == "Stop":
+        return _stop(cause, StopReason.DIVERGED, "recovery.onNaN is Stop")
     if not case.checkpoints:
-        return _stop(cause, "Diverged", "without spec.checkpoint there is nothing to go back to")
+        return _stop(cause, StopReason.DIVERGED, "without spec.checkpoint there is nothing to go back to")
     local = case.resumed is not None and case.resumed[0] == "local"
-    if cause.kind is Kind.NAN and local and case.steps_since_load <= SOON_AFTER_LOAD:
+    if cause.kind is AttemptCause.NAN and local and case.steps_since_load <= SOON_AFTER_LOAD:
         return _quarantine(cause, case, "the next candidate is tried")
     if case.alike_before and case.resumed is not None:  # nothing but what was loaded is the same each time
         tier, save = case.resumed
@@ -224,7 +229,7 @@ def _diverged(cause: Cause, case: Case) -> Action:
             return _quarantine(cause, case, f"as {times}; the next older one is tried")
         if case.alike_before > 1 or not _may_be_one_machine(cause, case):
             remedy = "start from an earlier one by hand, or look at the data and the learning rate"
-            return _stop(cause, "Diverged", f"{times} was loaded, and nothing older is valid; {remedy}")
+            return _stop(cause, StopReason.DIVERGED, f"{times} was loaded, and nothing older is valid; {remedy}")
     return _roll_back(cause, case)
 
 
@@ -243,7 +248,7 @@ def _roll_back(cause: Cause, case: Case) -> Action:
     if case.roll_backs >= MOST_ROLL_BACKS:
         why = f", and nothing older than step {earlier[0]} is valid" if oldest else ""
         remedy = "look at the data around that step, the learning rate and the ranks named"
-        return _stop(cause, "Diverged", f"{case.roll_backs} roll-backs did not help{why}; {remedy}")
+        return _stop(cause, StopReason.DIVERGED, f"{case.roll_backs} roll-backs did not help{why}; {remedy}")
     further = min(2**case.roll_backs, len(earlier) - 1)
     # What was saved a moment ago may not have been told yet: at the barrier everything is looked at again.
     ceiling = earlier[further] if earlier else max(0, (diverged or 0) - 1)
@@ -258,7 +263,7 @@ def _out_of_memory(cause: Cause, case: Case) -> Action:
     if not case.has_stepped or (_count(cause, case) and not case.progressed):
         why = "it would not fit again" if case.has_stepped else "it did not even reach its first step"
         remedy = "ask for more in resourcesPerNode.memory or shmSize, or load less at once"
-        return _stop(cause, "OutOfMemory", f"{why}: {remedy}", charged=True)
+        return _stop(cause, StopReason.OUT_OF_MEMORY, f"{why}: {remedy}", charged=True)
     return replace(_replaced_or_again(cause, case), charged=True)
 
 
@@ -269,7 +274,7 @@ def _is_deterministic(cause: Cause, case: Case) -> bool:
         reading.symptom
         or reading.passing
         or case.progressed
-        or cause.kind in (Kind.HANG, Kind.STORAGE, Kind.OUT_OF_MEMORY, Kind.NAN)
+        or cause.kind in (AttemptCause.HANG, AttemptCause.STORAGE, AttemptCause.OUT_OF_MEMORY, AttemptCause.NAN)
     ):
         return False
     root = _root(cause, case)
@@ -298,7 +303,7 @@ def _remedy(cause: Cause, case: Case) -> str:
 
 def _by_rule(cause: Cause, case: Case) -> Action | None:
     """What the first of the user's rules that fits has to say. A node that is gone is beyond them."""
-    if cause.kind in (Kind.NODE_LOST, Kind.DISRUPTION):
+    if cause.kind in (AttemptCause.NODE_LOST, AttemptCause.DISRUPTION):
         return None
     rule = next((rule for rule in case.recovery.rules if _fits(rule, cause, case)), None)
     if rule is None:
@@ -306,10 +311,12 @@ def _by_rule(cause: Cause, case: Case) -> Action | None:
     used = (case.rules_used or {}).get(rule.name, 0)
     if rule.limit is not None and used >= rule.limit:
         words = f"rule {rule.name} has decided {used} times, which is its limit"
-        return replace(_stop(cause, "RuleLimit", words), rule=rule.name)
-    counted = rule.limit is None and cause.kind is not Kind.HARDWARE  # a limit of its own takes the place of ours
+        return replace(_stop(cause, StopReason.RULE_LIMIT, words), rule=rule.name)
+    counted = (
+        rule.limit is None and cause.kind is not AttemptCause.HARDWARE
+    )  # a limit of its own takes the place of ours
     if rule.action == "Stop":
-        return replace(_stop(cause, "StoppedByRule", f"rule {rule.name} says Stop"), rule=rule.name)
+        return replace(_stop(cause, StopReason.STOPPED_BY_RULE, f"rule {rule.name} says Stop"), rule=rule.name)
     if rule.action == "ReplaceNode":
         return replace(_leave(cause, case, charged=counted), rule=rule.name)
     if rule.action == "RollBack" and case.checkpoints:
@@ -332,7 +339,7 @@ def _within_budgets(action: Action, cause: Cause, case: Case) -> Action:
         return action
     cap = case.recovery.max_restarts
     if cap is not None and case.restarts >= cap:
-        return _stop(cause, "MaxRestarts", f"recovery.maxRestarts is {cap}", charged=action.charged)
+        return _stop(cause, StopReason.MAX_RESTARTS, f"recovery.maxRestarts is {cap}", charged=action.charged)
     streak = 0 if case.progressed else case.streak + action.charged
     if action.charged and streak >= case.allowed:
         limit = case.recovery.no_progress_limit
@@ -341,11 +348,11 @@ def _within_budgets(action: Action, cause: Cause, case: Case) -> Action:
             f"{streak} attempts in a row ended without a new checkpoint (recovery.noProgressLimit is {limit}{here}); "
             "lockstep history shows what they have in common, lockstep logs why the last one ended"
         )
-        return _stop(cause, "NoProgress", words, charged=True)
+        return _stop(cause, StopReason.NO_PROGRESS, words, charged=True)
     return action
 
 
-def _stop(cause: Cause, reason: str, words: str, *, charged: bool = False) -> Action:
+def _stop(cause: Cause, reason: StopReason, words: str, *, charged: bool = False) -> Action:
     message = f"{cause.evidence.message}; {words}"
     return Action(Verb.STOP, "the run is stopped", charged, reason=reason, message=message)
 

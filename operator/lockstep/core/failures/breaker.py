@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from lockstep.api.base import names
+from lockstep.core.model.reasons import AttemptCause
 from lockstep.core.model.snapshot import ClusterSnapshot, NodeView
 from lockstep.core.model.tunables import Tunables
 
@@ -36,7 +37,7 @@ def _losses(snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> Iterab
     for run in snapshot.runs:
         for entry in reversed(run.status.attempts):
             seen = entry.seen_at or entry.ended_at
-            if entry.cause != "NodeLost" or seen is None or now - seen > limits.longest:
+            if entry.cause != AttemptCause.NODE_LOST or seen is None or now - seen > limits.longest:
                 continue
             node = snapshot.nodes.get(entry.node)
             if now - seen <= limits.window or (node is not None and _is_down(node)):

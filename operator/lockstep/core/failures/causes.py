@@ -15,7 +15,6 @@ from lockstep.core.failures.evidence import FailedExit, Loss, LossKind
 from lockstep.core.failures.signs import (
     SIGN_LIVES,
     UNHEALTHY_DEVICE,
-    Kind,
     Reading,
     is_hardware,
     read_exit,
@@ -23,6 +22,7 @@ from lockstep.core.failures.signs import (
     shell_code,
 )
 from lockstep.core.model.draft import Draft
+from lockstep.core.model.reasons import AttemptCause, ExitReason, LossReason
 from lockstep.core.model.snapshot import WorkerReport
 from lockstep.core.placement.node_conditions import bad_conditions
 
@@ -36,7 +36,7 @@ LEAVING_SECONDS = 2.0
 """A pod that is driven away is told of, or at its end, up to so long after its program began to fail its peers."""
 STDERR_KEPT = 1000
 """Characters of it in the history."""
-NEVER_ALONE = frozenset({Kind.STRAGGLER, Kind.LOSS_SPIKE})
+NEVER_ALONE = frozenset({AttemptCause.STRAGGLER, AttemptCause.LOSS_SPIKE})
 """Detected while training goes on: they explain no process that ended."""
 
 
@@ -84,7 +84,7 @@ class Cause:
     dated: bool = False
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> AttemptCause:
         """Its class."""
         return self.reading.kind
 
@@ -106,11 +106,11 @@ class Cause:
     @property
     def is_unprompted(self) -> bool:
         """No peer can have brought it about."""
-        return self.lost or (self.kind is Kind.HARDWARE and not self.reading.weak)
+        return self.lost or (self.kind is AttemptCause.HARDWARE and not self.reading.weak)
 
     def explains_end_at(self, moment: float) -> bool:
         """It is not known to have begun only after a process ended at ``moment``."""
-        return self.at <= moment + (LEAVING_SECONDS if self.kind is Kind.DISRUPTION else TORN_DOWN_SECONDS)
+        return self.at <= moment + (LEAVING_SECONDS if self.kind is AttemptCause.DISRUPTION else TORN_DOWN_SECONDS)
 
     @property
     def points_at_node(self) -> bool:
@@ -120,9 +120,11 @@ class Cause:
         return not blameless and (self.reading.on_node or self.kind in _MAYBE_THE_NODE)
 
 
-_SUREST = (Kind.NODE_LOST, Kind.DISRUPTION, Kind.HARDWARE)
+_SUREST = (AttemptCause.NODE_LOST, AttemptCause.DISRUPTION, AttemptCause.HARDWARE)
 """What says why a slot was lost, before what only says that it was."""
-_MAYBE_THE_NODE = frozenset({Kind.APPLICATION, Kind.HARDWARE, Kind.HANG, Kind.NODE_LOST, Kind.UNKNOWN})
+_MAYBE_THE_NODE = frozenset(
+    {AttemptCause.APPLICATION, AttemptCause.HARDWARE, AttemptCause.HANG, AttemptCause.NODE_LOST, AttemptCause.UNKNOWN}
+)
 
 
 def collected(
@@ -145,7 +147,7 @@ def first_cause(found: Sequence[Cause], tied_seconds: float = TIED_SECONDS) -> C
     Of ends within ``tied_seconds`` of each other nobody can tell which was first. A program that asks not to be
     started again is obeyed, whatever else is found.
     """
-    asked = min((c for c in found if c.kind is Kind.DELIBERATE), key=lambda c: (c.at, c.slot), default=None)
+    asked = min((c for c in found if c.kind is AttemptCause.DELIBERATE), key=lambda c: (c.at, c.slot), default=None)
     if asked is not None:
         ended = {cause.slot for cause in found if cause.lost or cause.exited}
         return replace(asked, victims=tuple(sorted(ended - {asked.slot})))
@@ -173,20 +175,22 @@ def _of_loss(draft: Draft, loss: Loss) -> Cause:
     pod = draft.pod(loss.slot)
     at, exit_code, dated = loss.at, None, False
     if loss.kind is LossKind.NODE:
-        reading = Reading(Kind.NODE_LOST, loss.reason)
+        reading = Reading(AttemptCause.NODE_LOST, loss.reason)
     elif pod is not None and pod.is_terminal:
         reading = read_pod(pod)
-        if loss.kind is LossKind.DRAINED and reading.kind is Kind.UNKNOWN:
-            reading = Reading(Kind.DISRUPTION, loss.reason)
+        if loss.kind is LossKind.DRAINED and reading.kind is AttemptCause.UNKNOWN:
+            reading = Reading(AttemptCause.DISRUPTION, loss.reason)
         exit_code = pod.exit_code
         if pod.ended_at is not None:
             report = draft.report(loss.slot)
             at, dated = min(draft.now, pod.ended_at - _skew(report)), report is not None
-    elif loss.reason == "StartNotAcknowledged":
-        reading = Reading(Kind.UNKNOWN, loss.reason, on_node=True)
+    elif loss.reason == LossReason.START_NOT_ACKNOWLEDGED:
+        reading = Reading(AttemptCause.UNKNOWN, loss.reason, on_node=True)
     else:
         disrupted = pod.disruption if pod is not None else ""
-        reading = Reading(Kind.DISRUPTION, disrupted or loss.reason, f"disrupted: {disrupted}" if disrupted else "")
+        reading = Reading(
+            AttemptCause.DISRUPTION, disrupted or loss.reason, f"disrupted: {disrupted}" if disrupted else ""
+        )
     words = f"{loss.message} ({reading.words})" if reading.words else loss.message
     evidence = Evidence(reading.kind, loss.slot, loss.node, at, words, reading.root)
     return Cause(evidence, reading, loss.reason, exit_code, lost=True, dated=dated)
@@ -197,7 +201,7 @@ def _of_exit(draft: Draft, end: FailedExit) -> Cause:
     reading = read_exit(end.exit, report.signs if report is not None else ())
     how = f"signal {end.exit.signal}" if end.exit.signal else f"exit code {end.exit.code}"
     words = f"rank {draft.rank(end.slot)} on {end.node} ended with {how}"
-    if end.exit.reason not in ("", "Error", "Signal"):
+    if end.exit.reason not in ("", ExitReason.ERROR, ExitReason.SIGNAL):
         words += f" ({end.exit.reason})"
     last_line = end.exit.stderr_tail.strip().rsplit("\n", 1)[-1][:200]
     if reading.words:
@@ -210,7 +214,7 @@ def _of_exit(draft: Draft, end: FailedExit) -> Cause:
 
 
 def _of_detection(evidence: Evidence) -> Cause:
-    kind = next((kind for kind in Kind if kind == evidence.kind), Kind.UNKNOWN)
+    kind = next((kind for kind in AttemptCause if kind == evidence.kind), AttemptCause.UNKNOWN)
     return Cause(evidence, Reading(kind, evidence.root), evidence.kind)
 
 
@@ -227,7 +231,7 @@ def _faults_of_machines(draft: Draft) -> list[Cause]:
         sign = next((s for s in report.signs if is_hardware(s)), None) if report is not None and report.signs else None
         if report is not None and sign is not None and report.attempt == draft.status.attempt:
             words = f"rank {draft.rank(slot)} on {name} logged {sign.kind}: {sign.text}"
-            found.append(_fault(Evidence(Kind.HARDWARE, slot, name, sign.at, words, sign.kind)))
+            found.append(_fault(Evidence(AttemptCause.HARDWARE, slot, name, sign.at, words, sign.kind)))
         if node is None or not node.conditions or node.conditions_changed_at < begun:
             continue
         condition = next(iter(bad_conditions(node)), "")
@@ -235,7 +239,7 @@ def _faults_of_machines(draft: Draft) -> list[Cause]:
             words = (
                 f"node {name} of rank {draft.rank(slot)} has the condition {condition}: {node.conditions[condition]}"
             )
-            seen = Evidence(Kind.HARDWARE, slot, name, node.conditions_changed_at, words, condition)
+            seen = Evidence(AttemptCause.HARDWARE, slot, name, node.conditions_changed_at, words, condition)
             found.append(_fault(seen, condition))
     return found
 
@@ -255,13 +259,18 @@ def _lacking_devices(draft: Draft, began: float) -> list[Cause]:
         left = node.allocatable.get(names.GPU_RESOURCE, 0)
         if 0 < left < gpus:
             words = f"node {name} of rank {draft.rank(slot)} has {left} healthy GPUs left of {gpus}"
-            seen = Evidence(Kind.HARDWARE, slot, name, began, words, UNHEALTHY_DEVICE)
+            seen = Evidence(AttemptCause.HARDWARE, slot, name, began, words, UNHEALTHY_DEVICE)
             found.append(_fault(seen, UNHEALTHY_DEVICE))
     return found
 
 
 def _fault(evidence: Evidence, condition: str = "") -> Cause:
-    return Cause(evidence, Reading(Kind.HARDWARE, evidence.root, on_node=True), Kind.HARDWARE, condition=condition)
+    return Cause(
+        evidence,
+        Reading(AttemptCause.HARDWARE, evidence.root, on_node=True),
+        AttemptCause.HARDWARE,
+        condition=condition,
+    )
 
 
 def _skew(report: WorkerReport | None) -> float:

@@ -3,10 +3,10 @@
 import math
 
 from lockstep.core.failures.causes import Evidence
-from lockstep.core.failures.signs import Kind
 from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, EventReason
 
 NAN, SPIKE = "Loss:NaN", "Loss:Spike"
 
@@ -26,8 +26,8 @@ def diverged(draft: Draft) -> Evidence | None:
         draft.status = without_condition(draft.status, "Diverging")
         return None
     if find(draft.status, "Diverging") is None:
-        draft.event("LossSpike", reported.message, action="Report", warning=True)
-    draft.condition("Diverging", True, "LossSpike", reported.message)
+        draft.event(EventReason.LOSS_SPIKE, reported.message, action=ActionWord.REPORT, warning=True)
+    draft.condition("Diverging", True, ConditionReason.LOSS_SPIKE, reported.message)
     return None
 
 
@@ -50,7 +50,7 @@ def _first(draft: Draft, kind: str) -> Evidence | None:
     node = draft.status.assignment.nodes[slot]
     what = "the loss is no number" if kind == NAN else "the loss jumped"
     message = f"{what} at step {step} on rank {draft.rank(slot)} ({node}): {text}"
-    word = Kind.NAN if kind == NAN else Kind.LOSS_SPIKE
+    word = AttemptCause.NAN if kind == NAN else AttemptCause.LOSS_SPIKE
     alone = not any(_tells_losses(draft, other) for other in draft.ranked_slots() if other != slot)
     return Evidence(word, slot, node, at, message, kind, tied=tied, sole_witness=alone)
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from lockstep.api.base import names
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.ranges import parse_ranges
+from lockstep.core.model.reasons import AttemptCause, AttemptEnd, ExitReason, LossReason
 from lockstep.core.model.snapshot import ExitReport, PodPhase, PodView, WorkerPhase, WorkerReport
 
 TOLD_TO_LEAVE = "SIGTERM"
@@ -38,7 +39,7 @@ class Loss:
     slot: int
     node: str
     kind: LossKind
-    reason: str
+    reason: LossReason | AttemptCause | AttemptEnd
     message: str
     at: float
 
@@ -75,7 +76,7 @@ def failed_exits(draft: Draft) -> list[FailedExit]:
         exited = _exit_in(report, draft.status.attempt)
         if report is None or exited is None or exited.succeeded or _was_told_to_leave(report):
             continue
-        if draft.leaving and exited.reason == "StoppedOnRequest":
+        if draft.leaving and exited.reason == ExitReason.STOPPED_ON_REQUEST:
             continue  # it has saved and ended as it was asked to, before the save of all ranks is settled
         found.append(FailedExit(slot, draft.status.assignment.nodes[slot], exited))
     return sorted(found, key=lambda failed: (failed.exit.at, failed.slot))
@@ -139,47 +140,49 @@ def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool, 
     report = draft.report(slot)
     heard = _last_known_good(draft, slot, report)
 
-    def lost(kind: LossKind, reason: str, message: str) -> Loss:
+    def lost(kind: LossKind, reason: LossReason, message: str) -> Loss:
         return Loss(slot, name, kind, reason, message, heard)
 
-    def lost_pod(reason: str, message: str) -> Loss:
+    def lost_pod(reason: LossReason, message: str) -> Loss:
         if node is not None and not node.ready:  # where nobody can run a new one
-            return lost(LossKind.NODE, "NodeNotReady", f"{message}, and the node is NotReady")
+            return lost(LossKind.NODE, LossReason.NODE_NOT_READY, f"{message}, and the node is NotReady")
         if node is not None and (node.unschedulable or node.drain):
-            return lost(LossKind.DRAINED, "NodeCordoned", f"{message}, and the node takes no new pods")
+            return lost(LossKind.DRAINED, LossReason.NODE_CORDONED, f"{message}, and the node takes no new pods")
         return lost(LossKind.POD, reason, message)
 
     if node is None:
-        return lost(LossKind.NODE, "NodeDeleted", f"node {name} was deleted")
+        return lost(LossKind.NODE, LossReason.NODE_DELETED, f"node {name} was deleted")
     if any(taint.key == names.TAINT_OUT_OF_SERVICE for taint in node.taints):
-        return lost(LossKind.NODE, "OutOfService", f"node {name} was declared out of service")
+        return lost(LossKind.NODE, LossReason.OUT_OF_SERVICE, f"node {name} was declared out of service")
     pod = draft.pod(slot)
     if pod is not None and pod.is_terminal:
-        return lost_pod("PodFailed", pod_end(pod))
+        return lost_pod(LossReason.POD_FAILED, pod_end(pod))
     waited_with = slot in draft.leaving and not over
     if pod is not None and pod.deleting and not waited_with:
-        return lost_pod("PodDeleted", f"pod {pod.name} was deleted by somebody else")
+        return lost_pod(LossReason.POD_DELETED, f"pod {pod.name} was deleted by somebody else")
     trains = draft.trains and draft.rank(slot) >= 0  # a spare has begun nothing: its pod is simply made again
     if pod is None and trains:
-        return lost_pod("PodVanished", f"the pod of {draft.title(slot)} on {name} is gone")
+        return lost_pod(LossReason.POD_VANISHED, f"the pod of {draft.title(slot)} on {name} is gone")
     if report is not None and _was_told_to_leave(report) and not waited_with:
-        return lost_pod("PodTerminated", f"the pod of {draft.title(slot)} on {name} was told to end")
+        return lost_pod(LossReason.POD_TERMINATED, f"the pod of {draft.title(slot)} on {name} was told to end")
     if pod is None:
         return None
     if pod.disruption and over:
-        return lost_pod("PodTerminated", f"the pod of {draft.title(slot)} on {name} is about to be ended")
+        return lost_pod(LossReason.POD_TERMINATED, f"the pod of {draft.title(slot)} on {name} is about to be ended")
     if not is_silent(draft, report):
         if trains and start_overdue and report is not None and report.attempt < draft.status.attempt:
             words = f"the worker of rank {draft.rank(slot)} on {name} did not start its program in time"
-            return lost_pod("StartNotAcknowledged", words)
+            return lost_pod(LossReason.START_NOT_ACKNOWLEDGED, words)
         return None
     quiet = "no heartbeat" if report is None else f"no heartbeat for {draft.now - report.received_at:.0f} s"
     if not node.ready:
-        return lost(LossKind.NODE, "NodeNotReady", f"{quiet} from {name} and the node is NotReady")
+        return lost(LossKind.NODE, LossReason.NODE_NOT_READY, f"{quiet} from {name} and the node is NotReady")
     if steps_stopped and (report is not None or _had_time_to_register(draft)):
-        return lost(LossKind.NODE, "NodeSilent", f"{quiet} from {name} and the gang's steps have stopped")
+        return lost(LossKind.NODE, LossReason.NODE_SILENT, f"{quiet} from {name} and the gang's steps have stopped")
     if trains and report is not None and report.attempt < draft.status.attempt and _nobody_steps(draft):
-        return lost(LossKind.NODE, "NodeSilent", f"{quiet} from {name}, which never began the attempt: nobody steps")
+        return lost(
+            LossKind.NODE, LossReason.NODE_SILENT, f"{quiet} from {name}, which never began the attempt: nobody steps"
+        )
     return None
 
 
@@ -197,7 +200,7 @@ def _last_known_good(draft: Draft, slot: int, report: WorkerReport | None) -> fl
 def _was_told_to_leave(report: WorkerReport) -> bool:
     """Its pod is being ended: what its process did after that is no word on the program."""
     told = report.problem == TOLD_TO_LEAVE or report.leaving_by > 0
-    return told or (report.exit is not None and report.exit.reason == "WorkerTerminated")
+    return told or (report.exit is not None and report.exit.reason == ExitReason.WORKER_TERMINATED)
 
 
 def _nobody_steps(draft: Draft) -> bool:

@@ -9,6 +9,7 @@ from lockstep.api.recovery_status import ExcludedNode, FailureRoot, FirstFailure
 from lockstep.core.failures.actions import ONE_DAY
 from lockstep.core.failures.signs import UNHEALTHY_DEVICE
 from lockstep.core.model.draft import Draft
+from lockstep.core.model.reasons import EndReason
 
 MAX_EXCLUDED = 64
 MAX_FIRST_FAILURES = 32
@@ -34,7 +35,7 @@ def remember_root(recovery: RecoveryStatus, root: str, step: int, node: str, sta
     return changed(recovery, roots=(*others, entry)[-MAX_ROOTS:])
 
 
-def remember_first_failure(recovery: RecoveryStatus, node: str, cause: str, stamp: float) -> RecoveryStatus:
+def remember_first_failure(recovery: RecoveryStatus, node: str, cause: EndReason, stamp: float) -> RecoveryStatus:
     """The rank on ``node`` was the first to fail."""
     recent = tuple(one for one in recovery.first_failures if stamp - one.time < ONE_DAY)
     entry = FirstFailure(node=node, time=stamp, cause=cause)

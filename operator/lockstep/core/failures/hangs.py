@@ -17,6 +17,7 @@ from lockstep.core.failures.stack_groups import StackGroup, grouped, stacks_conf
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.reasons import AttemptCause
 from lockstep.core.model.snapshot import WorkerPhase, WorkerReport
 
 FACTOR = 5.0
@@ -175,7 +176,7 @@ def _evidence(draft: Draft, reports: dict[int, WorkerReport], patience: Patience
     first = blamed[0] if blamed else min(reports)
     others = tuple(blamed[1:]) if blamed else tuple(slot for slot in sorted(reports) if slot != first)
     return Evidence(
-        kind="Hang",
+        kind=AttemptCause.HANG,
         slot=first,
         node=draft.status.assignment.nodes[first],
         at=patience.since,

@@ -9,11 +9,19 @@ from collections.abc import Sequence
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.failures.causes import Cause, collected, first_cause
 from lockstep.core.failures.evidence import FailedExit, Loss, LossKind, took_part
-from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE, Kind
+from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
 from lockstep.core.model.draft import Draft
+from lockstep.core.model.reasons import ActionWord, AttemptCause
 
 ATTRIBUTED_BY_EXIT = frozenset(
-    {Kind.APPLICATION, Kind.STORAGE, Kind.OUT_OF_MEMORY, Kind.CORRUPT_CHECKPOINT, Kind.HARDWARE, Kind.UNKNOWN}
+    {
+        AttemptCause.APPLICATION,
+        AttemptCause.STORAGE,
+        AttemptCause.OUT_OF_MEMORY,
+        AttemptCause.CORRUPT_CHECKPOINT,
+        AttemptCause.HARDWARE,
+        AttemptCause.UNKNOWN,
+    }
 )
 """Causes that may turn out to be another rank's doing once everybody has been heard."""
 
@@ -44,7 +52,9 @@ def pods_lost_before(draft: Draft, ended: AttemptStatus, lost: Sequence[Loss]) -
     """
     if ended.cause not in ATTRIBUTED_BY_EXIT or ended.rank is None or ended.ended_at is None:
         return None, []
-    if ended.nodes not in (0, draft.world) or (ended.action == "Replace" and ended.cause != Kind.APPLICATION):
+    if ended.nodes not in (0, draft.world) or (
+        ended.action == ActionWord.REPLACE and ended.cause != AttemptCause.APPLICATION
+    ):
         return None, []  # its ranks were others, or it was put down to a pod or node already
     exits = exits_of(draft, ended.number)
     named = next((end.exit.at for end in exits if draft.rank(end.slot) == ended.rank), ended.ended_at + 1.0)
@@ -57,7 +67,7 @@ def pods_lost_before(draft: Draft, ended: AttemptStatus, lost: Sequence[Loss]) -
         and cause.explains_end_at(named)
         and _is_known_when(draft, cause.slot)
         # Of its own end a rank's word tells more, unless its pod was driven away.
-        and (draft.rank(cause.slot) != ended.rank or cause.kind is Kind.DISRUPTION)
+        and (draft.rank(cause.slot) != ended.rank or cause.kind is AttemptCause.DISRUPTION)
     ]
     if not earlier:
         return None, []

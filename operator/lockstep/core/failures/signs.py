@@ -7,29 +7,9 @@ XIDs are those of NVIDIA's catalogue of October 2025, node conditions those of t
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
+from lockstep.core.model.reasons import AttemptCause, ExitReason
 from lockstep.core.model.snapshot import ExitReport, PodView, Sign
-
-
-class Kind(StrEnum):
-    """Classes of causes. What is done depends on the class alone, and on what happened before."""
-
-    FINISHED = "Finished"
-    DELIBERATE = "Deliberate"
-    DISRUPTION = "Disruption"
-    NODE_LOST = "NodeLost"
-    HARDWARE = "Hardware"
-    APPLICATION = "Application"
-    STORAGE = "Storage"
-    OUT_OF_MEMORY = "OutOfMemory"
-    DETERMINISTIC = "Deterministic"
-    HANG = "Hang"
-    NAN = "NaN"
-    LOSS_SPIKE = "LossSpike"
-    STRAGGLER = "Straggler"
-    CORRUPT_CHECKPOINT = "CorruptCheckpoint"
-    UNKNOWN = "Unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +23,7 @@ class Reading:
     nobody is to blame for, as long as it does not go on.
     """
 
-    kind: Kind
+    kind: AttemptCause
     root: str
     words: str = ""
     symptom: bool = False
@@ -110,8 +90,10 @@ IMAGE_PROBLEMS = frozenset(
 REFUSED_BY_KUBELET = frozenset({"UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "InvalidNodeInfo"})
 """The node itself would not take the pod, its devices being gone for one; also OutOfcpu and the like."""
 
-HOPELESS_EXITS = frozenset({"CommandNotFound", "CommandNotExecutable"})
-STOPPED_FROM_OUTSIDE = frozenset({"Fenced", "StoppedForRestart", "StoppedOnRequest", "WorkerTerminated"})
+HOPELESS_EXITS = frozenset({ExitReason.COMMAND_NOT_FOUND, ExitReason.COMMAND_NOT_EXECUTABLE})
+STOPPED_FROM_OUTSIDE = frozenset(
+    {ExitReason.FENCED, ExitReason.STOPPED_FOR_RESTART, ExitReason.STOPPED_ON_REQUEST, ExitReason.WORKER_TERMINATED}
+)
 """Reasons of exits that are no failure of the program."""
 
 MISTAKES = frozenset(
@@ -139,20 +121,20 @@ _LAST_WORDS = "JAX:PeerLost"
 """JAX may say it of any process whose end the others did not await: an exception before it has more to tell."""
 # The first kind of these that a rank showed is what its end is about.
 _SIGN_ORDER = (
-    ("Checkpoint:Corrupt", Reading(Kind.CORRUPT_CHECKPOINT, "Checkpoint:Corrupt")),
-    ("Loss:NaN", Reading(Kind.NAN, "Loss:NaN")),
-    ("CUDA:OutOfMemory", Reading(Kind.APPLICATION, "CUDA:OutOfMemory", by_nature=True)),
-    ("Import:Error", Reading(Kind.APPLICATION, "Import:Error", by_nature=True)),
-    ("Storage:NoSpace", Reading(Kind.STORAGE, "Storage:NoSpace", waits=True)),
-    ("Storage:IO", Reading(Kind.STORAGE, "Storage:IO", waits=True)),
-    ("Port:InUse", Reading(Kind.APPLICATION, "Port:InUse", passing=True)),
-    ("CUDA:Error", Reading(Kind.APPLICATION, "CUDA:Error")),
-    ("NCCL:Internal", Reading(Kind.APPLICATION, "NCCL:Internal")),
-    ("NCCL:SystemError", Reading(Kind.APPLICATION, "NCCL:SystemError")),
-    ("Rendezvous:Timeout", Reading(Kind.APPLICATION, "Rendezvous:Timeout", symptom=True, waits=True)),
-    ("NCCL:Timeout", Reading(Kind.APPLICATION, "NCCL:Timeout", symptom=True)),
-    ("NCCL:RemoteError", Reading(Kind.APPLICATION, "NCCL:RemoteError", symptom=True)),
-    (_LAST_WORDS, Reading(Kind.APPLICATION, _LAST_WORDS, symptom=True)),
+    ("Checkpoint:Corrupt", Reading(AttemptCause.CORRUPT_CHECKPOINT, "Checkpoint:Corrupt")),
+    ("Loss:NaN", Reading(AttemptCause.NAN, "Loss:NaN")),
+    ("CUDA:OutOfMemory", Reading(AttemptCause.APPLICATION, "CUDA:OutOfMemory", by_nature=True)),
+    ("Import:Error", Reading(AttemptCause.APPLICATION, "Import:Error", by_nature=True)),
+    ("Storage:NoSpace", Reading(AttemptCause.STORAGE, "Storage:NoSpace", waits=True)),
+    ("Storage:IO", Reading(AttemptCause.STORAGE, "Storage:IO", waits=True)),
+    ("Port:InUse", Reading(AttemptCause.APPLICATION, "Port:InUse", passing=True)),
+    ("CUDA:Error", Reading(AttemptCause.APPLICATION, "CUDA:Error")),
+    ("NCCL:Internal", Reading(AttemptCause.APPLICATION, "NCCL:Internal")),
+    ("NCCL:SystemError", Reading(AttemptCause.APPLICATION, "NCCL:SystemError")),
+    ("Rendezvous:Timeout", Reading(AttemptCause.APPLICATION, "Rendezvous:Timeout", symptom=True, waits=True)),
+    ("NCCL:Timeout", Reading(AttemptCause.APPLICATION, "NCCL:Timeout", symptom=True)),
+    ("NCCL:RemoteError", Reading(AttemptCause.APPLICATION, "NCCL:RemoteError", symptom=True)),
+    (_LAST_WORDS, Reading(AttemptCause.APPLICATION, _LAST_WORDS, symptom=True)),
 )
 _FAULTY_DEVICE = frozenset({"CUDA:Ecc", "CUDA:NvLink"})
 _MESSAGE = "Message"  # what the program left as its last words
@@ -182,17 +164,19 @@ def read_exit(exit_report: ExitReport, signs: Sequence[Sign]) -> Reading:
     """What the end of a rank's process means, given what it printed before."""
     code = shell_code(exit_report)
     if exit_report.reason in HOPELESS_EXITS:
-        return Reading(Kind.DETERMINISTIC, exit_report.reason, by_nature=True)
+        return Reading(AttemptCause.DETERMINISTIC, exit_report.reason, by_nature=True)
     if exit_report.reason in STOPPED_FROM_OUTSIDE:
-        return Reading(Kind.DISRUPTION, exit_report.reason, "not of its own accord", bare=True)
+        return Reading(AttemptCause.DISRUPTION, exit_report.reason, "not of its own accord", bare=True)
     if code in DELIBERATE_CODES:
-        return Reading(Kind.DELIBERATE, f"exit {code}", DELIBERATE_CODES[code])
+        return Reading(AttemptCause.DELIBERATE, f"exit {code}", DELIBERATE_CODES[code])
     if exit_report.reason == "OOMKilled" or code == OUT_OF_MEMORY_CODE:
-        return Reading(Kind.OUT_OF_MEMORY, "OutOfMemory", "the host's memory did not suffice")
-    if exit_report.reason == "ProcessNotStarted":
-        return Reading(Kind.UNKNOWN, exit_report.reason, "the node had no room for another process", on_node=True)
-    if exit_report.reason == "DirectoryNotCreated":
-        return Reading(Kind.STORAGE, exit_report.reason, waits=True, on_node=True)
+        return Reading(AttemptCause.OUT_OF_MEMORY, "OutOfMemory", "the host's memory did not suffice")
+    if exit_report.reason == ExitReason.PROCESS_NOT_STARTED:
+        return Reading(
+            AttemptCause.UNKNOWN, exit_report.reason, "the node had no room for another process", on_node=True
+        )
+    if exit_report.reason == ExitReason.DIRECTORY_NOT_CREATED:
+        return Reading(AttemptCause.STORAGE, exit_report.reason, waits=True, on_node=True)
     recent = [s for s in signs if s.kind in _WHENEVER or exit_report.at - s.at <= SIGN_LIVES]
     told = _read_signs(recent)
     if told is not None and told.root == _LAST_WORDS:
@@ -201,25 +185,27 @@ def read_exit(exit_report: ExitReport, signs: Sequence[Sign]) -> Reading:
     if told is not None:
         return told
     if code in HARDWARE_CODES:
-        return Reading(Kind.HARDWARE, f"exit {code}", f"{HARDWARE_CODES[code]}, as it says", bare=True, weak=True)
+        return Reading(
+            AttemptCause.HARDWARE, f"exit {code}", f"{HARDWARE_CODES[code]}, as it says", bare=True, weak=True
+        )
     return _read_words(exit_report, recent, code)
 
 
 def read_pod(pod: PodView) -> Reading:
     """What the end of a pod means that nobody here ended."""
     if pod.disruption:
-        return Reading(Kind.DISRUPTION, pod.disruption, f"disrupted: {pod.disruption}")
+        return Reading(AttemptCause.DISRUPTION, pod.disruption, f"disrupted: {pod.disruption}")
     if pod.reason in DISRUPTED_PODS or pod.exit_code == SIGTERM_CODE:
-        return Reading(Kind.DISRUPTION, pod.reason or "SIGTERM", "ended by the cluster")
+        return Reading(AttemptCause.DISRUPTION, pod.reason or "SIGTERM", "ended by the cluster")
     if pod.reason in IMAGE_PROBLEMS:
-        return Reading(Kind.STORAGE, "ImagePull", "the image could not be pulled", waits=True)
+        return Reading(AttemptCause.STORAGE, "ImagePull", "the image could not be pulled", waits=True)
     if pod.reason in REFUSED_BY_KUBELET or pod.reason.startswith("OutOf"):
-        return Reading(Kind.UNKNOWN, pod.reason, "the node would not take it", on_node=True)
+        return Reading(AttemptCause.UNKNOWN, pod.reason, "the node would not take it", on_node=True)
     if pod.reason == "OOMKilled" or pod.exit_code == OUT_OF_MEMORY_CODE:
-        return Reading(Kind.OUT_OF_MEMORY, "OutOfMemory", "the host's memory did not suffice")
+        return Reading(AttemptCause.OUT_OF_MEMORY, "OutOfMemory", "the host's memory did not suffice")
     if pod.exit_code is not None and pod.exit_code in DELIBERATE_CODES:
-        return Reading(Kind.DELIBERATE, f"exit {pod.exit_code}", DELIBERATE_CODES[pod.exit_code])
-    return Reading(Kind.UNKNOWN, f"pod {pod.reason or 'ended'} {pod.exit_code}", bare=True)
+        return Reading(AttemptCause.DELIBERATE, f"exit {pod.exit_code}", DELIBERATE_CODES[pod.exit_code])
+    return Reading(AttemptCause.UNKNOWN, f"pod {pod.reason or 'ended'} {pod.exit_code}", bare=True)
 
 
 def shell_code(exit_report: ExitReport) -> int:
@@ -231,16 +217,16 @@ def _read_signs(signs: Iterable[Sign]) -> Reading | None:
     seen = sorted(signs, key=lambda sign: sign.at)
     for sign in seen:
         if is_hardware(sign):
-            return Reading(Kind.HARDWARE, sign.kind, f"{sign.kind}: {sign.text}".rstrip(": "), on_node=True)
+            return Reading(AttemptCause.HARDWARE, sign.kind, f"{sign.kind}: {sign.text}".rstrip(": "), on_node=True)
     for kind, reading in _SIGN_ORDER:
         for sign in seen:
             if sign.kind == kind:
-                of_node = reading.kind is Kind.STORAGE and _LOCAL_TIER in sign.text
+                of_node = reading.kind is AttemptCause.STORAGE and _LOCAL_TIER in sign.text
                 return replace(reading, words=f"{kind}: {sign.text}".rstrip(": "), on_node=of_node)
     for sign in sorted(seen, key=lambda sign: sign.kind == _FOLLOWS_FROM_OTHERS):
         number = sign.kind.removeprefix("Xid:")
         if number != sign.kind and not (number.isdecimal() and int(number) in XID_INFORMATIONAL):
-            return Reading(Kind.APPLICATION, sign.kind, f"{sign.kind}: {sign.text}".rstrip(": "))
+            return Reading(AttemptCause.APPLICATION, sign.kind, f"{sign.kind}: {sign.text}".rstrip(": "))
     return None
 
 
@@ -265,11 +251,11 @@ def _read_stderr(tail: str, code: int) -> Reading:
             continue
         words = f"{name}: {raised['words']}" if raised["words"] else name
         return Reading(
-            Kind.APPLICATION,
+            AttemptCause.APPLICATION,
             _VARYING.sub("#", words)[:_ROOT_LENGTH],
             words[:200],
             symptom=name in PEERS_GONE or any(gone in words for gone in _PEERS_GONE_WORDS),
             by_nature=name in MISTAKES or "size mismatch" in words or "must match" in words,
         )
     root = f"exit {code}"
-    return Reading(Kind.APPLICATION, root, CODE_WORDS.get(code, ""), bare=True, by_nature=code == USAGE_ERROR)
+    return Reading(AttemptCause.APPLICATION, root, CODE_WORDS.get(code, ""), bare=True, by_nature=code == USAGE_ERROR)

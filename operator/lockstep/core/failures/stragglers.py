@@ -8,10 +8,10 @@ coupled loosely, the score of a rank is the step time of its best peers over its
 from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import StragglerStatus
 from lockstep.core.failures.causes import Evidence
-from lockstep.core.failures.signs import Kind
 from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, EventReason
 
 FLAGGED_BELOW = 0.7
 WINDOW_SECONDS = 60.0
@@ -48,10 +48,10 @@ def straggling(draft: Draft) -> Evidence | None:
         f"for {known.windows} minutes"
     )
     if draft.spec.recovery.on_straggler == "Replace" and _pays(draft, known.percent / 100):
-        return Evidence(Kind.STRAGGLER, slot, node, draft.now, message, "Straggler")
+        return Evidence(AttemptCause.STRAGGLER, slot, node, draft.now, message, "Straggler")
     if find(draft.status, "Straggling") is None:
-        draft.event("Straggling", message, action="Report", warning=True, node=node)
-    draft.condition("Straggling", True, "SlowRank", message)
+        draft.event(EventReason.STRAGGLING, message, action=ActionWord.REPORT, warning=True, node=node)
+    draft.condition("Straggling", True, ConditionReason.SLOW_RANK, message)
     return None
 
 

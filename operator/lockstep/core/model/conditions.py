@@ -6,6 +6,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueStatus
 from lockstep.api.run_set import TrainingRunSetStatus
 from lockstep.api.run_status import Condition, TrainingRunStatus
+from lockstep.core.model.reasons import AnyReason, Recorded
 
 S = TypeVar("S", TrainingRunStatus, TrainingQueueStatus, TrainingRunSetStatus)
 AnyStatus = TrainingRunStatus | TrainingQueueStatus | TrainingRunSetStatus
@@ -39,7 +40,7 @@ def with_condition(
     status: S,
     kind: str,
     value: bool | None,
-    reason: str,
+    reason: AnyReason | Recorded,
     message: str,
     *,
     now: float,
@@ -52,7 +53,7 @@ def with_condition(
     condition = Condition.model_construct(
         type=kind,
         status=word,
-        reason=reason,
+        reason=str(reason),  # status is made of plain strings
         message=message[:1024],
         last_transition_time=changed_at,
         observed_generation=generation,

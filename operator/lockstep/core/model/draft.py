@@ -31,6 +31,7 @@ from lockstep.core.model.plan import (
     VerifyRequest,
     WarmUpRequest,
 )
+from lockstep.core.model.reasons import ActionWord, ConditionReason, EventReason, Recorded, StopReason
 from lockstep.core.model.snapshot import PodView, RunSnapshot, RunView, WorkerReport
 from lockstep.core.model.tunables import Tunables
 
@@ -114,7 +115,9 @@ class Draft:
         """Seconds without a report after which a worker is silent."""
         return self.tunables.silent_after(self.snapshot.leadership.workers)
 
-    def condition(self, kind: str, value: bool | None, reason: str, message: str) -> None:
+    def condition(
+        self, kind: str, value: bool | None, reason: ConditionReason | StopReason | Recorded, message: str
+    ) -> None:
         """Set one condition of the status."""
         self.status = with_condition(
             self.status, kind, value, reason, message, now=self.now, generation=self.run.generation
@@ -126,7 +129,15 @@ class Draft:
             return
         self._wake_at = at if self._wake_at is None else min(self._wake_at, at)
 
-    def event(self, reason: str, note: str, *, action: str, warning: bool = False, node: str = "") -> None:
+    def event(
+        self,
+        reason: EventReason | StopReason | Recorded,
+        note: str,
+        *,
+        action: ActionWord,
+        warning: bool = False,
+        node: str = "",
+    ) -> None:
         """Say something, once the status write that it tells of has succeeded."""
         self.events.append(Event("Warning" if warning else "Normal", reason, action, note[:1024], node))
 

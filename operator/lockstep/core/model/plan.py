@@ -9,6 +9,7 @@ from lockstep.api.queue import TrainingQueueStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.kueue.writes import WorkloadWrite
 from lockstep.core.model.quarantine import Save
+from lockstep.core.model.reasons import ActionWord, AnyReason, Recorded
 from lockstep.core.model.snapshot import NodeFailure, StartRecord
 
 
@@ -185,8 +186,8 @@ class Event:
     """An events.k8s.io event, emitted after the status write that it tells of."""
 
     type: str  # Normal or Warning
-    reason: str
-    action: str
+    reason: AnyReason | Recorded
+    action: ActionWord
     note: str
     node: str = ""  # also said on this Node
 

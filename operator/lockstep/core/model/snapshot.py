@@ -12,6 +12,7 @@ from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.kueue.installation import Kueue
+from lockstep.core.model.reasons import ExitReason
 
 Resources = Mapping[str, int]
 
@@ -131,7 +132,7 @@ class ExitReport:
     @property
     def succeeded(self) -> bool:
         """The process ended by itself, with code 0. One that was told to end often ends with 0 as well."""
-        return self.code == 0 and self.signal == 0 and self.reason in ("", "Completed")
+        return self.code == 0 and self.signal == 0 and self.reason in ("", ExitReason.COMPLETED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,6 @@ from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import RunView
 
-TEST_ONLY = "TestOnly"
-"""What such a run waits for: nothing."""
 KEPT = 600.0
 """Seconds for which a run is kept after its answer, for whoever asked to read it."""
 

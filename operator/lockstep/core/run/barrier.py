@@ -15,6 +15,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import DesiredPhase, Directive
 from lockstep.core.model.quarantine import Save
+from lockstep.core.model.reasons import ActionWord, EventReason, LossReason, StopReason
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.model.start_record import to_record
 from lockstep.core.model.tiers import SHARED
@@ -69,6 +70,7 @@ def gather(draft: Draft, reached: list[SlotStage]) -> None:
             draft.status, checkpoint=changed(draft.status.checkpoint, rejected=rejected, choice=decision.message[:512])
         )
         _tell_of_rejected(draft, rejected)
+        assert isinstance(decision.reason, StopReason)
         begin_stop(draft, decision.reason, decision.message)
     elif held := hold_for_writers(draft):
         draft.barrier_waits = held
@@ -127,9 +129,9 @@ def _avoid_attempts_used_before(draft: Draft) -> bool:
     if saved < draft.status.attempt:
         return False
     draft.event(
-        "AttemptSkipped",
+        EventReason.ATTEMPT_SKIPPED,
         f"there are checkpoints of attempt {saved}, so attempt {draft.status.attempt} becomes {saved + 1}",
-        action="Start",
+        action=ActionWord.START,
         warning=True,
     )
     draft.status = changed(draft.status, attempt=saved + 1)
@@ -155,7 +157,7 @@ def _nodes_without_the_tier(draft: Draft) -> list[Loss]:
         if unseen is not None:
             node = draft.status.assignment.nodes[slot]
             words = f"{node} cannot look into the shared tier: {unseen.reason}"
-            blind.append(Loss(slot, node, LossKind.POD, "NodeCheckFailed", words, draft.now))
+            blind.append(Loss(slot, node, LossKind.POD, LossReason.NODE_CHECK_FAILED, words, draft.now))
     return blind if len(blind) < draft.world else []
 
 
@@ -202,7 +204,11 @@ def _write_start(draft: Draft, decision: ResumeDecision, rejected: tuple[Rejecte
     if choice is not None:
         begun = changed(begun, resume_step=choice.step, resume_tier=choice.tier)
     draft.put_attempt(begun)
-    draft.event("Started", f"attempt {attempt} starts on {draft.world} nodes: {decision.message}", action="Start")
+    draft.event(
+        EventReason.STARTED,
+        f"attempt {attempt} starts on {draft.world} nodes: {decision.message}",
+        action=ActionWord.START,
+    )
     _tell_of_rejected(draft, rejected)
 
 
@@ -228,8 +234,8 @@ def _tell_of_rejected(draft: Draft, rejected: tuple[RejectedCandidate, ...]) -> 
     for candidate in rejected:
         save = Save(candidate.step, candidate.attempt or 0)
         draft.event(
-            "CheckpointRejected",
+            EventReason.CHECKPOINT_REJECTED,
             f"{save.words} ({candidate.tier}) was passed over: {candidate.reason}",
-            action="ChooseResume",
+            action=ActionWord.CHOOSE_RESUME,
             warning=True,
         )

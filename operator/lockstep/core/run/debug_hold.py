@@ -8,6 +8,7 @@ from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import format_duration, parse_duration
 from lockstep.core.model.draft import Draft
+from lockstep.core.model.reasons import ActionWord, EventReason
 
 
 def hold_for_a_look(draft: Draft) -> None:
@@ -18,10 +19,10 @@ def hold_for_a_look(draft: Draft) -> None:
     until = draft.stamp + parse_duration(wanted)
     draft.status = changed(draft.status, recovery=changed(draft.status.recovery, debug_until=until))
     draft.event(
-        "DebugHold",
+        EventReason.DEBUG_HOLD,
         f"pods and nodes are kept for {format_duration(until - draft.stamp)}: kubectl exec into them; "
         f"kubectl annotate trun {draft.run.name} {names.ANNOTATION_DEBUG_RELEASE}=now ends it",
-        action="Hold",
+        action=ActionWord.HOLD,
     )
 
 

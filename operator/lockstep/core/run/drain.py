@@ -11,10 +11,9 @@ from lockstep.core.checkpoints.saves import ask_for_save, grace_period, is_settl
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ActionWord, AttemptEnd
 from lockstep.core.model.snapshot import NodeView
 from lockstep.core.run.replacement import replace
-
-DRAINED = "Drained"
 
 
 def leave_drained_nodes(draft: Draft) -> None:
@@ -40,7 +39,9 @@ def _drained(draft: Draft) -> list[Loss]:
         node = draft.snapshot.nodes.get(name)
         why = _why(draft, node) if node is not None else ""
         if why:
-            found.append(Loss(slot, name, LossKind.DRAINED, DRAINED, f"node {name} is to be left: {why}", draft.now))
+            found.append(
+                Loss(slot, name, LossKind.DRAINED, AttemptEnd.DRAINED, f"node {name} is to be left: {why}", draft.now)
+            )
     return found
 
 
@@ -58,9 +59,9 @@ def _why(draft: Draft, node: NodeView) -> str:
 
 def _is_saved(draft: Draft) -> bool:
     """The gang has saved for this, as well as it could; False while that is awaited."""
-    if is_settled_for(draft.status, DRAINED):
+    if is_settled_for(draft.status, AttemptEnd.DRAINED):
         return True
-    return not ask_for_save(draft, DRAINED, draft.stamp + grace_period(draft))
+    return not ask_for_save(draft, AttemptEnd.DRAINED, draft.stamp + grace_period(draft))
 
 
 def _end_attempt(draft: Draft, drained: list[Loss]) -> None:
@@ -70,10 +71,10 @@ def _end_attempt(draft: Draft, drained: list[Loss]) -> None:
         changed(
             draft.attempt(draft.status.attempt),
             ended_at=draft.stamp,
-            cause=DRAINED,
+            cause=AttemptEnd.DRAINED.value,
             message=first.message[:512],
             node=first.node,  # and no rank: none failed
-            action="Replace",
+            action=ActionWord.REPLACE.value,
             last_step=max(steps, default=None),
             charged=False,
         )

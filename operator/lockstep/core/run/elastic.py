@@ -13,19 +13,19 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.checkpoints.inventory import candidates, latest_valid
 from lockstep.core.checkpoints.resume import world_refusal
-from lockstep.core.checkpoints.saves import SAVED, ask_for_save, grace_period, is_settled_for
+from lockstep.core.checkpoints.saves import ask_for_save, grace_period, is_settled_for
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import without_condition
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
+from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, EventReason, RequestResult
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.model.world_size import world_size
 from lockstep.core.run.launching import Stage, stages_of_ranks
 from lockstep.core.run.spares import is_ready, rack_of
 
 AT_FULL_SIZE = "AtFullSize"
-RESIZED = "Resized"
 ASKS_AGAIN_AFTER = 600.0
 """Seconds after which a save that did not come is asked for once more."""
 
@@ -64,7 +64,7 @@ def _obey(draft: Draft) -> str:
     else:
         draft.status = changed(draft.status, attempt=draft.status.attempt + 1)
     _take_size(draft, seats)
-    draft.event("Shrunk", f"{words}: attempt {draft.status.attempt} has so many", action="Restart")
+    draft.event(EventReason.SHRUNK, f"{words}: attempt {draft.status.attempt} has so many", action=ActionWord.RESTART)
     return ""
 
 
@@ -92,7 +92,7 @@ def _shrink(draft: Draft) -> str:
     _take_size(draft, seated[:size])
     draft.status = changed(draft.status, attempt=draft.status.attempt + 1)
     words = f"no node was found for {len(lacking)} of {before} ranks: attempt {draft.status.attempt} has {size}"
-    draft.event("Shrunk", words, action="Restart", warning=True)
+    draft.event(EventReason.SHRUNK, words, action=ActionWord.RESTART, warning=True)
     return ""
 
 
@@ -113,7 +113,11 @@ def _grow(draft: Draft) -> str:
     before = draft.world
     _end_attempt(draft, f"{len(ready)} further nodes are ready")
     _take_size(draft, _joined(draft, ready[: size - before]))
-    draft.event("Grown", f"attempt {draft.status.attempt} has {size} ranks instead of {before}", action="Restart")
+    draft.event(
+        EventReason.GROWN,
+        f"attempt {draft.status.attempt} has {size} ranks instead of {before}",
+        action=ActionWord.RESTART,
+    )
     return ""
 
 
@@ -169,14 +173,14 @@ def _joined(draft: Draft, more: Sequence[int]) -> list[int]:
 def _is_saved(draft: Draft) -> bool:
     """The gang has saved for this just now, or nobody would; False while that is awaited."""
     save, grace = draft.status.checkpoint.save, grace_period(draft)
-    if save is not None and is_settled_for(draft.status, RESIZED):
+    if save is not None and is_settled_for(draft.status, AttemptEnd.RESIZED):
         since = draft.now - (save.time or 0.0)
-        if save.outcome == SAVED and since <= 2 * grace:
+        if save.outcome == RequestResult.SAVED and since <= 2 * grace:
             return True
-        if save.outcome != SAVED and since < ASKS_AGAIN_AFTER:
+        if save.outcome != RequestResult.SAVED and since < ASKS_AGAIN_AFTER:
             draft.wake((save.time or 0.0) + ASKS_AGAIN_AFTER)
             return False
-    return not ask_for_save(draft, RESIZED, draft.stamp + grace)
+    return not ask_for_save(draft, AttemptEnd.RESIZED, draft.stamp + grace)
 
 
 def _end_attempt(draft: Draft, why: str) -> None:
@@ -185,9 +189,9 @@ def _end_attempt(draft: Draft, why: str) -> None:
         changed(
             draft.attempt(draft.status.attempt),
             ended_at=draft.stamp,
-            cause=RESIZED,
+            cause=AttemptEnd.RESIZED.value,
             message=why,  # and no rank: none failed
-            action="RestartInPlace",
+            action=ActionWord.RESTART_IN_PLACE.value,
             last_step=max(steps, default=None),
             charged=False,
         )
@@ -240,4 +244,6 @@ def _tell(draft: Draft, why_not: str) -> None:
         draft.status = without_condition(draft.status, AT_FULL_SIZE)
         return
     words = f"{draft.world} of {draft.spec.nodes} nodes train"
-    draft.condition(AT_FULL_SIZE, False, "CannotResize" if why_not else RESIZED, why_not or words)
+    draft.condition(
+        AT_FULL_SIZE, False, ConditionReason.CANNOT_RESIZE if why_not else ConditionReason.RESIZED, why_not or words
+    )

@@ -23,17 +23,11 @@ from lockstep.core.model.kueue.installation import Presence
 from lockstep.core.model.kueue.workload import PodSetUpdate, WorkloadView, merged
 from lockstep.core.model.kueue.writes import WorkloadVerb, WorkloadWrite
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ConditionReason, StopReason
 from lockstep.core.model.test_only import is_trial
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.requirement import avoided_nodes
-from lockstep.core.run.stopping import (
-    EVICTED_BY_KUEUE,
-    NODES_LOST,
-    REQUEUED,
-    RESERVATION_LOST,
-    begin_stop,
-    stop_after_save,
-)
+from lockstep.core.run.stopping import begin_stop, stop_after_save
 
 RESERVATION = "KueueReservation"
 LOST_AFTER = 60.0
@@ -50,20 +44,22 @@ def leave_for_kueue(draft: Draft) -> bool:
         return False
     if seen.presence is Presence.ABSENT:
         gone = "Kueue's API is gone: nobody can want the nodes back, and the gang goes on; install Kueue again"
-        draft.condition(RESERVATION, None, "KueueNotInstalled", gone)
+        draft.condition(RESERVATION, None, ConditionReason.KUEUE_NOT_INSTALLED, gone)
         return False
     if seen.presence is Presence.DISABLED:
         off = "kueue.enabled of the operator's configuration is false: nobody follows the reservation; the gang goes on"
-        draft.condition(RESERVATION, None, "KueueDisabled", off)
+        draft.condition(RESERVATION, None, ConditionReason.KUEUE_DISABLED, off)
         return False
     workload = _own_workload(draft)
     if workload is not None and workload.uid == kueue.workload_uid and (workload.is_evicted or not workload.active):
-        stop_after_save(draft, EVICTED_BY_KUEUE, f"Kueue: {_eviction(workload)}; it queues again")
+        stop_after_save(draft, StopReason.EVICTED_BY_KUEUE, f"Kueue: {_eviction(workload)}; it queues again")
         return True
     lost = _loss(workload, kueue.workload_uid)
     if lost:
         return _leave_in_time(draft, lost)
-    draft.condition(RESERVATION, True, "Admitted", f"ClusterQueue {kueue.cluster_queue}, Workload {kueue.workload}")
+    draft.condition(
+        RESERVATION, True, ConditionReason.ADMITTED, f"ClusterQueue {kueue.cluster_queue}, Workload {kueue.workload}"
+    )
     assert workload is not None
     return _resize(draft) or _ask_without_node(draft, workload)
 
@@ -202,13 +198,15 @@ def _loss(workload: WorkloadView | None, uid: str) -> str:
 
 def _leave_in_time(draft: Draft, lost: str) -> bool:
     """Written first, acted on a while later, if it is still so."""
-    draft.condition(RESERVATION, False, RESERVATION_LOST, f"{lost}; the gang saves and asks Kueue again")
+    draft.condition(
+        RESERVATION, False, ConditionReason.RESERVATION_LOST, f"{lost}; the gang saves and asks Kueue again"
+    )
     said = find(draft.run.status, RESERVATION)
     since = said.last_transition_time if said is not None and said.status == "False" else draft.stamp
     if draft.now < since + LOST_AFTER:
         draft.wake(since + LOST_AFTER)
         return False
-    stop_after_save(draft, RESERVATION_LOST, f"{lost}; it queues again")
+    stop_after_save(draft, StopReason.RESERVATION_LOST, f"{lost}; it queues again")
     return True
 
 
@@ -217,7 +215,9 @@ def _resize(draft: Draft) -> bool:
     world = len(draft.status.assignment.nodes)
     if draft.spec.nodes == world:
         return False
-    stop_after_save(draft, REQUEUED, f"spec.nodes is {draft.spec.nodes} now, Kueue reserved {world}; it asks again")
+    stop_after_save(
+        draft, StopReason.REQUEUED, f"spec.nodes is {draft.spec.nodes} now, Kueue reserved {world}; it asks again"
+    )
     return True
 
 
@@ -235,7 +235,9 @@ def _ask_without_node(draft: Draft, workload: WorkloadView) -> bool:
     if not left or not left <= bad:
         return False
     named = ", ".join(sorted(left)[:3])
-    begin_stop(draft, NODES_LOST, f"Kueue has nothing in place of {named}, which the run keeps off; it asks without")
+    begin_stop(
+        draft, StopReason.NODES_LOST, f"Kueue has nothing in place of {named}, which the run keeps off; it asks without"
+    )
     return True
 
 

@@ -7,11 +7,12 @@ from lockstep.api.base.names import pod_name
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import CreatePod
+from lockstep.core.model.reasons import LossReason, StopReason
 from lockstep.core.model.snapshot import PodView, WorkerPhase
 from lockstep.core.pods.gang import ca_config_map, template_for, worker_config_map
 from lockstep.core.pods.pod_groups import group_for, is_held_by_group
 from lockstep.core.run.replacement import no_other_node_is_left, replace, replace_before_start
-from lockstep.core.run.stopping import NODES_LOST, begin_stop
+from lockstep.core.run.stopping import begin_stop
 
 SHARED_TIER_IS_FULL = "the shared checkpoint tier is full"
 """How a worker's words begin for what is no fault of its node."""
@@ -102,7 +103,7 @@ def enforce_deadlines(draft: Draft, reached: list[SlotStage]) -> None:
     if hopeless is not None:
         why = hopeless.detail or draft.status.queue.message
         words = f"rank {draft.rank(hopeless.slot)}: {hopeless.stage.value}, too long by now"
-        begin_stop(draft, NODES_LOST, words + (f" ({why})" if why else ""))
+        begin_stop(draft, StopReason.NODES_LOST, words + (f" ({why})" if why else ""))
         return
     if late:
         replace_before_start(draft, _losses(draft, late))
@@ -121,13 +122,15 @@ def replace_late_spares(draft: Draft, reached: list[SlotStage]) -> None:
             )
             draft.wake(silent_until)
             if draft.now >= silent_until:
-                late.append((at, "LaunchDeadline", f"no heartbeat for {draft.now - report.received_at:.0f} s"))
+                late.append(
+                    (at, LossReason.LAUNCH_DEADLINE, f"no heartbeat for {draft.now - report.received_at:.0f} s")
+                )
     lost = [loss for loss in _losses(draft, late) if not no_other_node_is_left(draft, loss)]
     if lost:
         replace(draft, lost)
 
 
-_Late = tuple[SlotStage, str, str]
+_Late = tuple[SlotStage, LossReason, str]
 """Where a slot is, the reason in one word, and in words where the stage alone does not tell."""
 
 
@@ -136,9 +139,11 @@ def _late(draft: Draft, reached: list[SlotStage]) -> list[_Late]:
     for at in reached:
         report = draft.report(at.slot)
         if at.stage is Stage.PREPARING and report is not None and _has_failed(report.problem, reached):
-            late.append((at, "NodeCheckFailed", f"the worker's check of the node failed: {report.problem}"))
+            late.append((at, LossReason.NODE_CHECK_FAILED, f"the worker's check of the node failed: {report.problem}"))
         elif at.deadline is not None and draft.now >= at.deadline:
-            late.append((at, "NotScheduled" if at.stage is Stage.SCHEDULING else "LaunchDeadline", ""))
+            late.append(
+                (at, LossReason.NOT_SCHEDULED if at.stage is Stage.SCHEDULING else LossReason.LAUNCH_DEADLINE, "")
+            )
         elif at.deadline is not None:
             draft.wake(at.deadline)
     return late

@@ -6,9 +6,9 @@ known moment. Its worker keeps the program running until then, so that the save 
 
 from lockstep.core.checkpoints.saves import ask_for_save, is_settled_for
 from lockstep.core.model.draft import Draft
+from lockstep.core.model.reasons import LossReason
 from lockstep.core.model.snapshot import WorkerPhase
 
-TERMINATED = "PodTerminated"
 MARGIN = 5.0
 """Seconds before the kill at which waiting ends: the next attempt should not begin with a corpse."""
 
@@ -19,16 +19,16 @@ def save_before_leaving(draft: Draft) -> None:
         return
     ends = {slot: end for slot in draft.slot_range() if draft.rank(slot) >= 0 and (end := _end_of(draft, slot))}
     last_moment = min(ends.values(), default=0.0) - MARGIN
-    if draft.now >= last_moment or is_settled_for(draft.status, TERMINATED):
+    if draft.now >= last_moment or is_settled_for(draft.status, LossReason.POD_TERMINATED):
         return
-    if ask_for_save(draft, TERMINATED, last_moment):
+    if ask_for_save(draft, LossReason.POD_TERMINATED, last_moment):
         draft.leaving = frozenset(ends)
         draft.wake(last_moment)
 
 
 def ends_with_the_save(reason: str) -> bool:
     """Nobody goes on after a save for these reasons: peers that did would only see a rank hang up on them."""
-    return TERMINATED in reason.split(", ")
+    return LossReason.POD_TERMINATED in reason.split(", ")
 
 
 def _end_of(draft: Draft, slot: int) -> float:

@@ -7,6 +7,7 @@ from lockstep.core.checkpoints.inventory import is_foreign
 from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import PointRequest
+from lockstep.core.model.reasons import ActionWord, EventReason, StopReason
 from lockstep.core.model.tiers import SHARED
 from lockstep.core.run.stopping import begin_stop
 
@@ -44,9 +45,11 @@ def pointers_are_right(draft: Draft, choice: Candidate | None) -> bool:
     node = draft.status.assignment.nodes[asked.slot]
     words = f"{draft.title(asked.slot)} on {node} could not point the loader to step {choice.step}: {problem}"
     if asked.asked >= min(MAX_ASKED, draft.world):
-        begin_stop(draft, "PointerFailed", f"{words}; correct {directory}, and create the run anew with start.run")
+        begin_stop(
+            draft, StopReason.POINTER_FAILED, f"{words}; correct {directory}, and create the run anew with start.run"
+        )
         return False
-    draft.event("PointerFailed", words, action="Point", warning=True)
+    draft.event(EventReason.POINTER_FAILED, words, action=ActionWord.POINT, warning=True)
     asked = _ask(draft, directory, choice.step, draft.rank(asked.slot) + 1, asked.asked + 1, problem)
     draft.point = PointRequest(directory, choice.step, checkpoint.format, asked.slot)
     draft.wake(draft.now + draft.tunables.deadlines.probe)

@@ -7,6 +7,7 @@ from lockstep.api.base.changes import changed
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import WarmUpRequest
+from lockstep.core.model.reasons import ActionWord, EventReason, LossReason
 from lockstep.core.model.snapshot import WarmUpReport
 from lockstep.core.run.replacement import replace_before_start
 
@@ -37,7 +38,7 @@ def _clocks_agree(draft: Draft) -> bool:
         if abs(off) > limit:
             node = draft.status.assignment.nodes[slot]
             words = f"the clock of {node} is {abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} {whose}"
-            losses.append(Loss(slot, node, LossKind.POD, "NodeCheckFailed", words, draft.now))
+            losses.append(Loss(slot, node, LossKind.POD, LossReason.NODE_CHECK_FAILED, words, draft.now))
     if losses:
         replace_before_start(draft, losses)
     return not losses
@@ -87,7 +88,7 @@ def _loss(draft: Draft, rank: int, answer: WarmUpReport) -> Loss:
     slot = draft.ranked_slots()[rank]
     node = draft.status.assignment.nodes[slot]
     words = f"the exchange of the other nodes with {node} failed: {answer.problem}"
-    return Loss(slot, node, LossKind.POD, "NodeCheckFailed", words, draft.now)
+    return Loss(slot, node, LossKind.POD, LossReason.NODE_CHECK_FAILED, words, draft.now)
 
 
 def _tell_of_doubts(draft: Draft, answers: dict[int, WarmUpReport]) -> None:
@@ -103,5 +104,8 @@ def _tell_of_doubts(draft: Draft, answers: dict[int, WarmUpReport]) -> None:
     more = len(silent) + len(failed) - 1
     note = f"the warm-up of rank {rank} on {where} failed: {words}" + (f" (and of {more} more)" if more else "")
     draft.event(
-        "WarmUpFailed", f"{note}; no single node is to blame, so the gang starts", action="WarmUp", warning=True
+        EventReason.WARM_UP_FAILED,
+        f"{note}; no single node is to blame, so the gang starts",
+        action=ActionWord.WARM_UP,
+        warning=True,
     )

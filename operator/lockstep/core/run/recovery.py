@@ -23,22 +23,15 @@ from lockstep.core.failures.failure_memory import (
 )
 from lockstep.core.failures.hangs import hung
 from lockstep.core.failures.late_evidence import ATTRIBUTED_BY_EXIT, exits_of, last_end, pods_lost_before
-from lockstep.core.failures.signs import Kind
 from lockstep.core.failures.stragglers import straggling
 from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, EventReason
 from lockstep.core.run.backoff import allowed_without_progress, backoff
-from lockstep.core.run.replacement import (
-    CLUSTER_DISRUPTION,
-    EXCLUSION_LIMIT,
-    keep_off,
-    replace,
-    replace_before_start,
-    tell_of_limit,
-)
+from lockstep.core.run.replacement import CLUSTER_DISRUPTION, keep_off, replace, replace_before_start, tell_of_limit
 from lockstep.core.run.roll_back import lift_ceiling, quarantine, roll_back, saved_step, trusted_steps
 from lockstep.core.run.stopping import begin_stop
 
@@ -46,7 +39,7 @@ DETECTORS: tuple[Callable[[Draft], Evidence | None], ...] = (diverged, hung, str
 """What sees that something is wrong with a gang whose processes all run."""
 SYMPTOMS_WAIT = 2.0
 """Seconds in which the one that a rank's complaint is about may still be heard of."""
-MAY_LEAVE_ITS_NODE = frozenset({Kind.STRAGGLER, Kind.NAN, Kind.LOSS_SPIKE})
+MAY_LEAVE_ITS_NODE = frozenset({AttemptCause.STRAGGLER, AttemptCause.NAN, AttemptCause.LOSS_SPIKE})
 """Causes of which a rank's node may be the reason although nothing on it failed."""
 
 
@@ -110,11 +103,15 @@ def without_held_back(draft: Draft, lost: list[Loss]) -> list[Loss]:
     """While the cluster itself looks broken no node is replaced: what seems lost may all come back."""
     held = draft.snapshot.leadership.disruption
     shown = find(draft.status, CLUSTER_DISRUPTION)
-    if not held and shown is not None and (shown.reason != EXCLUSION_LIMIT or not excluded_enough(draft)):
+    if (
+        not held
+        and shown is not None
+        and (shown.reason != ConditionReason.EXCLUSION_LIMIT or not excluded_enough(draft))
+    ):
         draft.status = without_condition(draft.status, CLUSTER_DISRUPTION)
     if not held or not any(loss.kind is LossKind.NODE for loss in lost):
         return lost
-    draft.condition(CLUSTER_DISRUPTION, True, "BreakerOpen", f"no node is replaced: {held}")
+    draft.condition(CLUSTER_DISRUPTION, True, ConditionReason.BREAKER_OPEN, f"no node is replaced: {held}")
     return [loss for loss in lost if loss.kind is not LossKind.NODE]
 
 
@@ -131,6 +128,7 @@ def carry_out(draft: Draft, cause: Cause, action: Action, case: Case, lost: list
     _write_history(draft, cause, action, case)
     _remember(draft, cause, action, case)
     if action.verb is Verb.STOP:
+        assert action.reason
         begin_stop(draft, action.reason, action.message)
     else:
         _begin_next(draft, cause, action, case, lost)
@@ -167,7 +165,7 @@ def case_of(draft: Draft, cause: Cause, lost: Sequence[Loss], attempt: int | Non
         step=entry.last_step if attempt is not None and entry is not None else _last_step(draft, number),
         resumed=(start.tier, Save(start.step, start.attempt or 0)) if start is not None else None,
         valid_steps=trusted_steps(draft)
-        if cause.kind in (Kind.NAN, Kind.LOSS_SPIKE) or draft.spec.recovery.rules
+        if cause.kind in (AttemptCause.NAN, AttemptCause.LOSS_SPIKE) or draft.spec.recovery.rules
         else (),
         lost_slots=tuple(loss.slot for loss in lost),
         streak=recovery.consecutive_no_progress,
@@ -187,7 +185,7 @@ def case_of(draft: Draft, cause: Cause, lost: Sequence[Loss], attempt: int | Non
         else "",
         suspects=frozenset(status.assignment.nodes[slot] for slot in cause.evidence.slots) - {""},
         diverged_step=_first_bad_step(draft, number),
-        alike_before=_diverged_alike(draft, number) if cause.kind in (Kind.NAN, Kind.LOSS_SPIKE) else 0,
+        alike_before=_diverged_alike(draft, number) if cause.kind in (AttemptCause.NAN, AttemptCause.LOSS_SPIKE) else 0,
     )
 
 
@@ -199,7 +197,7 @@ def _diverged_alike(draft: Draft, attempt: int) -> int:
         return 0
     return sum(
         entry.number < attempt
-        and entry.cause in (Kind.NAN.value, Kind.LOSS_SPIKE.value)
+        and entry.cause in (AttemptCause.NAN, AttemptCause.LOSS_SPIKE)
         and (entry.resume_tier, entry.resume_step) == (resume.tier, resume.step)
         and entry.last_step is not None
         and abs(entry.last_step - last) <= SAME_STEP
@@ -252,8 +250,8 @@ def _told(draft: Draft, cause: Cause, action: Action) -> str:
     return f"{words}; {by}{action.then}"
 
 
-def _word(action: Action) -> str:
-    return "Replace" if action.verb is Verb.REPLACE_NODES else action.verb.value
+def _word(action: Action) -> ActionWord:
+    return ActionWord.REPLACE if action.verb is Verb.REPLACE_NODES else ActionWord(action.verb.value)
 
 
 def _remember(draft: Draft, cause: Cause, action: Action, case: Case) -> None:
@@ -261,12 +259,12 @@ def _remember(draft: Draft, cause: Cause, action: Action, case: Case) -> None:
     recovery = draft.status.recovery
     if case.progressed:
         recovery = changed(recovery, roots=(), best_step=saved_step(draft))
-    if cause.kind not in (Kind.NODE_LOST, Kind.DISRUPTION) and not cause.reading.symptom:
+    if cause.kind not in (AttemptCause.NODE_LOST, AttemptCause.DISRUPTION) and not cause.reading.symptom:
         recovery = remember_root(recovery, cause.reading.root, case.step or 0, cause.node, draft.stamp)
-    if cause.points_at_node and not (cause.lost and cause.kind is not Kind.NODE_LOST):
+    if cause.points_at_node and not (cause.lost and cause.kind is not AttemptCause.NODE_LOST):
         for slot in sorted({cause.slot, *cause.evidence.slots}):
             node = draft.status.assignment.nodes[slot] or cause.node
-            recovery = remember_first_failure(recovery, node, cause.kind.value, draft.stamp)
+            recovery = remember_first_failure(recovery, node, cause.kind, draft.stamp)
     if action.rule:
         recovery = remember_rule(recovery, action.rule, [rule.name for rule in case.recovery.rules])
     streak = 0 if case.progressed else case.streak + action.charged
@@ -307,17 +305,17 @@ def _begin_next(draft: Draft, cause: Cause, action: Action, case: Case, lost: li
         if loss.slot in action.slots and loss.kind is LossKind.NODE:  # when it is back it is not to be trusted
             keep_off(draft, loss, tunables.excluded_node_seconds)
     if not lost:
-        reason = "RollingBack" if action.verb is Verb.ROLL_BACK else "RestartingInPlace"
-        reason = reason if draft.has_workers else "ReplacingGang"
+        reason = EventReason.ROLLING_BACK if action.verb is Verb.ROLL_BACK else EventReason.RESTARTING_IN_PLACE
+        reason = reason if draft.has_workers else EventReason.REPLACING_GANG
         words = f"{_told(draft, cause, action)}; attempt {number}" + (f" in {wait:.0f} s" if wait else "")
         if action.verb is not Verb.REPLACE_NODES:
-            draft.event(reason, words, action=action.verb.value, warning=True)
+            draft.event(reason, words, action=_word(action), warning=True)
     if draft.spec.checkpoint is None:
         draft.event(
-            "NoCheckpoint",
+            EventReason.NO_CHECKPOINT,
             "the run names no checkpoint tier, so the next attempt starts at step 0; "
             "add checkpoint: {shared: {claimName: …}}",
-            action="Restart",
+            action=ActionWord.RESTART,
             warning=True,
         )
 
@@ -328,7 +326,7 @@ def _leaving(cause: Cause, action: Action, lost: Sequence[Loss], draft: Draft) -
     nodes = draft.status.assignment.nodes
     words = cause.evidence.message
     return [
-        Loss(slot, nodes[slot], LossKind.LEFT, cause.kind.value, words, cause.at)
+        Loss(slot, nodes[slot], LossKind.LEFT, cause.kind, words, cause.at)
         for slot in action.slots
         if slot not in gone and nodes[slot]
     ]
@@ -355,12 +353,14 @@ def _blame_instead(draft: Draft, ended: AttemptStatus, first: Cause, lost: Seque
             node=first.node,
             exit_code=first.exit_code,
             stderr=first.stderr,
-            action=_word(action) if ended.action == "RestartInPlace" or action.verb is Verb.STOP else ended.action,
+            action=_word(action)
+            if ended.action == ActionWord.RESTART_IN_PLACE or action.verb is Verb.STOP
+            else ended.action,
             charged=action.charged,
             victims=format_ranges(others - {rank}),
         )
     )
-    draft.event("CauseCorrected", f"attempt {ended.number}: {words}", action=_word(action))
+    draft.event(EventReason.CAUSE_CORRECTED, f"attempt {ended.number}: {words}", action=_word(action))
     _remember(draft, first, action, case)
     if action.charged == ended.charged:  # also where something had been saved, so that neither counted
         draft.status = changed(
@@ -372,6 +372,7 @@ def _blame_instead(draft: Draft, ended: AttemptStatus, first: Cause, lost: Seque
             ),
         )
     if action.verb is Verb.STOP:
+        assert action.reason
         begin_stop(draft, action.reason, action.message)
         return True
     leaving = _leaving(first, action, [loss for loss in lost if loss.kind is not LossKind.POD], draft)
@@ -408,7 +409,12 @@ def _blame_earlier_pod(draft: Draft, lost: Sequence[Loss]) -> list[Loss]:
 def blame_earlier_loss(draft: Draft, lost: Sequence[Loss]) -> None:
     """A node whose silence is established only now, but began before the attempt's end, was its cause."""
     ended = draft.attempt_entry(draft.status.attempt - 1)
-    if ended is None or ended.ended_at is None or ended.cause not in ATTRIBUTED_BY_EXIT or ended.action == "Replace":
+    if (
+        ended is None
+        or ended.ended_at is None
+        or ended.cause not in ATTRIBUTED_BY_EXIT
+        or ended.action == ActionWord.REPLACE
+    ):
         return
     earlier = [loss for loss in lost if loss.kind is LossKind.NODE and loss.at <= ended.ended_at + draft.heartbeat]
     if not earlier:
@@ -423,9 +429,9 @@ def blame_earlier_loss(draft: Draft, lost: Sequence[Loss]) -> None:
             rank=draft.rank(first.slot),
             node=first.node,
             stderr="",
-            action="Replace",
+            action=ActionWord.REPLACE.value,
             charged=False,
         )
     )
-    remembered = remember_first_failure(draft.status.recovery, first.node, first.kind.value, draft.stamp)
+    remembered = remember_first_failure(draft.status.recovery, first.node, AttemptCause.NODE_LOST, draft.stamp)
     draft.status = changed(draft.status, recovery=remembered)

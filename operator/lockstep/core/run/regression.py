@@ -16,6 +16,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.ranges import parse_order, parse_ranges
+from lockstep.core.model.reasons import ActionWord, ConditionReason, EventReason
 from lockstep.core.model.snapshot import PodView, StartRecord, WorkerReport
 from lockstep.core.model.start_record import to_status
 from lockstep.core.pods.plain_pods import plain_reports
@@ -37,9 +38,9 @@ def hold_or_rebuild(draft: Draft) -> bool:
     if doubt is None:
         _rebuild(draft, newest)
         draft.event(
-            "StatusRebuilt",
+            EventReason.STATUS_REBUILT,
             f"{why}; status was rebuilt from {len(newest)} pods and their workers, attempt {draft.status.attempt}",
-            action="RebuildStatus",
+            action=ActionWord.REBUILD_STATUS,
             warning=True,
         )
         return False
@@ -48,8 +49,10 @@ def hold_or_rebuild(draft: Draft) -> bool:
 
 def _hold(draft: Draft, why: str, doubt: str) -> bool:
     if find(draft.status, CONDITION) is None:
-        draft.event(CONDITION, f"{why}; nothing is deleted ({doubt})", action="Hold", warning=True)
-    draft.condition(CONDITION, True, "StatusBehindPods", f"{why}; held, nothing is deleted: {doubt}")
+        draft.event(
+            EventReason.STATE_REGRESSION, f"{why}; nothing is deleted ({doubt})", action=ActionWord.HOLD, warning=True
+        )
+    draft.condition(CONDITION, True, ConditionReason.STATUS_BEHIND_PODS, f"{why}; held, nothing is deleted: {doubt}")
     draft.wake(draft.now + 5.0)
     return True
 
@@ -64,7 +67,9 @@ def _resolve_again(draft: Draft) -> bool:
     restored = ResolvedStatus.model_validate({**dict(ResolvedStatus.load(json.loads(found))), **left})
     draft.status = changed(draft.status, resolved=changed(restored, nodes=slots.world(draft.status.assignment)))
     draft.status = without_condition(draft.status, CONDITION)
-    draft.event("StatusRebuilt", f"{why}; it was read off a pod", action="RebuildStatus", warning=True)
+    draft.event(
+        EventReason.STATUS_REBUILT, f"{why}; it was read off a pod", action=ActionWord.REBUILD_STATUS, warning=True
+    )
     return False
 
 

@@ -15,33 +15,33 @@ from lockstep.core.failures.failure_memory import (
     remember_first_failure,
     with_lost_pod,
 )
-from lockstep.core.failures.signs import Kind, read_pod
+from lockstep.core.failures.signs import read_pod
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.draft import Draft
+from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, EventReason, LossReason, StopReason
 from lockstep.core.run.backoff import allowed_without_progress
 from lockstep.core.run.spares import seat_spares
-from lockstep.core.run.stopping import NODES_LOST, begin_stop
+from lockstep.core.run.stopping import begin_stop
 
 FOR_GOOD = math.inf
 """Seconds: the run does not go back there."""
 CLUSTER_DISRUPTION = "ClusterDisruption"
-EXCLUSION_LIMIT = "ExclusionLimit"
-FAILED_LAUNCHES = ("PodFailed", "LaunchDeadline")
+FAILED_LAUNCHES = (LossReason.POD_FAILED, LossReason.LAUNCH_DEADLINE)
 """Reasons of losses before START for which the run may be as much to blame as the node."""
-UNFIT_NODES = ("NotScheduled", "NodeCheckFailed")
+UNFIT_NODES = (LossReason.NOT_SCHEDULED, LossReason.NODE_CHECK_FAILED)
 """Reasons of losses that another pod on the same node would meet as well; a moment later it may not."""
-SOMEBODY_ELSES_DOING = ("PodDeleted", "PodTerminated")
+SOMEBODY_ELSES_DOING = (LossReason.POD_DELETED, LossReason.POD_TERMINATED)
 
 
 def replace_before_start(draft: Draft, lost: Sequence[Loss]) -> None:
     """As ``replace``, for a gang that gathers. What fails on node after node is not the nodes' fault."""
     if any(lacks_python(loss.message) for loss in lost):
-        begin_stop(draft, "PythonNotFound", PYTHON_REMEDY)
+        begin_stop(draft, StopReason.PYTHON_NOT_FOUND, PYTHON_REMEDY)
         return
     stuck = next((loss for loss in lost if no_other_node_is_left(draft, loss)), None)
     if stuck is not None:
-        begin_stop(draft, NODES_LOST, f"{stuck.message}, not for the first time; {excluded_enough(draft)}")
+        begin_stop(draft, StopReason.NODES_LOST, f"{stuck.message}, not for the first time; {excluded_enough(draft)}")
         return
     spoilt = [loss for loss in replace(draft, lost) if loss.reason in FAILED_LAUNCHES]
     if not spoilt:
@@ -51,7 +51,7 @@ def replace_before_start(draft: Draft, lost: Sequence[Loss]) -> None:
     draft.status = changed(draft.status, recovery=changed(recovery, consecutive_no_progress=streak))
     if streak >= allowed_without_progress(draft.spec, draft.status):
         words = f"{spoilt[0].message}; {streak} nodes were given up in a row, so it is the run"
-        begin_stop(draft, "LaunchFailed", words)
+        begin_stop(draft, StopReason.LAUNCH_FAILED, words)
 
 
 def no_other_node_is_left(draft: Draft, loss: Loss) -> bool:
@@ -102,10 +102,10 @@ def replace(draft: Draft, lost: Sequence[Loss], condition: str = "") -> list[Los
     for loss in lost:
         elsewhere = loss.slot in vacate
         draft.event(
-            loss.kind.value,
+            EventReason(loss.kind.value),
             f"{title[loss.slot]}: {loss.message}; "
             + ("looking for another node" if elsewhere else f"starting it again on {loss.node}"),
-            action="ReplaceNode" if elsewhere else "ReplacePod",
+            action=ActionWord.REPLACE_NODE if elsewhere else ActionWord.REPLACE_POD,
             warning=loss.kind is not LossKind.DRAINED,
             node=loss.node if elsewhere else "",
         )
@@ -116,8 +116,13 @@ def replace(draft: Draft, lost: Sequence[Loss], condition: str = "") -> list[Los
 def tell_of_limit(draft: Draft, why: str) -> None:
     """Say that so many nodes go bad that it is no longer believed."""
     if not is_true(draft.status, CLUSTER_DISRUPTION):
-        draft.event(CLUSTER_DISRUPTION, f"no further node is excluded: {why}", action="ReplaceNode", warning=True)
-    draft.condition(CLUSTER_DISRUPTION, True, EXCLUSION_LIMIT, f"no further node is excluded: {why}")
+        draft.event(
+            EventReason.CLUSTER_DISRUPTION,
+            f"no further node is excluded: {why}",
+            action=ActionWord.REPLACE_NODE,
+            warning=True,
+        )
+    draft.condition(CLUSTER_DISRUPTION, True, ConditionReason.EXCLUSION_LIMIT, f"no further node is excluded: {why}")
 
 
 def _seconds_off(draft: Draft, loss: Loss) -> float | None:
@@ -125,7 +130,7 @@ def _seconds_off(draft: Draft, loss: Loss) -> float | None:
     recovery, tunables = draft.status.recovery, draft.tunables
     pod = draft.pod(loss.slot)
     reading = read_pod(pod) if pod is not None and (pod.is_terminal or pod.disruption) else None
-    disrupted = reading is not None and reading.kind is Kind.DISRUPTION
+    disrupted = reading is not None and reading.kind is AttemptCause.DISRUPTION
     pods = 1 + lost_pods(recovery, loss.slot, loss.node, draft.now)
     counted = loss.kind is LossKind.POD and loss.reason not in SOMEBODY_ELSES_DOING and not disrupted
     leaves = loss.kind is not LossKind.POD or pods > tunables.slot_retries_on_node or loss.reason in UNFIT_NODES
@@ -137,7 +142,7 @@ def _seconds_off(draft: Draft, loss: Loss) -> float | None:
         return 0.0
     if loss.kind is LossKind.LEFT:
         # A machine that is mended and fails again is not believed in any more.
-        again = loss.reason == Kind.HARDWARE and first_failures_on(recovery, loss.node, draft.now) > 1
+        again = loss.reason == AttemptCause.HARDWARE and first_failures_on(recovery, loss.node, draft.now) > 1
         return FOR_GOOD if again else tunables.excluded_node_seconds
     if loss.reason in UNFIT_NODES:
         again = first_failures_on(recovery, loss.node, draft.now) > 0

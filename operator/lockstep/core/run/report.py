@@ -1,21 +1,24 @@
 """What the status tells people: conditions, state, progress. Always last, from what was observed."""
 
+from collections.abc import Mapping
+
 from lockstep.api.base.changes import changed
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.failures.hangs import remember_pace
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ConditionReason, Recorded, ShownReason, StopReason
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.run.launching import SlotStage, Stage, stages_of_ranks
 from lockstep.core.run.plain.report import tell_of_plain_gang
 from lockstep.core.run.spares import count_spares
 from lockstep.core.run.stopping import REQUEUES
 
-_SAVING_FIRST = {
-    "Suspended": "SavingBeforeSuspend",
-    "Cancelled": "SavingBeforeCancel",
-    **dict.fromkeys(REQUEUES, "SavingBeforeRequeue"),
+_SAVING_FIRST: Mapping[str, ShownReason] = {
+    StopReason.SUSPENDED: ShownReason.SAVING_BEFORE_SUSPEND,
+    StopReason.CANCELLED: ShownReason.SAVING_BEFORE_CANCEL,
+    **dict.fromkeys(REQUEUES, ShownReason.SAVING_BEFORE_REQUEUE),
 }
 SETTLED_AFTER = 2.0
 """Seconds without an arrival after which the count at the barrier is worth a write."""
@@ -89,30 +92,34 @@ def conclude(draft: Draft) -> None:
     count_spares(draft)
     _suspended(draft, phase)
     if phase is not Phase.FINISHED:
-        draft.condition("Finished", False, "NotFinished", "")
-        draft.condition("Succeeded", None, "NotFinished", "")
+        draft.condition("Finished", False, ConditionReason.NOT_FINISHED, "")
+        draft.condition("Succeeded", None, ConditionReason.NOT_FINISHED, "")
     if phase in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
         draft.status = without_condition(draft.status, "ClusterDisruption")  # it has no nodes to replace any more
     state, reason = _words(draft, phase)
-    draft.status = changed(draft.status, state=state, reason=reason)
+    draft.status = changed(draft.status, state=state, reason=str(reason))
 
 
 def _admitted(draft: Draft, phase: Phase) -> None:
     if phase in (Phase.PENDING, Phase.SUSPENDED):
         queue = draft.status.queue
-        draft.condition("Admitted", False, queue.reason or "Pending", queue.message)
+        draft.condition(
+            "Admitted", False, Recorded(queue.reason) if queue.reason else ConditionReason.PENDING, queue.message
+        )
     elif phase is Phase.FINISHED:
-        draft.condition("Admitted", False, "Finished", "")
+        draft.condition("Admitted", False, ConditionReason.FINISHED, "")
     else:
         held = sum(1 for node in draft.status.assignment.nodes if node)
-        draft.condition("Admitted", True, "Admitted", f"{held} nodes are held")
+        draft.condition("Admitted", True, ConditionReason.ADMITTED, f"{held} nodes are held")
 
 
 def _gang_ready(draft: Draft, phase: Phase) -> None:
     everybody = draft.world
     if phase is Phase.RUNNING:
         draft.status = changed(draft.status, nodes_ready=f"{everybody}/{everybody}")
-        draft.condition("GangReady", True, "Started", f"attempt {draft.status.attempt} started on all ranks")
+        draft.condition(
+            "GangReady", True, ConditionReason.STARTED, f"attempt {draft.status.attempt} started on all ranks"
+        )
     elif phase in (Phase.LAUNCHING, Phase.RECOVERING):
         _gathering(draft, stages_of_ranks(draft))
     elif phase is not Phase.STOPPING:
@@ -120,14 +127,14 @@ def _gang_ready(draft: Draft, phase: Phase) -> None:
         draft.status = changed(
             draft.status, nodes_ready=draft.status.nodes_ready if phase is Phase.FINISHED else f"0/{wanted}"
         )
-        draft.condition("GangReady", False, phase.value, "")
+        draft.condition("GangReady", False, ConditionReason(phase.value), "")
 
 
 def _gathering(draft: Draft, reached: list[SlotStage]) -> None:
     missing = [at for at in reached if at.stage is not Stage.READY]
     count = f"{len(reached) - len(missing)}/{len(reached)}"
     before = find(draft.status, "GangReady")
-    fresh = before is None or before.status == "True" or before.reason != "Gathering"
+    fresh = before is None or before.status == "True" or before.reason != ConditionReason.GATHERING
     newest = max((report.since for report in draft.snapshot.reports.values()), default=0.0)
     if not fresh and count != draft.status.nodes_ready and draft.now - newest < SETTLED_AFTER:
         draft.wake(newest + SETTLED_AFTER)
@@ -145,7 +152,7 @@ def _gathering(draft: Draft, reached: list[SlotStage]) -> None:
         draft.wake(newest + SETTLED_AFTER)
     if fresh or count != draft.status.nodes_ready or first_words_differ(before.message if before else "", words):
         draft.status = changed(draft.status, nodes_ready=count)
-        draft.condition("GangReady", False, "Gathering", words)
+        draft.condition("GangReady", False, ConditionReason.GATHERING, words)
 
 
 def first_words_differ(before: str, now: str) -> bool:
@@ -155,15 +162,15 @@ def first_words_differ(before: str, now: str) -> bool:
 
 def _progressing(draft: Draft, phase: Phase) -> None:
     if phase is not Phase.RUNNING:
-        draft.condition("Progressing", False, phase.value, "")
+        draft.condition("Progressing", False, ConditionReason(phase.value), "")
         return
     entry = draft.attempt_entry(draft.status.attempt)
     begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
     at = draft.status.progress.time
     if at is not None and at >= begun:
-        draft.condition("Progressing", True, "StepsReported", "")
+        draft.condition("Progressing", True, ConditionReason.STEPS_REPORTED, "")
     else:
-        draft.condition("Progressing", False, "NoStepYet", "no step of this attempt was reported yet")
+        draft.condition("Progressing", False, ConditionReason.NO_STEP_YET, "no step of this attempt was reported yet")
 
 
 def _suspended(draft: Draft, phase: Phase) -> None:
@@ -172,11 +179,11 @@ def _suspended(draft: Draft, phase: Phase) -> None:
         asked = draft.run.set_says or "suspend: true"
         if admission.since is not None and not admission.requeued_for:
             draft.status = changed(draft.status, admission=changed(admission, since=None))
-        draft.condition("Suspended", True, "SuspendRequested", f"{asked}; no nodes are held")
+        draft.condition("Suspended", True, ConditionReason.SUSPEND_REQUESTED, f"{asked}; no nodes are held")
         return
     if phase is Phase.PENDING and admission.since is None and is_true(draft.status, "Suspended"):
         draft.status = changed(draft.status, admission=changed(admission, since=draft.stamp))  # it waits from now on
-    draft.condition("Suspended", False, "NotSuspended", "")
+    draft.condition("Suspended", False, ConditionReason.NOT_SUSPENDED, "")
 
 
 def _words(draft: Draft, phase: Phase) -> tuple[str, str]:
@@ -186,10 +193,10 @@ def _words(draft: Draft, phase: Phase) -> tuple[str, str]:
         reason = succeeded.reason if succeeded is not None else ""
         if succeeded is not None and succeeded.status == "True":
             return "Succeeded", reason
-        return ("Cancelled" if reason == "Cancelled" else "Failed"), reason
+        return ("Cancelled" if reason == StopReason.CANCELLED else "Failed"), reason
     if phase is Phase.STOPPING:
         reason = status.stop.reason if status.stop is not None else ""
-        return "Stopping", _SAVING_FIRST.get(reason, "SavingBeforeEnd") if draft.trains else reason
+        return "Stopping", _SAVING_FIRST.get(reason, ShownReason.SAVING_BEFORE_END) if draft.trains else reason
     for kind in ("StateRegression", "ClusterDisruption"):
         found = find(status, kind)
         if found is not None and found.status == "True":
@@ -198,7 +205,7 @@ def _words(draft: Draft, phase: Phase) -> tuple[str, str]:
     if accepted is not None and accepted.status == "False":
         return phase.value, accepted.reason
     if phase is Phase.PENDING:
-        return phase.value, status.queue.reason or "NotAccepted" if accepted is None else status.queue.reason
+        return phase.value, status.queue.reason or ShownReason.NOT_ACCEPTED if accepted is None else status.queue.reason
     if phase is Phase.RUNNING:
         gang = find(status, "GangReady")
         if gang is not None and gang.status == "False":  # plain pods that are not all up yet
@@ -207,4 +214,4 @@ def _words(draft: Draft, phase: Phase) -> tuple[str, str]:
         return phase.value, progressing.reason if progressing is not None else ""
     if phase is Phase.RECOVERING and status.attempts:
         return phase.value, status.attempts[-1].cause
-    return phase.value, "Gathering" if phase is Phase.LAUNCHING else phase.value
+    return phase.value, ConditionReason.GATHERING if phase is Phase.LAUNCHING else phase.value

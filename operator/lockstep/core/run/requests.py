@@ -6,7 +6,8 @@ from lockstep.api.run_status import RequestStatus
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.run.stopping import REQUEUED, stop_after_save
+from lockstep.core.model.reasons import ActionWord, AttemptEnd, EventReason, RequestResult, StopReason
+from lockstep.core.run.stopping import stop_after_save
 
 _MAX_TOKEN = 64
 _HOLDING_NODES = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
@@ -21,17 +22,23 @@ def obey_requests(draft: Draft) -> bool:
         _acknowledge(draft, names.ANNOTATION_CHECKPOINT_REQUEST, _asked_to_save(draft))
     if _is_new(draft, names.ANNOTATION_RESTART_REQUEST):
         applies = draft.phase in _HOLDING_NODES
-        _acknowledge(draft, names.ANNOTATION_RESTART_REQUEST, "TakenUp" if applies else "NotRunning")
+        _acknowledge(
+            draft, names.ANNOTATION_RESTART_REQUEST, RequestResult.TAKEN_UP if applies else RequestResult.NOT_RUNNING
+        )
         if draft.phase is Phase.RUNNING:
             _end_attempt(draft)
             draft.status = changed(draft.status, attempt=draft.status.attempt + 1)
             where = " in place" if draft.has_workers else ""
-            draft.event("RestartRequested", f"all ranks start again{where}", action="RestartInPlace")
+            draft.event(
+                EventReason.RESTART_REQUESTED, f"all ranks start again{where}", action=ActionWord.RESTART_IN_PLACE
+            )
     if _is_new(draft, names.ANNOTATION_REQUEUE_REQUEST):
         applies = draft.phase in _HOLDING_NODES
-        _acknowledge(draft, names.ANNOTATION_REQUEUE_REQUEST, "TakenUp" if applies else "NotRunning")
+        _acknowledge(
+            draft, names.ANNOTATION_REQUEUE_REQUEST, RequestResult.TAKEN_UP if applies else RequestResult.NOT_RUNNING
+        )
         if applies:
-            stop_after_save(draft, REQUEUED, "requested by annotation")
+            stop_after_save(draft, StopReason.REQUEUED, "requested by annotation")
             return True
     return False
 
@@ -43,19 +50,19 @@ def _end_attempt(draft: Draft) -> None:
         changed(
             draft.attempt(number),
             ended_at=draft.stamp,
-            cause="Requested",
-            action="RestartInPlace",
+            cause=AttemptEnd.REQUESTED.value,
+            action=ActionWord.RESTART_IN_PLACE.value,
             last_step=max(told, default=None),
         )
     )
 
 
-def _asked_to_save(draft: Draft) -> str:
+def _asked_to_save(draft: Draft) -> RequestResult:
     """The first word on a request to save; what became of it is added once that is known."""
     if draft.phase is not Phase.RUNNING:
-        return "NotRunning"
-    asked = ask_for_save(draft, "Requested", draft.stamp + grace_period(draft))
-    return "TakenUp" if asked else "NobodyListens"
+        return RequestResult.NOT_RUNNING
+    asked = ask_for_save(draft, AttemptEnd.REQUESTED, draft.stamp + grace_period(draft))
+    return RequestResult.TAKEN_UP if asked else RequestResult.NOBODY_LISTENS
 
 
 def _is_new(draft: Draft, annotation: str) -> bool:
@@ -64,7 +71,7 @@ def _is_new(draft: Draft, annotation: str) -> bool:
     return bool(token) and all(r.name != name or r.token != token for r in draft.status.requests)
 
 
-def _acknowledge(draft: Draft, annotation: str, result: str) -> None:
+def _acknowledge(draft: Draft, annotation: str, result: RequestResult) -> None:
     name, token = annotation.partition("/")[2], draft.run.annotations[annotation][:_MAX_TOKEN]
     request = RequestStatus(name=name, token=token, time=draft.stamp, result=result)
     draft.status = changed(draft.status, requests=(*(r for r in draft.status.requests if r.name != name), request))

@@ -14,6 +14,7 @@ from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_checks
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
+from lockstep.core.model.reasons import ResumeReason
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.model.tiers import LOCAL, SHARED
 
@@ -47,7 +48,7 @@ def expected_resume(draft: Draft) -> VerifyRequest | None:
 def choose(draft: Draft) -> ResumeDecision:
     """What to resume from, or what to wait for; asks for a job where it lies in the archive."""
     if draft.spec.checkpoint is None:
-        return ResumeDecision(ResumeKind.FRESH, "NoCheckpoint", "the run names no checkpoint tier")
+        return ResumeDecision(ResumeKind.FRESH, ResumeReason.NO_CHECKPOINT, "the run names no checkpoint tier")
     view = rank_view(draft.snapshot, draft.status)
     checks = merge_checks(view)
     context = _context(draft, view)
@@ -62,11 +63,11 @@ def choose(draft: Draft) -> ResumeDecision:
         draft.restore = published_as(archive, decision.choice)
         trouble = f" (so far: {archive.message})" if archive.message else ""
         return replace(decision, message=decision.message + trouble)
-    lost = decision.kind in (ResumeKind.FRESH, ResumeKind.BLOCKED) and decision.reason != "StartModeFresh"
+    lost = decision.kind in (ResumeKind.FRESH, ResumeKind.BLOCKED) and decision.reason != ResumeReason.START_MODE_FRESH
     run = replace(draft.run, status=draft.status)
     if lost and is_worth_a_search(run, archive) and not _hopeless(draft):
         draft.search_archive = True
-        return ResumeDecision(ResumeKind.WAIT, "ArchiveAsked", "asks the archive what it holds of this run")
+        return ResumeDecision(ResumeKind.WAIT, ResumeReason.ARCHIVE_ASKED, "asks the archive what it holds of this run")
     trouble = _hopeless(draft) if archive.published else archive.message if archive.damaged else ""
     if decision.kind is ResumeKind.BLOCKED and trouble:
         return replace(decision, message=f"{decision.message}; there is a copy in the archive, but: {trouble}")

@@ -8,6 +8,7 @@ from lockstep.core.failures.actions import MOST_QUARANTINED
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.quarantine import Save, in_quarantine, quarantine_of
+from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.model.tiers import LOCAL
 
@@ -89,7 +90,11 @@ def lift_ceiling(draft: Draft) -> None:
             checkpoint=changed(checkpoint, ceiling=None),
             recovery=changed(recovery, roll_backs=0, diverged_attempt=0, diverged_step=0),
         )
-        draft.event("RollBackOver", f"step {saved} is saved, beyond all that was rolled back", action="RollBack")
+        draft.event(
+            EventReason.ROLL_BACK_OVER,
+            f"step {saved} is saved, beyond all that was rolled back",
+            action=ActionWord.ROLL_BACK,
+        )
     elif draft.phase is not Phase.RUNNING:  # it matters only for the next resume
         _raise_ceiling(draft, checkpoint.ceiling)
 

@@ -12,6 +12,7 @@ from lockstep.api.base.changes import changed
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.pods.requirement import avoided_nodes
 
@@ -39,7 +40,12 @@ def seat_spares(draft: Draft) -> None:
     draft.status = changed(draft.status, assignment=slots.reseated(draft.status.assignment, moved))
     for rank, slot in sorted(moved.items()):
         node = draft.status.assignment.nodes[slot]
-        draft.event("SpareUsed", f"the spare on {node} takes the place of rank {rank}", action="ReplaceNode", node=node)
+        draft.event(
+            EventReason.SPARE_USED,
+            f"the spare on {node} takes the place of rank {rank}",
+            action=ActionWord.REPLACE_NODE,
+            node=node,
+        )
 
 
 def is_ready(draft: Draft, slot: int) -> bool:

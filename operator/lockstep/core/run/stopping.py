@@ -14,6 +14,7 @@ from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ActionWord, EventReason, Recorded, StopReason
 from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.pod_groups import let_go_of_group
@@ -21,27 +22,30 @@ from lockstep.core.run.backoff import backoff
 from lockstep.core.run.debug_hold import hold_for_a_look
 from lockstep.core.run.fencing import keep_fence
 
-SUSPENDED, CANCELLED, REQUEUED = "Suspended", "Cancelled", "Requeued"
-PREEMPTED, NODES_LOST, QUEUE_DRAINED = "Preempted", "NodesLost", "QueueDrained"
-EVICTED_BY_KUEUE, RESERVATION_LOST = "EvictedByKueue", "ReservationLost"
-REQUEUES = (REQUEUED, PREEMPTED, NODES_LOST, QUEUE_DRAINED, EVICTED_BY_KUEUE, RESERVATION_LOST)
+REQUEUES = (
+    StopReason.REQUEUED,
+    StopReason.PREEMPTED,
+    StopReason.NODES_LOST,
+    StopReason.QUEUE_DRAINED,
+    StopReason.EVICTED_BY_KUEUE,
+    StopReason.RESERVATION_LOST,
+)
 """Reasons of stops after which the run queues again."""
-TIME_LIMIT, BUDGET_SPENT = "TimeLimit", "BudgetSpent"
-OUT_OF_SHARE = (TIME_LIMIT, BUDGET_SPENT)
+OUT_OF_SHARE = (StopReason.TIME_LIMIT, StopReason.BUDGET_SPENT)
 """Reasons of ends after which no pod is waited for any longer than it takes to end."""
 _AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
 
 
-def begin_stop(draft: Draft, reason: str, message: str) -> None:
+def begin_stop(draft: Draft, reason: StopReason, message: str) -> None:
     """Write that the run stops. ``reason`` other than those above is why the run fails."""
     deadline = draft.stamp + draft.tunables.deadlines.stop
     draft.status = changed(
         draft.status, stop=StopStatus(reason=reason, message=message[:512], time=draft.stamp, deadline=deadline)
     )
-    draft.event("Stopping", f"{reason}: {message}", action="Stop", warning=_is_failure(reason))
+    draft.event(EventReason.STOPPING, f"{reason}: {message}", action=ActionWord.STOP, warning=_is_failure(reason))
 
 
-def stop_after_save(draft: Draft, reason: str, message: str, *, within: float | None = None) -> None:
+def stop_after_save(draft: Draft, reason: StopReason, message: str, *, within: float | None = None) -> None:
     """As ``begin_stop``, but a gang that trains is asked to save first.
 
     The save is awaited for ``within`` seconds (None: the grace period of the spec), and not at all where no
@@ -63,9 +67,9 @@ def stop_after_save(draft: Draft, reason: str, message: str, *, within: float | 
     )
     draft.status = changed(draft.status, stop=stop)
     draft.event(
-        "Stopping",
+        EventReason.STOPPING,
         f"{reason}: {message}; first all ranks save, for {awaited_until - draft.stamp:.0f} s at most",
-        action="Stop",
+        action=ActionWord.STOP,
         warning=_is_failure(reason),
     )
 
@@ -74,9 +78,10 @@ def carry_out_stop(draft: Draft) -> None:
     """Wait for the save and then for the ranks to end, each until its deadline; then finish, or release."""
     stop = draft.status.stop
     assert stop is not None
-    if stop.reason in (SUSPENDED, *REQUEUES) and draft.spec.cancel:
+    if stop.reason in (StopReason.SUSPENDED, *REQUEUES) and draft.spec.cancel:
         draft.status = changed(
-            draft.status, stop=changed(stop, reason=CANCELLED, message=draft.run.set_says or "cancel: true")
+            draft.status,
+            stop=changed(stop, reason=StopReason.CANCELLED.value, message=draft.run.set_says or "cancel: true"),
         )
         stop = draft.status.stop
         assert stop is not None
@@ -93,28 +98,30 @@ def carry_out_stop(draft: Draft) -> None:
     if not _ranks_have_ended(draft) and draft.now < stop.deadline:
         draft.wake(stop.deadline)
         return
-    _end_history(draft, stop.reason, stop.message)
-    if stop.reason in (SUSPENDED, *REQUEUES):
+    _end_history(draft, Recorded(stop.reason), stop.message)
+    if stop.reason in (StopReason.SUSPENDED, *REQUEUES):
         draft.delete_live_pods(stop.reason, draft.tunables.stop_grace)
         if not any(holds_up(pod, draft.snapshot.nodes) for pod in draft.live_pods):
             _release(draft, stop.reason)
         return
-    finish(draft, False, stop.reason, stop.message)
+    finish(draft, False, Recorded(stop.reason), stop.message)
     if _is_failure(stop.reason) and stop.reason not in OUT_OF_SHARE:
         hold_for_a_look(draft)  # what ran out of its share has nothing to show, and is to hold no node beyond it
 
 
-def finish(draft: Draft, succeeded: bool, reason: str, message: str) -> None:
+def finish(draft: Draft, succeeded: bool, reason: StopReason | Recorded, message: str) -> None:
     """The end of the run, for good."""
     draft.status = changed(draft.status, stop=None, preemption=None, reservation=None)
     draft.condition("Succeeded", succeeded, reason, message)
     draft.condition("Finished", True, reason, message)
-    draft.event("Succeeded" if succeeded else reason, message, action="Finish", warning=not succeeded)
+    draft.event(
+        EventReason.SUCCEEDED if succeeded else reason, message, action=ActionWord.FINISH, warning=not succeeded
+    )
     draft.admission_changed = True
 
 
 def _is_failure(reason: str) -> bool:
-    return reason not in (SUSPENDED, CANCELLED, *REQUEUES)
+    return reason not in (StopReason.SUSPENDED, StopReason.CANCELLED, *REQUEUES)
 
 
 def _why_without_save(draft: Draft) -> str:
@@ -155,7 +162,7 @@ def _release(draft: Draft, reason: str) -> None:
     draft.status = changed(draft.status, assignment=slots.released(draft.status.assignment))
     keep_fence(draft)  # what is left of the gang may write on, and afterwards nobody knows who took part
     recovery = changed(draft.status.recovery, slot_losses=())
-    if reason in (REQUEUED, NODES_LOST):
+    if reason in (StopReason.REQUEUED, StopReason.NODES_LOST):
         tunables = draft.tunables
         wait = backoff(recovery.requeues + 2, tunables.backoff_base, tunables.backoff_max, draft.run.uid)
         recovery = changed(recovery, requeues=recovery.requeues + 1, not_before=float(int(draft.now + wait)))
@@ -177,7 +184,7 @@ def _release(draft: Draft, reason: str) -> None:
 
 def _gives_up(kueue: KueueStatus | None, reason: str) -> KueueStatus | None:
     """Kueue knows of its own evictions; at any other end the reservation is let go of."""
-    if kueue is None or reason == EVICTED_BY_KUEUE:
+    if kueue is None or reason == StopReason.EVICTED_BY_KUEUE:
         return kueue
     return KueueStatus(queue=kueue.queue, chosen_by=kueue.chosen_by, given_up=kueue.workload_uid)
 
@@ -185,17 +192,22 @@ def _gives_up(kueue: KueueStatus | None, reason: str) -> KueueStatus | None:
 def _waits_again(draft: Draft, reason: str) -> AdmissionStatus:
     """Who gave its nodes back through no wish of its user keeps its age, and goes to the head of its class."""
     before = draft.status.admission
-    ahead = reason in (PREEMPTED, NODES_LOST, EVICTED_BY_KUEUE, RESERVATION_LOST)
+    ahead = reason in (
+        StopReason.PREEMPTED,
+        StopReason.NODES_LOST,
+        StopReason.EVICTED_BY_KUEUE,
+        StopReason.RESERVATION_LOST,
+    )
     return AdmissionStatus(
         since=before.since if ahead else None,
         requeued_for=reason if ahead else "",
         met=before.met,
         failed=before.failed,
-        preemptions=before.preemptions + (reason == PREEMPTED),
+        preemptions=before.preemptions + (reason == StopReason.PREEMPTED),
     )
 
 
-def _end_history(draft: Draft, cause: str, message: str) -> None:
+def _end_history(draft: Draft, cause: Recorded, message: str) -> None:
     entry = draft.attempt_entry(draft.status.attempt)
     if entry is not None and entry.ended_at is None:
         # Nobody is left to ask once the pods are gone.
@@ -208,7 +220,7 @@ def _end_history(draft: Draft, cause: str, message: str) -> None:
                 ended_at=draft.stamp,
                 cause=cause,
                 message=message,
-                action="Stop",
+                action=ActionWord.STOP.value,
                 last_step=step,
             )
         )

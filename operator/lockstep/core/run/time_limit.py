@@ -13,8 +13,9 @@ from lockstep.core.checkpoints.saves import ask_for_save, grace_period
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.limits import limit_allowed
+from lockstep.core.model.reasons import Recorded, StopReason
 from lockstep.core.pods.gang import termination_grace
-from lockstep.core.run.stopping import BUDGET_SPENT, REQUEUED, TIME_LIMIT, begin_stop, stop_after_save
+from lockstep.core.run.stopping import begin_stop, stop_after_save
 
 
 def keep_to_limits(draft: Draft) -> bool:
@@ -24,7 +25,7 @@ def keep_to_limits(draft: Draft) -> bool:
     if over_budget(draft):
         hours = draft.spec.budget.gpu_hours if draft.spec.budget is not None else 0
         message = f"{draft.status.goodput.gpu_hours} GPU-hours were used; spec.budget allows {hours}"
-        stop_after_save(draft, BUDGET_SPENT, message)
+        stop_after_save(draft, StopReason.BUDGET_SPENT, message)
         return True
     return _keep_to_time_limit(draft)
 
@@ -54,7 +55,7 @@ def save_by_the_limit(draft: Draft) -> None:
         return
     ends = time_is_over(draft, draft.status)
     if ends is not None and draft.now < ends < (save.deadline or stop.deadline):
-        ask_for_save(draft, stop.reason, ends)
+        ask_for_save(draft, Recorded(stop.reason), ends)
         draft.wake(ends)
 
 
@@ -97,7 +98,7 @@ def _keep_to_time_limit(draft: Draft) -> bool:
         draft.wake(due)
         return False
     requeue = spec.on_time_limit.action == "Requeue"
-    reason, then = (REQUEUED, "it queues again") if requeue else (TIME_LIMIT, "it ends")
+    reason, then = (StopReason.REQUEUED, "it queues again") if requeue else (StopReason.TIME_LIMIT, "it ends")
     message = f"{_in_words(spec, limit)}; {then}"
     if draft.phase is Phase.RUNNING:
         within = lead - min(ending, lead // 2)

@@ -5,12 +5,12 @@ from lockstep.api.queue import QueueLimits
 from lockstep.core.admission.queueing.dependencies import record_of
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.limits import asked_limit
+from lockstep.core.model.reasons import StopReason
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.run.stopping import PREEMPTED, QUEUE_DRAINED, finish, stop_after_save
+from lockstep.core.run.stopping import finish, stop_after_save
 
 _ASK_AGAIN = 2.0
 """Seconds until it is looked again whether nodes are kept for the run that another is to make room for."""
-DEADLINE, UNSATISFIABLE = "DeadlineUnreachable", "DependencyNeverSatisfied"
 
 
 def give_up_waiting(draft: Draft) -> bool:
@@ -19,7 +19,12 @@ def give_up_waiting(draft: Draft) -> bool:
     remembered = draft.status.admission.failed
     failed = [each.name for each in spec.depends_on if record_of(each) in remembered]  # as they are now
     if failed and spec.on_unsatisfiable == "Fail":
-        finish(draft, False, UNSATISFIABLE, f"{draft.status.queue.message or ', '.join(failed)}; onUnsatisfiable: Fail")
+        finish(
+            draft,
+            False,
+            StopReason.DEPENDENCY_NEVER_SATISFIED,
+            f"{draft.status.queue.message or ', '.join(failed)}; onUnsatisfiable: Fail",
+        )
         return True
     if spec.deadline is None:
         return False
@@ -30,7 +35,12 @@ def give_up_waiting(draft: Draft) -> bool:
     if draft.now <= latest:
         draft.wake(latest + 1)
         return False
-    finish(draft, False, DEADLINE, "a start now would not end before spec.deadline; it never got nodes in time")
+    finish(
+        draft,
+        False,
+        StopReason.DEADLINE_UNREACHABLE,
+        "a start now would not end before spec.deadline; it never got nodes in time",
+    )
     return True
 
 
@@ -39,7 +49,7 @@ def leave_drained_queue(draft: Draft) -> bool:
     queue = draft.snapshot.queue
     if queue is None or queue.spec.stop_policy != "HoldAndDrain":
         return False
-    stop_after_save(draft, QUEUE_DRAINED, f"queue {queue.name} has stopPolicy HoldAndDrain; it queues again")
+    stop_after_save(draft, StopReason.QUEUE_DRAINED, f"queue {queue.name} has stopPolicy HoldAndDrain; it queues again")
     return True
 
 
@@ -58,7 +68,7 @@ def make_room(draft: Draft) -> bool:
         draft.admission_changed = True
         draft.wake(draft.now + _ASK_AGAIN)
         return False
-    stop_after_save(draft, PREEMPTED, f"makes room for {notice.name or 'another run'}; it queues again")
+    stop_after_save(draft, StopReason.PREEMPTED, f"makes room for {notice.name or 'another run'}; it queues again")
     return True
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
@@ -10,6 +11,7 @@ from lockstep.core.admission.queueing.order import Points
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.plan import EnsureConfigMap, Event, StatusWrite
+from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_trial
 
@@ -23,7 +25,7 @@ class Reason:
     ``named``: those of them that it may hear of, by name; None: nobody has looked.
     """
 
-    word: str
+    word: WaitReason | Literal[""]
     message: str
     blockers: tuple[str, ...] = ()
     start: float | None = None

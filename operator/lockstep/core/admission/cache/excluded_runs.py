@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import QueueStatus
 from lockstep.core.model.plan import Event, StatusWrite
+from lockstep.core.model.reasons import ActionWord, EventReason, WaitReason
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
-
-UNDECIDABLE = "Undecidable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +44,9 @@ def told(runs: Iterable[RunView], left_out: Mapping[str, LeftOut], now: float) -
             f"the operator cannot decide about this run ({kind}), which is a defect of the operator: its log has the "
             "details; other runs are admitted without it, and it is tried again when it is edited, or in ten minutes"
         )
-        if (run.status.queue.reason, run.status.queue.message) == (UNDECIDABLE, message):
+        if (run.status.queue.reason, run.status.queue.message) == (WaitReason.UNDECIDABLE, message):
             continue
-        queue = QueueStatus(reason=UNDECIDABLE, message=message, updated=float(int(now)))
+        queue = QueueStatus(reason=WaitReason.UNDECIDABLE, message=message, updated=float(int(now)))
         yield StatusWrite(
             namespace=run.namespace,
             name=run.name,
@@ -55,5 +54,5 @@ def told(runs: Iterable[RunView], left_out: Mapping[str, LeftOut], now: float) -
             resource_version=run.resource_version,
             status=changed(run.status, queue=queue),
             nodes=frozenset(),
-            events=(Event("Warning", UNDECIDABLE, "Admit", message),),
+            events=(Event("Warning", EventReason.UNDECIDABLE, ActionWord.ADMIT, message),),
         )

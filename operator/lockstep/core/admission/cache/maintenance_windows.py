@@ -8,6 +8,7 @@ from lockstep.core.admission.cache.entry import Reason
 from lockstep.core.admission.engine.jobs import NO_LIMIT, Claim
 from lockstep.core.model.admission_settings import MaintenanceWindow
 from lockstep.core.model.node_set import EMPTY, NodeSet
+from lockstep.core.model.reasons import WaitReason
 from lockstep.core.placement.node_index import NodeIndex
 
 OWNER = "window:"
@@ -38,7 +39,7 @@ class Closing:
         name, begins, over = first.owner.removeprefix(OWNER), to_rfc3339(first.begins), to_rfc3339(first.end)
         when = f"until {over}" if first.begins <= self.now else f"from {begins} on, before the run ends"
         words = f"the free nodes are in the maintenance window {name} {when}"
-        return Reason("Window", words, start=clear_from(self.claims, nodes, self.now, self.ends - self.now))
+        return Reason(WaitReason.WINDOW, words, start=clear_from(self.claims, nodes, self.now, self.ends - self.now))
 
 
 def closing(claims: Iterable[Claim], now: float, ends: float) -> Closing:

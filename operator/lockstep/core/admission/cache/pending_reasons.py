@@ -11,6 +11,7 @@ from lockstep.core.admission.cache.maintenance_windows import OWNER
 from lockstep.core.admission.engine.cycle_result import Foreseen, Wait
 from lockstep.core.admission.engine.jobs import NO_LIMIT, Claim, Job
 from lockstep.core.admission.engine.quota import QuotaRefusal
+from lockstep.core.model.reasons import WaitReason
 
 LONGEST_MESSAGE = 1024
 _NAMED = 3
@@ -26,14 +27,14 @@ def reason_of(
     spec = entry.spec
     reason = Reason(wait.kind, "", wait.blockers, wait.start)
     match wait.kind:
-        case "Quota" | "RunningRunsLimit" if wait.quota is not None:
+        case WaitReason.QUOTA | WaitReason.RUNNING_RUNS_LIMIT if wait.quota is not None:
             reason.message = quota_words(wait.quota, min(option.count for option in job.options))
-        case "Window":
+        case WaitReason.WINDOW:
             reason.message = _window_words(job, wait.window, windows)
-        case "Priority":
+        case WaitReason.PRIORITY:
             who = listed(wait.blockers, names)
             reason.message = f"behind {who}" if who else "behind others of its queue"
-        case "DeadlineUnreachable":
+        case WaitReason.DEADLINE_UNREACHABLE:
             reason.message = "no start that the cluster has for it would let it end before spec.deadline"
         case _:
             reason.message = shortage or f"needs {spec.nodes} nodes"

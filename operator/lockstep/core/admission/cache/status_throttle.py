@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from lockstep.core.admission.cache.entry import Entry, Reason
 from lockstep.core.admission.cache.pending_reasons import LONGEST_MESSAGE, whole
 from lockstep.core.model.admission_settings import AdmissionSettings
+from lockstep.core.model.reasons import WaitReason
 
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ COUNTED = 10.0
 _MOVED_BY, _MOVED_BY_PART = 60.0, 0.1  # an estimate that moves by less seconds, or less of what is left, is not told
 _PASSED_PART = 10  # nor, further back, a position that moves by less than this part of it
 _LATER_PART = 4  # of what may be said, so much at least is for those further back
-_TURNS = ("Resources", "Priority", "Quota", "RunningRunsLimit", "Window")
+_TURNS = (WaitReason.RESOURCES, WaitReason.PRIORITY, WaitReason.QUOTA, WaitReason.RUNNING_RUNS_LIMIT, WaitReason.WINDOW)
 """Reasons that change with every start for those who are far from theirs."""
 
 

@@ -25,14 +25,15 @@ from lockstep.core.admission.engine.cycle_result import (
 from lockstep.core.admission.engine.jobs import Asker, Claim, Job, Option, Running
 from lockstep.core.admission.engine.quota import QuotaRefusal, QuotaRules
 from lockstep.core.model.node_set import NodeSet
+from lockstep.core.model.reasons import WaitReason
 
 BLOCKERS_NAMED = 8
 
 _GROUP = attrgetter("group")
 _NOTHING: Mapping[str, Foreseen] = {}
-_BEGIN_TIME = Wait("BeginTime")
-_DEADLINE = Wait("DeadlineUnreachable")
-_NO_NODES = Wait("Resources")
+_BEGIN_TIME = Wait(WaitReason.BEGIN_TIME)
+_DEADLINE = Wait(WaitReason.DEADLINE_UNREACHABLE)
+_NO_NODES = Wait(WaitReason.RESOURCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class _Queue:
     def wait_behind(self) -> Wait:
         """What those say who wait for no more than the ones before them."""
         if self.behind is None:
-            self.behind = Wait("Priority", blockers=tuple(self.promised[:BLOCKERS_NAMED]))
+            self.behind = Wait(WaitReason.PRIORITY, blockers=tuple(self.promised[:BLOCKERS_NAMED]))
         return self.behind
 
     def wait_for_quota(self, refusal: QuotaRefusal) -> Wait:
@@ -241,16 +242,16 @@ def _why(
     if bookings.has_nodes_now(options):
         window = bookings.window(job, options)
         if window:
-            return Wait("Window", reservation, window=window)
+            return Wait(WaitReason.WINDOW, reservation, window=window)
         if reservation is None and queue.promised:
             return queue.wait_behind()
-        return Wait("Priority", reservation, bookings.promised(job, options, BLOCKERS_NAMED))
+        return Wait(WaitReason.PRIORITY, reservation, bookings.promised(job, options, BLOCKERS_NAMED))
     if reservation is not None:
-        return Wait("Resources", reservation, bookings.blockers(job, reservation, BLOCKERS_NAMED))
+        return Wait(WaitReason.RESOURCES, reservation, bookings.blockers(job, reservation, BLOCKERS_NAMED))
     return queue.wait_behind() if queue.promised else _NO_NODES
 
 
 def _limited(refusal: QuotaRefusal, reservation: Reservation | None, uid: str) -> Wait:
-    kind: WaitKind = "RunningRunsLimit" if refusal.bound == "Runs" else "Quota"
+    kind: WaitKind = WaitReason.RUNNING_RUNS_LIMIT if refusal.bound == "Runs" else WaitReason.QUOTA
     blockers = tuple(holder for holder in refusal.holders[:BLOCKERS_NAMED] if holder != uid)
     return Wait(kind, reservation, blockers, refusal)

@@ -8,16 +8,17 @@ from typing import Literal, TypeVar
 from lockstep.core.admission.engine.jobs import Asker, Option
 from lockstep.core.admission.engine.quota import QuotaRefusal
 from lockstep.core.model.node_set import EMPTY, NodeSet
+from lockstep.core.model.reasons import WaitReason
 
 T = TypeVar("T")
 WaitKind = Literal[
-    "Resources",  # its nodes are not free, or there are none
-    "Priority",  # its nodes are free, or may become so, but somebody before it is to have them
-    "Quota",
-    "RunningRunsLimit",
-    "Window",  # it would overrun the beginning of a maintenance window
-    "BeginTime",
-    "DeadlineUnreachable",
+    WaitReason.RESOURCES,
+    WaitReason.PRIORITY,
+    WaitReason.QUOTA,
+    WaitReason.RUNNING_RUNS_LIMIT,
+    WaitReason.WINDOW,
+    WaitReason.BEGIN_TIME,
+    WaitReason.DEADLINE_UNREACHABLE,
 ]
 
 

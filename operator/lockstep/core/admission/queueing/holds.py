@@ -7,6 +7,7 @@ from lockstep.api.base import names
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import LabelSelector, SelectorExpression, TrainingQueueSpec
 from lockstep.core.model.limits import asked_limit
+from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.placement.node_fit import Expression
@@ -16,7 +17,7 @@ from lockstep.core.placement.node_fit import Expression
 class Hold:
     """One reason, and until when it lasts if that is known."""
 
-    reason: str
+    reason: WaitReason
     message: str
     until: float | None = None
 
@@ -34,14 +35,16 @@ def hold_of(
     assert run.spec is not None
     name = run.spec.queue
     if tunables.mode is not Mode.ACTIVE:
-        return Hold(tunables.mode.value, mode_words(tunables.mode))
+        return Hold(WaitReason(tunables.mode.value), mode_words(tunables.mode))
     if name != names.DEFAULT_QUEUE and name not in snapshot.queues:
         known = ", ".join(sorted({names.DEFAULT_QUEUE, *_open_to(run, snapshot)}))
-        return Hold("QueueNotFound", f"there is no TrainingQueue {name}; open to this namespace are: {known}")
+        return Hold(
+            WaitReason.QUEUE_NOT_FOUND, f"there is no TrainingQueue {name}; open to this namespace are: {known}"
+        )
     refused = snapshot.refused.get(run.uid)
     if refused is not None and refused.until > now:
         words = f"the API server does not take its admission, which is tried again: {refused.message}"
-        return Hold("AdmissionRefused", words, refused.until)
+        return Hold(WaitReason.ADMISSION_REFUSED, words, refused.until)
     queue = queue_spec(snapshot, name)
     hold = _refused_by_queue(run, queue, snapshot) or _held_by_people(run, queue) or _beyond_limits(run, queue)
     hold = hold or _hours_used_up(run, queue, snapshot)
@@ -49,12 +52,12 @@ def hold_of(
         return hold
     begin = run.spec.not_before
     if begin is not None and begin > now:
-        return Hold("BeginTime", "spec.notBefore has not come yet", begin)
+        return Hold(WaitReason.BEGIN_TIME, "spec.notBefore has not come yet", begin)
     not_before = run.status.recovery.not_before
     if not_before is not None and not_before > now:
-        return Hold("BeginTime", "it gave its nodes back and waits before it tries again", not_before)
+        return Hold(WaitReason.BEGIN_TIME, "it gave its nodes back and waits before it tries again", not_before)
     if has_live_pods:
-        return Hold("EarlierPods", "pods of an earlier attempt have not ended")
+        return Hold(WaitReason.EARLIER_PODS, "pods of an earlier attempt have not ended")
     return None
 
 
@@ -90,15 +93,17 @@ def _refused_by_queue(run: RunView, queue: TrainingQueueSpec, snapshot: ClusterS
     chosen = queue.namespace_selector
     if chosen is not None and not selects(chosen, snapshot.namespace_labels.get(run.namespace, {})):
         words = f"queue {name} is not for runs of namespace {run.namespace}: its namespaceSelector leaves it out"
-        return Hold("NamespaceNotAllowed", words)
+        return Hold(WaitReason.NAMESPACE_NOT_ALLOWED, words)
     if wanted is None:
         return None
     allowed = queue.allowed_priority_classes
     if allowed and wanted not in allowed:
         words = f"queue {name} does not allow priorityClassName {wanted}; it allows {', '.join(sorted(allowed))}"
-        return Hold("PriorityClassNotAllowed", words)
+        return Hold(WaitReason.PRIORITY_CLASS_NOT_ALLOWED, words)
     if wanted not in snapshot.priority_classes:
-        return Hold("PriorityClassNotFound", f"there is no PriorityClass {wanted}; create it, or name another")
+        return Hold(
+            WaitReason.PRIORITY_CLASS_NOT_FOUND, f"there is no PriorityClass {wanted}; create it, or name another"
+        )
     return None
 
 
@@ -106,11 +111,13 @@ def _held_by_people(run: RunView, queue: TrainingQueueSpec) -> Hold | None:
     assert run.spec is not None
     name = run.spec.queue
     if queue.stop_policy != "None":
-        return Hold("QueueHeld", f"queue {name} admits nothing: its stopPolicy is {queue.stop_policy}")
+        return Hold(WaitReason.QUEUE_HELD, f"queue {name} admits nothing: its stopPolicy is {queue.stop_policy}")
     if run.key in queue.held_runs:
-        return Hold("HeldByAdministrator", f"an administrator holds it back: it is among heldRuns of queue {name}")
+        return Hold(
+            WaitReason.HELD_BY_ADMINISTRATOR, f"an administrator holds it back: it is among heldRuns of queue {name}"
+        )
     if run.annotations.get(names.ANNOTATION_PAUSED) == "true":
-        return Hold("Paused", f"the annotation {names.ANNOTATION_PAUSED} is set")
+        return Hold(WaitReason.PAUSED, f"the annotation {names.ANNOTATION_PAUSED} is set")
     return None
 
 
@@ -121,22 +128,24 @@ def _beyond_limits(run: RunView, queue: TrainingQueueSpec) -> Hold | None:
     if limits.max_nodes_per_run is not None and wanted > limits.max_nodes_per_run:
         with_spares = ", spares included" if spec.spare_nodes else ""
         words = f"needs {wanted} nodes{with_spares}; queue {spec.queue} admits runs of at most"
-        return Hold("NodesPerRunLimit", f"{words} {limits.max_nodes_per_run}")
+        return Hold(WaitReason.NODES_PER_RUN_LIMIT, f"{words} {limits.max_nodes_per_run}")
     asked = asked_limit(spec, limits)
     if limits.max_time_limit is not None:
         longest = parse_duration(limits.max_time_limit)
         if asked is None:
             words = f"queue {spec.queue} admits no run without a time limit; write spec.timeLimit, at most"
-            return Hold("TimeLimitTooLong", f"{words} {limits.max_time_limit}")
+            return Hold(WaitReason.TIME_LIMIT_TOO_LONG, f"{words} {limits.max_time_limit}")
         if spec.min_time_limit is not None and parse_duration(spec.min_time_limit) > longest:
             words = f"takes no time limit below spec.minTimeLimit, {spec.min_time_limit}; queue {spec.queue}"
-            return Hold("TimeLimitTooLong", f"{words} allows at most {limits.max_time_limit}")
+            return Hold(WaitReason.TIME_LIMIT_TOO_LONG, f"{words} allows at most {limits.max_time_limit}")
         if asked > longest and spec.min_time_limit is None:
             whose = spec.time_limit or f"{limits.default_time_limit}, the default of its queue"
             words = f"asks for a time limit of {whose}; queue {spec.queue} allows at most"
-            return Hold("TimeLimitTooLong", f"{words} {limits.max_time_limit}")
+            return Hold(WaitReason.TIME_LIMIT_TOO_LONG, f"{words} {limits.max_time_limit}")
     if spec.deadline is not None and asked is None:
-        return Hold("DeadlineUnreachable", "spec.deadline needs spec.timeLimit: nothing says when the run would end")
+        return Hold(
+            WaitReason.DEADLINE_UNREACHABLE, "spec.deadline needs spec.timeLimit: nothing says when the run would end"
+        )
     return None
 
 
@@ -153,11 +162,13 @@ def _hours_used_up(run: RunView, queue: TrainingQueueSpec, snapshot: ClusterSnap
     used = snapshot.gpu_hours.get(run.spec.queue)
     if used is None:
         words = f"queue {run.spec.queue} has a limit on GPU-hours, and what was used of it cannot be read yet"
-        return Hold("GpuHoursUnknown", f"{words}; the operator tries again every few seconds, and logs why")
+        return Hold(WaitReason.GPU_HOURS_UNKNOWN, f"{words}; the operator tries again every few seconds, and logs why")
     if not hours_used_up(queue, used):
         return None
     words = f"queue {run.spec.queue} used {used} GPU-hours in the last 24 hours; it may use"
-    return Hold("GpuHoursLimit", f"{words} {queue.limits.gpu_hours_per_day}; it goes on as they become a day old")
+    return Hold(
+        WaitReason.GPU_HOURS_LIMIT, f"{words} {queue.limits.gpu_hours_per_day}; it goes on as they become a day old"
+    )
 
 
 _NO_RULES = TrainingQueueSpec()

@@ -9,6 +9,7 @@ from lockstep.core.failures.evidence import FailedExit, Loss, LossKind, pod_end,
 from lockstep.core.failures.signs import SIGTERM_CODE
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ExitReason, LossReason
 from lockstep.core.model.snapshot import ExitReport, NodeView, PodPhase, PodView
 
 _BY_ITSELF = frozenset({"", "Completed", "Error", "OOMKilled"})
@@ -65,9 +66,11 @@ def _lost_node(draft: Draft, slot: int) -> Loss | None:
     name = draft.status.assignment.nodes[slot]
     node = draft.snapshot.nodes.get(name)
     if node is None:
-        return Loss(slot, name, LossKind.NODE, "NodeDeleted", f"node {name} was deleted", draft.now)
+        return Loss(slot, name, LossKind.NODE, LossReason.NODE_DELETED, f"node {name} was deleted", draft.now)
     if is_given_up(node):
-        return Loss(slot, name, LossKind.NODE, "OutOfService", f"node {name} was declared out of service", draft.now)
+        return Loss(
+            slot, name, LossKind.NODE, LossReason.OUT_OF_SERVICE, f"node {name} was declared out of service", draft.now
+        )
     if node.ready:
         return None
     lost_at = node.ready_changed_at + draft.tunables.deadlines.unheard_node
@@ -75,31 +78,33 @@ def _lost_node(draft: Draft, slot: int) -> Loss | None:
     if draft.now < lost_at:
         return None
     words = f"node {name} is NotReady for {draft.now - node.ready_changed_at:.0f} s"
-    return Loss(slot, name, LossKind.NODE, "NodeNotReady", words, node.ready_changed_at)
+    return Loss(slot, name, LossKind.NODE, LossReason.NODE_NOT_READY, words, node.ready_changed_at)
 
 
 def _lost_pod(draft: Draft, slot: int) -> Loss | None:
     name, pod = draft.status.assignment.nodes[slot], draft.pod(slot)
     node = draft.snapshot.nodes[name]
 
-    def lost(reason: str, words: str, at: float = draft.now) -> Loss:
+    def lost(reason: LossReason, words: str, at: float = draft.now) -> Loss:
         if not node.ready:  # where nobody can run a new one
-            return Loss(slot, name, LossKind.NODE, "NodeNotReady", f"{words}, and the node is NotReady", at)
+            return Loss(slot, name, LossKind.NODE, LossReason.NODE_NOT_READY, f"{words}, and the node is NotReady", at)
         if node.unschedulable or node.drain:
-            return Loss(slot, name, LossKind.DRAINED, "NodeCordoned", f"{words}, and the node takes no new pods", at)
+            return Loss(
+                slot, name, LossKind.DRAINED, LossReason.NODE_CORDONED, f"{words}, and the node takes no new pods", at
+            )
         return Loss(slot, name, LossKind.POD, reason, words, at)
 
     if pod is None:
         # Before all were seen it is yet to be made.
         return (
-            lost("PodVanished", f"the pod of {draft.title(slot)} on {name} is gone")
+            lost(LossReason.POD_VANISHED, f"the pod of {draft.title(slot)} on {name} is gone")
             if all_pods_were_seen(draft)
             else None
         )
     if pod.deleting:
-        return lost("PodDeleted", f"pod {pod.name} was deleted by somebody else")
+        return lost(LossReason.POD_DELETED, f"pod {pod.name} was deleted by somebody else")
     if pod.is_terminal and _own_end(draft, pod) is None:
-        return lost("PodFailed", pod_end(pod), pod.ended_at or draft.now)
+        return lost(LossReason.POD_FAILED, pod_end(pod), pod.ended_at or draft.now)
     return None
 
 
@@ -111,12 +116,12 @@ def _own_end(draft: Draft, pod: PodView) -> ExitReport | None:
     code, at = pod.exit_code, min(draft.now, pod.ended_at or draft.now)
     if pod.reason == _NOT_STARTED:
         if any(words in pod.message for words in _NO_SUCH_COMMAND):
-            return ExitReport(code=127, at=at, reason="CommandNotFound", stderr_tail=pod.message)
+            return ExitReport(code=127, at=at, reason=ExitReason.COMMAND_NOT_FOUND, stderr_tail=pod.message)
         if any(words in pod.message for words in _NOT_EXECUTABLE):
-            return ExitReport(code=126, at=at, reason="CommandNotExecutable", stderr_tail=pod.message)
+            return ExitReport(code=126, at=at, reason=ExitReason.COMMAND_NOT_EXECUTABLE, stderr_tail=pod.message)
         return None  # what the container runtime lacked; another node may have it
     if pod.reason not in _BY_ITSELF:
         return None
     if code == 0:
         return ExitReport(code=0, at=at) if pod.phase is PodPhase.SUCCEEDED else None
-    return ExitReport(code=code, at=at, reason=pod.reason or "Error", stderr_tail=pod.message)
+    return ExitReport(code=code, at=at, reason=pod.reason or ExitReason.ERROR, stderr_tail=pod.message)

@@ -15,6 +15,7 @@ from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import CreatePod
 from lockstep.core.model.ranges import parse_ranges
+from lockstep.core.model.reasons import ActionWord, EventReason, LossReason, StopReason
 from lockstep.core.model.snapshot import PodView
 from lockstep.core.pods.plain_pods import PlainAttempt, PlainTemplate, master_port, nodelist
 from lockstep.core.pods.pod_groups import group_for
@@ -22,7 +23,7 @@ from lockstep.core.run.drain import leave_drained_nodes
 from lockstep.core.run.launching import SlotStage, Stage, end_superseded_pods, enforce_deadlines, stages_of_ranks
 from lockstep.core.run.plain.evidence import all_pods_were_seen, is_given_up
 from lockstep.core.run.plain.recovery import answer_failures, mend_before_start
-from lockstep.core.run.stopping import REQUEUED, begin_stop
+from lockstep.core.run.stopping import begin_stop
 
 UNSEEN_PODS_WAIT = 60.0
 """Seconds in which pods may still appear whose creation nobody saw the answer of."""
@@ -34,7 +35,7 @@ def follow_plain_gang(draft: Draft) -> None:
     """Everything between admission and the end."""
     if draft.world != draft.spec.nodes:
         words = f"spec.nodes is {draft.spec.nodes} now; without workers the gang queues again to change its size"
-        begin_stop(draft, REQUEUED, words)
+        begin_stop(draft, StopReason.REQUEUED, words)
         return
     leave_drained_nodes(draft)
     if draft.phase is Phase.RUNNING:
@@ -77,11 +78,11 @@ def _follow_launch(draft: Draft) -> None:
             draft.attempt(number),
             ended_at=draft.stamp,
             seen_at=draft.stamp,
-            cause="LaunchDeadline",
+            cause=LossReason.LAUNCH_DEADLINE.value,
             message=words[:512],
             rank=draft.rank(replaced[0].slot),
             node=before.nodes[replaced[0].slot],
-            action="ReplaceGang",
+            action=ActionWord.REPLACE_GANG.value,
         )
     )
     draft.status = changed(draft.status, attempt=number + 1)
@@ -177,7 +178,7 @@ def _write_start(draft: Draft) -> None:
     words = f"attempt {attempt} starts on {draft.world} nodes; its pods start as they come (worker: Disabled)"
     if nodelist(addresses) is None:
         words += "; their addresses are too many for LOCKSTEP_NODELIST, which is left out"
-    draft.event("Started", words, action="Start")
+    draft.event(EventReason.STARTED, words, action=ActionWord.START)
 
 
 def _make_pods(draft: Draft) -> None:

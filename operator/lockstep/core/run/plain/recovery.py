@@ -10,8 +10,8 @@ from lockstep.api.base.changes import changed
 from lockstep.core.failures.actions import Action, Verb, act
 from lockstep.core.failures.causes import Cause, collected, first_cause
 from lockstep.core.failures.failure_memory import readmit_mended
-from lockstep.core.failures.signs import Kind
 from lockstep.core.model.draft import Draft
+from lockstep.core.model.reasons import ActionWord, AttemptCause
 from lockstep.core.run.backoff import SECONDS_AT_RISK
 from lockstep.core.run.plain.evidence import plain_exits, plain_losses, seconds_of_training
 from lockstep.core.run.recovery import blame_earlier_loss, carry_out, case_of, without_held_back
@@ -23,7 +23,7 @@ PEERS_TELL = 3.0
 """Seconds within which the kubelets tell of ends at about the same time."""
 PODS_TELL_TIMES_TO = 1.0
 """Seconds: pods give the times of their containers' ends in whole ones."""
-_BY_ITS_OWN_WORD = frozenset({Kind.DELIBERATE, Kind.DETERMINISTIC})
+_BY_ITS_OWN_WORD = frozenset({AttemptCause.DELIBERATE, AttemptCause.DETERMINISTIC})
 
 
 def answer_failures(draft: Draft) -> None:
@@ -45,7 +45,7 @@ def answer_failures(draft: Draft) -> None:
     number = draft.status.attempt
     carry_out(draft, cause, action, case, replaceable)
     if action.verb is not Verb.STOP:
-        draft.put_attempt(changed(draft.attempt(number), action="ReplaceGang"))
+        draft.put_attempt(changed(draft.attempt(number), action=ActionWord.REPLACE_GANG.value))
 
 
 def mend_before_start(draft: Draft) -> None:

@@ -4,6 +4,7 @@ from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find
 from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ConditionReason
 from lockstep.core.run.plain.gang import ranks_not_up
 
 SETTLED_AFTER = 2.0
@@ -15,11 +16,13 @@ def tell_of_plain_gang(draft: Draft) -> None:
     """GangReady and Progressing of a gang that holds nodes and is not being stopped."""
     if draft.phase is Phase.RUNNING:
         _tell_of_pods(draft)
-        draft.condition("Progressing", None, "StepsUnknown", "worker: Disabled, so no steps are reported")
+        draft.condition(
+            "Progressing", None, ConditionReason.STEPS_UNKNOWN, "worker: Disabled, so no steps are reported"
+        )
         return
     draft.status = changed(draft.status, nodes_ready=f"0/{draft.world}")
-    draft.condition("GangReady", False, "Gathering", draft.barrier_waits)
-    draft.condition("Progressing", False, draft.phase.value, "")
+    draft.condition("GangReady", False, ConditionReason.GATHERING, draft.barrier_waits)
+    draft.condition("Progressing", False, ConditionReason(draft.phase.value), "")
 
 
 def _tell_of_pods(draft: Draft) -> None:
@@ -29,9 +32,9 @@ def _tell_of_pods(draft: Draft) -> None:
     if not missing:
         words = f"attempt {draft.status.attempt} runs on all ranks; {_NO_BARRIER}"
         draft.status = changed(draft.status, nodes_ready=count)
-        draft.condition("GangReady", True, "Started", words)
+        draft.condition("GangReady", True, ConditionReason.STARTED, words)
         return
-    fresh = before is None or before.reason != "PodsStarting"
+    fresh = before is None or before.reason != ConditionReason.PODS_STARTING
     newest = max((pod.started_at or 0.0 for pod in draft.live_pods), default=0.0)
     if not fresh and (count == draft.status.nodes_ready or draft.now - newest < SETTLED_AFTER):
         draft.wake(newest + SETTLED_AFTER)
@@ -41,4 +44,4 @@ def _tell_of_pods(draft: Draft) -> None:
     words = f"{len(missing)} of {world} are missing; rank {draft.rank(first.slot)} on {node}: {first.stage.value}"
     words += f": {first.detail}" if first.detail else ""
     draft.status = changed(draft.status, nodes_ready=count)
-    draft.condition("GangReady", False, "PodsStarting", f"{words}; {_NO_BARRIER}")
+    draft.condition("GangReady", False, ConditionReason.PODS_STARTING, f"{words}; {_NO_BARRIER}")
