@@ -26,10 +26,10 @@ from localcluster.processnodes import ProcessNodes
 CRDS = Path(__file__).resolve().parents[1] / "crds"
 
 # How long an example takes says more about what else the machine does than about the code.
-SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # The same examples each time, so that a failure is of the change that is tested; `make test-more` looks for others.
-settings.register_profile("the same", derandomize=True, **SLOW)
-settings.register_profile("others", **SLOW)
+settings.register_profile("the same", SLOW, derandomize=True)
+settings.register_profile("others", SLOW)
 settings.load_profile("the same")
 
 

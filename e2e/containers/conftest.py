@@ -40,11 +40,11 @@ def training_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         kubeconfig, image, shared = (os.environ[name] for name in GIVEN)
         world = given(Path(kubeconfig), Path(shared), tmp_path_factory.mktemp("given"))
         prepare(world)
-        return ClusterSite(world, image=image)  # type: ignore[arg-type]
+        return ClusterSite(world, image=image)
     kind: KindCluster = request.getfixturevalue("kind")
     world = cluster_of(kind)
     prepare(world)
-    return KindSite(world, image=(kind.folder / TRAINER_IMAGE).read_text(), kind=kind)  # type: ignore[arg-type]
+    return KindSite(world, image=(kind.folder / TRAINER_IMAGE).read_text(), kind=kind)
 
 
 def is_given() -> bool:

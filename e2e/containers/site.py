@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass, field
 
 from containers.any_cluster import TORCH_TRAINER, Cluster, ClusterSite, Json, api_of
+from harness.training import NAMESPACE, TRAINER, TrainingRun
 from kindcluster.cluster import SHARED, KindCluster
 from kindcluster.errors import KindClusterError
 from lockstep.api.base import names
-from support.training import NAMESPACE, TRAINER, TrainingRun
 
 
 @dataclass

@@ -15,10 +15,10 @@ import pytest
 
 from containers.site import KindSite
 from harness.kube import OPERATOR_NAMESPACE, create_namespace
+from harness.shown_commands import Shown, block_on, shown
+from harness.training import NAMESPACE, TrainingRun
 from localcluster.build import REPOSITORY, binary
 from lockstep.api.base import names
-from support.shown_commands import Shown, block_on, shown
-from support.training import NAMESPACE, TrainingRun
 
 pytestmark = pytest.mark.containers
 SECONDS = 240.0

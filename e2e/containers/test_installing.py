@@ -11,13 +11,13 @@ import pytest
 from containers.site import KindSite
 from containers.test_operator import SECONDS, assert_recovered, begun, fail, is_led_to, leader, operators, seen_of
 from harness.kube import OPERATOR_NAMESPACE, Kubectl
+from harness.plain_install import removal, write_overlay
+from harness.shown_commands import shown_on
+from harness.training import NAMESPACE as TRAINING
 from kindcluster import images
 from kindcluster import site as installation
 from localcluster.build import REPOSITORY, build_dir
 from localcluster.errors import KubectlError
-from support.plain_install import removal, write_overlay
-from support.shown_commands import shown_on
-from support.training import NAMESPACE as TRAINING
 
 pytestmark = pytest.mark.containers
 MANIFESTS = REPOSITORY / "manifests"

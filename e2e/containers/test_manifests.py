@@ -63,17 +63,22 @@ def test_an_example_is_applied_and_accepted(site: KindSite, manifest: Path) -> N
         if manifest.stem == "admission-policy":
             wait_for("who names no user is refused", lambda: not is_taken(kubectl, NAMELESS), seconds=SECONDS)
         for document in documents:
-            wanted = TAKEN_IN.get(document["kind"], {})
-            wait_for(
-                f"{manifest.name}: {document['kind']} with {wanted}",
-                lambda which=document, all_of=wanted: all_of.items() <= conditions(site, which).items(),
-                seconds=SECONDS,
-                last_seen=lambda which=document: f"{found(site, which)}\n{site.world.operator.log_tail(5)}",
-            )
+            wait_until_taken(site, manifest.name, document)
     finally:
         kubectl("delete", "-n", NAMESPACE, "--ignore-not-found", "--timeout=180s", "-f", str(manifest))
         # A policy may judge for a moment longer than it is there.
         wait_for("nothing stands in the way of the next", lambda: is_taken(kubectl, NAMELESS), seconds=SECONDS)
+
+
+def wait_until_taken(site: KindSite, name: str, document: Json) -> None:
+    """The operator says of it what it is to say."""
+    wanted = TAKEN_IN.get(document["kind"], {})
+    wait_for(
+        f"{name}: {document['kind']} with {wanted}",
+        lambda: wanted.items() <= conditions(site, document).items(),
+        seconds=SECONDS,
+        last_seen=lambda: f"{found(site, document)}\n{site.world.operator.log_tail(5)}",
+    )
 
 
 def is_taken(kubectl: Kubectl, manifest: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from containers.site import KindSite
-from support.training import TrainingRun
+from harness.training import TrainingRun
 
 pytestmark = pytest.mark.containers
 SECONDS = 240.0

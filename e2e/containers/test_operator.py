@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from containers.any_cluster import Json
 from containers.site import KindSite
+from harness import stub_trainer
 from harness.kube import OPERATOR_NAMESPACE
+from harness.training import LEASE, NAMESPACE, TrainingRun
 from harness.waiting import wait_for
 from kindcluster import site as installation
 from kindcluster.cluster import CONTROL_PLANE
 from localcluster.api import Request
 from localcluster.errors import ApiError
 from lockstep.api.base import names
-from support import stub_trainer
-from support.training import LEASE, NAMESPACE, TrainingRun
 
 pytestmark = pytest.mark.containers
 SECONDS = 240.0
@@ -40,20 +42,20 @@ def seen_of(run: TrainingRun) -> tuple[object, ...]:
 
 def operators(site: KindSite) -> dict[str, str]:
     """Addresses of the operator's pods, by their names."""
-    pods = site.world.api.get(OPERATORS)["items"]
+    pods = site.world.cluster.api.get(OPERATORS)["items"]
     return {pod["metadata"]["name"]: pod["status"].get("podIP", "") for pod in pods}
 
 
 def leader(site: KindSite) -> str:
     """The pod that leads; nothing while none does."""
-    holder = site.world.api.get(LEASE)["spec"].get("holderIdentity") or ""
+    holder = site.world.cluster.api.get(LEASE)["spec"].get("holderIdentity") or ""
     return next((name for name in operators(site) if holder.startswith(name)), "")
 
 
 def is_led_to(site: KindSite, pod: str) -> bool:
     """Whether the operator's Service leads to that pod and to no other."""
     try:
-        endpoints: list[Json] = site.world.api.get(SLICE).get("endpoints") or []
+        endpoints: list[Json] = site.world.cluster.api.get(SLICE).get("endpoints") or []
     except ApiError:  # nobody has led yet
         return False
     return [address for endpoint in endpoints for address in endpoint["addresses"]] == [operators(site).get(pod)]
@@ -84,7 +86,7 @@ def fail(site: KindSite, run: TrainingRun, rank: int = 1) -> None:
 def assert_recovered(run: TrainingRun, attempt: int = 1, rank: int = 1) -> None:
     """The attempt was ended by that rank alone, and the next one goes on from what was saved in it."""
     for each in range(2):
-        run.wait("the next attempt trains", lambda of=each: len(run.lineage(attempt + 1, of)) >= 5, SECONDS)
+        run.wait("the next attempt trains", partial(trains, run, attempt + 1, each), SECONDS)
     ended, next_one = run.attempts[attempt - 1 : attempt + 1]
     assert (ended["number"], ended["cause"], ended["rank"]) == (attempt, "Application", rank), run.summary()
     assert ended["action"] == "RestartInPlace", run.summary()
@@ -95,6 +97,10 @@ def assert_recovered(run: TrainingRun, attempt: int = 1, rank: int = 1) -> None:
         taken = run.lineage(attempt + 1, each)
         whole = stub_trainer.undisturbed(int(taken[-1]["step"]), 2, each)
         assert taken == list(whole)[resumed:]
+
+
+def trains(run: TrainingRun, attempt: int, rank: int) -> bool:
+    return len(run.lineage(attempt, rank)) >= 5
 
 
 def test_a_leader_that_is_killed_is_followed_by_the_standby_and_no_gang_notices(site: KindSite) -> None:
@@ -120,7 +126,7 @@ def kill_twice(site: KindSite, name: str) -> None:
     killed: list[str] = []
 
     def runs_anew() -> Json | None:
-        pod = site.world.api.get(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{name}")
+        pod = site.world.cluster.api.get(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{name}")
         [container] = pod["status"]["containerStatuses"]
         return pod if "running" in container["state"] and container["containerID"] not in killed else None
 
@@ -149,14 +155,14 @@ def test_whoever_clears_a_node_gets_one_operator_at_a_time_and_no_gang_notices(s
 def may_go(site: KindSite) -> int:
     """How many operators may be evicted now."""
     budget = f"/apis/policy/v1/namespaces/{OPERATOR_NAMESPACE}/poddisruptionbudgets/lockstep-operator"
-    return int(site.world.api.get(budget)["status"]["disruptionsAllowed"])
+    return int(site.world.cluster.api.get(budget)["status"]["disruptionsAllowed"])
 
 
 def evict(site: KindSite, pod: str) -> None:
     """As `kubectl drain` does. Raises ApiError."""
     meta = {"name": pod, "namespace": OPERATOR_NAMESPACE}
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
-    site.world.api.send(Request("POST", f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{pod}/eviction", body))
+    site.world.cluster.api.send(Request("POST", f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{pod}/eviction", body))
 
 
 def test_workers_follow_a_change_of_ca_and_the_service_to_the_next_leader(site: KindSite) -> None:

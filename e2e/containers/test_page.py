@@ -18,10 +18,10 @@ import pytest
 
 from containers.site import KindSite
 from containers.test_operator import SECONDS, begun, fail_and_recover
+from harness import browser
+from harness.training import NAMESPACE, TrainingRun
 from harness.waiting import wait_for
 from localcluster import build
-from support import browser
-from support.training import NAMESPACE, TrainingRun
 
 pytestmark = pytest.mark.containers
 WHERE_IT_LEADS = Path(__file__).with_name("browser.py")
@@ -52,7 +52,12 @@ def visit(training_site: KindSite, tmp_path_factory: pytest.TempPathFactory) -> 
     fail_and_recover(site, run)
     waits.wait("is told what lacks", lambda: waits.status.get("queue", {}).get("message"), SECONDS)
     told, output = folder / "told", folder / "output"
-    command = [Path(sys.executable).with_name("lockstep"), "ui", "--kubeconfig", somebodys(site, folder)]
+    command: list[str | Path] = [
+        Path(sys.executable).with_name("lockstep"),
+        "ui",
+        "--kubeconfig",
+        somebodys(site, folder),
+    ]
     environment = os.environ | {
         "PATH": f"{build.binary('kubectl').parent}:{os.environ['PATH']}",
         "BROWSER": f"{sys.executable} {WHERE_IT_LEADS} {told} %s",

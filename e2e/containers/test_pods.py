@@ -10,11 +10,11 @@ import pytest
 
 from containers.any_cluster import Json
 from containers.site import KindSite, assert_blamed
+from harness.training import NAMESPACE, TrainingRun
 from localcluster.api import Request
 from localcluster.errors import KubectlError
 from lockstep.api.base import names
 from lockstep.cli.main import main
-from support.training import NAMESPACE, TrainingRun
 
 pytestmark = pytest.mark.containers
 SECONDS = 240.0

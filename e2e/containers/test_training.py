@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from containers.site import KindSite, assert_blamed
+from harness.training import NAMESPACE, TrainingRun
 from kindcluster.cluster import GPUS
 from localcluster.build import REPOSITORY
 from lockstep.api.base import names
-from support.training import NAMESPACE, TrainingRun
 
 pytestmark = pytest.mark.containers
 SECURITY = REPOSITORY / "docs" / "security.md"

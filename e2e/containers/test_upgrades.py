@@ -9,12 +9,12 @@ import pytest
 from containers.site import KindSite
 from containers.test_operator import SECONDS, begun, fail_and_recover, leader, operators, seen_of
 from harness.kube import OPERATOR_NAMESPACE
+from harness.previous import Previous, previous
+from harness.training import TrainingRun
 from kindcluster import images
 from kindcluster import site as installation
 from kindcluster.cluster import CONTROL_PLANE
 from localcluster.build import REPOSITORY
-from support.previous import Previous, previous
-from support.training import TrainingRun
 
 pytestmark = pytest.mark.containers
 NAMESPACE = ("--namespace", OPERATOR_NAMESPACE)
@@ -70,7 +70,7 @@ def remove(site: KindSite) -> None:
 
 def upgrade(site: KindSite, change: str) -> None:
     """As docs/install.md says it."""
-    release = [installation.RELEASE, installation.CHART, *NAMESPACE]
+    release: list[str | Path] = [installation.RELEASE, installation.CHART, *NAMESPACE]
     installation.helm(site.kind, "upgrade", *release, "--reset-then-reuse-values", "--set-string", change, *WAIT)
 
 

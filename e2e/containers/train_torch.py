@@ -9,7 +9,9 @@ import json
 import os
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import lockstep_training as lockstep
 import torch
@@ -17,7 +19,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 
-def write_durably(path, write):
+def write_durably(path: Path, write: Callable[[BinaryIO], object]) -> dict[str, object]:
     temporary = path.with_name(path.name + ".tmp")
     with open(temporary, "wb+") as file:
         write(file)
@@ -34,7 +36,7 @@ def write_durably(path, write):
     return {"name": path.name, "bytes": size, "crc32": f"{crc:08x}"}
 
 
-def save(state, step):
+def save(state: dict[str, object], step: int) -> None:
     directory = Path(os.environ["LOCKSTEP_CHECKPOINT_DIR"], f"step-{step}")
     directory.mkdir(parents=True, exist_ok=True)
     entry = write_durably(directory / f"rank-{dist.get_rank()}.pt", lambda file: torch.save(state, file))
@@ -52,7 +54,7 @@ def save(state, step):
         write_durably(directory / "manifest.json", lambda file: file.write(json.dumps(manifest).encode()))
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--save-every", type=int, default=10)

@@ -247,6 +247,12 @@ def join_gang(environ: Mapping[str, str], patience: float = 120.0) -> None:
     )
 
 
+def leave_gang() -> None:
+    """Together with the others."""
+    if jax.process_count() > 1:
+        jax.distributed.shutdown()
+
+
 def open_for_append(path: str | Path) -> TextIO | None:
     """Line-buffered; None when there is no such place."""
     return open(path, "a", buffering=1, encoding="utf-8") if path else None
@@ -322,8 +328,7 @@ def main() -> None:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
-    if jax.process_count() > 1:
-        jax.distributed.shutdown()
+    leave_gang()
 
 
 if __name__ == "__main__":

@@ -6,12 +6,14 @@ import contextlib
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from faults.stage import HIGH, LOW, PATIENCE, QUEUE, apply
+from harness.training import CLAIM, NAMESPACE, NODES, SETTINGS, TrainingRun, TrainingSite, make_claim, training_world
 from harness.waiting import wait_for
 from harness.world import World
 from localcluster import build
@@ -19,7 +21,6 @@ from localcluster.api import MERGE_PATCH, Request
 from localcluster.errors import KubectlError, LocalClusterError
 from lockstep.api.base import names
 from lockstep.cli import history, runs
-from support.training import CLAIM, NAMESPACE, NODES, SETTINGS, TrainingRun, TrainingSite, make_claim, training_world
 
 SMALL_CLAIM, SMALL_BYTES = "small", 8 << 20
 """On a file system of its own, which can be filled."""
@@ -39,7 +40,7 @@ def training_site() -> Iterator[TrainingSite]:
         folder = world.claim_folder(NAMESPACE, SMALL_CLAIM)
         wait_for("the claim has its folder", folder.is_dir, seconds=PATIENCE)
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_BYTES}", "small", folder], check=True)
-        stack.callback(subprocess.run, ["umount", "--lazy", folder], check=True)
+        stack.callback(lambda: subprocess.run(["umount", "--lazy", folder], check=True))
         yield TrainingSite(world)
 
 
@@ -47,7 +48,12 @@ def make_queue(world: World) -> None:
     """Where preemption is allowed, and two classes."""
     rules = {"preemption": {"withinQueue": "LowerPriority", "minRuntime": "0s"}}
     path = f"/apis/{names.API_VERSION}/{names.QUEUES}"
-    body = {"apiVersion": names.API_VERSION, "kind": "TrainingQueue", "metadata": {"name": QUEUE}, "spec": rules}
+    body: dict[str, Any] = {
+        "apiVersion": names.API_VERSION,
+        "kind": "TrainingQueue",
+        "metadata": {"name": QUEUE},
+        "spec": rules,
+    }
     world.cluster.api.send(Request("POST", path, body))
     for name, value in ((LOW, 10), (HIGH, 1000)):
         group = "scheduling.k8s.io/v1"
@@ -82,7 +88,9 @@ FAILED = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed:
         item.stash[FAILED] = True

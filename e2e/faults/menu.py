@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 
 class Phase(StrEnum):
@@ -121,7 +122,7 @@ SENT_AWAY = ("Preempted",)
 FAILED, SAVED = ("Failed",), ("Saved",)
 GAVE_UP = ("Application", "Hang")
 """Whoever notices first: a peer, or the operator."""
-STOPPED_BY_PROGRAM = {"causes": ("Deliberate",), "ends": "StoppedByProgram", "words": ("asked not to be started",)}
+stopped_by_program = partial(Dish, causes=("Deliberate",), ends="StoppedByProgram", words=("asked not to be started",))
 
 MENU: tuple[Dish, ...] = (
     Dish(F.SEGFAULT, P.LAUNCH, APPLICATION, covering=True),
@@ -144,10 +145,10 @@ MENU: tuple[Dish, ...] = (
     Dish(F.EXIT_137, P.SAVE, APPLICATION, covering=True),
     Dish(F.EXIT_137, P.RESTORE, APPLICATION),
     Dish(F.EXIT_137, P.STOP, save=FAILED),
-    Dish(F.EXIT_93, P.LAUNCH, **STOPPED_BY_PROGRAM),
-    Dish(F.EXIT_93, P.TRAINING, **STOPPED_BY_PROGRAM, covering=True),
-    Dish(F.EXIT_93, P.SAVE, **STOPPED_BY_PROGRAM),
-    Dish(F.EXIT_93, P.RESTORE, **STOPPED_BY_PROGRAM),
+    stopped_by_program(F.EXIT_93, P.LAUNCH),
+    stopped_by_program(F.EXIT_93, P.TRAINING, covering=True),
+    stopped_by_program(F.EXIT_93, P.SAVE),
+    stopped_by_program(F.EXIT_93, P.RESTORE),
     Dish(F.EXIT_93, P.STOP, save=FAILED),
     Dish(F.KILL, P.LAUNCH, APPLICATION),
     Dish(F.KILL, P.BARRIER),

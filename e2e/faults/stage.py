@@ -13,8 +13,8 @@ from typing import Any
 from faults import moments, trainer_path
 from faults.menu import PREEMPTIONS, Dish, Fault, Phase
 from faults.moments import Moment
+from harness.training import NODES, TrainingRun, TrainingSite
 from harness.waiting import wait_for
-from support.training import NODES, TrainingRun, TrainingSite
 
 RANKS, STEPS, SAVE_EVERY = 3, 40, 10
 HIT, BYSTANDER = 1, 2

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from faults.menu import Fault, Phase
 from faults.stage import BYSTANDER, HIT, PATIENCE, SAVE_AT, TRAINING_AT, Stage, saved_by
-from support.training import NAMESPACE, SETTINGS, SILENT_AFTER
+from harness.training import NAMESPACE, SETTINGS, SILENT_AFTER
 
 UNNOTICED_SECONDS = SILENT_AFTER + SETTINGS["stepsStoppedAfter"] + 2.0
 """Long enough for a false alarm to go off."""

@@ -10,7 +10,7 @@ from faults.conftest import SMALL_CLAIM
 from faults.menu import DISRUPTIONS, MENU, PREEMPTIONS, Dish, Fault, Phase
 from faults.stage import HIT, PATIENCE, SAVE_AT, SAVE_EVERY, SAVED_BEFORE_STOP, TRAINING_AT, Stage
 from faults.strikes import struck
-from support.training import CLAIM, TrainingRun, TrainingSite
+from harness.training import CLAIM, TrainingRun, TrainingSite
 
 pytestmark = pytest.mark.nodes
 FINISH_SECONDS = 2 * PATIENCE

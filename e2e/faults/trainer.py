@@ -4,6 +4,7 @@ It saves every few steps and whenever it is asked to, ends when it is told to, a
 in everything that it learns.
 """
 
+import argparse
 import ctypes
 import hashlib
 import json
@@ -88,7 +89,7 @@ def save(trainer: train_lm.Trainer, folder: Path, step: int, plan: Moments, *, a
     plan.reach(moments.SAVED, step, asked=asked)
 
 
-def train(args: object, plan: Moments) -> None:
+def train(args: argparse.Namespace, plan: Moments) -> None:
     """From the resume point to the last step, or until told to stop."""
     trainer = train_lm.Trainer(args)
     corpus = np.frombuffer(args.corpus.read_bytes(), np.uint8)
@@ -101,6 +102,7 @@ def train(args: object, plan: Moments) -> None:
     if spoilt:
         spoil(trainer)
     lineage = train_lm.open_for_append(folder / f"lineage-rank{trainer.rank}.jsonl")
+    assert lineage is not None
     for step in range(done + 1, args.steps + 1):
         tokens = train_lm.batch_of(corpus, args, step, trainer.rank)
         loss = trainer.advance(step, tokens)
@@ -131,7 +133,7 @@ def main() -> None:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
-    train_lm.jax.distributed.shutdown()
+    train_lm.leave_gang()
 
 
 if __name__ == "__main__":

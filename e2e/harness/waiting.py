@@ -15,7 +15,7 @@ class WaitedInVain(AssertionError):  # noqa: N818 (a sentence reads better in a 
 
 def wait_for(
     what: str,
-    look: Callable[[], T],
+    look: Callable[[], T | None],
     *,
     seconds: float,
     every: float = 0.2,

@@ -107,7 +107,7 @@ def _apiserver(layout: Layout) -> list[str]:
             "--kubelet-client-key": pki / "kubelet-client.key",
             "--kubelet-preferred-address-types": "InternalIP",
             "--service-account-issuer": ISSUER,
-            "--service-account-key-file": pki / "service-account.pub",
+            "--service-account-key-file": pki / "service-account.crt",
             "--service-account-signing-key-file": pki / "service-account.key",
             "--service-cluster-ip-range": SERVICE_RANGE,
             "--authorization-mode": "Node,RBAC",

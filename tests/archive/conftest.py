@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.object_store import ACCESS, BUCKET, SECRET, S3Server
 from localcluster.state import free_ports
 from lockstep.archive.store import ObjectStore
-from support.object_store import ACCESS, BUCKET, SECRET, S3Server
 
 
 @pytest.fixture(scope="session")

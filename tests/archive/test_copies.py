@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.object_store import RUN_UID, S3Server, job_command, job_environment, run_job, save
 from lockstep.archive import catalog, outcomes
 from lockstep.archive.outcomes import ArchiveError
 from lockstep.archive.record import Place
@@ -20,7 +21,6 @@ from lockstep.archive.store import ObjectStore
 from lockstep.archive.upload import upload
 from lockstep.core.model.snapshot import Verdict
 from lockstep.worker.checkpoints import formats
-from support.object_store import RUN_UID, S3Server, job_command, job_environment, run_job, save
 
 MIB = 1 << 20
 PLACE = Place(RUN_UID, 2, 300)

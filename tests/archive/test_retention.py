@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.object_store import RUN_UID, S3Server, run_job, save
 from lockstep.archive import catalog
 from lockstep.archive.record import RECORD_NAME, Place
 from lockstep.archive.store import ObjectStore
@@ -17,7 +18,6 @@ from lockstep.archive.upload import upload
 from lockstep.core.checkpoints.retention import RetentionPolicy
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.snapshot import Verdict
-from support.object_store import RUN_UID, S3Server, run_job, save
 
 OTHER_UID = "ffffffff-0000-4000-8000-000000000002"
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from harness import browser
 from lockstep.api.base.changes import changed
 from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.workers.listener import Listener
 from lockstep.core.model.plan import Event
-from support import browser
 from support.screenshots import look_back
 from support.web_site import Cluster, busy_cluster, holding, racks, waiting
 

@@ -16,13 +16,13 @@ import yaml
 
 from harness.kube import Kubectl, create_namespace, operator_kubeconfig, wait_until_established
 from harness.operator import OperatorProcess
+from harness.previous import previous
+from harness.recorded_workers import RecordedWorkers
 from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.kwok import NodeBatch
 from localcluster.state import free_ports
 from support.helm import CHART, NAMESPACE, ROOT, Helm
-from support.previous import previous
-from support.recorded_workers import RecordedWorkers
 
 pytestmark = pytest.mark.cluster
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.shown_commands import Shown, is_a_name, mentioned
 from localcluster.build import REPOSITORY, binary
-from support.shown_commands import Shown, is_a_name, mentioned
 
 NOWHERE = """
 apiVersion: v1

@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from harness.kube import Kubectl, create_namespace, wait_until_established
+from harness.plain_install import removal, write_overlay
 from localcluster import LocalCluster, build
 from lockstep.api.base.changes import changed
 from lockstep.config import OperatorConfig, load
 from lockstep.controller.store.usage import CONFIG_MAP
 from lockstep.controller.workers.tls import SECRET_NAME
 from support.helm import NAMESPACE, ROOT, only, parsed
-from support.plain_install import removal, write_overlay
 
 REGISTRY = "registry.example.com/ml/"
 MADE = {

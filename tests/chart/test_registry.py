@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.shown_commands import block_on
 from support.helm import ROOT, VALUES, Helm, only
-from support.shown_commands import block_on
 
 DIGEST = f"sha256:{7:064}"
 IMAGE = f"registry.internal/ml/lockstep-operator@{DIGEST}"

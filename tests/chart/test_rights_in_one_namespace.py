@@ -15,6 +15,7 @@ import yaml
 from cluster.test_kueue import labelled
 from cluster.test_run_sets import apply as apply_array
 from harness.kube import Kubectl, create_namespace, wait_until_established
+from harness.site import TLS_SECRET, Site
 from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
@@ -35,7 +36,6 @@ from support.rights import (
     recorded,
     right,
 )
-from support.site import TLS_SECRET, Site
 
 pytestmark = pytest.mark.cluster
 

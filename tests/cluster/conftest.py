@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.site import Site
 from localcluster import LocalCluster, build, processes
 from support import rights
-from support.site import Site
 
 
 @pytest.fixture(scope="session")

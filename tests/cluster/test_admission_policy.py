@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from harness.site import Site
 from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.errors import KubectlError
-from support.site import Site
 
 pytestmark = pytest.mark.cluster
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.site import Site
 from localcluster import LocalCluster
 from localcluster.api import Request
 from localcluster.errors import KubectlError
@@ -16,7 +17,6 @@ from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.settings import ArchiveSettings
 from support import sample_runs
-from support.site import Site
 
 pytestmark = pytest.mark.cluster
 SETTINGS = ArchiveSettings(

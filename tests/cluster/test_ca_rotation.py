@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.site import TLS_SECRET, Run
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
 from lockstep.api.base import names
 from support.replica_site import ReplicaSite
-from support.site import TLS_SECRET, Run
 
 pytestmark = pytest.mark.cluster
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.pods import wait_until
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
 from lockstep.api.base import names
 from lockstep.cli.main import main
 from support import sample_runs as sample
-from support.pods import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds_installed")]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from harness.site import Run, Site
 from harness.waiting import wait_for
 from localcluster.api import MERGE_PATCH, Request
 from lockstep.api.base import names
 from support.cli_user import User
-from support.site import Run, Site
 
 pytestmark = pytest.mark.cluster
 

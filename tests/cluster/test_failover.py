@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from harness.replicas import Replica
+from harness.site import Run
 from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.api import Request
 from lockstep.api.base import names
 from support.replica_site import Footprint, ReplicaSite, seen_of
-from support.site import Run
 
 pytestmark = pytest.mark.cluster
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.site import Run, Site
 from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
 from support.kueue_at_work import QUEUE, KueueAtWork, kueue_at_work
 from support.kueue_double import assigned_hosts
-from support.site import Run, Site
 
 pytestmark = pytest.mark.cluster
 

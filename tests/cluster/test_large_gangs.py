@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harness.site import Site
 from localcluster.api import Request
-from support.site import Site
 
 pytestmark = pytest.mark.cluster
 NODES = 240  # with names as long as they may be, more than 16 KiB

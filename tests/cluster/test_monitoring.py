@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.site import Run, Site
 from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.api import Request
@@ -21,7 +22,6 @@ from lockstep.controller.metrics.catalogue import CATALOGUE
 from support.collector import Collector
 from support.dashboards import BOARDS, expressions
 from support.prometheus import RULES, Prometheus
-from support.site import Run, Site
 
 pytestmark = pytest.mark.cluster
 

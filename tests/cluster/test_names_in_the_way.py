@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from harness.site import Site
 from localcluster.api import Request
-from support.site import Site
 
 pytestmark = pytest.mark.cluster
 PATIENCE = 120.0

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from harness.site import Site
 from harness.waiting import wait_for
 from lockstep.api.base import names
 from lockstep.api.base.nesting import TOO_DEEP
 from support.cli_user import User
-from support.site import Site
 
 pytestmark = pytest.mark.cluster
 

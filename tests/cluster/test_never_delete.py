@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.site import Run, Site
+from harness.site import Run, Site
 
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from harness.site import PATIENCE, Run, Site
 from harness.waiting import wait_for
 from localcluster.api import MERGE_PATCH, Request
 from lockstep.api.base import names
-from support.site import PATIENCE, Run, Site
 
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]

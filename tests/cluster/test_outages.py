@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from harness.site import PATIENCE, Run, Site
 from harness.waiting import wait_for
-from support.site import PATIENCE, Run, Site
 
 pytestmark = pytest.mark.cluster
 

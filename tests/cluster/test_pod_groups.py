@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from harness.site import Run, Site
 from localcluster import LocalCluster
 from localcluster.api import Request
 from lockstep.api.base import names
-from support.site import Run, Site
 
 pytestmark = pytest.mark.cluster
 NATIVE = "scheduling.k8s.io/v1alpha2"

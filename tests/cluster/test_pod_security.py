@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.site import Run, Site
 from harness.waiting import wait_for
 from lockstep.api.base import names
-from support.site import Run, Site
 
 pytestmark = pytest.mark.cluster
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from harness.site import PATIENCE, Run, Site
 from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
 from lockstep.api.base import names
 from lockstep.api.base.times import to_rfc3339, to_unix
-from support.site import PATIENCE, Run, Site
 
 pytestmark = pytest.mark.cluster
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from harness.site import Site
 from harness.waiting import wait_for
 from localcluster.api import MERGE_PATCH, Request
 from localcluster.errors import ApiError
 from lockstep.api.base import names
 from lockstep.core.model.ranges import count_ranges, parse_ranges
 from support.cli_user import User
-from support.site import Site
 
 pytestmark = pytest.mark.cluster
 

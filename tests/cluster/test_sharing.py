@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.site import Run, Site
+from harness.site import Run, Site
 
 pytestmark = pytest.mark.cluster
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from harness.fake_operator import FakeOperator
+from harness.pods import wait_until
 from localcluster import LocalCluster
 from localcluster.kwok import NodeBatch
-from support.fake_operator import FakeOperator
-from support.pods import wait_until
 
 pytestmark = pytest.mark.cluster
 E2E = Path(__file__).resolve().parents[2] / "e2e"

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
+from harness.site import Site
 from localcluster import simworkers
-from support.site import Site
 
 SECONDS = float(os.environ.get("LOCKSTEP_TEST_TOKEN_SOAK", "0"))
 pytestmark = [

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from harness.kube import OPERATOR_NAMESPACE
+from harness.site import PATIENCE, TLS_SECRET, Site
 from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.api import Request
 from localcluster.state import free_ports
 from lockstep.api.base import names
-from support.site import PATIENCE, TLS_SECRET, Site
 
 pytestmark = pytest.mark.cluster
 

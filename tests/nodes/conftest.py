@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.pods import Pods, wait_until
+from harness.training import TrainingSite, training_world
 from localcluster import LocalCluster
 from localcluster.processnodes import ProcessNodes
 from localcluster.processnodes.node import NodeShape
-from support.pods import Pods, wait_until
-from support.training import TrainingSite, training_world
 
 VENV_BIN = Path(__file__).resolve().parents[2] / ".venv" / "bin"
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from harness.pods import Pods
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
 from lockstep.api.base import names
 from lockstep.cli.main import main
-from support.pods import Pods
 
 pytestmark = [pytest.mark.nodes, pytest.mark.usefixtures("crds_installed")]
 

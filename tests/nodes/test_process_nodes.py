@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from harness.pods import Pods, wait_until
 from localcluster.api import Request
 from localcluster.processnodes import ProcessNodes
 from localcluster.processnodes.daemon import Settings
 from localcluster.processnodes.node import NodeShape
-from support.pods import Pods, wait_until
 
 pytestmark = pytest.mark.nodes
 Json = dict[str, Any]

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from harness import stub_trainer
+from harness.training import NODES, TrainingSite
 from localcluster.api import MERGE_PATCH, Request
 from lockstep.api.base import names
-from support import stub_trainer
-from support.training import NODES, TrainingSite
 
 pytestmark = pytest.mark.nodes
 

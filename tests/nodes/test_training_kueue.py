@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.training import NAMESPACE, NODES, TrainingSite
 from localcluster.api import Request
 from lockstep.api.base import names
 from support.kueue_at_work import QUEUE, KueueAtWork, kueue_at_work
 from support.kueue_double import assigned_hosts
-from support.training import NAMESPACE, NODES, TrainingSite
 
 pytestmark = pytest.mark.nodes
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.training import TrainingSite
+from harness.training import TrainingSite
 
 pytestmark = pytest.mark.nodes
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.training import NAMESPACE, TrainingRun, TrainingSite
+from harness.training import NAMESPACE, TrainingRun, TrainingSite
 
 pytestmark = pytest.mark.nodes
 RANKS, HELD, EVERY, STEPS = 4, 22, 5, 100  # each rank is killed once, after 22 steps; saved is after every 5th

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from harness.training import TrainingSite
 from localcluster.api import Request
 from lockstep.api.base import names
-from support.training import TrainingSite
 
 pytestmark = pytest.mark.nodes
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from support.training import SETTINGS, SILENT_AFTER, TrainingRun, TrainingSite, is_in_order
+from harness.training import SETTINGS, SILENT_AFTER, TrainingRun, TrainingSite, is_in_order
 
 pytestmark = pytest.mark.nodes
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from support.training import TrainingRun, TrainingSite
+from harness.training import TrainingRun, TrainingSite
 
 pytestmark = pytest.mark.nodes
 

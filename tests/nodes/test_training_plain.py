@@ -6,35 +6,16 @@ from typing import Any
 
 import pytest
 
-from support.training import TRAINER, TrainingRun, TrainingSite
+from containers.test_anywhere import plain
+from harness.training import TrainingSite
 
 pytestmark = pytest.mark.nodes
-
-
-def plain(site: TrainingSite, name: str, nodes: int, steps: int, *options: str) -> TrainingRun:
-    """The stub trainer, with what the worker would have done for it: a directory, and a file for its progress."""
-    trainer = f"python3 -B /app/{TRAINER.name} --steps={steps} {' '.join(options)}"
-    script = f'mkdir -p "$LOCKSTEP_CHECKPOINT_DIR"; export LOCKSTEP_PROGRESS_FILE=/dev/null; exec {trainer}'
-    checkpoint = {"shared": {"claimName": "checkpoints"}}
-    return site.apply(name, nodes, ["sh", "-c", script], worker="Disabled", checkpoint=checkpoint)
 
 
 def times(pod: dict[str, Any]) -> tuple[int, str, str]:
     """Incarnation of a pod, and when it was made."""
     labels = pod["metadata"]["labels"]
     return int(labels["lockstep.dev/incarnation"]), pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]
-
-
-def test_a_gang_without_workers_trains_to_its_end(site: TrainingSite) -> None:
-    run = plain(site, "plain", 3, 20)
-    run.wait("runs", lambda: run.is_true("GangReady"))
-    assert "no barrier" in run.condition("GangReady")["message"]
-    for pod in run.pods:
-        assert pod["metadata"]["annotations"]["lockstep.dev/attempt"] == "1"
-        assert not [v for v in pod["spec"]["volumes"] if v["name"] == "lockstep-worker"]
-    run.wait_until_succeeded()
-    run.assert_undisturbed(20)
-    assert run.status["start"]["masterPort"] in range(20_000, 30_000)
 
 
 def test_a_failed_pod_replaces_the_whole_gang_once_every_old_pod_is_gone(site: TrainingSite) -> None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import time
-from pathlib import Path
-
 import pytest
 
-from support.training import NODES, TrainingSite
+from containers.test_anywhere import QUICK
+from harness.training import NODES, TrainingSite
 
 pytestmark = pytest.mark.nodes
-QUICK = "--step-delay=0.05"
 
 
 def test_a_process_that_dies_is_started_again_in_its_pod(site: TrainingSite) -> None:
@@ -33,71 +27,6 @@ def test_a_process_that_dies_is_started_again_in_its_pod(site: TrainingSite) -> 
     assert (totals["restartsInPlace"], totals.get("podsReplaced", 0), totals.get("nodesReplaced", 0)) == (1, 0, 0)
 
 
-# How a save can go wrong, and what is said of it then.
-
-
-def never_committed(step: Path) -> None:
-    (step / "manifest.json").unlink()
-
-
-def shard_missing(step: Path) -> None:
-    (step / "shard-1.bin").unlink()
-
-
-def size_wrong(step: Path) -> None:
-    with (step / "shard-1.bin").open("r+b") as file:
-        file.truncate(1000)
-
-
-def checksum_wrong(step: Path) -> None:
-    before = os.stat(step / "shard-1.bin")
-    with (step / "shard-1.bin").open("r+b") as file:
-        file.write(b"x")
-    os.utime(step / "shard-1.bin", ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
-def changed_after_commit(step: Path) -> None:
-    os.utime(step / "shard-1.bin")
-
-
-TORN = {
-    31: (never_committed, "no manifest.json"),
-    32: (shard_missing, "shard-1.bin is missing"),
-    33: (size_wrong, "shard-1.bin has 1000 bytes"),
-    34: (checksum_wrong, "shard-1.bin has crc32"),
-    35: (changed_after_commit, "shard-1.bin changed after its commit"),
-}
-
-
-def copy_of(step: Path, number: int) -> Path:
-    """A valid checkpoint like another one, for a later step, that was saved a while ago."""
-    copy = step.with_name(f"step-{number}")
-    shutil.copytree(step, copy)
-    manifest = copy / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"step": number}))
-    for file in copy.iterdir():
-        os.utime(file, (time.time() - 60, time.time() - 60))
-    return copy
-
-
-def test_torn_checkpoints_newer_than_the_valid_one_are_passed_over_with_the_reason(site: TrainingSite) -> None:
-    run = site.train("torn", 2, 80, "--save-every=1000", "--save-at=20", "--hold-after=22", QUICK)
-    run.wait_until_saved(1, 20)
-    valid = run.folder / "a1" / "step-20"
-    for number, (tear, _) in TORN.items():
-        tear(copy_of(valid, number))
-    run.kill_process(0)
-    run.wait_until_succeeded()
-    start = run.status["start"]
-    assert (start["attempt"], start["resume"]["step"]) == (2, 20)
-    rejected = {entry["step"]: entry["reason"] for entry in run.status["checkpoint"]["rejected"]}
-    events = run.events("CheckpointRejected")
-    for number, (_, reason) in TORN.items():
-        assert reason in rejected[number]
-        assert [note for note in events if f"step {number} " in note and reason in note]
-    run.assert_undisturbed(80)
-
-
 def test_a_suspended_run_saves_leaves_its_nodes_and_resumes_where_it_was(site: TrainingSite) -> None:
     run = site.train("suspended", 3, 60, "--save-every=1000", "--hold-after=8", QUICK)
     run.wait_until_step(1, 8)
@@ -110,19 +39,6 @@ def test_a_suspended_run_saves_leaves_its_nodes_and_resumes_where_it_was(site: T
     run.wait_until_succeeded()
     assert run.status["start"]["resume"]["step"] == saved
     run.assert_undisturbed(60)
-
-
-def test_a_cancelled_run_hears_sigterm_and_ends_for_good(site: TrainingSite) -> None:
-    run = site.train("cancelled", 3, 100_000)
-    run.wait_until_step(1, 5)
-    pods = run.pod_uids
-    run.change(cancel=True)
-    run.wait_until_finished()
-    assert run.condition("Succeeded")["reason"] == "Cancelled"
-    run.wait("its processes are gone", lambda: not run.processes())
-    run.wait("its workers left by themselves", lambda: all(p["status"]["phase"] == "Succeeded" for p in run.pods))
-    assert run.pod_uids == pods
-    assert "trainer: told to end, saves step" in run.log(2)
 
 
 def test_logs_show_every_attempt_with_what_the_training_wrote(site: TrainingSite) -> None:

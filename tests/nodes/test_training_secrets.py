@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from harness.kube import OPERATOR_NAMESPACE
+from harness.site import TLS_SECRET
+from harness.training import NAMESPACE, TrainingRun, TrainingSite
 from localcluster.api import Request
-from support.site import TLS_SECRET
-from support.training import NAMESPACE, TrainingRun, TrainingSite
 
 pytestmark = pytest.mark.nodes
 CANARY = "hf_tHeCanaryThatSingsWhenItGetsOut"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support import stub_trainer
-from support.training import CLAIM, NAMESPACE, TRAINER, TrainingSite
+from harness import stub_trainer
+from harness.training import CLAIM, NAMESPACE, TRAINER, TrainingSite
 
 pytestmark = pytest.mark.nodes
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.site import TLS_SECRET
+from harness.training import SETTINGS, TrainingSite, training_world
 from harness.waiting import wait_for
 from lockstep.api.base import names
-from support.site import TLS_SECRET
-from support.training import SETTINGS, TrainingSite, training_world
 
 OVERLAP = float(os.environ.get("LOCKSTEP_TEST_CA_OVERLAP", "0"))
 pytestmark = [

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.site import Site
 from lockstep.cli.main import main
-from support.site import Site
 
 
 class User:

@@ -273,7 +273,7 @@ def _is_queued(workload: Json) -> bool:
 
 def _queued_since(workload: Json) -> str:
     evicted = condition(workload, "Evicted")
-    return (evicted or {}).get("lastTransitionTime") or workload["metadata"].get("creationTimestamp", "")
+    return str((evicted or {}).get("lastTransitionTime") or workload["metadata"].get("creationTimestamp", ""))
 
 
 def _terms(pod_set: Json) -> list[Json]:

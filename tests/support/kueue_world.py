@@ -240,7 +240,7 @@ def reason(world: KueueWorld, run: str = "run") -> tuple[str, str]:
     return queue.reason, queue.message
 
 
-def running(**pool: object) -> KueueWorld:
+def running(**pool: Any) -> KueueWorld:
     """A run that trains, in a pool of this shape."""
     world = kueue_world(**pool)
     world.submit()

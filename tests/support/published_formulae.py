@@ -152,7 +152,7 @@ def survival(shape: float, node_days: float, exposure: float) -> float:
 
     What its mean alone would promise, exp(-x a / b), is a little less.
     """
-    return (node_days / (node_days + exposure)) ** shape
+    return math.pow(node_days / (node_days + exposure), shape)
 
 
 def clique_lost(nodes: int, failed: int) -> float:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.kube import Kubectl, install
+from harness.recorded_workers import RecordedWorkers
 from harness.replicas import Replica, Replicas
+from harness.site import SETTINGS, TLS_SECRET, Run, Site
 from localcluster import LocalCluster
-from support.recorded_workers import RecordedWorkers
-from support.site import SETTINGS, TLS_SECRET, Run, Site
 
 
 class ReplicaSite(Site):

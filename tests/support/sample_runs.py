@@ -59,7 +59,11 @@ ACCEPTED = condition("Accepted", "True", "Accepted", "the spec is valid", 7195)
 
 def pending(name: str = "llama", **queue: Any) -> dict[str, Any]:
     """Accepted, and waiting."""
-    said = {"position": 2, "reason": "Resources", "message": "needs 4 nodes, 1 fit: 3 booked by runs"} | queue
+    said: dict[str, Any] = {
+        "position": 2,
+        "reason": "Resources",
+        "message": "needs 4 nodes, 1 fit: 3 booked by runs",
+    } | queue
     waits = condition("Admitted", "False", said["reason"], said["message"], 7190)
     return run(
         name,

@@ -211,7 +211,11 @@ def busy_cluster(clock: Clock, count: int = 512, seed: int = 7) -> Cluster:
     cluster.reviewer.admit("admin", "ada", "*", "nodes", "queues")
     cluster.reviewer.admit("tenant", "tim", "research")
     free = iter([view.name for view in cluster.nodes])
-    shares = ((64, "research", "llama-70b"), (16, "research", "ablation-lr"), (128, "products", "search-ranker"))
+    shares: tuple[tuple[int, str, str], ...] = (
+        (64, "research", "llama-70b"),
+        (16, "research", "ablation-lr"),
+        (128, "products", "search-ranker"),
+    )
     shares += ((32, "products", "moe-16x"), (24, "research", "vision-l"), (8, "research", "sft-chat"))
     shares += ((48, "products", "speech-2"), (12, "research", "rlhf-probe"))
     for size, namespace, name in shares:
@@ -430,8 +434,8 @@ def sweep(namespace: str, name: str, status: Json | None = None, **spec: Any) ->
 def member(owner: RunSetView, index: int, run: RunView) -> RunView:
     """``run`` as that of an index."""
     name = f"{owner.name}-{index}"
-    own = {"namespace": owner.namespace, "name": name, "uid": f"uid-{owner.namespace}-{name}"}
-    return replace(run, set_uid=owner.uid, set_name=owner.name, **own)
+    uid = f"uid-{owner.namespace}-{name}"
+    return replace(run, set_uid=owner.uid, set_name=owner.name, namespace=owner.namespace, name=name, uid=uid)
 
 
 def _sweeps(cluster: Cluster) -> None:

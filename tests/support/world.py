@@ -536,8 +536,8 @@ class World:
             first = self.starts.setdefault((pod.run_uid, orders.attempt), orders.start)
             assert first == orders.start, "two START records for one attempt"
         elif phase is DesiredPhase.RUN and worker.phase is WorkerPhase.RUNNING and orders.save is not None:
-            asked = self.save_steps.setdefault((pod.run_uid, orders.save.id), orders.save.at_step)
-            assert asked == orders.save.at_step, "one id for two saves"
+            save_step = self.save_steps.setdefault((pod.run_uid, orders.save.id), orders.save.at_step)
+            assert save_step == orders.save.at_step, "one id for two saves"
             if self.listens and worker.saved != orders.save.id:
                 worker.saved = orders.save.id
                 worker.step, worker.steps_since = max(worker.step + 1, orders.save.at_step), self.now
@@ -546,8 +546,8 @@ class World:
             worker.exit = ExitReport(code=143, at=self.now, reason="StoppedOnRequest")
         elif orders.phase is DesiredPhase.COMPLETE:
             code = worker.exit.code if worker.exit is not None else 0
-            phase = PodPhase.FAILED if code else PodPhase.SUCCEEDED
-            self.pods[pod.name] = replace(pod, phase=phase, exit_code=code)
+            ended = PodPhase.FAILED if code else PodPhase.SUCCEEDED
+            self.pods[pod.name] = replace(pod, phase=ended, exit_code=code)
             del self.workers[pod.uid]
 
     def _commit_saves(self) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.fake_operator import FakeOperator
-from support.running_worker import LaunchWorker, RunningWorker
+from harness.fake_operator import FakeOperator
+from harness.running_worker import LaunchWorker, RunningWorker
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 import typer.main
 from typer.core import TyperGroup
 
+from harness.shown_commands import PAGES, mentioned, shown, shown_on
 from lockstep.cli.main import app
-from support.shown_commands import PAGES, mentioned, shown, shown_on
 
 CLI = typer.main.get_command(app)
 VERB = re.compile(r"(?:kubectl )?lockstep (?!VERB\b)(.*)")

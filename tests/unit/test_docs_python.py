@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.shown_commands import PAGES
 from lockstep.worker import lockstep_training
-from support.shown_commands import PAGES
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCKS = [

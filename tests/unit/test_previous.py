@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support import previous as history
-from support.previous import previous
+from harness import previous as history
+from harness.previous import previous
 
 
 def git(folder: Path, *arguments: str) -> str:

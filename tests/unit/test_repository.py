@@ -1,5 +1,6 @@
 """Promises about the tree itself."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,15 @@ def test_the_standard_librarys_operator_is_found_with_the_root_on_the_path() -> 
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import operator; print(operator.__file__)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert str(ROOT / "operator") not in found
+
+
+def test_e2e_imports_nothing_of_tests_which_may_import_it() -> None:
+    of_tests = {path.stem for path in (ROOT / "tests").iterdir()}
+    for path in (ROOT / "e2e").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not of_tests & {name.partition(".")[0] for name in imported}, path
 
 
 def test_top_level_folders_are_the_agreed_ones() -> None:

@@ -9,7 +9,11 @@ from typing import NamedTuple
 from unittest.mock import Mock
 
 import pytest
+from support.fake_operator import FakeOperator
+from support.running_worker import LaunchWorker, RunningWorker, commit_shared, exited, ready, until
 
+from harness.fake_operator import FakeOperator
+from harness.running_worker import LaunchWorker, RunningWorker, commit_shared, exited, ready, until
 from lockstep.worker.checkpoints import inventory
 from lockstep.worker.child.launch import TOGETHER_SECONDS, start_delay
 from lockstep.worker.node import barrier as worker_barrier
@@ -17,8 +21,6 @@ from lockstep.worker.node.barrier import Barrier
 from lockstep.worker.node.preflight import scratch_problem
 from lockstep.worker.settings import JSON, Settings, Tier
 from lockstep.worker.start import Launch
-from support.fake_operator import FakeOperator
-from support.running_worker import LaunchWorker, RunningWorker, commit_shared, exited, ready, until
 
 
 @pytest.fixture

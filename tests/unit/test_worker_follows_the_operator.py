@@ -4,9 +4,9 @@ import time
 
 import pytest
 
+from harness.fake_operator import FakeOperator
+from harness.running_worker import LaunchWorker, ready, until
 from lockstep.controller.workers.tls import Material, new_material
-from support.fake_operator import FakeOperator
-from support.running_worker import LaunchWorker, ready, until
 
 
 def assert_it_is_heard(operator: FakeOperator) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from harness.fake_operator import DEADLINE, FakeOperator
+from harness.running_worker import RUN_UID, LaunchWorker, commit_shared, exited, is_alive, pid_in, ready, until
 from lockstep.cli import bundle
-from support.fake_operator import DEADLINE, FakeOperator
-from support.running_worker import RUN_UID, LaunchWorker, commit_shared, exited, is_alive, pid_in, ready, until
 
 CONTRACT = """
     CONTRACT RUN RUN_UID ATTEMPT NODE_RANK NNODES NODELIST_FILE MASTER_ADDR MASTER_PORT RESUME_PATH RESUME_STEP

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from harness.fake_operator import FakeOperator
+from harness.running_worker import RUN_UID, LaunchWorker, ready, until
 from lockstep.worker.agent import Worker
 from lockstep.worker.checkpoints import removal
 from lockstep.worker.checkpoints.removal import REMOVED, ROOM, Removal, make_room
@@ -23,8 +25,6 @@ from lockstep.worker.node.preflight import prepare
 from lockstep.worker.settings import JSON, Settings, Tier
 from support import checkpoint_layouts as layouts
 from support.checkpoint_layouts import age
-from support.fake_operator import FakeOperator
-from support.running_worker import RUN_UID, LaunchWorker, ready, until
 
 UID = "run-1"
 NOW = 5  # the attempt that starts

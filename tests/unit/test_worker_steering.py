@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.worker.agent import Worker
-from lockstep.worker.node import warmup
-from lockstep.worker.settings import Settings
-from support.fake_operator import FakeOperator
-from support.running_worker import (
+from harness.fake_operator import FakeOperator
+from harness.running_worker import (
     RUN_UID,
     LaunchWorker,
     RunningWorker,
@@ -26,6 +23,9 @@ from support.running_worker import (
     ready,
     until,
 )
+from lockstep.worker.agent import Worker
+from lockstep.worker.node import warmup
+from lockstep.worker.settings import Settings
 
 TRAINER = """
 import os, sys, time

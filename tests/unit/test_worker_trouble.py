@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from harness.fake_operator import FakeOperator
+from harness.running_worker import LaunchWorker, exited, pid_in, ready, until
 from lockstep.worker import output
 from lockstep.worker.agent import Worker
 from lockstep.worker.checkpoints.inventory import survey
@@ -29,8 +31,6 @@ from lockstep.worker.link.inbox import Inbox, SlowWork
 from lockstep.worker.node import preflight
 from lockstep.worker.node.preflight import SHARED_TIER_IS_FULL, SHARED_TIER_REFUSES, gpu_problem, prepare
 from lockstep.worker.settings import Settings, Tier, attempt_directory
-from support.fake_operator import FakeOperator
-from support.running_worker import LaunchWorker, exited, pid_in, ready, until
 
 
 def settings_in(directory: Path, **more: Any) -> Settings:

@@ -10,6 +10,7 @@ import subprocess
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 CONFIGURATION = Path("/etc/cni/net.d/10-lockstep.conflist")
@@ -17,14 +18,15 @@ EVERY = 2.0
 PATIENCE = 10.0
 
 
-def nodes() -> list[dict]:
+def nodes() -> list[dict[str, Any]]:
     """Every node, as the API server has it."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     request = urllib.request.Request(f"https://{host}:{port}/api/v1/nodes")
     request.add_header("Authorization", f"Bearer {(ACCOUNT / 'token').read_text()}")
     trust = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
     with urllib.request.urlopen(request, context=trust, timeout=PATIENCE) as answer:
-        return json.load(answer)["items"]
+        items: list[dict[str, Any]] = json.load(answer)["items"]
+        return items
 
 
 def configuration(subnet: str) -> str:

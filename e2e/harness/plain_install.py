@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from shutil import copytree
 
-from support.shown_commands import ROOT, block_on, shown_on
+from harness.shown_commands import ROOT, block_on, shown_on
 
 PAGE = ROOT / "docs" / "install.md"
 _REMOVAL = "kubectl delete --ignore-not-found -f manifests/install.yaml"

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.helm import ROOT
-
+ROOT = Path(__file__).resolve().parents[2]
 INSTALLED = ("charts/lockstep", "operator", "crds", "Dockerfile", "uv.lock")
 """Of these there has to be a change: an upgrade to the same would show nothing."""
 

@@ -13,6 +13,7 @@ from typing import Any
 from harness.kube import OPERATOR_NAMESPACE, Kubectl, install, operator_kubeconfig
 from harness.operator import OperatorProcess
 from harness.proxy import ApiProxy, Write
+from harness.recorded_workers import Heard, RecordedWorkers
 from harness.waiting import wait_for
 from localcluster import LocalCluster
 from localcluster.api import MERGE_PATCH, Request
@@ -20,7 +21,6 @@ from localcluster.errors import ApiError, LocalClusterError
 from localcluster.kwok import NodeBatch
 from localcluster.state import free_ports
 from lockstep.api.base import names
-from support.recorded_workers import Heard, RecordedWorkers
 
 Json = dict[str, Any]
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/lockstep-operator"
@@ -193,9 +193,9 @@ class Site:
         self.operator.wait_until_leading()
 
     @contextlib.contextmanager
-    def with_nodes(self, count: int, **batch: Any) -> Iterator[list[str]]:
+    def with_nodes(self, count: int, prefix: str = "site", **batch: Any) -> Iterator[list[str]]:
         """Simulated nodes for one test."""
-        nodes = self.cluster.add_kwok_nodes(NodeBatch(**{"count": count, "prefix": "site"} | batch))
+        nodes = self.cluster.add_kwok_nodes(NodeBatch(count=count, prefix=prefix, **batch))
         try:
             yield nodes
         finally:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.fake_operator import DEADLINE, FakeOperator
 from lockstep.controller.workers.worker_archive import worker_archive
-from support.fake_operator import DEADLINE, FakeOperator
 
 RUN_UID = "0d8f5f6e-1111-2222-3333-444455556666"
 # The interpreter of the user's image, which may be an old one.

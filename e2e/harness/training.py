@@ -6,27 +6,29 @@ import contextlib
 import json
 import os
 import signal
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from harness.kube import OPERATOR_NAMESPACE, create_namespace
+from harness import stub_trainer
+from harness.kube import OPERATOR_NAMESPACE, Kubectl, create_namespace
 from harness.waiting import wait_for
 from harness.world import World, started
-from localcluster.api import MERGE_PATCH, Request
+from localcluster.api import MERGE_PATCH, ApiClient, Request
 from localcluster.errors import ApiError, KubectlError
 from localcluster.processnodes.node import NodeShape
 from lockstep.api.base import names
-from support import stub_trainer
 
 Json = dict[str, Any]
 NAMESPACE = "training"
 CLAIM = "checkpoints"
 NODES = [NodeShape(f"train-{index}", rack=f"rack-{index // 2:03d}") for index in range(4)]
 # Everything that is waited for, shortened; and losses of tests that follow each other are no disruption.
-SETTINGS = {
+SETTINGS: Json = {
     "heartbeatMin": 1.0,
     "heartbeatMax": 1.5,
     "stepsStoppedAfter": 3.0,
@@ -45,33 +47,62 @@ TRAINER = Path(stub_trainer.__file__)
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/lockstep-operator"
 
 
+class HasApi(Protocol):
+    """What a local cluster has, and any other."""
+
+    @property
+    def api(self) -> ApiClient: ...
+
+
+class HasLog(Protocol):
+    """What an operator has that is a process here, and one that is a pod."""
+
+    def log_tail(self, lines: int = 15) -> str: ...
+
+
+class AnyWorld(Protocol):
+    """What runs need of where they are: so much has every cluster with Lockstep."""
+
+    @property
+    def cluster(self) -> HasApi: ...
+    @property
+    def operator(self) -> HasLog: ...
+    @property
+    def kubectl(self) -> Kubectl: ...
+    def claim_folder(self, namespace: str, claim: str) -> Path: ...
+
+
 @dataclass
-class TrainingSite:
+class AnySite(ABC):
     """The world, and the runs of one test."""
 
-    world: World
+    world: AnyWorld
     runs: list[TrainingRun] = field(default_factory=list)
-    pod_template: Json = field(default_factory=lambda: {"spec": {"securityContext": {"runAsUser": 0}}})
-    """What pods need here beside what their run says: process nodes' Python is root's."""
+    pod_template: Json = field(default_factory=dict)
+    """What pods need here beside what their run says."""
 
     @property
+    @abstractmethod
     def gateway(self) -> str:
         """The address of this machine to which nodes have a way."""
-        return self.world.process_nodes.gateway
 
     @property
+    @abstractmethod
     def nodes(self) -> list[str]:
         """Those that runs train on, by name."""
-        return [shape.name for shape in NODES]
+
+    @abstractmethod
+    def kill_node(self, node: str) -> None:
+        """Power off."""
+
+    @abstractmethod
+    def put_in_order(self) -> None:
+        """Mend every node, remove every run, and wait until all nodes are free."""
 
     @property
     def all_but_one(self) -> int:
         """Ranks of a gang that leaves one node for what may happen to the others."""
         return len(self.nodes) - 1
-
-    def kill_node(self, node: str) -> None:
-        """Power off."""
-        self.world.process_nodes.kill_node(node)
 
     def apply(self, name: str, nodes: int, command: Sequence[str], **spec: Any) -> TrainingRun:
         """A run that saves to the claim; ``spec`` goes over what is usual here."""
@@ -105,6 +136,25 @@ class TrainingSite:
         command = ["python3", "-B", f"/app/{TRAINER.name}", f"--steps={steps}", *options]
         return self.apply(name, nodes, command, **spec)
 
+
+@dataclass
+class TrainingSite(AnySite):
+    """On process nodes, with the operator as a process: all of it can be broken. Process nodes' Python is root's."""
+
+    world: World
+    pod_template: Json = field(default_factory=lambda: {"spec": {"securityContext": {"runAsUser": 0}}})
+
+    @property
+    def gateway(self) -> str:
+        return self.world.process_nodes.gateway
+
+    @property
+    def nodes(self) -> list[str]:
+        return [shape.name for shape in NODES]
+
+    def kill_node(self, node: str) -> None:
+        self.world.process_nodes.kill_node(node)
+
     def kill_operator(self) -> None:
         """kill -9. Its successor need not wait for the lease to run out: the object goes with it."""
         self.world.operator.kill9()
@@ -123,7 +173,6 @@ class TrainingSite:
         api.send(Request("PATCH", f"{path}/status", {"status": {"conditions": conditions}}, MERGE_PATCH))
 
     def put_in_order(self) -> None:
-        """Mend every node, remove every run, and wait until all nodes are free."""
         world, nodes = self.world, self.world.process_nodes
         for node in nodes.state()["nodes"]:
             if node["state"] == "dead":
@@ -138,7 +187,7 @@ class TrainingSite:
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
         wait_for("all pods are gone", lambda: not world.cluster.api.get(pods)["items"], seconds=240)
         for shape in NODES:
-            wait_for(f"{shape.name} is in order", lambda name=shape.name: is_in_order(world, name), seconds=240)
+            wait_for(f"{shape.name} is in order", partial(is_in_order, world, shape.name), seconds=240)
 
 
 def is_in_order(world: World, node: str) -> bool:
@@ -152,7 +201,7 @@ def is_in_order(world: World, node: str) -> bool:
 class TrainingRun:
     """One TrainingRun that was applied, its pods, its processes and its files."""
 
-    world: World
+    world: AnyWorld
     name: str
     uid: str
     ranks: int
@@ -208,7 +257,7 @@ class TrainingRun:
 
     def log(self, rank: int, incarnation: int = 1) -> str:
         pod = names.pod_name(self.name, self.uid, rank, incarnation)
-        return str(self.world.kubectl("logs", "-n", NAMESPACE, pod))
+        return self.world.kubectl("logs", "-n", NAMESPACE, pod)
 
     # Waiting
 
