@@ -114,7 +114,7 @@ def test_words_of_other_enumerations_are_reasons_where_they_are_given_as_such() 
 def test_a_worker_ends_processes_with_the_words_that_are_read() -> None:
     spelt = {
         node.value
-        for path in (ROOT / "operator/lockstep/worker").glob("*.py")
+        for path in (ROOT / "operator/lockstep/worker").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant)
     }

@@ -312,12 +312,10 @@ def _ended_by_itself(draft: Draft) -> bool:
     record_progress(draft, at_once=True)
     draft.put_attempt(
         changed(
-            draft.attempt(draft.status.attempt),
-            ended_at=draft.stamp,
-            cause=AttemptEnd.SUCCEEDED.value,
-            action=ActionWord.FINISH.value,
-            last_step=draft.status.progress.step or None,
-        )
+            draft.attempt(draft.status.attempt), ended_at=draft.stamp, last_step=draft.status.progress.step or None
+        ),
+        cause=AttemptEnd.SUCCEEDED,
+        action=ActionWord.FINISH,
     )
     finish(draft, True, StopReason.ALL_RANKS_SUCCEEDED, f"all {len(deciding)} ranks ended with code 0")
     return True

@@ -31,7 +31,7 @@ from lockstep.core.model.plan import (
     VerifyRequest,
     WarmUpRequest,
 )
-from lockstep.core.model.reasons import ActionWord, ConditionReason, EventReason, Recorded, StopReason
+from lockstep.core.model.reasons import ActionWord, ConditionReason, EndReason, EventReason, Recorded, StopReason
 from lockstep.core.model.snapshot import PodView, RunSnapshot, RunView, WorkerReport
 from lockstep.core.model.tunables import Tunables
 
@@ -226,8 +226,18 @@ class Draft:
         """The history entry of one attempt, as it is to be changed; an empty one when it is not there."""
         return self.attempt_entry(number) or AttemptStatus(number=number)
 
-    def put_attempt(self, entry: AttemptStatus) -> None:
+    def put_attempt(
+        self,
+        entry: AttemptStatus,
+        *,
+        cause: EndReason | Recorded | None = None,
+        action: ActionWord | Recorded | None = None,
+    ) -> None:
         """Write the history entry of one attempt, in place of the one that is there."""
+        if cause is not None:
+            entry = changed(entry, cause=str(cause))
+        if action is not None:
+            entry = changed(entry, action=str(action))
         attempts = list(self.status.attempts)
         for index, before in enumerate(attempts):
             if before.number == entry.number:

@@ -71,13 +71,13 @@ def _end_attempt(draft: Draft, drained: list[Loss]) -> None:
         changed(
             draft.attempt(draft.status.attempt),
             ended_at=draft.stamp,
-            cause=AttemptEnd.DRAINED.value,
             message=first.message[:512],
             node=first.node,  # and no rank: none failed
-            action=ActionWord.REPLACE.value,
             last_step=max(steps, default=None),
             charged=False,
-        )
+        ),
+        cause=AttemptEnd.DRAINED,
+        action=ActionWord.REPLACE,
     )
     latest = latest_valid(draft.snapshot, draft.status)
     draft.status = changed(

@@ -189,12 +189,12 @@ def _end_attempt(draft: Draft, why: str) -> None:
         changed(
             draft.attempt(draft.status.attempt),
             ended_at=draft.stamp,
-            cause=AttemptEnd.RESIZED.value,
             message=why,  # and no rank: none failed
-            action=ActionWord.RESTART_IN_PLACE.value,
             last_step=max(steps, default=None),
             charged=False,
-        )
+        ),
+        cause=AttemptEnd.RESIZED,
+        action=ActionWord.RESTART_IN_PLACE,
     )
     latest = latest_valid(draft.snapshot, draft.status)
     draft.status = changed(

@@ -29,7 +29,7 @@ from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, EventReason
+from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, EventReason, Recorded
 from lockstep.core.run.backoff import allowed_without_progress, backoff
 from lockstep.core.run.replacement import CLUSTER_DISRUPTION, keep_off, replace, replace_before_start, tell_of_limit
 from lockstep.core.run.roll_back import lift_ceiling, quarantine, roll_back, saved_step, trusted_steps
@@ -223,18 +223,18 @@ def _write_history(draft: Draft, cause: Cause, action: Action, case: Case) -> No
             draft.attempt(draft.status.attempt),
             ended_at=float(int(min(cause.at, draft.now))),
             seen_at=draft.stamp,
-            cause=cause.kind.value,
             message=_told(draft, cause, action)[:512],
             rank=draft.rank(cause.slot),
             node=cause.node,
             exit_code=cause.exit_code,
             stderr=cause.stderr,
-            action=_word(action),
             last_step=case.step,
             charged=action.charged,
             victims=format_ranges(others),
             steps_lost=max(0, case.step - saved) if case.step is not None else None,
-        )
+        ),
+        cause=cause.kind,
+        action=_word(action),
     )
 
 
@@ -347,18 +347,18 @@ def _blame_instead(draft: Draft, ended: AttemptStatus, first: Cause, lost: Seque
     draft.put_attempt(
         changed(
             draft.attempt(ended.number),
-            cause=first.kind.value,
             message=words[:512],
             rank=rank,
             node=first.node,
             exit_code=first.exit_code,
             stderr=first.stderr,
-            action=_word(action)
-            if ended.action == ActionWord.RESTART_IN_PLACE or action.verb is Verb.STOP
-            else ended.action,
             charged=action.charged,
             victims=format_ranges(others - {rank}),
-        )
+        ),
+        cause=first.kind,
+        action=_word(action)
+        if ended.action == ActionWord.RESTART_IN_PLACE or action.verb is Verb.STOP
+        else Recorded(ended.action),
     )
     draft.event(EventReason.CAUSE_CORRECTED, f"attempt {ended.number}: {words}", action=_word(action))
     _remember(draft, first, action, case)
@@ -424,14 +424,14 @@ def blame_earlier_loss(draft: Draft, lost: Sequence[Loss]) -> None:
     draft.put_attempt(
         changed(
             draft.attempt(ended.number),
-            cause=first.kind.value,
             message=f"{first.message}; then {ended.message}"[:512],
             rank=draft.rank(first.slot),
             node=first.node,
             stderr="",
-            action=ActionWord.REPLACE.value,
             charged=False,
-        )
+        ),
+        cause=AttemptCause.NODE_LOST,
+        action=ActionWord.REPLACE,
     )
     remembered = remember_first_failure(draft.status.recovery, first.node, AttemptCause.NODE_LOST, draft.stamp)
     draft.status = changed(draft.status, recovery=remembered)

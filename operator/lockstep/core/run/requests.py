@@ -47,13 +47,9 @@ def _end_attempt(draft: Draft) -> None:
     number = draft.status.attempt
     told = [r.progress.step for r in draft.snapshot.reports.values() if r.attempt == number and r.progress is not None]
     draft.put_attempt(
-        changed(
-            draft.attempt(number),
-            ended_at=draft.stamp,
-            cause=AttemptEnd.REQUESTED.value,
-            action=ActionWord.RESTART_IN_PLACE.value,
-            last_step=max(told, default=None),
-        )
+        changed(draft.attempt(number), ended_at=draft.stamp, last_step=max(told, default=None)),
+        cause=AttemptEnd.REQUESTED,
+        action=ActionWord.RESTART_IN_PLACE,
     )
 
 

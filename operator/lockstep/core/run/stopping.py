@@ -215,12 +215,7 @@ def _end_history(draft: Draft, cause: Recorded, message: str) -> None:
         draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, latest=latest))
         step = max((r.progress.step for r in draft.snapshot.reports.values() if r.progress), default=None)
         draft.put_attempt(
-            changed(
-                draft.attempt(entry.number),
-                ended_at=draft.stamp,
-                cause=cause,
-                message=message,
-                action=ActionWord.STOP.value,
-                last_step=step,
-            )
+            changed(draft.attempt(entry.number), ended_at=draft.stamp, message=message, last_step=step),
+            cause=cause,
+            action=ActionWord.STOP,
         )

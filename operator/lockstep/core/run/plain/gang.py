@@ -78,12 +78,12 @@ def _follow_launch(draft: Draft) -> None:
             draft.attempt(number),
             ended_at=draft.stamp,
             seen_at=draft.stamp,
-            cause=LossReason.LAUNCH_DEADLINE.value,
             message=words[:512],
             rank=draft.rank(replaced[0].slot),
             node=before.nodes[replaced[0].slot],
-            action=ActionWord.REPLACE_GANG.value,
-        )
+        ),
+        cause=LossReason.LAUNCH_DEADLINE,
+        action=ActionWord.REPLACE_GANG,
     )
     draft.status = changed(draft.status, attempt=number + 1)
 

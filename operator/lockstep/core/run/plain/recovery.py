@@ -6,7 +6,6 @@ longer than a restart and a checkpoint usually take counts as progress, a shorte
 
 from dataclasses import replace
 
-from lockstep.api.base.changes import changed
 from lockstep.core.failures.actions import Action, Verb, act
 from lockstep.core.failures.causes import Cause, collected, first_cause
 from lockstep.core.failures.failure_memory import readmit_mended
@@ -45,7 +44,7 @@ def answer_failures(draft: Draft) -> None:
     number = draft.status.attempt
     carry_out(draft, cause, action, case, replaceable)
     if action.verb is not Verb.STOP:
-        draft.put_attempt(changed(draft.attempt(number), action=ActionWord.REPLACE_GANG.value))
+        draft.put_attempt(draft.attempt(number), action=ActionWord.REPLACE_GANG)
 
 
 def mend_before_start(draft: Draft) -> None:
