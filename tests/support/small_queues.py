@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from lockstep.core.admission.engine.jobs import OVERDUE, Choose, Claim, Job, Option, Running
 from lockstep.core.admission.engine.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
+from lockstep.core.model.node_set import ALL, EMPTY, ONE, NodeSet, from_bits, members
 
 NODES = 6
-EVERY = (1 << NODES) - 1
-OLD = 0b001111
+EVERY = ~(ALL << NODES)
+OLD = NodeSet(0b001111)
 """Nodes of GPU type A; the others are of type B."""
-RACKS = (0b000011, 0b001100, 0b110000)
+RACKS = (NodeSet(0b000011), NodeSet(0b001100), NodeSet(0b110000))
 HORIZON = 90
 """By then everything that was ever begun or promised in such a cluster has ended."""
 
@@ -22,11 +23,11 @@ HORIZON = 90
 def any_nodes(count: int) -> Choose:
     """The first ones."""
 
-    def choose(usable: int) -> int | None:
-        chosen = 0
-        for bit in range(NODES):
-            if usable >> bit & 1 and chosen.bit_count() < count:
-                chosen |= 1 << bit
+    def choose(usable: NodeSet) -> NodeSet | None:
+        chosen = EMPTY
+        for bit in members(usable):
+            if chosen.bit_count() < count:
+                chosen |= ONE << bit
         return chosen if chosen.bit_count() == count else None
 
     return choose
@@ -36,7 +37,7 @@ def one_rack(count: int) -> Choose:
     """All in one rack."""
     anywhere = any_nodes(count)
 
-    def choose(usable: int) -> int | None:
+    def choose(usable: NodeSet) -> NodeSet | None:
         return next((nodes for rack in RACKS if (nodes := anywhere(usable & rack)) is not None), None)
 
     return choose
@@ -64,12 +65,12 @@ class Site:
     now: float
     jobs: Sequence[Job]
     running: Sequence[Running]
-    free: int
+    free: NodeSet
     claims: Sequence[Claim]
     quota: QuotaRules
 
     @property
-    def arguments(self) -> tuple[float, Sequence[Job], Sequence[Running], int, Sequence[Claim], QuotaRules]:
+    def arguments(self) -> tuple[float, Sequence[Job], Sequence[Running], NodeSet, Sequence[Claim], QuotaRules]:
         """As the engine takes them."""
         return self.now, self.jobs, self.running, self.free, self.claims, self.quota
 
@@ -79,7 +80,7 @@ class Booked:
     """Nodes that somebody has from ``start`` to ``end``. Without a ``queue`` they count for no quota."""
 
     uid: str
-    nodes: int
+    nodes: NodeSet
     start: float
     end: float
     queue: str = ""
@@ -95,7 +96,7 @@ def begun(site: Site) -> list[Booked]:
     return runs + [Booked(claim.owner, claim.nodes, claim.start, claim.end) for claim in site.claims]
 
 
-def free_throughout(site: Site, booked: Iterable[Booked], start: float, end: float) -> int:
+def free_throughout(site: Site, booked: Iterable[Booked], start: float, end: float) -> NodeSet:
     """Nodes that are free at every second of it."""
     nodes = site.free
     for run in site.running:
@@ -113,7 +114,7 @@ def is_within_quota(site: Site, booked: Iterable[Booked], job: Job, option: Opti
     moments = {start, *(moment for other in booked for moment in (other.start, other.end) if start < moment < end)}
     for moment in moments:
         there = [
-            Running(other.uid, other.queue, other.gpu_type, 0, other.nodes.bit_count(), moment + 1)
+            Running(other.uid, other.queue, other.gpu_type, EMPTY, other.nodes.bit_count(), moment + 1)
             for other in booked
             if other.queue and other.start <= moment < other.end
         ]
@@ -130,10 +131,9 @@ def can_run(site: Site, booked: Sequence[Booked], job: Job, option: Option, star
 
 
 @cache
-def is_placeable(choose: Choose, count: int, usable: int) -> bool:
+def is_placeable(choose: Choose, count: int, usable: NodeSet) -> bool:
     """Some ``count`` of the nodes keep the rules."""
-    bits = [1 << bit for bit in range(NODES) if usable >> bit & 1]
-    return any(choose(sum(chosen)) is not None for chosen in combinations(bits, count))
+    return any(choose(from_bits(chosen, NODES)) is not None for chosen in combinations(members(usable), count))
 
 
 @st.composite
@@ -143,23 +143,25 @@ def sites(draw: st.DrawFn) -> Site:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> tuple[Sequence[Running], int, Sequence[Claim]]:
+def clusters(draw: st.DrawFn) -> tuple[Sequence[Running], NodeSet, Sequence[Claim]]:
     """(running, free, maintenance windows)."""
     free, running = EVERY, []
     for number in range(draw(st.integers(0, 3))):
-        nodes = draw(st.integers(0, EVERY)) & free & draw(st.sampled_from([OLD, EVERY & ~OLD]))
+        nodes = draw(st.integers(0, int(EVERY)).map(NodeSet)) & free & draw(st.sampled_from([OLD, EVERY & ~OLD]))
         if nodes:
             free &= ~nodes
             gpu_type = "A" if nodes & OLD else "B"
             ends = float(draw(st.integers(-1, 9)))
             running.append(Running(f"run-{number}", draw(queue_names), gpu_type, nodes, nodes.bit_count(), ends))
-    free &= ~draw(st.sampled_from([0, 0, 0, 0b000001, 0b010100]))  # some are out of order
+    free &= ~NodeSet(draw(st.sampled_from([0, 0, 0, 0b000001, 0b010100])))  # some are out of order
     windows = [
         Claim(float(start), float(start + length), nodes, f"window-{number}")
         for number, (start, length, nodes) in enumerate(
             draw(
                 st.lists(
-                    st.tuples(st.integers(-2, 12), st.integers(1, 5), st.sampled_from([EVERY, OLD, 0b101, 0b110000])),
+                    st.tuples(
+                        st.integers(-2, 12), st.integers(1, 5), st.sampled_from([EVERY, OLD, NodeSet(0b101), RACKS[2]])
+                    ),
                     max_size=2,
                 )
             )

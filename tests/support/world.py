@@ -217,11 +217,11 @@ class World:
         trouble = disruption(self.cluster_snapshot(), self.tunables, self.now) if self.breaker else ""
         return Leadership(self.leader_since, trouble)
 
-    def admission(self, run: str, **changes: object) -> None:
+    def admission(self, run: str, **changes: Any) -> None:
         """Change what admission remembers of a run."""
         self.amend(run, admission=changed(self.status(run).admission, **changes))
 
-    def amend(self, run: str, **changes: object) -> None:
+    def amend(self, run: str, **changes: Any) -> None:
         """Change a run's status by hand."""
         self._store(replace(self.runs[run], status=changed(self.status(run), **changes)))
 

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from unittest.mock import Mock
 
 import pytest
-from support.fake_operator import FakeOperator
-from support.running_worker import LaunchWorker, RunningWorker, commit_shared, exited, ready, until
 
 from harness.fake_operator import FakeOperator
 from harness.running_worker import LaunchWorker, RunningWorker, commit_shared, exited, ready, until
