@@ -12,7 +12,7 @@ from support.type_checks import lines_refused
 
 PACKAGE = Path(__file__).parents[2] / "operator" / "lockstep"
 MISTAKES = """
-from lockstep.api.changes import changed
+from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 
 status = TrainingRunStatus()

@@ -6,7 +6,7 @@ from lockstep.core.model.node_set import ALL, EMPTY, ONE, NodeSet, members, span
 from support.type_checks import lines_refused
 
 MISTAKES = """
-from lockstep.core.node_set import EMPTY, ONE, NodeSet, lowest, members
+from lockstep.core.model.node_set import EMPTY, ONE, NodeSet, lowest, members
 
 def counted(nodes: NodeSet, count: int) -> int:
     both = nodes & (ONE << count) | ~EMPTY
