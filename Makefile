@@ -10,44 +10,96 @@ FORMATS_PATH := $(CURDIR)/tests:$(CURDIR)/operator
 export PYTHONPATH := operator:e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build monitoring test test-nodes test-cluster test-others audit test-outages test-unit test-more lint generate image e2e cluster-up cluster-down cluster-status \
-	demo demo-scale formats formats-ready formats-record faults faults-all bench-launch bench-recover bench-admission bench-failover bench-schedule screenshots clean
+.PHONY: help setup setup-demo check lint coverage build monitoring test test-nodes test-cluster test-others audit \
+	test-outages test-unit test-more generate image e2e cluster-up cluster-down cluster-status demo demo-scale \
+	formats formats-ready formats-record faults faults-all bench-launch bench-recover bench-recover-full \
+	bench-admission bench-admission-full bench-failover bench-schedule screenshots clean
 
 help: ## List the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## Make the virtual environment from uv.lock
+
+setup-demo: .venv/.ready-demo ## The same with JAX, for what really trains
+
+# $(call installed,OPTIONS): what uv.lock has of the groups in OPTIONS beside the default ones.
+ifdef PIP_INDEX_URL  # the same files from there; by `sync` they would come from PyPI, or be resolved anew
+define installed
+	@.venv/bin/uv export --locked --quiet --no-emit-project $(1) --output-file .venv/requirements.txt
+	@.venv/bin/uv pip install --quiet --compile-bytecode --default-index $(PIP_INDEX_URL) --require-hashes \
+		--requirements .venv/requirements.txt
+	@.venv/bin/uv pip install --quiet --default-index $(PIP_INDEX_URL) --no-deps --editable .
+endef
+else
+define installed
+	@.venv/bin/uv sync --locked --quiet --compile-bytecode $(1)  # trainers start by the dozen, without writing any
+endef
+endif
 
 .venv/.ready: pyproject.toml uv.lock
 	@test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	@test -x .venv/bin/uv || .venv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-ifdef PIP_INDEX_URL  # the same files from there; by `sync` they would come from PyPI, or be resolved anew
-	@.venv/bin/uv export --locked --quiet --no-emit-project --output-file .venv/requirements.txt
-	@.venv/bin/uv pip install --quiet --compile-bytecode --default-index $(PIP_INDEX_URL) --require-hashes \
-		--requirements .venv/requirements.txt
-	@.venv/bin/uv pip install --quiet --default-index $(PIP_INDEX_URL) --no-deps --editable .
-else
-	@.venv/bin/uv sync --locked --quiet --compile-bytecode  # trainers start by the dozen, without writing any
-endif
+	$(call installed,)
 	@touch $@
 
-build: setup ## Build the local cluster's programs (once; about 8 minutes on 2 cores)
+.venv/.ready-demo: .venv/.ready
+	$(call installed,--group demo)
+	@touch $@
+
+CHECKS := check-unit check-types check-generated check-contracts check-lint check-format
+# $(call quietly,COMMANDS): one line when all is well, else all that was said.
+quietly = @said=$$({ $(1); } 2>&1) && echo "ok      $@, $$SECONDS s" || { echo "$$said"; echo "FAILED  make $@"; exit 1; }
+
+check: setup ## Format, lint, types, contracts, generated files and the quick unit tests: in under a minute
+	@set -o pipefail; $(MAKE) --jobs --keep-going --output-sync=target --silent --no-print-directory $(CHECKS) 2>&1 | \
+		awk '/^make.*\*\*\*/ {next} {print; fflush()} /^FAILED/ {failed = failed "\n" $$0} \
+			END {if (failed) print "\nAgain, each alone as named; a test: .venv/bin/pytest tests/unit/...::...\n" failed}'
+
+check-unit: setup
+	$(call quietly,.venv/bin/pytest tests/unit -m "not process and not slow" --hypothesis-profile=quick \
+		-q --no-header --tb=short -n auto --dist worksteal)
+
+check-types: setup
+	$(call quietly,.venv/bin/mypy)
+
+check-generated: setup
+	$(call quietly,$(RUN) -m lockstep.api.codegen.crdgen --check && $(RUN) charts/generate.py --check && \
+		$(RUN) -m lockstep.controller.metrics.catalogue --check && $(RUN) docs/figures.py --check)
+
+check-contracts: setup
+	$(call quietly,.venv/bin/lint-imports)
+
+check-lint: setup
+	$(call quietly,.venv/bin/ruff check .)
+
+check-format: setup
+	$(call quietly,.venv/bin/ruff format --check .)
+
+lint: $(filter-out check-unit,$(CHECKS)) ## All of `check` but the tests
+
+coverage: setup-demo ## Which lines of lockstep the unit tests run, by module; with a page in .build/coverage
+	.venv/bin/pytest tests/unit --hypothesis-profile=quick -q --no-header -n auto \
+		--cov --cov-report=term:skip-covered --cov-report=html
+
+build: setup ## Build the local cluster's programs (once; about 6 minutes on 2 cores)
 	@$(RUN) -m localcluster build
 
-test: setup build monitoring lint ## All checks and tests, two directories at a time: those with clusters mostly wait
+$(addprefix build-,kubectl helm versitygw promtool prometheus): build-%: setup
+	@$(RUN) -m localcluster build $*
+
+monitoring: build-promtool build-prometheus ## Build what the tests of alerts need (once; about 3 minutes on 2 cores)
+
+test: setup-demo build build-helm build-versitygw monitoring lint ## All checks and tests, two directories at a time: those with clusters mostly wait
 	@$(MAKE) --keep-going --jobs=2 --output-sync=target --no-print-directory test-nodes test-cluster test-unit test-others
 
-test-nodes: build
+test-nodes: setup-demo build build-versitygw
 	.venv/bin/pytest tests/nodes
 
-test-cluster: build monitoring
+test-cluster: build build-prometheus
 	.venv/bin/pytest tests/cluster
 
-test-others: build monitoring
+test-others: build build-helm build-versitygw build-promtool
 	.venv/bin/pytest tests --ignore=tests/nodes --ignore=tests/cluster --ignore=tests/unit
-
-monitoring: setup ## Build Prometheus and promtool for the tests of alerts (once; about 3 minutes on 2 cores)
-	@$(RUN) -m localcluster build promtool prometheus
 
 test-outages: setup build ## Outages at full length: operator away 10 minutes, API server 2, leader 1
 	LOCKSTEP_TEST_OPERATOR_AWAY=600 LOCKSTEP_TEST_API_SERVER_AWAY=120 \
@@ -68,23 +120,13 @@ formats-record: formats-ready ## Write tests/formats/fixtures anew
 formats-ready: setup
 	@DS_BUILD_OPS=0 UV_PROJECT_ENVIRONMENT=$(FORMATS) .venv/bin/uv sync --project tests/formats --locked --quiet
 
-test-unit: setup ## Only the tests that need no cluster
+test-unit: setup-demo ## Only the tests that need no cluster
 	.venv/bin/pytest tests/unit
 
 test-more: setup ## The property tests with other examples each time, ROUNDS times over (default: 3)
 	for round in $$(seq $(or $(ROUNDS),3)); do \
 		.venv/bin/pytest tests/unit -m hypothesis --hypothesis-profile=others || exit 1; \
 	done
-
-lint: setup ## ruff, mypy --strict, import contracts, generated files
-	.venv/bin/ruff check .
-	.venv/bin/ruff format --check .
-	.venv/bin/mypy
-	.venv/bin/lint-imports
-	$(RUN) -m lockstep.api.codegen.crdgen --check
-	$(RUN) charts/generate.py --check
-	$(RUN) -m lockstep.controller.metrics.catalogue --check
-	$(RUN) docs/figures.py --check
 
 generate: setup ## Write crds/, the generated docs, and what is made from the chart
 	$(RUN) -m lockstep.api.codegen.crdgen
@@ -123,16 +165,16 @@ cluster-down: setup ## Stop the local cluster and remove what it made
 cluster-status: setup ## Show the local cluster
 	@$(RUN) -m localcluster status --state $(STATE)
 
-demo: build ## The main job with real training: a node is killed, the gang comes back
+demo: setup-demo $(if $(KUBECONFIG),build-kubectl,build) ## The main job with real training: a node is killed, the gang comes back
 	@$(RUN) -m demo $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG))
 
 demo-scale: build ## A gang of NODES simulated nodes
 	@$(RUN) -m demo.scale --nodes $(NODES)
 
-faults: build ## The short fault menu with real training: every fault and every phase (10 minutes on 2 cores)
+faults: setup-demo build ## The short fault menu with real training: every fault and every phase (10 minutes on 2 cores)
 	.venv/bin/pytest e2e/faults -m covering
 
-faults-all: build ## Every fault in every phase (about 50 minutes on 2 cores)
+faults-all: setup-demo build ## Every fault in every phase (about 50 minutes on 2 cores)
 	.venv/bin/pytest e2e/faults
 
 bench-launch: build ## Launch NODES pods against the floor of a bare client
@@ -141,8 +183,14 @@ bench-launch: build ## Launch NODES pods against the floor of a bare client
 bench-recover: build ## Let gangs of real and of simulated nodes fail, and time their way back
 	@$(RUN) -m bench.recover
 
+bench-recover-full: build ## The same often enough for its bars (some ten minutes on 2 cores)
+	@$(RUN) -m bench.recover --full
+
 bench-admission: build ## Passes over a long queue, and runs admitted on a real control plane
 	@$(RUN) -m bench.admission
+
+bench-admission-full: build ## The same at the size of its bars: 5,000 runs at once (half an hour on 2 cores)
+	@$(RUN) -m bench.admission --full
 
 bench-failover: build ## Kill the leader of runs on NODES simulated nodes (default: 50 runs on 512)
 	@$(RUN) -m bench.failover --cluster-nodes $(NODES)

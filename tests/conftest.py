@@ -7,6 +7,7 @@ left running. A session that is killed leaves its control plane; the next one st
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import secrets
 import shutil
@@ -22,6 +23,7 @@ from harness.kube import wait_until_established
 from localcluster import LocalCluster, build, processes
 from localcluster.errors import ApiError, NotRunningError
 from localcluster.processnodes import ProcessNodes
+from support.examples import AT_MOST, QUICK
 
 CRDS = Path(__file__).resolve().parents[1] / "crds"
 
@@ -30,7 +32,20 @@ SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # The same examples each time, so that a failure is of the change that is tested; `make test-more` looks for others.
 settings.register_profile("the same", SLOW, derandomize=True)
 settings.register_profile("others", SLOW)
+# For people who wait: `make check`. What a test asks for itself goes over this, hence support.examples.
+settings.register_profile(QUICK, SLOW, derandomize=True, max_examples=AT_MOST, stateful_step_count=AT_MOST)
 settings.load_profile("the same")
+
+
+# Thousands of tests are collected, and none of what that makes is garbage: to look for it takes half of that time, and
+# a good part of that of the tests afterwards.
+def pytest_configure() -> None:
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ class Program:
     tags: str = ""  # Go's build tags, with commas
 
 
+# What every local cluster runs, and kubectl to speak to it.
 PROGRAMS = (
     Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", "half a minute"),
     Program(
@@ -64,15 +65,12 @@ PROGRAMS = (
     ),
     Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes", "half a minute"),
     Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok", "1 to 2 minutes"),
-    Program(
-        "versitygw",
-        "s3",
-        "github.com/versity/versitygw/cmd/versitygw",
-        "github.com/versity/versitygw",
-        "1 minute",
-    ),
-    Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", "helm.sh/helm/v4", "1 to 2 minutes"),
 )
+
+# For the tests of the chart and of archives.
+HELM = Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", "helm.sh/helm/v4", "1 to 2 minutes")
+_VERSITYGW = "github.com/versity/versitygw"
+S3_SERVER = Program("versitygw", "s3", f"{_VERSITYGW}/cmd/versitygw", _VERSITYGW, "1 minute")
 
 _CNI = "github.com/containernetworking/plugins"
 _CONTAINERD = "github.com/containerd/containerd/v2"
@@ -106,6 +104,7 @@ MONITORING = tuple(
     Program(name, "prometheus", f"{_PROMETHEUS}/cmd/{name}", _PROMETHEUS, first_time, "remove_all_sd")
     for name, first_time in (("promtool", "1 to 2 minutes"), ("prometheus", "1 minute"))
 )
+ALL_PROGRAMS = (*PROGRAMS, HELM, S3_SERVER, KIND, *NODE_PROGRAMS, *MONITORING)
 
 
 def build_dir() -> Path:
@@ -175,7 +174,7 @@ def is_current(program: Program) -> bool:
 
 def program(name: str) -> Program:
     """The program of this name. Raises LookupError."""
-    for known in (*PROGRAMS, KIND, *NODE_PROGRAMS, *MONITORING):
+    for known in ALL_PROGRAMS:
         if known.name == name:
             return known
     raise LookupError(f"no program is called {name}")

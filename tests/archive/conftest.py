@@ -8,12 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from harness.object_store import ACCESS, BUCKET, SECRET, S3Server
+from localcluster import build
 from localcluster.state import free_ports
 from lockstep.archive.store import ObjectStore
 
 
 @pytest.fixture(scope="session")
 def running_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    build.build_all(names=("versitygw",))
     server = S3Server(tmp_path_factory.mktemp("s3"), free_ports(("s3",))["s3"])
     server.start()
     yield server

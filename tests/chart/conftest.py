@@ -14,12 +14,13 @@ from support.promtool import Promtool
 
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Built first where it is missing; `make test` has done that."""
+    build.build_all(names=("helm",))
     return Helm(tmp_path_factory.mktemp("helm"))
 
 
 @pytest.fixture(scope="session")
 def promtool(tmp_path_factory: pytest.TempPathFactory) -> Promtool:
-    """Built first where it is missing; `make test` has done that."""
     build.build_all(names=("promtool",))
     return Promtool(tmp_path_factory.mktemp("promtool"))
 

@@ -27,7 +27,8 @@ def test_the_benchmark_ends_with_one_line_of_json() -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     figures = json.loads(ended.stdout.splitlines()[-1])
     assert figures.pop("failed") == []  # nothing is asked of so few
-    assert (figures.pop("bench"), figures.pop("runs"), figures.pop("nodes")) == ("admission", 40, 256)
+    shape = [figures.pop(name) for name in ("bench", "size", "runs", "nodes", "admitted")]
+    assert shape == ["admission", "own", 40, 256, 6]
     assert figures.keys() == {
         "full_pass_s",
         "incremental_s",

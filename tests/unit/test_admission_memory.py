@@ -30,6 +30,7 @@ from lockstep.core.model.snapshot import ClusterSnapshot, NodeFailure, PodPhase,
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.placement.node_index import NodeIndex
 from support.admission import NOW, after, node, pod, run, statuses, world
+from support.examples import examples
 
 WEIGHTS = Weights(priority_class=1000, age=1000, fair_share=1000)
 TUNABLES = Tunables(
@@ -160,7 +161,7 @@ def reorder(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
 CHANGES: list[Change] = [arrive, arrive, leave, edit, shake_nodes, shake_pods, reorder]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.integers(0, 2**32), st.integers(1, 12))
 def test_a_pass_that_remembers_decides_as_one_that_does_not(seed: int, steps: int) -> None:
     chance, memory, now = Random(seed), Memory(), NOW
@@ -177,7 +178,7 @@ def test_a_pass_that_remembers_decides_as_one_that_does_not(seed: int, steps: in
         snapshot = carried_out(snapshot, plan)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.integers(0, 2**32), st.sampled_from(["hold_of", "backfill", "queue_writes"]))
 @example(466_759, "queue_writes")  # two wait their turn that the cluster is too small for, and others end
 @example(95, "backfill")
@@ -207,7 +208,7 @@ def test_a_pass_that_broke_off_leaves_nothing_behind(seed: int, where: str) -> N
         snapshot = carried_out(snapshot, plan)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.sampled_from(["come", "go", "wait"]), max_size=8), st.integers(0, 2**32))
 def test_a_pass_over_runs_that_nothing_holds_back_decides_as_one_that_remembers_nothing(
     events: list[str], seed: int

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lockstep.core.admission.engine.backfill import BackfillPolicy, backfill, forecast
 from lockstep.core.admission.engine.cycle_result import Outlook, Reservation, Start
 from lockstep.core.admission.engine.jobs import Claim, Job, Option, Running
+from support.examples import examples
 from support.small_queues import (
     HORIZON,
     Booked,
@@ -61,7 +62,7 @@ def earliest(site: Site, booked: Sequence[Booked], job: Job, after: int) -> tupl
 
 
 @given(sites(), policies)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_no_node_is_booked_twice_and_no_quota_exceeded_at_any_instant(site: Site, policy: BackfillPolicy) -> None:
     booked = begun(site)
     for job, got, start in in_order(site, backfill(*site.arguments, policy)):
@@ -81,7 +82,7 @@ def test_no_node_is_booked_twice_and_no_quota_exceeded_at_any_instant(site: Site
 
 
 @given(sites(), policies)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_each_starts_as_early_as_those_before_it_allow_and_for_as_long(site: Site, policy: BackfillPolicy) -> None:
     booked = begun(site)
     outlook = backfill(*site.arguments, policy)
@@ -235,7 +236,7 @@ def test_a_forecast_keeps_to_the_time_before_which_a_job_may_not_start(site: Sit
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_the_first_in_order_starts_no_later_than_it_was_first_promised(data: st.DataObject) -> None:
     """A stream of arrivals; runs end at their limit or sooner, and those who come later may overtake."""
     jobs = [replace(job, latest_end=None, not_before=0.0) for job in data.draw(job_lists(most=10))]

@@ -49,6 +49,7 @@ def test_without_backfill_jobs_start_in_the_order_in_which_they_came(trace: Trac
     assert starts == sorted(starts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trace", TRACES)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_backfill_makes_jobs_wait_less_than_fifo_and_uses_more_of_the_cluster(trace: Trace, seed: int) -> None:

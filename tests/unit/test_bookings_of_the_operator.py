@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, event, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -18,6 +19,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
+from support.examples import examples, steps
 from support.shaky_api import SETTLES, Api, Fate, Operator, has_ended
 
 NODES = [f"n{number}" for number in range(7)]
@@ -277,7 +279,7 @@ class Bookings(RuleBasedStateMachine):
             assert over or holds(view.status) or view.status.queue.reason, f"{view.name} waits and is not told why"
 
 
-TestBookings = Bookings.TestCase
+TestBookings = pytest.mark.slow(Bookings.TestCase)
 TestBookings.settings = settings(
-    max_examples=100, stateful_step_count=5, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(100), stateful_step_count=steps(5), deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -189,6 +189,7 @@ def test_a_manifest_is_told_from_a_run_by_its_name(target: str, is_file: bool) -
     assert render.is_file(target) is is_file
 
 
+@pytest.mark.process
 def test_help_loads_neither_the_models_nor_the_client() -> None:
     """They take most of a second."""
     code = (

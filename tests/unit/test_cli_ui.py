@@ -73,6 +73,7 @@ def test_who_signs_in_by_certificate_is_told_to_paste_a_token(
     assert "No browser" in said
 
 
+@pytest.mark.process
 def test_the_port_is_forwarded_by_kubectl_and_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = "Forwarding from 127.0.0.1:40123 -> 8090"
     called = kubectl(tmp_path, monkeypatch, f'echo "{line}"; exec sleep 600')
@@ -84,6 +85,7 @@ def test_the_port_is_forwarded_by_kubectl_and_given_back(tmp_path: Path, monkeyp
     assert process.wait(timeout=20) is not None
 
 
+@pytest.mark.process
 def test_what_kubectl_refuses_is_told_with_a_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kubectl(tmp_path, monkeypatch, 'echo "error: deployments.apps not found" >&2; exit 1')
     with pytest.raises(CliError, match="not found") as refused, ui.forwarded("ops", ui.OPERATOR, None, None):
@@ -91,6 +93,7 @@ def test_what_kubectl_refuses_is_told_with_a_way_out(tmp_path: Path, monkeypatch
     assert "--url" in refused.value.remedy
 
 
+@pytest.mark.process
 def test_without_kubectl_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CliError, match="kubectl cannot be run"), ui.forwarded("ops", ui.OPERATOR, None, None):
@@ -142,6 +145,7 @@ def page() -> Iterator[int]:
         server.shutdown()
 
 
+@pytest.mark.process
 def test_the_page_stays_where_it_is_when_another_replica_takes_the_lead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,6 +175,7 @@ echo "Forwarding from 127.0.0.1:{page} -> 8090"
     assert "looked for again" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_an_operator_that_does_not_come_back_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: int
 ) -> None:
@@ -184,6 +189,7 @@ def test_an_operator_that_does_not_come_back_is_given_up(
         ui.keep_forwarded(cast(Cluster, Leases(*[""] * 1000)), "ops", None, None, lambda _: None)
 
 
+@pytest.mark.process
 def test_an_operator_without_a_page_is_told_from_one_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +201,7 @@ def test_an_operator_without_a_page_is_told_from_one_that_is_not_there(
     assert "web.enabled=true" in refused.value.remedy
 
 
+@pytest.mark.process
 def test_what_kubectl_says_of_every_connection_never_holds_it_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_silent_worker_is_lost_once_the_steps_of_the_others_stop() -> None:
     assert w.status("one").attempts[0].cause == "NodeLost"
 
 
+@pytest.mark.slow
 def test_long_steps_are_not_taken_for_stopped_ones() -> None:
     w = running()
     for _ in range(3):

@@ -225,6 +225,7 @@ def test_a_shared_tier_that_refuses_the_user_is_a_nodes_fault_only_where_others_
         assert [each.node for each in status.recovery.excluded_nodes] == ["n1"]
 
 
+@pytest.mark.slow
 def test_a_mount_that_hangs_is_named_with_its_rank_and_costs_the_node_nothing_before_the_deadline() -> None:
     w = admitted(nodes=3)
     w.kubelets()
@@ -243,6 +244,7 @@ def test_a_mount_that_hangs_is_named_with_its_rank_and_costs_the_node_nothing_be
     assert w.status("one").assignment.incarnations == (1, 2, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tier", "is_blamed"), [("shared", False), ("local", True)])
 def test_a_mount_that_hangs_on_all_nodes_is_no_nodes_fault_where_they_share_it(tier: str, is_blamed: bool) -> None:
     w = admitted(nodes=3, spare=3)

@@ -18,6 +18,8 @@ import pytest
 from lockstep.worker.checkpoints.formats import verify_checkpoint
 from lockstep.worker.checkpoints.tiers import scan_tier
 
+pytestmark = pytest.mark.process
+
 TRAINER = Path(__file__).parents[2] / "e2e" / "demo" / "train_lm.py"
 UID = "uid-of-run"
 WORLD = 3  # does not divide the number of parameters, so the shards differ in size

@@ -7,6 +7,8 @@ import pytest
 import dependency_audit
 from dependency_audit import Audit, main
 
+pytestmark = pytest.mark.process
+
 CONFIG = '{"config": {"scan_level": "package"}}'
 
 

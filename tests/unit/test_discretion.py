@@ -13,6 +13,7 @@ from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, run, world
+from support.examples import examples
 
 NAMESPACES = ("team", "rivals")
 CLASSES = {"low": 1, "high": 100}
@@ -42,7 +43,7 @@ def carried_out(snapshot: ClusterSnapshot, plan: ClusterPlan) -> ClusterSnapshot
     return replace(snapshot, runs=tuple(replace(r, status=written.get(r.uid, r.status)) for r in snapshot.runs))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.integers(0, 2**32))
 def test_no_name_of_another_namespace_is_in_what_is_written(seed: int) -> None:
     chance, memory, now = Random(seed), Memory(), NOW

@@ -60,6 +60,7 @@ def test_what_was_emptied_by_hand_is_restored_from_what_lives_and_training_goes_
     assert set(w.pods) == pods
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "changes"), EDITS)
 def test_an_edited_run_still_recovers(part: str, changes: dict[str, Any]) -> None:
     w = training()

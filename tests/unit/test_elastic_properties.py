@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.world_size import world_size
+from support.examples import examples, steps
 from support.world import World, node, spec
 
 MIN, MULTIPLE, SPARES = 2, 2, 1
@@ -135,4 +136,4 @@ def slots_of(ranges: str) -> list[int]:
 
 
 TestSizes = Sizes.TestCase
-TestSizes.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestSizes.settings = settings(max_examples=examples(40), stateful_step_count=steps(20), deadline=None)

@@ -15,6 +15,7 @@ from lockstep.controller.kube.election import Election, Epoch, LostLeadershipErr
 from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError
 from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.runtime.resources import Resource
+from support.examples import examples
 
 
 class FakeLeases:
@@ -306,7 +307,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(STEPS)
 def test_two_never_lead_at_the_same_time_and_epochs_only_grow(
     steps: list[tuple[str, int, str, float]],

@@ -28,6 +28,7 @@ from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.run.time_limit import limit_in_force
 from support.admission import NOW, after, held, node, run, statuses, world
+from support.examples import examples
 
 HOUR = 3600.0
 
@@ -359,7 +360,7 @@ class Site:
                     assert not window.start < self.now < window.start + window.seconds, "a window is overrun"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32))
 def test_however_limits_are_changed_windows_are_kept_and_no_promised_start_is_put_off(seed: int) -> None:
     site = Site(Random(seed))

@@ -210,6 +210,7 @@ def test_a_dry_run_is_pinned_nowhere_and_asks_for_something() -> None:
     assert trainer(pod)["resources"]["limits"] == {"cpu": "1", "memory": "64Gi"}
 
 
+@pytest.mark.process
 def test_clocks_that_are_said_to_be_apart_are_told_to_those_who_judge_checkpoints() -> None:
     apart = replace(TUNABLES, gang=replace(TUNABLES.gang, shared_clock_skew=20.0))
     view = run(checkpoint={"shared": {"claimName": "lustre"}})

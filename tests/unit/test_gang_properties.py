@@ -15,6 +15,7 @@ from lockstep.core.model.lifecycle import TRANSITIONS, Phase, phase_of
 from lockstep.core.model.pod_group_settings import VOLCANO, PodGroupKind, PodGroupSettings
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
+from support.examples import examples, steps
 from support.world import World, node, spec
 
 RUNS = st.sampled_from(["one", "two"])
@@ -331,5 +332,5 @@ class GroupedGangs(Gangs):
 
 TestGangs = Gangs.TestCase
 TestGroupedGangs = GroupedGangs.TestCase
-TestGroupedGangs.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
-TestGangs.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestGroupedGangs.settings = settings(max_examples=examples(15), stateful_step_count=steps(40), deadline=None)
+TestGangs.settings = settings(max_examples=examples(40), stateful_step_count=steps(40), deadline=None)

@@ -98,6 +98,7 @@ class OfOneNode(Docker):
         return commands.output(arguments[2:])
 
 
+@pytest.mark.process
 def test_the_record_is_read_whole_also_after_the_api_server_began_another_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ def test_the_pod_network_of_a_node_made_here_runs_from_an_image_that_is_put_into
     assert daemon_set["spec"]["template"]["spec"]["containers"][0]["image"] == node_image.ROUTES
 
 
+@pytest.mark.process
 def test_what_a_killed_daemon_left_running_below_its_folder_ends_with_all_it_started(tmp_path: Path) -> None:
     sleeper = (
         f"import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, flush=True); input() # {tmp_path}/x"
@@ -141,6 +142,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.process
 def test_who_clears_up_is_spared_whatever_is_in_its_command_line(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from kindcluster import leftovers; leftovers.clear(Path(sys.argv[1]))"
     path = os.pathsep.join(str(REPOSITORY / folder) for folder in ("operator", "e2e"))

@@ -60,6 +60,7 @@ def created(folder: Path, docker: FakeDocker, monkeypatch: pytest.MonkeyPatch) -
     return made
 
 
+@pytest.mark.process
 def test_the_network_that_kind_made_for_us_goes_also_by_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +70,7 @@ def test_the_network_that_kind_made_for_us_goes_also_by_another_process(
     assert docker.networks == ["bridge", "host"]
 
 
+@pytest.mark.process
 def test_a_network_that_was_there_before_stays_on_the_users_docker_and_on_ours_none_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +84,7 @@ def test_a_network_that_was_there_before_stays_on_the_users_docker_and_on_ours_n
     assert ours.networks == []
 
 
+@pytest.mark.process
 def test_a_network_of_ours_stays_as_long_as_containers_of_others_are_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +98,7 @@ def test_a_network_of_ours_stays_as_long_as_containers_of_others_are_on_it(
     assert docker.networks == ["bridge", "host"]
 
 
+@pytest.mark.process
 def test_that_the_network_is_ours_is_on_record_before_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +116,7 @@ def test_that_the_network_is_ours_is_on_record_before_it_is_made(
     assert docker.networks == ["bridge", "host"]
 
 
+@pytest.mark.process
 def test_a_network_that_cannot_be_removed_keeps_nothing_else_from_going(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ assert sysctls.read() == before
 """
 
 
+@pytest.mark.process
 def test_forwarding_is_put_back_whole_though_the_kernel_sets_all_of_it_at_once() -> None:
     if subprocess.run([*WITH_ITS_OWN_NETWORK, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs a network namespace, and so user namespaces or root")
@@ -85,6 +86,7 @@ def test_all_that_kubelet_docker_and_the_systemd_of_a_node_set_is_put_back() -> 
     assert of_kubelet | of_docker | of_systemd <= set(sysctls.CHANGED)
 
 
+@pytest.mark.process
 def test_bridged_packets_pass_unfiltered_again_where_docker_loaded_the_module_that_filters_them(
     kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +99,7 @@ def test_bridged_packets_pass_unfiltered_again_where_docker_loaded_the_module_th
     assert sysctls.read() == {"net.bridge.bridge-nf-call-iptables": "0", "kernel.panic": "1"}
 
 
+@pytest.mark.process
 def test_folders_that_docker_made_go_when_nobody_else_put_anything_there(
     kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -218,6 +218,7 @@ def _story(world: KueueWorld) -> None:
     world.pass_time(200, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dies_at", range(26))
 def test_an_operator_that_dies_before_any_write_gives_nothing_back_early_and_ends_where_it_would(dies_at: int) -> None:
     world = kueue_world(levels=(RACK, HOSTNAME))

@@ -1,12 +1,14 @@
 """Whatever happens to a run that Kueue admits: its quota is not given back while it runs, nodes are nobody else's, and
 once everything is well again, it trains or has ended."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.api.base.changes import changed
 from lockstep.core.model.kueue.installation import Presence
 from lockstep.core.model.lifecycle import Phase, phase_of
+from support.examples import examples
 from support.kueue_double import HOSTNAME
 from support.kueue_world import KueueWorld, kueue_world
 
@@ -75,7 +77,8 @@ def _is_sound(world: KueueWorld) -> None:
     assert len(bound) == len(set(bound)), "two gang pods on a node"
 
 
-@settings(max_examples=8)
+@pytest.mark.slow
+@settings(max_examples=examples(8))
 @given(
     levels=st.sampled_from([(), (RACK,), (RACK, HOSTNAME)]),
     events=st.lists(st.sampled_from(EVENTS), min_size=2, max_size=7),

@@ -127,6 +127,7 @@ def test_it_starts_on_the_nodes_whose_window_is_over_first() -> None:
     assert world.status("run").assignment.nodes == ("n2", "n3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", [{}, HOSTS], ids=["ours to choose", "named by Kueue"])
 def test_a_lost_node_is_not_replaced_by_one_in_a_window_until_it_is_over(pool: dict[str, object]) -> None:
     world = world_with(window(0.0, nodes=frozenset({"n2", "n3"})), **pool)

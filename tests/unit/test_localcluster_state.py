@@ -73,6 +73,7 @@ def test_a_process_is_known_by_pid_and_start_time_and_boot() -> None:
         processes.send(other, 9)  # must not reach us
 
 
+@pytest.mark.process
 def test_a_spawned_process_has_its_own_session_and_ends_when_told(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "spawned.log"
     program = "import os, time; print(os.getsid(0) == os.getpid(), flush=True); time.sleep(60)"
@@ -86,6 +87,7 @@ def test_a_spawned_process_has_its_own_session_and_ends_when_told(tmp_path: Path
     assert not processes.is_alive(record)
 
 
+@pytest.mark.process
 def test_a_process_deaf_to_sigterm_is_killed_after_its_grace(tmp_path: Path) -> None:
     log = tmp_path / "deaf.log"
     program = (
@@ -150,6 +152,7 @@ def test_request_limits_are_those_that_are_stated(name: str, tmp_path: Path) -> 
     assert any(str(control_plane.CLIENT_QPS) in setting for setting in control_plane.SETTINGS)
 
 
+@pytest.mark.process
 def test_a_process_that_was_frozen_stands_still_with_all_of_its_threads() -> None:
     record = processes.spawn([sys.executable, "-c", BUSY], Path(os.devnull), os.environ)
     try:

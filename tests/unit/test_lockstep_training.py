@@ -194,6 +194,7 @@ def test_a_line_without_room_for_its_end_does_not_spoil_the_next(
     assert [entry["step"] for entry in read if isinstance(entry, dict)] == [2, 3]
 
 
+@pytest.mark.process
 def test_outside_of_lockstep_every_function_answers_harmlessly(tmp_path: Path) -> None:
     script = """
 import lockstep_training as lockstep

@@ -6,7 +6,11 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from lockstep.controller.runtime.logs import JsonFormatter
+
+pytestmark = pytest.mark.process
 
 RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks.md"
 

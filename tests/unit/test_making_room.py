@@ -316,6 +316,7 @@ def test_an_operator_that_comes_back_goes_on_where_its_predecessor_left_off(away
     assert w.status("old").admission.preemptions == 1
 
 
+@pytest.mark.slow
 def test_wherever_the_operator_dies_the_story_ends_the_same() -> None:
     def story(dies_at: int) -> Mortal:
         w = training(nodes=1)

@@ -12,6 +12,7 @@ from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.plan import CreatePod
 from lockstep.core.model.snapshot import PodPhase, PodView, Taint
 from lockstep.core.run.plain.recovery import PEERS_TELL
+from support.examples import examples
 from support.world import World, node, spec
 
 
@@ -414,7 +415,8 @@ MISHAPS = (
 )
 
 
-@settings(max_examples=25, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(MISHAPS), st.integers(0, 2), st.integers(0, 5), st.sampled_from([0.0, 5.0, 400.0])),

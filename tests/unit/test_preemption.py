@@ -11,6 +11,7 @@ from lockstep.core.admission.engine.jobs import Job, Option, Running
 from lockstep.core.admission.engine.preemption import Preemption, PreemptionPolicy, Victim, can_preempt, preempt
 from lockstep.core.admission.engine.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
 from lockstep.core.admission.engine.usage import Usage
+from support.examples import examples
 from support.small_queues import CHOICES, EVERY, OLD, OPTIONS, quota_rules
 
 NO_QUOTA = QuotaRules.of({})
@@ -202,7 +203,7 @@ def subsets(victims: Sequence[Victim]) -> Iterable[tuple[Victim, ...]]:
 
 
 @given(situations())
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_a_preemption_frees_what_it_says_by_the_rules_and_spares_whom_it_can(
     situation: tuple[Job, int, int, list[Victim], list[Running], QuotaRules, PreemptionPolicy],
 ) -> None:

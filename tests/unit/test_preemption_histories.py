@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.conditions import is_true
 from support.dying_world import DyingWorld
+from support.examples import examples
 from support.world import node, spec
 
 CLASSES = {"low": 10, "middle": 100, "high": 1000}
@@ -124,7 +126,8 @@ def happen(w: Shared, what: tuple[Any, ...], seen: int) -> None:
                 w.exit_child(name, rank, 0)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.slow
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     filling=FILLING,
     history=HISTORY,
@@ -175,7 +178,8 @@ ENDLESS = st.tuples(st.integers(2, 3), LOWER, st.just("own"), st.none())
 SHORT = st.tuples(st.integers(1, 2), LOWER, st.just("own"), st.sampled_from(["2m", "5m", "1h"]))
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.slow
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     before=st.tuples(ENDLESS, SHORT, SHORT),
     nodes=st.integers(4, 5),

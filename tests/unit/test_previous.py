@@ -10,6 +10,8 @@ import pytest
 from harness import previous as history
 from harness.previous import previous
 
+pytestmark = pytest.mark.process
+
 
 def git(folder: Path, *arguments: str) -> str:
     someone = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.com"]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, event, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -12,6 +13,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
 from support.dying_world import DyingWorld
+from support.examples import examples, steps
 from support.world import node, spec
 
 NAMES = [f"n{i}" for i in range(10)]
@@ -179,7 +181,7 @@ class Histories(RuleBasedStateMachine):
         event(f"{min(self.w.given, 12) // 3 * 3} or more times somebody got nodes")
 
 
-TestQuotas = Histories.TestCase
+TestQuotas = pytest.mark.slow(Histories.TestCase)
 TestQuotas.settings = settings(
-    max_examples=60, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=steps(12), deadline=None, suppress_health_check=list(HealthCheck)
 )

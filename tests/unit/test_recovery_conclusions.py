@@ -45,6 +45,7 @@ def test_a_run_that_was_stopping_when_its_operator_died_has_not_succeeded() -> N
     assert world.status("one").state == "Suspended"
 
 
+@pytest.mark.slow
 def test_saving_again_after_a_quarantine_is_progress() -> None:
     world = training()
     world.train("one", 500)
@@ -69,6 +70,7 @@ def test_saving_again_after_a_quarantine_is_progress() -> None:
     assert world.status("one").state == "Running"
 
 
+@pytest.mark.slow
 def test_a_writer_last_heard_of_ready_for_the_attempt_that_began_is_waited_for() -> None:
     world = training(3, 4, spareNodes=1, checkpoint={"shared": {"claimName": "l"}, "layout": "Shared"})
     world.exit_child("one", 0, 1)

@@ -11,6 +11,7 @@ from lockstep.core.decide import decide
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
 from lockstep.core.model.snapshot import PodPhase
+from support.examples import examples, steps
 from unit.test_gang_properties import NODES, RANKS, RUNS, Gangs
 
 SIGNS = st.sampled_from(
@@ -98,4 +99,4 @@ class Failures(Gangs):
 
 
 TestFailures = Failures.TestCase
-TestFailures.settings = settings(max_examples=25, stateful_step_count=40)
+TestFailures.settings = settings(max_examples=examples(25), stateful_step_count=steps(40))

@@ -1,9 +1,13 @@
 """Promises about the tree itself."""
 
 import ast
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -12,6 +16,7 @@ def test_operator_is_not_a_package_as_it_would_shadow_the_standard_library() -> 
     assert not (ROOT / "operator" / "__init__.py").exists()
 
 
+@pytest.mark.process
 def test_the_standard_librarys_operator_is_found_with_the_root_on_the_path() -> None:
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import operator; print(operator.__file__)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -27,6 +32,7 @@ def test_e2e_imports_nothing_of_tests_which_may_import_it() -> None:
             assert not of_tests & {name.partition(".")[0] for name in imported}, path
 
 
+@pytest.mark.process
 def test_top_level_folders_are_the_agreed_ones() -> None:
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     folders = {line.partition("/")[0] for line in tracked.splitlines() if "/" in line}
@@ -38,3 +44,40 @@ def test_ci_runs_the_command_that_the_readme_names() -> None:
     command = "make test"
     assert command in (ROOT / "README.md").read_text()
     assert command in (ROOT / ".ci" / "run").read_text()
+
+
+def test_property_tests_that_say_how_much_they_try_try_little_in_make_check() -> None:
+    """What ``@settings`` names goes over the profile: it has to ask support.examples."""
+    named = re.compile(r"(max_examples|stateful_step_count)=\d")
+    assert [path.name for path in (ROOT / "tests" / "unit").glob("test_*.py") if named.search(path.read_text())] == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("target", "trains", "programs"),
+    [
+        ("check", False, set()),
+        ("coverage", True, set()),
+        ("test-unit", True, set()),
+        ("test-nodes", True, {"the cluster's", "versitygw"}),
+        ("test-cluster", False, {"the cluster's", "prometheus"}),
+        ("test", True, {"the cluster's", "helm", "versitygw", "promtool", "prometheus"}),
+        ("demo", True, {"the cluster's"}),
+        ("demo KUBECONFIG=k", True, {"kubectl"}),
+        ("demo-scale", False, {"the cluster's"}),
+        ("faults", True, {"the cluster's"}),
+        ("bench-recover", False, {"the cluster's"}),
+        ("bench-schedule", False, set()),
+        ("e2e", False, set()),  # builds what it is short of by itself
+    ],
+)
+def test_on_a_new_machine_a_target_makes_ready_what_it_needs_and_no_more(
+    target: str, trains: bool, programs: set[str]
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "KUBECONFIG")}
+    command = ["make", "--dry-run", "--always-make", *target.split()]
+    told = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "uv sync" in told or "uv export" in told
+    assert ("--group demo" in told) is trains
+    built = re.findall(r"-m localcluster build ?(.*)", told)
+    assert {name or "the cluster's" for name in built} == programs

@@ -10,6 +10,7 @@ from lockstep.core.arrays.members import governed, split_run_name
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.ranges import count_ranges, parse_ranges
 from support.arrays import ArrayWorld, run_set
+from support.examples import examples, steps
 
 COUNT = 8
 ENDS = st.sampled_from(["Succeeded", "NoProgress", "Cancelled"])
@@ -171,4 +172,4 @@ class Arrays(RuleBasedStateMachine):
 
 
 TestArrays = Arrays.TestCase
-TestArrays.settings = settings(max_examples=60, stateful_step_count=40)
+TestArrays.settings = settings(max_examples=examples(60), stateful_step_count=steps(40))

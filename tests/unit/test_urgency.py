@@ -142,6 +142,7 @@ class Turnover:
         return [view for view in self.snapshot.runs if not is_held(view.status.assignment)]
 
 
+@pytest.mark.slow
 def test_a_steady_turnover_makes_no_flood_of_words_and_the_first_know_where_they_stand() -> None:
     settings = AdmissionSettings(told_per_second=4.0, told_every=20.0, told_far_every=60.0)
     site = Turnover(400, settings)

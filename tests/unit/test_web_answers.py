@@ -132,6 +132,7 @@ def test_runs_that_have_ended_hold_nothing() -> None:
     assert mapped(RACK, [ended])["runs"] == []
 
 
+@pytest.mark.slow
 def test_the_largest_cluster_is_a_matter_of_a_second_and_of_kilobytes() -> None:
     cluster = web_site.busy_cluster(ManualClock(NOW), 16_384)
     began = time.process_time()

@@ -119,6 +119,7 @@ def told_of(w: World) -> dict[int, Told]:
     return timeline(run.status, phase_of(run.status, run.spec.suspend))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("life", LIVES)
 def test_what_is_shaded_adds_up_to_the_account(life: Callable[[World], None]) -> None:
     w = world()

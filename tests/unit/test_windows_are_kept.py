@@ -69,6 +69,7 @@ def stubborn(limit: str, begins: float, **fields: Any) -> Stubborn:
     return w
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "action"), [("2m", "Fail"), ("2m", "Requeue"), ("2h", "Requeue")])
 @pytest.mark.parametrize(
     "fields",
@@ -140,6 +141,7 @@ def test_pods_that_are_ended_shortly_before_that_have_no_longer(how: str) -> Non
     assert not [pod for pod in w.pods.values() if not pod.is_terminal]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["suspend", "cancel"])
 def test_a_save_for_a_stop_that_began_before_the_limit_is_awaited_no_longer_than_until_then(how: str) -> None:
     fields: dict[str, Any] = {"checkpoint": {"shared": {"claimName": "lustre"}, "gracePeriod": "1h"}}

@@ -38,6 +38,7 @@ def test_it_fits_a_config_map_many_times() -> None:
     assert len(worker_archive()) < 200_000  # of 1 MiB
 
 
+@pytest.mark.process
 def test_it_runs_alone_and_isolated(tmp_path: Path) -> None:
     program = tmp_path / "worker.pyz"
     program.write_bytes(worker_archive())

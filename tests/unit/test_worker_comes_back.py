@@ -20,6 +20,8 @@ from lockstep.worker.node.preflight import scratch_problem
 from lockstep.worker.settings import JSON, Settings, Tier
 from lockstep.worker.start import Launch
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def operator(tmp_path: Path) -> Iterator[FakeOperator]:

@@ -8,6 +8,8 @@ from harness.fake_operator import FakeOperator
 from harness.running_worker import LaunchWorker, ready, until
 from lockstep.controller.workers.tls import Material, new_material
 
+pytestmark = pytest.mark.process
+
 
 def assert_it_is_heard(operator: FakeOperator) -> None:
     """… on a connection that is new, of the attempt that has been running all the time."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.workers.api import WorkerApi
 from lockstep.controller.workers.listener import Listener
@@ -19,6 +21,8 @@ from lockstep.controller.workers.trust import TokenReviews
 from lockstep.controller.workers.worker_archive import worker_archive
 from lockstep.core.model.plan import DesiredPhase, Directive
 from lockstep.core.model.snapshot import PodPhase, PodView, StartRecord, WorkerPhase, WorkerReport
+
+pytestmark = pytest.mark.process
 
 RUN_UID = "7f1c2a34-1"
 POD = PodView(

@@ -15,6 +15,8 @@ from harness.fake_operator import DEADLINE, FakeOperator
 from harness.running_worker import RUN_UID, LaunchWorker, commit_shared, exited, is_alive, pid_in, ready, until
 from lockstep.cli import bundle
 
+pytestmark = pytest.mark.process
+
 CONTRACT = """
     CONTRACT RUN RUN_UID ATTEMPT NODE_RANK NNODES NODELIST_FILE MASTER_ADDR MASTER_PORT RESUME_PATH RESUME_STEP
     RESUME_DIR CHECKPOINT_DIR LOCAL_CHECKPOINT_DIR PROGRESS_FILE CONTROL_FILE SAVED_FILE

@@ -430,6 +430,7 @@ def test_room_that_the_run_asks_for_is_made_as_well(tmp_path: Path, monkeypatch:
 # In a worker
 
 
+@pytest.mark.process
 def test_a_worker_removes_at_its_start_and_its_program_does_not_wait_for_it(
     operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:

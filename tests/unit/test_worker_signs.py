@@ -129,6 +129,7 @@ def test_words_of_a_program_that_had_all_threads_are_read_after_its_end(monkeypa
     assert [sign["kind"] for sign in signs.report()] == ["NCCL:Internal"]
 
 
+@pytest.mark.process
 def test_a_rule_of_the_user_is_found_with_its_line() -> None:
     signs = Signs()
     rules = [{"name": "driver", "pattern": r"driver \d+ lost"}, {"name": "other", "pattern": "nowhere"}]
@@ -141,6 +142,7 @@ def test_a_rule_of_the_user_is_found_with_its_line() -> None:
     assert not Path(f"/proc/{reader.helper}/fd").exists()
 
 
+@pytest.mark.process
 def test_the_last_line_before_the_end_is_matched_too() -> None:
     signs = Signs()
     rules = [{"name": "begin", "pattern": "^begin$"}, {"name": "end", "pattern": "^the end$"}]
@@ -152,6 +154,7 @@ def test_the_last_line_before_the_end_is_matched_too() -> None:
     assert {sign["kind"] for sign in signs.report()} == {"Rule:begin", "Rule:end"}
 
 
+@pytest.mark.process
 def test_a_pattern_that_is_none_is_said_and_the_others_work() -> None:
     signs = Signs()
     reader = StderrReader(signs, [{"name": "bad", "pattern": "("}, {"name": "good", "pattern": "x"}], never)
@@ -163,6 +166,7 @@ def test_a_pattern_that_is_none_is_said_and_the_others_work() -> None:
     assert "Rule:good" in kinds
 
 
+@pytest.mark.process
 def test_a_catastrophic_pattern_is_given_up_and_the_others_go_on() -> None:
     signs = Signs()
     rules = [{"name": "slow", "pattern": "(a+)+$"}, {"name": "good", "pattern": "^good$"}]
@@ -179,6 +183,7 @@ def test_a_catastrophic_pattern_is_given_up_and_the_others_go_on() -> None:
     assert "Rule:good" in kinds
 
 
+@pytest.mark.process
 def test_a_reader_that_cannot_keep_up_leaves_no_process_and_no_thread() -> None:
     held = threading.Event()
     reader = StderrReader(Signs(), [{"name": "any", "pattern": "x"}], lambda: held.wait(DEADLINE))
@@ -192,6 +197,7 @@ def test_a_reader_that_cannot_keep_up_leaves_no_process_and_no_thread() -> None:
     until(lambda: not reader._thread.is_alive())
 
 
+@pytest.mark.process
 def test_once_it_is_finished_nothing_is_written_where_another_file_may_have_its_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -27,6 +27,8 @@ from lockstep.worker.agent import Worker
 from lockstep.worker.node import warmup
 from lockstep.worker.settings import Settings
 
+pytestmark = pytest.mark.process
+
 TRAINER = """
 import os, sys, time
 sys.path.insert(0, "")

@@ -81,6 +81,7 @@ def test_no_report_names_an_older_leaders_revision_as_one_of_the_new_leader(tmp_
 # Replies that cannot be acted upon
 
 
+@pytest.mark.process
 def test_a_reply_that_makes_no_sense_never_ends_the_training(
     operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_reply_that_makes_no_sense_never_ends_the_training(
     assert worker.stderr().count("lockstep: defect: KeyError('deadline')") == 1
 
 
+@pytest.mark.process
 def test_nor_does_it_keep_the_worker_from_leaving_when_it_is_asked_to(
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
@@ -111,6 +113,7 @@ def test_nor_does_it_keep_the_worker_from_leaving_when_it_is_asked_to(
     assert worker.wait() == 128 + signal.SIGTERM
 
 
+@pytest.mark.process
 def test_with_nothing_to_lose_the_pod_ends_and_says_why(operator: FakeOperator, launch: LaunchWorker) -> None:
     worker = launch("true")
     operator.desire("Prepare", 1, world=None)  # type: ignore[arg-type]
@@ -178,6 +181,7 @@ def test_a_node_that_cannot_start_a_process_is_no_mistake_in_the_command(
     assert caught.value.args == (125, "ProcessNotStarted", f"train: [Errno {number}] {os.strerror(number)}")
 
 
+@pytest.mark.process
 def test_a_program_whose_output_nobody_can_pass_on_does_not_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -190,6 +194,7 @@ def test_a_program_whose_output_nobody_can_pass_on_does_not_run_on(monkeypatch: 
     assert os.WTERMSIG(status) == signal.SIGKILL
 
 
+@pytest.mark.process
 def test_whatever_goes_wrong_in_reading_it_output_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     def fail(stream: int, data: bytes) -> None:
         raise ZeroDivisionError
@@ -235,6 +240,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """
 
 
+@pytest.mark.process
 def test_a_log_that_nobody_reads_holds_up_neither_reports_nor_the_end(
     operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
@@ -252,6 +258,7 @@ def test_a_log_that_nobody_reads_holds_up_neither_reports_nor_the_end(
 # Tools that hang
 
 
+@pytest.mark.process
 def test_a_tool_that_cannot_even_be_killed_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "nvidia-smi"
     tool.write_text('#!/bin/sh\necho $$ > "${0%/*}/pid"\nexec sleep 100\n')
@@ -267,6 +274,7 @@ def test_a_tool_that_cannot_even_be_killed_is_not_waited_for(tmp_path: Path, mon
     os.waitpid(pid, 0)
 
 
+@pytest.mark.process
 def test_a_tool_that_answers_is_heard() -> None:
     assert output_of(["sh", "-c", "echo 1; echo 2 >&2"], 10.0) == b"1\n"
 
@@ -367,6 +375,7 @@ def test_what_the_program_puts_in_the_place_of_a_file_holds_nobody_up(tmp_path: 
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.process
 def test_the_stack_files_of_forks_that_have_ended_are_removed(tmp_path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
@@ -399,6 +408,7 @@ def test_any_other_loss_is_no_divergence(loss: str) -> None:
 # Asked to leave
 
 
+@pytest.mark.process
 def test_asked_to_leave_before_the_next_attempt_it_does_not_end_with_the_last_ones_code(
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
@@ -411,6 +421,7 @@ def test_asked_to_leave_before_the_next_attempt_it_does_not_end_with_the_last_on
     assert worker.wait() == 128 + signal.SIGTERM
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("leaves_because", ["the operator is away", "it is asked to leave"])
 def test_a_program_that_was_asked_to_stop_and_ended_with_0_has_not_succeeded(
     operator: FakeOperator, launch: LaunchWorker, tmp_path: Path, leaves_because: str
@@ -430,6 +441,7 @@ def test_a_program_that_was_asked_to_stop_and_ended_with_0_has_not_succeeded(
     assert worker.wait() == 128 + signal.SIGTERM
 
 
+@pytest.mark.process
 def test_a_message_of_an_earlier_attempt_is_not_told_again(
     operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ async def test_a_key_is_never_worked_on_twice_at_a_time_and_comes_again_if_added
     assert await drained(queue) == ["run/a/b"]
 
 
+@pytest.mark.slow
 async def test_a_failed_key_backs_off_twice_as_long_each_time_up_to_the_limit(
     queue: WorkQueue, clock: ManualClock
 ) -> None:
