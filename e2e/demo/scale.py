@@ -26,7 +26,8 @@ from localcluster.control_plane import SETTINGS
 from localcluster.errors import LocalClusterError
 from localcluster.kwok import NodeBatch
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.cli import runs, wait
+from lockstep.cli import runs
+from lockstep.cli.actions import wait
 from lockstep.cli.client import connect
 from lockstep.cli.errors import CliError
 from lockstep.core.model.conditions import is_true

@@ -12,8 +12,10 @@ from harness.kube import ROOT, Kubectl, create_namespace
 from localcluster.processnodes import ProcessNodes
 from lockstep.api.base import names
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.cli import history, runs, wait
+from lockstep.cli import runs
+from lockstep.cli.actions import wait
 from lockstep.cli.client import Cluster, connect, resource_path
+from lockstep.cli.views import history
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.snapshot import RunView
 

@@ -20,7 +20,8 @@ from localcluster import build
 from localcluster.api import MERGE_PATCH, Request
 from localcluster.errors import KubectlError, LocalClusterError
 from lockstep.api.base import names
-from lockstep.cli import history, runs
+from lockstep.cli import runs
+from lockstep.cli.views import history
 
 SMALL_CLAIM, SMALL_BYTES = "small", 8 << 20
 """On a file system of its own, which can be filled."""

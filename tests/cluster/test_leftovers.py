@@ -14,7 +14,7 @@ from harness.kube import ROOT
 from localcluster.api import Request
 from localcluster.cluster import LocalCluster
 from lockstep.api.base import names
-from lockstep.cli import leftovers
+from lockstep.cli.actions import leftovers
 from lockstep.cli.main import main
 from support.checkpoint_layouts import written
 

@@ -22,8 +22,8 @@ IMPORTS_ALL = """
 import importlib, pkgutil, sys
 sys.path.insert(0, sys.argv[1])
 import kubernetes.client, kubernetes.config, lockstep.cli
-for module in pkgutil.iter_modules(lockstep.cli.__path__):
-    importlib.import_module("lockstep.cli." + module.name)
+for module in pkgutil.walk_packages(lockstep.cli.__path__, "lockstep.cli."):
+    importlib.import_module(module.name)
 print(lockstep.cli.__path__[0])
 """
 

@@ -10,11 +10,15 @@ from typing import Any, cast
 import pytest
 
 from lockstep.api.base import names
-from lockstep.cli import arrays, change, queue, refusals, runs
+from lockstep.cli import arrays, runs
+from lockstep.cli.actions import change
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError, CliError, UsageError
 from lockstep.cli.main import main
+from lockstep.cli.submission import refusals
+from lockstep.cli.views import array_status, queue
 from lockstep.core.model.own_objects import parse_run_set
+from lockstep.present.arrays import folded
 from support import sample_runs as sample
 from support.sample_runs import NOW
 
@@ -72,12 +76,12 @@ RUNS = [
 
 def in_the_queue(**changes: Any) -> list[str]:
     views = [runs.view(raw) for raw in (*RUNS, sample.pending("other", position=1))]
-    single, pending = arrays.folded(views, [parse_run_set(sweep(AT_WORK, **changes))])
+    single, pending = folded(views, [parse_run_set(sweep(AT_WORK, **changes))])
     return queue.listing(single, False, False, NOW, pending)
 
 
 def paged(status: dict[str, Any], **spec: Any) -> list[str]:
-    return list(arrays.page(parse_run_set(sweep(status, **spec)), [runs.view(raw) for raw in RUNS]))
+    return list(array_status.page(parse_run_set(sweep(status, **spec)), [runs.view(raw) for raw in RUNS]))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +90,7 @@ def paged(status: dict[str, Any], **spec: Any) -> list[str]:
         ("queue-array", in_the_queue),
         ("status-array", lambda: paged(AT_WORK)),
         ("status-array-stuck", lambda: paged(STUCK, afterCorr="prepare")),
-        ("status-array-new", lambda: list(arrays.page(parse_run_set(sweep()), []))),
+        ("status-array-new", lambda: list(array_status.page(parse_run_set(sweep()), []))),
     ],
 )
 def test_what_is_shown_of_an_array(name: str, lines: Any) -> None:
@@ -112,25 +116,25 @@ def test_a_row_says_which_indices_wait_and_why(
     raw = sweep(status, **spec)
     raw["spec"] = {field: value for field, value in raw["spec"].items() if value is not None}
     held = [runs.view(of_sweep(sample.running(), index)) for index in range(8)] if status else []
-    _, [pending] = arrays.folded(held, [parse_run_set(raw)])
+    _, [pending] = folded(held, [parse_run_set(raw)])
     assert (pending.name, pending.state) == (label, state)
 
 
 def test_a_run_that_its_user_holds_has_a_row_of_its_own() -> None:
     held = sample.run("x", status={"state": "Suspended", "reason": "SuspendRequested"}, suspend=True)
-    single, [pending] = arrays.folded([runs.view(of_sweep(held, 43))], [parse_run_set(sweep(AT_WORK))])
+    single, [pending] = folded([runs.view(of_sweep(held, 43))], [parse_run_set(sweep(AT_WORK))])
     assert [run.name for run in single] == ["sweep-43"]
     assert 43 not in pending.indices
 
 
 def test_a_status_that_is_no_ranges_spoils_nobodys_queue() -> None:
-    _, [pending] = arrays.folded([], [parse_run_set(sweep({"indices": {"active": "x", "succeeded": "0-40"}}))])
+    _, [pending] = folded([], [parse_run_set(sweep({"indices": {"active": "x", "succeeded": "0-40"}}))])
     assert min(pending.indices) == 41
 
 
 def test_an_array_in_which_nobody_waits_has_no_row() -> None:
     view = parse_run_set(sweep({"indices": {"succeeded": "0-98"}}))
-    assert arrays.folded([runs.view(of_sweep(sample.running(), 99))], [view])[1] == []
+    assert folded([runs.view(of_sweep(sample.running(), 99))], [view])[1] == []
 
 
 # -- submit -------------------------------------------------------------------------------------

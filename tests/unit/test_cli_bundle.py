@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from lockstep.api.base import names
-from lockstep.cli import bundle
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.views import bundle
 from support import sample_runs as sample
 
 LOG = (

@@ -10,7 +10,7 @@ import pytest
 
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError
-from lockstep.cli.refusals import in_words
+from lockstep.cli.submission.refusals import in_fields
 
 NAME_RULE = "metadata.name must be at most 40 lower case letters, digits and '-'; shorten it"
 UNCHECKED = (
@@ -56,7 +56,7 @@ def test_what_is_said_of_the_whole_object_stands_behind_no_placeholder(said: str
 def test_a_refused_run_is_told_its_fields_and_rules_and_not_what_was_left_unchecked() -> None:
     error = refusal("", ("spec.nodes", NODES), ("<nil>", f"Invalid value: {NAME_RULE}"), ("<nil>", UNCHECKED))
     manifest = {"kind": "TrainingRun", "metadata": {"name": "llama"}}
-    assert str(in_words(error, manifest, "team")).splitlines() == [
+    assert str(in_fields(error, manifest, "team")).splitlines() == [
         "llama is refused:",
         f"  spec.nodes: {NODES}",
         f"  {NAME_RULE}",

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from lockstep.api.base import names
-from lockstep.cli import hold
+from lockstep.cli.actions import hold
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError, CliError
 from support import sample_runs as sample

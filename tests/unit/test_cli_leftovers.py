@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from lockstep.api.base import names
-from lockstep.cli import leftovers
+from lockstep.cli.actions import leftovers
+from lockstep.cli.actions.leftovers import show_or_remove
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError, CliError
-from lockstep.cli.leftovers import show_or_remove
 from support.checkpoint_layouts import written
 
 NOW, DAY = 1_800_000_000.0, 86_400.0

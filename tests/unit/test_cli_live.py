@@ -10,11 +10,12 @@ import pytest
 import yaml
 
 from lockstep.api.base import names
-from lockstep.cli import explain, live, runs
+from lockstep.cli import live, runs
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError
-from lockstep.cli.live import LiveAdmission, NotLive
+from lockstep.cli.views import explain
 from lockstep.core.admission.queueing.fair_share import UsageBook
+from lockstep.present.explanation import LiveAdmission, NotLive
 from support import sample_runs as sample
 from support.sample_runs import NOW
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from lockstep.cli import logs, runs
+from lockstep.cli import runs
 from lockstep.cli.errors import CliError
-from lockstep.cli.logs import Wanted
+from lockstep.cli.views import logs
+from lockstep.cli.views.logs import Wanted
 from support import sample_runs as sample
 
 LOG = [

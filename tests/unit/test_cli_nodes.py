@@ -5,10 +5,11 @@ from typing import Any, cast
 import pytest
 
 from lockstep.api.base import names
-from lockstep.cli import nodes
+from lockstep.cli.actions import nodes
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError, CliError
 from lockstep.cli.runs import view
+from lockstep.cli.views.nodes import listing, show
 from lockstep.core.model.snapshot import NodeFailure, NodeView
 from support import sample_runs as sample
 
@@ -21,7 +22,7 @@ def node(name: str, **fields: object) -> NodeView:
 
 
 def shown(*views: NodeView, wide: bool = False, every: bool = False) -> list[str]:
-    return nodes.listing(views, [RUNNING], wide=wide, every=every, now=NOW)
+    return listing(views, [RUNNING], wide=wide, every=every, now=NOW)
 
 
 def test_each_node_shows_its_run_and_rank_and_idle_ones_only_when_asked_for() -> None:
@@ -98,5 +99,5 @@ def test_clearing_a_node_takes_off_its_mark_and_no_other_taint() -> None:
 
 def test_who_may_not_see_nodes_is_told_whom_to_ask() -> None:
     with pytest.raises(CliError) as refused:
-        nodes.show(cast(Cluster, Recorded()), "table", every=False, now=NOW)
+        show(cast(Cluster, Recorded()), "table", every=False, now=NOW)
     assert "administrator" in refused.value.remedy

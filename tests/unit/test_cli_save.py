@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from lockstep.api.base import names
-from lockstep.cli import save
+from lockstep.cli.actions import save
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import CliError, ExitCode
 from lockstep.cli.main import main

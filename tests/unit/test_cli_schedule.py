@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.cli import slurm_words
 from lockstep.cli.errors import UsageError
 from lockstep.cli.main import main
-from lockstep.cli.schedule import Schedule
+from lockstep.cli.submission import slurm_syntax
+from lockstep.cli.submission.flags import Schedule
 
 HELLO = str(Path(__file__).parents[2] / "manifests" / "hello.yaml")
 NOW = 1_795_000_000.0  # 2026-11-18T11:06:40Z
@@ -37,13 +37,13 @@ def _two_hours_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )  # fmt: skip
 def test_a_time_limit_reads_as_in_slurm_or_as_in_the_api(words: str, duration: str) -> None:
-    assert slurm_words.time_limit("--time", words) == duration
+    assert slurm_syntax.time_limit("--time", words) == duration
 
 
 @pytest.mark.parametrize("words", ["", "h2", "1:2:3:4", "-5", "2 h", "1-", "unlimited"])
 def test_a_time_limit_that_is_none_is_refused_with_both_forms(words: str) -> None:
     with pytest.raises(UsageError, match="units d, h, m, s") as refused:
-        slurm_words.time_limit("--time", words)
+        slurm_syntax.time_limit("--time", words)
     assert "2-12:00" in refused.value.remedy
 
 
@@ -63,18 +63,18 @@ def test_a_time_limit_that_is_none_is_refused_with_both_forms(words: str) -> Non
     ],
 )
 def test_a_moment_is_local_time_unless_it_says_otherwise(words: str, moment: str) -> None:
-    assert slurm_words.moment("--begin", words, NOW) == moment
+    assert slurm_syntax.moment("--begin", words, NOW) == moment
 
 
 @pytest.mark.parametrize("words", ["", "soon", "25:00", "2026-13-01", "now+soon", "16"])
 def test_a_moment_that_is_none_is_refused_with_a_remedy(words: str) -> None:
     with pytest.raises(UsageError) as refused:
-        slurm_words.moment("--begin", words, NOW)
+        slurm_syntax.moment("--begin", words, NOW)
     assert "now+" in refused.value.remedy
 
 
 def test_dependencies_are_those_of_slurm_by_name() -> None:
-    assert slurm_words.dependencies("afterok:a:b,afterany:c,afternotok:d,after:e,singleton=w") == {
+    assert slurm_syntax.dependencies("afterok:a:b,afterany:c,afternotok:d,after:e,singleton=w") == {
         "dependsOn": [
             {"name": "a", "condition": "Succeeded"},
             {"name": "b", "condition": "Succeeded"},
@@ -97,7 +97,7 @@ def test_dependencies_are_those_of_slurm_by_name() -> None:
 )  # fmt: skip
 def test_a_dependency_that_is_none_is_refused(words: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        slurm_words.dependencies(words)
+        slurm_syntax.dependencies(words)
 
 
 def test_every_flag_is_a_field_that_the_spec_has() -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from lockstep.cli import render
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.main import main
-from lockstep.cli.manifests import Flags, manifests_of, read_manifests
-from lockstep.cli.refusals import refuse_bad, refuse_malformed
+from lockstep.cli.submission.flags import Flags
+from lockstep.cli.submission.manifests import manifests_of, read_manifests
+from lockstep.cli.submission.refusals import refuse_bad, refuse_malformed
+from lockstep.cli.views import render
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 HELLO = str(MANIFESTS / "hello.yaml")
@@ -30,7 +31,7 @@ def test_flags_make_the_manifest_that_a_user_would_have_written() -> None:
         claim="lustre",
         shm_size="200Gi",
         env=["A=1=2"],
-        exclude_nodes=["gpu-7"],
+        exclude_nodes="gpu-7",
     )
     (manifest,) = manifests_of(["train.py", "--lr", "3e-4"], flags, "hello")
     assert manifest == {

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from lockstep.api.base import names
-from lockstep.cli import submit, trial
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError, CliError, ExitCode
+from lockstep.cli.submission import submit, test_only
 from support import sample_runs as sample
 from support.sample_runs import NOW
 
@@ -51,7 +51,7 @@ def answered(**fields: Any) -> dict[str, Any]:
 
 
 def ask(server: Server, seconds: float = 5.0) -> dict[str, Any]:
-    return trial.ask(cast(Cluster, server), MANIFEST, seconds)
+    return test_only.ask(cast(Cluster, server), MANIFEST, seconds)
 
 
 def test_it_is_asked_under_a_name_of_its_own_and_deleted_with_the_answer() -> None:
@@ -70,13 +70,13 @@ def test_it_is_asked_under_a_name_of_its_own_and_deleted_with_the_answer() -> No
 
 @pytest.mark.parametrize("name", ["a" * 40, "x", "a-b-c-d-e-f-g-h-i-j-k-l-m-n-o-p"])
 def test_the_name_fits_whatever_the_run_is_called(name: str) -> None:
-    generated = trial.question({"metadata": {"name": name}})["metadata"]["generateName"]
+    generated = test_only.question({"metadata": {"name": name}})["metadata"]["generateName"]
     assert len(generated) + 5 <= names.MAX_RUN_NAME
     assert "--" not in generated
 
 
 def test_an_answer_about_an_earlier_spec_is_none() -> None:
-    assert not trial.is_answered(sample.run(status=answered(observedGeneration=0)))
+    assert not test_only.is_answered(sample.run(status=answered(observedGeneration=0)))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_an_operator_that_does_not_answer_is_said_and_nothing_stays() -> None:
 
 
 def told(**fields: Any) -> list[str]:
-    return list(trial.told("llama", sample.run(status=answered(**fields)), NOW))
+    return list(test_only.answer_lines("llama", sample.run(status=answered(**fields)), NOW))
 
 
 def test_a_start_at_once_names_the_nodes() -> None:

@@ -14,8 +14,8 @@ from typing import cast
 import pytest
 
 from harness.waiting import wait_for
-from lockstep.cli import ui
 from lockstep.cli.client import Cluster
+from lockstep.cli.commands import ui
 from lockstep.cli.errors import ApiError, CliError
 from lockstep.cli.main import main
 

@@ -12,11 +12,12 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.api.run_status import QueueStatus
-from lockstep.cli import events, explain, history, info, prio, queue, queues, runs
-from lockstep.cli.live import LiveAdmission, NotLive
-from lockstep.cli.output import duration
+from lockstep.cli import runs
+from lockstep.cli.views import events, explain, history, info, priorities, queue, queues
 from lockstep.core.model.snapshot import NodeView
 from lockstep.core.model.tunables import Tunables
+from lockstep.present.amounts import duration
+from lockstep.present.explanation import LiveAdmission, NotLive
 from support import sample_runs as sample
 from support.sample_runs import NOW
 
@@ -106,7 +107,7 @@ VIEWS: dict[str, Callable[[], Iterable[str]]] = {
     "queue-wide": lambda: listed(wide=True, with_namespace=True),
     "queue-told": lambda: queue.listing([runs.view(raw) for raw in waiting()], False, True, NOW),
     "queue-start": lambda: queue.starts(sorted((runs.view(raw) for raw in waiting()), key=queue.soonest), True),
-    "prio": lambda: prio.listing([runs.view(raw) for raw in waiting()], False),
+    "prio": lambda: priorities.listing([runs.view(raw) for raw in waiting()], False),
     "queues": lambda: queues.listing(queue_objects(), False),
     "queues-wide": lambda: queues.listing(queue_objects(), True),
     "info-told": lambda: paged(sample.pending(**TOLD)),

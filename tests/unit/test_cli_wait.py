@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from lockstep.cli import runs, wait
+from lockstep.cli import runs
+from lockstep.cli.actions import wait
+from lockstep.cli.actions.wait import Goal
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiError, CliError, ExitCode, Unreachable
-from lockstep.cli.wait import Goal
 from support import sample_runs as sample
 
 

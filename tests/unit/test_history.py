@@ -11,7 +11,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.cli.errors import CliError
-from lockstep.cli.history import recorded, show_recorded
+from lockstep.cli.views.history import recorded, show_recorded
 from lockstep.controller.reconcile.history import History
 from lockstep.controller.runtime.clock import ManualClock
 from lockstep.core.model.conditions import with_condition

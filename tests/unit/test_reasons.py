@@ -14,7 +14,6 @@ import pytest
 
 from lockstep.api.run_status import StopStatus, TrainingRunStatus
 from lockstep.archive.outcomes import REASONS
-from lockstep.cli.explain import ACTIONS, WAITS
 from lockstep.controller.metrics.exporter import ENDS, PREEMPTED_FOR
 from lockstep.core.admission.kueue_admission import KUEUES
 from lockstep.core.failures.actions import Verb
@@ -40,6 +39,7 @@ from lockstep.core.model.reasons import (
     WaitReason,
 )
 from lockstep.core.model.tunables import Mode
+from lockstep.present.explanation import ACTIONS, WAITS
 
 ROOT = Path(__file__).parents[2]
 KINDS = (*AnyReason.__subclasses__(), ActionWord)

@@ -12,10 +12,12 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.web import array, fleet, queue, run
+from lockstep.controller.web import rows as table_rows
 from lockstep.controller.web.access import Sight
 from lockstep.controller.web.losses import EVERY, MOST_POINTS, Losses, Point
 from lockstep.core.model.snapshot import NodeFailure, PodPhase, PodView, ProgressReport, Verdict, WorkerPhase
 from lockstep.core.model.tunables import Tunables
+from lockstep.present.runs import queue_of
 from support import sample_runs, web_site
 from support.web_site import holding, node, report, saved, waiting
 
@@ -229,8 +231,8 @@ def test_the_length_of_the_line_counts_once_however_many_queues_and_namespaces_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked_at: list[str] = []
-    queue_of = queue.words.queue_of
-    monkeypatch.setattr(queue.words, "queue_of", lambda run: looked_at.append(run.key) or queue_of(run))
+    for module in (queue, table_rows):
+        monkeypatch.setattr(module, "queue_of", lambda run: looked_at.append(run.key) or queue_of(run))
     many = [replace(MINE, namespace=f"team-{i % 64}", name=f"r{i}", uid=f"u{i}") for i in range(500)]
     queue.queues(queue.Facts(many, [web_site.queue(f"q{i}") for i in range(50)]), ALL)
     assert len(looked_at) <= 4 * len(many)

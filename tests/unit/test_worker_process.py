@@ -13,7 +13,7 @@ import pytest
 
 from harness.fake_operator import DEADLINE, FakeOperator
 from harness.running_worker import RUN_UID, LaunchWorker, commit_shared, exited, is_alive, pid_in, ready, until
-from lockstep.cli import bundle
+from lockstep.cli.views import bundle
 
 pytestmark = pytest.mark.process
 

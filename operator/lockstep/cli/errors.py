@@ -1,6 +1,13 @@
 """What ends a command early: one clear line, a remedy, and an exit code."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+
+NODES_ARE_THE_CLUSTERS = (
+    "nodes belong to the whole cluster; ask an administrator, or see your run's with lockstep info RUN"
+)
+"""The remedy where nodes may not be read or changed."""
 
 
 class ExitCode(IntEnum):
@@ -49,3 +56,14 @@ class ApiError(CliError):
         self.name = name
         """The object it speaks of; empty when the whole resource is unknown."""
         self.causes = causes
+
+
+@contextmanager
+def if_forbidden(remedy: str) -> Iterator[None]:
+    """Say what to do where rights lack."""
+    try:
+        yield
+    except ApiError as error:
+        if error.status == 403:
+            error.remedy = remedy
+        raise

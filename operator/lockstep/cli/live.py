@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
 from lockstep.api.base import names
 from lockstep.api.queue import ANY_GPU_TYPE
-from lockstep.api.run_status import QueueStatus
 from lockstep.cli import operator_settings, runs
 from lockstep.cli.client import Cluster, Json, core_path, resource_path, runs_path
 from lockstep.cli.errors import ApiError, CliError
@@ -36,27 +34,8 @@ from lockstep.core.model.snapshot import (
     RunView,
 )
 from lockstep.core.model.tunables import Mode, Tunables
-
-
-@dataclass(frozen=True, slots=True)
-class LiveAdmission:
-    """What the next admission pass would find for one run."""
-
-    queue: QueueStatus
-    """Why it would wait; empty when it would get all its nodes."""
-    ahead: tuple[tuple[str, QueueStatus], ...]
-    """Who waits for nodes in front of it in its queue, as namespace/name, and what they lack; first come first."""
-    nodes: int
-    """Nodes that were looked at."""
-    holders: tuple[tuple[str, tuple[str, ...]], ...]
-    """Who holds nodes, as namespace/name, with the nodes; most nodes first."""
-    unread: str = ""
-    """Why it was decided with the default settings; empty: it was with those of the operator."""
-
-
-class NotLive(Exception):  # noqa: N818 (a reason, not a failure)
-    """Why nothing is recomputed, in words."""
-
+from lockstep.present.explanation import LiveAdmission, NotLive
+from lockstep.present.runs import queue_of
 
 _OPERATORS_ALONE: Mapping[str, str] = {
     WaitReason.CLUSTER_DISRUPTION: "its breaker",
@@ -183,7 +162,7 @@ def _gpu_hours(queues: Mapping[str, QueueView], views: Sequence[RunView]) -> dic
     hours: dict[str, int] = {}
     for name, queue in queues.items():
         used, most = queue.status.gpu_hours_last_day or 0, queue.spec.limits.gpu_hours_per_day
-        told = {run.status.queue.reason for run in views if runs.queue_of(run) == name and is_pending(run)} - {""}
+        told = {run.status.queue.reason for run in views if queue_of(run) == name and is_pending(run)} - {""}
         if most is not None and told:
             used = max(used, most) if WaitReason.GPU_HOURS_LIMIT in told else min(used, most - 1)
         hours[name] = used

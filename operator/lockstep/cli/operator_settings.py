@@ -71,13 +71,13 @@ def fair_shares(
     runs, rules = list(views), settings.tunables.admission
     book = _read_book(cluster, namespace)
     if book is None:
-        return told_shares(runs, rules.weights.fair_share)
+        return reported_shares(runs, rules.weights.fair_share)
     weights = {name: queue.spec.fair_sharing.weight for name, queue in queues.items()}
     present = {share_key(run) for run in runs if not is_trial(run)}
     return shares(book.advanced(now, Holding.of(runs), rules.half_life), weights, present)
 
 
-def told_shares(runs: Iterable[RunView], weight: int) -> Mapping[Key, float]:
+def reported_shares(runs: Iterable[RunView], weight: int) -> Mapping[Key, float]:
     """Read off the points in the newest word to anybody who is charged alike."""
     told: dict[Key, tuple[float, float]] = {}
     for run in runs:

@@ -1,9 +1,18 @@
-"""Flags that several verbs share, named as kubectl names them."""
+"""Flags that several verbs share, named as kubectl names them, and the cluster that a verb is for."""
 
-from typing import Annotated, Literal
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import chain
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
 
+from lockstep.api.base.durations import parse_duration
+from lockstep.cli import client
 from lockstep.cli.errors import UsageError
 
 
@@ -44,11 +53,69 @@ TextOutput = Annotated[Text, typer.Option("--output", "-o", help="json and yaml 
 ObjectOutput = Annotated[Object, typer.Option("--output", "-o", help="json and yaml are the API's own object.")]
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterTarget:
+    """The cluster that a verb is for."""
+
+    context: Context = None
+    kubeconfig: Kubeconfig = None
+
+    def connect(self, namespace: str | None = None) -> client.Cluster:
+        """The cluster. Raises CliError where there is no way to it."""
+        return client.connect(namespace, self.context, self.kubeconfig)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The namespace of a cluster that a verb is for."""
+
+    namespace: Namespace = None
+    context: Context = None
+    kubeconfig: Kubeconfig = None
+
+    def connect(self) -> client.Cluster:
+        """The cluster, with this namespace. Raises CliError where there is no way to it."""
+        return client.connect(self.namespace, self.context, self.kubeconfig)
+
+
+def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a verb to ``app``, by ``with_flags``."""
+    return lambda function: app.command(name)(with_flags(function))
+
+
+def with_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """``function`` as typer reads it: each dataclass among its parameters gives way to flags, which are its fields."""
+    signature = inspect.signature(function, eval_str=True)
+    groups: dict[str, Any] = {p.name: p.annotation for p in signature.parameters.values() if is_dataclass(p.annotation)}
+    flags = {name: list(_flags(group)) for name, group in groups.items()}
+
+    @functools.wraps(function)
+    def run(**given: Any) -> None:
+        made = {name: group(**{f.name: given.pop(f.name) for f in flags[name]}) for name, group in groups.items()}
+        function(**given, **made)
+
+    parameters = chain.from_iterable(flags.get(p.name, [p]) for p in signature.parameters.values())
+    run.__signature__ = signature.replace(parameters=[*parameters])  # type: ignore[attr-defined]
+    return run
+
+
+def _flags(group: Any) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        if get_origin(hints[field.name]) is Annotated:
+            yield inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            )
+
+
 def timeout_seconds(timeout: str | None) -> float | None:
     """Seconds of ``--timeout``; None: for ever. Raises UsageError on what is no duration."""
-    from lockstep.api.base.durations import parse_duration
+    return None if timeout is None else seconds_of("--timeout", timeout)
 
+
+def seconds_of(flag: str, text: str) -> float:
+    """Seconds of a duration. Raises UsageError, which names the flag."""
     try:
-        return None if timeout is None else parse_duration(timeout)
+        return parse_duration(text)
     except ValueError as error:
-        raise UsageError(f"--timeout {error}") from error
+        raise UsageError(f"{flag} {error}") from error

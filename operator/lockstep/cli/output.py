@@ -6,13 +6,13 @@ import json
 import os
 import re
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import typer
 
 from lockstep.core.model import sanitise
+from lockstep.present.amounts import NONE
 
 _COLOURS = {
     "Running": typer.colors.GREEN,
@@ -22,7 +22,6 @@ _COLOURS = {
     "Stopping": typer.colors.YELLOW,
     "Launching": typer.colors.CYAN,
 }
-NONE = "-"
 _OWN_COLOUR = re.compile("\x1b\\[(?:0|3[1236])m")
 
 
@@ -58,6 +57,14 @@ def print_object(raw: Mapping[str, Any], form: str) -> None:
         typer.echo(as_yaml(_without_managed_fields(raw)), nl=False)
 
 
+def print_done(raw: Mapping[str, Any], form: str, done: str) -> None:
+    """What was done to an object (``trainingrun.lockstep.dev/hello cancelled``), or the object."""
+    if form == "name":
+        typer.echo(f"{object_name(raw)} {done}")
+    else:
+        print_object(raw, form)
+
+
 def object_name(raw: Mapping[str, Any]) -> str:
     """As kubectl names a run: ``trainingrun.lockstep.dev/hello``."""
     group, slash, _ = raw["apiVersion"].partition("/")
@@ -76,45 +83,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def state_word(state: str) -> str:
     """A run's state in its colour."""
     return typer.style(state, fg=_COLOURS.get(state)) if _colourful() and state in _COLOURS else state
-
-
-def duration(seconds: float) -> str:
-    """As kubectl writes ages: 45s, 3m20s, 12m, 5h10m, 3d."""
-    left = max(0, int(seconds))
-    minutes, hours, days = left // 60, left // 3600, left // 86_400
-    if left < 120:
-        return f"{left}s"
-    if minutes < 10:
-        return f"{minutes}m{left % 60}s" if left % 60 else f"{minutes}m"
-    if hours < 3:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
-    return f"{days}d"
-
-
-def ago(moment: float | None, now: float) -> str:
-    """``3m20s ago``; empty for what has not happened."""
-    return "" if moment is None else f"{duration(now - moment)} ago"
-
-
-def moment(at: float, now: float) -> str:
-    """``in 40m (2026-12-01T08:00:00)``, in local time; ``now`` for what is not ahead."""
-    return f"in {duration(at - now)} ({local_time(at)})" if at > now else "now"
-
-
-def local_time(at: float) -> str:
-    """As squeue writes times."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
-
-
-def plural(count: int, word: str) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], *, coloured: bool = False) -> str:

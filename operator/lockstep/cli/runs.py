@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lockstep.api.base.changes import changed
+from lockstep.cli import arrays
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiError, CliError, UsageError
-from lockstep.cli.output import NONE
 from lockstep.core.model import assignment as slots
 from lockstep.core.model import reservation as kept
 from lockstep.core.model.own_objects import parse_run
-from lockstep.core.model.reasons import ShownReason
 from lockstep.core.model.snapshot import RunView
 
 
@@ -22,8 +21,6 @@ def fetch(cluster: Cluster, name: str) -> Json:
         return cluster.get(runs_path(cluster.namespace, name))
     except ApiError as error:
         if error.status == 404 and error.name:
-            from lockstep.cli import arrays  # which reads runs itself
-
             raise arrays.why_absent(cluster, name) or not_found(cluster, name) from error
         raise
 
@@ -78,28 +75,3 @@ def chosen(cluster: Cluster, run_names: Sequence[str] | None, selector: str) -> 
     if not found:
         raise CliError(f"no run in namespace {cluster.namespace} has the labels {selector}")
     yield from (raw["metadata"]["name"] for raw in found)
-
-
-def state_of(run: RunView) -> tuple[str, str]:
-    """State and reason as shown to people."""
-    if not run.status.state:
-        return "Pending", ShownReason.NOT_SEEN_YET
-    return run.status.state, run.status.reason
-
-
-def nodes_of(run: RunView) -> str:
-    """Nodes ready, of all."""
-    wanted = run.spec.nodes if run.spec is not None else 0
-    return run.status.nodes_ready or f"0/{wanted}"
-
-
-def queue_of(run: RunView) -> str:
-    """The queue the run names."""
-    return run.spec.queue if run.spec is not None else NONE
-
-
-def ranked_nodes(run: RunView) -> list[tuple[int, str]]:
-    """Rank and node of the gang, in rank order; nothing when no nodes are held."""
-    assignment = run.status.assignment
-    ranks = [(rank, slot) for slot, rank in enumerate(slots.slot_ranks(assignment)) if rank >= 0]
-    return [(rank, assignment.nodes[slot]) for rank, slot in sorted(ranks)]

@@ -5,15 +5,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lockstep.api.base.times import to_rfc3339
-from lockstep.cli import arrays as words
 from lockstep.controller.runtime.recent_events import Said
 from lockstep.controller.web import rows
 from lockstep.core.arrays.members import holds_nodes, index_of
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.reasons import ShownReason
 from lockstep.core.model.snapshot import RunView
+from lockstep.present import arrays
 
 MOST_ROWS = 500
 """Of runs that have not ended; how many more there are is said."""
@@ -34,40 +33,38 @@ def array(facts: Facts) -> dict[str, Any]:
     view = facts.view
     going = sorted((run for run in facts.runs if not is_true(run.status, "Finished")), key=_index)
     ended = sorted((run for run in facts.runs if is_true(run.status, "Finished")), key=rows.ended, reverse=True)
-    return (
-        summary(view)
-        | {
-            "uid": view.uid,
-            "sentences": [*words.sentences(view)][1:],  # the first only says state and reason
-            "after": view.spec.after_corr or "" if view.spec is not None else "",
-            "outcomes": [
-                {"outcome": outcome, "count": len(found), "indices": format_ranges(found)}
-                for outcome, found in outcomes(view, facts.runs).items()
-            ],
-            "runs": [rows.row(run) for run in going[:MOST_ROWS]],
-            "finished": [rows.row(run) for run in ended[:MOST_FINISHED]],
-            "more": {"runs": max(0, len(going) - MOST_ROWS), "finished": max(0, len(ended) - MOST_FINISHED)},
-            "conditions": [condition.dump() for condition in view.status.conditions],
-            "events": [asdict(said) | {"at": to_rfc3339(said.at)} for said in reversed(facts.said)],
-        }
-    )
+    return summary(view) | {
+        "uid": view.uid,
+        "sentences": [*arrays.sentences(view)],
+        "after": view.spec.after_corr or "" if view.spec is not None else "",
+        "outcomes": [
+            {"outcome": outcome, "count": len(found), "indices": format_ranges(found)}
+            for outcome, found in outcomes(view, facts.runs).items()
+        ],
+        "runs": [rows.row(run) for run in going[:MOST_ROWS]],
+        "finished": [rows.row(run) for run in ended[:MOST_FINISHED]],
+        "more": {"runs": max(0, len(going) - MOST_ROWS), "finished": max(0, len(ended) - MOST_FINISHED)},
+        "conditions": [condition.dump() for condition in view.status.conditions],
+        "events": [asdict(said) | {"at": to_rfc3339(said.at)} for said in reversed(facts.said)],
+    }
 
 
 def summary(view: RunSetView) -> dict[str, Any]:
     """What a row of it says."""
     status, spec = view.status, view.spec
     counts = status.counts.model_dump()
+    state, reason = arrays.set_state(view)
     return {
         "namespace": view.namespace,
         "name": view.name,
-        "state": status.state or "Pending",
-        "reason": status.reason or ShownReason.NOT_SEEN_YET,
-        "message": words.why_it_waits(view),
+        "state": state,
+        "reason": reason,
+        "message": arrays.why_it_waits(view),
         "queue": spec.template.spec.queue if spec is not None else "",
         "indices": spec.indices if spec is not None else "",
         "width": spec.max_running if spec is not None else None,
         "done": status.done,
-        "counts": {outcome: counts[outcome] for outcome in words.OUTCOMES},
+        "counts": {outcome: counts[outcome] for outcome in arrays.OUTCOMES},
         "created": view.created_at,
     }
 
@@ -77,7 +74,7 @@ def outcomes(view: RunSetView, runs: Sequence[RunView]) -> Mapping[str, frozense
     if view.spec is None:
         return {}
     holding = {index for run in runs if holds_nodes(run) and (index := index_of(run)) is not None}
-    return words.by_outcome(view, holding)
+    return arrays.by_outcome(view, holding)
 
 
 def _index(run: RunView) -> int:

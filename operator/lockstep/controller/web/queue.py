@@ -7,18 +7,18 @@ from math import inf
 from typing import Any
 
 from lockstep.api.queue import TrainingQueueSpec
-from lockstep.cli import arrays
-from lockstep.cli import runs as words
-from lockstep.cli.arrays import Pending
 from lockstep.controller.web import array
 from lockstep.controller.web.access import Sight
-from lockstep.controller.web.rows import ended, phase, row
+from lockstep.controller.web.rows import ended, row
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.natural_order import natural_key
 from lockstep.core.model.snapshot import QueueView, RunView
 from lockstep.core.model.test_only import is_trial
+from lockstep.present import arrays
+from lockstep.present.arrays import Pending
+from lockstep.present.runs import current_phase, queue_of
 
 MOST_ROWS = 500
 """Of each kind; how many more there are is said."""
@@ -43,7 +43,7 @@ def queues(facts: Facts, sight: Sight) -> dict[str, Any]:
     others that wait they hear what a run of theirs that waits in the same queue is told: with visibility Full the
     names, else how many there are.
     """
-    phases = {run.uid: phase(run) for run in facts.runs if not is_trial(run)}
+    phases = {run.uid: current_phase(run) for run in facts.runs if not is_trial(run)}
     waiting = sorted((run for run in facts.runs if phases.get(run.uid) is Phase.PENDING), key=_place)
     known = {view.name: view for view in (DEFAULT, *facts.queues)}
     own = [run for run in facts.runs if run.uid in phases and sight.sees(run.namespace)]
@@ -55,11 +55,11 @@ def queues(facts: Facts, sight: Sight) -> dict[str, Any]:
     _, folded = arrays.folded([run for run in own if phases[run.uid] is not Phase.FINISHED], going)
     line: defaultdict[str, list[RunView]] = defaultdict(list)
     for run in waiting:
-        line[words.queue_of(run)].append(run)
+        line[queue_of(run)].append(run)
     in_arrays: defaultdict[str, list[Pending]] = defaultdict(list)
     for each in folded:
         in_arrays[array.summary(each.view)["queue"]].append(each)
-    found = set(map(words.queue_of, own)) | in_arrays.keys() | ({"default"} if own else set())
+    found = set(map(queue_of, own)) | in_arrays.keys() | ({"default"} if own else set())
     shown = sorted(name for name in known.keys() | found if sight.queues or name in found)
     return {
         "queues": [_queue(known.get(name), name, line[name], in_arrays[name], sight) for name in shown],

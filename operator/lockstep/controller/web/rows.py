@@ -2,31 +2,31 @@
 
 from typing import Any
 
-from lockstep.cli import runs as words
-from lockstep.cli.explain import WAITS
 from lockstep.core.model.conditions import find, is_true
-from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import RunView
+from lockstep.present.explanation import WAITS
+from lockstep.present.runs import current_phase, nodes_of, queue_of, state_of
 
 
 def row(run: RunView) -> dict[str, Any]:
     """What somebody who may read the run is told of it among others."""
     status = run.status
-    state, reason = words.state_of(run)
+    state, reason = state_of(run)
     told: dict[str, Any] = {
         "namespace": run.namespace,
         "name": run.name,
-        "queue": words.queue_of(run),
+        "queue": queue_of(run),
         "state": state,
         "reason": reason,
-        "nodes": words.nodes_of(run),
+        "nodes": nodes_of(run),
         "attempt": status.attempt,
         "created": run.created_at,
         "step": status.progress.summary,
         "loss": status.progress.loss,
         "progressed": status.progress.time,
     }
-    if phase(run) is Phase.PENDING:
+    if current_phase(run) is Phase.PENDING:
         queue = status.queue
         told |= {
             "position": queue.position,
@@ -42,11 +42,6 @@ def row(run: RunView) -> dict[str, Any]:
         end = find(status, "Succeeded")
         told |= {"ended": ended(run), "message": end.message if end is not None else ""}
     return told
-
-
-def phase(run: RunView) -> Phase:
-    """Where it is in its life."""
-    return phase_of(run.status, suspended=run.spec is not None and run.spec.suspend)
 
 
 def ended(run: RunView) -> float:

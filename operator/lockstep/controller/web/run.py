@@ -7,16 +7,15 @@ from typing import Any
 
 from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
-from lockstep.cli import explain
-from lockstep.cli import runs as words
 from lockstep.controller.runtime.recent_events import Said
 from lockstep.controller.web.losses import Point
 from lockstep.controller.web.timeline import timeline
 from lockstep.core.checkpoints.verdicts import RankView, merge_inventories
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import TYPES, is_true
-from lockstep.core.model.lifecycle import phase_of
 from lockstep.core.model.snapshot import CheckpointReport, RunView, WorkerReport
+from lockstep.present import explanation
+from lockstep.present.runs import current_phase, nodes_of, queue_of, ranked_nodes, state_of
 
 NEWEST_SAVES = 6
 """Of each tier that every rank is asked about: a merge costs ranks times rows."""
@@ -37,7 +36,7 @@ class Facts:
 def run(facts: Facts) -> dict[str, Any]:
     """Everything that somebody who may read the run is shown of it."""
     view, status = _legible(facts.run), facts.run.status
-    state, reason = words.state_of(view)
+    state, reason = state_of(view)
     goodput = status.goodput.dump()
     goodput.pop("state", None)  # opaque: only the account itself reads it
     order = {kind: index for index, kind in enumerate(TYPES)}
@@ -50,9 +49,9 @@ def run(facts: Facts) -> dict[str, Any]:
         "state": state,
         "reason": reason,
         "finished": is_true(status, "Finished"),
-        "sentences": [*explain.explanation(view, None, facts.now)][1:],  # the first only says state and reason
-        "queue": {"name": words.queue_of(view)} | status.queue.dump(),
-        "nodes": words.nodes_of(view),
+        "sentences": [*explanation.sentences(view, None, facts.now)],
+        "queue": {"name": queue_of(view)} | status.queue.dump(),
+        "nodes": nodes_of(view),
         "spares": status.spares,
         "attempt": status.attempt,
         "gpuType": status.resolved.gpu_type,
@@ -78,8 +77,7 @@ def _legible(view: RunView) -> RunView:
 
 def _attempts(view: RunView) -> Iterator[dict[str, Any]]:
     """As status has them. ``parts``: what the time went to; ``lost``: steps that do not count, and their seconds."""
-    phase = phase_of(view.status, view.spec is not None and view.spec.suspend)
-    told = timeline(view.status, phase)
+    told = timeline(view.status, current_phase(view))
     for attempt in view.status.attempts:
         entry = attempt.dump()
         if (known := told.get(attempt.number)) is not None:
@@ -152,7 +150,7 @@ def _newest(rows: Sequence[CheckpointReport]) -> tuple[CheckpointReport, ...]:
 
 def _ranks(view: RunView, reports: Mapping[int, WorkerReport], now: float) -> dict[str, Any]:
     """Columns, in rank order. ``silent``: seconds since the last word, in tens; -1: never heard."""
-    nodes = words.ranked_nodes(view)[:MOST_RANKS]
+    nodes = ranked_nodes(view)[:MOST_RANKS]
     seats = slots.ranked_slots(view.status.assignment)
     heard = [reports.get(seats[rank]) for rank, _ in nodes]
     return {

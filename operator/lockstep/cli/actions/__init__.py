@@ -1,0 +1,1 @@
+"""What verbs do to runs, arrays and nodes, and wait for."""

@@ -1,0 +1,82 @@
+"""`lockstep cancel`, `suspend` and `resume` of arrays: whole, or some indices of one (``sweep_[3-5]``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from lockstep.api.base import names
+from lockstep.api.base.indices import parse_indices
+from lockstep.cli import arrays, output
+from lockstep.cli.client import Cluster, Json
+from lockstep.cli.errors import ApiError, CliError, UsageError
+from lockstep.core.arrays.members import split_run_name
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.own_objects import parse_run_set
+from lockstep.core.model.ranges import format_ranges
+from lockstep.present.arrays import shortened
+
+_TRIES = 5
+_TARGET = re.compile(r"(?P<name>[^_\s]+)_(?:\[(?P<ranges>[^\]]+)\]|(?P<index>\d+))")
+
+
+def change(cluster: Cluster, target: str, spec: Mapping[str, object], done: str, form: str) -> bool:
+    """Change a set, or cancel some of its indices; False when ``target`` means no set. Raises CliError."""
+    found = _TARGET.fullmatch(target)
+    if found is not None:
+        if "cancel" not in spec:
+            raise UsageError(f"{target} names indices, which can only be cancelled", "name single runs, e.g. sweep-3")
+        _cancel_indices(cluster, found["name"], found["ranges"] or found["index"], form)
+        return True
+    raw = arrays.fetch_if_allowed(cluster, target)
+    if raw is not None:
+        change_set(cluster, raw, spec, done, form)
+        return True
+    single = split_run_name(target)
+    if single is not None and "cancel" in spec and arrays.fetch_if_allowed(cluster, single[0]) is not None:
+        _cancel_indices(cluster, single[0], str(single[1]), form)
+        return True
+    return False
+
+
+def _cancel_indices(cluster: Cluster, name: str, words: str, form: str) -> None:
+    try:
+        wanted = parse_indices(words)
+    except ValueError as error:
+        raise UsageError(f"{name}_[{words}]: {error}") from error
+    for attempt in range(_TRIES):
+        raw = arrays.fetch(cluster, name)
+        if raw is None:
+            raise CliError(f"there is no {names.RUN_SET_KIND} {name} in namespace {cluster.namespace}")
+        view = parse_run_set(raw)
+        absent = wanted - parse_indices(view.spec.indices) if view.spec is not None else frozenset[int]()
+        if absent:
+            raise CliError(f"{name} has no index {shortened(absent)}", f"it has {raw['spec']['indices']}")
+        before = raw["spec"].get("cancelIndices") or ""
+        try:
+            after = format_ranges(wanted | (parse_indices(before) if before else frozenset()))
+        except ValueError as error:
+            raise CliError(f"spec.cancelIndices of {name} cannot be read: {error}", "mend it first") from error
+        body = {
+            "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]},
+            "spec": {"cancelIndices": after},
+        }
+        try:
+            changed = cluster.merge_patch(arrays.sets_path(cluster.namespace, name), body)
+        except ApiError as error:
+            if error.status == 409 and attempt + 1 < _TRIES:
+                continue
+            raise
+        output.print_done(changed, form, f"cancelled {shortened(wanted)}")
+        return
+
+
+def change_set(cluster: Cluster, raw: Json, spec: Mapping[str, object], done: str, form: str) -> None:
+    """Change the spec of one set, unless it has finished."""
+    view = parse_run_set(raw)
+    if is_true(view.status, "Finished"):
+        output.note(f"{view.name} has finished already ({view.status.reason}); nothing to change.")
+        return
+    output.print_done(
+        cluster.merge_patch(arrays.sets_path(cluster.namespace, view.name), {"spec": dict(spec)}), form, done
+    )

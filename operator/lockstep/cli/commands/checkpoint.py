@@ -1,0 +1,81 @@
+"""`lockstep checkpoint` and its verbs: save now, verify, and what runs that are gone have left on a node."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from lockstep.cli.options import ClusterTarget, ObjectOutput, Run, Target, seconds_of, timeout_seconds, verb
+from lockstep.cli.output import echo, print_done
+
+
+class _SaveByDefault(TyperGroup):
+    """`checkpoint RUN` is short for `checkpoint save RUN`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """A first word that is no verb names a run."""
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["save", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=_SaveByDefault, no_args_is_help=True, help="Have a run save now; judge checkpoints.")
+
+
+@verb(app, "save")
+def save(
+    run: Run,
+    wait: Annotated[bool, typer.Option("--wait", help="Until it is valid on all ranks; fail unless it is.")] = False,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="DURATION", help="Of --wait: e.g. 90s; for ever by default.")
+    ] = None,
+    output: ObjectOutput = "name",
+    *,
+    target: Target,
+) -> None:
+    """Ask all ranks of a run to save now, at one step. `checkpoint RUN` does the same."""
+    from lockstep.cli.actions.save import answer, ask
+
+    seconds = timeout_seconds(timeout)
+    cluster = target.connect()
+    raw, token = ask(cluster, run)
+    if wait:
+        echo(f"{run}: {answer(cluster, raw, token, seconds)}")
+    else:
+        print_done(raw, output, "asked to save")
+
+
+@verb(app, "verify")
+def verify(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A checkpoint, or a directory of some.")],
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="As in checkpoint.format.")] = "Auto",
+    quick: Annotated[bool, typer.Option("--quick", help="Compare no checksums.")] = False,
+    skew: Annotated[
+        float | None,
+        typer.Option("--skew", metavar="SECONDS", min=0, help="Clocks may be so far apart; 2 by default."),
+    ] = None,
+) -> None:
+    """Say whether a checkpoint is complete: exit code 0 Valid, 1 Invalid, 2 Unknown. Of several, the newest counts."""
+    from lockstep.cli.actions.verify import verify
+
+    raise typer.Exit(verify(path, form, not quick, skew))
+
+
+@verb(app, "leftovers")
+def leftovers(
+    root: Annotated[str, typer.Argument(metavar="DIRECTORY", help="Of a local storage, on this node.")],
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="DURATION", help="Only what was last written that long ago.")
+    ] = "7d",
+    remove: Annotated[bool, typer.Option("--remove", help="Remove it; else it is only listed.")] = False,
+    *,
+    target: ClusterTarget,
+) -> None:
+    """Local checkpoints on this node of runs that are gone from the cluster. For administrators."""
+    from lockstep.cli.actions.leftovers import show_or_remove
+
+    seconds = seconds_of("--older-than", older_than)
+    show_or_remove(target.connect(), root, older_than=seconds, removes=remove, now=time.time())

@@ -1,0 +1,58 @@
+"""`lockstep nodes` and its verbs, for those who run the cluster."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from lockstep.cli.options import ClusterTarget, TableOutput, verb, with_flags
+
+app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
+Nodes = Annotated[list[str], typer.Argument(metavar="NODE...", show_default=False, help="Names of nodes.")]
+
+
+@app.callback()
+@with_flags
+def nodes(
+    called: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="Nodes on which nothing runs or failed as well.")] = False,
+    output: TableOutput = "table",
+    *,
+    target: ClusterTarget,
+) -> None:
+    """Which run is on which node, and what failed there. For administrators."""
+    from lockstep.cli.views.nodes import show
+
+    if called.invoked_subcommand is None:
+        show(target.connect(), output, every=every, now=time.time())
+
+
+@verb(app, "drain")
+def drain(
+    node: Nodes,
+    reason: Annotated[str, typer.Option("--reason", metavar="WORDS", help="Shown wherever somebody asks why.")] = "",
+    *,
+    target: ClusterTarget,
+) -> None:
+    """Empty nodes: their runs save first, then move the ranks that are there. Nothing new comes."""
+    from lockstep.cli.actions import nodes
+
+    nodes.drain(target.connect(), node, reason)
+
+
+@verb(app, "undrain")
+def undrain(node: Nodes, *, target: ClusterTarget) -> None:
+    """Let runs on drained nodes again."""
+    from lockstep.cli.actions import nodes
+
+    nodes.undrain(target.connect(), node)
+
+
+@verb(app, "clear")
+def clear(node: Nodes, *, target: ClusterTarget) -> None:
+    """Forgive what failed on nodes so far, as after a repair."""
+    from lockstep.cli.actions import nodes
+
+    nodes.clear(target.connect(), node, time.time())

@@ -1,0 +1,199 @@
+"""The verbs that only read runs: queue, info, status, explain, logs, events, history, bundle, render, wait."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from lockstep.cli.errors import UsageError
+from lockstep.cli.options import (
+    AllNamespaces,
+    ClusterTarget,
+    Namespace,
+    OperatorNamespace,
+    Run,
+    Selector,
+    TableOutput,
+    Target,
+    TextOutput,
+    timeout_seconds,
+    verb,
+)
+from lockstep.cli.output import echo
+
+app = typer.Typer()
+
+
+@verb(app, "queue")
+def queue(
+    with_finished: Annotated[bool, typer.Option("--finished", help="Finished runs too.")] = False,
+    queue: Annotated[str, typer.Option("--queue", "-q", help="Only runs of this queue.")] = "",
+    watch: Annotated[bool, typer.Option("--watch", help="Go on printing changes.")] = False,
+    start: Annotated[bool, typer.Option("--start", help="When those who wait are expected to start.")] = False,
+    queues: Annotated[
+        bool, typer.Option("--queues", help="The queues themselves; the same as the verb queues.")
+    ] = False,
+    all_namespaces: AllNamespaces = False,
+    selector: Selector = "",
+    output: TableOutput = "table",
+    *,
+    target: Target,
+) -> None:
+    """Show who holds nodes and who waits, in order."""
+    from lockstep.cli.views.queue import Selection, show, show_starts
+    from lockstep.cli.views.queues import show as show_queues
+
+    if (start or queues) and (with_finished or watch or (start and queues)):
+        raise UsageError("--start and --queues go with no --finished, no --watch, and not with each other")
+    cluster = target.connect()
+    selection = Selection(everywhere=all_namespaces, selector=selector, queue=queue)
+    if queues:
+        show_queues(cluster, output)
+    elif start:
+        show_starts(cluster, selection, output)
+    else:
+        show(cluster, selection, output, with_finished=with_finished, watch=watch)
+
+
+@verb(app, "info")
+def info(run: Run, output: TextOutput = "text", *, target: Target) -> None:
+    """Show everything about one run: conditions, which rank is where, checkpoints, attempts."""
+    from lockstep.cli.views.info import show
+
+    show(target.connect(), run, output)
+
+
+@verb(app, "status")
+def status(run: Run, output: TextOutput = "text", *, target: Target) -> None:
+    """Show what became of each index of an array; of a run the same as info."""
+    from lockstep.cli import arrays
+    from lockstep.cli.views import array_status, info
+
+    cluster = target.connect()
+    raw = arrays.fetch(cluster, run)
+    if raw is None:
+        info.show(cluster, run, output)
+    else:
+        array_status.show(cluster, raw, output)
+
+
+@verb(app, "explain")
+def explain(
+    run: Run,
+    output: TextOutput = "text",
+    namespace: Namespace = None,
+    operator_namespace: OperatorNamespace = "lockstep-system",
+    *,
+    target: ClusterTarget,
+) -> None:
+    """Say why a run waits or why it stopped, which rank and node were first, and what comes next."""
+    from lockstep.cli.views.explain import show
+
+    show(target.connect(namespace), run, output, operator_namespace)
+
+
+@verb(app, "logs")
+def logs(
+    run: Run,
+    rank: Annotated[str, typer.Option("--rank", "-r", metavar="RANKS", help="E.g. 0 or 0-3,7; all by default.")] = "",
+    attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="Only what this attempt wrote.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as more is written.")] = False,
+    tail: Annotated[int | None, typer.Option("--tail", min=0, help="Only so many last lines of each rank.")] = None,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="The moment in front of every line.")] = False,
+    *,
+    target: Target,
+) -> None:
+    """Print what ranks wrote; with several, the rank in front of every line."""
+    from lockstep.cli.views.logs import Wanted, show
+
+    show(target.connect(), run, rank, Wanted(attempt=attempt, follow=follow, tail=tail, timestamps=timestamps))
+
+
+@verb(app, "events")
+def events(
+    run: Run,
+    pods: Annotated[bool, typer.Option("--pods", help="Those of the run's pods too.")] = False,
+    output: TableOutput = "table",
+    *,
+    target: Target,
+) -> None:
+    """Show what was said of a run, oldest first."""
+    from lockstep.cli.views.events import show
+
+    show(target.connect(), run, with_pods=pods, form=output)
+
+
+@verb(app, "history")
+def history(
+    run: Run,
+    source: Annotated[
+        str, typer.Option("--from", metavar="FILE", help="The operator's history file; also of runs that are gone.")
+    ] = "",
+    output: TableOutput = "table",
+    *,
+    target: Target,
+) -> None:
+    """Show every attempt of a run, what ended it and what was done; -o wide says it in words."""
+    from lockstep.cli.views.history import show, show_recorded
+
+    if source:
+        show_recorded(source, target.namespace or "default", run, output)
+    else:
+        show(target.connect(), run, output)
+
+
+@verb(app, "bundle")
+def bundle(
+    run: Run,
+    path: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="RUN-bundle.tar.gz by default.")] = "",
+    tail: Annotated[int, typer.Option("--tail", min=1, max=100_000, help="Lines of each pod's log.")] = 1000,
+    *,
+    target: Target,
+) -> None:
+    """Collect everything that is known of a run in one file, to look into or to send to somebody."""
+    from lockstep.cli.views.bundle import make
+
+    make(target.connect(), run, path, tail)
+
+
+@verb(app, "render")
+def render(
+    source: Annotated[str, typer.Argument(metavar="RUN | FILE", show_default=False)],
+    slot: Annotated[int, typer.Option("--slot", min=0, help="Whose pod.")] = 0,
+    output: Annotated[Literal["yaml", "json"], typer.Option("--output", "-o")] = "yaml",
+    *,
+    target: Target,
+) -> None:
+    """Print the pod that is made for a slot of a run, or of a manifest that is not submitted."""
+    from lockstep.cli import runs
+    from lockstep.cli.views.render import is_file, run_of_file, show
+
+    if is_file(source):
+        show(run_of_file(source, target.namespace or "default"), slot, output)
+        return
+    cluster = target.connect()
+    show(runs.whole(cluster, runs.view(runs.fetch(cluster, source))), slot, output)
+
+
+@verb(app, "wait")
+def wait(
+    run: Run,
+    goal: Annotated[
+        Literal["finished", "succeeded", "running", "admitted"], typer.Option("--for", help="What to wait for.")
+    ] = "finished",
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="DURATION", help="E.g. 90s, 30m, 2h; for ever by default.")
+    ] = None,
+    *,
+    target: Target,
+) -> None:
+    """Wait for a run: exit code 0 when it has come so far, 1 when it cannot any more, 124 when the time is up."""
+    from lockstep.cli import runs
+    from lockstep.cli.actions.wait import until
+    from lockstep.present.runs import state_of
+
+    seconds = timeout_seconds(timeout)
+    cluster = target.connect()
+    state, reason = state_of(until(cluster, runs.fetch(cluster, run), goal, seconds))
+    echo(f"{run} is {state}{f' ({reason})' if reason else ''}")

@@ -1,0 +1,75 @@
+"""`lockstep submit`: which of its flags go together, and what is done with them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import typer
+
+from lockstep.cli.errors import UsageError
+from lockstep.cli.options import ObjectOutput, Target, verb
+from lockstep.cli.submission.flags import Flags, Schedule
+
+app = typer.Typer()
+
+
+@verb(app, "submit")
+def submit(
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="FILE | -- COMMAND...", show_default=False)] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None,
+    *,
+    flags: Flags,
+    schedule: Schedule,
+    array: Annotated[
+        str, typer.Option("--array", "-a", metavar="INDICES", help="A run for each index: 0-99, 0-99:2 or 1,3,7-9%2.")
+    ] = "",
+    hold: Annotated[bool, typer.Option("--hold", "-H", help="Wait until it is released.")] = False,
+    test_only: Annotated[bool, typer.Option("--test-only", help="Only ask when and where it would start.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Stay until the end; fail unless it succeeds.")] = False,
+    dry_run: Annotated[
+        Literal["none", "client", "server"], typer.Option("--dry-run", help="client prints the manifest; server asks.")
+    ] = "none",
+    output: ObjectOutput = "name",
+    target: Target,
+) -> None:
+    """Create a run from a manifest (- for standard input), or from flags and a command after --."""
+    from lockstep.cli.output import print_done
+    from lockstep.cli.submission import array_manifests, manifests, submit
+    from lockstep.cli.submission.refusals import refuse_bad
+    from lockstep.cli.submission.test_only import show_start
+
+    wanted = manifests.manifests_of(arguments or (), flags, name)
+    for manifest in wanted:
+        replace(schedule, hold=hold).put_into(manifest, time.time())
+    if array:
+        wanted = [array_manifests.wrapped(manifest, array) for manifest in wanted]
+    for manifest in wanted:
+        if not array_manifests.is_set(manifest):
+            array_manifests.refuse_outside_of_arrays(manifest)
+        elif wait or test_only:
+            raise UsageError("--wait and --test-only are for single runs", "leave --array out to ask for one of them")
+    if dry_run == "client":
+        submit.show_unsent(wanted, output)
+        return
+    if wait and len(wanted) > 1:
+        raise UsageError("--wait needs a manifest with one run")
+    if test_only and (wait or dry_run != "none"):
+        raise UsageError("--test-only starts nothing: leave --wait and --dry-run out")
+    cluster = target.connect()
+    if dry_run == "none":
+        submit.name_user(cluster, wanted)
+    for manifest in wanted:
+        named = manifest["metadata"].get("namespace")
+        if target.namespace and named and target.namespace != named:
+            raise UsageError(f"the manifest says namespace {named}, -n says {target.namespace}")
+        cluster.namespace = named or cluster.namespace
+        refuse_bad(manifest, submit.namespace_labels(cluster, cluster.namespace))
+        if test_only:
+            show_start(cluster, manifest, output)
+            continue
+        raw = submit.create(cluster, manifest, dry_run=dry_run == "server")
+        print_done(raw, output, "created (server dry run)" if dry_run == "server" else "created")
+        if wait and dry_run == "none":
+            submit.await_end(cluster, raw)

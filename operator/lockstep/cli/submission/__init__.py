@@ -1,0 +1,1 @@
+"""From flags and files to what is created: manifests, schedule, refusals, `--test-only`."""

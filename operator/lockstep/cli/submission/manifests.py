@@ -1,0 +1,125 @@
+"""What is to be created: what a file holds, or what flags and a command say, as with sbatch."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lockstep.api.base import names
+from lockstep.cli.client import Json
+from lockstep.cli.errors import CliError, UsageError
+from lockstep.cli.submission.array_manifests import is_set
+from lockstep.cli.submission.flags import Flags
+from lockstep.present.amounts import plural
+
+_MANIFESTS = (".yaml", ".yml", ".json")
+_WITH_IMAGE = "lockstep submit --image IMAGE --"
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Times stay as they are written, as they do in kubectl."""
+
+
+_PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def manifests_of(arguments: Sequence[str], flags: Flags, name: str | None) -> list[Json]:
+    """What to create. With an image the arguments are the command, otherwise the one manifest."""
+    if flags.image:
+        if not arguments:
+            raise UsageError("no command is given", "write it after --, e.g. -- torchrun train.py")
+        return [replace(flags, command=arguments).manifest(name)]
+    if len(arguments) != 1 or not _may_be_a_manifest(arguments[0]):
+        raise _no_manifest(arguments)
+    if any(asdict(flags).values()):
+        raise UsageError(
+            "with a manifest only --name, and when the run starts, may be said",
+            "edit the manifest, or give --image too",
+        )
+    manifests = read_manifests(arguments[0])
+    if name:
+        if len(manifests) > 1:
+            raise UsageError("--name needs a manifest with one run")
+        manifests[0]["metadata"] = {k: v for k, v in manifests[0]["metadata"].items() if k != "generateName"}
+        manifests[0]["metadata"]["name"] = name
+    return manifests
+
+
+def _may_be_a_manifest(path: str) -> bool:
+    if path == "-" or path.endswith(_MANIFESTS):
+        return True
+    found = Path(path)
+    if not found.is_file():
+        return found.exists()  # a pipe, which can be read only once
+    with found.open("rb") as file:
+        return file.read(2) != b"#!"
+
+
+def _no_manifest(arguments: Sequence[str]) -> UsageError:
+    """What lacks, by what was probably meant."""
+    if not arguments:
+        return UsageError("nothing is given to submit", f"lockstep submit run.yaml, or {_WITH_IMAGE} torchrun train.py")
+    if all(path.endswith(_MANIFESTS) for path in arguments):
+        return UsageError("submit takes one manifest at a time", "it may hold several runs, with --- between them")
+    if len(arguments) == 1 and Path(arguments[0]).is_file():
+        script = arguments[0]
+        return UsageError(
+            f"{script} is a script and no manifest",
+            f"name the image that has it: {_WITH_IMAGE} bash {script}; options in its comments are not read",
+        )
+    command = shlex.join(arguments)
+    return UsageError(f"no --image is given to run {command} in", f"{_WITH_IMAGE} {command}")
+
+
+def read_manifests(path: str) -> list[Json]:
+    """The runs in a file (-: standard input). Raises CliError on anything that is no run."""
+    found = read_documents(path)
+    for document in found:
+        if not _is_run(document) and not is_set(document):
+            kind = document.get("kind") if isinstance(document, dict) else None
+            raise CliError(
+                f"{path} holds {f'a {kind}, ' if kind else 'something '}not a {names.RUN_KIND} of {names.API_VERSION}",
+                "lockstep takes runs only; create the rest with kubectl apply -f",
+            )
+    return found
+
+
+def read_one_run(path: str) -> Json:
+    """The only run in a file, whatever else is in it. Raises CliError when there is none, or more than one."""
+    found: list[Json] = [document for document in read_documents(path) if _is_run(document)]
+    if len(found) != 1:
+        raise CliError(f"{path} holds {plural(len(found), 'run')}", "write one into a file of its own")
+    return found[0]
+
+
+def read_documents(path: str) -> list[Any]:
+    """What a YAML file holds; ``metadata`` is there in every run. Raises CliError when it cannot be read."""
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        found = [document for document in yaml.load_all(text, _PlainLoader) if document]
+    except OSError as error:
+        raise CliError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CliError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+    if not found:
+        raise CliError(f"{path} holds no run")
+    for document in found:
+        if not (_is_run(document) or is_set(document)):
+            continue
+        document["metadata"] = document.get("metadata") or {}
+    return found
+
+
+def _is_run(document: Any) -> bool:
+    if not isinstance(document, dict):
+        return False
+    return document.get("kind") == names.RUN_KIND and document.get("apiVersion") == names.API_VERSION

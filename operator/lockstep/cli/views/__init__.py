@@ -1,0 +1,1 @@
+"""What verbs that only read print: lists, pages, logs, bundles."""

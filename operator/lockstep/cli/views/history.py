@@ -1,0 +1,103 @@
+"""`lockstep history`: every attempt of a run, what ended it and what was done next."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from lockstep.api.recovery_status import AttemptStatus
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.cli import output, runs
+from lockstep.cli.client import Cluster
+from lockstep.cli.errors import CliError
+from lockstep.present.amounts import ago, duration, plural
+
+COLUMNS = ("ATTEMPT", "STARTED", "LASTED", "RESUMED", "LAST-STEP", "ENDED-BY", "RANK", "NODE", "EXIT", "ACTION")
+
+
+def show(cluster: Cluster, name: str, form: str) -> None:
+    """Print the attempts that status keeps."""
+    raw = runs.fetch(cluster, name)
+    if form not in ("table", "wide"):
+        output.print_object(raw, form)
+        return
+    status = runs.view(raw).status
+    if not status.attempts:
+        output.note(f"{name} has not started yet; lockstep explain {name} says why.")
+        return
+    output.print_lines(listing(status, form == "wide", time.time()))
+    missing = status.attempts[0].number - 1
+    if missing > 0:
+        output.note(f"{plural(missing, 'earlier attempt')} not kept.")
+
+
+def show_recorded(path: str, namespace: str, name: str, form: str) -> None:
+    """Print the attempts of a run from a file of the operator's history, also of one that is gone."""
+    try:
+        with open(path, encoding="utf-8") as lines:
+            records = recorded(lines, namespace, name)
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror}", "name the file that history.path of the operator names") from error
+    if not records:
+        raise CliError(f"{path} tells of no run {name} in namespace {namespace}", "-n names another namespace")
+    if form in ("json", "yaml"):
+        output.print_object({"items": records}, form)
+        return
+    attempts = [AttemptStatus.load({**r, "number": r["attempt"]}) for r in records if r["kind"] == "attempt"]
+    output.print_lines(listing(TrainingRunStatus(attempts=tuple(attempts)), form == "wide", time.time()))
+    for record in records:
+        if record["kind"] == "run":
+            output.note(f"{record['outcome']} at {record['recordedAt']}: {record['message']}")
+
+
+def recorded(lines: Iterable[str], namespace: str, name: str) -> list[dict[str, Any]]:
+    """Records of the latest run of that name, by attempt; of those that came again the last one."""
+    found: dict[tuple[str, str, int], dict[str, Any]] = {}
+    uid = ""
+    for line in lines:
+        try:
+            record = json.loads(line)
+            key = record["uid"], record["kind"], int(record["attempt"])
+            wanted = (record["namespace"], record["run"]) == (namespace, name)
+        except (ValueError, KeyError, TypeError):
+            continue  # a line cut short by a full disk, or of another program
+        if wanted:
+            uid = key[0]
+            found[key] = record
+    mine = [record for key, record in found.items() if key[0] == uid]
+    return sorted(mine, key=lambda record: (record["kind"] == "run", record["attempt"]))
+
+
+def listing(status: TrainingRunStatus, wide: bool, now: float) -> list[str]:
+    """The table, oldest attempt first; ``wide`` adds what happened in words."""
+    header = (*COLUMNS, *(("MESSAGE",) if wide else ()))
+    rows = []
+    for attempt in status.attempts:
+        row = [
+            str(attempt.number),
+            ago(attempt.started_at, now),
+            _lasted(attempt, now),
+            _number(attempt.resume_step),
+            _number(attempt.last_step),
+            attempt.cause,
+            _number(attempt.rank),
+            attempt.node,
+            _number(attempt.exit_code),
+            attempt.action,
+        ]
+        rows.append(row + ([attempt.message] if wide else []))
+    return output.table(header, rows)
+
+
+def _lasted(attempt: AttemptStatus, now: float) -> str:
+    if attempt.started_at is None:
+        return "never started"
+    if attempt.ended_at is None:
+        return f"{duration(now - attempt.started_at)} so far"
+    return duration(attempt.ended_at - attempt.started_at)
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,108 @@
+"""`lockstep nodes`: what is on every node, and what failed there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lockstep.api.base import names
+from lockstep.api.base.times import to_rfc3339
+from lockstep.cli import output
+from lockstep.cli.client import Cluster, core_path, runs_path
+from lockstep.cli.errors import NODES_ARE_THE_CLUSTERS, ApiError, if_forbidden
+from lockstep.cli.live import node_views
+from lockstep.cli.runs import view, whole
+from lockstep.core.failures.actions import ONE_DAY
+from lockstep.core.failures.node_memory import suspicion
+from lockstep.core.failures.node_state import state_of
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.natural_order import natural_key
+from lockstep.core.model.snapshot import NodeView, RunView
+from lockstep.core.placement.node_conditions import bad_conditions
+from lockstep.present.amounts import plural
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A slot of a run."""
+
+    run: str
+    slot: int
+    rank: int
+
+
+def listing(nodes: Iterable[NodeView], runs: Sequence[RunView], *, wide: bool, every: bool, now: float) -> list[str]:
+    """One line per node, in natural order; without ``every`` only those with something to say."""
+    places = {node: place for run in runs for node, place in _places(run)}
+    avoided = _avoided(runs, now)
+    rows = []
+    for node in sorted(nodes, key=lambda each: natural_key(each.name)):
+        place, why = places.get(node.name), "; ".join(_remarks(node, avoided.get(node.name, ()), now))
+        failures = [failure for failure in node.failures if now - failure.time < ONE_DAY]
+        if not (every or place or why or failures):
+            continue
+        rank = "" if place is None else str(place.rank) if place.rank >= 0 else "spare"
+        row = [node.name, state_of(node, now), place.run if place else "", rank]
+        row += [str(node.allocatable.get(names.GPU_RESOURCE, 0)), str(len(failures) or ""), why]
+        if wide and failures:
+            row[-1] = "; ".join(
+                [*filter(None, (why,)), *(f"{f.cause} of {f.run} at {to_rfc3339(f.time)}" for f in failures)]
+            )
+        rows.append(row)
+    return output.table(["NODE", "STATE", "RUN", "RANK", "GPUS", "FAILURES", "WHY"], rows)
+
+
+def show(cluster: Cluster, form: str, *, every: bool, now: float) -> None:
+    """Print the nodes of the cluster."""
+    with if_forbidden(NODES_ARE_THE_CLUSTERS):
+        raw = cluster.list(core_path(None, "nodes"))
+    if form in ("json", "yaml", "name"):
+        output.print_object({"apiVersion": "v1", "kind": "NodeList", **raw}, form)
+        return
+    nodes = node_views(raw["items"]).values()
+    lines = listing(nodes, _all_runs(cluster), wide=form == "wide", every=every, now=now)
+    if len(lines) == 1 and nodes:
+        output.note(f"nothing runs or failed on the {plural(len(nodes), 'node')}; --all lists them")
+    else:
+        output.print_lines(lines)
+
+
+def _all_runs(cluster: Cluster) -> list[RunView]:
+    try:
+        found = [view(raw) for raw in cluster.list(runs_path(None))["items"]]
+        return [whole(cluster, run) for run in found]
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        output.note("which runs are on the nodes is not shown: runs of all namespaces may not be listed")
+        return []
+
+
+def _places(run: RunView) -> Iterator[tuple[str, Place]]:
+    assignment = run.status.assignment
+    if is_true(run.status, "Finished"):
+        return
+    ranks = slots.slot_ranks(assignment)
+    for slot, node in enumerate(assignment.nodes):
+        if node:
+            yield node, Place(run.key, slot, ranks[slot])
+
+
+def _avoided(runs: Iterable[RunView], now: float) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        for entry in run.status.recovery.excluded_nodes:
+            if not is_true(run.status, "Finished") and (entry.until is None or entry.until > now):
+                found.setdefault(entry.node, []).append(f"avoided by {run.key}: {entry.reason}")
+    return found
+
+
+def _remarks(node: NodeView, avoided: Iterable[str], now: float) -> Iterator[str]:
+    if node.drain:
+        yield f"draining: {node.drain}"
+    for condition in bad_conditions(node):
+        yield f"condition {condition}"
+    if why := suspicion(node, now):
+        yield why
+    yield from avoided

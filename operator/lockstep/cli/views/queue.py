@@ -1,0 +1,204 @@
+"""`lockstep queue`: who holds nodes and who waits, as squeue shows it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from lockstep.api.run_status import QueueStatus
+from lockstep.cli import arrays, output, runs
+from lockstep.cli.client import Cluster, Json, runs_path
+from lockstep.cli.errors import ApiError
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.own_objects import parse_run_set
+from lockstep.core.model.snapshot import RunView
+from lockstep.present import start_estimate
+from lockstep.present.amounts import duration, local_time, plural
+from lockstep.present.arrays import Pending, folded
+from lockstep.present.runs import current_phase, nodes_of, queue_of, ranked_nodes, state_of
+
+COLUMNS = ("NAME", "STATE", "REASON", "NODES", "STEP", "ATTEMPT", "QUEUE", "POSITION", "PRIORITY", "START", "AGE")
+WIDE_COLUMNS = ("LOSS", "SAVED", "RANK0", "BLOCKED-BY", "MESSAGE")
+START_COLUMNS = ("NAME", "QUEUE", "POSITION", "PRIORITY", "START", "NODES", "REASON", "BLOCKED-BY")
+_WATCH_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which runs to show: of every namespace, with these labels, of this queue (empty: of all)."""
+
+    everywhere: bool
+    selector: str
+    queue: str
+
+    def query(self) -> dict[str, str]:
+        """Parameters of a list or watch."""
+        query = {"labelSelector": self.selector} if self.selector else {}
+        return query | ({"fieldSelector": f"spec.queue={self.queue}"} if self.queue else {})
+
+
+def show_starts(cluster: Cluster, selection: Selection, form: str) -> None:
+    """Print when those who wait are expected to start, the soonest first."""
+    everywhere = selection.everywhere
+    found = cluster.list(runs_path(None if everywhere else cluster.namespace), **selection.query())
+    pairs = [(run, raw) for raw in found["items"] if waits(run := runs.view(raw))]
+    pairs.sort(key=lambda pair: soonest(pair[0]))
+    if form not in ("table", "wide"):
+        output.print_object({**found, "items": [raw for _, raw in pairs]}, form)
+        return
+    output.print_lines(starts([run for run, _ in pairs], everywhere) if pairs else ())
+    if not pairs:
+        output.note(f"No runs wait {_where(cluster, everywhere)}.")
+
+
+def starts(views: Sequence[RunView], with_namespace: bool) -> list[str]:
+    """The table, header first."""
+    rows = []
+    for run in views:
+        queue = run.status.queue
+        at = queue.estimated_start
+        row = [*([run.namespace] if with_namespace else []), run.name, queue_of(run)]
+        row += [str(queue.position) if queue.position else "", _priority(queue)]
+        row += [start_estimate.UNKNOWN if at is None else local_time(at), nodes_of(run), state_of(run)[1]]
+        rows.append([*row, ",".join(queue.blocked_by)])
+    return output.table((*(("NAMESPACE",) if with_namespace else ()), *START_COLUMNS), rows)
+
+
+def soonest(run: RunView) -> tuple[float, int, float, str]:
+    """Who starts first; those of whom nobody knows come last."""
+    queue = run.status.queue
+    at = queue.estimated_start
+    return inf if at is None else at, queue.position or sys.maxsize, run.created_at, run.key
+
+
+def waits(run: RunView) -> bool:
+    """The run waits for nodes."""
+    return current_phase(run) is Phase.PENDING
+
+
+def show(cluster: Cluster, selection: Selection, form: str, *, with_finished: bool, watch: bool) -> None:
+    """Print the runs, and with ``watch`` every change of them until interrupted."""
+    everywhere, query = selection.everywhere, selection.query()
+    path = runs_path(None if everywhere else cluster.namespace)
+    found = cluster.list(path, **query)
+    views = [(runs.view(raw), raw) for raw in found["items"]]
+    shown = [(run, raw) for run, raw in views if with_finished or not is_true(run.status, "Finished")]
+    shown.sort(key=lambda pair: order(pair[0]))
+    sets = arrays.listed(cluster, everywhere=everywhere, selector=selection.selector, queue=selection.queue)
+    if form in ("table", "wide"):
+        single, pending = folded([run for run, _ in shown], map(parse_run_set, sets))
+        lines = listing(single, everywhere, form == "wide", time.time(), pending)
+        rows = len(single) + len(pending)
+        output.print_lines(lines if rows or watch else ())
+        _note_hidden(cluster, everywhere, rows, len(views) - len(shown))
+    elif not watch:
+        output.print_object({**found, "items": [*(raw for _, raw in shown), *sets]}, form)
+    if watch:
+        for raw in _changes(cluster, path, query, found["metadata"]["resourceVersion"]):
+            if form in ("table", "wide"):
+                output.print_lines(listing([runs.view(raw)], everywhere, form == "wide", time.time())[1:])
+            else:
+                output.print_object(raw, form)
+
+
+def listing(
+    views: Sequence[RunView], with_namespace: bool, wide: bool, now: float, pending: Sequence[Pending] = ()
+) -> list[str]:
+    """The table, header first; ``pending`` in one row for each array, where the first of its runs stands."""
+    header = (*(("NAMESPACE",) if with_namespace else ()), *COLUMNS, *(WIDE_COLUMNS if wide else ()))
+    rows = [(order(run), _row(run, with_namespace, wide, now)) for run in views]
+    if pending:
+        rows += [(_place(each), _array_row(each, with_namespace, wide, now)) for each in pending]
+        rows.sort()
+    return output.table(header, [row for _, row in rows])
+
+
+def order(run: RunView) -> tuple[int, int, float, str]:
+    """Who holds nodes first, then who waits by position, then who has finished."""
+    phase = current_phase(run)
+    group = {Phase.PENDING: 1, Phase.SUSPENDED: 2, Phase.FINISHED: 3}.get(phase, 0)
+    return group, run.status.queue.position if group == 1 else 0, run.created_at, run.key
+
+
+def _row(run: RunView, with_namespace: bool, wide: bool, now: float) -> list[str]:
+    status = run.status
+    state, reason = state_of(run)
+    row = [run.namespace] if with_namespace else []
+    row += [run.name, state, reason, nodes_of(run), status.progress.summary]
+    row += [str(status.attempt), queue_of(run)]
+    row += _prospects(status.queue, now) if waits(run) else ["", "", ""]
+    row.append(duration(now - run.created_at))
+    if wide:
+        saved = max((candidate.step for candidate in status.checkpoint.latest), default=None)
+        row += [status.progress.loss, "" if saved is None else str(saved)]
+        row.append(next((node for _, node in ranked_nodes(run)), ""))
+        row += [",".join(status.queue.blocked_by) if waits(run) else "", status.queue.message]
+    return row
+
+
+def _place(pending: Pending) -> tuple[int, int, float, str]:
+    """Where the first of its runs stands, else behind whoever has a place."""
+    if pending.waiting:
+        return order(pending.waiting[0])
+    return 1, sys.maxsize, pending.view.created_at, pending.view.key
+
+
+def _array_row(pending: Pending, with_namespace: bool, wide: bool, now: float) -> list[str]:
+    view = pending.view
+    spec = view.spec.template.spec if view.spec is not None else None
+    queue = pending.waiting[0].status.queue if pending.waiting else None
+    row = [view.namespace] if with_namespace else []
+    row += [pending.name, *pending.state, f"0/{spec.nodes}" if spec is not None else "", "", ""]
+    row.append(spec.queue if spec is not None else "")
+    row += _prospects(queue, now) if queue is not None else ["", "", ""]
+    row.append(duration(now - view.created_at))
+    if wide:
+        row += ["", "", "", ",".join(queue.blocked_by) if queue is not None else ""]
+        row.append(queue.message if queue is not None else "")
+    return row
+
+
+def _prospects(queue: QueueStatus, now: float) -> list[str]:
+    """Position, priority and start of one that waits."""
+    if not queue.position:
+        return ["", _priority(queue), "" if queue.estimated_start is None else _until(queue.estimated_start, now)]
+    at = queue.estimated_start
+    return [str(queue.position), _priority(queue), start_estimate.UNKNOWN if at is None else _until(at, now)]
+
+
+def _priority(queue: QueueStatus) -> str:
+    return str(queue.priority) if queue.updated is not None else ""
+
+
+def _until(at: float, now: float) -> str:
+    return f"in {duration(at - now)}" if at > now else "now"
+
+
+def _where(cluster: Cluster, everywhere: bool) -> str:
+    return "in any namespace" if everywhere else f"in namespace {cluster.namespace}"
+
+
+def _note_hidden(cluster: Cluster, everywhere: bool, shown: int, hidden: int) -> None:
+    if not shown:
+        output.note(f"No runs wait or run {_where(cluster, everywhere)}.")
+    if hidden:
+        output.note(f"{plural(hidden, 'finished run')} not shown; --finished shows them too.")
+
+
+def _changes(cluster: Cluster, path: str, query: dict[str, str], version: str) -> Iterator[Json]:
+    while True:
+        try:
+            for kind, raw in cluster.watch(path, seconds=_WATCH_SECONDS, resourceVersion=version, **query):
+                version = raw["metadata"]["resourceVersion"]
+                if kind != "BOOKMARK":
+                    yield raw
+        except ApiError as error:
+            if error.status != 410:
+                raise
+            found = cluster.list(path, **query)  # what changed meanwhile shows as it is now
+            version = found["metadata"]["resourceVersion"]
+            yield from found["items"]

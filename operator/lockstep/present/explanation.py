@@ -1,0 +1,259 @@
+"""Why a run waits or why it stopped, and what comes next, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from lockstep.api.checkpoint_status import Candidate
+from lockstep.api.recovery_status import AttemptStatus
+from lockstep.api.run_status import QueueStatus, TrainingRunStatus
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.quarantine import Save
+from lockstep.core.model.reasons import ActionWord, AttemptEnd, WaitReason
+from lockstep.core.model.snapshot import RunView
+from lockstep.core.pods.requirement import avoided_nodes
+from lockstep.core.run.backoff import allowed_without_progress
+from lockstep.present import start_estimate
+from lockstep.present.amounts import ago, duration, plural
+from lockstep.present.runs import current_phase, queue_of
+
+_HOLDERS_NAMED = 8
+_NODES_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LiveAdmission:
+    """What the next admission pass would find for one run."""
+
+    queue: QueueStatus
+    """Why it would wait; empty when it would get all its nodes."""
+    ahead: tuple[tuple[str, QueueStatus], ...]
+    """Who waits for nodes in front of it in its queue, as namespace/name, and what they lack; first come first."""
+    nodes: int
+    """Nodes that were looked at."""
+    holders: tuple[tuple[str, tuple[str, ...]], ...]
+    """Who holds nodes, as namespace/name, with the nodes; most nodes first."""
+    unread: str = ""
+    """Why it was decided with the default settings; empty: it was with those of the operator."""
+
+
+class NotLive(Exception):  # noqa: N818 (a reason, not a failure)
+    """Why nothing is recomputed, in words."""
+
+
+def waits_for_nodes(run: RunView) -> bool:
+    """The admission pass has the next word: the run is accepted and has no nodes, or lacks some."""
+    if run.spec is None or not is_true(run.status, "Accepted"):
+        return False
+    return current_phase(run) is Phase.PENDING or bool(slots.lacking(run.status.assignment))
+
+
+def sentences(run: RunView, found: LiveAdmission | NotLive | None, now: float) -> Iterator[str]:
+    """What is to be said beyond state and reason. ``found``: the live admission pass, or why there is none; None where
+    it has no part."""
+    phase = current_phase(run)
+    yield from _refusal(run)
+    yield from _oddities(run.status)
+    if phase is Phase.PENDING or slots.lacking(run.status.assignment):
+        yield from _waiting(run, found, now)
+    yield from _last_end(run, now)
+    yield from _resume(run.status)
+    yield from _next(run, phase, now)
+
+
+def checkpoint_summary(candidate: Candidate) -> str:
+    """``step 300 (shared, /shared-checkpoints/…)``."""
+    return f"step {candidate.step} ({', '.join(filter(None, (candidate.tier, candidate.path)))})"
+
+
+def _refusal(run: RunView) -> Iterator[str]:
+    accepted = find(run.status, "Accepted")
+    if accepted is None:
+        yield "The operator has not looked at it yet; if this lasts, the operator is not running."
+    elif accepted.status == "False":
+        yield f"It is not accepted: {accepted.message}"
+
+
+def _oddities(status: TrainingRunStatus) -> Iterator[str]:
+    for kind in ("StateRegression", "ClusterDisruption"):
+        found = find(status, kind)
+        if found is not None and found.status == "True":
+            yield f"{kind}: {found.message}"
+    size = find(status, "AtFullSize")
+    if size is not None:
+        yield f"It is not at its full size: {size.message}"
+
+
+def _waiting(run: RunView, found: LiveAdmission | NotLive | None, now: float) -> Iterator[str]:
+    if isinstance(found, LiveAdmission):
+        if not found.queue.reason:
+            words = "Computed now: nodes for the whole gang are free; the operator's next pass will give them to it"
+            yield words + (f", unless a setting of its own forbids it ({found.unread})." if found.unread else ".")
+            return
+        yield _wait_words(run, found.queue)
+        yield from start_estimate.sentences(found.queue, now)
+        for key, queue in found.ahead:
+            yield f"  {key} waits in front of it, {queue.reason}: {queue.message}"
+        settings = f"default settings, as {found.unread}" if found.unread else "settings of the operator"
+        yield f"(computed now from {plural(found.nodes, 'node')}, with the {settings})"
+        yield from _holders(found)
+        return
+    queue = run.status.queue
+    if queue.reason:
+        yield _wait_words(run, queue)
+        yield from start_estimate.sentences(queue, now)
+    if isinstance(found, NotLive):
+        yield f"(as the operator last wrote it; not computed anew: {found})"
+
+
+def _wait_words(run: RunView, queue: QueueStatus) -> str:
+    place = f" at position {queue.position} of queue {queue_of(run)}" if queue.position else ""
+    gloss = WAITS.get(queue.reason, "")
+    return f"It waits{place}{f', {gloss}' if gloss else ''}: {queue.message}"
+
+
+WAITS: Mapping[str, str] = {
+    WaitReason.RESOURCES: "for nodes to become free",
+    WaitReason.PLACEMENT: "for nodes that the cluster does not have, not even idle",
+    WaitReason.PRIORITY: "for its turn",
+    WaitReason.PREEMPTING: "for others to save and make room",
+    WaitReason.RUNNING_RUNS_LIMIT: "for other runs of its queue to end",
+    WaitReason.NODES_PER_RUN_LIMIT: "and will not be admitted as it is",
+    WaitReason.QUOTA: "for nodes within its queue's quota",
+    WaitReason.WINDOW: "for a maintenance window to be over",
+    WaitReason.PENDING_RUNS_LIMIT: "for others of its queue to get their nodes",
+    WaitReason.GPU_HOURS_LIMIT: "for GPU-hours of its queue",
+    WaitReason.ADMISSION_REFUSED: "for the API server to take its admission",
+    WaitReason.GPU_HOURS_UNKNOWN: "until the GPU-hours of its queue are known",
+    WaitReason.TIME_LIMIT_TOO_LONG: "and will not be admitted as it is",
+    WaitReason.DEADLINE_UNREACHABLE: "and cannot end in time",
+    WaitReason.DEPENDENCY: "for other runs",
+    WaitReason.DEPENDENCY_NEVER_SATISFIED: "for what cannot come any more",
+    WaitReason.SINGLETON: "for its turn among those with the same word",
+    WaitReason.HELD_BY_ADMINISTRATOR: "for an administrator to release it",
+    WaitReason.NAMESPACE_NOT_ALLOWED: "in a queue that is not for its namespace",
+    WaitReason.PRIORITY_CLASS_NOT_ALLOWED: "in a queue that does not allow its class",
+    WaitReason.PRIORITY_CLASS_NOT_FOUND: "for a class that does not exist",
+    WaitReason.TEST_ONLY: "for nothing",
+    WaitReason.QUEUE_HELD: "for its queue to be opened",
+    WaitReason.QUEUE_NOT_FOUND: "for a queue that does not exist",
+    WaitReason.BEGIN_TIME: "before it tries again",
+    WaitReason.EARLIER_PODS: "for its own old pods to end",
+    WaitReason.PAUSED: "for the pause to be taken off",
+    WaitReason.CLUSTER_DISRUPTION: "for the cluster to calm down",
+    WaitReason.NO_NEW_ADMISSIONS: "for the operator to admit again",
+    WaitReason.REPORT_ONLY: "for the operator to act again",
+}
+"""What each reason of ``status.queue`` waits for, in words."""
+
+
+def _holders(found: LiveAdmission) -> Iterator[str]:
+    for holder, nodes in found.holders[:_HOLDERS_NAMED]:
+        named = " ".join(nodes[:_NODES_NAMED]) + (" …" if len(nodes) > _NODES_NAMED else "")
+        yield f"  {plural(len(nodes), 'node')} held by {holder}: {named}"
+    if len(found.holders) > _HOLDERS_NAMED:
+        yield f"  and by {plural(len(found.holders) - _HOLDERS_NAMED, 'more run')}"
+
+
+def _last_end(run: RunView, now: float) -> Iterator[str]:
+    ended = next((a for a in reversed(run.status.attempts) if a.ended_at is not None), None)
+    if ended is None or ended.cause == AttemptEnd.SUCCEEDED:
+        return
+    yield f"Attempt {ended.number} was ended {ago(ended.ended_at, now)} by {ended.cause}: {_culprit(ended)}"
+    if ended.action:
+        yield f"Answer: {ACTIONS.get(ended.action, ended.action)}."
+
+
+ACTIONS: Mapping[str, str] = {
+    ActionWord.RESTART_IN_PLACE: "all ranks start again in the pods they have",
+    ActionWord.REPLACE: "what was lost is replaced, everybody else stays, all ranks start again",
+    ActionWord.ROLL_BACK: "training goes back to an earlier checkpoint",
+    ActionWord.STOP: "the run is stopped",
+    ActionWord.FINISH: "the run is finished",
+}
+"""What recovery does, in words, by ``attempts[].action``."""
+
+
+def _culprit(ended: AttemptStatus) -> str:
+    message = ended.message or "no more is known"
+    if ended.rank is None or f"rank {ended.rank}" in message:
+        return message
+    return f"first was rank {ended.rank}{f' on {ended.node}' if ended.node else ''}; {message}"
+
+
+def _resume(status: TrainingRunStatus) -> Iterator[str]:
+    start = status.start
+    if start is not None and (start.attempt > 1 or start.resume is not None):
+        resumed = checkpoint_summary(start.resume) if start.resume is not None else "no checkpoint, at step 0"
+        yield f"Attempt {start.attempt} began from {resumed}."
+    if status.checkpoint.choice:
+        yield f"The last choice of a checkpoint: {status.checkpoint.choice}."
+    for passed in status.checkpoint.rejected:
+        cost = f", would have cost {passed.seconds} s" if passed.seconds is not None else ""
+        yield f"  passed over: {Save(passed.step, passed.attempt or 0).words} ({passed.tier}{cost}): {passed.reason}"
+    for bad in status.checkpoint.quarantined:
+        yield f"Not loaded again: {Save(bad.step, bad.attempt).words} ({bad.tier}): {bad.reason}"
+    for saved in status.checkpoint.latest:
+        yield f"Newest valid checkpoint: {checkpoint_summary(saved)}."
+
+
+def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
+    status = run.status
+    gang = find(status, "GangReady")
+    match phase:
+        case Phase.FINISHED:
+            succeeded = find(status, "Succeeded")
+            if succeeded is not None and succeeded.message:
+                yield f"The end: {succeeded.message}"
+            yield "Next: nothing, the end is final; create a new run to train on."
+        case Phase.STOPPING if status.stop is not None:
+            yield f"Stopping since {ago(status.stop.time, now)}, {status.stop.reason}: {status.stop.message}"
+            save = status.checkpoint.save
+            if status.stop.save and save is not None and save.deadline is not None:
+                where = f"at step {save.at_step}" if save.at_step else "at the next opportunity"
+                left = duration(save.deadline - now)
+                yield f"Next: all ranks save {where}, which is waited for {left} at most; then they are told to end."
+            else:
+                left = duration(status.stop.deadline - now)
+                yield f"Next: the ranks end by themselves, or their pods are deleted in {left}."
+        case Phase.SUSPENDED:
+            yield f"Next: it waits until you write suspend: false (lockstep resume {run.name})."
+        case Phase.LAUNCHING | Phase.RECOVERING:
+            if gang is not None and gang.message:
+                yield f"The gang gathers: {status.nodes_ready} are ready; {gang.message}"
+            yield from _backoff(status, now)
+            yield f"Next: attempt {status.attempt} starts when every rank is at the barrier."
+        case Phase.RUNNING:
+            progressing = find(status, "Progressing")
+            if progressing is not None and progressing.message:
+                yield f"It runs; {progressing.message}."
+            elif status.progress.time is not None:
+                yield f"It runs: step {status.progress.step}, {ago(status.progress.time, now)}."
+        case _:
+            yield from _backoff(status, now)
+    if run.status.spares and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):
+        yield f"Spares at the barrier: {run.status.spares}."
+    time_given = start_estimate.granted(run)
+    if time_given and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):
+        yield f"Its time: {time_given}."
+    yield from _budget(run, phase)
+    for node in avoided_nodes(status.recovery.excluded_nodes, now) if phase is not Phase.FINISHED else ():
+        until = f" for {duration(node.until - now)}" if node.until is not None else ""
+        yield f"Kept off {node.node}{until}: {node.reason}"
+
+
+def _backoff(status: TrainingRunStatus, now: float) -> Iterator[str]:
+    not_before = status.recovery.not_before
+    if not_before is not None and not_before > now:
+        yield f"It tries again in {duration(not_before - now)} at the earliest, to spare the cluster."
+
+
+def _budget(run: RunView, phase: Phase) -> Iterator[str]:
+    spent = run.status.recovery.consecutive_no_progress
+    if not spent or run.spec is None or phase is Phase.FINISHED:
+        return
+    allowed = allowed_without_progress(run.spec, run.status)
+    yield f"{plural(spent, 'attempt')} in a row ended without a new checkpoint; at {allowed} the run is stopped."

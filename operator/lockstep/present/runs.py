@@ -1,0 +1,39 @@
+"""What every list and page says of a run: state and reason, nodes, queue, ranks."""
+
+from __future__ import annotations
+
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.reasons import ShownReason
+from lockstep.core.model.snapshot import RunView
+from lockstep.present.amounts import NONE
+
+
+def current_phase(run: RunView) -> Phase:
+    """Where it is in its life."""
+    return phase_of(run.status, suspended=run.spec is not None and run.spec.suspend)
+
+
+def state_of(run: RunView) -> tuple[str, str]:
+    """State and reason as shown to people."""
+    if not run.status.state:
+        return "Pending", ShownReason.NOT_SEEN_YET
+    return run.status.state, run.status.reason
+
+
+def nodes_of(run: RunView) -> str:
+    """Nodes ready, of all."""
+    wanted = run.spec.nodes if run.spec is not None else 0
+    return run.status.nodes_ready or f"0/{wanted}"
+
+
+def queue_of(run: RunView) -> str:
+    """The queue the run names."""
+    return run.spec.queue if run.spec is not None else NONE
+
+
+def ranked_nodes(run: RunView) -> list[tuple[int, str]]:
+    """Rank and node of the gang, in rank order; nothing when no nodes are held."""
+    assignment = run.status.assignment
+    ranks = [(rank, slot) for slot, rank in enumerate(slots.slot_ranks(assignment)) if rank >= 0]
+    return [(rank, assignment.nodes[slot]) for rank, slot in sorted(ranks)]
