@@ -2,7 +2,9 @@
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -43,6 +45,22 @@ def test_a_command_in_a_sentence_has_verbs_and_options_that_there_are(line: str)
     except typer.BadParameter as error:
         if not str(error).startswith("Missing parameter"):
             raise
+
+
+def verbs(command: Any, path: str = "lockstep") -> Iterator[tuple[str, Any]]:
+    """Every verb, and every group of some, by what a user types."""
+    for name, found in getattr(command, "commands", {}).items():
+        yield f"{path} {name}", found
+        yield from verbs(found, f"{path} {name}")
+
+
+@pytest.mark.parametrize(("typed", "verb"), [pytest.param(*each, id=each[0]) for each in verbs(CLI)])
+def test_help_of_every_verb_ends_with_examples_that_make_sense(typed: str, verb: Any) -> None:
+    examples = re.findall(r"^  lockstep (.*)$", verb.epilog or "", re.MULTILINE)
+    assert examples
+    for line in examples:
+        assert f"lockstep {line} ".startswith(f"{typed} ")
+        parse(line)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

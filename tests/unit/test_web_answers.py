@@ -397,7 +397,7 @@ class Watched:
         progress = changed(OWN.status.progress, step=step, loss=loss, time=told_at)
         status = changed(OWN.status, progress=progress, attempt=attempt)
         self.runs = [replace(OWN, status=status)]
-        self.losses.look()
+        self.losses.update()
 
     @property
     def points(self) -> list[tuple[int, float]]:
@@ -461,5 +461,5 @@ def test_curves_of_runs_that_are_gone_are_forgotten() -> None:
     watched = Watched()
     watched.at(1, "3.0")
     watched.runs = []
-    watched.losses.look()
+    watched.losses.update()
     assert watched.points == []

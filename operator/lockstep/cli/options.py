@@ -54,6 +54,15 @@ ObjectOutput = Annotated[Object, typer.Option("--output", "-o", help="json and y
 
 
 @dataclass(frozen=True, slots=True)
+class Chosen:
+    """The runs that a verb changes, and how it says what it has done."""
+
+    runs: Runs = None
+    selector: Selector = ""
+    output: ObjectOutput = "name"
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterTarget:
     """The cluster that a verb is for."""
 
@@ -78,9 +87,14 @@ class Target:
         return client.connect(self.namespace, self.context, self.kubeconfig)
 
 
-def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a verb to ``app``, by ``with_flags``."""
-    return lambda function: app.command(name)(with_flags(function))
+def verb(app: typer.Typer, name: str, *examples: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a verb to ``app``, by ``with_flags``; its help ends with the examples."""
+    return lambda function: app.command(name, epilog=epilog(*examples))(with_flags(function))
+
+
+def epilog(*examples: str) -> str:
+    """The end of a verb's help. Lines are left as they are: a command is to be copied."""
+    return "\n".join(("\b", f"Example{'s' if len(examples) > 1 else ''}:", *(f"  {line}" for line in examples)))
 
 
 def with_flags(function: Callable[..., None]) -> Callable[..., None]:

@@ -93,7 +93,7 @@ def _waiting(run: RunView, found: LiveAdmission | NotLive | None, now: float) ->
             words = "Computed now: nodes for the whole gang are free; the operator's next pass will give them to it"
             yield words + (f", unless a setting of its own forbids it ({found.unread})." if found.unread else ".")
             return
-        yield _wait_words(run, found.queue)
+        yield _pending_sentence(run, found.queue)
         yield from start_estimate.sentences(found.queue, now)
         for key, queue in found.ahead:
             yield f"  {key} waits in front of it, {queue.reason}: {queue.message}"
@@ -103,13 +103,13 @@ def _waiting(run: RunView, found: LiveAdmission | NotLive | None, now: float) ->
         return
     queue = run.status.queue
     if queue.reason:
-        yield _wait_words(run, queue)
+        yield _pending_sentence(run, queue)
         yield from start_estimate.sentences(queue, now)
     if isinstance(found, NotLive):
         yield f"(as the operator last wrote it; not computed anew: {found})"
 
 
-def _wait_words(run: RunView, queue: QueueStatus) -> str:
+def _pending_sentence(run: RunView, queue: QueueStatus) -> str:
     place = f" at position {queue.position} of queue {queue_of(run)}" if queue.position else ""
     gloss = WAITS.get(queue.reason, "")
     return f"It waits{place}{f', {gloss}' if gloss else ''}: {queue.message}"

@@ -8,8 +8,8 @@ import typer
 
 from lockstep.cli.options import (
     AllNamespaces,
+    Chosen,
     ClusterTarget,
-    ObjectOutput,
     Runs,
     Selector,
     TableOutput,
@@ -23,7 +23,7 @@ ByQueue = Annotated[
 ]
 
 
-@verb(app, "prio")
+@verb(app, "prio", "lockstep prio -A")
 def prio(
     run: Runs = None,
     all_namespaces: AllNamespaces = False,
@@ -32,53 +32,39 @@ def prio(
     *,
     target: Target,
 ) -> None:
-    """Show what the priority of runs that wait is made of, the first in line first."""
+    """Show the priority of pending runs by factor, the first in line first."""
     from lockstep.cli.views.priorities import show
 
     show(target.connect(), run, everywhere=all_namespaces, selector=selector, form=output)
 
 
-@verb(app, "queues")
+@verb(app, "queues", "lockstep queues -o wide")
 def queues(output: TableOutput = "table", *, target: ClusterTarget) -> None:
-    """Show the queues: what they may use, use and borrow, who waits. Needs the right to read them."""
+    """Show the queues: what they may use, use and borrow, what is pending. Needs the right to read them."""
     from lockstep.cli.views.queues import show
 
     show(target.connect(), output)
 
 
-@verb(app, "hold")
-def hold(
-    run: Runs = None,
-    by_queue: ByQueue = False,
-    selector: Selector = "",
-    output: ObjectOutput = "name",
-    *,
-    target: Target,
-) -> None:
-    """Keep runs that wait from getting nodes. What runs is refused: suspend stops it."""
+@verb(app, "hold", "lockstep hold hello")
+def hold(by_queue: ByQueue = False, *, chosen: Chosen, target: Target) -> None:
+    """Keep pending runs from being admitted. What runs is refused: suspend stops it."""
     from lockstep.cli.actions import hold
 
-    hold.hold(target.connect(), run, selector, output, by_queue=by_queue)
+    hold.hold(target.connect(), chosen.runs, chosen.selector, chosen.output, by_queue=by_queue)
 
 
-@verb(app, "release")
-def release(
-    run: Runs = None,
-    by_queue: ByQueue = False,
-    selector: Selector = "",
-    output: ObjectOutput = "name",
-    *,
-    target: Target,
-) -> None:
-    """Let held runs wait for nodes again."""
+@verb(app, "release", "lockstep release hello")
+def release(by_queue: ByQueue = False, *, chosen: Chosen, target: Target) -> None:
+    """Let held runs be admitted again."""
     from lockstep.cli.actions import hold
 
-    hold.release(target.connect(), run, selector, output, by_queue=by_queue)
+    hold.release(target.connect(), chosen.runs, chosen.selector, chosen.output, by_queue=by_queue)
 
 
-@verb(app, "requeue")
-def requeue(run: Runs = None, selector: Selector = "", output: ObjectOutput = "name", *, target: Target) -> None:
-    """Have runs save, give their nodes back, and queue again."""
+@verb(app, "requeue", "lockstep requeue hello")
+def requeue(chosen: Chosen, target: Target) -> None:
+    """Have runs save, give their nodes back, and requeue."""
     from lockstep.cli.actions import hold
 
-    hold.requeue(target.connect(), run, selector, output)
+    hold.requeue(target.connect(), chosen.runs, chosen.selector, chosen.output)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lockstep.cli.options import ClusterTarget, ObjectOutput, Run, Target, seconds_of, timeout_seconds, verb
+from lockstep.cli.options import ClusterTarget, ObjectOutput, Run, Target, epilog, seconds_of, timeout_seconds, verb
 from lockstep.cli.output import echo, print_done
 
 
@@ -22,10 +22,15 @@ class _SaveByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(cls=_SaveByDefault, no_args_is_help=True, help="Have a run save now; judge checkpoints.")
+app = typer.Typer(
+    cls=_SaveByDefault,
+    no_args_is_help=True,
+    help="Have a run save now; judge checkpoints.",
+    epilog=epilog("lockstep checkpoint hello --wait"),
+)
 
 
-@verb(app, "save")
+@verb(app, "save", "lockstep checkpoint save hello --wait")
 def save(
     run: Run,
     wait: Annotated[bool, typer.Option("--wait", help="Until it is valid on all ranks; fail unless it is.")] = False,
@@ -48,7 +53,7 @@ def save(
         print_done(raw, output, "asked to save")
 
 
-@verb(app, "verify")
+@verb(app, "verify", "lockstep checkpoint verify /shared-checkpoints/team/hello")
 def verify(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A checkpoint, or a directory of some.")],
     form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="As in checkpoint.format.")] = "Auto",
@@ -64,7 +69,7 @@ def verify(
     raise typer.Exit(verify(path, form, not quick, skew))
 
 
-@verb(app, "leftovers")
+@verb(app, "leftovers", "lockstep checkpoint leftovers /local-checkpoints --older-than 14d")
 def leftovers(
     root: Annotated[str, typer.Argument(metavar="DIRECTORY", help="Of a local storage, on this node.")],
     older_than: Annotated[

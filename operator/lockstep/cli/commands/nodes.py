@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from lockstep.cli.options import ClusterTarget, TableOutput, verb, with_flags
+from lockstep.cli.options import ClusterTarget, TableOutput, epilog, verb, with_flags
 
 app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
 Nodes = Annotated[list[str], typer.Argument(metavar="NODE...", show_default=False, help="Names of nodes.")]
 
 
-@app.callback()
+@app.callback(epilog=epilog("lockstep nodes --all", "lockstep nodes drain gpu-1"))
 @with_flags
 def nodes(
     called: typer.Context,
@@ -29,7 +29,7 @@ def nodes(
         show(target.connect(), output, every=every, now=time.time())
 
 
-@verb(app, "drain")
+@verb(app, "drain", 'lockstep nodes drain gpu-1 --reason "fan broken"')
 def drain(
     node: Nodes,
     reason: Annotated[str, typer.Option("--reason", metavar="WORDS", help="Shown wherever somebody asks why.")] = "",
@@ -42,7 +42,7 @@ def drain(
     nodes.drain(target.connect(), node, reason)
 
 
-@verb(app, "undrain")
+@verb(app, "undrain", "lockstep nodes undrain gpu-1")
 def undrain(node: Nodes, *, target: ClusterTarget) -> None:
     """Let runs on drained nodes again."""
     from lockstep.cli.actions import nodes
@@ -50,9 +50,9 @@ def undrain(node: Nodes, *, target: ClusterTarget) -> None:
     nodes.undrain(target.connect(), node)
 
 
-@verb(app, "clear")
+@verb(app, "clear", "lockstep nodes clear gpu-1")
 def clear(node: Nodes, *, target: ClusterTarget) -> None:
-    """Forgive what failed on nodes so far, as after a repair."""
+    """Forget the failures recorded on nodes, as after a repair."""
     from lockstep.cli.actions import nodes
 
     nodes.clear(target.connect(), node, time.time())

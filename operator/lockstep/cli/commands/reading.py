@@ -25,12 +25,12 @@ from lockstep.cli.output import echo
 app = typer.Typer()
 
 
-@verb(app, "queue")
+@verb(app, "queue", "lockstep queue", "lockstep queue -A -q research --start")
 def queue(
     with_finished: Annotated[bool, typer.Option("--finished", help="Finished runs too.")] = False,
     queue: Annotated[str, typer.Option("--queue", "-q", help="Only runs of this queue.")] = "",
     watch: Annotated[bool, typer.Option("--watch", help="Go on printing changes.")] = False,
-    start: Annotated[bool, typer.Option("--start", help="When those who wait are expected to start.")] = False,
+    start: Annotated[bool, typer.Option("--start", help="When pending runs are expected to start.")] = False,
     queues: Annotated[
         bool, typer.Option("--queues", help="The queues themselves; the same as the verb queues.")
     ] = False,
@@ -40,7 +40,7 @@ def queue(
     *,
     target: Target,
 ) -> None:
-    """Show who holds nodes and who waits, in order."""
+    """Show running and pending runs, in order."""
     from lockstep.cli.views.queue import Selection, show, show_starts
     from lockstep.cli.views.queues import show as show_queues
 
@@ -56,7 +56,7 @@ def queue(
         show(cluster, selection, output, with_finished=with_finished, watch=watch)
 
 
-@verb(app, "info")
+@verb(app, "info", "lockstep info hello")
 def info(run: Run, output: TextOutput = "text", *, target: Target) -> None:
     """Show everything about one run: conditions, which rank is where, checkpoints, attempts."""
     from lockstep.cli.views.info import show
@@ -64,9 +64,9 @@ def info(run: Run, output: TextOutput = "text", *, target: Target) -> None:
     show(target.connect(), run, output)
 
 
-@verb(app, "status")
+@verb(app, "status", "lockstep status sweep")
 def status(run: Run, output: TextOutput = "text", *, target: Target) -> None:
-    """Show what became of each index of an array; of a run the same as info."""
+    """Show the outcome of each index of an array; of a run the same as info."""
     from lockstep.cli import arrays
     from lockstep.cli.views import array_status, info
 
@@ -78,7 +78,7 @@ def status(run: Run, output: TextOutput = "text", *, target: Target) -> None:
         array_status.show(cluster, raw, output)
 
 
-@verb(app, "explain")
+@verb(app, "explain", "lockstep explain hello")
 def explain(
     run: Run,
     output: TextOutput = "text",
@@ -87,13 +87,13 @@ def explain(
     *,
     target: ClusterTarget,
 ) -> None:
-    """Say why a run waits or why it stopped, which rank and node were first, and what comes next."""
+    """Show why a run is pending or why it stopped, which rank and node failed first, and what comes next."""
     from lockstep.cli.views.explain import show
 
     show(target.connect(namespace), run, output, operator_namespace)
 
 
-@verb(app, "logs")
+@verb(app, "logs", "lockstep logs hello --rank 0 -f", "lockstep logs hello --attempt 2 --tail 50")
 def logs(
     run: Run,
     rank: Annotated[str, typer.Option("--rank", "-r", metavar="RANKS", help="E.g. 0 or 0-3,7; all by default.")] = "",
@@ -110,7 +110,7 @@ def logs(
     show(target.connect(), run, rank, Wanted(attempt=attempt, follow=follow, tail=tail, timestamps=timestamps))
 
 
-@verb(app, "events")
+@verb(app, "events", "lockstep events hello --pods")
 def events(
     run: Run,
     pods: Annotated[bool, typer.Option("--pods", help="Those of the run's pods too.")] = False,
@@ -118,13 +118,13 @@ def events(
     *,
     target: Target,
 ) -> None:
-    """Show what was said of a run, oldest first."""
+    """Show the events of a run, oldest first."""
     from lockstep.cli.views.events import show
 
     show(target.connect(), run, with_pods=pods, form=output)
 
 
-@verb(app, "history")
+@verb(app, "history", "lockstep history hello -o wide")
 def history(
     run: Run,
     source: Annotated[
@@ -134,7 +134,7 @@ def history(
     *,
     target: Target,
 ) -> None:
-    """Show every attempt of a run, what ended it and what was done; -o wide says it in words."""
+    """Show every attempt of a run, what ended it and what recovery did; -o wide says it in words."""
     from lockstep.cli.views.history import show, show_recorded
 
     if source:
@@ -143,7 +143,7 @@ def history(
         show(target.connect(), run, output)
 
 
-@verb(app, "bundle")
+@verb(app, "bundle", "lockstep bundle hello")
 def bundle(
     run: Run,
     path: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="RUN-bundle.tar.gz by default.")] = "",
@@ -157,7 +157,7 @@ def bundle(
     make(target.connect(), run, path, tail)
 
 
-@verb(app, "render")
+@verb(app, "render", "lockstep render run.yaml")
 def render(
     source: Annotated[str, typer.Argument(metavar="RUN | FILE", show_default=False)],
     slot: Annotated[int, typer.Option("--slot", min=0, help="Whose pod.")] = 0,
@@ -176,7 +176,7 @@ def render(
     show(runs.whole(cluster, runs.view(runs.fetch(cluster, source))), slot, output)
 
 
-@verb(app, "wait")
+@verb(app, "wait", "lockstep wait hello --for running --timeout 30m")
 def wait(
     run: Run,
     goal: Annotated[

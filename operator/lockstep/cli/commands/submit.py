@@ -15,7 +15,13 @@ from lockstep.cli.submission.flags import Flags, Schedule
 app = typer.Typer()
 
 
-@verb(app, "submit")
+@verb(
+    app,
+    "submit",
+    "lockstep submit run.yaml",
+    "lockstep submit --nodes 2 --image IMAGE -- torchrun train.py",
+    "lockstep submit run.yaml --test-only",
+)
 def submit(
     arguments: Annotated[list[str] | None, typer.Argument(metavar="FILE | -- COMMAND...", show_default=False)] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None,
@@ -26,7 +32,7 @@ def submit(
         str, typer.Option("--array", "-a", metavar="INDICES", help="A run for each index: 0-99, 0-99:2 or 1,3,7-9%2.")
     ] = "",
     hold: Annotated[bool, typer.Option("--hold", "-H", help="Wait until it is released.")] = False,
-    test_only: Annotated[bool, typer.Option("--test-only", help="Only ask when and where it would start.")] = False,
+    test_only: Annotated[bool, typer.Option("--test-only", help="Dry run: when and where it would start.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Stay until the end; fail unless it succeeds.")] = False,
     dry_run: Annotated[
         Literal["none", "client", "server"], typer.Option("--dry-run", help="client prints the manifest; server asks.")

@@ -40,7 +40,7 @@ _WORDS = 4
 _FORWARDED = re.compile(r"^Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
-@verb(app, "ui")
+@verb(app, "ui", "lockstep ui")
 def ui(
     url: Annotated[str, typer.Option("--url", help="Where the page is exposed; else its port is forwarded.")] = "",
     namespace: OperatorNamespace = "lockstep-system",
