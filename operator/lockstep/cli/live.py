@@ -1,4 +1,4 @@
-"""The admission pass, run here and now by the operator's own function, where rights allow reading the cluster."""
+"""A dry run of admission by the operator's own function, here and now, where rights allow reading the cluster."""
 
 from __future__ import annotations
 

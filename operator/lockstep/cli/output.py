@@ -25,9 +25,9 @@ _COLOURS = {
 _OWN_COLOUR = re.compile("\x1b\\[(?:0|3[1236])m")
 
 
-def note(words: str) -> None:
+def note(text: str) -> None:
     """Say something that is not data."""
-    echo(words, err=True)
+    echo(text, err=True)
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -36,10 +36,10 @@ def print_lines(lines: Iterable[str]) -> None:
         echo(line)
 
 
-def echo(words: str, *, err: bool = False) -> None:
+def echo(text: str, *, err: bool = False) -> None:
     """As typer.echo, without what a terminal would obey in words of others; colours of ours are left."""
-    own = _OWN_COLOUR.findall(words) if _colourful() else []
-    pieces = _OWN_COLOUR.split(words) if own else [words]
+    own = _OWN_COLOUR.findall(text) if _colourful() else []
+    pieces = _OWN_COLOUR.split(text) if own else [text]
     shown = [sanitise.lines(piece) for piece in pieces]
     typer.echo("".join(piece + colour for piece, colour in zip(shown, [*own, ""], strict=True)), err=err)
 

@@ -1,4 +1,4 @@
-"""What lists and pages say of an array: one row for all that wait of it, its indices by outcome, how it is."""
+"""What lists and pages say of an array: one row for all that is pending of it, its indices by outcome, how it is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUTCOMES = ("succeeded", "failed", "cancelled", "running", "pending")
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What waits of a set: its indices without nodes, and the runs of those that have one, the first in line first."""
+    """The pending part of a set: its indices without nodes, and the runs of those that have one, the next one first."""
 
     view: RunSetView
     indices: frozenset[int]
@@ -53,7 +53,7 @@ def set_state(view: RunSetView) -> tuple[str, str]:
 
 
 def folded(views: Sequence[RunView], sets: Iterable[RunSetView]) -> tuple[list[RunView], list[Pending]]:
-    """Runs to be shown each by itself, and what waits of the sets."""
+    """Runs to be shown each by itself, and the pending part of each set."""
     by_uid = {view.uid: view for view in sets}
     single: list[RunView] = []
     waiting: dict[str, list[RunView]] = {uid: [] for uid in by_uid}

@@ -1,4 +1,4 @@
-"""Why a run waits or why it stopped, and what comes next, in sentences."""
+"""Why a run is pending or why it stopped, and what comes next, in sentences."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ WAITS: Mapping[str, str] = {
     WaitReason.NO_NEW_ADMISSIONS: "for the operator to admit again",
     WaitReason.REPORT_ONLY: "for the operator to act again",
 }
-"""What each reason of ``status.queue`` waits for, in words."""
+"""What a run waits for, by its pending reason (``status.queue.reason``)."""
 
 
 def _holders(found: LiveAdmission) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""When a run that waits is expected to start and what its place is made of; what time a run was given."""
+"""When a pending run is expected to start, its priority by factor; what time an admitted run was given."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def points(queue: QueueStatus) -> str:
 
 
 def facts(run: RunView, now: float) -> Iterator[tuple[str, str]]:
-    """Lines of `lockstep info` for one that waits."""
+    """Lines of `lockstep info` for a pending run."""
     queue = run.status.queue
     if queue.updated is not None and queue.position:
         yield "Priority", points(queue)

@@ -39,11 +39,11 @@ def change(cluster: Cluster, target: str, spec: Mapping[str, object], done: str,
     return False
 
 
-def _cancel_indices(cluster: Cluster, name: str, words: str, form: str) -> None:
+def _cancel_indices(cluster: Cluster, name: str, text: str, form: str) -> None:
     try:
-        wanted = parse_indices(words)
+        wanted = parse_indices(text)
     except ValueError as error:
-        raise UsageError(f"{name}_[{words}]: {error}") from error
+        raise UsageError(f"{name}_[{text}]: {error}") from error
     for attempt in range(_TRIES):
         raw = arrays.fetch(cluster, name)
         if raw is None:

@@ -1,4 +1,4 @@
-"""`lockstep hold`, `release` and `requeue`: what a user or an administrator says of a run that waits or trains."""
+"""`lockstep hold`, `release` and `requeue`: keep pending runs from admission, and send admitted ones back to it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _WAITING = (Phase.PENDING, Phase.SUSPENDED)
 
 
 def hold(cluster: Cluster, run_names: Sequence[str] | None, selector: str, form: str, *, by_queue: bool) -> None:
-    """Keep runs that wait from getting nodes. ``by_queue``: as an administrator, whatever their users say."""
+    """Keep pending runs from being admitted. ``by_queue``: as an administrator, whatever their users say."""
     one = _hold_by_queue if by_queue else _hold
     change.each(cluster, run_names, selector, lambda name: one(cluster, name, form))
 
 
 def release(cluster: Cluster, run_names: Sequence[str] | None, selector: str, form: str, *, by_queue: bool) -> None:
-    """Let held runs wait for nodes again."""
+    """Let held runs be admitted again."""
     one = _release_by_queue if by_queue else _release
     change.each(cluster, run_names, selector, lambda name: one(cluster, name, form))
 
 
 def requeue(cluster: Cluster, run_names: Sequence[str] | None, selector: str, form: str) -> None:
-    """Have runs that hold nodes save, give them back and queue again."""
+    """Have runs that hold nodes save, give them back and requeue."""
     change.each(cluster, run_names, selector, lambda name: _requeue(cluster, name, form))
 
 

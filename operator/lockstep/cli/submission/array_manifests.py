@@ -36,7 +36,7 @@ def wrapped(manifest: Json, array: str) -> Json:
         metadata["generateName"] = f"{metadata['generateName'][: names.MAX_RUN_SET_NAME - _GENERATED].rstrip('-')}-"
     theirs = {key: text for key, text in (metadata.get("annotations") or {}).items() if not _is_ours(key)}
     both = {"labels": metadata.get("labels") or {}, "annotations": theirs}
-    template = {"metadata": {part: words for part, words in both.items() if words}, "spec": spec}
+    template = {"metadata": {part: text for part, text in both.items() if text}, "spec": spec}
     ours: Json = {"indices": indices, **({"maxRunning": int(width)} if percent else {})}
     for field in ("afterCorr", "suspend"):
         if field in spec:

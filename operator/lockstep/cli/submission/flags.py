@@ -94,19 +94,19 @@ class Schedule:
     def fields(self, now: float) -> Json:
         """Fields of the spec. Raises UsageError on what means nothing."""
         found: Json = {}
-        for flag, field, words in (
+        for flag, field, text in (
             ("--time", "timeLimit", self.time),
             ("--time-min", "minTimeLimit", self.time_min),
         ):
-            if words:
-                found[field] = slurm_syntax.time_limit(flag, words)
+            if text:
+                found[field] = slurm_syntax.time_limit(flag, text)
         if self.priority_class:
             found["priorityClassName"] = self.priority_class
         if self.nice is not None:
             found["nice"] = self.nice
-        for flag, field, words in (("--begin", "notBefore", self.begin), ("--deadline", "deadline", self.deadline)):
-            if words:
-                found[field] = slurm_syntax.moment(flag, words, now)
+        for flag, field, text in (("--begin", "notBefore", self.begin), ("--deadline", "deadline", self.deadline)):
+            if text:
+                found[field] = slurm_syntax.moment(flag, text, now)
         if self.dependency:
             found |= slurm_syntax.dependencies(self.dependency)
         if self.hold:
@@ -132,8 +132,8 @@ def _variable(assignment: str) -> Json:
 def _stem(command: Sequence[str]) -> str:
     """A name for people: that of the script, or of the program."""
     script = next((word for word in command if word.endswith((".py", ".sh"))), command[0])
-    words = re.sub("[^a-z0-9]+", "-", Path(script).stem.lower()).strip("-")
-    return words[: names.MAX_RUN_NAME - 6].strip("-") or "run"
+    text = re.sub("[^a-z0-9]+", "-", Path(script).stem.lower()).strip("-")
+    return text[: names.MAX_RUN_NAME - 6].strip("-") or "run"
 
 
 def _listed(text: str | None) -> list[str]:

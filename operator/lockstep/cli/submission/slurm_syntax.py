@@ -1,4 +1,4 @@
-"""Times and dependencies as Slurm's users write them, in the words of the API."""
+"""Times and dependencies as Slurm's users write them, made into the fields of the API."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _FROM_NOW = re.compile(r"now(?:\+(?P<count>\d+)(?P<unit>seconds?|minutes?|hours?
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
 
-def time_limit(flag: str, words: str) -> str:
+def time_limit(flag: str, text: str) -> str:
     """A time limit: ``2h``, or as Slurm writes it: minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S. Raises UsageError."""
-    found = _LIMIT.fullmatch(words)
+    found = _LIMIT.fullmatch(text)
     if found is None:
         try:
-            return format_duration(parse_duration(words))
+            return format_duration(parse_duration(text))
         except ValueError as error:
-            raise UsageError(f"{flag} {words}: {DURATION_REMEDY}", "or as Slurm does: 90, 1:30:00, 2-12:00") from error
+            raise UsageError(f"{flag} {text}: {DURATION_REMEDY}", "or as Slurm does: 90, 1:30:00, 2-12:00") from error
     first, *others = (int(found[name] or 0) for name in ("first", "second", "third"))
     if found["days"] is not None:
         hours, minutes, seconds = first, *others
@@ -35,35 +35,35 @@ def time_limit(flag: str, words: str) -> str:
     return format_duration(first * 60 + others[0])
 
 
-def moment(flag: str, words: str, now: float) -> str:
+def moment(flag: str, text: str, now: float) -> str:
     """A moment in RFC 3339, from: RFC 3339; a date, with or without a time, here; HH:MM, the next such; now+2h or
     now+2hours. Raises UsageError."""
-    from_now = _FROM_NOW.fullmatch(words)
+    from_now = _FROM_NOW.fullmatch(text)
     if from_now is not None:
-        return to_rfc3339(now + _seconds_from_now(flag, words, from_now))
+        return to_rfc3339(now + _seconds_from_now(flag, text, from_now))
     try:
-        if _CLOCK.fullmatch(words):
-            clock = datetime.strptime(words, "%H:%M:%S" if words.count(":") == 2 else "%H:%M").time()  # noqa: DTZ007
+        if _CLOCK.fullmatch(text):
+            clock = datetime.strptime(text, "%H:%M:%S" if text.count(":") == 2 else "%H:%M").time()  # noqa: DTZ007
             today = datetime.combine(datetime.fromtimestamp(now).astimezone().date(), clock)
             later = today if _unix(today) > now else today + timedelta(days=1)
             return to_rfc3339(_unix(later))
-        return to_rfc3339(_unix(datetime.fromisoformat(words)))
+        return to_rfc3339(_unix(datetime.fromisoformat(text)))
     except ValueError as error:
         raise UsageError(
-            f"{flag} {words} is no time", "write 2026-12-01T08:00 (local time), 2026-12-01T08:00:00Z, 18:00 or now+2h"
+            f"{flag} {text} is no time", "write 2026-12-01T08:00 (local time), 2026-12-01T08:00:00Z, 18:00 or now+2h"
         ) from error
 
 
-def dependencies(words: str) -> Json:
+def dependencies(text: str) -> Json:
     """``dependsOn``, ``singleton`` and, of arrays, ``afterCorr`` from ``afterok:a:b,singleton=word,aftercorr:d``.
 
     Raises UsageError.
     """
-    if "?" in words:
-        raise UsageError(f"--dependency {words}: all of them have to be met, not any", "separate them by commas")
+    if "?" in text:
+        raise UsageError(f"--dependency {text}: all of them have to be met, not any", "separate them by commas")
     depends: list[Json] = []
     spec: Json = {}
-    for part in filter(None, (part.strip() for part in words.split(","))):
+    for part in filter(None, (part.strip() for part in text.split(","))):
         kind, _, rest = part.partition(":")
         if kind == "singleton" or kind.startswith("singleton="):
             word = kind.partition("=")[2]
@@ -73,7 +73,7 @@ def dependencies(words: str) -> Json:
         elif kind == "aftercorr":
             [after] = _named(part, rest, "")[:1]
             if ":" in rest or "afterCorr" in spec:
-                raise UsageError(f"--dependency {words} names several sets", "an array comes after one: aftercorr:NAME")
+                raise UsageError(f"--dependency {text} names several sets", "an array comes after one: aftercorr:NAME")
             spec["afterCorr"] = after["name"]
         elif kind not in _CONDITIONS:
             raise UsageError(
@@ -96,12 +96,12 @@ def _named(part: str, rest: str, condition: str) -> list[Json]:
     return [{"name": name, "condition": condition} for name in names]
 
 
-def _seconds_from_now(flag: str, words: str, found: re.Match[str]) -> float:
+def _seconds_from_now(flag: str, text: str, found: re.Match[str]) -> float:
     if found["duration"] is not None:
         try:
             return parse_duration(found["duration"])
         except ValueError as error:
-            raise UsageError(f"{flag} {words}: {DURATION_REMEDY}", "e.g. now+90m or now+2hours") from error
+            raise UsageError(f"{flag} {text}: {DURATION_REMEDY}", "e.g. now+90m or now+2hours") from error
     unit = (found["unit"] or "seconds").removesuffix("s")
     return int(found["count"] or 0) * _UNITS[unit]
 

@@ -1,4 +1,4 @@
-"""`lockstep submit --test-only`: the operator is asked when and where a run would start. Nothing is left behind."""
+"""`lockstep submit --test-only`: a dry run of admission, by the operator. Nothing is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lockstep events`: what was said of a run, oldest first."""
+"""`lockstep events`: the events of a run, oldest first."""
 
 from __future__ import annotations
 

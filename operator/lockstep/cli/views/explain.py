@@ -1,4 +1,4 @@
-"""`lockstep explain`: why a run waits or why it stopped, and what comes next, in sentences."""
+"""`lockstep explain`: why a run is pending or why it stopped, and what comes next, in sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lockstep prio`: what the place of each waiting run in the order is made of, as sprio shows it."""
+"""`lockstep prio`: the priority of pending runs by factor, as sprio shows it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FACTORS = ("class", "age", "fairShare", "size", "nice")
 
 
 def show(cluster: Cluster, run_names: Sequence[str] | None, *, everywhere: bool, selector: str, form: str) -> None:
-    """Print the points that the operator last gave to the runs that wait; the most points first."""
+    """Print the points that the operator last gave to pending runs; the most points first."""
     if run_names:
         found = [runs.fetch(cluster, name) for name in run_names]
     else:

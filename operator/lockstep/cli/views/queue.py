@@ -1,4 +1,4 @@
-"""`lockstep queue`: who holds nodes and who waits, as squeue shows it."""
+"""`lockstep queue`: running and pending runs, as squeue shows them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Selection:
 
 
 def show_starts(cluster: Cluster, selection: Selection, form: str) -> None:
-    """Print when those who wait are expected to start, the soonest first."""
+    """Print when pending runs are expected to start, the soonest first."""
     everywhere = selection.everywhere
     found = cluster.list(runs_path(None if everywhere else cluster.namespace), **selection.query())
     pairs = [(run, raw) for raw in found["items"] if waits(run := runs.view(raw))]
@@ -76,7 +76,7 @@ def soonest(run: RunView) -> tuple[float, int, float, str]:
 
 
 def waits(run: RunView) -> bool:
-    """The run waits for nodes."""
+    """The run is pending."""
     return current_phase(run) is Phase.PENDING
 
 
@@ -163,7 +163,7 @@ def _array_row(pending: Pending, with_namespace: bool, wide: bool, now: float) -
 
 
 def _prospects(queue: QueueStatus, now: float) -> list[str]:
-    """Position, priority and start of one that waits."""
+    """Position, priority and start of a pending run."""
     if not queue.position:
         return ["", _priority(queue), "" if queue.estimated_start is None else _until(queue.estimated_start, now)]
     at = queue.estimated_start

@@ -1,4 +1,4 @@
-"""`lockstep queues`: what each TrainingQueue may use, uses and borrows, and who waits in it."""
+"""`lockstep queues`: what each TrainingQueue may use, uses and borrows, and what is pending in it."""
 
 from __future__ import annotations
 
