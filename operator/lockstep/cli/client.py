@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import urllib3
 from urllib3.exceptions import HTTPError, InsecureRequestWarning, MaxRetryError
@@ -21,9 +21,11 @@ from lockstep.cli.errors import ApiError, CliError, Unreachable
 Json = dict[str, Any]
 Query = str | int | bool
 
+Result = TypeVar("Result")
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
 _PAGE = 500
+_TRIES = 5
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _NO_FIELD, _UNCHECKED = "<nil>", "some validation rules were not checked"
 _STRICT_X509 = 0x20  # ssl.VERIFY_X509_STRICT
@@ -184,6 +186,17 @@ def resource_path(group: str, namespace: str | None, resource: str, name: str = 
     """The path of a resource of any group."""
     scope = f"/namespaces/{namespace}" if namespace is not None else ""
     return f"{group}{scope}/{resource}" + (f"/{name}" if name else "")
+
+
+def retried(write: Callable[[], Result]) -> Result:
+    """What ``write``, which reads first, comes to; once more where somebody else wrote in between, a few times."""
+    for _ in range(_TRIES - 1):
+        try:
+            return write()
+        except ApiError as error:
+            if error.status != 409:
+                raise
+    return write()
 
 
 def _inside_a_pod(kubeconfig: str | None, context: str | None) -> bool:

@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from lockstep.api.base import names
 from lockstep.api.base.indices import parse_indices
 from lockstep.cli import arrays, output
-from lockstep.cli.client import Cluster, Json
-from lockstep.cli.errors import ApiError, CliError, UsageError
+from lockstep.cli.client import Cluster, Json, retried
+from lockstep.cli.errors import CliError, UsageError
 from lockstep.core.arrays.members import split_run_name
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.ranges import format_ranges
 from lockstep.present.arrays import shortened
 
-_TRIES = 5
 _TARGET = re.compile(r"(?P<name>[^_\s]+)_(?:\[(?P<ranges>[^\]]+)\]|(?P<index>\d+))")
 
 
@@ -44,7 +43,8 @@ def _cancel_indices(cluster: Cluster, name: str, text: str, form: str) -> None:
         wanted = parse_indices(text)
     except ValueError as error:
         raise UsageError(f"{name}_[{text}]: {error}") from error
-    for attempt in range(_TRIES):
+
+    def write() -> Json:
         raw = arrays.fetch(cluster, name)
         if raw is None:
             raise CliError(f"there is no {names.RUN_SET_KIND} {name} in namespace {cluster.namespace}")
@@ -57,18 +57,11 @@ def _cancel_indices(cluster: Cluster, name: str, text: str, form: str) -> None:
             after = format_ranges(wanted | (parse_indices(before) if before else frozenset()))
         except ValueError as error:
             raise CliError(f"spec.cancelIndices of {name} cannot be read: {error}", "mend it first") from error
-        body = {
-            "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]},
-            "spec": {"cancelIndices": after},
-        }
-        try:
-            changed = cluster.merge_patch(arrays.sets_path(cluster.namespace, name), body)
-        except ApiError as error:
-            if error.status == 409 and attempt + 1 < _TRIES:
-                continue
-            raise
-        output.print_done(changed, form, f"cancelled {shortened(wanted)}")
-        return
+        version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
+        body = {"metadata": version, "spec": {"cancelIndices": after}}
+        return cluster.merge_patch(arrays.sets_path(cluster.namespace, name), body)
+
+    output.print_done(retried(write), form, f"cancelled {shortened(wanted)}")
 
 
 def change_set(cluster: Cluster, raw: Json, spec: Mapping[str, object], done: str, form: str) -> None:

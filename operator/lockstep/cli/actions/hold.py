@@ -8,15 +8,14 @@ from collections.abc import Callable, Sequence
 from lockstep.api.base import names
 from lockstep.cli import output, runs
 from lockstep.cli.actions import change
-from lockstep.cli.client import Cluster, Json, resource_path, runs_path
-from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.client import Cluster, Json, resource_path, retried, runs_path
+from lockstep.cli.errors import ApiError, CliError, if_forbidden
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import current_phase, queue_of
 
-_TRIES = 5
 _WAITING = (Phase.PENDING, Phase.SUSPENDED)
 
 
@@ -99,44 +98,37 @@ def _change_held(
 ) -> None:
     """Write ``heldRuns`` of a queue; another who writes it at the same time loses nothing."""
     path = resource_path(f"/apis/{names.API_VERSION}", None, names.QUEUES, queue)
-    for attempt in range(_TRIES):
-        try:
-            raw = cluster.get(path)
-            held = changed(list(raw["spec"].get("heldRuns") or ()) if raw.get("spec") else [])
-            if held is None:
-                output.note(f"queue {queue} {done} already.")
-                return
-            version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
-            raw = cluster.merge_patch(path, {"metadata": version, "spec": {"heldRuns": held}})
-        except ApiError as error:
-            if error.status == 409 and attempt + 1 < _TRIES:
-                continue
-            if error.status == 404 and error.name:
-                raise CliError(
-                    f"there is no TrainingQueue {queue}", "create it first; its spec may be empty"
-                ) from error
-            if error.status == 403:
-                error.remedy = "only who may change queues may do so; without --queue you hold your own run"
-            raise
+
+    def write() -> Json | None:
+        raw = cluster.get(path)
+        held = changed(list(raw["spec"].get("heldRuns") or ()) if raw.get("spec") else [])
+        if held is None:
+            output.note(f"queue {queue} {done} already.")
+            return None
+        version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
+        return cluster.merge_patch(path, {"metadata": version, "spec": {"heldRuns": held}})
+
+    try:
+        with if_forbidden("only who may change queues may do so; without --queue you hold your own run"):
+            raw = retried(write)
+    except ApiError as error:
+        if error.status == 404 and error.name:
+            raise CliError(f"there is no TrainingQueue {queue}", "create it first; its spec may be empty") from error
+        raise
+    if raw is not None:
         output.print_done(raw, form, done)
-        return
 
 
 def _change(cluster: Cluster, name: str, form: str, done: str, patch: Callable[[RunView, Json], Json | None]) -> None:
-    for attempt in range(_TRIES):
+    def write() -> Json | None:
         raw = runs.fetch(cluster, name)
         run = runs.view(raw)
         if is_true(run.status, "Finished"):
             output.note(f"{name} has finished already ({run.status.reason}); nothing to change.")
-            return
+            return None
         body = patch(run, raw)
-        if body is None:
-            return
-        try:
-            raw = cluster.merge_patch(runs_path(cluster.namespace, name), body)
-        except ApiError as error:
-            if error.status == 409 and attempt + 1 < _TRIES:
-                continue
-            raise
+        return cluster.merge_patch(runs_path(cluster.namespace, name), body) if body is not None else None
+
+    raw = retried(write)
+    if raw is not None:
         output.print_done(raw, form, done)
-        return
