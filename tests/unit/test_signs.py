@@ -6,7 +6,6 @@ from lockstep.core.failures import signs
 from lockstep.core.failures.signs import read_exit, read_pod
 from lockstep.core.model.reasons import AttemptCause
 from lockstep.core.model.snapshot import ExitReport, PodPhase, PodView, Sign
-from support.world import node
 
 END = 1000.0
 
@@ -270,8 +269,3 @@ def test_a_lost_connection_is_a_symptom() -> None:
 )
 def test_the_end_of_a_pod_is_read_by_what_ended_it(changes: dict[str, object], kind: AttemptCause) -> None:
     assert read_pod(pod(**changes)).kind is kind
-
-
-def test_only_conditions_on_which_nothing_can_train_are_faults() -> None:
-    conditions = {"XidCriticalError": "GPU 3", "FrequentKubeletRestart": "five in an hour", "Fancy": "yes"}
-    assert signs.bad_conditions(node("n0", conditions=conditions)) == ("XidCriticalError",)
