@@ -51,9 +51,11 @@ CHECKS := check-unit check-types check-generated check-contracts check-lint chec
 quietly = @said=$$({ $(1); } 2>&1) && echo "ok      $@, $$SECONDS s" || { echo "$$said"; echo "FAILED  make $@"; exit 1; }
 
 check: setup ## Format, lint, types, contracts, generated files and the quick unit tests: in under a minute
-	@set -o pipefail; $(MAKE) --jobs --keep-going --output-sync=target --silent --no-print-directory $(CHECKS) 2>&1 | \
-		awk '/^make.*\*\*\*/ {next} {print; fflush()} /^FAILED/ {failed = failed "\n" $$0} \
-			END {if (failed) print "\nAgain, each alone as named; a test: .venv/bin/pytest tests/unit/...::...\n" failed}'
+	@told=$$(mktemp) && trap 'rm -f "$$told"' EXIT && set -o pipefail && \
+		if ! $(MAKE) --jobs --keep-going --output-sync=target --silent --no-print-directory $(CHECKS) 2>&1 | tee "$$told"; then \
+			printf '\nAgain, each alone as named; a test: .venv/bin/pytest tests/unit/...::...\n\n'; \
+			grep '^FAILED' "$$told"; exit 1; \
+		fi
 
 check-unit: setup
 	$(call quietly,.venv/bin/pytest tests/unit -m "not process and not slow" --hypothesis-profile=quick \

@@ -236,6 +236,7 @@ def test_throughput_is_that_of_the_newest_steps() -> None:
     assert float(goodput(w).mfu) == pytest.approx(0.2, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_budget_of_gpu_hours_warns_once_at_each_mark() -> None:
     w = world()
     w.apply("llama", spec(2, gpusPerNode=8, budget={"gpuHours": 16}))

@@ -42,10 +42,12 @@ def test_the_committed_files_are_those_the_models_generate() -> None:
     assert main(["--check", str(ROOT)]) == 0
 
 
+@pytest.mark.slow
 def test_generating_twice_gives_the_same_bytes() -> None:
     assert generated_files() == generated_files()
 
 
+@pytest.mark.slow
 def test_a_stale_file_is_named_and_left_alone_by_a_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 0
     stale = tmp_path / "docs/api.md"

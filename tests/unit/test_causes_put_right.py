@@ -153,6 +153,7 @@ def test_a_pod_known_to_leave_is_the_cause_at_once_when_a_peer_hangs_up(notice: 
     assert set(w.children(RUN).values()) == {2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_dated", [True, False])
 @pytest.mark.parametrize("is_heard_again", [True, False])
 @pytest.mark.parametrize("disruption", ["", "EvictionByEvictionAPI"])

@@ -128,6 +128,7 @@ async def test_a_replica_that_may_not_read_its_certificates_says_so_and_ends() -
         await first_material(SecretStore(read, secret.create, secret.replace), "system", HOSTS, ManualClock())
 
 
+@pytest.mark.slow
 async def test_a_serving_certificate_is_renewed_in_time_and_through_an_outage(world: World) -> None:
     first = world.material
     await world.clock.advance(334 * DAY)

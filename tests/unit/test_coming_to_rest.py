@@ -95,6 +95,7 @@ def test_a_node_has_no_use_for_failures_older_than_the_ones_it_can_hold() -> Non
     assert [failure.time for failure in w.nodes["n0"].failures] == [one.time for one in known[2:]]
 
 
+@pytest.mark.slow
 def test_a_run_that_finds_every_node_unfit_gives_them_back_and_tries_again_ever_later() -> None:
     w = UnfitWorld({f"n{i}": node(f"n{i}") for i in range(4)})
     w.apply(RUN, spec(2))

@@ -180,6 +180,7 @@ def test_a_gang_of_which_no_worker_reaches_the_operator_gives_its_nodes_back_and
     assert status.recovery.consecutive_no_progress == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("full_everywhere", [True, False])
 def test_a_full_shared_tier_is_no_nodes_fault_and_waited_for(full_everywhere: bool) -> None:
     w = admitted(nodes=3)
@@ -198,6 +199,7 @@ def test_a_full_shared_tier_is_no_nodes_fault_and_waited_for(full_everywhere: bo
     assert not full_everywhere or SHARED_TIER_IS_FULL in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refused_everywhere", [True, False])
 def test_a_shared_tier_that_refuses_the_user_is_a_nodes_fault_only_where_others_may_write(
     refused_everywhere: bool,

@@ -140,6 +140,7 @@ def test_it_grows_back_after_a_save_and_not_before_its_time() -> None:
     assert status.recovery.shrunk_at is None
 
 
+@pytest.mark.slow
 def test_it_does_not_grow_into_a_maintenance_window_and_does_when_that_is_over() -> None:
     w = shrunk({"min": 2, "growAfter": "1m"})
     closed = MaintenanceWindow("firmware", w.now, 600.0, nodes=frozenset({"n9"}))

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -135,5 +136,5 @@ def slots_of(ranges: str) -> list[int]:
     return numbers
 
 
-TestSizes = Sizes.TestCase
+TestSizes = pytest.mark.slow(Sizes.TestCase)
 TestSizes.settings = settings(max_examples=examples(40), stateful_step_count=steps(20), deadline=None)

@@ -200,6 +200,7 @@ def test_one_that_is_slow_to_stop_has_its_grace_before_its_fence_counts_as_falle
     assert fenced_at >= draft.now + 600 + FENCE_MARGIN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("phase", "its_own_word", "is_held"),
     [(RUNNING, True, True), (EXITED, True, False), (READY, True, False), (READY, False, True)],

@@ -323,6 +323,7 @@ def test_one_failed_node_is_replaced_by_the_one_that_kueue_names() -> None:
     assert world.told("PodsReady") == ("True", "Recovered")
 
 
+@pytest.mark.slow
 def test_two_failed_nodes_end_in_an_eviction_a_save_where_possible_and_another_admission() -> None:
     world = running(nodes=6, levels=(RACK, HOSTNAME))
     world.train("run", 10)

@@ -226,6 +226,7 @@ def test_a_pod_that_vanishes_after_all_were_seen_is_not_made_again_within_the_at
     assert name not in w.pods
 
 
+@pytest.mark.slow
 def test_short_attempts_count_towards_the_limit_and_long_ones_do_not() -> None:
     w = running()
     for _ in range(5):
@@ -380,6 +381,7 @@ def test_pods_that_may_have_been_made_unseen_are_waited_for() -> None:
     assert phase(w) is Phase.RUNNING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash_after", range(6))
 def test_wherever_the_operator_dies_no_two_attempts_are_alive_together(crash_after: int) -> None:
     w = world()

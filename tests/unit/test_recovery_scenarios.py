@@ -329,6 +329,7 @@ def test_a_checkpoint_that_cannot_be_loaded_is_passed_over_and_nobody_is_charged
     assert resumed(w) == (10, 1)
 
 
+@pytest.mark.slow
 def test_a_step_in_quarantine_that_is_trained_again_is_resumed_from_and_kept() -> None:
     w = training()
     train(w, 10)

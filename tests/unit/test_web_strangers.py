@@ -54,6 +54,7 @@ async def test_addresses_that_come_seldom_have_turns_that_others_cannot_take() -
     assert spend(door, "192.0.2.1") == strangers.FEW
 
 
+@pytest.mark.slow
 async def test_addresses_beyond_what_is_remembered_are_bounded_by_what_all_may() -> None:
     door = Strangers(ManualClock())
     taken = sum(spend(door, f"2001:db8:{sender >> 16:x}:{sender & 0xFFFF:x}::1") for sender in range(70_000))

@@ -418,6 +418,7 @@ async def test_a_pods_token_is_worth_nothing_to_another_pod_and_is_written_nowhe
     assert world.book.reports(OTHER_RUN) == {}
 
 
+@pytest.mark.slow
 async def test_the_largest_reports_of_a_hostile_pod_take_no_more_memory_the_longer_it_sends(world: World) -> None:
     desk = world.book
     claim = Claim(RUN, 0, 1, pod(0).uid)
