@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import json
 import ssl
 import threading
@@ -250,7 +251,7 @@ class ApiProxy:
             async with self._session.request(
                 request.method,
                 self._server + request.path_qs,
-                data=body or None,
+                data=io.BytesIO(body) if body else None,
                 headers=_headers(request.headers),
                 allow_redirects=False,
             ) as reply:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import cast
 
 import pytest
 from kubernetes.aio.config import incluster_config
@@ -35,7 +34,7 @@ def own_kinds(clock: ManualClock, token: dict[str, str]) -> OwnKinds:
     async def load() -> Credentials:
         return Credentials("https://[fd00::1]:443", False, None, authorization)
 
-    return OwnKinds(Store(WorkQueue(clock), clock), cast(KubeClient, None), clock, load)
+    return OwnKinds(Store(WorkQueue(clock), clock), KubeClient(load, clock), clock, load)
 
 
 async def test_a_pods_token_is_that_of_the_file_whenever_it_is_read_anew(account: Path) -> None:
@@ -50,8 +49,8 @@ async def test_a_pods_token_is_that_of_the_file_whenever_it_is_read_anew(account
 async def test_kopf_sends_what_is_there_now_each_time_it_was_refused_and_asks_no_faster_than_that_changes() -> None:
     clock, token = ManualClock(), {"now": "first"}
     kinds = own_kinds(clock, token)
-    first = await kinds._log_in()
-    refused = asyncio.create_task(kinds._log_in())
+    first = await kinds.log_in()
+    refused = asyncio.create_task(kinds.log_in())
     await clock.advance(1.0)
     assert not refused.done()
     token["now"] = "second"

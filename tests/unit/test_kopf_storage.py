@@ -2,11 +2,13 @@
 
 import kopf
 
-from lockstep.controller.store.own_kinds import _settings
+from lockstep.controller import handlers
 
 
-def test_kopf_compares_nothing_and_keeps_nothing_on_an_object() -> None:
-    persistence = _settings().persistence
+async def test_kopf_compares_nothing_and_keeps_nothing_on_an_object() -> None:
+    settings = kopf.OperatorSettings()
+    await handlers.startup(settings)
+    persistence = settings.persistence
     body = kopf.Body({"metadata": {"annotations": {"mine": "1"}}, "spec": {"nodes": 2}, "status": {"attempt": 1}})
     patch = kopf.Patch()
     essence = persistence.diffbase_storage.build(body=body)

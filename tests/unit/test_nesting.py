@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import orjson
 import pytest
 
@@ -64,6 +65,28 @@ def test_a_list_with_one_that_is_too_deep_has_the_others_whole() -> None:
     assert found[0]["metadata"]["name"] == "llama"
     assert TOO_DEEP in str(found[0]["spec"]["template"]["spec"]["podTemplate"])
     assert found[1] == orjson.loads(plain)
+
+
+def test_what_is_cut_is_what_lies_too_deep_and_nothing_else() -> None:
+    text = orjson.dumps({"words": 'a "quoted" [{ and a \\', "list": [[1], {"a": "]}"}], "n": 1})
+    assert nesting.cut(text) == text
+    found = orjson.loads(nesting.cut(b'{"before":[1],"deep":' + nested(9_990) + b',"after":[{"a":"[{"}]}'))
+    assert (found["before"], found["after"]) == ([1], [{"a": "[{"}])
+    assert TOO_DEEP in orjson.dumps(found["deep"]).decode()
+
+
+def test_an_interpreter_that_cannot_skip_what_is_deep_is_given_what_is_not() -> None:
+    """From 3.12 on Python counts levels of C apart, and no limit that is set counts for them."""
+
+    class Shallow:
+        def decode(self, text: bytes) -> Any:
+            if text.count(b"{") > 1_000:
+                raise RecursionError
+            return orjson.loads(text)
+
+    decoder = cast(msgspec.json.Decoder[Any], Shallow())
+    found = nesting.decode(decoder, b'{"type":"ADDED","object":' + nested(9_990) + b"}")
+    assert found["type"] == "ADDED"
 
 
 @pytest.mark.parametrize("text", [b"", b'{"a":', b'{"a": nothing}'])

@@ -10,13 +10,13 @@ import msgspec
 import orjson
 
 from lockstep.controller.kube.client import KubeClient, Page
-from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue
 from lockstep.controller.runtime.clock import ManualClock
+from lockstep.controller.runtime.resources import RUNS
 from lockstep.controller.store.own_kinds import OwnKinds
-from lockstep.controller.store.run_sink import RunSink
 from lockstep.controller.store.store import Store
 from lockstep.core.model.cluster_objects import parse_unread
+from support.own_events import hear, no_credentials
 
 
 def listed(name: str, version: int) -> dict[str, Any]:
@@ -30,10 +30,6 @@ def page(version: int, *items: dict[str, Any]) -> Page:
     return msgspec.json.decode(orjson.dumps(body), type=Page)
 
 
-async def no_credentials() -> Credentials:
-    raise AssertionError("kopf is not started here")
-
-
 class Server:
     """Its first answer about runs is long on its way."""
 
@@ -45,6 +41,9 @@ class Server:
         return [], "1"
 
     async def list_pages(self, resource: Any, **_: str) -> AsyncGenerator[Page, None]:
+        if resource is not RUNS:
+            yield page(1)
+            return
         self.asked += 1
         if self.asked == 1:
             await self.arrives.wait()
@@ -72,14 +71,14 @@ async def test_a_run_whose_deletion_is_seen_is_gone_and_its_key_is_looked_at() -
     clock = ManualClock()
     queue = WorkQueue(clock)
     store = Store(queue, clock)
-    sink = RunSink(store)
-    [one, two] = [parse_unread(msgspec.Raw(orjson.dumps(listed(name, 5)))) for name in ("one", "two")]
-    sink.replace([one], 10)
-    sink.upsert(two)
+    one, two = listed("one", 5), listed("two", 5)
+    store.compare_runs([parse_unread(msgspec.Raw(orjson.dumps(one)))], 10, begun_at=0.0)
+    hear(store, two)
     assert {run.name for run in store.runs} == {"one", "two"}
     queue.clear()
-    sink.remove("uid-one", 11)
-    sink.remove("uid-never-known", 12)
-    sink.upsert(one)  # late news revives nobody
+    hear(store, listed("one", 11), "DELETED")
+    hear(store, listed("never-known", 12), "DELETED")
+    hear(store, one)  # late news revives nobody
     assert [run.name for run in store.runs] == ["two"]
     assert {await queue.get() for _ in range(2)} == {CLUSTER_KEY, "run/team/one"}
+    assert len(queue) == 0

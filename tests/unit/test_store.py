@@ -7,7 +7,7 @@ import msgspec
 import orjson
 import pytest
 
-from lockstep.api.base import names
+from lockstep.api.base import names, nesting
 from lockstep.api.base.nesting import TOO_DEEP
 from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue
@@ -21,6 +21,7 @@ from lockstep.core.model.assignment import assigned, spilled
 from lockstep.core.model.cluster_objects import ForeignPod, Unread, Versioned, parse_node, parse_pod, parse_unread
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import DryRunResult, Leadership, PodPhase, PodView, RefusedCreate, RunView
+from support.own_events import hear
 
 LEADER = Leadership(since=0.0)
 KEY = "run/team/llama"
@@ -124,8 +125,8 @@ async def test_a_status_write_wakes_only_the_run(world: World) -> None:
 
 
 async def test_what_a_watch_says_first_is_taken_in(world: World) -> None:
-    for heard in unread(run(), run(11, status={"attempt": 1})):
-        world.store.hear_run(heard)
+    for heard in (run(), run(11, status={"attempt": 1})):
+        hear(world.store, heard)
     known = world.store.run("team", "llama")
     assert known is not None
     assert known.status.attempt == 1
@@ -164,7 +165,7 @@ async def test_what_is_known_already_is_not_parsed_again(world: World, monkeypat
     monkeypatch.setattr(store, "parse_run", note)
     known = world.store.apply_run(run(11))
     assert world.store.apply_run(run(11)) is known
-    world.store.hear_run(Versioned("u1", 11, Unread("team", msgspec.Raw(b"nobody decodes this"))))
+    assert not hear(world.store, run(11))
     world.store.compare_runs(unread(run(11)), 30, begun_at=1.0)
     assert parsed == ["11"]
     world.store.compare_runs(unread(run(11, status={"attempt": 3})), 12, begun_at=2.0)  # of a restored backup
@@ -180,7 +181,7 @@ async def test_who_is_nested_too_deeply_is_told_and_harms_no_other(world: World)
     hostile = orjson.dumps(run(11, "u2")).replace(b'"spec":{', b'"spec":{"podTemplate":' + deep + b",")
     hostile = hostile.replace(b'"llama"', b'"deep"')
     [item] = [parse_unread(msgspec.Raw(hostile))]
-    world.store.hear_run(item)
+    hear(world.store, hostile)
     world.store.compare_runs([item, *unread(run())], 30, begun_at=0.0)
     errors = {known.uid: known.spec_error for known in world.store.runs}
     assert errors == {"u1": "", "u2": f"spec.podTemplate: {TOO_DEEP}"}
@@ -191,23 +192,52 @@ async def test_an_array_that_is_nested_too_deeply_is_told_as_well(world: World) 
     spec = {"indices": "0-3", "template": {"spec": run()["spec"] | {"podTemplate": "DEEP"}}}
     raw = orjson.dumps(run(11, "u2") | {"spec": spec}).replace(b'"DEEP"', deep)
     item = parse_unread(msgspec.Raw(raw))
-    world.store.run_sets.hear(item)
+    hear(world.store, raw, plural=names.RUN_SETS)
     world.store.run_sets.compare([item], 30)
     assert [known.spec_error for known in world.store.run_sets.cache] == [f"spec.template.spec.podTemplate: {TOO_DEEP}"]
 
 
 async def test_a_set_that_is_known_already_is_not_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    item = parse_unread(msgspec.Raw(orjson.dumps(run(11, "u2"))))
-    world.store.run_sets.hear(item)
+    assert hear(world.store, run(11, "u2"), plural=names.RUN_SETS)
+    monkeypatch.setattr(nesting, "plain_json", lambda _: pytest.fail("it was read"))
+    assert not hear(world.store, run(11, "u2"), plural=names.RUN_SETS)
     monkeypatch.setattr(Unread, "read", lambda _: pytest.fail("it was read"))
-    world.store.run_sets.hear(item)
+    world.store.run_sets.compare(unread(run(11, "u2")), 30)
+
+
+@pytest.mark.parametrize(("seen", "left"), [(150, 0), (100, 1)])
+async def test_a_list_older_than_what_was_seen_before_it_is_of_a_restored_backup(
+    world: World, seen: int, left: int
+) -> None:
+    """Otherwise what it lacks was made while it was on its way."""
+    hear(world.store, run(150))
+    hear(world.store, run(150, "u2"), plural=names.RUN_SETS)
+    world.store.compare_runs([], 120, begun_at=0.0, seen=seen)
+    world.store.run_sets.compare([], 120, seen=seen)
+    assert len(world.store.runs) == len(world.store.run_sets.cache) == left
+
+
+async def test_one_that_cannot_be_read_is_left_out_of_a_list_and_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_of_u1(item: Unread) -> dict[str, Any]:
+        if b'"u1"' in bytes(item.text):
+            raise TypeError("who would have thought of that")
+        return read(item)
+
+    read = Unread.read
+    monkeypatch.setattr(Unread, "read", fail_of_u1)
+    world.store.compare_runs(unread(run(), run(11, "u2")), 30, begun_at=0.0)
+    world.store.run_sets.compare(unread(run(), run(11, "u2")), 30)
+    assert [known.uid for known in world.store.runs] == ["u2"]
+    assert [known.uid for known in world.store.run_sets.cache] == ["u2"]
 
 
 async def test_the_last_version_that_could_be_read_stays(world: World) -> None:
     world.store.apply_run(run(status={"attempt": 3}))
     item = Versioned("u1", 11, Unread("team", msgspec.Raw(b"nothing that can be read")))
     world.store.compare_runs([item], 30, begun_at=0.0)
-    world.store.hear_run(item)
+    assert not hear(world.store, item.view.text)
     known = world.store.run("team", "llama")
     assert known is not None
     assert known.status.attempt == 3

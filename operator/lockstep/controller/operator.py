@@ -1,6 +1,6 @@
 """The operator: wires the parts together, leads when it holds the lease, ends when it loses it.
 
-Newcomers: events come in through ``own_kinds`` and ``informer``, end in ``store`` and become keys in
+Newcomers: events come in through ``handlers`` and ``informer``, end in ``store`` and become keys in
 ``workqueue``; ``reconcile`` takes a key, asks the pure ``core.decide`` and gives the Plan to ``execute``.
 """
 
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from lockstep.config import ConfigError, OperatorConfig, load
+from lockstep.controller.handlers import registry
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.credentials import load_credentials
 from lockstep.controller.kube.election import Election
@@ -193,9 +194,7 @@ class Operator:
                 tasks.create_task(certificates.keep(), name="certificates")
                 for informer in self.informers:
                     tasks.create_task(informer.run(), name=informer.name)
-                tasks.create_task(self.own_kinds.runs.run(), name="runs")
-                tasks.create_task(self.own_kinds.run_sets.run(), name="arrays")
-                tasks.create_task(self.own_kinds.watch(self.take_signals), name="kopf")
+                tasks.create_task(self.own_kinds.watch(registry, self.take_signals), name="kopf")
                 tasks.create_task(self.own_kinds.compare(), name="list-diff")
                 tasks.create_task(self.kueue.run(), name="kueue")
                 tasks.create_task(self.events.post_all(), name="events")
@@ -224,8 +223,8 @@ class Operator:
     async def _act(self) -> None:
         """Runs are listed after the pods: a run's status is then never older than the pods it is held against."""
         await self.pod_group_api.look_until_known()
-        for informer in (*self.informers, self.own_kinds.runs):
-            await informer.synced.wait()
+        for synced in (*(informer.synced for informer in self.informers), self.own_kinds.runs.synced):
+            await synced.wait()
         # A standby's watch may lag behind what the last leader wrote: a quorum has the last word.
         await asyncio.gather(*(self._once_answered(informer.refresh) for informer in self.informers))
         await self._once_answered(self.kueue.refresh)
@@ -291,9 +290,9 @@ class Operator:
         now = self.clock.monotonic()
         ages = {
             informer.name: now - informer.last_heard if informer.synced.is_set() else float("inf")
-            for informer in (*self.informers, *self.own_kinds.informers)
+            for informer in self.informers
         }
-        return {**ages, "own-kinds": now - self.own_kinds.last_heard}
+        return {**ages, **self.own_kinds.ages()}
 
     def _sources(self, workers: WorkerApi, reviews: TokenReviews) -> Sources:
         return Sources(

@@ -1,14 +1,15 @@
-"""Our own kinds: queues watched by kopf, event -> store -> queue, and no more; runs and arrays by informers.
+"""Our own kinds, TrainingRun, TrainingRunSet and TrainingQueue: watched by kopf, and listed.
 
-Of kopf only ``on.event`` is used: no finalizer, no annotation, no state of its own on anybody's object. An object
-deleted while a watch was down is never reported by kopf, so our kinds are listed and compared with the store after
-every reconnect and each minute. Why runs and arrays are not kopf's: see ``run_sink``.
+A list is what there is: whenever kopf begins a watch, or begins it anew, and each minute beside it, ours are listed and
+compared with the store. Only so is it known what was deleted while a watch was down. What happens from then on is
+events, which ``handlers`` take in; ``kopf_session`` stands between kopf and the API server.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from math import inf
+from typing import Any, Self
 
 import aiohttp
 import kopf
@@ -17,17 +18,16 @@ from lockstep.api.base import names
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.errors import ApiError, KubeError
-from lockstep.controller.kube.informer import Informer
-from lockstep.controller.kube.kopf_storage import NoDiffBase, NoProgress
+from lockstep.controller.kube.kopf_session import KopfSession, WatchedKind
 from lockstep.controller.runtime.clock import Clock
-from lockstep.controller.runtime.resources import QUEUES, RUN_SETS, RUNS
-from lockstep.controller.store.run_sink import RunSetSink, RunSink
+from lockstep.controller.runtime.resources import QUEUES, RUN_SETS, RUNS, Resource
 from lockstep.controller.store.store import Store
-from lockstep.core.model.cluster_objects import Unread, parse_unread
+from lockstep.core.model.cluster_objects import Unread, Versioned, parse_unread
 
 log = logging.getLogger("lockstep.own_kinds")
+RETRY_AFTER = 2.0
 _LIST_EVERY = 60.0
-_RETRY_AFTER = 2.0
+_ASK_EVERY = 10.0
 
 
 class OwnKinds:
@@ -36,99 +36,72 @@ class OwnKinds:
     def __init__(
         self, store: Store, kube: KubeClient, clock: Clock, load: Callable[[], Awaitable[Credentials]]
     ) -> None:
-        self._store = store
+        self.store = store
         self._kube = kube
         self._clock = clock
         self._load = load
-        self._login_not_before = clock.monotonic()
-        self._relisted = asyncio.Event()
+        self._login_not_before = now = clock.monotonic()
         self._listing = asyncio.Lock()
-        self.runs: Informer[Unread] = Informer("runs", kube, clock, RUNS, parse_unread, RunSink(store))
-        self.run_sets: Informer[Unread] = Informer("arrays", kube, clock, RUN_SETS, parse_unread, RunSetSink(store))
+        self.runs = WatchedKind("runs", RUNS, store.is_news_of_run, self._list_runs, now)
+        self.run_sets = WatchedKind("arrays", RUN_SETS, store.run_sets.is_news, self._list_run_sets, now)
+        self.queues = WatchedKind("own-kinds", QUEUES, store.queues.is_news, self._list_queues, now)
+        self._kinds = (self.runs, self.run_sets, self.queues)
         self.serves_run_sets = True
-        """An API server without their kind, as after an upgrade without its CRD, is no trouble to runs."""
-        self.last_heard = clock.monotonic()
 
-    @property
-    def informers(self) -> tuple[Informer[Unread], ...]:
-        """Those that have something to say."""
-        return (self.runs, self.run_sets) if self.serves_run_sets else (self.runs,)
+    def __copy__(self) -> Self:
+        """kopf gives each object a copy of what it passes to handlers."""
+        return self
 
-    async def watch(self, take_signals: Callable[[], None]) -> None:
+    # -- what kopf is given ---------------------------------------------------------------------
+
+    async def watch(self, registry: kopf.OperatorRegistry, take_signals: Callable[[], None]) -> None:
         """Run kopf until cancelled. Raises what ended it, as without it we are blind.
 
-        Not by ``kopf.operator``: that keeps SIGTERM and SIGINT for itself, which ``take_signals`` is called
-        to take back, and in the end it would wait for every task of the process, ours too.
+        kopf finds out once what there is to watch, so it is begun anew when arrays come to be served.
         """
-        tasks = await kopf.spawn_tasks(
-            registry=self._registry(), settings=_settings(), standalone=True, clusterwide=True
-        )
+        while True:
+            served = await self._served(RUNS, QUEUES)
+            wanted = self._served(RUN_SETS) if RUN_SETS.plural not in served else asyncio.Event().wait()
+            more: asyncio.Task[Any] = asyncio.create_task(wanted)
+            try:
+                await self._watch_until(more, registry, take_signals)
+            finally:
+                more.cancel()
+
+    async def _watch_until(
+        self, more: asyncio.Task[Any], registry: kopf.OperatorRegistry, take_signals: Callable[[], None]
+    ) -> None:
+        """Not by ``kopf.operator``: that keeps SIGTERM and SIGINT for itself, which ``take_signals`` is called to take
+        back, and in the end it would wait for every task of the process, ours too."""
+        tasks = await kopf.spawn_tasks(registry=registry, memo=self, standalone=True, clusterwide=True)
         take_signals()
         try:
-            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            ended, _ = await asyncio.wait([*tasks, more], return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         for task in ended:
             task.result()
-        raise RuntimeError("kopf has ended by itself")
+        if more not in ended:
+            raise RuntimeError("kopf has ended by itself")
 
-    async def compare(self) -> None:
-        """List our kinds each minute, and soon after kopf's watch has begun anew."""
+    async def _served(self, *wanted: Resource) -> frozenset[str]:
+        """Plurals of our kinds that the API server has, once the ``wanted`` ones are among them."""
         while True:
-            await self._clock.wait(self._relisted, _LIST_EVERY)
-            self._relisted.clear()
             try:
-                await self.list_now()
+                served = await self._kube.served(names.API_VERSION)
             except KubeError as error:
-                log.warning("cannot list our own kinds: %s", error)
-                await self._clock.sleep(_RETRY_AFTER)
-                self._relisted.set()
+                log.warning("cannot ask what is served: %s", error)
+                await self._clock.sleep(RETRY_AFTER)
+                continue
+            missing = {resource.plural for resource in wanted} - served
+            if not missing:
+                return served
+            log.warning("not served: %s; apply the files of crds/", ", ".join(sorted(missing)))
+            await self._clock.sleep(_ASK_EVERY)
 
-    async def list_now(self) -> None:
-        """Make the store equal to a quorum list. Raises KubeError."""
-        async with self._listing:  # one that is taken in after a newer one would pass for a restored backup
-            await self._list_run_sets()  # before the runs: what a set has on record of a run is then never news
-            begun = self._clock.monotonic()
-            runs, version = await self.runs.read_list()
-            queues, queue_version = await self._kube.list_all(QUEUES)
-            self._store.compare_runs(runs, version, begun)
-            self._store.queues.replace(queues, queue_version)
-            self.last_heard = self._clock.monotonic()
-
-    async def _list_run_sets(self) -> None:
-        """Where their kind is not served, runs go on as before."""
-        try:
-            run_sets, version = await self.run_sets.read_list()
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            self.serves_run_sets = False
-            log.warning("arrays are not served: apply %s_%s.yaml from crds/", names.GROUP, names.RUN_SETS)
-            self._store.run_sets.cache.synced = True
-            return
-        self.serves_run_sets = True
-        self._store.run_sets.compare(run_sets, version)
-
-    def _registry(self) -> kopf.OperatorRegistry:
-        registry = kopf.OperatorRegistry()
-
-        @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=_RETRY_AFTER)
-        async def _(**_: Any) -> kopf.AiohttpSession:
-            return await self._log_in()
-
-        @kopf.on.event(names.GROUP, names.VERSION, names.QUEUES, registry=registry)
-        async def _(type: str | None, event: Any, **_: Any) -> None:  # noqa: A002 - kopf's name
-            self._heard(type)
-            if type == "DELETED":
-                self._store.queues.remove(event["object"])
-            else:
-                self._store.queues.apply(event["object"])
-
-        return registry
-
-    async def _log_in(self) -> kopf.AiohttpSession:
+    async def log_in(self) -> kopf.AiohttpSession:
         """What kopf is to send with, read anew whenever the API server has answered 401: tokens rotate.
 
         As KubeClient has it, and not by kopf's own means: these look for the API server by a name in DNS, refuse CAs
@@ -138,29 +111,86 @@ class OwnKinds:
         wait = self._login_not_before - self._clock.monotonic()
         if wait > 0:
             await self._clock.sleep(wait)
-        self._login_not_before = self._clock.monotonic() + _RETRY_AFTER
+        self._login_not_before = self._clock.monotonic() + RETRY_AFTER
         credentials = await self._load()
         authorization = await credentials.authorization()
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=credentials.ssl),
-            headers={"Authorization": authorization} if authorization else None,
+            read_bufsize=2**20,  # with the default 64 KiB the server cuts slow readers off
+            headers={"Accept-Encoding": "identity"} | ({"Authorization": authorization} if authorization else {}),
         )
-        return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
+        kinds = {kind.resource.path(): kind for kind in self._kinds}
+        ours = KopfSession(session, kinds, self._list_of, self._clock, self._kube.requests, credentials.server_hostname)
+        return kopf.AiohttpSession(server=credentials.server, aiohttp_session=ours)  # type: ignore[arg-type]
 
-    def _heard(self, kind: str | None) -> None:
-        self.last_heard = self._clock.monotonic()
-        if kind is None:  # part of a list: the watch has just begun, or begun again
-            self._relisted.set()
+    # -- lists ----------------------------------------------------------------------------------
 
+    async def compare(self) -> None:
+        """List our kinds each minute."""
+        while True:
+            try:
+                await self.list_now()
+            except KubeError as error:
+                log.warning("cannot list our own kinds: %s", error)
+                await self._clock.sleep(RETRY_AFTER)
+            else:
+                await self._clock.sleep(_LIST_EVERY)
 
-def _settings() -> kopf.OperatorSettings:
-    settings = kopf.OperatorSettings()
-    settings.posting.enabled = False
-    settings.scanning.disabled = True
-    settings.peering.standalone = True
-    settings.persistence.diffbase_storage = NoDiffBase()
-    settings.persistence.progress_storage = NoProgress()
-    settings.watching.inactivity_timeout = 70
-    settings.queueing.error_delays = (1, 2, 5, 10)
-    settings.networking.enforce_retry_after = True
-    return settings
+    async def list_now(self) -> None:
+        """Make the store equal to a quorum list. Raises KubeError."""
+        async with self._listing:  # one that is taken in after a newer one would pass for a restored backup
+            try:
+                await self._list_run_sets()  # before the runs: what a set has on record of a run is then never news
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                # An API server without their kind, as after an upgrade without its CRD, is no trouble to runs.
+                self.serves_run_sets = False
+                log.warning("arrays are not served: apply %s_%s.yaml from crds/", names.GROUP, names.RUN_SETS)
+                self.store.run_sets.cache.synced = True
+            await self._list_runs()
+            await self._list_queues()
+
+    async def _list_of(self, kind: WatchedKind) -> int:
+        """For kopf, which is about to watch from there."""
+        async with self._listing:
+            await kind.list()
+        kind.synced.set()
+        return kind.version
+
+    async def _list_runs(self) -> None:
+        begun, seen = self._clock.monotonic(), self.runs.version
+        runs, version = await self._read(RUNS)
+        self.store.compare_runs(runs, version, begun, seen=seen)
+        self._listed(self.runs, version)
+
+    async def _list_run_sets(self) -> None:
+        seen = self.run_sets.version
+        run_sets, version = await self._read(RUN_SETS)
+        self.serves_run_sets = True
+        self.store.run_sets.compare(run_sets, version, seen=seen)
+        self._listed(self.run_sets, version)
+
+    async def _list_queues(self) -> None:
+        queues, version = await self._kube.list_all(QUEUES)
+        self.store.queues.replace(queues, version)
+        self._listed(self.queues, int(version))
+
+    async def _read(self, resource: Resource) -> tuple[list[Versioned[Unread]], int]:
+        """What a quorum says there is, and as of which version."""
+        items: list[Versioned[Unread]] = []
+        version = 0
+        async for page in self._kube.list_pages(resource):
+            items += [parse_unread(item) for item in page.items]
+            version = int(page.resource_version)
+        return items, version
+
+    def _listed(self, kind: WatchedKind, version: int) -> None:
+        kind.version = version
+        kind.last_heard = self._clock.monotonic()
+
+    def ages(self) -> Mapping[str, float]:
+        """By kind that is served: seconds since something was heard of it; infinite before it was watched."""
+        now = self._clock.monotonic()
+        served = [kind for kind in self._kinds if kind is not self.run_sets or self.serves_run_sets]
+        return {kind.name: now - kind.last_heard if kind.synced.is_set() else inf for kind in served}

@@ -1,5 +1,6 @@
 """The arrays there are, which runs are theirs, and what they say to them."""
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -27,6 +28,8 @@ from lockstep.core.run.waiting import over_at
 _SOON = 0.2  # the runs of a set change by the dozen: one look at all of them is enough …
 _SOON_PER_RUN = 0.0002  # … and costs the more, the more there are
 _SOON_AT_MOST = 2.0
+
+_log = logging.getLogger(__name__)
 
 
 class RunSets:
@@ -134,20 +137,30 @@ class RunSets:
         """A TrainingRunSet is gone for good: no UID ever comes back."""
         self.cache.remove(uid, sys.maxsize)
 
-    def hear(self, item: Versioned[Unread]) -> None:
-        """Take in a TrainingRunSet from a watch. What that repeats of our own writes is not even decoded."""
-        if self._looks_after(item.view.namespace) and self.cache.version(item.uid) < item.version:
-            self.apply(item.view.read())
+    def is_news(self, item: Versioned[Unread]) -> bool:
+        """It is no version that is known: what a watch repeats of our own writes need not even be decoded."""
+        return self._looks_after(item.view.namespace) and self.cache.version(item.uid) < item.version
 
     def replace(self, items: Iterable[Versioned[Unread]], version: int, *, reset: bool = False) -> None:
         """Take in a complete, consistent list; with ``reset`` even where older versions say otherwise."""
         ours = [item for item in items if self._looks_after(item.view.namespace)]
-        views = [Versioned(item.uid, item.version, parse_run_set(item.view.read())) for item in ours]
-        self.cache.replace(views, version, reset=reset)
+        listed = filter(None, [self._listed(item, anew=reset) for item in ours])
+        self.cache.replace(listed, version, reset=reset)
 
-    def compare(self, items: Iterable[Versioned[Unread]], version: int) -> None:
-        """As ``replace``, of a list read from a quorum."""
-        self.replace(items, version, reset=version < self._compared_at)
+    def _listed(self, item: Versioned[Unread], *, anew: bool) -> Versioned[RunSetView] | None:
+        """As of a run: what is known is taken as it is, and of one that cannot be read the last that could stays."""
+        known, version = self.cache.get(item.uid), self.cache.version(item.uid)
+        if known is not None and not anew and version == item.version:
+            return Versioned(item.uid, version, known)
+        try:
+            return Versioned(item.uid, item.version, parse_run_set(item.view.read()))
+        except Exception:  # whatever it is, it is one object's
+            _log.exception("a TrainingRunSet of %s cannot be read (UID %s)", item.view.namespace, item.uid)
+            return None if known is None else Versioned(item.uid, version, known)
+
+    def compare(self, items: Iterable[Versioned[Unread]], version: int, *, seen: int = 0) -> None:
+        """As ``replace``, of a list read from a quorum. One older than what was ``seen`` is of a restored backup."""
+        self.replace(items, version, reset=version < max(self._compared_at, seen))
         self._compared_at = version
 
     # -- changes --------------------------------------------------------------------------------

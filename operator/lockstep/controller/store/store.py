@@ -75,7 +75,7 @@ class Store:
     """All state that is rebuilt from the API server, indexed the way decisions need it.
 
     ``gang_pods``, ``other_pods``, ``nodes``, ``namespaces`` and ``priority_classes`` are fed by informers; runs by
-    ``hear_run``, ``apply_run``, ``replace_runs`` and their like; ``queues``, ``run_sets`` and ``archive_jobs`` know how
+    ``apply_run``, ``compare_runs`` and their like; ``queues``, ``run_sets`` and ``archive_jobs`` know how
     to be fed. Runs outside of ``namespaces``, where some are named, are left alone.
     """
 
@@ -137,18 +137,22 @@ class Store:
             self.runs.amend(uid, completed)
         return completed
 
+    def is_news_of_run(self, item: Versioned[Unread]) -> bool:
+        """It is no version that is known: what a watch repeats of our own writes need not even be decoded."""
+        return self._looks_after(item.view.namespace) and self.runs.version(item.uid) < item.version
+
     def remove_run(self, namespace: str, name: str, uid: str) -> None:
         """A TrainingRun is gone for good: no UID ever comes back."""
         self.runs.remove(uid, _FOREVER)
         self._queue.add(run_key(namespace, name))
 
-    def hear_run(self, item: Versioned[Unread]) -> None:
-        """Take in a TrainingRun from a watch. What that repeats of our own writes is not even decoded."""
-        if self._looks_after(item.view.namespace) and self.runs.version(item.uid) < item.version:
-            try:
-                self.apply_run(item.view.read())
-            except ValueError as error:
-                _log.error("a TrainingRun of %s cannot be read: %s (UID %s)", item.view.namespace, error, item.uid)
+    def hear_run_gone(self, uid: str, version: int) -> None:
+        """A watch says that a TrainingRun is gone."""
+        known = self.runs.get(uid)
+        if known is None:
+            self.runs.remove(uid, version)
+        else:
+            self.remove_run(known.namespace, known.name, uid)
 
     def replace_runs(self, items: Iterable[Versioned[Unread]], version: int, *, reset: bool = False) -> None:
         """Take in a complete, consistent list; with ``reset`` even where older versions say otherwise."""
@@ -156,9 +160,12 @@ class Store:
         listed = filter(None, [self._listed(item, anew=reset) for item in ours])
         self.runs.replace(listed, version, reset=reset)
 
-    def compare_runs(self, items: Iterable[Versioned[Unread]], version: int, begun_at: float) -> None:
-        """As ``replace_runs``, of a list read from a quorum that was asked for at ``begun_at`` (monotonic seconds)."""
-        self.replace_runs(items, version, reset=version < self._runs_version)
+    def compare_runs(self, items: Iterable[Versioned[Unread]], version: int, begun_at: float, *, seen: int = 0) -> None:
+        """As ``replace_runs``, of a list read from a quorum that was asked for at ``begun_at`` (monotonic seconds).
+
+        One that is older than what was ``seen`` by then is of a restored backup.
+        """
+        self.replace_runs(items, version, reset=version < max(self._runs_version, seen))
         self._runs_version = version
         self._runs_listed_at = max(self._runs_listed_at, begun_at)
 
@@ -172,8 +179,8 @@ class Store:
             return Versioned(item.uid, item.version, known)
         try:
             return Versioned(item.uid, item.version, self._completed(parse_run(item.view.read())))
-        except ValueError as error:
-            _log.error("a TrainingRun of %s cannot be read: %s (UID %s)", item.view.namespace, error, item.uid)
+        except Exception:  # whatever it is, it is one object's
+            _log.exception("a TrainingRun of %s cannot be read (UID %s)", item.view.namespace, item.uid)
             return None if known is None else Versioned(item.uid, self.runs.version(item.uid), known)
 
     def _looks_after(self, namespace: str) -> bool:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lockstep.controller.kube.cache import ObjectCache
-from lockstep.core.model.cluster_objects import Versioned
+from lockstep.core.model.cluster_objects import Unread, Versioned
 from lockstep.core.model.own_objects import parse_queue
 from lockstep.core.model.snapshot import QueueView
 
@@ -24,6 +24,10 @@ class TrainingQueues:
         self._listed_at = 0
         self._by_name: dict[str, QueueView] = {}
         self.by_name: Mapping[str, QueueView] = MappingProxyType(self._by_name)
+
+    def is_news(self, item: Versioned[Unread]) -> bool:
+        """It is no version that is known."""
+        return self.cache.version(item.uid) < item.version
 
     def apply(self, raw: Mapping[str, Any]) -> None:
         """Take in a TrainingQueue. One that does not parse is left as it was before."""

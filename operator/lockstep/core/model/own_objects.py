@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lockstep.api.base import names
-from lockstep.api.base.nesting import TOO_DEEP
+from lockstep.api.base.nesting import TOO_DEEP, UNREADABLE
 from lockstep.api.base.times import to_unix
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_set import TrainingRunSetSpec, TrainingRunSetStatus
@@ -133,6 +133,7 @@ def _in_words(error: ValidationError, part: str = "spec") -> str:
     problems = []
     for problem in error.errors():
         field = ".".join((part, *map(str, problem["loc"])))
-        words = TOO_DEEP if problem["input"] == TOO_DEEP else problem["msg"].removeprefix("Value error, ")
+        mark = problem["input"] if problem["input"] in (TOO_DEEP, UNREADABLE) else ""
+        words = mark or problem["msg"].removeprefix("Value error, ")
         problems.append(f"{field}: {words}")
     return "; ".join(problems)
