@@ -11,7 +11,7 @@ export PYTHONPATH := operator:e2e
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-demo check lint coverage build monitoring test test-nodes test-cluster test-others audit \
-	test-outages test-unit test-more generate image e2e cluster-up cluster-down cluster-status demo demo-scale \
+	test-outages test-unit test-more nightly generate image e2e cluster-up cluster-down cluster-status demo demo-scale \
 	formats formats-ready formats-record faults faults-all bench-launch bench-recover bench-recover-full \
 	bench-admission bench-admission-full bench-failover bench-schedule screenshots clean
 
@@ -129,6 +129,12 @@ test-more: setup ## The property tests with other examples each time, ROUNDS tim
 	for round in $$(seq $(or $(ROUNDS),3)); do \
 		.venv/bin/pytest tests/unit -m hypothesis --hypothesis-profile=others || exit 1; \
 	done
+
+nightly: ## What is not worth every run: long outages, every fault, other examples, real formats, full benchmarks (4 hours)
+	$(MAKE) test-outages faults-all
+	$(MAKE) test-more ROUNDS=1
+	$(MAKE) formats
+	$(MAKE) bench-failover bench-launch bench-recover-full bench-admission-full
 
 generate: setup ## Write crds/, the generated docs, and what is made from the chart
 	$(RUN) -m lockstep.api.codegen.crdgen
