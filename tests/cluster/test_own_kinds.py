@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from support.site import Site
 
+from harness.site import Site
 from harness.waiting import wait_for
 from localcluster.errors import KubectlError
 from lockstep.api.base import names
