@@ -202,7 +202,7 @@ class RuleMatcher:
         self._writing = threading.Lock()  # a descriptor that is closed meanwhile may be that of another file
         self.pid = 0
         libraries = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
-        source = pkgutil.get_data("lockstep.worker", "pattern_matching.py") or b""
+        source = pkgutil.get_data("lockstep.worker.child", "pattern_matching.py") or b""
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-B", "-c", source.decode("utf-8")], env=libraries, stdin=subprocess.PIPE,
