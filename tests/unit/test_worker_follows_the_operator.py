@@ -58,8 +58,10 @@ def test_an_operator_by_another_ca_is_not_talked_to_until_the_worker_is_told_of_
     stranger: Material = new_material(["127.0.0.1"], time.time())
     operator.serve_by(stranger, operator.material.ca_bundle)
     operator.close()
-    count, broken = len(operator.requests), operator.broken
+    broken = operator.broken
     operator.open()
+    until(lambda: operator.broken > broken)
+    count = len(operator.requests)  # what was under way when it closed has been heard by now
     until(lambda: operator.broken > broken + 3)
     assert len(operator.requests) == count
     operator.serve_by(stranger, stranger.ca_bundle)
