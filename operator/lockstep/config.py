@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from lockstep.api.base import names
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.quantities import QUANTITY_REMEDY
 from lockstep.api.base.schema import Duration, Timestamp
 from lockstep.core.failures.evidence import LONGEST_POLL
-from lockstep.core.model.admission_settings import AdmissionSettings, Backfill, MaintenanceWindow, Weights
+from lockstep.core.model.admission_settings import AdmissionSettings, Backfill, MaintenanceWindow
 from lockstep.core.model.gang_settings import SHARED_CLOCK_SKEW, GangSettings
 from lockstep.core.model.pod_group_settings import PodGroupKind, PodGroupSettings
-from lockstep.core.model.settings import ArchiveSettings, GpuRates, PodPolicy
-from lockstep.core.model.tunables import Breaker, Deadlines, Mode, Tunables, heartbeat_problems
+from lockstep.core.model.settings import ArchiveSettings, Breaker, Deadlines, GpuRates, PodPolicy, Section, Weights
+from lockstep.core.model.tunables import Mode, Tunables, heartbeat_problems
 
 _ENVIRONMENT = {
     "LOCKSTEP_NAMESPACE": "namespace",
@@ -34,10 +33,6 @@ _ENVIRONMENT = {
 
 class ConfigError(Exception):
     """The configuration is unusable; the message names the field and the remedy."""
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, populate_by_name=True)
 
 
 def _matches(pattern: str, remedy: str) -> AfterValidator:
@@ -82,33 +77,7 @@ GangClass = Annotated[
 Amount = Annotated[str, _matches(_AMOUNT, QUANTITY_REMEDY), Field(json_schema_extra={"pattern": _AMOUNT})]
 
 
-class DeadlineConfig(_Section):
-    """Seconds; see ``lockstep.core.model.tunables.Deadlines``."""
-
-    scheduled: float = Field(60.0, gt=0)
-    started: float = Field(900.0, gt=0)
-    registered: float = Field(120.0, gt=0)
-    ready: float = Field(300.0, gt=0)
-    start_acknowledged: float = Field(60.0, gt=0)
-    shrink: float = Field(60.0, gt=0)
-    vacant: float = Field(600.0, gt=0)
-    unheard_node: float = Field(300.0, gt=0)
-    probe: float = Field(60.0, gt=0)
-    stop: float = Field(300.0, gt=0)
-    warm_up: float = Field(60.0, gt=0)
-
-
-class BreakerConfig(_Section):
-    """See ``lockstep.core.model.tunables.Breaker``."""
-
-    window: float = Field(120.0, gt=0)
-    node_share: float = Field(0.10, gt=0, le=1)
-    min_nodes: int = Field(3, ge=1)
-    runs: int = Field(5, ge=1)
-    longest: float = Field(3600.0, gt=0)
-
-
-class ArchiveConfig(_Section):
+class ArchiveConfig(Section):
     """See ``lockstep.core.checkpoints.archive_job.ArchiveSettings``."""
 
     image: str = ""
@@ -120,10 +89,10 @@ class ArchiveConfig(_Section):
     deadline: int = Field(86_400, ge=60)
     pod_retries: int = Field(6, ge=0)
     keep_finished: int = Field(86_400, ge=0)
-    node_selector: dict[str, str] = {}
+    node_selector: dict[str, str] = Field(default={})
 
 
-class BandwidthConfig(_Section):
+class BandwidthConfig(Section):
     """Bytes per second; see ``lockstep.core.model.tunables.Tunables.bandwidth``."""
 
     local: float = Field(5e9, gt=0)
@@ -131,14 +100,14 @@ class BandwidthConfig(_Section):
     archive: float = Field(10e9, gt=0)
 
 
-class CheckpointsConfig(_Section):
+class CheckpointsConfig(Section):
     """What is known of the checkpoint tiers that no worker can measure."""
 
     shared_clock_skew: float = Field(SHARED_CLOCK_SKEW, ge=0, le=300)
     bandwidth: BandwidthConfig = BandwidthConfig()  # type: ignore[call-arg]
 
 
-class PodGroupConfig(_Section):
+class PodGroupConfig(Section):
     """See docs/schedulers.md and ``lockstep.core.model.pod_group_settings.PodGroupSettings``."""
 
     kind: Literal["Disabled", "Auto", "Native", "Volcano"] = "Disabled"
@@ -150,13 +119,13 @@ class PodGroupConfig(_Section):
         return PodGroupSettings(PodGroupKind(self.kind), self.queue, self.scheduler_name)
 
 
-class KueueConfig(_Section):
+class KueueConfig(Section):
     """See docs/kueue.md. The rights come with it: the chart has both where Kueue's API is served."""
 
     enabled: bool = False
 
 
-class PodPolicyConfig(_Section):
+class PodPolicyConfig(Section):
     """What users may ask of nodes beyond Pod Security's Baseline; see ``lockstep.core.pods.pod_policy.PodPolicy``."""
 
     capabilities: tuple[Annotated[str, Field(pattern=r"^[A-Z][A-Z_]*$")], ...] = ()  # without CAP_
@@ -184,16 +153,7 @@ class PodPolicyConfig(_Section):
         return self
 
 
-class WeightsConfig(_Section):
-    """Points for a factor of 1; see ``lockstep.core.model.admission_settings.Weights``."""
-
-    priority_class: int = Field(100_000, ge=0, le=10**9)
-    age: int = Field(1_000, ge=0, le=10**9)
-    fair_share: int = Field(10_000, ge=0, le=10**9)
-    size: int = Field(0, ge=0, le=10**9)
-
-
-class WindowConfig(_Section):
+class WindowConfig(Section):
     """A maintenance window; ``nodes`` and those that ``nodeSelector`` selects, all nodes without either."""
 
     name: str = Field(min_length=1, max_length=63)
@@ -201,7 +161,7 @@ class WindowConfig(_Section):
     duration: Duration
     every: Duration | None = None
     nodes: tuple[str, ...] = ()
-    node_selector: dict[str, str] = {}
+    node_selector: dict[str, str] = Field(default={})
 
     def window(self) -> MaintenanceWindow:
         """What admission sees of it."""
@@ -220,10 +180,10 @@ class WindowConfig(_Section):
         return self
 
 
-class AdmissionConfig(_Section):
+class AdmissionConfig(Section):
     """See docs/admission.md. Durations as in the API: 30m, 12h, 7d."""
 
-    weights: WeightsConfig = WeightsConfig()  # type: ignore[call-arg]
+    weights: Weights = Weights()
     max_age: Duration = "7d"  # after which the age of a run counts in full
     half_life: Duration = "7d"  # after which what was used counts half for fair share
     prefer_small: bool = False  # the size factor favours small runs
@@ -234,7 +194,7 @@ class AdmissionConfig(_Section):
     def settings(self) -> AdmissionSettings:
         """What decisions see of it."""
         return AdmissionSettings(
-            weights=Weights(**self.weights.model_dump()),
+            weights=self.weights,
             max_age=float(max(1, parse_duration(self.max_age))),
             half_life=float(max(1, parse_duration(self.half_life))),
             prefer_small=self.prefer_small,
@@ -244,29 +204,21 @@ class AdmissionConfig(_Section):
         )
 
 
-class GpuRatesConfig(_Section):
-    """See ``lockstep.core.accounting.usage.GpuRates``."""
-
-    price: float = Field(0.0, ge=0)
-    watts: float = Field(0.0, ge=0)
-    peak_flops: float = Field(0.0, ge=0)
-
-
-class HistoryConfig(_Section):
+class HistoryConfig(Section):
     """Records of attempts and runs that ended, beside the log."""
 
     path: str = ""  # a file on a volume of the operator's pod; empty: the log alone
     max_bytes: int = Field(100_000_000, ge=100_000)  # of one file; five older ones are kept
 
 
-class TracingConfig(_Section):
+class TracingConfig(Section):
     """Traces by OpenTelemetry; see docs/tracing.md."""
 
     endpoint: Endpoint = ""  # of a collector, for OTLP over HTTP; empty: no traces
     share: float = Field(1.0, ge=0, le=1)  # of all traces
 
 
-class WebConfig(_Section):
+class WebConfig(Section):
     """The web page; see docs/web.md."""
 
     enabled: bool = False
@@ -280,7 +232,7 @@ class WebConfig(_Section):
         return self.listen in ("127.0.0.1", "::1", "localhost")
 
 
-class OperatorConfig(_Section):
+class OperatorConfig(Section):
     """Everything an installation may set. Times in seconds."""
 
     mode: Literal["Active", "NoNewAdmissions", "ReportOnly"] = "Active"
@@ -298,14 +250,14 @@ class OperatorConfig(_Section):
     worker_port: int = Field(8443, ge=0, le=65535)
     metrics_listen: str = "0.0.0.0"
     metrics_port: int = Field(8080, ge=0, le=65535)
-    local_storage: dict[str, Annotated[str, Field(pattern=r"^(/[^/]+)+/?$")]] = {}
+    local_storage: dict[str, Annotated[str, Field(pattern=r"^(/[^/]+)+/?$")]] = Field(default={})
     topology_levels: dict[str, str] | None = None
     gpu_types: dict[str, dict[str, str]] | None = None
-    gpu_rates: dict[str, GpuRatesConfig] = {}
+    gpu_rates: dict[str, GpuRates] = Field(default={})
     priority_class: GangClass | None = None
     check_gpus: bool = True  # a worker that sees no GPU device refuses its node; false where GPUs are simulated
-    deadlines: DeadlineConfig = DeadlineConfig()  # type: ignore[call-arg]
-    breaker: BreakerConfig = BreakerConfig()  # type: ignore[call-arg]
+    deadlines: Deadlines = Deadlines()
+    breaker: Breaker = Breaker()
     archive: ArchiveConfig = ArchiveConfig()  # type: ignore[call-arg]
     checkpoints: CheckpointsConfig = CheckpointsConfig()  # type: ignore[call-arg]
     pod_groups: PodGroupConfig = PodGroupConfig()  # type: ignore[call-arg]
@@ -355,15 +307,15 @@ class OperatorConfig(_Section):
         """What decisions see of this."""
         tunables = Tunables(
             mode=Mode(self.mode),
-            deadlines=Deadlines(**self.deadlines.model_dump()),
-            breaker=Breaker(**self.breaker.model_dump()),
+            deadlines=self.deadlines,
+            breaker=self.breaker,
             gang=gang,
             archive=ArchiveSettings(**self.archive.model_dump(), shared_clock_skew=self.checkpoints.shared_clock_skew),
             bandwidth=self.checkpoints.bandwidth.model_dump(),
             pod_groups=self.pod_groups.settings(),
             admission=self.admission.settings(),
             pod_policy=self.pod_policy.policy(),
-            rates={name: GpuRates(**rates.model_dump()) for name, rates in self.gpu_rates.items()},
+            rates=self.gpu_rates,
             heartbeat_min=self.heartbeat_min,
             heartbeat_max=self.heartbeat_max,
             progress_write_interval=self.progress_write_interval,

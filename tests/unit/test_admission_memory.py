@@ -24,8 +24,9 @@ from lockstep.core.admission.cache.memory import Memory
 from lockstep.core.admission.cache.reported_reasons import Said
 from lockstep.core.admission.cache.run_index import Row, difference
 from lockstep.core.admission.cache.start_estimates import Forecast
-from lockstep.core.model.admission_settings import AdmissionSettings, Weights
+from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.settings import Weights
 from lockstep.core.model.snapshot import ClusterSnapshot, NodeFailure, PodPhase, RunView
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.placement.node_index import NodeIndex

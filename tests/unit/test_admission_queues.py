@@ -10,9 +10,10 @@ from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, QueueStat
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.memory import Memory
 from lockstep.core.admission.queueing.order import Order, Points
-from lockstep.core.model.admission_settings import AdmissionSettings, Backfill, MaintenanceWindow, Weights
+from lockstep.core.model.admission_settings import AdmissionSettings, Backfill, MaintenanceWindow
 from lockstep.core.model.assignment import assigned, vacated
 from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.settings import Weights
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, after, held, node, reason, run, statuses, world

@@ -11,10 +11,7 @@ from lockstep.config import (
     AdmissionConfig,
     ArchiveConfig,
     BandwidthConfig,
-    BreakerConfig,
     CheckpointsConfig,
-    DeadlineConfig,
-    GpuRatesConfig,
     HistoryConfig,
     KueueConfig,
     OperatorConfig,
@@ -22,10 +19,10 @@ from lockstep.config import (
     PodPolicyConfig,
     TracingConfig,
     WebConfig,
-    WeightsConfig,
     WindowConfig,
     load,
 )
+from lockstep.core.model.settings import Breaker, Deadlines, GpuRates, Weights
 from lockstep.core.model.tunables import Tunables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -54,8 +51,8 @@ def documented(part: str) -> dict[str, str]:
     ("title", "model"),
     [
         ("# The operator's configuration", OperatorConfig),
-        ("## deadlines", DeadlineConfig),
-        ("## breaker", BreakerConfig),
+        ("## deadlines", Deadlines),
+        ("## breaker", Breaker),
         ("## archive", ArchiveConfig),
         ("## checkpoints", CheckpointsConfig),
         ("## bandwidth", BandwidthConfig),
@@ -63,9 +60,9 @@ def documented(part: str) -> dict[str, str]:
         ("## kueue", KueueConfig),
         ("## podPolicy", PodPolicyConfig),
         ("## admission", AdmissionConfig),
-        ("## weights", WeightsConfig),
+        ("## weights", Weights),
         ("## windows", WindowConfig),
-        ("## gpuRates", GpuRatesConfig),
+        ("## gpuRates", GpuRates),
         ("## history", HistoryConfig),
         ("## web", WebConfig),
         ("## tracing", TracingConfig),

@@ -9,8 +9,9 @@ from lockstep.core.checkpoints.retention import RetentionPolicy, StoredCheckpoin
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.quarantine import quarantine_of
+from lockstep.core.model.settings import Deadlines
 from lockstep.core.model.snapshot import PodPhase, Verdict
-from lockstep.core.model.tunables import Deadlines, Tunables
+from lockstep.core.model.tunables import Tunables
 from support.world import World, node, spec
 
 RUN = "one"

@@ -12,8 +12,9 @@ from lockstep.core.model.admission_settings import AdmissionSettings, Maintenanc
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.plan import DesiredPhase, Plan
+from lockstep.core.model.settings import Deadlines
 from lockstep.core.model.snapshot import PodView
-from lockstep.core.model.tunables import Deadlines, Tunables
+from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.gang import termination_grace
 from support.world import Worker, World, node, spec
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from lockstep.core.model.settings import Weights
+
 DAY = 86_400.0
 
 
@@ -13,16 +15,6 @@ class Backfill(StrEnum):
     EASY = "Easy"  # whoever does not delay the first of any queue
     CONSERVATIVE = "Conservative"  # whoever delays nobody who came before
     DISABLED = "Disabled"  # nobody of the same queue
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """Points for a factor of 1. Factors lie between 0 and 1; a weight of 0 leaves one out."""
-
-    priority_class: int = 100_000
-    age: int = 1_000
-    fair_share: int = 10_000
-    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +36,7 @@ class MaintenanceWindow:
 class AdmissionSettings:
     """See docs/admission.md."""
 
-    weights: Weights = Weights()
+    weights: Weights = field(default_factory=Weights)
     max_age: float = 7 * DAY  # after which a run's age counts in full
     half_life: float = 7 * DAY  # after which what was used counts half
     prefer_small: bool = False  # the size factor favours small runs rather than large ones

@@ -7,7 +7,7 @@ from enum import StrEnum
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.pod_group_settings import PodGroupSettings
-from lockstep.core.model.settings import ArchiveSettings, GpuRates, PodPolicy
+from lockstep.core.model.settings import ArchiveSettings, Breaker, Deadlines, GpuRates, PodPolicy
 from lockstep.core.model.tiers import BANDWIDTH
 
 BEATS_WAITED_FOR = 2
@@ -20,34 +20,6 @@ class Mode(StrEnum):
     ACTIVE = "Active"
     NO_NEW_ADMISSIONS = "NoNewAdmissions"
     REPORT_ONLY = "ReportOnly"
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Seconds a launch phase may take before the missing ranks are named and replaced."""
-
-    scheduled: float = 60.0
-    started: float = 900.0  # a large image on a cold node
-    registered: float = 120.0
-    ready: float = 300.0  # older processes dead, inventory taken
-    start_acknowledged: float = 60.0
-    shrink: float = 60.0  # waiting for a replacement node before an elastic gang goes on without
-    vacant: float = 600.0  # waiting for a replacement node before the gang gives its nodes back
-    unheard_node: float = 300.0  # NotReady, until a gang without workers takes the node for lost
-    probe: float = 60.0  # one bounded wait for checkpoints whose state is unknown
-    stop: float = 300.0  # from the request to stop until pods are deleted regardless
-    warm_up: float = 60.0  # the exchange between the nodes before the first start
-
-
-@dataclass(frozen=True, slots=True)
-class Breaker:
-    """Losses that look like the cluster's trouble rather than the nodes'."""
-
-    window: float = 120.0
-    node_share: float = 0.10
-    min_nodes: int = 3
-    runs: int = 5
-    longest: float = 3600.0  # after which nodes that are still NotReady count as lost one by one
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from math import inf
 
 from lockstep.api.base import names
-from lockstep.core.model.admission_settings import AdmissionSettings, Weights
+from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.settings import Weights
 from lockstep.core.model.snapshot import RunView
 
 _ROUNDING = 0.01  # seconds by which a point is looked for early rather than late
