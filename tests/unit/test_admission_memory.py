@@ -230,7 +230,7 @@ def test_a_pass_over_runs_that_nothing_holds_back_decides_as_one_that_remembers_
 
 
 def test_those_that_are_gone_are_not_kept_for_when_they_would_have_been_judged() -> None:
-    memory, tunables = Memory(), Tunables(admission=AdmissionSettings(replace(WEIGHTS, age=0)))
+    memory, tunables = Memory(), Tunables(admission=AdmissionSettings(changed(WEIGHTS, age=0)))
     for at in range(300):  # each is held until some day, and replaced by another
         held = run(f"r{at}", 1, notBefore="2030-01-01T00:00:00Z")
         admit(world([held], 1), tunables, NOW + at, memory)
