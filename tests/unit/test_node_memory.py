@@ -10,8 +10,9 @@ from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.recovery_status import FirstFailure
 from lockstep.core.failures.node_memory import forgiven_at, marks_now, marks_with, suspicion, to_remember
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.node_failures import read_failures
+from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import NodeFailure, NodeView
 from support.world import World, node, spec
 
@@ -47,13 +48,13 @@ def test_nodes_that_failed_before_are_taken_last_but_no_run_waits_for_others() -
     assert w.status("one").assignment.nodes == ("n1",)
 
 
-def draft_with(first_failures: tuple[FirstFailure, ...], **changes: object) -> Draft:
+def draft_with(first_failures: tuple[FirstFailure, ...], **changes: object) -> PlanBuilder:
     w = World({"n1": replace(failed(2.0), **changes)}, now=NOW)
     w.apply("a", spec(1))
     view = w.runs["a"]
     recovery = changed(view.status.recovery, first_failures=first_failures)
     w._store(replace(view, status=changed(view.status, recovery=recovery)))
-    return Draft(w.snapshot("a"), w.tunables, NOW)
+    return PlanBuilder(RunContext(w.snapshot("a"), w.tunables, NOW))
 
 
 def test_a_first_failure_is_carried_to_its_node_until_the_node_has_it() -> None:

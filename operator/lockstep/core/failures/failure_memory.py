@@ -8,8 +8,9 @@ from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import ExcludedNode, FailureRoot, FirstFailure, RecoveryStatus, RuleUse, SlotLosses
 from lockstep.core.failures.actions import ONE_DAY
 from lockstep.core.failures.signs import UNHEALTHY_DEVICE
-from lockstep.core.model.draft import Draft
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import EndReason
+from lockstep.core.model.run_state import RunState
 
 MAX_EXCLUDED = 64
 MAX_FIRST_FAILURES = 32
@@ -89,48 +90,48 @@ def with_lost_pod(losses: Sequence[SlotLosses], slot: int, node: str, count: int
     return sorted([*others, *mine], key=lambda entry: entry.slot)
 
 
-def excluded_enough(draft: Draft, more: int = 1) -> str:
+def excluded_enough(state: RunState, more: int = 1) -> str:
     """Why ``more`` nodes are not to be excluded now; empty when they may be.
 
     A run that spoils node after node would otherwise work its way through the cluster.
     """
-    since = [entry.since for entry in draft.status.recovery.excluded_nodes if entry.since is not None]
-    recent = sum(1 for at in since if draft.now - at < ONE_HOUR)
-    most = max(LEAST_EXCLUDED, int(EXCLUDED_SHARE * _pool(draft)))
+    since = [entry.since for entry in state.status.recovery.excluded_nodes if entry.since is not None]
+    recent = sum(1 for at in since if state.now - at < ONE_HOUR)
+    most = max(LEAST_EXCLUDED, int(EXCLUDED_SHARE * _pool(state)))
     if recent + more <= most:
         return ""
     these = f", and these would be {more}" if more > 1 else ""
     return f"{recent} nodes were excluded within an hour, and {most} are the most{these}"
 
 
-def exclude(draft: Draft, node: str, reason: str, seconds: float, condition: str = "") -> None:
+def exclude(plan: PlanBuilder, node: str, reason: str, seconds: float, condition: str = "") -> None:
     """Keep the run off a node for so long (inf: for good), or until its condition is gone."""
-    kept = [entry for entry in draft.status.recovery.excluded_nodes if entry.node != node]
-    until = draft.stamp + seconds if seconds < math.inf else None
-    entry = ExcludedNode(node=node, reason=reason[:256], since=draft.stamp, until=until, condition=condition)
-    recovery = changed(draft.status.recovery, excluded_nodes=(*kept, entry)[-MAX_EXCLUDED:])
-    draft.status = changed(draft.status, recovery=recovery)
+    kept = [entry for entry in plan.status.recovery.excluded_nodes if entry.node != node]
+    until = plan.stamp + seconds if seconds < math.inf else None
+    entry = ExcludedNode(node=node, reason=reason[:256], since=plan.stamp, until=until, condition=condition)
+    recovery = changed(plan.status.recovery, excluded_nodes=(*kept, entry)[-MAX_EXCLUDED:])
+    plan.status = changed(plan.status, recovery=recovery)
 
 
-def readmit_mended(draft: Draft) -> None:
+def readmit_mended(plan: PlanBuilder) -> None:
     """Drop exclusions for a condition that the node no longer has. A node that is not there has not been mended."""
-    excluded = draft.status.recovery.excluded_nodes
-    kept = tuple(entry for entry in excluded if not (entry.condition and _is_mended(draft, entry)))
+    excluded = plan.status.recovery.excluded_nodes
+    kept = tuple(entry for entry in excluded if not (entry.condition and _is_mended(plan, entry)))
     if len(kept) < len(excluded):
-        draft.status = changed(draft.status, recovery=changed(draft.status.recovery, excluded_nodes=kept))
-        draft.admission_changed = True
+        plan.status = changed(plan.status, recovery=changed(plan.status.recovery, excluded_nodes=kept))
+        plan.admission_changed = True
 
 
-def _is_mended(draft: Draft, entry: ExcludedNode) -> bool:
-    node = draft.snapshot.nodes.get(entry.node)
+def _is_mended(state: RunState, entry: ExcludedNode) -> bool:
+    node = state.snapshot.nodes.get(entry.node)
     if node is None or not node.ready:
         return False
     if entry.condition == UNHEALTHY_DEVICE:
-        return node.allocatable.get(names.GPU_RESOURCE, 0) >= draft.status.resolved.gpus_per_node
+        return node.allocatable.get(names.GPU_RESOURCE, 0) >= state.status.resolved.gpus_per_node
     return entry.condition not in node.conditions
 
 
-def _pool(draft: Draft) -> int:
+def _pool(state: RunState) -> int:
     """Nodes that are large enough for the gang."""
-    gpus = draft.status.resolved.gpus_per_node
-    return sum(1 for node in draft.snapshot.nodes.values() if node.allocatable.get(names.GPU_RESOURCE, 0) >= gpus)
+    gpus = state.status.resolved.gpus_per_node
+    return sum(1 for node in state.snapshot.nodes.values() if node.allocatable.get(names.GPU_RESOURCE, 0) >= gpus)
