@@ -113,10 +113,8 @@ def _2_leave_the_finished_alone(plan: PlanBuilder) -> bool:
     if (ends := time_is_over(plan, plan.status)) is not None:
         overdue = min(overdue, max(since, ends) + tunables.stop_grace)
     plan.wake(held_until(plan))
-    if plan.now >= overdue:
+    if plan.live_pods and plan.reached(overdue):
         plan.delete_live_pods("the run has finished", tunables.stop_grace if out_of_share else None)
-    elif plan.live_pods:
-        plan.wake(overdue)
     return True
 
 
@@ -151,8 +149,7 @@ def _4_refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     if not answer.accepted:
         words = f"the API server refuses the pod: {answer.message}{remedy_for(answer.message, plan.spec)}"
         plan.condition("Accepted", False, ConditionReason.POD_REFUSED, words)
-        plan.wake(answer.at + DRY_RUN_AGAIN_AFTER)
-        if plan.now >= answer.at + DRY_RUN_AGAIN_AFTER:
+        if plan.reached(answer.at + DRY_RUN_AGAIN_AFTER):
             plan.dry_run = _dry_run(plan)
         return not plan.spec.cancel
     before = plan.status

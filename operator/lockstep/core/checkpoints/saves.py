@@ -74,7 +74,7 @@ def settle_save(plan: PlanBuilder) -> None:
     heard = plan.snapshot.leadership.since + plan.silent_after
     if step is not None:
         _conclude(plan, save, RequestResult.SAVED, f"step {step} is saved on all ranks", step)
-    elif plan.now >= max(deadline, heard):
+    elif plan.reached(max(deadline, heard)):
         _conclude(
             plan, save, RequestResult.EXPIRED, f"no valid checkpoint of step {save.needs_step} or later came in time"
         )
@@ -82,8 +82,6 @@ def settle_save(plan: PlanBuilder) -> None:
         fail_save(plan, "all processes ended without it")
     elif not _may_listen(plan) and not _all_exited(plan):
         fail_save(plan, "no process asks for saves any more")
-    else:
-        plan.wake(max(deadline, heard))
 
 
 def _is_told_of_at_the_barrier(state: RunState, save: SaveStatus) -> bool:
@@ -241,9 +239,7 @@ def _is_over(state: RunState) -> bool:
     """Every process has ended, and long enough ago that its worker has told of what it found afterwards."""
     if not _all_exited(state):
         return False
-    told = max(report.since for report in _of_attempt(state)) + 2 * state.heartbeat
-    state.wake(told)
-    return state.now >= told
+    return state.reached(max(report.since for report in _of_attempt(state)) + 2 * state.heartbeat)
 
 
 def _all_exited(state: RunState) -> bool:

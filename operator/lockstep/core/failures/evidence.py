@@ -101,12 +101,10 @@ def losses(state: RunState, *, over: bool = False) -> list[Loss]:
 
 def is_silent(state: RunState, report: WorkerReport | None) -> bool:
     """No heartbeat for three intervals, and this process has led long enough to have heard one."""
-    limit = state.silent_after
     last = state.snapshot.leadership.since
     if report is not None:
         last = max(last, _heard_at(state, report))
-    state.wake(last + limit + 0.1)
-    return state.now - last > limit
+    return state.passed(last + state.silent_after)
 
 
 def _heard_at(state: RunState, report: WorkerReport) -> float:
@@ -224,18 +222,14 @@ def _start_is_overdue(state: RunState, patience: float) -> bool:
         if report is None:
             return False  # nobody is released before all addresses are known, which a new leader has to hear first
         released = max(released, report.since)
-    overdue = released + patience
-    state.wake(overdue)
-    return state.now >= overdue
+    return state.reached(released + patience)
 
 
 def _had_time_to_register(state: RunState) -> bool:
     """Past the barrier every worker was registered; with a new leader each has to do so again."""
     if not state.trains:
         return False  # it may never have come up yet: that has deadlines of its own
-    until = state.snapshot.leadership.since + state.tunables.deadlines.registered
-    state.wake(until)
-    return state.now >= until
+    return state.reached(state.snapshot.leadership.since + state.tunables.deadlines.registered)
 
 
 def _steps_have_stopped(state: RunState) -> bool:
@@ -261,8 +255,7 @@ def _steps_have_stopped(state: RunState) -> bool:
     # Start-up counts as part of the first steps: an early estimate errs towards patience.
     usual = (last - begun) / max(1, max(progress.step for progress in steps) - resumed)
     patience = max(state.tunables.steps_stopped_after, _USUAL_STEPS * usual)
-    state.wake(last + patience + 0.1)
-    return state.now - last > patience
+    return state.passed(last + patience)
 
 
 def _exit_in(report: WorkerReport | None, attempt: int) -> ExitReport | None:

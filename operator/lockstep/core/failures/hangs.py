@@ -52,21 +52,17 @@ def hung(plan: PlanBuilder) -> Evidence | None:
     patience = patience_of(plan, reports)
     if patience.limit is None:
         return None
-    waited = plan.now - patience.since
-    if waited < ASK_AT * patience.limit:
-        plan.wake(patience.since + ASK_AT * patience.limit)
+    if not plan.reached(patience.since + ASK_AT * patience.limit):
         return None
     step = max((r.progress.step for r in reports.values() if r.progress is not None), default=0)
     # Of attempt and step alone, so that every leader asks the same question.
     plan.stacks = f"a{plan.status.attempt}-{patience.section}-{step}"
     settled = plan.snapshot.leadership.since + plan.silent_after
     over = max(patience.since + patience.limit, settled)
-    if plan.now < over:
-        plan.wake(over)
+    if not plan.reached(over):
         return None
     missing = [slot for slot, r in reports.items() if r.stacks is None or r.stacks.id != plan.stacks]
-    if missing and plan.now < over + COLLECT_SECONDS:
-        plan.wake(over + COLLECT_SECONDS)
+    if missing and not plan.reached(over + COLLECT_SECONDS):
         return None
     return _evidence(plan, reports, patience, step)
 

@@ -14,6 +14,9 @@ from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.snapshot import PodView, RunSnapshot, RunView, WorkerReport
 from lockstep.core.model.tunables import Tunables
 
+JUST_AFTER = 0.1
+"""Seconds after a moment that is to lie behind: clocks and floats are not exact."""
+
 
 @dataclass(frozen=True)
 class RunContext:
@@ -127,6 +130,18 @@ class RunState:
     def has_workers(self) -> bool:
         """Its pods run Lockstep's worker, and with it there are reports and a barrier."""
         return self.run.spec is None or self.run.spec.worker == "Enabled"
+
+    def reached(self, at: float) -> bool:
+        """The moment ``at`` has come. If it has not, it is looked again then."""
+        self.wake(at)
+        return self.now >= at
+
+    def passed(self, at: float, *, margin: float = JUST_AFTER) -> bool:
+        """The moment ``at`` lies behind. If it does not, it is looked again ``margin`` seconds after it."""
+        if self.now > at:
+            return True
+        self.wake(at + margin)
+        return False
 
     def wake(self, at: float) -> None:
         """Look again no later than ``at``. What lies behind has been looked at just now."""

@@ -30,6 +30,4 @@ def forget_trial(plan: PlanBuilder) -> None:
         if found is not None and found.status == value:
             answered.append(found.last_transition_time)
     if answered:
-        due = max(answered) + KEPT
-        plan.wake(due)
-        plan.delete_run = plan.delete_run or plan.now >= due
+        plan.delete_run = plan.reached(max(answered) + KEPT) or plan.delete_run

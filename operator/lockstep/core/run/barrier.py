@@ -43,8 +43,7 @@ def gather(plan: PlanBuilder, reached: list[SlotStage]) -> None:
     if look_again(plan):
         return
     not_before = plan.status.recovery.not_before
-    if not_before is not None and plan.now < not_before:
-        plan.wake(not_before)
+    if not_before is not None and not plan.reached(not_before):
         plan.barrier_waits = "waits before the next attempt, as the last ones made no progress"
         return
     if _avoid_attempts_used_before(plan):

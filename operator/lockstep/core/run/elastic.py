@@ -75,9 +75,7 @@ def _shrink(plan: PlanBuilder) -> str:
     lacking = set(slots.lacking(assignment))
     if elastic is None or not lacking or assignment.vacant_since is None or plan.snapshot.leadership.disruption:
         return ""
-    due = assignment.vacant_since + plan.tunables.deadlines.shrink
-    plan.wake(due)
-    if plan.now < due:
+    if not plan.reached(assignment.vacant_since + plan.tunables.deadlines.shrink):
         return ""
     seated = [slot for slot in plan.ranked_slots() if slot not in lacking]
     size = world_size(plan.spec, len(seated))
@@ -126,9 +124,7 @@ def _growth_is_due(state: RunState) -> bool:
     shrunk_at, elastic = state.status.recovery.shrunk_at, state.spec.elastic
     if shrunk_at is None or elastic is None:
         return True  # spec.nodes was raised
-    due = shrunk_at + parse_duration(elastic.grow_after)
-    state.wake(due)
-    return state.now >= due
+    return state.reached(shrunk_at + parse_duration(elastic.grow_after))
 
 
 def _seek_nodes(plan: PlanBuilder, *, growing: bool) -> None:
@@ -175,11 +171,10 @@ def _is_saved(plan: PlanBuilder) -> bool:
     """The gang has saved for this just now, or nobody would; False while that is awaited."""
     save, grace = plan.status.checkpoint.save, grace_period(plan)
     if save is not None and is_settled_for(plan.status, AttemptEnd.RESIZED):
-        since = plan.now - (save.time or 0.0)
-        if save.outcome == RequestResult.SAVED and since <= 2 * grace:
+        asked = save.time or 0.0
+        if save.outcome == RequestResult.SAVED and plan.now - asked <= 2 * grace:
             return True
-        if save.outcome != RequestResult.SAVED and since < ASKS_AGAIN_AFTER:
-            plan.wake((save.time or 0.0) + ASKS_AGAIN_AFTER)
+        if save.outcome != RequestResult.SAVED and not plan.reached(asked + ASKS_AGAIN_AFTER):
             return False
     return not ask_for_save(plan, AttemptEnd.RESIZED, plan.stamp + grace)
 

@@ -33,12 +33,11 @@ def hold_for_writers(state: RunState) -> str:
     """Why the attempt must not start yet, in words; empty when nobody else can write any more."""
     lost = _lost_writers(state)
     fenced_at = state.status.recovery.fenced_at
-    if not lost or (fenced_at is not None and state.now >= fenced_at):
+    if not lost or (fenced_at is not None and state.reached(fenced_at)):
         return ""
     named = ", ".join(f"{pod.name} on {pod.node}" for pod in lost[:_NAMED])
     named += f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
     if fenced_at is not None:
-        state.wake(fenced_at)
         return f"waits for the fence of {named}, which may still write to the shared directory (layout: Shared)"
     return (
         f"{named} may still write to the shared directory (layout: Shared), and no peer is known to have stopped it; "

@@ -202,8 +202,7 @@ def _leave_in_time(plan: PlanBuilder, lost: str) -> bool:
     plan.condition(RESERVATION, False, ConditionReason.RESERVATION_LOST, f"{lost}; the gang saves and asks Kueue again")
     said = find(plan.run.status, RESERVATION)
     since = said.last_transition_time if said is not None and said.status == "False" else plan.stamp
-    if plan.now < since + LOST_AFTER:
-        plan.wake(since + LOST_AFTER)
+    if not plan.reached(since + LOST_AFTER):
         return False
     stop_after_save(plan, StopReason.RESERVATION_LOST, f"{lost}; it queues again")
     return True

@@ -119,8 +119,7 @@ def replace_late_spares(plan: PlanBuilder, reached: list[SlotStage]) -> None:
         report = plan.report(at.slot)
         if report is not None and not report.polling and all(at is not other for other, _, _ in late):
             silent_until = max(report.received_at, plan.snapshot.leadership.since) + plan.tunables.deadlines.registered
-            plan.wake(silent_until)
-            if plan.now >= silent_until:
+            if plan.reached(silent_until):
                 late.append((at, LossReason.LAUNCH_DEADLINE, f"no heartbeat for {plan.now - report.received_at:.0f} s"))
     lost = [loss for loss in _losses(plan, late) if not no_other_node_is_left(plan, loss)]
     if lost:
@@ -137,12 +136,10 @@ def _late(state: RunState, reached: list[SlotStage]) -> list[_Late]:
         report = state.report(at.slot)
         if at.stage is Stage.PREPARING and report is not None and _has_failed(report.problem, reached):
             late.append((at, LossReason.NODE_CHECK_FAILED, f"the worker's check of the node failed: {report.problem}"))
-        elif at.deadline is not None and state.now >= at.deadline:
+        elif at.deadline is not None and state.reached(at.deadline):
             late.append(
                 (at, LossReason.NOT_SCHEDULED if at.stage is Stage.SCHEDULING else LossReason.LAUNCH_DEADLINE, "")
             )
-        elif at.deadline is not None:
-            state.wake(at.deadline)
     return late
 
 

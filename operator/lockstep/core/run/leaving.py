@@ -20,11 +20,10 @@ def save_before_leaving(plan: PlanBuilder) -> None:
         return
     ends = {slot: end for slot in plan.slot_range() if plan.rank(slot) >= 0 and (end := _end_of(plan, slot))}
     last_moment = min(ends.values(), default=0.0) - MARGIN
-    if plan.now >= last_moment or is_settled_for(plan.status, LossReason.POD_TERMINATED):
+    if is_settled_for(plan.status, LossReason.POD_TERMINATED) or plan.reached(last_moment):
         return
     if ask_for_save(plan, LossReason.POD_TERMINATED, last_moment):
         plan.leaving = frozenset(ends)
-        plan.wake(last_moment)
 
 
 def ends_with_the_save(reason: str) -> bool:

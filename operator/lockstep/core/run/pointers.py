@@ -36,8 +36,7 @@ def pointers_are_right(plan: PlanBuilder, choice: Candidate | None) -> bool:
         if not answer.problem:
             return True
         problem = answer.problem
-    elif plan.now < until:
-        plan.wake(until)
+    elif not plan.reached(until):
         plan.barrier_waits = f"{plan.title(asked.slot)} points the loader to step {choice.step} in {directory}"
         plan.point = PointRequest(directory, choice.step, checkpoint.format, asked.slot)
         return False

@@ -61,8 +61,7 @@ def _is_warmed_up(plan: PlanBuilder) -> bool:
         if report.warmed is not None and report.warmed.id == identity
     }
     until = max(report.since for report in reports) + plan.tunables.deadlines.warm_up
-    if len(answers) < plan.world and plan.now < until:
-        plan.wake(until)
+    if len(answers) < plan.world and not plan.reached(until):
         plan.barrier_waits = "the nodes exchange data with one another before the first start"
         return False
     plan.warm_up = None

@@ -145,8 +145,7 @@ def _has_more_to_hear(state: RunState, cause: Cause, action: Action) -> bool:
     if action.verb is Verb.STOP:
         state.wake(state.now + state.heartbeat)
         return True
-    state.wake(ended + SYMPTOMS_WAIT)
-    return cause.reading.symptom and state.now < ended + SYMPTOMS_WAIT
+    return not state.reached(ended + SYMPTOMS_WAIT) and cause.reading.symptom
 
 
 def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | None = None) -> Case:

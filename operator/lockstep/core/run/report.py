@@ -38,9 +38,8 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
     first = newest is not None and (written is None or written < begun)
     moved = newest is not None and (newest.step != plan.status.progress.step or first)
     interval = plan.tunables.progress_write_interval
-    if not (at_once or first or plan.now - (written or 0.0) >= interval):
-        # Steps alone bring nobody back here: look again when the next write is due, moved or not.
-        plan.wake((written or plan.now) + interval)
+    # Steps alone bring nobody back here: it is looked again when the next write is due, moved or not.
+    if not (at_once or first or plan.reached((written or 0.0) + interval)):
         return
     plan.wake(plan.now + interval)
     if newest is not None and moved:
@@ -137,8 +136,7 @@ def _gathering(plan: PlanBuilder, reached: list[SlotStage]) -> None:
     before = find(plan.status, "GangReady")
     fresh = before is None or before.status == "True" or before.reason != ConditionReason.GATHERING
     newest = max((report.since for report in plan.snapshot.reports.values()), default=0.0)
-    if not fresh and count != plan.status.nodes_ready and plan.now - newest < SETTLED_AFTER:
-        plan.wake(newest + SETTLED_AFTER)
+    if not fresh and count != plan.status.nodes_ready and not plan.reached(newest + SETTLED_AFTER):
         return
     words = ""
     if missing:
@@ -147,10 +145,8 @@ def _gathering(plan: PlanBuilder, reached: list[SlotStage]) -> None:
         words = f"{len(missing)} of {len(reached)} are missing; rank {plan.rank(first.slot)}"
         words += f" on {node}" if node else ""
         words += f": {first.stage.value}" + (f": {first.detail}" if first.detail else "")
-    elif plan.barrier_waits and plan.now - newest >= SETTLED_AFTER:
+    elif plan.barrier_waits and plan.reached(newest + SETTLED_AFTER):
         words = plan.barrier_waits
-    elif plan.barrier_waits:
-        plan.wake(newest + SETTLED_AFTER)
     if fresh or count != plan.status.nodes_ready or first_words_differ(before.message if before else "", words):
         plan.status = changed(plan.status, nodes_ready=count)
         plan.condition("GangReady", False, ConditionReason.GATHERING, words)

@@ -73,10 +73,8 @@ def count_spares(plan: PlanBuilder) -> None:
     if count == plan.status.spares:
         return
     newest = max((report.since for slot in spares if (report := plan.report(slot)) is not None), default=0.0)
-    if plan.now - newest < SETTLED_AFTER:
-        plan.wake(newest + SETTLED_AFTER)
-        return
-    plan.status = changed(plan.status, spares=count)
+    if plan.reached(newest + SETTLED_AFTER):
+        plan.status = changed(plan.status, spares=count)
 
 
 def _spare_slots(state: RunState) -> Iterator[int]:

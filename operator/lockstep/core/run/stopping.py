@@ -96,8 +96,7 @@ def carry_out_stop(plan: PlanBuilder) -> None:
         plan.status = changed(plan.status, stop=stop)
     if not plan.has_workers:
         plan.delete_live_pods(stop.reason)  # all the notice that a program without a worker can get
-    if not _ranks_have_ended(plan) and plan.now < stop.deadline:
-        plan.wake(stop.deadline)
+    if not _ranks_have_ended(plan) and not plan.reached(stop.deadline):
         return
     _end_history(plan, Recorded(stop.reason), stop.message)
     if stop.reason in (StopReason.SUSPENDED, *REQUEUES):

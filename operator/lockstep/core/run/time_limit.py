@@ -55,9 +55,8 @@ def save_by_the_limit(plan: PlanBuilder) -> None:
     if stop is None or not stop.save or save is None or save.id != stop.save or save.outcome:
         return
     ends = time_is_over(plan, plan.status)
-    if ends is not None and plan.now < ends < (save.deadline or stop.deadline):
+    if ends is not None and ends < (save.deadline or stop.deadline) and not plan.reached(ends):
         ask_for_save(plan, Recorded(stop.reason), ends)
-        plan.wake(ends)
 
 
 def end_pods_by_the_limit(plan: PlanBuilder) -> None:
@@ -95,8 +94,7 @@ def _keep_to_time_limit(plan: PlanBuilder) -> bool:
     ending = min(termination_grace(spec, plan.tunables.gang), limit // 2)
     lead = max(ending, min(parse_duration(spec.on_time_limit.lead_time), limit // 2))
     due = ends - (lead if plan.phase is Phase.RUNNING and plan.has_workers else ending)
-    if plan.now < due:
-        plan.wake(due)
+    if not plan.reached(due):
         return False
     requeue = spec.on_time_limit.action == "Requeue"
     reason, then = (StopReason.REQUEUED, "it queues again") if requeue else (StopReason.TIME_LIMIT, "it ends")

@@ -32,8 +32,7 @@ def give_up_waiting(plan: PlanBuilder) -> bool:
     limit = asked_limit(spec, queue.spec.limits if queue is not None else QueueLimits())
     least = parse_duration(spec.min_time_limit) if spec.min_time_limit is not None else limit
     latest = spec.deadline - max(0, (least or 0) - plan.status.held_seconds)
-    if plan.now <= latest:
-        plan.wake(latest + 1)
+    if not plan.passed(latest, margin=1.0):
         return False
     finish(
         plan,
@@ -84,9 +83,5 @@ def forget_when_due(plan: PlanBuilder, ended: float) -> None:
     A run of a set waits for its outcome to be on record there as well; the store has it looked at when that is so.
     """
     due = over_at(plan.run, ended)
-    if due is None:
-        return
-    plan.wake(due)
-    if not plan.snapshot.recorded:
-        return
-    plan.delete_run = plan.now >= due and not plan.live_pods and plan.status.checkpoint.archive.job is None
+    if due is not None and plan.reached(due) and plan.snapshot.recorded:
+        plan.delete_run = not plan.live_pods and plan.status.checkpoint.archive.job is None

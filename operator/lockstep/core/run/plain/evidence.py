@@ -74,8 +74,7 @@ def _lost_node(state: RunState, slot: int) -> Loss | None:
     if node.ready:
         return None
     lost_at = node.ready_changed_at + state.tunables.deadlines.unheard_node
-    state.wake(lost_at)
-    if state.now < lost_at:
+    if not state.reached(lost_at):
         return None
     words = f"node {name} is NotReady for {state.now - node.ready_changed_at:.0f} s"
     return Loss(slot, name, LossKind.NODE, LossReason.NODE_NOT_READY, words, node.ready_changed_at)

@@ -134,12 +134,10 @@ def _waits_for(state: RunState) -> str:
     earlier = next((entry for entry in reversed(state.status.attempts) if entry.number < state.status.attempt), None)
     if earlier is not None and earlier.ended_at is not None and earlier.started_at is None:
         until = (earlier.seen_at or earlier.ended_at) + UNSEEN_PODS_WAIT
-        state.wake(until)
-        if state.now < until:
+        if not state.reached(until):
             return f"waits for pods of attempt {earlier.number} that may yet appear"
     not_before = state.status.recovery.not_before
-    if not_before is not None and state.now < not_before:
-        state.wake(not_before)
+    if not_before is not None and not state.reached(not_before):
         return "waits before the next attempt, as the last ones made no progress"
     nameless = [name for name in state.status.assignment.nodes if not _address(state, name)]
     if nameless:

@@ -67,18 +67,12 @@ def _may_be_a_node(state: RunState, cause: Cause, action: Action) -> bool:
         return True  # it comes back, or is taken for lost
     if _all_have_ended(state):
         return False
-    noticed_by = cause.at + NODE_NOTICED
-    state.wake(noticed_by)
-    return state.now < noticed_by
+    return not state.reached(cause.at + NODE_NOTICED)
 
 
 def _peers_may_have_been_first(state: RunState, cause: Cause) -> bool:
     """The end that is heard of first need not be the one that came first."""
-    told_by = cause.at + PEERS_TELL
-    if _all_have_ended(state) or state.now >= told_by:
-        return False
-    state.wake(told_by)
-    return True
+    return not _all_have_ended(state) and not state.reached(cause.at + PEERS_TELL)
 
 
 def _all_have_ended(state: RunState) -> bool:

@@ -34,8 +34,7 @@ def _tell_of_pods(plan: PlanBuilder) -> None:
         return
     fresh = before is None or before.reason != ConditionReason.PODS_STARTING
     newest = max((pod.started_at or 0.0 for pod in plan.live_pods), default=0.0)
-    if not fresh and (count == plan.status.nodes_ready or plan.now - newest < SETTLED_AFTER):
-        plan.wake(newest + SETTLED_AFTER)
+    if not fresh and (not plan.reached(newest + SETTLED_AFTER) or count == plan.status.nodes_ready):
         return
     first = missing[0]
     node = plan.status.assignment.nodes[first.slot]
