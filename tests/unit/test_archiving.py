@@ -509,8 +509,7 @@ def test_a_run_that_goes_away_gets_no_job() -> None:
 
 def test_what_the_resume_choice_waits_for_comes_first() -> None:
     builder = drafted(run_of(copied(), saved=(2, 400)))
-    builder.restore = copied().published[0]
-    keep_archive(builder)
+    keep_archive(builder, copied().published[0])
     assert builder.status.checkpoint.archive.job is not None
     assert builder.status.checkpoint.archive.job.action == "Restore"
 

@@ -167,8 +167,7 @@ def test_what_was_quarantined_or_lies_beyond_a_ceiling_is_not_read_in_advance() 
         checkpoint = changed(w.status("one").checkpoint, **change)
         w.runs["one"] = replace(view, status=changed(w.status("one"), checkpoint=checkpoint))
         builder = PlanBuilder(RunContext(w.snapshot("one"), w.tunables, w.now))
-        gather(builder, [SlotStage(0, Stage.PREPARING, None)])
-        assert builder.verify is None
+        assert gather(builder, [SlotStage(0, Stage.PREPARING, None)]).verify is None
 
 
 @pytest.mark.parametrize("goes_back", [True, False])

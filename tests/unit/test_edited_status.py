@@ -38,7 +38,7 @@ EDITS = [
     ("assignment", {"vacant": (1,)}),
     ("assignment", {"rank_to_slot": (0, 5)}),
     ("assignment", {"rank_to_slot": (1, 1)}),
-    ("resolved", ResolvedStatus().model_dump()),
+    ("resolved", dict(ResolvedStatus())),
     ("resolved", {"cpu": "", "memory": ""}),
 ]
 

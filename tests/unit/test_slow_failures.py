@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import FirstFailure
 from lockstep.core.failures.causes import Evidence
-from lockstep.core.failures.divergence import diverged
-from lockstep.core.failures.hangs import COLLECT_SECONDS, hung, remember_pace, suspected
+from lockstep.core.failures.divergence import judge_divergence
+from lockstep.core.failures.hangs import COLLECT_SECONDS, Hang, judge_hang, remember_pace, suspected
 from lockstep.core.failures.stack_groups import StackGroup, grouped
-from lockstep.core.failures.stragglers import straggling
+from lockstep.core.failures.stragglers import judge_straggler
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
@@ -46,6 +46,10 @@ def looked_at(
     return PlanBuilder(RunContext(replace(snapshot, reports=reports), w.tunables, now))
 
 
+def hung(plan: PlanBuilder) -> Evidence | None:
+    return judge_hang(plan).evidence
+
+
 def stepped(w: World, step: int = 20, **more: Any) -> dict[str, Any]:
     return {"progress": ProgressReport(step, w.now), "timing": STEADY, **more}
 
@@ -58,9 +62,8 @@ def test_a_gang_whose_steps_come_at_their_pace_is_not_hung() -> None:
 def test_stacks_are_asked_for_shortly_before_the_time_is_over_and_the_same_ones_by_every_leader() -> None:
     w = running()
     early, late, later = (looked_at(w, after, stepped(w)) for after in (119.0, 121.0, 140.0))
-    assert [hung(builder) for builder in (early, late, later)] == [None, None, None]
-    assert early.stacks == ""
-    assert late.stacks == later.stacks == "a1-Step-20"
+    asked = [judge_hang(builder) for builder in (early, late, later)]
+    assert asked == [Hang(), Hang("a1-Step-20"), Hang("a1-Step-20")]
 
 
 def test_a_hang_waits_a_bounded_time_for_the_stacks_of_ranks_that_do_not_answer() -> None:
@@ -102,7 +105,7 @@ def test_a_suspect_that_was_one_before_takes_all_that_stand_out_with_it_from_the
     before = (FirstFailure(node="n5", time=w.now - 60.0),)
     w.amend("one", recovery=changed(w.status("one").recovery, first_failures=before))
     builder = looked_at(w, 151.0, stepped(w, **waiting), {3: reading, 5: reading})
-    recover(builder)
+    recover(builder, frozenset())
     assert (builder.status.attempts[-1].node, builder.status.attempts[-1].action) == ("n3", "Replace")
     assert [slot for slot, name in enumerate(builder.status.assignment.nodes) if not name] == [3, 5]
 
@@ -115,7 +118,7 @@ def test_more_suspects_than_may_be_excluded_within_an_hour_keep_their_nodes() ->
     suspected_before = tuple(FirstFailure(node=f"n{i}", time=w.now - 60.0) for i in range(30, 40))
     w.amend("one", recovery=changed(w.status("one").recovery, first_failures=suspected_before))
     builder = looked_at(w, 151.0, stepped(w, **waiting), odd)
-    recover(builder)
+    recover(builder, frozenset())
     last = builder.status.attempts[-1]
     assert (last.cause, last.action) == ("Hang", "RestartInPlace")
     assert "4 are the most, and these would be 10" in last.message
@@ -239,7 +242,7 @@ def test_the_first_rank_whose_loss_is_no_number_is_named_and_ties_are_said() -> 
     builder = looked_at(
         w, 5.0, stepped(w), {1: sign("Loss:NaN", w, 31), 2: sign("Loss:NaN", w, 30), 3: sign("Loss:NaN", w, 30, 1.0)}
     )
-    found = diverged(builder)
+    found = judge_divergence(builder)
     assert isinstance(found, Evidence)
     assert (found.kind, found.slot, found.tied) == ("NaN", 2, (3,))
     assert "at step 30 on rank 2 (n2)" in found.message
@@ -248,7 +251,7 @@ def test_the_first_rank_whose_loss_is_no_number_is_named_and_ties_are_said() -> 
 @pytest.mark.parametrize("loss", ["nan", "NaN", "inf", "-Infinity"])
 def test_a_loss_in_the_progress_that_is_no_number_is_enough(loss: str) -> None:
     w = running()
-    found = diverged(looked_at(w, 5.0, {"progress": ProgressReport(7, w.now, loss=loss)}))
+    found = judge_divergence(looked_at(w, 5.0, {"progress": ProgressReport(7, w.now, loss=loss)}))
     assert found is not None
     assert found.kind == "NaN"
 
@@ -256,23 +259,23 @@ def test_a_loss_in_the_progress_that_is_no_number_is_enough(loss: str) -> None:
 @pytest.mark.parametrize("loss", ["", "2.31", "n/a"])
 def test_a_loss_that_is_a_number_or_unreadable_is_no_evidence(loss: str) -> None:
     w = running()
-    assert diverged(looked_at(w, 5.0, {"progress": ProgressReport(7, w.now, loss=loss)})) is None
+    assert judge_divergence(looked_at(w, 5.0, {"progress": ProgressReport(7, w.now, loss=loss)})) is None
 
 
 def test_a_nan_can_be_ignored() -> None:
     w = running(recovery={"onNaN": "Ignore"})
-    assert diverged(looked_at(w, 5.0, stepped(w), {1: sign("Loss:NaN", w, 31)})) is None
+    assert judge_divergence(looked_at(w, 5.0, stepped(w), {1: sign("Loss:NaN", w, 31)})) is None
 
 
 def test_a_loss_spike_is_reported_unless_a_roll_back_is_asked_for() -> None:
     reports = running()
     builder = looked_at(reports, 5.0, stepped(reports), {0: sign("Loss:Spike", reports, 31)})
-    assert diverged(builder) is None
+    assert judge_divergence(builder) is None
     condition = find(builder.status, "Diverging")
     assert condition is not None
     assert condition.status == "True"
     rolls_back = running(recovery={"onLossSpike": "RollBack"})
-    found = diverged(looked_at(rolls_back, 5.0, stepped(rolls_back), {0: sign("Loss:Spike", rolls_back, 31)}))
+    found = judge_divergence(looked_at(rolls_back, 5.0, stepped(rolls_back), {0: sign("Loss:Spike", rolls_back, 31)}))
     assert found is not None
     assert found.kind == "LossSpike"
 
@@ -282,7 +285,7 @@ def straggler_after(w: World, minutes: int, steps: Mapping[int, float]) -> tuple
     by_rank = {rank: {"timing": replace(STEADY, step=seconds)} for rank, seconds in steps.items()}
     for minute in range(minutes + 1):
         builder = looked_at(w, 60.0 * minute, stepped(w), by_rank)
-        found = straggling(builder)
+        found = judge_straggler(builder)
         w._store(replace(w.runs["one"], status=builder.status))
     return found, builder
 
@@ -360,6 +363,6 @@ def test_a_rank_of_few_measured_steps_keeps_all_from_being_compared() -> None:
 
 
 def straggling_slot(builder: PlanBuilder) -> int | None:
-    straggling(builder)
+    judge_straggler(builder)
     known = builder.status.recovery.straggler
     return known.slot if known is not None else None

@@ -2,10 +2,12 @@
 
 ``decide`` is total and deterministic: the same snapshot and time give the same Plan, and carrying out
 its Plans one after the other soon comes to rest at an empty one. Nothing here acts. The steps are tried in
-order; a step that returns True has the last word.
+order, until one has the last word; what is always done follows them.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
@@ -14,12 +16,12 @@ from lockstep.core.accounting.account import keep_account
 from lockstep.core.checkpoints.archiving import keep_archive
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.origin import resolve_origin
-from lockstep.core.checkpoints.saves import save_order, settle_save
+from lockstep.core.checkpoints.saves import settle_save
 from lockstep.core.failures.evidence import succeeded_ranks
 from lockstep.core.failures.node_memory import to_remember
 from lockstep.core.kueue.choice import choice_of, kueue_problems
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.plan import DesiredPhase, Directive, DryRunPod, Plan
+from lockstep.core.model.plan import DryRunPod, Plan
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.problems import Problem
 from lockstep.core.model.ranges import format_ranges
@@ -34,11 +36,13 @@ from lockstep.core.pods.plain_pods import plain_dry_run_body
 from lockstep.core.pods.pod_groups import delete_ended_groups, let_go_of_group
 from lockstep.core.pods.pod_policy import remedy_for
 from lockstep.core.pods.validation import KnownNames, validate
-from lockstep.core.run.barrier import gather, release
+from lockstep.core.run.barrier import gather
 from lockstep.core.run.cadence_orders import follow_cadence
 from lockstep.core.run.debug_hold import held_until
+from lockstep.core.run.directive import directive_for
 from lockstep.core.run.drain import leave_drained_nodes
 from lockstep.core.run.elastic import follow_size
+from lockstep.core.run.handover import Gathering, Handover
 from lockstep.core.run.kueue_follow import follow_kueue, leave_for_kueue
 from lockstep.core.run.launching import (
     desire_pods,
@@ -47,55 +51,51 @@ from lockstep.core.run.launching import (
     stages_of_ranks,
     stages_of_spares,
 )
-from lockstep.core.run.leaving import ends_with_the_save, save_before_leaving
+from lockstep.core.run.leaving import save_before_leaving
 from lockstep.core.run.plain.gang import follow_plain_gang
 from lockstep.core.run.recovery import recover
 from lockstep.core.run.regression import hold_or_rebuild
 from lockstep.core.run.report import conclude, record_progress
-from lockstep.core.run.requests import obey_requests
+from lockstep.core.run.requests import obey_annotations
 from lockstep.core.run.spares import seat_spares
 from lockstep.core.run.stopping import OUT_OF_SHARE, carry_out_stop, finish, stop_after_save
 from lockstep.core.run.time_limit import end_pods_by_the_limit, keep_to_limits, save_by_the_limit, time_is_over
-from lockstep.core.run.waiting import forget_when_due, give_up_waiting, leave_drained_queue, make_room
+from lockstep.core.run.waiting import forget_when_due, give_up_waiting, leave_drained_queue, stop_for_preemption
 
 DRY_RUN_AGAIN_AFTER = 60.0
 """Seconds after which a refusal by the API server is put to it again: quotas and accounts get mended."""
 
 
+Step = Callable[[PlanBuilder, Handover], Handover]
+"""Takes what earlier steps handed on, and hands it on with what it adds."""
+Last = Callable[[PlanBuilder, Handover], None]
+"""One of those that follow, whichever step had the last word."""
+
+
 def decide(snapshot: RunSnapshot, tunables: Tunables, now: float) -> Plan:
     """What is to be done for one run at ``now``."""
-    plan = PlanBuilder(RunContext(snapshot, tunables, now))
+    context = RunContext(snapshot, tunables, now)
     if snapshot.run.annotations.get(names.ANNOTATION_PAUSED) == "true" or tunables.mode is Mode.REPORT_ONLY:
-        return _look_on(plan)
+        # What runs goes on as status has it; nothing is decided.
+        return Plan(directive=directive_for(RunState(context), Handover()))
+    plan, known = PlanBuilder(context), Handover()
     for step in STEPS:
-        if step(plan):
+        known = step(plan, known)
+        if known.is_last:
             break
-    end_pods_by_the_limit(plan)
-    forget_trial(plan)
-    follow_kueue(plan)
-    keep_account(plan)
-    keep_archive(plan)
-    conclude(plan)
-    plan.node_failures = to_remember(plan)
-    plan.directive = directive_for(plan)
-    delete_ended_groups(plan)
+    for always in ALWAYS:
+        always(plan, known)
     return plan.build()
 
 
-def _look_on(plan: PlanBuilder) -> Plan:
-    """Paused, or ReportOnly: what runs goes on as status has it; nothing is decided."""
-    plan.directive = directive_for(plan)
-    return Plan(directive=plan.directive)
-
-
-def _1_let_go_of_the_deleted(plan: PlanBuilder) -> bool:
+def delete_pods_of_deleted_run(plan: PlanBuilder) -> bool:
     """Its pods go at once; their nodes stay booked until they are gone."""
     if plan.run.deleting:
         plan.delete_live_pods("the run is being deleted")
     return plan.run.deleting
 
 
-def _2_leave_the_finished_alone(plan: PlanBuilder) -> bool:
+def leave_the_finished_alone(plan: PlanBuilder) -> bool:
     """Terminal is terminal. Workers leave by themselves; those that don't are deleted."""
     if plan.phase is not Phase.FINISHED:
         return False
@@ -118,12 +118,12 @@ def _2_leave_the_finished_alone(plan: PlanBuilder) -> bool:
     return True
 
 
-def _3_hold_when_status_is_behind(plan: PlanBuilder) -> bool:
+def hold_when_status_is_behind(plan: PlanBuilder) -> bool:
     """Never delete on missing knowledge: status is rebuilt, or a person is asked."""
     return hold_or_rebuild(plan)
 
 
-def _4_refuse_what_cannot_run(plan: PlanBuilder) -> bool:
+def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     """Accepted: the spec parses, makes sense, and the API server would take its pod."""
     if plan.run.spec is None:
         plan.condition("Accepted", False, ConditionReason.INVALID_SPEC, plan.run.spec_error)
@@ -175,15 +175,20 @@ def _dry_run(state: RunState) -> DryRunPod:
     return DryRunPod(state.run.generation, body(state.run, state.tunables))
 
 
-def _5_obey_requests(plan: PlanBuilder) -> bool:
+def obey_requests(plan: PlanBuilder, known: Handover) -> Handover:
     """cancel, suspend, limits, and the one-shot requests by annotation; what a gang is stopped for is saved first."""
     settle_save(plan)
-    save_before_leaving(plan)
+    leaving = save_before_leaving(plan)
+    return replace(known, leaving=leaving, is_last=_stop_as_asked(plan, leaving))
+
+
+def _stop_as_asked(plan: PlanBuilder, leaving: frozenset[int]) -> bool:
+    """True when the run stops, or is to be looked at again after what was asked for."""
     phase = plan.phase
     if phase is Phase.STOPPING:
-        if not _ended_by_itself(plan):
+        if not _finish_if_succeeded(plan):
             save_by_the_limit(plan)
-            carry_out_stop(plan)
+            carry_out_stop(plan, leaving)
         return True
     if plan.spec.cancel:
         if phase in (Phase.PENDING, Phase.SUSPENDED):
@@ -198,10 +203,10 @@ def _5_obey_requests(plan: PlanBuilder) -> bool:
         return True
     if leave_for_kueue(plan):
         return True
-    return obey_requests(plan) or keep_to_limits(plan)
+    return obey_annotations(plan) or keep_to_limits(plan)
 
 
-def _6_wait_for_admission(plan: PlanBuilder) -> bool:
+def wait_for_admission(plan: PlanBuilder) -> bool:
     """Nodes are given by the admission pass alone, which sees all runs at once."""
     if plan.phase not in (Phase.PENDING, Phase.SUSPENDED):
         return False
@@ -211,44 +216,45 @@ def _6_wait_for_admission(plan: PlanBuilder) -> bool:
     return True
 
 
-def _7_see_who_is_done(plan: PlanBuilder) -> bool:
+def finish_or_yield(plan: PlanBuilder) -> bool:
     """Exits that were seen outlive the pods: they are in status before anything rests on them. Then, whether it is
     to make room for another run."""
-    return _ended_by_itself(plan) or make_room(plan)
+    return _finish_if_succeeded(plan) or stop_for_preemption(plan)
 
 
-def _8_follow_plain_pods(plan: PlanBuilder) -> bool:
+def follow_plain_pods(plan: PlanBuilder, known: Handover) -> Handover:
     """A gang without workers has steps of its own from here on."""
-    if not plan.has_workers:
-        follow_plain_gang(plan)
-    return not plan.has_workers
+    if plan.has_workers:
+        return known
+    return replace(known, gathering=Gathering(waiting_for=follow_plain_gang(plan)), is_last=True)
 
 
-def _9_recover(plan: PlanBuilder) -> bool:
+def recover_what_is_lost(plan: PlanBuilder, known: Handover) -> Handover:
     """Nodes to be left, as planned; what was lost, by the earliest evidence; the smallest remedy that mends it;
     and the size that is left."""
     leave_drained_nodes(plan)
-    recover(plan)
+    stacks = recover(plan, known.leaving)
     seat_spares(plan)
     follow_size(plan)
-    return plan.phase is Phase.STOPPING
+    return replace(known, stacks=stacks, is_last=plan.phase is Phase.STOPPING)
 
 
-def _10_gather_the_gang(plan: PlanBuilder) -> bool:
+def gather_the_gang(plan: PlanBuilder, known: Handover) -> Handover:
     """Pods, deadlines, the barrier; with everybody there, the resume choice and START."""
+    gathering = known.gathering
     if plan.phase in (Phase.LAUNCHING, Phase.RECOVERING):
         reached = stages_of_ranks(plan)
         enforce_deadlines(plan, reached)
         if plan.status.stop is None:
-            gather(plan, reached)
+            gathering = gather(plan, reached)
     if plan.status.stop is None and plan.has_spares:
         replace_late_spares(plan, stages_of_spares(plan))
     if plan.status.stop is None:
         desire_pods(plan)
-    return False
+    return replace(known, gathering=gathering)
 
 
-def _11_follow_the_training(plan: PlanBuilder) -> bool:
+def follow_the_training(plan: PlanBuilder) -> bool:
     """Steps, loss, newest checkpoints, and how often to save, into status, now and then."""
     if plan.phase is Phase.RUNNING:
         record_progress(plan, at_once=False)
@@ -256,46 +262,75 @@ def _11_follow_the_training(plan: PlanBuilder) -> bool:
     return False
 
 
-STEPS: tuple[Callable[[PlanBuilder], bool], ...] = (
-    _1_let_go_of_the_deleted,
-    _2_leave_the_finished_alone,
-    _3_hold_when_status_is_behind,
-    _4_refuse_what_cannot_run,
-    _5_obey_requests,
-    _6_wait_for_admission,
-    _7_see_who_is_done,
-    _8_follow_plain_pods,
-    _9_recover,
-    _10_gather_the_gang,
-    _11_follow_the_training,
+def look_after_the_archive(plan: PlanBuilder, known: Handover) -> None:
+    """Copies to the archive and back, whatever phase the run is in; what the gang waits for comes first."""
+    keep_archive(plan, known.gathering.restore, search=known.gathering.search_archive)
+
+
+def tell_people(plan: PlanBuilder, known: Handover) -> None:
+    """Every condition of the run, and the words for people, from what was decided."""
+    conclude(plan, known.gathering.waiting_for)
+
+
+def remember_on_nodes(plan: PlanBuilder) -> None:
+    """First failures are carried to their Nodes, where other runs and people find them."""
+    plan.node_failures = to_remember(plan)
+
+
+def answer_workers(plan: PlanBuilder, known: Handover) -> None:
+    """What the workers are told until the next decision: a function of the status."""
+    plan.directive = directive_for(plan, known)
+
+
+def _step(step: Callable[[PlanBuilder], bool]) -> Step:
+    """A step that needs nothing of the others. True: it has the last word."""
+
+    @wraps(step)
+    def stepped(plan: PlanBuilder, known: Handover) -> Handover:
+        return replace(known, is_last=step(plan))
+
+    return stepped
+
+
+def _always(last: Callable[[PlanBuilder], None]) -> Last:
+    """One that needs nothing of the steps but the status."""
+
+    @wraps(last)
+    def done(plan: PlanBuilder, known: Handover) -> None:
+        last(plan)
+
+    return done
+
+
+STEPS: tuple[Step, ...] = (
+    _step(delete_pods_of_deleted_run),
+    _step(leave_the_finished_alone),
+    _step(hold_when_status_is_behind),
+    _step(refuse_what_cannot_run),
+    obey_requests,
+    _step(wait_for_admission),
+    _step(finish_or_yield),
+    follow_plain_pods,
+    recover_what_is_lost,
+    gather_the_gang,
+    _step(follow_the_training),
 )
+"""Tried in order, until one has the last word."""
+ALWAYS: tuple[Last, ...] = (
+    _always(end_pods_by_the_limit),
+    _always(forget_trial),
+    _always(follow_kueue),
+    _always(keep_account),
+    look_after_the_archive,
+    tell_people,
+    _always(remember_on_nodes),
+    answer_workers,
+    _always(delete_ended_groups),
+)
+"""Follow in order, whichever step had the last word: they rest on the status as it was decided."""
 
 
-def directive_for(plan: PlanBuilder) -> Directive | None:
-    """What the workers are answered: a function of the status, so that any leader says the same."""
-    phase = plan.phase
-    assignment = plan.status.assignment
-    if not assignment.nodes or not plan.has_workers:
-        return None
-    if plan.run.deleting:  # else those that listen would go on until a save that nobody orders
-        return plan.directed(DesiredPhase.STOP)
-    if plan.trains:
-        plan.save = save_order(plan.status)
-        if plan.save is not None and (plan.status.stop is not None or ends_with_the_save(plan.save.reason)):
-            plan.stopping_at = plan.save.deadline
-        return release(plan)
-    desired = {
-        Phase.LAUNCHING: DesiredPhase.PREPARE,
-        Phase.RECOVERING: DesiredPhase.PREPARE,
-        Phase.STOPPING: DesiredPhase.STOP,
-        Phase.FINISHED: DesiredPhase.STOP if plan.now < held_until(plan) else DesiredPhase.COMPLETE,
-    }.get(phase)
-    if desired is None:
-        return None
-    return plan.directed(desired)
-
-
-def _ended_by_itself(plan: PlanBuilder) -> bool:
+def _finish_if_succeeded(plan: PlanBuilder) -> bool:
     """Every deciding rank came to its end, be it while the gang was about to be stopped."""
     if not plan.trains:
         return False

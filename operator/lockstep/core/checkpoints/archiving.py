@@ -5,8 +5,8 @@ again is harmless; what it did is in status before the next one is decided on. E
 found done: the program goes on from what is there (lockstep.archive).
 
 The resume choice weighs `archive_candidates`, and `restored_candidate` unless an inventory has its path. Where the best
-one is in the archive, it sets `plan.restore` (`published_as`) and waits: the job ends with a restored candidate, which
-the ranks read like any other. Where there is none and `is_worth_a_search`, it sets `plan.search_archive` and waits.
+one is in the archive, it asks for it with `restore` (`published_as`) and waits: the job ends with a restored candidate,
+which the ranks read like any other. Where there is none and `is_worth_a_search`, it says `search` and waits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -394,8 +394,9 @@ def _event(reason: EventReason, note: str, *, warning: bool = False) -> Event:
     return Event("Warning" if warning else "Normal", reason, ActionWord.ARCHIVE, note)
 
 
-def keep_archive(plan: PlanBuilder) -> None:
-    """Have the run's archive looked after, whatever phase it is in."""
+def keep_archive(plan: PlanBuilder, restore: ArchivedCheckpoint | None = None, *, search: bool = False) -> None:
+    """Have the run's archive looked after, whatever phase it is in. ``restore`` is the copy that the resume choice
+    waits for; ``search``: it found nothing, and the archive may hold what status forgot."""
     if plan.run.deleting or plan.run.spec is None:
         return
     over = plan.phase is Phase.FINISHED and not plan.live_pods  # before that, workers may tell of later saves
@@ -405,8 +406,8 @@ def keep_archive(plan: PlanBuilder) -> None:
         plan.tunables.archive,
         plan.now,
         ended=over or plan.phase is Phase.SUSPENDED,
-        restore=plan.restore,
-        search=plan.search_archive,
+        restore=restore,
+        search=search,
         awaited=paths_awaited(plan.run, plan.snapshot.successors),
     )
     if found.status != plan.status.checkpoint.archive:

@@ -12,7 +12,7 @@ from lockstep.core.model.run_state import RunState
 NAN, SPIKE = "Loss:NaN", "Loss:Spike"
 
 
-def diverged(plan: PlanBuilder) -> Evidence | None:
+def judge_divergence(plan: PlanBuilder) -> Evidence | None:
     """What speaks for ending the attempt; what is only to be reported becomes the condition ``Diverging``."""
     if plan.phase is not Phase.RUNNING:
         return None

@@ -68,32 +68,34 @@ def succeeded_ranks(state: RunState) -> frozenset[int]:
     return frozenset(ranks)
 
 
-def failed_exits(state: RunState) -> list[FailedExit]:
-    """Bad exits of the current attempt, earliest first."""
+def failed_exits(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:
+    """Bad exits of the current attempt, earliest first. ``leaving``: the slots that are waited with until a save."""
     found = []
     for slot in state.ranked_slots():
         report = state.report(slot)
         exited = _exit_in(report, state.status.attempt)
         if report is None or exited is None or exited.succeeded or _was_told_to_leave(report):
             continue
-        if state.leaving and exited.reason == ExitReason.STOPPED_ON_REQUEST:
+        if leaving and exited.reason == ExitReason.STOPPED_ON_REQUEST:
             continue  # it has saved and ended as it was asked to, before the save of all ranks is settled
         found.append(FailedExit(slot, state.status.assignment.nodes[slot], exited))
     return sorted(found, key=lambda failed: (failed.exit.at, failed.slot))
 
 
-def losses(state: RunState, *, over: bool = False) -> list[Loss]:
+def losses(state: RunState, leaving: frozenset[int], *, over: bool = False) -> list[Loss]:
     """Slots that lost their pod or node, in slot order. Ranks that already succeeded can lose nothing.
 
-    ``over``: the attempt is at its end, so that a pod which is known to be driven away is no longer waited with.
+    ``leaving``: the slots that are waited with until a save. ``over``: the attempt is at its end, so that a pod which
+    is known to be driven away is no longer waited with.
     """
+    waited_with = frozenset() if over else leaving
     done = succeeded_ranks(state)
     steps_stopped = _steps_have_stopped(state)
     start_overdue = _start_is_overdue(state, state.tunables.deadlines.start_acknowledged)
     found = []
     for slot in state.slot_range():
         if state.status.assignment.nodes[slot] and state.rank(slot) not in done:
-            loss = _loss_of(state, slot, steps_stopped, start_overdue, over)
+            loss = _loss_of(state, slot, slot in waited_with, steps_stopped, start_overdue, over)
             if loss is not None:
                 found.append(loss)
     return found
@@ -132,7 +134,9 @@ def took_part(state: RunState, slot: int) -> bool:
     return any(m.incarnation == incarnation and slot in parse_ranges(m.slots) for m in members)
 
 
-def _loss_of(state: RunState, slot: int, steps_stopped: bool, start_overdue: bool, over: bool) -> Loss | None:
+def _loss_of(
+    state: RunState, slot: int, waited_with: bool, steps_stopped: bool, start_overdue: bool, over: bool
+) -> Loss | None:
     name = state.status.assignment.nodes[slot]
     node = state.snapshot.nodes.get(name)
     report = state.report(slot)
@@ -155,7 +159,6 @@ def _loss_of(state: RunState, slot: int, steps_stopped: bool, start_overdue: boo
     pod = state.pod(slot)
     if pod is not None and pod.is_terminal:
         return lost_pod(LossReason.POD_FAILED, pod_end(pod))
-    waited_with = slot in state.leaving and not over
     if pod is not None and pod.deleting and not waited_with:
         return lost_pod(LossReason.POD_DELETED, f"pod {pod.name} was deleted by somebody else")
     trains = state.trains and state.rank(slot) >= 0  # a spare has begun nothing: its pod is simply made again

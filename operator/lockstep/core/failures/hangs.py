@@ -44,27 +44,36 @@ class Patience:
     why: str = ""
 
 
-def hung(plan: PlanBuilder) -> Evidence | None:
-    """The gang is hung; or None, with the next look asked for and, in time, the stacks."""
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """What is made of a gang whose steps do not come. ``stacks`` names the request for the stacks of all ranks, which
+    goes out before there is evidence; both are empty while nothing is wrong."""
+
+    stacks: str = ""
+    evidence: Evidence | None = None
+
+
+def judge_hang(plan: PlanBuilder) -> Hang:
+    """Whether the gang is hung; if so its stacks are kept."""
     reports = _all_running(plan)
     if reports is None:
-        return None
+        return Hang()
     patience = patience_of(plan, reports)
     if patience.limit is None:
-        return None
+        return Hang()
     if not plan.reached(patience.since + ASK_AT * patience.limit):
-        return None
+        return Hang()
     step = max((r.progress.step for r in reports.values() if r.progress is not None), default=0)
     # Of attempt and step alone, so that every leader asks the same question.
-    plan.stacks = f"a{plan.status.attempt}-{patience.section}-{step}"
+    stacks = f"a{plan.status.attempt}-{patience.section}-{step}"
     settled = plan.snapshot.leadership.since + plan.silent_after
     over = max(patience.since + patience.limit, settled)
     if not plan.reached(over):
-        return None
-    missing = [slot for slot, r in reports.items() if r.stacks is None or r.stacks.id != plan.stacks]
+        return Hang(stacks)
+    missing = [slot for slot, r in reports.items() if r.stacks is None or r.stacks.id != stacks]
     if missing and not plan.reached(over + COLLECT_SECONDS):
-        return None
-    return _evidence(plan, reports, patience, step)
+        return Hang(stacks)
+    return Hang(stacks, _conclude(plan, reports, patience, step, stacks))
 
 
 def remember_pace(plan: PlanBuilder) -> None:
@@ -144,19 +153,21 @@ def _has_stepped_twice(state: RunState, reports: dict[int, WorkerReport]) -> boo
     return any(r.progress is not None and r.progress.step - resumed >= 2 for r in reports.values())
 
 
-def _evidence(plan: PlanBuilder, reports: dict[int, WorkerReport], patience: Patience, step: int) -> Evidence:
+def _conclude(
+    plan: PlanBuilder, reports: dict[int, WorkerReport], patience: Patience, step: int, stacks: str
+) -> Evidence:
     groups = grouped(
         {
             plan.rank(slot): r.stacks.text
             for slot, r in reports.items()
-            if r.stacks is not None and r.stacks.id == plan.stacks
+            if r.stacks is not None and r.stacks.id == stacks
         }
     )
     slot_of = {plan.rank(slot): slot for slot in reports}
     steps = _steps_to_compare(plan, reports)
     suspects, stands_out = suspected(steps, groups)
     if groups:
-        config_map = stacks_config_map(plan.run, plan.status.attempt, plan.stacks, groups)
+        config_map = stacks_config_map(plan.run, plan.status.attempt, stacks, groups)
         plan.config_maps.append(config_map)
         plan.put_attempt(changed(plan.attempt(plan.status.attempt), stacks=config_map.name))
     assert patience.limit is not None

@@ -23,7 +23,7 @@ BEST_SHARE = 4
 ASSUMED_RESTART_SECONDS = 300.0
 
 
-def straggling(plan: PlanBuilder) -> Evidence | None:
+def judge_straggler(plan: PlanBuilder) -> Evidence | None:
     """A rank that replacing its node would pay for; one that is only slow becomes the condition ``Straggling``."""
     if plan.phase is not Phase.RUNNING or plan.spec.recovery.on_straggler == "Ignore":
         slowest = None

@@ -1,7 +1,6 @@
 """A Plan in the making: what the steps of ``decide`` have decided so far."""
 
 from lockstep.api.base.changes import changed
-from lockstep.api.checkpoint_status import ArchivedCheckpoint
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model import assignment as slots
@@ -12,18 +11,13 @@ from lockstep.core.model.plan import (
     CreatePod,
     DeletePod,
     DeletePodGroup,
-    DesiredPhase,
     Directive,
     DryRunPod,
     EnsureConfigMap,
     EnsurePodGroup,
     Event,
     Plan,
-    PointRequest,
     RememberFailure,
-    SaveRequest,
-    VerifyRequest,
-    WarmUpRequest,
 )
 from lockstep.core.model.reasons import ActionWord, ConditionReason, EventReason, Recorded, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
@@ -46,19 +40,10 @@ class PlanBuilder(RunState):
         self.pod_group: EnsurePodGroup | None = None
         self.pod_group_deletes: list[DeletePodGroup] = []
         self.jobs: list[CreateJob] = []
-        self.restore: ArchivedCheckpoint | None = None  # the copy that the resume choice waits for
-        self.search_archive = False  # the resume choice found nothing: the archive may hold what status forgot
         self.events: list[Event] = []
         self.directive: Directive | None = None
         self.dry_run: DryRunPod | None = None
-        self.verify: VerifyRequest | None = None
-        self.point: PointRequest | None = None
-        self.warm_up: WarmUpRequest | None = None
-        self.save: SaveRequest | None = None
-        self.stopping_at = 0.0
-        self.barrier_waits = ""  # what a complete gang still waits for
         self.node_failures: list[RememberFailure] = []
-        self.stacks = ""  # names the request for the stacks of all ranks
         self.workload: WorkloadWrite | None = None  # what Kueue is to be told
         self.admission_changed = False
         self.delete_run = False
@@ -113,23 +98,6 @@ class PlanBuilder(RunState):
         else:
             attempts.append(entry)
         self.status = changed(self.status, attempts=tuple(attempts[-MAX_ATTEMPTS:]))
-
-    def directed(self, phase: DesiredPhase) -> Directive:
-        """A directive for the gang as it is assigned."""
-        assignment = self.status.assignment
-        return Directive(
-            attempt=self.status.attempt,
-            phase=phase,
-            incarnations=assignment.incarnations[: len(assignment.nodes)],
-            slot_ranks=slots.slot_ranks(assignment),
-            verify=self.verify,
-            point=self.point,
-            warm_up=self.warm_up,
-            save=self.save,
-            stopping_at=self.stopping_at,
-            stop_grace=self.tunables.stop_grace,
-            stacks=self.stacks,
-        )
 
     def build(self) -> Plan:
         """What has been decided."""

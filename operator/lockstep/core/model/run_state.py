@@ -80,7 +80,6 @@ class RunState:
         """What is wrong with the assignment in status; then none is known until it has been rebuilt."""
         if self.damage:
             self._status = changed(self._status, assignment=slots.illegible(self._status.assignment))
-        self.leaving: frozenset[int] = frozenset()  # slots told to leave, which the gang's save is waited for with
         self._wake_at: float | None = None
         self._ranks: tuple[AssignmentStatus, tuple[int, ...]] | None = None  # of the assignment beside them
 

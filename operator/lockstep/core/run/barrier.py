@@ -3,103 +3,86 @@
 from dataclasses import replace
 
 from lockstep.api.base.changes import changed
-from lockstep.api.base.durations import parse_duration
 from lockstep.api.checkpoint_status import Candidate, RejectedCandidate
 from lockstep.api.run_status import StartRecord
 from lockstep.core.checkpoints.archiving import is_tidying
 from lockstep.core.checkpoints.inventory import is_own
-from lockstep.core.checkpoints.local_retention import local_retention, retention_told
+from lockstep.core.checkpoints.local_retention import local_retention
 from lockstep.core.checkpoints.resume import Rejection, ResumeDecision, ResumeKind
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.model import assignment as slots
-from lockstep.core.model.plan import DesiredPhase, Directive
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import ActionWord, EventReason, LossReason, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import Verdict
-from lockstep.core.model.start_record import to_record
 from lockstep.core.model.tiers import SHARED
-from lockstep.core.run.cadence_orders import cadence_order, from_the_start
+from lockstep.core.run.cadence_orders import from_the_start
 from lockstep.core.run.fencing import hold_for_writers, keep_fence
+from lockstep.core.run.handover import Gathering
 from lockstep.core.run.launching import SlotStage, Stage
-from lockstep.core.run.pointers import pointers_are_right
-from lockstep.core.run.preflight import passes_preflight
-from lockstep.core.run.recovery import look_again, tell_steps_lost
+from lockstep.core.run.pointers import PointingState, ensure_pointers
+from lockstep.core.run.preflight import check_gang
+from lockstep.core.run.recovery import recheck_root_cause, tell_steps_lost
 from lockstep.core.run.replacement import replace_before_start
 from lockstep.core.run.resume_point import choose, expected_resume
 from lockstep.core.run.stopping import begin_stop
 
 
-def gather(plan: PlanBuilder, reached: list[SlotStage]) -> None:
+def gather(plan: PlanBuilder, reached: list[SlotStage]) -> Gathering:
     """With everybody at the barrier, choose what to resume from and write START; before, have it read."""
-    plan.verify = expected_resume(plan)
+    expected = Gathering(verify=expected_resume(plan))
     keep_fence(plan)
     if any(at.stage is not Stage.READY for at in reached):
-        return
+        return expected
     if any(not _is_present(plan, at.slot) for at in reached):
         plan.wake(plan.now + 1.0)
-        return
-    if look_again(plan):
-        return
+        return expected
+    if recheck_root_cause(plan):
+        return expected
     not_before = plan.status.recovery.not_before
     if not_before is not None and not plan.reached(not_before):
-        plan.barrier_waits = "waits before the next attempt, as the last ones made no progress"
-        return
+        return replace(expected, waiting_for="waits before the next attempt, as the last ones made no progress")
     if _avoid_attempts_used_before(plan):
-        return
-    if not passes_preflight(plan):
-        return
+        return expected
+    preflight = check_gang(plan)
+    if not preflight.passed:
+        return replace(expected, warm_up=preflight.warm_up, waiting_for=preflight.waiting_for)
     checkpoint = plan.status.checkpoint
     goes_back = checkpoint.ceiling is not None or bool(checkpoint.quarantined)
     if goes_back and is_tidying(checkpoint.archive, plan.snapshot.jobs):
-        plan.barrier_waits = "waits for the removal of old checkpoints to end, before one of them is chosen"
-        return
-    decision = choose(plan)
-    plan.verify = decision.verify
+        words = "waits for the removal of old checkpoints to end, before one of them is chosen"
+        return replace(expected, waiting_for=words)
+    return _resume(plan, choose(plan))
+
+
+def _resume(plan: PlanBuilder, decision: ResumeDecision) -> Gathering:
+    """Write START as decided, or wait for what is lacking."""
+    gathering = Gathering(verify=decision.verify, restore=decision.restore, search_archive=decision.search)
     rejected = tuple(map(_as_rejected, decision.rejected))
     blind = _nodes_without_the_tier(plan) if _passes_over_what_some_see(decision) else []
     if blind:
         replace_before_start(plan, blind)
-    elif decision.kind in (ResumeKind.WAIT, ResumeKind.VERIFY, ResumeKind.RESTORE):
-        plan.barrier_waits = decision.message
+        return gathering
+    if decision.kind in (ResumeKind.WAIT, ResumeKind.VERIFY, ResumeKind.RESTORE):
         if decision.wait_until is not None:
             plan.wake(decision.wait_until)
-    elif decision.kind is ResumeKind.BLOCKED:
+        return replace(gathering, waiting_for=decision.message)
+    if decision.kind is ResumeKind.BLOCKED:
         plan.status = changed(
             plan.status, checkpoint=changed(plan.status.checkpoint, rejected=rejected, choice=decision.message[:512])
         )
         _tell_of_rejected(plan, rejected)
         assert isinstance(decision.reason, StopReason)
         begin_stop(plan, decision.reason, decision.message)
-    elif held := hold_for_writers(plan):
-        plan.barrier_waits = held
-    elif pointers_are_right(plan, decision.choice):
+        return gathering
+    held = hold_for_writers(plan)
+    if held:
+        return replace(gathering, waiting_for=held)
+    pointing = ensure_pointers(plan, decision.choice)
+    if pointing.state is PointingState.DONE:
         _write_start(plan, decision, rejected)
-
-
-def release(plan: PlanBuilder) -> Directive | None:
-    """RUN with the START record of status, once the addresses of all its members are known."""
-    start = plan.status.start
-    assert start is not None
-    by_rank = []
-    for slot in plan.ranked_slots():
-        report = plan.report(slot)
-        if report is None or not report.address:
-            return None  # workers that are not answered go on with what they do
-        by_rank.append(report.address)
-    spec = plan.run.spec  # may have become unreadable while the gang trains
-    spread = spec.preflight.start_jitter if spec is not None else None
-    rules = spec.recovery.rules if spec is not None else ()
-    return replace(
-        plan.directed(DesiredPhase.RUN),
-        start=to_record(start),
-        nodelist=tuple(by_rank),
-        cadence=cadence_order(plan),
-        jitter=parse_duration(spread) if spread is not None else 0.0,
-        retention=retention_told(plan.status),
-        watch=tuple((rule.name, rule.log_pattern) for rule in rules if rule.log_pattern is not None),
-    )
+    return replace(gathering, point=pointing.request, waiting_for=pointing.waiting_for)
 
 
 def _is_present(state: RunState, slot: int) -> bool:

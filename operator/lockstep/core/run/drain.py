@@ -26,7 +26,7 @@ def leave_drained_nodes(plan: PlanBuilder) -> None:
     drained = _drained(plan)
     at_work = [loss for loss in drained if plan.phase is Phase.RUNNING and plan.rank(loss.slot) >= 0]
     idle = [loss for loss in drained if loss not in at_work]
-    if at_work and not _is_saved(plan):
+    if at_work and not _ensure_saved(plan):
         at_work = []
     if at_work:
         _end_attempt(plan, at_work)
@@ -58,7 +58,7 @@ def _why(state: RunState, node: NodeView) -> str:
     return ""
 
 
-def _is_saved(plan: PlanBuilder) -> bool:
+def _ensure_saved(plan: PlanBuilder) -> bool:
     """The gang has saved for this, as well as it could; False while that is awaited."""
     if is_settled_for(plan.status, AttemptEnd.DRAINED):
         return True

@@ -57,7 +57,7 @@ def _obey(plan: PlanBuilder) -> str:
     why_not = _cannot_take_along(plan, len(seats)) if trains else _cannot_load(plan, smaller, len(seats))
     if why_not:
         return f"cannot go on with {len(seats)} nodes: {why_not}"
-    if trains and not _is_saved(plan):
+    if trains and not _ensure_saved(plan):
         return ""
     words = f"spec.nodes is {len(seats)} now"
     if trains:
@@ -107,7 +107,7 @@ def _grow(plan: PlanBuilder) -> str:
     size = world_size(plan.spec, plan.world + len(ready))
     if size <= plan.world or size < world_size(plan.spec, plan.world + len(more)):
         return ""  # rather once, with all of them
-    if not _is_saved(plan):
+    if not _ensure_saved(plan):
         return ""
     before = plan.world
     _end_attempt(plan, f"{len(ready)} further nodes are ready")
@@ -167,7 +167,7 @@ def _joined(state: RunState, more: Sequence[int]) -> list[int]:
     return seats
 
 
-def _is_saved(plan: PlanBuilder) -> bool:
+def _ensure_saved(plan: PlanBuilder) -> bool:
     """The gang has saved for this just now, or nobody would; False while that is awaited."""
     save, grace = plan.status.checkpoint.save, grace_period(plan)
     if save is not None and is_settled_for(plan.status, AttemptEnd.RESIZED):

@@ -14,16 +14,15 @@ MARGIN = 5.0
 """Seconds before the kill at which waiting ends: the next attempt should not begin with a corpse."""
 
 
-def save_before_leaving(plan: PlanBuilder) -> None:
-    """Ask for a save when a rank is told to leave; until that is settled the rank does not count as lost."""
+def save_before_leaving(plan: PlanBuilder) -> frozenset[int]:
+    """Ask for a save when a rank is told to leave. Returns the slots that do not count as lost until it is settled."""
     if not plan.trains:
-        return
+        return frozenset()
     ends = {slot: end for slot in plan.slot_range() if plan.rank(slot) >= 0 and (end := _end_of(plan, slot))}
     last_moment = min(ends.values(), default=0.0) - MARGIN
     if is_settled_for(plan.status, LossReason.POD_TERMINATED) or plan.reached(last_moment):
-        return
-    if ask_for_save(plan, LossReason.POD_TERMINATED, last_moment):
-        plan.leaving = frozenset(ends)
+        return frozenset()
+    return frozenset(ends) if ask_for_save(plan, LossReason.POD_TERMINATED, last_moment) else frozenset()
 
 
 def ends_with_the_save(reason: str) -> bool:

@@ -1,5 +1,8 @@
 """``resumeBy: Pointer``: one rank has the framework's own loader find the chosen step, before any process starts."""
 
+from dataclasses import dataclass
+from enum import StrEnum
+
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_spec import CheckpointSpec
 from lockstep.api.checkpoint_status import PointingStatus
@@ -18,12 +21,29 @@ MAX_ASKED = 3
 """Ranks that are asked, one after the other, before it is given up."""
 
 
-def pointers_are_right(plan: PlanBuilder, choice: Candidate | None) -> bool:
-    """Whether the loader will find ``choice``. If not yet, a rank is asked to see to it; that it is asked is in status
+class PointingState(StrEnum):
+    """What has become of the pointers."""
+
+    DONE = "Done"  # the loader finds the choice, or needs no pointer for it
+    WAITING = "Waiting"  # for the rank that is asked
+    FAILED = "Failed"  # no rank could, and the run stops
+
+
+@dataclass(frozen=True, slots=True)
+class Pointing:
+    """How far it is. ``request`` is what a rank is asked, ``waiting_for`` tells of it in words."""
+
+    state: PointingState
+    request: PointRequest | None = None
+    waiting_for: str = ""
+
+
+def ensure_pointers(plan: PlanBuilder, choice: Candidate | None) -> Pointing:
+    """Have the loader find ``choice``. If it does not yet, a rank is asked to see to it; that it is asked is in status
     first, so that every leader asks the same one."""
     checkpoint = plan.spec.checkpoint
     if choice is None or checkpoint is None or not _is_by_pointer(plan, checkpoint, choice):
-        return True
+        return _DONE
     directory = choice.path.rpartition("/")[0]
     asked = plan.status.checkpoint.pointing
     now = plan.status.attempt, directory, choice.step
@@ -34,12 +54,12 @@ def pointers_are_right(plan: PlanBuilder, choice: Candidate | None) -> bool:
     until = asked.time + plan.tunables.deadlines.probe
     if answer is not None and (answer.path, answer.step) == (directory, choice.step):
         if not answer.problem:
-            return True
+            return _DONE
         problem = answer.problem
     elif not plan.reached(until):
-        plan.barrier_waits = f"{plan.title(asked.slot)} points the loader to step {choice.step} in {directory}"
-        plan.point = PointRequest(directory, choice.step, checkpoint.format, asked.slot)
-        return False
+        words = f"{plan.title(asked.slot)} points the loader to step {choice.step} in {directory}"
+        request = PointRequest(directory, choice.step, checkpoint.format, asked.slot)
+        return Pointing(PointingState.WAITING, request, words)
     else:
         problem = f"no answer within {plan.tunables.deadlines.probe:.0f} s"
     node = plan.status.assignment.nodes[asked.slot]
@@ -48,12 +68,14 @@ def pointers_are_right(plan: PlanBuilder, choice: Candidate | None) -> bool:
         begin_stop(
             plan, StopReason.POINTER_FAILED, f"{words}; correct {directory}, and create the run anew with start.run"
         )
-        return False
+        return Pointing(PointingState.FAILED)
     plan.event(EventReason.POINTER_FAILED, words, action=ActionWord.POINT, warning=True)
     asked = _ask(plan, directory, choice.step, plan.rank(asked.slot) + 1, asked.asked + 1, problem)
-    plan.point = PointRequest(directory, choice.step, checkpoint.format, asked.slot)
     plan.wake(plan.now + plan.tunables.deadlines.probe)
-    return False
+    return Pointing(PointingState.WAITING, PointRequest(directory, choice.step, checkpoint.format, asked.slot))
+
+
+_DONE = Pointing(PointingState.DONE)
 
 
 def _is_by_pointer(state: RunState, checkpoint: CheckpointSpec, choice: Candidate) -> bool:

@@ -1,6 +1,7 @@
 """Checks of a complete gang at the barrier, of what no worker sees by itself: clocks, and the network between nodes."""
 
 from collections import defaultdict
+from dataclasses import dataclass
 from statistics import median_low
 
 from lockstep.api.base.changes import changed
@@ -16,13 +17,23 @@ ACCUSERS = 2
 """So many peers that fail with the same rank make it the one at fault; a single one may be so itself."""
 
 
-def passes_preflight(plan: PlanBuilder) -> bool:
-    """Whether the gang may start as far as this goes. What is at fault is replaced, what is not done is waited for."""
-    return _clocks_agree(plan) and _is_warmed_up(plan)
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """``passed``: the gang may start as far as this goes. If not, ``warm_up`` is what it is asked for, and
+    ``waiting_for`` tells of it in words."""
+
+    passed: bool
+    warm_up: WarmUpRequest | None = None
+    waiting_for: str = ""
 
 
-def _clocks_agree(plan: PlanBuilder) -> bool:
-    """No node's clock is far from the others'. Most of the gang are right: the operator's own clock may be wrong.
+def check_gang(plan: PlanBuilder) -> Preflight:
+    """What is at fault is replaced, what is not done is waited for."""
+    return Preflight(False) if _replace_wrong_clocks(plan) else _warm_up(plan)
+
+
+def _replace_wrong_clocks(plan: PlanBuilder) -> bool:
+    """True when a node's clock is far from the others'. Most of the gang are right: the operator's own may be wrong.
 
     Where no majority agrees, as in a gang of two, the operator's decides.
     """
@@ -42,19 +53,17 @@ def _clocks_agree(plan: PlanBuilder) -> bool:
             losses.append(Loss(slot, node, LossKind.POD, LossReason.NODE_CHECK_FAILED, words, plan.now))
     if losses:
         replace_before_start(plan, losses)
-    return not losses
+    return bool(losses)
 
 
-def _is_warmed_up(plan: PlanBuilder) -> bool:
-    """Every node has exchanged something with its peers, once for each set of nodes; bounded."""
+def _warm_up(plan: PlanBuilder) -> Preflight:
+    """Every node exchanges something with its peers, once for each set of nodes; bounded."""
     kind, assignment = plan.spec.preflight.warm_up, plan.status.assignment
     recovery = plan.status.recovery
     if kind == "Disabled" or plan.world < 2 or recovery.warmed == assignment.hash:
-        return True
+        return Preflight(True)
     reports = [report for slot in plan.ranked_slots() if (report := plan.report(slot)) is not None]
     identity = f"{plan.status.attempt}-{assignment.hash}"
-    addresses, ports = tuple(report.address for report in reports), tuple(report.port for report in reports)
-    plan.warm_up = WarmUpRequest(identity, kind, addresses, ports)
     answers = {
         rank: report.warmed
         for rank, report in enumerate(reports)
@@ -62,16 +71,16 @@ def _is_warmed_up(plan: PlanBuilder) -> bool:
     }
     until = max(report.since for report in reports) + plan.tunables.deadlines.warm_up
     if len(answers) < plan.world and not plan.reached(until):
-        plan.barrier_waits = "the nodes exchange data with one another before the first start"
-        return False
-    plan.warm_up = None
+        words = "the nodes exchange data with one another before the first start"
+        addresses, ports = tuple(report.address for report in reports), tuple(report.port for report in reports)
+        return Preflight(False, WarmUpRequest(identity, kind, addresses, ports), words)
     at_fault = _at_fault(answers, plan.world)
     if at_fault:
         replace_before_start(plan, [_loss(plan, rank, answers[accuser]) for rank, accuser in at_fault.items()])
-        return False
+        return Preflight(False)
     _tell_of_doubts(plan, answers)
     plan.status = changed(plan.status, recovery=changed(plan.status.recovery, warmed=assignment.hash))
-    return True
+    return Preflight(True)
 
 
 def _at_fault(answers: dict[int, WarmUpReport], world: int) -> dict[int, int]:

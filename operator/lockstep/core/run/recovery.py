@@ -4,14 +4,14 @@
 status write, before anything of it is acted on. Quota and nodes are held meanwhile.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.failures.actions import SAME_STEP, Action, Case, Verb, act
-from lockstep.core.failures.causes import Cause, Evidence, collected, first_cause
-from lockstep.core.failures.divergence import diverged
+from lockstep.core.failures.causes import Cause, collected, first_cause
+from lockstep.core.failures.divergence import judge_divergence
 from lockstep.core.failures.evidence import Loss, LossKind, everyone_heard_since, failed_exits, losses
 from lockstep.core.failures.failure_memory import (
     excluded_enough,
@@ -21,9 +21,9 @@ from lockstep.core.failures.failure_memory import (
     remember_rule,
     unblame,
 )
-from lockstep.core.failures.hangs import hung
+from lockstep.core.failures.hangs import judge_hang
 from lockstep.core.failures.late_evidence import ATTRIBUTED_BY_EXIT, exits_of, last_end, pods_lost_before
-from lockstep.core.failures.stragglers import straggling
+from lockstep.core.failures.stragglers import judge_straggler
 from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -36,38 +36,42 @@ from lockstep.core.run.replacement import CLUSTER_DISRUPTION, keep_off, replace,
 from lockstep.core.run.roll_back import lift_ceiling, quarantine, roll_back, saved_step, trusted_steps
 from lockstep.core.run.stopping import begin_stop
 
-DETECTORS: tuple[Callable[[PlanBuilder], Evidence | None], ...] = (diverged, hung, straggling)
-"""What sees that something is wrong with a gang whose processes all run."""
 SYMPTOMS_WAIT = 2.0
 """Seconds in which the one that a rank's complaint is about may still be heard of."""
 MAY_LEAVE_ITS_NODE = frozenset({AttemptCause.STRAGGLER, AttemptCause.NAN, AttemptCause.LOSS_SPIKE})
 """Causes of which a rank's node may be the reason although nothing on it failed."""
 
 
-def recover(plan: PlanBuilder) -> None:
-    """Answer losses and bad exits: end the running attempt, or mend the gang that is gathering."""
+def recover(plan: PlanBuilder, leaving: frozenset[int]) -> str:
+    """Answer losses and bad exits: end the running attempt, or mend the gang that is gathering.
+
+    ``leaving``: the slots that do not count as lost yet. Returns the request for the stacks of all ranks; empty: none.
+    """
     readmit_mended(plan)
     lift_ceiling(plan)
-    failed = failed_exits(plan) if plan.phase is Phase.RUNNING else []
-    lost = losses(plan, over=bool(failed))
-    replaceable = without_held_back(plan, lost)
+    failed = failed_exits(plan, leaving) if plan.phase is Phase.RUNNING else []
+    lost = losses(plan, leaving, over=bool(failed))
+    replaceable = hold_back_nodes(plan, lost)
     spares = [loss for loss in replaceable if plan.rank(loss.slot) < 0]
     if spares:
         replace(plan, spares)  # nothing else depends on them
     lost, replaceable = _of_ranks(plan, lost), _of_ranks(plan, replaceable)
     if plan.phase is Phase.RUNNING:
-        detected = [evidence for detector in DETECTORS if (evidence := detector(plan)) is not None]
+        diverged, hang, straggler = judge_divergence(plan), judge_hang(plan), judge_straggler(plan)
+        detected = [seen for seen in (diverged, hang.evidence, straggler) if seen is not None]
         found = collected(plan, lost, failed, detected)
         if found:
             _end_attempt(plan, first_cause(found), replaceable)
-    elif replaceable:
+        return hang.stacks
+    if replaceable:
         blame_earlier_loss(plan, replaceable)
         others = _blame_earlier_pod(plan, replaceable)
         if others and plan.status.stop is None:
             replace_before_start(plan, others)
+    return ""
 
 
-def look_again(plan: PlanBuilder) -> bool:
+def recheck_root_cause(plan: PlanBuilder) -> bool:
     """With everybody at the barrier all ends of the last attempt have been heard: was the cause what it seemed?
 
     True when something came of it that changes the gang or stops the run: then it is too early to start.
@@ -86,7 +90,7 @@ def look_again(plan: PlanBuilder) -> bool:
     tied = {plan.rank(slot) for slot in first.evidence.tied}
     if ended.rank == plan.rank(first.slot) or ended.rank in tied:
         return False
-    return _blame_instead(plan, ended, first)
+    return _correct_root_cause(plan, ended, first)
 
 
 def tell_steps_lost(plan: PlanBuilder, resumed: int) -> None:
@@ -100,7 +104,7 @@ def _of_ranks(state: RunState, lost: Sequence[Loss]) -> list[Loss]:
     return [loss for loss in lost if state.rank(loss.slot) >= 0]
 
 
-def without_held_back(plan: PlanBuilder, lost: list[Loss]) -> list[Loss]:
+def hold_back_nodes(plan: PlanBuilder, lost: list[Loss]) -> list[Loss]:
     """While the cluster itself looks broken no node is replaced: what seems lost may all come back."""
     held = plan.snapshot.leadership.disruption
     shown = find(plan.status, CLUSTER_DISRUPTION)
@@ -190,7 +194,7 @@ def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | 
 
 
 def _diverged_alike(state: RunState, attempt: int) -> int:
-    """How many attempts before this one loaded the same checkpoint and diverged at the same place."""
+    """How many attempts before this one loaded the same checkpoint and judge_divergence at the same place."""
     status, last = state.status, _last_step(state, attempt)
     resume = status.start.resume if status.start is not None and status.start.attempt == attempt else None
     if resume is None or last is None:
@@ -332,11 +336,11 @@ def _leaving(cause: Cause, action: Action, lost: Sequence[Loss], state: RunState
     ]
 
 
-def _blame_instead(plan: PlanBuilder, ended: AttemptStatus, first: Cause, lost: Sequence[Loss] = ()) -> bool:
+def _correct_root_cause(plan: PlanBuilder, ended: AttemptStatus, first: Cause, lost: Sequence[Loss] = ()) -> bool:
     """Another rank was first after all: what was remembered and decided of the one named is taken back, and the
     pods that are ``lost`` with it are made anew."""
     before = plan.status.recovery
-    _absolve(plan, ended)
+    _clear_node_blame(plan, ended)
     case = case_of(plan, first, lost, ended.number)
     action = act(first, case)
     rank = plan.rank(first.slot)
@@ -383,7 +387,7 @@ def _blame_instead(plan: PlanBuilder, ended: AttemptStatus, first: Cause, lost: 
     return bool(gone)
 
 
-def _absolve(plan: PlanBuilder, ended: AttemptStatus) -> None:
+def _clear_node_blame(plan: PlanBuilder, ended: AttemptStatus) -> None:
     """The rank that an attempt's end was put down to did not bring it about."""
     recovery = plan.status.recovery
     if ended.seen_at is not None:
@@ -402,7 +406,7 @@ def _blame_earlier_pod(plan: PlanBuilder, lost: Sequence[Loss]) -> list[Loss]:
     first, earlier = pods_lost_before(plan, ended, lost) if ended is not None else (None, [])
     if ended is None or first is None:
         return list(lost)
-    _blame_instead(plan, ended, first, earlier)
+    _correct_root_cause(plan, ended, first, earlier)
     return [loss for loss in lost if loss not in earlier]
 
 
@@ -420,7 +424,7 @@ def blame_earlier_loss(plan: PlanBuilder, lost: Sequence[Loss]) -> None:
     if not earlier:
         return
     first = min(earlier, key=lambda loss: (loss.at, loss.slot))
-    _absolve(plan, ended)
+    _clear_node_blame(plan, ended)
     plan.put_attempt(
         changed(
             plan.attempt(ended.number),

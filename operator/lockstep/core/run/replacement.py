@@ -74,7 +74,7 @@ def replace(plan: PlanBuilder, lost: Sequence[Loss], condition: str = "") -> lis
     stay: list[int] = []
     given_up: list[Loss] = []
     for loss in lost:
-        seconds = _seconds_off(plan, loss)
+        seconds = _count_loss(plan, loss)
         if seconds is None:
             stay.append(loss.slot)
             continue
@@ -126,7 +126,7 @@ def tell_of_limit(plan: PlanBuilder, why: str) -> None:
     plan.condition(CLUSTER_DISRUPTION, True, ConditionReason.EXCLUSION_LIMIT, f"no further node is excluded: {why}")
 
 
-def _seconds_off(plan: PlanBuilder, loss: Loss) -> float | None:
+def _count_loss(plan: PlanBuilder, loss: Loss) -> float | None:
     """How long the run keeps off the node; 0: it only leaves it; None: the pod comes back there."""
     recovery, tunables = plan.status.recovery, plan.tunables
     pod = plan.pod(loss.slot)

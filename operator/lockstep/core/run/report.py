@@ -79,18 +79,18 @@ def short_count(number: int) -> str:
     return str(number)
 
 
-def conclude(plan: PlanBuilder) -> None:
-    """Set every condition of the run, and the words for people."""
+def conclude(plan: PlanBuilder, waiting_for: str) -> None:
+    """Set every condition of the run, and the words for people. ``waiting_for``: what a complete gang waits for."""
     phase = plan.phase
     plan.status = changed(plan.status, observed_generation=plan.run.generation)
-    _admitted(plan, phase)
+    _tell_admitted(plan, phase)
     if plan.has_workers or phase not in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING):
-        _gang_ready(plan, phase)
-        _progressing(plan, phase)
+        _tell_gang_ready(plan, phase, waiting_for)
+        _tell_progressing(plan, phase)
     else:
-        tell_of_plain_gang(plan)
+        tell_of_plain_gang(plan, waiting_for)
     count_spares(plan)
-    _suspended(plan, phase)
+    _tell_suspended(plan, phase)
     if phase is not Phase.FINISHED:
         plan.condition("Finished", False, ConditionReason.NOT_FINISHED, "")
         plan.condition("Succeeded", None, ConditionReason.NOT_FINISHED, "")
@@ -100,7 +100,7 @@ def conclude(plan: PlanBuilder) -> None:
     plan.status = changed(plan.status, state=state, reason=str(reason))
 
 
-def _admitted(plan: PlanBuilder, phase: Phase) -> None:
+def _tell_admitted(plan: PlanBuilder, phase: Phase) -> None:
     if phase in (Phase.PENDING, Phase.SUSPENDED):
         queue = plan.status.queue
         plan.condition(
@@ -113,7 +113,7 @@ def _admitted(plan: PlanBuilder, phase: Phase) -> None:
         plan.condition("Admitted", True, ConditionReason.ADMITTED, f"{held} nodes are held")
 
 
-def _gang_ready(plan: PlanBuilder, phase: Phase) -> None:
+def _tell_gang_ready(plan: PlanBuilder, phase: Phase, waiting_for: str) -> None:
     everybody = plan.world
     if phase is Phase.RUNNING:
         plan.status = changed(plan.status, nodes_ready=f"{everybody}/{everybody}")
@@ -121,7 +121,7 @@ def _gang_ready(plan: PlanBuilder, phase: Phase) -> None:
             "GangReady", True, ConditionReason.STARTED, f"attempt {plan.status.attempt} started on all ranks"
         )
     elif phase in (Phase.LAUNCHING, Phase.RECOVERING):
-        _gathering(plan, stages_of_ranks(plan))
+        _tell_gathering(plan, stages_of_ranks(plan), waiting_for)
     elif phase is not Phase.STOPPING:
         wanted = plan.run.spec.nodes if plan.run.spec is not None else 0
         plan.status = changed(
@@ -130,7 +130,7 @@ def _gang_ready(plan: PlanBuilder, phase: Phase) -> None:
         plan.condition("GangReady", False, ConditionReason(phase.value), "")
 
 
-def _gathering(plan: PlanBuilder, reached: list[SlotStage]) -> None:
+def _tell_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: str) -> None:
     missing = [at for at in reached if at.stage is not Stage.READY]
     count = f"{len(reached) - len(missing)}/{len(reached)}"
     before = find(plan.status, "GangReady")
@@ -145,8 +145,8 @@ def _gathering(plan: PlanBuilder, reached: list[SlotStage]) -> None:
         words = f"{len(missing)} of {len(reached)} are missing; rank {plan.rank(first.slot)}"
         words += f" on {node}" if node else ""
         words += f": {first.stage.value}" + (f": {first.detail}" if first.detail else "")
-    elif plan.barrier_waits and plan.reached(newest + SETTLED_AFTER):
-        words = plan.barrier_waits
+    elif waiting_for and plan.reached(newest + SETTLED_AFTER):
+        words = waiting_for
     if fresh or count != plan.status.nodes_ready or first_words_differ(before.message if before else "", words):
         plan.status = changed(plan.status, nodes_ready=count)
         plan.condition("GangReady", False, ConditionReason.GATHERING, words)
@@ -157,7 +157,7 @@ def first_words_differ(before: str, now: str) -> bool:
     return before.split(": ")[:3] != now.split(": ")[:3]
 
 
-def _progressing(plan: PlanBuilder, phase: Phase) -> None:
+def _tell_progressing(plan: PlanBuilder, phase: Phase) -> None:
     if phase is not Phase.RUNNING:
         plan.condition("Progressing", False, ConditionReason(phase.value), "")
         return
@@ -170,7 +170,7 @@ def _progressing(plan: PlanBuilder, phase: Phase) -> None:
         plan.condition("Progressing", False, ConditionReason.NO_STEP_YET, "no step of this attempt was reported yet")
 
 
-def _suspended(plan: PlanBuilder, phase: Phase) -> None:
+def _tell_suspended(plan: PlanBuilder, phase: Phase) -> None:
     admission = plan.status.admission
     if phase is Phase.SUSPENDED:
         asked = plan.run.set_says or "suspend: true"

@@ -14,7 +14,7 @@ _MAX_TOKEN = 64
 _HOLDING_NODES = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
 
 
-def obey_requests(plan: PlanBuilder) -> bool:
+def obey_annotations(plan: PlanBuilder) -> bool:
     """Take up the requests whose token is new; those that do not apply now are said to be so.
 
     True when the run stops because of one.

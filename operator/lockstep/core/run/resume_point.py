@@ -12,7 +12,6 @@ from lockstep.core.checkpoints.inventory import candidates, foreign_candidates, 
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_checks
 from lockstep.core.model.plan import VerifyRequest
-from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
 from lockstep.core.model.reasons import ResumeReason
 from lockstep.core.model.run_state import RunState
@@ -46,35 +45,35 @@ def expected_resume(state: RunState) -> VerifyRequest | None:
     return VerifyRequest(tier=best.tier, path=best.path, step=best.step) if best is not None else None
 
 
-def choose(plan: PlanBuilder) -> ResumeDecision:
-    """What to resume from, or what to wait for; asks for a job where it lies in the archive."""
-    if plan.spec.checkpoint is None:
+def choose(state: RunState) -> ResumeDecision:
+    """What to resume from, or what to wait for; says so where that takes a job of the archive."""
+    if state.spec.checkpoint is None:
         return ResumeDecision(ResumeKind.FRESH, ResumeReason.NO_CHECKPOINT, "the run names no checkpoint tier")
-    view = rank_view(plan.snapshot, plan.status)
+    view = rank_view(state.snapshot, state.status)
     checks = merge_checks(view)
-    context = _context(plan, view)
-    named = bool(plan.status.resolved.start_root)
+    context = _context(state, view)
+    named = bool(state.status.resolved.start_root)
     own = replace(context, mode="Auto") if named else context
-    found = [*candidates(plan.snapshot, plan.status)]
-    found += _from_archive(plan, found)
-    decision = choose_resume(found, checks, own, plan.now)
-    archive = plan.status.checkpoint.archive
+    found = [*candidates(state.snapshot, state.status)]
+    found += _from_archive(state, found)
+    decision = choose_resume(found, checks, own, state.now)
+    archive = state.status.checkpoint.archive
     if decision.kind is ResumeKind.RESTORE:
         assert decision.choice is not None
-        plan.restore = published_as(archive, decision.choice)
         trouble = f" (so far: {archive.message})" if archive.message else ""
-        return replace(decision, message=decision.message + trouble)
+        copy = published_as(archive, decision.choice)
+        return replace(decision, message=decision.message + trouble, restore=copy)
     lost = decision.kind in (ResumeKind.FRESH, ResumeKind.BLOCKED) and decision.reason != ResumeReason.START_MODE_FRESH
-    run = replace(plan.run, status=plan.status)
-    if lost and is_worth_a_search(run, archive) and not _hopeless(plan):
-        plan.search_archive = True
-        return ResumeDecision(ResumeKind.WAIT, ResumeReason.ARCHIVE_ASKED, "asks the archive what it holds of this run")
-    trouble = _hopeless(plan) if archive.published else archive.message if archive.damaged else ""
+    run = replace(state.run, status=state.status)
+    if lost and is_worth_a_search(run, archive) and not _hopeless(state):
+        words = "asks the archive what it holds of this run"
+        return ResumeDecision(ResumeKind.WAIT, ResumeReason.ARCHIVE_ASKED, words, search=True)
+    trouble = _hopeless(state) if archive.published else archive.message if archive.damaged else ""
     if decision.kind is ResumeKind.BLOCKED and trouble:
         return replace(decision, message=f"{decision.message}; there is a copy in the archive, but: {trouble}")
     if decision.kind is not ResumeKind.FRESH or not named:
         return decision
-    return _from_elsewhere(plan, view, context)
+    return _from_elsewhere(state, view, context)
 
 
 def _context(state: RunState, view: RankView) -> ResumeContext:

@@ -75,8 +75,11 @@ def stop_after_save(plan: PlanBuilder, reason: StopReason, message: str, *, with
     )
 
 
-def carry_out_stop(plan: PlanBuilder) -> None:
-    """Wait for the save and then for the ranks to end, each until its deadline; then finish, or release."""
+def carry_out_stop(plan: PlanBuilder, leaving: frozenset[int]) -> None:
+    """Wait for the save and then for the ranks to end, each until its deadline; then finish, or release.
+
+    ``leaving``: the slots that do not count as lost until the save is settled.
+    """
     stop = plan.status.stop
     assert stop is not None
     if stop.reason in (StopReason.SUSPENDED, *REQUEUES) and plan.spec.cancel:
@@ -87,7 +90,7 @@ def carry_out_stop(plan: PlanBuilder) -> None:
         stop = plan.status.stop
         assert stop is not None
     if stop.save:
-        _give_up_save_of_broken_gang(plan)
+        _give_up_save_of_broken_gang(plan, leaving)
         if is_awaited(plan.status, stop.save):
             plan.wake(stop.deadline)
             return
@@ -96,7 +99,7 @@ def carry_out_stop(plan: PlanBuilder) -> None:
         plan.status = changed(plan.status, stop=stop)
     if not plan.has_workers:
         plan.delete_live_pods(stop.reason)  # all the notice that a program without a worker can get
-    if not _ranks_have_ended(plan) and not plan.reached(stop.deadline):
+    if not _ranks_have_ended(plan, leaving) and not plan.reached(stop.deadline):
         return
     _end_history(plan, Recorded(stop.reason), stop.message)
     if stop.reason in (StopReason.SUSPENDED, *REQUEUES):
@@ -128,21 +131,21 @@ def _why_without_save(state: RunState) -> str:
     return "; without a save, as no process asks for one" if trained else ""
 
 
-def _give_up_save_of_broken_gang(plan: PlanBuilder) -> None:
+def _give_up_save_of_broken_gang(plan: PlanBuilder, leaving: frozenset[int]) -> None:
     """A save is of all ranks: with one of them lost there is none, and no attempt is begun just to save."""
-    bad = [failed for failed in failed_exits(plan) if failed.exit.reason not in STOPPED_FROM_OUTSIDE]
-    lost = [loss for loss in losses(plan) if plan.rank(loss.slot) >= 0]
+    bad = [failed for failed in failed_exits(plan, leaving) if failed.exit.reason not in STOPPED_FROM_OUTSIDE]
+    lost = [loss for loss in losses(plan, leaving) if plan.rank(loss.slot) >= 0]
     if lost:
         fail_save(plan, lost[0].message)
     elif bad:
         fail_save(plan, f"rank {plan.rank(bad[0].slot)} failed")
 
 
-def _ranks_have_ended(state: RunState) -> bool:
+def _ranks_have_ended(state: RunState, leaving: frozenset[int]) -> bool:
     """No rank still has a process, as far as anybody is left to say so."""
     if not state.has_workers:
         return not any(holds_up(pod, state.snapshot.nodes) for pod in state.live_pods)
-    lost = {loss.slot for loss in losses(state)}
+    lost = {loss.slot for loss in losses(state, leaving)}
     for slot in state.ranked_slots():
         pod, report = state.pod(slot), state.report(slot)
         if slot in lost or pod is None or pod.is_terminal or pod.started_at is None:

@@ -52,7 +52,7 @@ def leave_drained_queue(plan: PlanBuilder) -> bool:
     return True
 
 
-def make_room(plan: PlanBuilder) -> bool:
+def stop_for_preemption(plan: PlanBuilder) -> bool:
     """Give the nodes back, after a save, to the run that the notice in status names. True when the run stops.
 
     A notice may take effect late, when that run has started elsewhere or is gone: the stop begins only while nodes are

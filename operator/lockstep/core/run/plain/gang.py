@@ -32,12 +32,13 @@ _NOT_UP = frozenset({Stage.REFUSED, Stage.SCHEDULING, Stage.HELD, Stage.STARTING
 _NAMED = 3
 
 
-def follow_plain_gang(plan: PlanBuilder) -> None:
-    """Everything between admission and the end."""
+def follow_plain_gang(plan: PlanBuilder) -> str:
+    """Everything between admission and the end. Returns what the gang waits for before its next attempt."""
     if plan.world != plan.spec.nodes:
         words = f"spec.nodes is {plan.spec.nodes} now; without workers the gang queues again to change its size"
         begin_stop(plan, StopReason.REQUEUED, words)
-        return
+        return ""
+    waiting_for = ""
     leave_drained_nodes(plan)
     if plan.phase is Phase.RUNNING:
         answer_failures(plan)
@@ -47,10 +48,11 @@ def follow_plain_gang(plan: PlanBuilder) -> None:
         _follow_launch(plan)
     if plan.phase in (Phase.LAUNCHING, Phase.RECOVERING):
         _renew(plan)
-        _gather(plan)
+        waiting_for = _gather(plan)
     if plan.status.stop is None:
         end_superseded_pods(plan)
         _make_pods(plan)
+    return waiting_for
 
 
 def ranks_not_up(state: RunState) -> list[SlotStage]:
@@ -106,16 +108,16 @@ def _renew(plan: PlanBuilder) -> None:
         )
 
 
-def _gather(plan: PlanBuilder) -> None:
-    """Write START once there is a node for every rank and nothing of earlier attempts is left."""
+def _gather(plan: PlanBuilder) -> str:
+    """Write START once there is a node for every rank and nothing of earlier attempts is left; else say what lacks."""
     vacant = [at for at in stages_of_ranks(plan) if at.stage is Stage.VACANT]
     if vacant:
         enforce_deadlines(plan, vacant)
-        plan.barrier_waits = f"{len(vacant)} of {plan.world} ranks wait for a node"
-        return
-    plan.barrier_waits = _waits_for(plan)
-    if not plan.barrier_waits:
+        return f"{len(vacant)} of {plan.world} ranks wait for a node"
+    waiting_for = _waits_for(plan)
+    if not waiting_for:
         _write_start(plan)
+    return waiting_for
 
 
 def _waits_for(state: RunState) -> str:

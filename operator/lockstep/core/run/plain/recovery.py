@@ -15,7 +15,7 @@ from lockstep.core.model.reasons import ActionWord, AttemptCause
 from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import SECONDS_AT_RISK
 from lockstep.core.run.plain.evidence import plain_exits, plain_losses, seconds_of_training
-from lockstep.core.run.recovery import blame_earlier_loss, carry_out, case_of, without_held_back
+from lockstep.core.run.recovery import blame_earlier_loss, carry_out, case_of, hold_back_nodes
 from lockstep.core.run.replacement import replace_before_start
 
 NODE_NOTICED = 60.0
@@ -31,7 +31,7 @@ def answer_failures(plan: PlanBuilder) -> None:
     """End the running attempt if something of it is lost or failed."""
     readmit_mended(plan)
     lost = plain_losses(plan)
-    replaceable = without_held_back(plan, lost)
+    replaceable = hold_back_nodes(plan, lost)
     found = collected(plan, lost, plain_exits(plan), ())
     if not found:
         return
@@ -52,7 +52,7 @@ def answer_failures(plan: PlanBuilder) -> None:
 def mend_before_start(plan: PlanBuilder) -> None:
     """Nodes that are lost while the gang gathers are replaced; one that was gone before explains the last end."""
     readmit_mended(plan)
-    replaceable = without_held_back(plan, plain_losses(plan))
+    replaceable = hold_back_nodes(plan, plain_losses(plan))
     if replaceable:
         blame_earlier_loss(plan, replaceable)
         replace_before_start(plan, replaceable)

@@ -12,14 +12,14 @@ SETTLED_AFTER = 2.0
 _NO_BARRIER = "there is no barrier (worker: Disabled): pods start as they come"
 
 
-def tell_of_plain_gang(plan: PlanBuilder) -> None:
+def tell_of_plain_gang(plan: PlanBuilder, waiting_for: str) -> None:
     """GangReady and Progressing of a gang that holds nodes and is not being stopped."""
     if plan.phase is Phase.RUNNING:
         _tell_of_pods(plan)
         plan.condition("Progressing", None, ConditionReason.STEPS_UNKNOWN, "worker: Disabled, so no steps are reported")
         return
     plan.status = changed(plan.status, nodes_ready=f"0/{plan.world}")
-    plan.condition("GangReady", False, ConditionReason.GATHERING, plan.barrier_waits)
+    plan.condition("GangReady", False, ConditionReason.GATHERING, waiting_for)
     plan.condition("Progressing", False, ConditionReason(plan.phase.value), "")
 
 
