@@ -1,5 +1,11 @@
 """What is decided goes into the plan once, and a plan of nothing is empty."""
 
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import lockstep.core
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import MAX_ATTEMPTS, PlanBuilder
 from lockstep.core.model.reasons import ActionWord, ConditionReason, EventReason
@@ -46,3 +52,23 @@ def test_an_event_keeps_to_what_the_api_takes() -> None:
     plan.event(EventReason.STARTED, "x" * 2000, action=ActionWord.START, warning=True)
     (event,) = plan.build().events
     assert (event.type, len(event.note)) == ("Warning", 1024)
+
+
+QUESTION = re.compile(
+    r"_*(is|are|has|have|had|can|cannot|may|must|passes|takes|was|were|why|what|who|which|when|needs)_"
+)
+
+
+def takers(of: str) -> Iterator[str]:
+    """Functions of the core that take ``of``."""
+    for path in Path(next(iter(lockstep.core.__path__))).rglob("*.py"):
+        for found in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(found, ast.FunctionDef):
+                kinds = [ast.unparse(each.annotation) for each in found.args.args if each.annotation is not None]
+                if of in kinds:
+                    yield found.name
+
+
+def test_a_function_named_as_a_question_changes_nothing() -> None:
+    assert [name for name in takers("PlanBuilder") if QUESTION.match(name)] == []
+    assert len([name for name in takers("RunState") if QUESTION.match(name)]) > 20

@@ -84,10 +84,10 @@ def follow_kueue(plan: PlanBuilder) -> None:
         return
     if any(holds_up(pod, plan.snapshot.nodes) for pod in plan.live_pods) and not _is_at_work(plan):
         return  # the reservation is used until they have ended
-    plan.workload = _next_write(plan, workload)
+    plan.workload = _follow_workload(plan, workload)
 
 
-def _next_write(plan: PlanBuilder, workload: WorkloadView) -> WorkloadWrite | None:
+def _follow_workload(plan: PlanBuilder, workload: WorkloadView) -> WorkloadWrite | None:
     kueue, now = plan.status.kueue, plan.now
     if plan.phase is Phase.FINISHED:
         if workload.is_finished:

@@ -20,7 +20,7 @@ def obey_annotations(plan: PlanBuilder) -> bool:
     True when the run stops because of one.
     """
     if _is_new(plan, names.ANNOTATION_CHECKPOINT_REQUEST):
-        _acknowledge(plan, names.ANNOTATION_CHECKPOINT_REQUEST, _asked_to_save(plan))
+        _acknowledge(plan, names.ANNOTATION_CHECKPOINT_REQUEST, _ask_to_save(plan))
     if _is_new(plan, names.ANNOTATION_RESTART_REQUEST):
         applies = plan.phase in _HOLDING_NODES
         _acknowledge(
@@ -58,7 +58,7 @@ def _end_attempt(plan: PlanBuilder) -> None:
     )
 
 
-def _asked_to_save(plan: PlanBuilder) -> RequestResult:
+def _ask_to_save(plan: PlanBuilder) -> RequestResult:
     """The first word on a request to save; what became of it is added once that is known."""
     if plan.phase is not Phase.RUNNING:
         return RequestResult.NOT_RUNNING
