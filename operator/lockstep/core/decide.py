@@ -14,6 +14,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_status import ExitsStatus
 from lockstep.core.accounting.account import keep_account
 from lockstep.core.checkpoints.archiving import keep_archive
+from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.origin import resolve_origin
 from lockstep.core.checkpoints.saves import settle_save
@@ -101,7 +102,7 @@ def leave_the_finished_alone(plan: PlanBuilder) -> bool:
         return False
     if plan.live_pods:  # workers tell of the last saves after the exits
         latest = latest_valid(plan.snapshot, plan.status)
-        plan.status = changed(plan.status, checkpoint=changed(plan.status.checkpoint, latest=latest))
+        plan.status = record_latest(plan.status, latest)
     else:
         let_go_of_group(plan)
     finished = next(c for c in plan.status.conditions if c.type == "Finished")

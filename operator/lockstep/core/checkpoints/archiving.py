@@ -28,6 +28,7 @@ from lockstep.core.checkpoints.archive_job import (
     job_name,
     parse_result,
 )
+from lockstep.core.checkpoints.checkpoint_record import record_archive
 from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
@@ -411,7 +412,7 @@ def keep_archive(plan: PlanBuilder, restore: ArchivedCheckpoint | None = None, *
         awaited=paths_awaited(plan.run, plan.snapshot.successors),
     )
     if found.status != plan.status.checkpoint.archive:
-        plan.status = changed(plan.status, checkpoint=changed(plan.status.checkpoint, archive=found.status))
+        plan.status = record_archive(plan.status, found.status)
     if found.create is not None:
         plan.jobs.append(found.create)
     if found.wake_at is not None:

@@ -12,6 +12,7 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.names import ANNOTATION_CHECKPOINT_REQUEST
 from lockstep.api.checkpoint_status import SaveStatus
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.checkpoints.checkpoint_record import record_latest, record_save
 from lockstep.core.checkpoints.inventory import candidates, latest_valid
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import SaveRequest
@@ -127,7 +128,7 @@ def grace_period(state: RunState) -> float:
 def _conclude(plan: PlanBuilder, save: SaveStatus, outcome: RequestResult, words: str, step: int = 0) -> None:
     # Workers may be gone by the next pass: what they say of the checkpoint is kept now.
     latest = latest_valid(plan.snapshot, plan.status)
-    plan.status = changed(plan.status, checkpoint=changed(plan.status.checkpoint, latest=latest))
+    plan.status = record_latest(plan.status, latest)
     _write(plan, changed(save, outcome=outcome.value, step=step))
     result = f"{outcome} step {step}" if outcome is RequestResult.SAVED else outcome.value
     plan.status = changed(
@@ -148,7 +149,7 @@ def _conclude(plan: PlanBuilder, save: SaveStatus, outcome: RequestResult, words
 
 
 def _write(plan: PlanBuilder, save: SaveStatus) -> None:
-    plan.status = changed(plan.status, checkpoint=changed(plan.status.checkpoint, save=save))
+    plan.status = record_save(plan.status, save)
 
 
 def _next_id(state: RunState) -> str:

@@ -8,6 +8,7 @@ coupled loosely, the score of a rank is the step time of its best peers over its
 from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import StragglerStatus
 from lockstep.core.failures.causes import Evidence
+from lockstep.core.failures.recovery_record import record_straggler
 from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -38,7 +39,7 @@ def judge_straggler(plan: PlanBuilder) -> Evidence | None:
         known = StragglerStatus(slot=slot, percent=round(100 * score), time=plan.stamp)
     elif plan.now - known.time >= WINDOW_SECONDS:
         known = changed(known, percent=round(100 * score), windows=known.windows + 1, time=plan.stamp)
-    plan.status = changed(plan.status, recovery=changed(plan.status.recovery, straggler=known))
+    plan.status = record_straggler(plan.status, known)
     assert known.time is not None
     plan.wake(known.time + WINDOW_SECONDS)
     if known.windows < WINDOWS:
@@ -59,7 +60,7 @@ def judge_straggler(plan: PlanBuilder) -> Evidence | None:
 def _forget(plan: PlanBuilder) -> None:
     plan.status = without_condition(plan.status, "Straggling")
     if plan.status.recovery.straggler is not None:
-        plan.status = changed(plan.status, recovery=changed(plan.status.recovery, straggler=None))
+        plan.status = record_straggler(plan.status, None)
 
 
 def _slowest(state: RunState) -> tuple[int, float] | None:

@@ -6,10 +6,12 @@ from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import Candidate, RejectedCandidate
 from lockstep.api.run_status import StartRecord
 from lockstep.core.checkpoints.archiving import is_tidying
+from lockstep.core.checkpoints.checkpoint_record import record_no_choice, record_resume
 from lockstep.core.checkpoints.inventory import is_own
 from lockstep.core.checkpoints.local_retention import local_retention
 from lockstep.core.checkpoints.resume import Rejection, ResumeDecision, ResumeKind
 from lockstep.core.failures.evidence import Loss, LossKind
+from lockstep.core.failures.recovery_record import record_start
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save
@@ -69,9 +71,7 @@ def _resume(plan: PlanBuilder, decision: ResumeDecision) -> Gathering:
             plan.wake(decision.wait_until)
         return replace(gathering, waiting_for=decision.message)
     if decision.kind is ResumeKind.BLOCKED:
-        plan.status = changed(
-            plan.status, checkpoint=changed(plan.status.checkpoint, rejected=rejected, choice=decision.message[:512])
-        )
+        plan.status = record_no_choice(plan.status, rejected, decision.message[:512])
         _tell_of_rejected(plan, rejected)
         assert isinstance(decision.reason, StopReason)
         begin_stop(plan, decision.reason, decision.message)
@@ -162,24 +162,16 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
         order=slots.order(assignment),
     )
     totals = plan.status.totals
-    recovery = changed(plan.status.recovery, not_before=None, requeues=0, fenced_at=None)
-    if choice is not None and choice.step > recovery.best_step:
-        # Saved too late in the last attempt to be heard of before its end: it made progress after all.
-        recovery = changed(recovery, best_step=choice.step, consecutive_no_progress=0)
-    plan.status = changed(
+    status = record_resume(
         plan.status,
-        start=start,
-        checkpoint=changed(
-            plan.status.checkpoint,
-            resume=start.resume,
-            rejected=rejected,
-            choice=_in_words(decision),
-            cadence=from_the_start(plan.status.checkpoint.cadence),
-            local_retention=local_retention(plan, choice),
-        ),
-        totals=changed(totals, attempts=totals.attempts + 1),
-        recovery=recovery,
+        start.resume,
+        rejected=rejected,
+        words=_in_words(decision),
+        cadence=from_the_start(plan.status.checkpoint.cadence),
+        retention=local_retention(plan, choice),
     )
+    status = record_start(status, choice.step if choice is not None else None)
+    plan.status = changed(status, start=start, totals=changed(totals, attempts=totals.attempts + 1))
     tell_steps_lost(plan, choice.step if choice else 0)
     begun = changed(
         plan.attempt(attempt), started_at=plan.stamp, admitted_at=plan.status.last_admitted, nodes=plan.world

@@ -13,6 +13,7 @@ from lockstep.core.accounting.measures import (
     usual_step_seconds,
 )
 from lockstep.core.checkpoints.cadence import ArchiveGoal, Bounds, CadenceInputs, plan_cadence, worth_publishing
+from lockstep.core.checkpoints.checkpoint_record import record_cadence
 from lockstep.core.checkpoints.saves import common_step
 from lockstep.core.failures.failure_rate import Remedy, failure_shares, planning_rate, pool_prior
 from lockstep.core.model.plan import CadenceOrder
@@ -35,7 +36,7 @@ def follow_cadence(plan: PlanBuilder) -> None:
         return
     from_step = common_step(plan) if planned.steps else 0
     planned = changed(planned, changed_at=plan.stamp, from_step=from_step)
-    plan.status = changed(plan.status, checkpoint=changed(plan.status.checkpoint, cadence=planned))
+    plan.status = record_cadence(plan.status, planned)
 
 
 def cadence_order(state: RunState) -> CadenceOrder | None:

@@ -5,8 +5,8 @@ nodes stay booked by its pods. A person may end it early by annotation, or by de
 """
 
 from lockstep.api.base import names
-from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import format_duration, parse_duration
+from lockstep.core.failures.recovery_record import record_debug_hold
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.run_state import RunState
@@ -18,7 +18,7 @@ def hold_for_a_look(plan: PlanBuilder) -> None:
     if wanted is None or not plan.live_pods:
         return
     until = plan.stamp + parse_duration(wanted)
-    plan.status = changed(plan.status, recovery=changed(plan.status.recovery, debug_until=until))
+    plan.status = record_debug_hold(plan.status, until)
     plan.event(
         EventReason.DEBUG_HOLD,
         f"pods and nodes are kept for {format_duration(until - plan.stamp)}: kubectl exec into them; "

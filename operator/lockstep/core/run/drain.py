@@ -6,6 +6,7 @@ from being used again later.
 """
 
 from lockstep.api.base.changes import changed
+from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period, is_settled_for
 from lockstep.core.failures.evidence import Loss, LossKind
@@ -81,8 +82,4 @@ def _end_attempt(plan: PlanBuilder, drained: list[Loss]) -> None:
         )
     )
     latest = latest_valid(plan.snapshot, plan.status)
-    plan.status = changed(
-        plan.status,
-        attempt=plan.status.attempt + 1,
-        checkpoint=changed(plan.status.checkpoint, latest=latest),
-    )
+    plan.status = changed(record_latest(plan.status, latest), attempt=plan.status.attempt + 1)

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.run_status import AssignmentStatus
+from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import candidates, latest_valid
 from lockstep.core.checkpoints.resume import world_refusal
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period, is_settled_for
+from lockstep.core.failures.recovery_record import record_shrink
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import without_condition
 from lockstep.core.model.lifecycle import Phase
@@ -149,12 +151,9 @@ def _take_size(plan: PlanBuilder, seats: Sequence[int]) -> None:
         resized = slots.retired(resized, left_out[plan.spec.spare_nodes :])
         plan.admission_changed = True
     full = len(seats) >= plan.spec.nodes
-    plan.status = changed(
-        plan.status,
-        assignment=resized,
-        resolved=changed(plan.status.resolved, nodes=len(seats)),
-        recovery=changed(plan.status.recovery, shrunk_at=None if full else plan.stamp),
-    )
+    resolved = changed(plan.status.resolved, nodes=len(seats))
+    plan.status = changed(plan.status, assignment=resized, resolved=resolved)
+    plan.status = record_shrink(plan.status, None if full else plan.stamp)
 
 
 def _joined(state: RunState, more: Sequence[int]) -> list[int]:
@@ -193,11 +192,7 @@ def _end_attempt(plan: PlanBuilder, why: str) -> None:
         )
     )
     latest = latest_valid(plan.snapshot, plan.status)
-    plan.status = changed(
-        plan.status,
-        attempt=plan.status.attempt + 1,
-        checkpoint=changed(plan.status.checkpoint, latest=latest),
-    )
+    plan.status = changed(record_latest(plan.status, latest), attempt=plan.status.attempt + 1)
 
 
 def _cannot_take_along(state: RunState, size: int) -> str:

@@ -7,8 +7,8 @@ somebody has to be known to have stopped first. In a gang of one, and in one tha
 """
 
 from lockstep.api.base import names
-from lockstep.api.base.changes import changed
 from lockstep.core.failures.evidence import LONGEST_POLL
+from lockstep.core.failures.recovery_record import record_fence
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.run_state import RunState
@@ -21,12 +21,11 @@ _NAMED = 3
 
 def keep_fence(plan: PlanBuilder) -> None:
     """Have the time run as soon as all of the last attempt have stopped but those that nobody can ask."""
-    recovery = plan.status.recovery
-    if recovery.fenced_at is None and _lost_writers(plan) and _others_have_stopped(plan):
+    if plan.status.recovery.fenced_at is None and _lost_writers(plan) and _others_have_stopped(plan):
         tunables = plan.tunables
         # One that can be heard is told to stop, and has the usual grace for it.
         fence = max(tunables.fence_seconds, float(tunables.stop_grace)) + FENCE_MARGIN
-        plan.status = changed(plan.status, recovery=changed(recovery, fenced_at=plan.stamp + 1.0 + fence))
+        plan.status = record_fence(plan.status, plan.stamp + 1.0 + fence)
 
 
 def hold_for_writers(state: RunState) -> str:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_spec import CheckpointSpec
 from lockstep.api.checkpoint_status import PointingStatus
+from lockstep.core.checkpoints.checkpoint_record import record_pointing
 from lockstep.core.checkpoints.inventory import is_foreign
 from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.model.plan import PointRequest
@@ -100,5 +100,5 @@ def _ask(plan: PlanBuilder, path: str, step: int, rank: int, asked: int, problem
         asked=asked,
         problem=problem[:512],
     )
-    plan.status = changed(plan.status, checkpoint=changed(plan.status.checkpoint, pointing=request))
+    plan.status = record_pointing(plan.status, request)
     return request

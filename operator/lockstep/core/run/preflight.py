@@ -4,8 +4,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median_low
 
-from lockstep.api.base.changes import changed
 from lockstep.core.failures.evidence import Loss, LossKind
+from lockstep.core.failures.recovery_record import record_warm_up
 from lockstep.core.model.plan import WarmUpRequest
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason, LossReason
@@ -79,7 +79,7 @@ def _warm_up(plan: PlanBuilder) -> Preflight:
         replace_before_start(plan, [_loss(plan, rank, answers[accuser]) for rank, accuser in at_fault.items()])
         return Preflight(False)
     _tell_of_doubts(plan, answers)
-    plan.status = changed(plan.status, recovery=changed(plan.status.recovery, warmed=assignment.hash))
+    plan.status = record_warm_up(plan.status, assignment.hash)
     return Preflight(True)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
+from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.failures.actions import SAME_STEP, Action, Case, Verb, act
 from lockstep.core.failures.causes import Cause, collected, first_cause
@@ -16,13 +17,20 @@ from lockstep.core.failures.evidence import Loss, LossKind, everyone_heard_since
 from lockstep.core.failures.failure_memory import (
     excluded_enough,
     readmit_mended,
-    remember_first_failure,
-    remember_root,
-    remember_rule,
-    unblame,
 )
 from lockstep.core.failures.hangs import judge_hang
 from lockstep.core.failures.late_evidence import ATTRIBUTED_BY_EXIT, exits_of, last_end, pods_lost_before
+from lockstep.core.failures.recovery_record import (
+    count_attempts_without_progress,
+    hold_back_attempt,
+    record_progress_made,
+    remember_first_failure,
+    remember_root,
+    remember_rule,
+    restore_charges,
+    take_back_charge,
+    unblame,
+)
 from lockstep.core.failures.stragglers import judge_straggler
 from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.lifecycle import Phase
@@ -260,19 +268,18 @@ def _word(action: Action) -> ActionWord:
 
 def _remember(plan: PlanBuilder, cause: Cause, action: Action, case: Case) -> None:
     """What later decisions rest on."""
-    recovery = plan.status.recovery
     if case.progressed:
-        recovery = changed(recovery, roots=(), best_step=saved_step(plan))
+        plan.status = record_progress_made(plan.status, saved_step(plan))
     if cause.kind not in (AttemptCause.NODE_LOST, AttemptCause.DISRUPTION) and not cause.reading.symptom:
-        recovery = remember_root(recovery, cause.reading.root, case.step or 0, cause.node, plan.stamp)
+        plan.status = remember_root(plan.status, cause.reading.root, case.step or 0, cause.node, plan.stamp)
     if cause.points_at_node and not (cause.lost and cause.kind is not AttemptCause.NODE_LOST):
         for slot in sorted({cause.slot, *cause.evidence.slots}):
             node = plan.status.assignment.nodes[slot] or cause.node
-            recovery = remember_first_failure(recovery, node, cause.kind, plan.stamp)
+            plan.status = remember_first_failure(plan.status, node, cause.kind, plan.stamp)
     if action.rule:
-        recovery = remember_rule(recovery, action.rule, [rule.name for rule in case.recovery.rules])
+        plan.status = remember_rule(plan.status, action.rule, [rule.name for rule in case.recovery.rules])
     streak = 0 if case.progressed else case.streak + action.charged
-    plan.status = changed(plan.status, recovery=changed(recovery, consecutive_no_progress=streak))
+    plan.status = count_attempts_without_progress(plan.status, streak)
     if action.quarantine is not None:
         quarantine(plan, *action.quarantine, cause.evidence.message)
     if action.ceiling is not None:
@@ -299,10 +306,10 @@ def _begin_next(plan: PlanBuilder, cause: Cause, action: Action, case: Case, los
         plan.status,
         attempt=number,
         totals=changed(totals, restarts=totals.restarts + 1, restarts_in_place=in_place),
-        recovery=changed(status.recovery, not_before=plan.stamp + wait if wait else None),
-        # The last word of those that trained: what the gang is asked to read on its way to the barrier rests on it.
-        checkpoint=changed(status.checkpoint, latest=latest_valid(plan.snapshot, status)),
     )
+    plan.status = hold_back_attempt(plan.status, plan.stamp + wait if wait else None)
+    # The last word of those that trained: what the gang is asked to read on its way to the barrier rests on it.
+    plan.status = record_latest(plan.status, latest_valid(plan.snapshot, status))
     if lost or leaving:
         replace(plan, [*lost, *leaving], cause.condition)
     for loss in lost:
@@ -367,14 +374,7 @@ def _correct_root_cause(plan: PlanBuilder, ended: AttemptStatus, first: Cause, l
     plan.event(EventReason.CAUSE_CORRECTED, f"attempt {ended.number}: {words}", action=_word(action))
     _remember(plan, first, action, case)
     if action.charged == ended.charged:  # also where something had been saved, so that neither counted
-        plan.status = changed(
-            plan.status,
-            recovery=changed(
-                plan.status.recovery,
-                consecutive_no_progress=before.consecutive_no_progress,
-                not_before=before.not_before,
-            ),
-        )
+        plan.status = restore_charges(plan.status, before)
     if action.verb is Verb.STOP:
         assert action.reason
         begin_stop(plan, action.reason, action.message)
@@ -389,14 +389,12 @@ def _correct_root_cause(plan: PlanBuilder, ended: AttemptStatus, first: Cause, l
 
 def _clear_node_blame(plan: PlanBuilder, ended: AttemptStatus) -> None:
     """The rank that an attempt's end was put down to did not bring it about."""
-    recovery = plan.status.recovery
+    excluded = plan.status.recovery.excluded_nodes
     if ended.seen_at is not None:
-        recovery = unblame(recovery, ended.node, ended.seen_at)
-    if ended.charged and recovery.consecutive_no_progress:
-        fewer = recovery.consecutive_no_progress - 1
-        recovery = changed(recovery, consecutive_no_progress=fewer, not_before=None)
-    plan.admission_changed |= recovery.excluded_nodes != plan.status.recovery.excluded_nodes
-    plan.status = changed(plan.status, recovery=recovery)
+        plan.status = unblame(plan.status, ended.node, ended.seen_at)
+    if ended.charged and plan.status.recovery.consecutive_no_progress:
+        plan.status = take_back_charge(plan.status)
+    plan.admission_changed |= plan.status.recovery.excluded_nodes != excluded
 
 
 def _blame_earlier_pod(plan: PlanBuilder, lost: Sequence[Loss]) -> list[Loss]:
@@ -437,5 +435,4 @@ def blame_earlier_loss(plan: PlanBuilder, lost: Sequence[Loss]) -> None:
             charged=False,
         )
     )
-    remembered = remember_first_failure(plan.status.recovery, first.node, AttemptCause.NODE_LOST, plan.stamp)
-    plan.status = changed(plan.status, recovery=remembered)
+    plan.status = remember_first_failure(plan.status, first.node, AttemptCause.NODE_LOST, plan.stamp)

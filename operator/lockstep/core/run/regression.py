@@ -11,6 +11,7 @@ from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus
+from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true, without_condition
@@ -199,7 +200,7 @@ def _remember_saves(plan: PlanBuilder) -> None:
     resumed = plan.status.start.resume if plan.status.start is not None else None
     if not saved and resumed is not None:
         saved = (resumed,)
-    plan.status = changed(plan.status, checkpoint=changed(plan.status.checkpoint, latest=saved))
+    plan.status = record_latest(plan.status, saved)
 
 
 def _reports_of(state: RunState, newest: dict[int, PodView]) -> dict[int, WorkerReport]:

@@ -7,13 +7,15 @@ from lockstep.api.base.changes import changed
 from lockstep.core.failures.actions import PYTHON_REMEDY, lacks_python
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.failures.failure_memory import (
-    MAX_EXCLUDED,
     exclude,
     excluded_enough,
     first_failures_on,
     lost_pods,
+)
+from lockstep.core.failures.recovery_record import (
+    count_attempts_without_progress,
+    count_lost_pods,
     remember_first_failure,
-    with_lost_pod,
 )
 from lockstep.core.failures.signs import read_pod
 from lockstep.core.model import assignment as slots
@@ -47,9 +49,8 @@ def replace_before_start(plan: PlanBuilder, lost: Sequence[Loss]) -> None:
     spoilt = [loss for loss in replace(plan, lost) if loss.reason in FAILED_LAUNCHES]
     if not spoilt:
         return
-    recovery = plan.status.recovery
-    streak = recovery.consecutive_no_progress + 1
-    plan.status = changed(plan.status, recovery=changed(recovery, consecutive_no_progress=streak))
+    streak = plan.status.recovery.consecutive_no_progress + 1
+    plan.status = count_attempts_without_progress(plan.status, streak)
     if streak >= allowed_without_progress(plan.spec, plan.status):
         words = f"{spoilt[0].message}; {streak} nodes were given up in a row, so it is the run"
         begin_stop(plan, StopReason.LAUNCH_FAILED, words)
@@ -135,10 +136,7 @@ def _count_loss(plan: PlanBuilder, loss: Loss) -> float | None:
     pods = 1 + lost_pods(recovery, loss.slot, loss.node, plan.now)
     counted = loss.kind is LossKind.POD and loss.reason not in SOMEBODY_ELSES_DOING and not disrupted
     leaves = loss.kind is not LossKind.POD or pods > tunables.slot_retries_on_node or loss.reason in UNFIT_NODES
-    remaining = with_lost_pod(
-        recovery.slot_losses, loss.slot, loss.node, pods if counted and not leaves else 0, plan.stamp
-    )
-    plan.status = changed(plan.status, recovery=changed(recovery, slot_losses=tuple(remaining[:MAX_EXCLUDED])))
+    plan.status = count_lost_pods(plan.status, loss.slot, loss.node, pods if counted and not leaves else 0, plan.stamp)
     if loss.kind in (LossKind.NODE, LossKind.DRAINED):
         return 0.0
     if loss.kind is LossKind.LEFT:
@@ -147,8 +145,7 @@ def _count_loss(plan: PlanBuilder, loss: Loss) -> float | None:
         return FOR_GOOD if again else tunables.excluded_node_seconds
     if loss.reason in UNFIT_NODES:
         again = first_failures_on(recovery, loss.node, plan.now) > 0
-        remembered = remember_first_failure(plan.status.recovery, loss.node, loss.reason, plan.stamp)
-        plan.status = changed(plan.status, recovery=remembered)
+        plan.status = remember_first_failure(plan.status, loss.node, loss.reason, plan.stamp)
         return tunables.excluded_node_seconds if again else tunables.excluded_shortly_seconds
     if disrupted:
         return 0.0  # what drove it away keeps a new one away, or takes its place

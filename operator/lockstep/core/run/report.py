@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from lockstep.api.base.changes import changed
+from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.failures.hangs import remember_pace
 from lockstep.core.model.conditions import find, is_true, without_condition
@@ -58,7 +59,7 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
     remember_pace(plan)
     if _something_was_saved(plan):
         latest = latest_valid(plan.snapshot, plan.status)
-        plan.status = changed(plan.status, checkpoint=changed(plan.status.checkpoint, latest=latest))
+        plan.status = record_latest(plan.status, latest)
 
 
 def _something_was_saved(state: RunState) -> bool:

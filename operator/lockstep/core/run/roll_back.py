@@ -1,10 +1,11 @@
 """Checkpoints that training went wrong after: passed over one by one, or all of them beyond a ceiling."""
 
-from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import QuarantinedCheckpoint
+from lockstep.core.checkpoints.checkpoint_record import record_ceiling, record_quarantine
 from lockstep.core.checkpoints.inventory import candidates, committed_step
 from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.failures.actions import MOST_QUARANTINED
+from lockstep.core.failures.recovery_record import forget_roll_backs, lower_best_step, record_roll_back
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save, in_quarantine, quarantine_of
@@ -47,29 +48,16 @@ def quarantine(plan: PlanBuilder, tier: str, save: Save, reason: str) -> None:
     same = (tier, save.step, save.attempt)
     others = tuple(known for known in checkpoint.quarantined if (known.tier, known.step, known.attempt) != same)
     kept = (*others, entry)[-MOST_QUARANTINED:]
-    plan.status = changed(plan.status, checkpoint=changed(checkpoint, quarantined=kept))
-    # What is passed over is no measure of progress any more.
-    recovery = plan.status.recovery
-    plan.status = changed(plan.status, recovery=changed(recovery, best_step=min(recovery.best_step, saved_step(plan))))
+    plan.status = record_quarantine(plan.status, kept)
+    plan.status = lower_best_step(plan.status, saved_step(plan))
 
 
 def roll_back(plan: PlanBuilder, ceiling: int) -> None:
     """Resume from no step beyond ``ceiling``, until a later attempt has saved something beyond what is known now."""
     known = [found.step for found in candidates(plan.snapshot, plan.status)]
     reported = [r.progress.step for r in plan.snapshot.reports.values() if r.progress is not None]
-    recovery = plan.status.recovery
-    plan.status = changed(
-        plan.status,
-        checkpoint=changed(plan.status.checkpoint, ceiling=ceiling),
-        recovery=changed(
-            recovery,
-            roll_backs=recovery.roll_backs + 1,
-            diverged_attempt=plan.status.attempt,
-            diverged_step=max([*known, *reported, plan.status.progress.step, recovery.diverged_step]),
-            # What was saved beyond is no measure of progress any more.
-            best_step=min(recovery.best_step, ceiling),
-        ),
-    )
+    last = max([*known, *reported, plan.status.progress.step])
+    plan.status = record_roll_back(record_ceiling(plan.status, ceiling), ceiling, last)
 
 
 def lift_ceiling(plan: PlanBuilder) -> None:
@@ -82,11 +70,7 @@ def lift_ceiling(plan: PlanBuilder) -> None:
     # A node could be lost with what was saved on its disk: then the older ones would count again.
     saved = max(lasting, default=0)
     if saved > recovery.diverged_step:
-        plan.status = changed(
-            plan.status,
-            checkpoint=changed(checkpoint, ceiling=None),
-            recovery=changed(recovery, roll_backs=0, diverged_attempt=0, diverged_step=0),
-        )
+        plan.status = forget_roll_backs(record_ceiling(plan.status, None))
         plan.event(
             EventReason.ROLL_BACK_OVER,
             f"step {saved} is saved, beyond all that was rolled back",
@@ -106,4 +90,4 @@ def _raise_ceiling(plan: PlanBuilder, ceiling: int) -> None:
             doubtful.append(found.step)
     highest = max(step for step in later if step < min(doubtful, default=step + 1))
     if highest > ceiling:
-        plan.status = changed(plan.status, checkpoint=changed(plan.status.checkpoint, ceiling=highest))
+        plan.status = record_ceiling(plan.status, highest)

@@ -7,9 +7,11 @@ that trains is asked to save; one that loses a rank while it is being stopped is
 from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_status import AdmissionStatus, StopStatus
+from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import ask_for_save, fail_save, grace_period, is_awaited
 from lockstep.core.failures.evidence import failed_exits, losses
+from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
 from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase
@@ -162,11 +164,12 @@ def _release(plan: PlanBuilder, reason: str) -> None:
     let_go_of_group(plan)
     plan.status = changed(plan.status, assignment=slots.released(plan.status.assignment))
     keep_fence(plan)  # what is left of the gang may write on, and afterwards nobody knows who took part
-    recovery = changed(plan.status.recovery, slot_losses=())
+    plan.status = forget_lost_pods(plan.status)
     if reason in (StopReason.REQUEUED, StopReason.NODES_LOST):
         tunables = plan.tunables
-        wait = backoff(recovery.requeues + 2, tunables.backoff_base, tunables.backoff_max, plan.run.uid)
-        recovery = changed(recovery, requeues=recovery.requeues + 1, not_before=float(int(plan.now + wait)))
+        requeues = plan.status.recovery.requeues
+        wait = backoff(requeues + 2, tunables.backoff_base, tunables.backoff_max, plan.run.uid)
+        plan.status = record_requeue(plan.status, float(int(plan.now + wait)))
     since = plan.status.last_admitted
     held = 0 if requeued or since is None else plan.status.held_seconds + max(0, int(plan.stamp - since))
     plan.status = changed(
@@ -174,7 +177,6 @@ def _release(plan: PlanBuilder, reason: str) -> None:
         start=None,
         stop=None,
         preemption=None,
-        recovery=recovery,
         kueue=_gives_up(plan.status.kueue, reason),
         last_admitted=None,
         held_seconds=held,
@@ -213,7 +215,7 @@ def _end_history(plan: PlanBuilder, cause: Recorded, message: str) -> None:
     if entry is not None and entry.ended_at is None:
         # Nobody is left to ask once the pods are gone.
         latest = latest_valid(plan.snapshot, plan.status)
-        plan.status = changed(plan.status, checkpoint=changed(plan.status.checkpoint, latest=latest))
+        plan.status = record_latest(plan.status, latest)
         step = max((r.progress.step for r in plan.snapshot.reports.values() if r.progress), default=None)
         plan.put_attempt(
             changed(

@@ -10,6 +10,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.base.names import pod_name
 from lockstep.api.run_status import StartRecord
 from lockstep.core.failures.evidence import succeeded_ranks
+from lockstep.core.failures.recovery_record import forget_requeues, hold_back_attempt
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import CreatePod
@@ -68,7 +69,7 @@ def _follow_launch(plan: PlanBuilder) -> None:
     late = ranks_not_up(plan)
     if not late:
         if plan.status.recovery.requeues:
-            plan.status = changed(plan.status, recovery=changed(plan.status.recovery, requeues=0))
+            plan.status = forget_requeues(plan.status)
         return
     number, before = plan.status.attempt, plan.status.assignment
     enforce_deadlines(plan, late)
@@ -170,10 +171,7 @@ def _write_start(plan: PlanBuilder) -> None:
         members=slots.members(assignment),
     )
     plan.status = changed(
-        plan.status,
-        start=start,
-        totals=changed(totals, attempts=totals.attempts + 1),
-        recovery=changed(status.recovery, not_before=None),
+        hold_back_attempt(plan.status, None), start=start, totals=changed(totals, attempts=totals.attempts + 1)
     )
     plan.put_attempt(plan.attempt(attempt))  # it counts as started when all of its pods were seen
     words = f"attempt {attempt} starts on {plan.world} nodes; its pods start as they come (worker: Disabled)"
