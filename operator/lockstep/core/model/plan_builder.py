@@ -107,20 +107,20 @@ class PlanBuilder(RunState):
             self._move_out_large_assignment()
         is_new = self.status is not self.run.status and self.status.dump() != self.run.status.dump()
         return Plan(
+            wake_at=self._wake_at,
             config_maps=tuple(self.config_maps),
             status=self.status if is_new else None,
-            dry_run=self.dry_run,
-            deletes=tuple(self.deletes),
-            creates=tuple(self.creates),
-            pod_group=self.pod_group,
-            pod_group_deletes=tuple(self.pod_group_deletes),
-            jobs=tuple(self.jobs),
-            node_failures=tuple(self.node_failures),
             directive=self.directive,
             events=tuple(self.events),
-            workload=self.workload,
+            dry_run=self.dry_run,
+            deletes=tuple(self.deletes),
+            pod_group=self.pod_group,
+            creates=tuple(self.creates),
+            jobs=tuple(self.jobs),
+            node_failures=tuple(self.node_failures),
+            pod_group_deletes=tuple(self.pod_group_deletes),
             delete_run=self.delete_run,
-            wake_at=self._wake_at,
+            workload=self.workload,
             admission_changed=self.admission_changed,
         )
 
