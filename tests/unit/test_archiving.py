@@ -487,13 +487,13 @@ def test_retention_spares_what_other_runs_start_from() -> None:
     assert "--pin step-50" in words
 
 
-def drafted(run: RunView, *jobs: JobView) -> PlanBuilder:
+def builder_of(run: RunView, *jobs: JobView) -> PlanBuilder:
     snapshot = RunSnapshot(run=run, pods=(), reports={}, nodes={}, leadership=Leadership(NOW), jobs=jobs)
     return PlanBuilder(RunContext(snapshot, Tunables(archive=SETTINGS), NOW))
 
 
 def test_a_plan_writes_the_job_into_status_before_it_makes_it() -> None:
-    builder = drafted(run_of())
+    builder = builder_of(run_of())
     keep_archive(builder)
     plan = builder.build()
     assert plan.status is not None
@@ -502,13 +502,13 @@ def test_a_plan_writes_the_job_into_status_before_it_makes_it() -> None:
 
 
 def test_a_run_that_goes_away_gets_no_job() -> None:
-    builder = drafted(replace(run_of(), deleting=True))
+    builder = builder_of(replace(run_of(), deleting=True))
     keep_archive(builder)
     assert builder.jobs == []
 
 
 def test_what_the_resume_choice_waits_for_comes_first() -> None:
-    builder = drafted(run_of(copied(), saved=(2, 400)))
+    builder = builder_of(run_of(copied(), saved=(2, 400)))
     keep_archive(builder, copied().published[0])
     assert builder.status.checkpoint.archive.job is not None
     assert builder.status.checkpoint.archive.job.action == "Restore"

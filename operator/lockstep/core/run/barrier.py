@@ -19,6 +19,7 @@ from lockstep.core.model.reasons import ActionWord, EventReason, LossReason, Sto
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.model.tiers import SHARED
+from lockstep.core.run.attendance import is_present
 from lockstep.core.run.cadence_orders import from_the_start
 from lockstep.core.run.fencing import hold_for_writers, keep_fence
 from lockstep.core.run.handover import Gathering
@@ -37,7 +38,7 @@ def gather(plan: PlanBuilder, reached: list[SlotStage]) -> Gathering:
     keep_fence(plan)
     if any(at.stage is not Stage.READY for at in reached):
         return expected
-    if any(not _is_present(plan, at.slot) for at in reached):
+    if any(not is_present(plan.report(at.slot), plan.now, plan.heartbeat) for at in reached):
         plan.wake(plan.now + 1.0)
         return expected
     if recheck_root_cause(plan):
@@ -83,15 +84,6 @@ def _resume(plan: PlanBuilder, decision: ResumeDecision) -> Gathering:
     if pointing.state is PointingState.DONE:
         _write_start(plan, decision, rejected)
     return replace(gathering, point=pointing.request, waiting_for=pointing.waiting_for)
-
-
-def _is_present(state: RunState, slot: int) -> bool:
-    """An arrival counts only while its poll is alive."""
-    report = state.report(slot)
-    if report is None:
-        return False
-    beat = state.heartbeat
-    return report.polling or state.now - report.received_at <= beat
 
 
 def _avoid_attempts_used_before(plan: PlanBuilder) -> bool:

@@ -9,9 +9,10 @@ from lockstep.core.model.plan import CreatePod
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import LossReason, StopReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import PodView, WorkerPhase
+from lockstep.core.model.snapshot import PodView
 from lockstep.core.pods.gang import ca_config_map, template_for, worker_config_map
 from lockstep.core.pods.pod_groups import group_for, is_held_by_group
+from lockstep.core.run.attendance import stands_ready
 from lockstep.core.run.replacement import no_other_node_is_left, replace, replace_before_start
 from lockstep.core.run.stopping import begin_stop
 
@@ -220,7 +221,7 @@ def _stage(state: RunState, slot: int) -> SlotStage:
     since = max(pod.started_at, led_since)
     if report is None or report.pod_uid != pod.uid:
         return SlotStage(slot, Stage.REGISTERING, since + limits.registered)
-    if report.phase is WorkerPhase.READY and report.ready_for == state.status.attempt:
+    if stands_ready(report, state.status.attempt):
         return SlotStage(slot, Stage.READY, None)
     ended = state.attempt_entry(state.status.attempt - 1)
     if ended is not None and ended.ended_at is not None:
