@@ -81,6 +81,7 @@ class RunState:
         if self.damage:
             self._status = changed(self._status, assignment=slots.illegible(self._status.assignment))
         self._wake_at: float | None = None
+        self._phase: tuple[TrainingRunStatus, Phase] | None = None  # of the status beside it
         self._ranks: tuple[AssignmentStatus, tuple[int, ...]] | None = None  # of the assignment beside them
 
     @property
@@ -88,17 +89,17 @@ class RunState:
         """The status as decided so far."""
         return self._status
 
-    @property
+    @cached_property
     def heartbeat(self) -> float:
         """Seconds between two reports of a worker."""
         return self.context.heartbeat
 
-    @property
+    @cached_property
     def silent_after(self) -> float:
         """Seconds without a report after which a worker is silent."""
         return self.context.silent_after
 
-    @property
+    @cached_property
     def live_pods(self) -> tuple[PodView, ...]:
         """Pods that still hold their node, Terminating included."""
         return self.context.live_pods
@@ -112,17 +113,20 @@ class RunState:
     @property
     def view(self) -> RunView:
         """The run with its status as changed so far."""
-        return self.run if self.status is self.run.status else replace(self.run, status=self.status)
+        return self.run if self._status is self.run.status else replace(self.run, status=self._status)
 
     @property
     def phase(self) -> Phase:
         """The phase of the status as changed so far."""
-        return phase_of(self.status, self.run.spec is not None and self.run.spec.suspend)
+        if self._phase is None or self._phase[0] is not self._status:  # asked for slot after slot
+            wants_rest = self.run.spec is not None and self.run.spec.suspend
+            self._phase = (self._status, phase_of(self._status, wants_rest))
+        return self._phase[1]
 
     @property
     def trains(self) -> bool:
         """The ranks run user code and have not been told to end; also while a stop waits for their save."""
-        stop = self.status.stop
+        stop = self._status.stop
         return self.phase is Phase.RUNNING or (self.phase is Phase.STOPPING and stop is not None and bool(stop.save))
 
     @property
@@ -150,7 +154,7 @@ class RunState:
 
     def pod(self, slot: int) -> PodView | None:
         """The pod of the slot's current incarnation."""
-        return self.context.pods_by_identity.get((slot, self.status.assignment.incarnations[slot]))
+        return self.context.pods_by_identity.get((slot, self._status.assignment.incarnations[slot]))
 
     def pods_of(self, slot: int) -> Sequence[PodView]:
         """All pods of a slot, of whatever incarnation."""
@@ -159,28 +163,28 @@ class RunState:
     def report(self, slot: int) -> WorkerReport | None:
         """The latest word of the slot's current incarnation: of the pod that is there, if there is one."""
         report = self.snapshot.reports.get(slot)
-        if report is None or report.incarnation != self.status.assignment.incarnations[slot]:
+        if report is None or report.incarnation != self._status.assignment.incarnations[slot]:
             return None
-        pod = self.pod(slot)
+        pod = self.context.pods_by_identity.get((slot, report.incarnation))
         return report if pod is None or pod.uid == report.pod_uid else None
 
     def slot_range(self) -> range:
         """All slots of the gang."""
-        return range(len(self.status.assignment.nodes))
+        return range(len(self._status.assignment.nodes))
 
     @property
     def world(self) -> int:
         """The number of ranks. There are more slots than that when the gang has spares."""
-        return slots.world(self.status.assignment)
+        return slots.world(self._status.assignment)
 
     @property
     def has_spares(self) -> bool:
         """Some slots hold no rank."""
-        return self.world < len(self.status.assignment.nodes)
+        return self.world < len(self._status.assignment.nodes)
 
     def ranked_slots(self) -> Sequence[int]:
         """The slots that hold a rank, in rank order."""
-        return slots.ranked_slots(self.status.assignment)
+        return slots.ranked_slots(self._status.assignment)
 
     def title(self, slot: int) -> str:
         """Who sits in ``slot``, for messages."""
@@ -189,7 +193,7 @@ class RunState:
 
     def rank(self, slot: int) -> int:
         """The rank in ``slot``; -1: it holds a spare."""
-        assignment = self.status.assignment
+        assignment = self._status.assignment
         if not assignment.rank_to_slot:
             return slot
         if self._ranks is None or self._ranks[0] is not assignment:  # asked for slot after slot
@@ -202,4 +206,4 @@ class RunState:
 
     def attempt_entry(self, number: int) -> AttemptStatus | None:
         """The history entry of one attempt."""
-        return next((entry for entry in self.status.attempts if entry.number == number), None)
+        return next((entry for entry in self._status.attempts if entry.number == number), None)
