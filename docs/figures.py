@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from lockstep.core.decide import STEPS
+from lockstep.core.decide import ALWAYS, STEPS
 from lockstep.core.model.lifecycle import TRANSITIONS, Phase
 
 PAGE = Path(__file__).with_name("architecture.md")
@@ -26,13 +26,16 @@ def lifecycle() -> str:
 
 
 def steps() -> str:
-    """The steps of ``decide`` in their order."""
+    """The steps of ``decide`` in their order, and what always follows them."""
     rows = ["| Step | |", "|---|---|"]
-    for step in STEPS:
-        number, _, words = step.__name__.removeprefix("_").partition("_")
-        meaning = " ".join((step.__doc__ or "").split())
-        rows.append(f"| {number}. {words.replace('_', ' ')} | {meaning} |")
+    rows += [f"| {number}. {_row(step)}" for number, step in enumerate(STEPS, 1)]
+    rows += ["", "| Always | |", "|---|---|"]
+    rows += [f"| {_row(always)}" for always in ALWAYS]
     return "\n".join(rows)
+
+
+def _row(step: Callable[..., object]) -> str:
+    return f"{step.__name__.replace('_', ' ')} | {' '.join((step.__doc__ or '').split())} |"
 
 
 def rooms() -> str:

@@ -372,7 +372,7 @@ class Operator:
         recoveries = Recoveries(clock, book.reports, tallies)
         nodes = NodeMarker(kube, store, clock, lambda: tunables)
         history = History("", 0, clock, tallies.drop_history)
-        executor = Executor(kube, store, book, events, tallies, recoveries, clock, nodes, history)
+        executor = Executor(kube, store, book, events, tallies, recoveries, clock, nodes, history, self.queue)
         self.reconciler = Reconciler(
             kube=kube,
             store=store,

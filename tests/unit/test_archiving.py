@@ -29,8 +29,9 @@ from lockstep.core.checkpoints.archiving import (
     restored_candidate,
 )
 from lockstep.core.checkpoints.resume import world_refusal
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import JobPhase, JobView, Leadership, RunSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
@@ -486,32 +487,31 @@ def test_retention_spares_what_other_runs_start_from() -> None:
     assert "--pin step-50" in words
 
 
-def drafted(run: RunView, *jobs: JobView) -> Draft:
+def builder_of(run: RunView, *jobs: JobView) -> PlanBuilder:
     snapshot = RunSnapshot(run=run, pods=(), reports={}, nodes={}, leadership=Leadership(NOW), jobs=jobs)
-    return Draft(snapshot, Tunables(archive=SETTINGS), NOW)
+    return PlanBuilder(RunContext(snapshot, Tunables(archive=SETTINGS), NOW))
 
 
 def test_a_plan_writes_the_job_into_status_before_it_makes_it() -> None:
-    draft = drafted(run_of())
-    keep_archive(draft)
-    plan = draft.plan()
+    builder = builder_of(run_of())
+    keep_archive(builder)
+    plan = builder.build()
     assert plan.status is not None
     assert plan.status.checkpoint.archive.job is not None
     assert [made.name for made in plan.jobs] == [plan.status.checkpoint.archive.job.name]
 
 
 def test_a_run_that_goes_away_gets_no_job() -> None:
-    draft = drafted(replace(run_of(), deleting=True))
-    keep_archive(draft)
-    assert draft.jobs == []
+    builder = builder_of(replace(run_of(), deleting=True))
+    keep_archive(builder)
+    assert builder.jobs == []
 
 
 def test_what_the_resume_choice_waits_for_comes_first() -> None:
-    draft = drafted(run_of(copied(), saved=(2, 400)))
-    draft.restore = copied().published[0]
-    keep_archive(draft)
-    assert draft.status.checkpoint.archive.job is not None
-    assert draft.status.checkpoint.archive.job.action == "Restore"
+    builder = builder_of(run_of(copied(), saved=(2, 400)))
+    keep_archive(builder, copied().published[0])
+    assert builder.status.checkpoint.archive.job is not None
+    assert builder.status.checkpoint.archive.job.action == "Restore"
 
 
 def test_the_archive_is_searched_only_where_it_may_hold_something_forgotten() -> None:

@@ -13,10 +13,11 @@ from lockstep.core.failures.actions import Case, Verb, act
 from lockstep.core.failures.causes import Cause, Evidence
 from lockstep.core.failures.node_memory import marks_with, to_remember
 from lockstep.core.failures.signs import Reading
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.node_failures import MAX_FAILURES, read_failures
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import AttemptCause
+from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import PodPhase, PodView, Taint, WorkerPhase
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.run.recovery import case_of
@@ -77,7 +78,7 @@ def test_a_slow_rank_is_judged_by_how_many_nodes_were_excluded() -> None:
         status(w).recovery, excluded_nodes=tuple(ExcludedNode(node=f"x{i}", reason="", since=w.now) for i in range(2))
     )
     w._store(replace(w.runs[RUN], status=changed(status(w), recovery=recovery)))
-    case = case_of(Draft(w.snapshot(RUN), w.tunables, w.now), SLOW, ())
+    case = case_of(PlanBuilder(RunContext(w.snapshot(RUN), w.tunables, w.now)), SLOW, ())
     assert "2 nodes were excluded" in case.excluded_enough
 
 
@@ -87,11 +88,11 @@ def test_a_node_has_no_use_for_failures_older_than_the_ones_it_can_hold() -> Non
     recovery = changed(status(w).recovery, first_failures=known)
     w._store(replace(w.runs[RUN], status=changed(status(w), recovery=recovery)))
     for _ in range(2):
-        for wanted in to_remember(Draft(w.snapshot(RUN), w.tunables, w.now)):
+        for wanted in to_remember(PlanBuilder(RunContext(w.snapshot(RUN), w.tunables, w.now))):
             marks = marks_with(w.nodes["n0"], wanted.failure, w.nodes.values(), False, w.now)
             text = marks.annotations[names.ANNOTATION_FIRST_FAILURES] or ""
             w.nodes["n0"] = replace(w.nodes["n0"], failures=read_failures(text))
-    assert not to_remember(Draft(w.snapshot(RUN), w.tunables, w.now))
+    assert not to_remember(PlanBuilder(RunContext(w.snapshot(RUN), w.tunables, w.now)))
     assert [failure.time for failure in w.nodes["n0"].failures] == [one.time for one in known[2:]]
 
 

@@ -7,8 +7,9 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import ArchiveJobStatus, ArchiveStatus, QuarantinedCheckpoint
 from lockstep.core.model.conditions import find
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import DesiredPhase, VerifyRequest
+from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import CheckpointReport, JobPhase, JobView, Verdict
 from lockstep.core.run import report
 from lockstep.core.run.barrier import gather
@@ -165,9 +166,8 @@ def test_what_was_quarantined_or_lies_beyond_a_ceiling_is_not_read_in_advance() 
     ):
         checkpoint = changed(w.status("one").checkpoint, **change)
         w.runs["one"] = replace(view, status=changed(w.status("one"), checkpoint=checkpoint))
-        draft = Draft(w.snapshot("one"), w.tunables, w.now)
-        gather(draft, [SlotStage(0, Stage.PREPARING, None)])
-        assert draft.verify is None
+        builder = PlanBuilder(RunContext(w.snapshot("one"), w.tunables, w.now))
+        assert gather(builder, [SlotStage(0, Stage.PREPARING, None)]).verify is None
 
 
 @pytest.mark.parametrize("goes_back", [True, False])

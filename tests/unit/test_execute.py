@@ -1,5 +1,6 @@
 """Carrying out plans when the API server says something else than expected."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -106,7 +107,9 @@ class World:
         recoveries = Recoveries(self.clock, self.book.reports, tallies)
         history = History("", 0, self.clock, tallies.drop_history)
         nodes = NodeMarker(kube, self.store, self.clock, Tunables)
-        self.executor = Executor(kube, self.store, self.book, events, tallies, recoveries, self.clock, nodes, history)
+        self.executor = Executor(
+            kube, self.store, self.book, events, tallies, recoveries, self.clock, nodes, history, self.queue
+        )
         self.reconciler = Reconciler(
             kube=kube,
             store=self.store,
@@ -224,6 +227,57 @@ async def test_an_admission_pass_is_asked_for_although_a_pod_of_the_plan_was_not
         await world.reconciler.reconcile(run_key("team", "llama"))
     assert len(world.queue) == 1
     assert await world.queue.get() == CLUSTER_KEY
+
+
+AT_ONCE = ("deletes", "pod_group", "creates", "jobs", "node_failures")
+
+
+async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = world.store.run("team", "llama")
+    assert view is not None
+    done: list[str] = []
+
+    def note(owner: object, name: str, field: str) -> None:
+        monkeypatch.setattr(owner, name, lambda *_, **__: done.append(field))
+
+    def note_awaited(owner: object, name: str, field: str) -> None:
+        async def noted(*_: object, **__: object) -> None:
+            done.append(field)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    executor = world.executor
+    note(world.queue, "wake_at", "wake_at")
+    note_awaited(executor, "_ensure_config_map", "config_maps")
+    note_awaited(executor, "_write_status", "status")
+    note(world.book, "set_directive", "directive")
+    note(executor._events, "run_event", "events")
+    note_awaited(executor, "_dry_run", "dry_run")
+    note_awaited(executor, "_delete", "deletes")
+    note_awaited(executor, "_ensure_pod_group", "pod_group")
+    note_awaited(executor, "_create", "creates")
+    note_awaited(executor, "_create_job", "jobs")
+    note_awaited(executor._nodes, "remember", "node_failures")
+    note_awaited(executor._pod_groups, "delete", "pod_group_deletes")
+    note_awaited(executor, "_forget", "delete_run")
+    note_awaited(executor._workloads, "carry_out", "workload")
+    monkeypatch.setattr(
+        world.queue, "add", lambda key: done.append("admission_changed") if key == CLUSTER_KEY else None
+    )
+    anything: Any = SimpleNamespace(generation=1, body={}, reason="", note="")
+    plan = Plan(**dict.fromkeys((field.name for field in dataclasses.fields(Plan)), (anything,)))  # type: ignore[arg-type]
+    plan = dataclasses.replace(plan, wake_at=1.0, status=view.status, dry_run=anything)
+    await executor.run_plan(view, dataclasses.replace(plan, pod_group_deletes=()))
+    order = [field.name for field in dataclasses.fields(Plan) if field.name != "pod_group_deletes"]
+    assert [field for field in done if field not in AT_ONCE] == [field for field in order if field not in AT_ONCE]
+    first, last = order.index(AT_ONCE[0]), order.index(AT_ONCE[-1])
+    assert sorted(done[first : last + 1]) == sorted(AT_ONCE)
+    assert done.index("pod_group") < done.index("creates")
+    done.clear()
+    await executor.run_plan(view, plan)
+    at = done.index("pod_group_deletes")
+    assert done[at - 1] in AT_ONCE
+    assert done[at + 1 :] == ["status", "delete_run", "workload", "admission_changed"]
 
 
 async def test_what_one_pass_leaves_to_the_next_ends_with_the_leadership(

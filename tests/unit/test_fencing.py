@@ -9,7 +9,8 @@ import pytest
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find
-from lockstep.core.model.draft import Draft
+from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import Taint, WorkerPhase
 from lockstep.core.run.fencing import FENCE_MARGIN, hold_for_writers, keep_fence
 from support.world import World, node, spec
@@ -156,7 +157,7 @@ def test_a_requeue_does_not_forget_the_lost_writer() -> None:
 RUNNING, READY, EXITED = WorkerPhase.RUNNING, WorkerPhase.READY, WorkerPhase.EXITED
 
 
-def losing(by_slot: Mapping[int, Mapping[str, Any]], *, members: str = "", **tunables: float) -> Draft:
+def losing(by_slot: Mapping[int, Mapping[str, Any]], *, members: str = "", **tunables: float) -> PlanBuilder:
     """Attempt 2 gathers, slot 1 of attempt 1 was cut off, and the others wait for attempt 2 but for what is said."""
     w = training()
     cut_off(w)
@@ -173,7 +174,7 @@ def losing(by_slot: Mapping[int, Mapping[str, Any]], *, members: str = "", **tun
     reports = {slot: replace(report, phase=READY, ready_for=2) for slot, report in gathered if slot != 1}
     for slot, changes in by_slot.items():
         reports[slot] = replace(reports.get(slot, reports[0]), slot=slot, **changes)
-    return Draft(replace(snapshot, reports=reports), w.tunables, w.now)
+    return PlanBuilder(RunContext(replace(snapshot, reports=reports), w.tunables, w.now))
 
 
 @pytest.mark.parametrize(
@@ -187,17 +188,17 @@ def losing(by_slot: Mapping[int, Mapping[str, Any]], *, members: str = "", **tun
     ],
 )
 def test_the_time_runs_once_every_peer_is_known_to_have_stopped(peer: dict[str, Any], has_stopped: bool) -> None:
-    draft = losing({2: peer})
-    keep_fence(draft)
-    assert (draft.status.recovery.fenced_at is not None) is has_stopped
+    builder = losing({2: peer})
+    keep_fence(builder)
+    assert (builder.status.recovery.fenced_at is not None) is has_stopped
 
 
 def test_one_that_is_slow_to_stop_has_its_grace_before_its_fence_counts_as_fallen() -> None:
-    draft = losing({}, stop_grace=600)
-    keep_fence(draft)
-    fenced_at = draft.status.recovery.fenced_at
+    builder = losing({}, stop_grace=600)
+    keep_fence(builder)
+    fenced_at = builder.status.recovery.fenced_at
     assert fenced_at is not None
-    assert fenced_at >= draft.now + 600 + FENCE_MARGIN
+    assert fenced_at >= builder.now + 600 + FENCE_MARGIN
 
 
 @pytest.mark.slow
@@ -209,8 +210,8 @@ def test_the_lost_worker_s_own_word_ends_the_wait_and_its_successor_s_does_not(
     phase: WorkerPhase, its_own_word: bool, is_held: bool
 ) -> None:
     lost = next(pod for pod in losing({}).snapshot.pods if pod.node == "n1")
-    draft = losing({1: {"phase": phase, "pod_uid": lost.uid if its_own_word else "uid-next"}})
-    assert bool(hold_for_writers(draft)) is is_held
+    builder = losing({1: {"phase": phase, "pod_uid": lost.uid if its_own_word else "uid-next"}})
+    assert bool(hold_for_writers(builder)) is is_held
 
 
 def test_a_pod_that_never_left_the_barrier_is_no_writer() -> None:

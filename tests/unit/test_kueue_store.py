@@ -293,7 +293,7 @@ async def test_a_reservation_is_not_let_go_of_while_an_admission_on_it_has_no_an
     async def carry_out(_: RunView, write: WorkloadWrite) -> None:
         sent.append(write.name)
 
-    monkeypatch.setattr(world.reconciler._workloads, "carry_out", carry_out)
+    monkeypatch.setattr(world.executor._workloads, "carry_out", carry_out)
     view = world.store.run("team", "llama")
     assert view is not None
     if beside:

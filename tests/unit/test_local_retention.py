@@ -17,10 +17,11 @@ from lockstep.controller.workers.orders import Orders, encode_reply
 from lockstep.core.checkpoints.local_retention import local_retention, retention_order, retention_told
 from lockstep.core.checkpoints.resume import ResumeContext, choose_resume
 from lockstep.core.checkpoints.verdicts import Candidate, Check, RankView, merge_inventories
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.plan import DesiredPhase, Directive, RetentionOrder
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Quarantine, Save
+from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import CheckpointReport, Verdict, WorkerPhase, WorkerReport
 from lockstep.core.model.tiers import LOCAL, SHARED
 from lockstep.core.model.tunables import Tunables
@@ -249,7 +250,7 @@ def save_of(each: Candidate | CheckpointReport) -> Save:
 # With the START of a run
 
 
-def gathered(*, keep_last: int | str | None = None, attempt: int = 3, **checkpoint: object) -> Draft:
+def gathered(*, keep_last: int | str | None = None, attempt: int = 3, **checkpoint: object) -> PlanBuilder:
     """Two ranks at the barrier of an attempt; the two before have saved on both nodes, each three times."""
     w = World(
         {name: node(name) for name in ("n0", "n1")}, Tunables(gang=GangSettings(local_storages={"nvme": "/nvme"}))
@@ -278,11 +279,13 @@ def gathered(*, keep_last: int | str | None = None, attempt: int = 3, **checkpoi
         )
         for rank in (0, 1)
     }
-    return Draft(replace(snapshot, run=replace(view, status=status), reports=reports), w.tunables, w.now)
+    return PlanBuilder(
+        RunContext(replace(snapshot, run=replace(view, status=status), reports=reports), w.tunables, w.now)
+    )
 
 
-def decided(draft: Draft, choice: Candidate | None = None) -> LocalRetentionStatus:
-    retention = local_retention(draft, choice or replace(SHARED_CHOICE, step=1))
+def decided(plan: PlanBuilder, choice: Candidate | None = None) -> LocalRetentionStatus:
+    retention = local_retention(plan, choice or replace(SHARED_CHOICE, step=1))
     assert retention is not None
     return retention
 
@@ -299,7 +302,7 @@ def test_nothing_is_decided_where_nothing_is_to_be_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("draft", "choice", "why"),
+    ("plan", "choice", "why"),
     [
         (gathered(ceiling=215), SHARED_CHOICE, "the run goes back to step 215"),
         (gathered(), None, "the attempt begins at step 0"),
@@ -312,8 +315,8 @@ def test_nothing_is_decided_where_nothing_is_to_be_removed() -> None:
         (gathered(local_retention=None), SHARED_CHOICE, "status does not know of everything"),
     ],
 )
-def test_what_is_not_sure_removes_nothing_and_says_why(draft: Draft, choice: Candidate | None, why: str) -> None:
-    retention = local_retention(draft, choice)
+def test_what_is_not_sure_removes_nothing_and_says_why(plan: PlanBuilder, choice: Candidate | None, why: str) -> None:
+    retention = local_retention(plan, choice)
     assert retention is not None
     assert (retention.attempt, retention.floor, retention.spent) == (3, None, ())
     assert why in retention.message
@@ -350,7 +353,7 @@ def trained() -> World:
 def test_the_decision_is_in_status_with_start_and_any_leader_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
     w = trained()
     meant = LocalRetentionStatus(attempt=2, floor=LocalSave(step=20, attempt=1), kept=(LocalSave(step=20, attempt=1),))
-    monkeypatch.setattr(barrier, "local_retention", lambda draft, choice: meant)
+    monkeypatch.setattr(barrier, "local_retention", lambda plan, choice: meant)
     w.exit_child("one", 1, 1)
     w.settle()
     order = RetentionOrder(Save(20, 1), (Save(20, 1),))
@@ -359,7 +362,7 @@ def test_the_decision_is_in_status_with_start_and_any_leader_repeats_it(monkeypa
     w.crash()
     w.settle()
     assert w.directives["uid-one"].retention == order
-    monkeypatch.setattr(barrier, "local_retention", lambda draft, choice: None)
+    monkeypatch.setattr(barrier, "local_retention", lambda plan, choice: None)
     w.exit_child("one", 1, 1)
     w.settle()
     assert w.status("one").attempt == 3

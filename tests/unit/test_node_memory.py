@@ -10,8 +10,9 @@ from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.recovery_status import FirstFailure
 from lockstep.core.failures.node_memory import forgiven_at, marks_now, marks_with, suspicion, to_remember
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.node_failures import read_failures
+from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import NodeFailure, NodeView
 from support.world import World, node, spec
 
@@ -47,13 +48,13 @@ def test_nodes_that_failed_before_are_taken_last_but_no_run_waits_for_others() -
     assert w.status("one").assignment.nodes == ("n1",)
 
 
-def draft_with(first_failures: tuple[FirstFailure, ...], **changes: object) -> Draft:
+def builder_with(first_failures: tuple[FirstFailure, ...], **changes: object) -> PlanBuilder:
     w = World({"n1": replace(failed(2.0), **changes)}, now=NOW)
     w.apply("a", spec(1))
     view = w.runs["a"]
     recovery = changed(view.status.recovery, first_failures=first_failures)
     w._store(replace(view, status=changed(view.status, recovery=recovery)))
-    return Draft(w.snapshot("a"), w.tunables, NOW)
+    return PlanBuilder(RunContext(w.snapshot("a"), w.tunables, NOW))
 
 
 def test_a_first_failure_is_carried_to_its_node_until_the_node_has_it() -> None:
@@ -61,21 +62,21 @@ def test_a_first_failure_is_carried_to_its_node_until_the_node_has_it() -> None:
     new = FirstFailure(node="n1", time=failure(1.0).time, cause="Hang")
     gone = FirstFailure(node="n9", time=failure(1.0).time, cause="Hang")
     old = FirstFailure(node="n1", time=failure(30.0).time, cause="Hang")
-    wanted = to_remember(draft_with((told, new, gone, old)))
+    wanted = to_remember(builder_with((told, new, gone, old)))
     assert [(each.node, each.failure) for each in wanted] == [("n1", NodeFailure("ns/a", new.time, "Hang"))]
 
 
 @pytest.mark.parametrize(("later", "is_remembered"), [(3600.0, False), (0.0, False), (-1.0, True)])
 def test_what_a_person_forgave_is_not_remembered_again(later: float, is_remembered: bool) -> None:
     new = FirstFailure(node="n1", time=failure(1.0).time, cause="Hang")
-    assert bool(to_remember(draft_with((new,), failures_cleared_at=new.time + later))) is is_remembered
+    assert bool(to_remember(builder_with((new,), failures_cleared_at=new.time + later))) is is_remembered
 
 
 def test_a_failure_that_newer_ones_leave_no_room_for_is_not_carried_again_and_again() -> None:
     old = FirstFailure(node="n1", time=failure(3.0).time, cause="Hang")
     newer = tuple(failure(0.1 * each) for each in range(9, 0, -1))
-    assert to_remember(draft_with((old,), failures=newer[:7]))
-    assert to_remember(draft_with((old,), failures=newer[:8])) == []
+    assert to_remember(builder_with((old,), failures=newer[:7]))
+    assert to_remember(builder_with((old,), failures=newer[:8])) == []
 
 
 def test_the_second_failure_within_a_day_marks_the_node_and_the_first_does_not() -> None:

@@ -9,8 +9,9 @@ from lockstep.api.base.changes import changed
 from lockstep.core.accounting.book import read
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeKind, choose_resume
 from lockstep.core.checkpoints.verdicts import Candidate, Check
-from lockstep.core.model.draft import Draft
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save
+from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import CheckpointReport, PodPhase, PodView, Timing, Verdict, WorkerPhase
 from lockstep.core.model.tiers import ARCHIVE, SHARED
 from lockstep.core.run.barrier import _avoid_attempts_used_before
@@ -141,9 +142,9 @@ def test_attempts_that_saved_in_a_format_without_a_run_are_not_used_again(folder
     row = CheckpointReport(SHARED, 300, path, Verdict.VALID, format="TorchDCP", attempt=5)
     snapshot = world.snapshot("one")
     reports = {slot: replace(report, inventory=(row,)) for slot, report in snapshot.reports.items()}
-    draft = Draft(replace(snapshot, reports=reports), world.tunables, world.now)
-    _avoid_attempts_used_before(draft)
-    assert draft.status.attempt == attempt
+    builder = PlanBuilder(RunContext(replace(snapshot, reports=reports), world.tunables, world.now))
+    _avoid_attempts_used_before(builder)
+    assert builder.status.attempt == attempt
 
 
 class OneReporter(World):

@@ -12,8 +12,6 @@ from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.workers.protocol import Checkpoint, Registration, Report, Start, State
 from lockstep.controller.workers.reports import (
     POLL_GRACE,
-    START_REMEMBERED,
-    START_TOGETHER_WITHIN,
     ReportBook,
     SupersededError,
     UnregisteredError,
@@ -21,6 +19,7 @@ from lockstep.controller.workers.reports import (
 from lockstep.controller.workers.trust import Claim
 from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
 from lockstep.core.model.snapshot import StartRecord, Verdict, WorkerPhase
+from lockstep.core.run.attendance import START_REMEMBERED, START_TOGETHER_WITHIN
 
 RUN = "run-1"
 CLAIM = Claim(RUN, 0, 1, "pod-0-1")

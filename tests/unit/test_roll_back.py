@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 
 from lockstep.api.base.changes import changed
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.gang_settings import GangSettings
+from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import CheckpointReport, Verdict
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.run.roll_back import lift_ceiling
 from support.world import World, node, spec
 
 
-def rolled_back(tier: str) -> Draft:
+def rolled_back(tier: str) -> PlanBuilder:
     """Rolled back to step 10 for what went wrong at step 30; the next attempt has saved step 40 in ``tier``."""
     w = World({"n0": node("n0")}, Tunables(gang=GangSettings(local_storages={"nvme": "/nvme"})))
     tiers = {"shared": {"claimName": "lustre"}, "local": {"storage": "nvme"}}
@@ -36,11 +37,11 @@ def rolled_back(tier: str) -> Draft:
     snapshot = w.snapshot("one")
     inventory = (row("shared", 10, 1), row("shared", 20, 1), row(tier, 40, 2))
     reports = {0: replace(snapshot.reports[0], inventory=inventory)}
-    return Draft(replace(snapshot, reports=reports), w.tunables, w.now)
+    return PlanBuilder(RunContext(replace(snapshot, reports=reports), w.tunables, w.now))
 
 
 @pytest.mark.parametrize(("tier", "ceiling"), [("shared", None), ("local", 10)])
 def test_the_ceiling_is_lifted_by_what_outlasts_the_loss_of_a_node(tier: str, ceiling: int | None) -> None:
-    draft = rolled_back(tier)
-    lift_ceiling(draft)
-    assert draft.status.checkpoint.ceiling == ceiling
+    builder = rolled_back(tier)
+    lift_ceiling(builder)
+    assert builder.status.checkpoint.ceiling == ceiling

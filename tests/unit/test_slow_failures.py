@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import FirstFailure
 from lockstep.core.failures.causes import Evidence
-from lockstep.core.failures.divergence import diverged
-from lockstep.core.failures.hangs import COLLECT_SECONDS, hung, remember_pace, suspected
+from lockstep.core.failures.divergence import judge_divergence
+from lockstep.core.failures.hangs import COLLECT_SECONDS, Hang, judge_hang, remember_pace, suspected
 from lockstep.core.failures.stack_groups import StackGroup, grouped
-from lockstep.core.failures.stragglers import straggling
+from lockstep.core.failures.stragglers import judge_straggler
 from lockstep.core.model.conditions import find
-from lockstep.core.model.draft import Draft
+from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import ProgressReport, Sign, StackReport, Timing, WorkerPhase
 from lockstep.core.run.recovery import recover
 from support.world import World, node, spec
@@ -34,7 +35,7 @@ def running(ranks: int = 4, **fields: object) -> World:
 
 def looked_at(
     w: World, after: float, every: Mapping[str, Any], by_rank: Mapping[int, Mapping[str, Any]] | None = None
-) -> Draft:
+) -> PlanBuilder:
     """The run ``after`` seconds, with each rank's report changed as said and just received."""
     now = w.now + after
     snapshot = w.snapshot("one")
@@ -42,7 +43,11 @@ def looked_at(
         slot: replace(report, **{"received_at": now, **every, **(by_rank or {}).get(slot, {})})
         for slot, report in snapshot.reports.items()
     }
-    return Draft(replace(snapshot, reports=reports), w.tunables, now)
+    return PlanBuilder(RunContext(replace(snapshot, reports=reports), w.tunables, now))
+
+
+def hung(plan: PlanBuilder) -> Evidence | None:
+    return judge_hang(plan).evidence
 
 
 def stepped(w: World, step: int = 20, **more: Any) -> dict[str, Any]:
@@ -57,9 +62,8 @@ def test_a_gang_whose_steps_come_at_their_pace_is_not_hung() -> None:
 def test_stacks_are_asked_for_shortly_before_the_time_is_over_and_the_same_ones_by_every_leader() -> None:
     w = running()
     early, late, later = (looked_at(w, after, stepped(w)) for after in (119.0, 121.0, 140.0))
-    assert [hung(draft) for draft in (early, late, later)] == [None, None, None]
-    assert early.stacks == ""
-    assert late.stacks == later.stacks == "a1-Step-20"
+    asked = [judge_hang(builder) for builder in (early, late, later)]
+    assert asked == [Hang(), Hang("a1-Step-20"), Hang("a1-Step-20")]
 
 
 def test_a_hang_waits_a_bounded_time_for_the_stacks_of_ranks_that_do_not_answer() -> None:
@@ -72,15 +76,15 @@ def test_the_rank_that_stands_elsewhere_is_named_with_its_node() -> None:
     w = running()
     waiting = {"stacks": StackReport("a1-Step-20", "python: all_reduce (dist.py:10)")}
     reading = {"stacks": StackReport("a1-Step-20", "python: read (data.py:77)")}
-    draft = looked_at(w, 151.0, stepped(w, **waiting), {2: reading})
-    found = hung(draft)
+    builder = looked_at(w, 151.0, stepped(w, **waiting), {2: reading})
+    found = hung(builder)
     assert found is not None
     assert (found.kind, found.slot, found.node, found.at) == ("Hang", 2, "n2", w.now)
     assert "rank 2 is in python: read (data.py:77), ranks 0-1,3 are in python: all_reduce" in found.message
     assert "no step for 2m31s after step 20 (limit 2m30s: 5 x the longest of 30 s" in found.message
-    stacks = draft.config_maps[0]
+    stacks = builder.config_maps[0]
     assert stacks.name.endswith("-stacks-1")
-    entry = draft.attempt_entry(1)
+    entry = builder.attempt_entry(1)
     assert entry is not None
     assert entry.stacks == stacks.name
 
@@ -100,10 +104,10 @@ def test_a_suspect_that_was_one_before_takes_all_that_stand_out_with_it_from_the
     reading = {"stacks": StackReport("a1-Step-20", "python: read (data.py:77)")}
     before = (FirstFailure(node="n5", time=w.now - 60.0),)
     w.amend("one", recovery=changed(w.status("one").recovery, first_failures=before))
-    draft = looked_at(w, 151.0, stepped(w, **waiting), {3: reading, 5: reading})
-    recover(draft)
-    assert (draft.status.attempts[-1].node, draft.status.attempts[-1].action) == ("n3", "Replace")
-    assert [slot for slot, name in enumerate(draft.status.assignment.nodes) if not name] == [3, 5]
+    builder = looked_at(w, 151.0, stepped(w, **waiting), {3: reading, 5: reading})
+    recover(builder, frozenset())
+    assert (builder.status.attempts[-1].node, builder.status.attempts[-1].action) == ("n3", "Replace")
+    assert [slot for slot, name in enumerate(builder.status.assignment.nodes) if not name] == [3, 5]
 
 
 def test_more_suspects_than_may_be_excluded_within_an_hour_keep_their_nodes() -> None:
@@ -113,12 +117,12 @@ def test_more_suspects_than_may_be_excluded_within_an_hour_keep_their_nodes() ->
     odd = dict.fromkeys(range(30, 40), reading)
     suspected_before = tuple(FirstFailure(node=f"n{i}", time=w.now - 60.0) for i in range(30, 40))
     w.amend("one", recovery=changed(w.status("one").recovery, first_failures=suspected_before))
-    draft = looked_at(w, 151.0, stepped(w, **waiting), odd)
-    recover(draft)
-    last = draft.status.attempts[-1]
+    builder = looked_at(w, 151.0, stepped(w, **waiting), odd)
+    recover(builder, frozenset())
+    last = builder.status.attempts[-1]
     assert (last.cause, last.action) == ("Hang", "RestartInPlace")
     assert "4 are the most, and these would be 10" in last.message
-    assert all(draft.status.assignment.nodes)
+    assert all(builder.status.assignment.nodes)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +167,8 @@ def test_the_setting_decides_and_a_worker_that_is_not_heard_is_no_evidence(
     setting: str, silent: bool, after: float, is_hung: bool
 ) -> None:
     w = running(recovery={"hangTimeout": setting})
-    draft = looked_at(w, after, stepped(w), {1: {"received_at": w.now}} if silent else {})
-    assert (hung(draft) is not None) is is_hung
+    builder = looked_at(w, after, stepped(w), {1: {"received_at": w.now}} if silent else {})
+    assert (hung(builder) is not None) is is_hung
 
 
 def test_before_two_steps_were_seen_nothing_is_a_hang() -> None:
@@ -177,9 +181,9 @@ def test_before_two_steps_were_seen_nothing_is_a_hang() -> None:
 
 def test_a_restart_that_never_reaches_its_first_step_is_measured_by_earlier_starts() -> None:
     w = running()
-    draft = looked_at(w, 1.0, {**stepped(w), "timing": replace(STEADY, longest_init=100.0)})
-    remember_pace(draft)
-    w._store(replace(w.runs["one"], status=draft.status))
+    builder = looked_at(w, 1.0, {**stepped(w), "timing": replace(STEADY, longest_init=100.0)})
+    remember_pace(builder)
+    w._store(replace(w.runs["one"], status=builder.status))
     nothing = {"progress": None, "timing": Timing(section="Init")}
     assert hung(looked_at(w, 499.0, nothing)) is None
     found = hung(looked_at(w, 516.0, nothing))
@@ -235,10 +239,10 @@ def sign(kind: str, w: World, step: int, later: float = 0.0) -> dict[str, Any]:
 
 def test_the_first_rank_whose_loss_is_no_number_is_named_and_ties_are_said() -> None:
     w = running()
-    draft = looked_at(
+    builder = looked_at(
         w, 5.0, stepped(w), {1: sign("Loss:NaN", w, 31), 2: sign("Loss:NaN", w, 30), 3: sign("Loss:NaN", w, 30, 1.0)}
     )
-    found = diverged(draft)
+    found = judge_divergence(builder)
     assert isinstance(found, Evidence)
     assert (found.kind, found.slot, found.tied) == ("NaN", 2, (3,))
     assert "at step 30 on rank 2 (n2)" in found.message
@@ -247,7 +251,7 @@ def test_the_first_rank_whose_loss_is_no_number_is_named_and_ties_are_said() -> 
 @pytest.mark.parametrize("loss", ["nan", "NaN", "inf", "-Infinity"])
 def test_a_loss_in_the_progress_that_is_no_number_is_enough(loss: str) -> None:
     w = running()
-    found = diverged(looked_at(w, 5.0, {"progress": ProgressReport(7, w.now, loss=loss)}))
+    found = judge_divergence(looked_at(w, 5.0, {"progress": ProgressReport(7, w.now, loss=loss)}))
     assert found is not None
     assert found.kind == "NaN"
 
@@ -255,52 +259,52 @@ def test_a_loss_in_the_progress_that_is_no_number_is_enough(loss: str) -> None:
 @pytest.mark.parametrize("loss", ["", "2.31", "n/a"])
 def test_a_loss_that_is_a_number_or_unreadable_is_no_evidence(loss: str) -> None:
     w = running()
-    assert diverged(looked_at(w, 5.0, {"progress": ProgressReport(7, w.now, loss=loss)})) is None
+    assert judge_divergence(looked_at(w, 5.0, {"progress": ProgressReport(7, w.now, loss=loss)})) is None
 
 
 def test_a_nan_can_be_ignored() -> None:
     w = running(recovery={"onNaN": "Ignore"})
-    assert diverged(looked_at(w, 5.0, stepped(w), {1: sign("Loss:NaN", w, 31)})) is None
+    assert judge_divergence(looked_at(w, 5.0, stepped(w), {1: sign("Loss:NaN", w, 31)})) is None
 
 
 def test_a_loss_spike_is_reported_unless_a_roll_back_is_asked_for() -> None:
     reports = running()
-    draft = looked_at(reports, 5.0, stepped(reports), {0: sign("Loss:Spike", reports, 31)})
-    assert diverged(draft) is None
-    condition = find(draft.status, "Diverging")
+    builder = looked_at(reports, 5.0, stepped(reports), {0: sign("Loss:Spike", reports, 31)})
+    assert judge_divergence(builder) is None
+    condition = find(builder.status, "Diverging")
     assert condition is not None
     assert condition.status == "True"
     rolls_back = running(recovery={"onLossSpike": "RollBack"})
-    found = diverged(looked_at(rolls_back, 5.0, stepped(rolls_back), {0: sign("Loss:Spike", rolls_back, 31)}))
+    found = judge_divergence(looked_at(rolls_back, 5.0, stepped(rolls_back), {0: sign("Loss:Spike", rolls_back, 31)}))
     assert found is not None
     assert found.kind == "LossSpike"
 
 
-def straggler_after(w: World, minutes: int, steps: Mapping[int, float]) -> tuple[Evidence | None, Draft]:
+def straggler_after(w: World, minutes: int, steps: Mapping[int, float]) -> tuple[Evidence | None, PlanBuilder]:
     """Looked at each minute, with each rank's usual step time."""
     by_rank = {rank: {"timing": replace(STEADY, step=seconds)} for rank, seconds in steps.items()}
     for minute in range(minutes + 1):
-        draft = looked_at(w, 60.0 * minute, stepped(w), by_rank)
-        found = straggling(draft)
-        w._store(replace(w.runs["one"], status=draft.status))
-    return found, draft
+        builder = looked_at(w, 60.0 * minute, stepped(w), by_rank)
+        found = judge_straggler(builder)
+        w._store(replace(w.runs["one"], status=builder.status))
+    return found, builder
 
 
 def test_a_rank_that_stays_slow_is_reported_with_its_pace() -> None:
     w = running()
     _, early = straggler_after(w, 2, {3: 20.0})
     assert find(early.status, "Straggling") is None
-    found, draft = straggler_after(running(), 3, {3: 20.0})
+    found, builder = straggler_after(running(), 3, {3: 20.0})
     assert found is None
-    condition = find(draft.status, "Straggling")
+    condition = find(builder.status, "Straggling")
     assert condition is not None
     assert "rank 3 on n3 keeps 50 % of the pace" in condition.message
 
 
 def test_ranks_that_are_all_alike_are_no_evidence() -> None:
-    _, draft = straggler_after(running(), 5, dict.fromkeys(range(4), 20.0))
-    assert find(draft.status, "Straggling") is None
-    assert draft.status.recovery.straggler is None
+    _, builder = straggler_after(running(), 5, dict.fromkeys(range(4), 20.0))
+    assert find(builder.status, "Straggling") is None
+    assert builder.status.recovery.straggler is None
 
 
 @pytest.mark.parametrize(
@@ -320,8 +324,8 @@ def test_a_straggler_is_replaced_only_when_that_pays(total: int, interval: int, 
 
 def test_a_rank_that_has_ended_keeps_the_others_from_being_judged() -> None:
     w = running()
-    draft = looked_at(w, 1e6, stepped(w), {1: {"phase": WorkerPhase.EXITED}})
-    assert hung(draft) is None
+    builder = looked_at(w, 1e6, stepped(w), {1: {"phase": WorkerPhase.EXITED}})
+    assert hung(builder) is None
 
 
 def test_stacks_that_answer_an_earlier_question_name_nobody() -> None:
@@ -358,7 +362,7 @@ def test_a_rank_of_few_measured_steps_keeps_all_from_being_compared() -> None:
     assert straggling_slot(looked_at(w, 1.0, stepped(w), {3: short})) is None
 
 
-def straggling_slot(draft: Draft) -> int | None:
-    straggling(draft)
-    known = draft.status.recovery.straggler
+def straggling_slot(builder: PlanBuilder) -> int | None:
+    judge_straggler(builder)
+    known = builder.status.recovery.straggler
     return known.slot if known is not None else None

@@ -111,6 +111,7 @@ class Operator:
                 self.clock,
                 nodes,
                 self.history,
+                self.queue,
             ),
             nodes=nodes,
             recoveries=self.recoveries,

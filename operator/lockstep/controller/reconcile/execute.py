@@ -16,11 +16,13 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, DroppedError, KubeError, UnknownOutcome, says_absent
 from lockstep.controller.kube.events import EventRecorder
+from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.reconcile.config_maps import ConfigMaps
 from lockstep.controller.reconcile.history import History
 from lockstep.controller.reconcile.node_marks import NodeMarker
 from lockstep.controller.reconcile.queue_status_writer import Words, is_word
 from lockstep.controller.reconcile.recoveries import Recoveries
+from lockstep.controller.reconcile.workload_writer import WorkloadWriter
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.patches import dropped, status_patch
 from lockstep.controller.runtime.resources import JOBS, PODS, QUEUES, RUNS
@@ -47,6 +49,8 @@ from lockstep.core.model.snapshot import DryRunResult, PodView, RefusedCreate, R
 
 log = logging.getLogger("lockstep.execute")
 _CONCURRENT_ADMISSIONS = 16  # more of them only make each other, and the lease, wait longer
+_ANSWER_SOON = 1.0
+"""Seconds until a run is looked at again that was decided upon while an admission of it had no answer."""
 _REFRESH_PAUSE = 1.0
 _REFRESH_PAUSE_MAX = 30.0
 
@@ -69,7 +73,10 @@ class Executor:
         clock: Clock,
         nodes: NodeMarker,
         history: History,
+        queue: WorkQueue,
     ) -> None:
+        self._queue = queue
+        self._workloads = WorkloadWriter(kube, store.kueue, queue, clock)
         self._history = history
         self._nodes = nodes
         self._kube = kube
@@ -90,6 +97,16 @@ class Executor:
 
     async def run_plan(self, run: RunView, plan: Plan) -> None:
         """Carry out a run's plan. Raises StaleError, or a KubeError that is worth another try."""
+        if plan.wake_at is not None:
+            self._queue.wake_at(run_key(run.namespace, run.name), plan.wake_at)
+        try:
+            await self._carry_out(run, plan)
+        finally:
+            # Status may be written although a pod was not: the next plan would not ask for the pass again.
+            if plan.admission_changed:
+                self._queue.add(CLUSTER_KEY)
+
+    async def _carry_out(self, run: RunView, plan: Plan) -> None:
         for config_map in plan.config_maps:
             await self._ensure_config_map(run, config_map)
         if plan.status is not None and not plan.pod_group_deletes:
@@ -110,14 +127,18 @@ class Executor:
                 *(self._nodes.remember(failure) for failure in plan.node_failures),
             ]
         )
-
-        if plan.pod_group_deletes:  # last: that may take long, or fail, where a webhook is in the way
+        if plan.pod_group_deletes:  # after all that: it may take long, or fail, where a webhook is in the way
             for gone in plan.pod_group_deletes:
                 await self._pod_groups.delete(run, gone)
             if plan.status is not None:
                 await self._write_status(run, plan.status)
         if plan.delete_run:
             await self._forget(run)
+        if plan.workload is not None and self._store.writes.is_under_way(run.uid):
+            # The gang may have its nodes by now, on the reservation that this would let go of.
+            self._queue.wake_at(run_key(run.namespace, run.name), self._clock.now() + _ANSWER_SOON)
+        elif plan.workload is not None:
+            await self._workloads.carry_out(run, plan.workload)
 
     async def cluster_plan(self, plan: ClusterPlan) -> None:
         """Carry out an admission pass: all nodes are booked before the first write is on its way.

@@ -15,7 +15,6 @@ from lockstep.controller.reconcile.node_marks import REST, NodeMarker
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_set import RunSetReconciler
 from lockstep.controller.reconcile.threaded_admission import decide_pass
-from lockstep.controller.reconcile.workload_writer import WorkloadWriter
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.resources import CONFIG_MAPS, PODS, RUNS
 from lockstep.controller.runtime.tallies import Tallies
@@ -41,8 +40,6 @@ from lockstep.core.model.tunables import Mode, Tunables
 log = logging.getLogger("lockstep.reconcile")
 _INTERVAL_LIVES = 60.0
 _LAST_ANSWERS = 5.0
-_ANSWER_SOON = 1.0
-"""Seconds until a run is looked at again that was decided upon while an admission of it had no answer."""
 _POOLS_EVERY = 10.0  # failures per node-day hardly move meanwhile
 _STUCK = 5.0
 """Seconds until a pass comes again at the latest whose writes all wait for the answers to earlier ones."""
@@ -85,7 +82,6 @@ class Reconciler:
         self._tallies = tallies
         self._leadership = Leadership(clock.now())
         self._memory = Memory()
-        self._workloads = WorkloadWriter(kube, store.kueue, queue, clock)
         self._pools_due = 0.0
         self._most_workers = (0, 0.0)
 
@@ -141,19 +137,7 @@ class Reconciler:
             return
         self._recoveries.look(snapshot, self._queue.due_since(run_key(namespace, name)))
         plan = decide(snapshot, self._tunables(), self._clock.now())
-        if plan.wake_at is not None:
-            self._queue.wake_at(run_key(namespace, name), plan.wake_at)
-        try:
-            await self._executor.run_plan(snapshot.run, plan)
-            if plan.workload is not None and self._store.writes.is_under_way(run.uid):
-                # The gang may have its nodes by now, on the reservation that this would let go of.
-                self._queue.wake_at(run_key(namespace, name), self._clock.now() + _ANSWER_SOON)
-            elif plan.workload is not None:
-                await self._workloads.carry_out(snapshot.run, plan.workload)
-        finally:
-            # Status may be written although a pod was not: the next plan would not ask for the pass again.
-            if plan.admission_changed:
-                self._queue.add(CLUSTER_KEY)
+        await self._executor.run_plan(snapshot.run, plan)
         if _has_nobody_left(snapshot):
             self._book.forget(run.uid)
             self._recoveries.forget(run.uid)

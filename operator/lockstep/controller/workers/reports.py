@@ -10,8 +10,9 @@ from lockstep.controller.workers.orders import Orders
 from lockstep.controller.workers.protocol import MAX_PROBLEM, MAX_SIGNS, Exit, Registration, Report, State, moment
 from lockstep.controller.workers.trust import Claim
 from lockstep.core.model import sanitise
-from lockstep.core.model.plan import DesiredPhase, Directive
+from lockstep.core.model.plan import Directive
 from lockstep.core.model.snapshot import CheckpointReport, ExitReport, Sign, StartRecord, WorkerPhase, WorkerReport
+from lockstep.core.run.attendance import StartPace, is_release, is_where_wanted, slots_wanted
 
 ROWS_PER_TIER = 32
 TEXT_PER_TIER = 64 * 1024
@@ -21,10 +22,6 @@ POLL_GRACE = 2.0
 """Seconds an answered poll still counts as open: the worker reconnects within half a second. Without
 it a gang of hundreds, each between two polls for an instant, would never be at the barrier at once."""
 OFFSET_SECONDS = 60.0
-START_TOGETHER_WITHIN = 0.5
-"""Seconds that a program is held back at most, until every rank has heard of START."""
-START_REMEMBERED = 0.8
-"""What counts of how long an earlier START took, where a later one took less: one that went well is no promise."""
 
 
 class UnregisteredError(Exception):
@@ -82,8 +79,7 @@ class _Run:
     orders: Orders | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
     awaited: set[int] = field(default_factory=set)  # slots that are not yet what a decision waits for
-    start_told_at: float | None = None  # while not all have acknowledged it
-    start_took: float = 0.0  # seconds, until all had acknowledged one of late
+    pace: StartPace = field(default_factory=StartPace)
 
     def wake_pollers(self) -> None:
         self.news.set()
@@ -91,23 +87,17 @@ class _Run:
 
     def await_gang(self) -> None:
         """Begin to wait for whoever is not yet where the directive wants all: at its barrier, or past its START."""
-        directive = self.orders.directive if self.orders else None
-        self.awaited.clear()
-        if directive is not None and directive.phase is DesiredPhase.PREPARE:
-            self.awaited.update(range(len(directive.incarnations)))
-        elif directive is not None and directive.phase is DesiredPhase.RUN:
-            self.awaited.update(slot for slot, rank in enumerate(directive.slot_ranks) if rank >= 0)
+        self.awaited = set(slots_wanted(self.orders.directive)) if self.orders else set()
         for worker in self.workers.values():
             self.is_completed_by(worker.report)
 
     def is_completed_by(self, report: WorkerReport) -> bool:
         """This is the last report that was waited for: a decision need wait for no other."""
-        if report.slot not in self.awaited or self.orders is None or not _is_there(report, self.orders.directive):
+        if report.slot not in self.awaited or self.orders is None or not is_where_wanted(report, self.orders.directive):
             return False
         self.awaited.remove(report.slot)
-        if not self.awaited and self.start_told_at is not None:
-            took, self.start_told_at = report.received_at - self.start_told_at, None
-            self.start_took = max(took, START_REMEMBERED * self.start_took)
+        if not self.awaited:
+            self.pace = self.pace.heard_by_all(report.received_at)
         return not self.awaited
 
 
@@ -148,11 +138,11 @@ class ReportBook:
         if run.orders is not None and run.orders.directive == directive:
             return
         before, now = run.orders, self._clock.now()
+        told = before.directive if before else None
         start_at = before.start_at if before else 0.0
-        if directive.phase is not DesiredPhase.RUN:
-            run.start_told_at = None
-        elif before is not None and before.directive.phase is DesiredPhase.PREPARE:
-            run.start_told_at, start_at = now, now + min(START_TOGETHER_WITHIN, run.start_took)
+        if is_release(told, directive):
+            start_at = now + run.pace.held_back
+        run.pace = run.pace.told(directive, told, now)
         run.orders = Orders(directive, before.revision + 1 if before else 1, start_at)
         run.await_gang()
         run.wake_pollers()
@@ -317,23 +307,6 @@ class ReportBook:
             listens=state.listens,
             clock_skew=-offset,
         )
-
-
-def _is_there(report: WorkerReport, directive: Directive) -> bool:
-    """Where the directive wants the whole gang."""
-    if directive.phase is DesiredPhase.RUN:
-        return report.attempt == directive.attempt
-    return _stands_ready(report, directive)
-
-
-def _stands_ready(report: WorkerReport, directive: Directive) -> bool:
-    """At the barrier that is asked for, with its share of the candidate read."""
-    if report.phase is not WorkerPhase.READY or report.ready_for != directive.attempt:
-        return False
-    if report.incarnation != directive.incarnations[report.slot]:
-        return False
-    wanted = directive.verify
-    return wanted is None or any((v.tier, v.path) == (wanted.tier, wanted.path) for v in report.verified)
 
 
 def _signs(known: tuple[Sign, ...], state: State, offset: float) -> tuple[Sign, ...]:

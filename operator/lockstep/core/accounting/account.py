@@ -40,81 +40,82 @@ from lockstep.core.accounting.usage import (
 )
 from lockstep.core.checkpoints.inventory import committed_step, is_own
 from lockstep.core.model.conditions import is_true
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason
+from lockstep.core.model.run_state import RunState
 
 _RUNS = (Stage.INIT, Stage.LOADING, Stage.STEPS)
 
 
-def keep_account(draft: Draft) -> None:
+def keep_account(plan: PlanBuilder) -> None:
     """Bring status.goodput up to date, at every change of what the time goes to, else with the progress writes."""
-    if draft.run.deleting:
+    if plan.run.deleting:
         return
-    known = _book(draft)
+    known = _book(plan)
     if known.account.stage is Stage.ENDED:
         return
-    held = _gpus_held(draft)
-    usage = known.usage.holding(held, draft.status.resolved.gpu_type, draft.stamp)
-    counted = _watch_budget(draft, replace(known, usage=usage))
-    if counted.warned is known.warned and _is_as_it_was(draft, known, usage):
+    held = _gpus_held(plan)
+    usage = known.usage.holding(held, plan.status.resolved.gpu_type, plan.stamp)
+    counted = _watch_budget(plan, replace(known, usage=usage))
+    if counted.warned is known.warned and _is_as_it_was(plan, known, usage):
         return
     book = counted
     first_step_at = None  # of an attempt nothing else tells it: the account keeps sums alone
-    for fact in _facts(draft, known):
+    for fact in _facts(plan, known):
         starts_up = book.account.stage in (Stage.INIT, Stage.LOADING)
         book = replace(book, account=after(book.account, fact))
         if starts_up and book.account.stage is Stage.STEPS:
             first_step_at = float(book.account.since // 1000)
         if isinstance(fact, Saved):
             book = replace(book, saved_step=fact.step)
-    book = with_measurements(draft, book)
-    attempt = _attempt_counted(draft, known)
+    book = with_measurements(plan, book)
+    attempt = _attempt_counted(plan, known)
     if attempt != book.attempt:
         book = replace(book, attempt=attempt, saved_step=0, measured_step=0)
-    step_ms = round(1000 * usual_step_seconds(draft))
+    step_ms = round(1000 * usual_step_seconds(plan))
     if step_ms and (not book.best_step_ms or step_ms < book.best_step_ms):
         book = replace(book, best_step_ms=step_ms)
-    if _worth_writing(draft, known, book):
-        if first_step_at is not None and draft.attempt_entry(known.attempt) is not None:
-            draft.put_attempt(changed(draft.attempt(known.attempt), first_step_at=first_step_at))
-        draft.status = changed(draft.status, goodput=_published(draft, book))
+    if _worth_writing(plan, known, book):
+        if first_step_at is not None and plan.attempt_entry(known.attempt) is not None:
+            plan.put_attempt(changed(plan.attempt(known.attempt), first_step_at=first_step_at))
+        plan.status = changed(plan.status, goodput=_published(plan, book))
 
 
-def book_of(draft: Draft) -> Book:
+def book_of(state: RunState) -> Book:
     """The book as status has it, with GPU time counted up to now."""
-    book = _book(draft)
-    return replace(book, usage=book.usage.until(draft.now))
+    book = _book(state)
+    return replace(book, usage=book.usage.until(state.now))
 
 
-def over_budget(draft: Draft) -> bool:
+def over_budget(state: RunState) -> bool:
     """The run has used its GPU-hours and is to be stopped for that."""
-    budget = draft.spec.budget
+    budget = state.spec.budget
     if budget is None or budget.action != "Stop":
         return False
-    return budget_use(book_of(draft).usage.gpu_hours, budget.gpu_hours) is BudgetUse.ALL
+    return budget_use(book_of(state).usage.gpu_hours, budget.gpu_hours) is BudgetUse.ALL
 
 
-def _book(draft: Draft) -> Book:
-    text = draft.status.goodput.state
+def _book(state: RunState) -> Book:
+    text = state.status.goodput.state
     book = read(text) if text else None
     if book is not None:
         return book
-    created = float(int(draft.run.created_at))
+    created = float(int(state.run.created_at))
     fresh = new_book(created)
-    if draft.status.attempt <= 1 and draft.status.start is None and not draft.status.attempts:
+    if state.status.attempt <= 1 and state.status.start is None and not state.status.attempts:
         return fresh  # nothing is written while a run only waits
     # The run has a past that nobody wrote down: what its history does not tell is nobody's.
     return replace(fresh, account=after(fresh.account, Entered(created, Stage.OTHER)))
 
 
-def _facts(draft: Draft, book: Book) -> Iterator[Fact]:
-    status, phase = draft.status, draft.phase
+def _facts(state: RunState, book: Book) -> Iterator[Fact]:
+    status, phase = state.status, state.phase
     stage = book.account.stage
     counted = book.attempt
     if stage in _RUNS:
-        yield from _steps(draft, counted, stage)
-        yield from _saves(draft, book)
+        yield from _steps(state, counted, stage)
+        yield from _saves(state, book)
     for entry in status.attempts:
         if entry.number > counted and entry.started_at is not None:
             if stage in (Stage.QUEUE, Stage.SUSPENDED, Stage.OTHER) and status.last_admitted is not None:
@@ -126,27 +127,27 @@ def _facts(draft: Draft, book: Book) -> Iterator[Fact]:
             stage = Stage.RESTART if entry.rank is not None else Stage.OTHER
     start = status.start
     if phase is Phase.RUNNING and start is not None and start.attempt > counted:  # its entry was lost
-        yield Started(draft.stamp, start.resume.step if start.resume else 0, start.resume is not None)
+        yield Started(state.stamp, start.resume.step if start.resume else 0, start.resume is not None)
     following = _stage_of(phase, stage)
     if phase is Phase.FINISHED and stage is not Stage.ENDED:
-        yield Ended(draft.stamp, _kept_step(draft))
+        yield Ended(state.stamp, _kept_step(state))
     elif following is not None and following is not stage:
-        at = status.last_admitted if following is Stage.PROVISION and status.last_admitted else draft.stamp
-        yield Entered(min(at, draft.stamp), following)
+        at = status.last_admitted if following is Stage.PROVISION and status.last_admitted else state.stamp
+        yield Entered(min(at, state.stamp), following)
 
 
-def _steps(draft: Draft, attempt: int, stage: Stage) -> Iterator[Fact]:
+def _steps(state: RunState, attempt: int, stage: Stage) -> Iterator[Fact]:
     reached = [
         (report.progress, report.timing.step)
-        for report in reports_of(draft, attempt)
+        for report in reports_of(state, attempt)
         if report.progress is not None and report.progress.at
     ]
     if not reached:
         return
     newest, each = max(reached, key=lambda found: (found[0].step, -found[0].at))
-    at = min(newest.at, draft.stamp)
+    at = min(newest.at, state.stamp)
     if stage is not Stage.STEPS:
-        entry = draft.attempt_entry(attempt)
+        entry = state.attempt_entry(attempt)
         begun_after = (entry.resume_step or 0) if entry is not None else newest.step
         if newest.step <= begun_after:
             return
@@ -179,22 +180,22 @@ def _stage_of(phase: Phase, stage: Stage) -> Stage | None:
             return None
 
 
-def _kept_step(draft: Draft) -> int | None:
+def _kept_step(state: RunState) -> int | None:
     """The last step of a finished run that is worth something; None: all of them."""
-    if is_true(draft.status, "Succeeded"):
+    if is_true(state.status, "Succeeded"):
         return None
-    return committed_step(draft.snapshot, draft.status)
+    return committed_step(state.snapshot, state.status)
 
 
-def _attempt_counted(draft: Draft, book: Book) -> int:
-    started = [entry.number for entry in draft.status.attempts if entry.started_at is not None]
-    running = draft.status.start.attempt if draft.status.start is not None and draft.phase is Phase.RUNNING else 0
+def _attempt_counted(state: RunState, book: Book) -> int:
+    started = [entry.number for entry in state.status.attempts if entry.started_at is not None]
+    running = state.status.start.attempt if state.status.start is not None and state.phase is Phase.RUNNING else 0
     return max([book.attempt, running, *started])
 
 
-def _saves(draft: Draft, book: Book) -> Iterator[Saved]:
+def _saves(state: RunState, book: Book) -> Iterator[Saved]:
     """Saves that were heard of since: each kept training waiting as long as the last one did."""
-    reports = reports_of(draft, book.attempt)
+    reports = reports_of(state, book.attempt)
     blocked = [report.timing.save_block for report in reports if report.timing.save_block > 0.0]
     if not blocked:
         return
@@ -202,26 +203,26 @@ def _saves(draft: Draft, book: Book) -> Iterator[Saved]:
         row.step: row.committed_at
         for report in reports
         for row in report.inventory
-        if row.attempt == book.attempt and is_own(row, draft) and row.step > book.saved_step
+        if row.attempt == book.attempt and is_own(row, state) and row.step > book.saved_step
     }
     for step in sorted(saved):
-        yield Saved(min(saved[step] or draft.stamp, draft.stamp), step, median(blocked))
+        yield Saved(min(saved[step] or state.stamp, state.stamp), step, median(blocked))
 
 
-def _gpus_held(draft: Draft) -> int:
-    if draft.phase in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
+def _gpus_held(state: RunState) -> int:
+    if state.phase in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
         return 0
-    return draft.status.resolved.gpus_per_node * sum(1 for node in draft.status.assignment.nodes if node)
+    return state.status.resolved.gpus_per_node * sum(1 for node in state.status.assignment.nodes if node)
 
 
-def _watch_budget(draft: Draft, book: Book) -> Book:
-    budget = draft.run.spec.budget if draft.run.spec is not None else None
+def _watch_budget(plan: PlanBuilder, book: Book) -> Book:
+    budget = plan.run.spec.budget if plan.run.spec is not None else None
     if budget is None or book.account.stage is Stage.ENDED:
         return book
     for share in (MOST_SHARE, 1.0):
         due = seconds_until(book.usage, share * budget.gpu_hours)
         if due is not None:
-            draft.wake(draft.stamp + due + 1.0)
+            plan.wake(plan.stamp + due + 1.0)
             break
     use = budget_use(book.usage.gpu_hours, budget.gpu_hours)
     if use is book.warned:
@@ -229,7 +230,7 @@ def _watch_budget(draft: Draft, book: Book) -> Book:
     if use is not BudgetUse.WITHIN:
         words = "all" if use is BudgetUse.ALL else f"{MOST_SHARE:.0%}"
         then = "; the run is stopped" if use is BudgetUse.ALL and budget.action == "Stop" else ""
-        draft.event(
+        plan.event(
             EventReason.GPU_HOURS_USED,
             f"{words} of the {budget.gpu_hours} GPU-hours of spec.budget are used{then}",
             action=ActionWord.ACCOUNT,
@@ -238,19 +239,19 @@ def _watch_budget(draft: Draft, book: Book) -> Book:
     return replace(book, warned=use)
 
 
-def _is_as_it_was(draft: Draft, book: Book, usage: Usage) -> bool:
+def _is_as_it_was(state: RunState, book: Book, usage: Usage) -> bool:
     """Nothing can be worth a write. Said cheaply: most passes, over hundreds of reports, are of this kind."""
     stage = book.account.stage
-    if (book.usage.gpus, book.usage.gpu_type) != (usage.gpus, usage.gpu_type) or _is_due(draft):
+    if (book.usage.gpus, book.usage.gpu_type) != (usage.gpus, usage.gpu_type) or _is_due(state):
         return False
     if stage in _RUNS:
-        entry = draft.attempt_entry(book.attempt)
-        going_on = entry is not None and entry.ended_at is None and draft.phase is Phase.RUNNING
-        return going_on and stage is Stage.STEPS and draft.status.attempt == book.attempt
-    return draft.phase is not Phase.RUNNING and _stage_of(draft.phase, stage) is stage
+        entry = state.attempt_entry(book.attempt)
+        going_on = entry is not None and entry.ended_at is None and state.phase is Phase.RUNNING
+        return going_on and stage is Stage.STEPS and state.status.attempt == book.attempt
+    return state.phase is not Phase.RUNNING and _stage_of(state.phase, stage) is stage
 
 
-def _worth_writing(draft: Draft, known: Book, book: Book) -> bool:
+def _worth_writing(state: RunState, known: Book, book: Book) -> bool:
     before, now = known.account, book.account
     if (before.stage, before.failures, known.attempt, known.warned) != (
         now.stage,
@@ -259,33 +260,33 @@ def _worth_writing(draft: Draft, known: Book, book: Book) -> bool:
         book.warned,
     ):
         return True
-    return (known.usage.gpus, known.usage.gpu_type) != (book.usage.gpus, book.usage.gpu_type) or _is_due(draft)
+    return (known.usage.gpus, known.usage.gpu_type) != (book.usage.gpus, book.usage.gpu_type) or _is_due(state)
 
 
-def _is_due(draft: Draft) -> bool:
+def _is_due(state: RunState) -> bool:
     """Along with the step, which is written no more often than is good for the API server.
 
     Without steps, much more seldom, and not first of all by a new leader: the workers wait for its word.
     """
-    if draft.phase is not Phase.RUNNING:
+    if state.phase is not Phase.RUNNING:
         return False
-    interval = draft.tunables.progress_write_interval
-    if draft.status.progress != draft.run.status.progress:
+    interval = state.tunables.progress_write_interval
+    if state.status.progress != state.run.status.progress:
         return True
-    settled = draft.now - draft.snapshot.leadership.since >= interval
-    return settled and draft.stamp - (draft.status.goodput.time or 0.0) >= 10 * interval
+    settled = state.now - state.snapshot.leadership.since >= interval
+    return settled and state.stamp - (state.status.goodput.time or 0.0) >= 10 * interval
 
 
-def _published(draft: Draft, book: Book) -> GoodputStatus:
+def _published(state: RunState, book: Book) -> GoodputStatus:
     account = book.account
     now = float(math.ceil(account.since / 1000))  # not before it, should this leader's clock be behind
     if account.stage is not Stage.ENDED:
-        now = max(now, draft.stamp)
+        now = max(now, state.stamp)
     parts = buckets(account, now)
     recoveries = sorted(account.recoveries)
-    rates = draft.tunables.rates
+    rates = state.tunables.rates
     energy, cost = book.usage.energy_kwh(rates), book.usage.cost(rates)
-    tokens, mfu = _throughput(draft, book)
+    tokens, mfu = _throughput(state, book)
     efficiency = step_efficiency(account.steps, book.best_step_ms / 1000.0, account.marks[-1].productive / 1000.0)
     return GoodputStatus(
         buckets=BucketsStatus(**{bucket.value: amount for bucket, amount in whole_seconds(parts).items()}),
@@ -307,9 +308,9 @@ def _published(draft: Draft, book: Book) -> GoodputStatus:
     )
 
 
-def _throughput(draft: Draft, book: Book) -> tuple[float | None, float | None]:
+def _throughput(state: RunState, book: Book) -> tuple[float | None, float | None]:
     """Tokens a second and MFU over the steps between the last two marks."""
-    progress = draft.run.spec.progress if draft.run.spec is not None else None
+    progress = state.run.spec.progress if state.run.spec is not None else None
     marks = book.account.marks
     if progress is None or progress.tokens_per_step is None or len(marks) < 2 or book.account.stage is not Stage.STEPS:
         return None, None
@@ -317,7 +318,7 @@ def _throughput(draft: Draft, book: Book) -> tuple[float | None, float | None]:
     if took <= 0.0:
         return None, None
     tokens = (marks[-1].step - marks[-2].step) * progress.tokens_per_step / took
-    rates = draft.tunables.rates.get(book.usage.gpu_type)
+    rates = state.tunables.rates.get(book.usage.gpu_type)
     if progress.flops_per_token is None or rates is None:
         return tokens, None
     return tokens, model_flops_utilisation(tokens, progress.flops_per_token, book.usage.gpus, rates.peak_flops)

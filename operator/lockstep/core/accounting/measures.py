@@ -9,7 +9,7 @@ from lockstep.core.accounting.book import Book
 from lockstep.core.checkpoints.cadence import SaveCost
 from lockstep.core.checkpoints.inventory import is_own
 from lockstep.core.failures.failure_rate import SECONDS_PER_DAY
-from lockstep.core.model.draft import Draft
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PoolRecord, WorkerReport
 from lockstep.core.model.tiers import SHARED
 
@@ -29,30 +29,30 @@ class NewestSave:
     durable: float
 
 
-def reports_of(draft: Draft, attempt: int) -> list[WorkerReport]:
+def reports_of(state: RunState, attempt: int) -> list[WorkerReport]:
     """Reports of workers whose child is, or last was, of ``attempt``."""
-    return [report for report in draft.snapshot.reports.values() if attempt and report.attempt == attempt]
+    return [report for report in state.snapshot.reports.values() if attempt and report.attempt == attempt]
 
 
-def usual_step_seconds(draft: Draft) -> float:
+def usual_step_seconds(state: RunState) -> float:
     """Median over the ranks of their median time of a step; 0: not measured yet."""
-    measured = [r.timing.step for r in reports_of(draft, draft.status.attempt) if r.timing.step > 0.0]
+    measured = [r.timing.step for r in reports_of(state, state.status.attempt) if r.timing.step > 0.0]
     return median(measured) if measured else 0.0
 
 
-def with_measurements(draft: Draft, book: Book) -> Book:
+def with_measurements(state: RunState, book: Book) -> Book:
     """The book with what was heard since: node-days, failures, and the newest save.
 
     Failures without progress count once there is some: a program that always crashes says nothing about nodes,
     and must not raise the number of attempts that luck is given.
     """
-    exposure = book.exposure.later(draft.stamp, book.nodes, HALF_LIFE_DAYS)
+    exposure = book.exposure.later(state.stamp, book.nodes, HALF_LIFE_DAYS)
     failures = book.account.failures
-    if failures > book.counted_failures and draft.status.recovery.consecutive_no_progress == 0:
+    if failures > book.counted_failures and state.status.recovery.consecutive_no_progress == 0:
         exposure = replace(exposure, failures=exposure.failures + failures - book.counted_failures)
         book = replace(book, counted_failures=failures)
-    book = replace(book, exposure=exposure, nodes=_nodes_held(draft.status))
-    save = _newest_save(draft, book)
+    book = replace(book, exposure=exposure, nodes=_nodes_held(state.status))
+    save = _newest_save(state, book)
     if save is None:
         return book
     if save.shared:
@@ -80,12 +80,12 @@ def pool_records(statuses: Iterable[TrainingRunStatus]) -> Mapping[str, PoolReco
     return pools
 
 
-def _newest_save(draft: Draft, book: Book) -> NewestSave | None:
-    reports = [report for report in reports_of(draft, book.attempt) if report.timing.persist > 0.0]
+def _newest_save(state: RunState, book: Book) -> NewestSave | None:
+    reports = [report for report in reports_of(state, book.attempt) if report.timing.persist > 0.0]
     tiers: dict[int, set[str]] = {}
     for report in reports:
         for row in report.inventory:
-            if row.attempt == book.attempt and is_own(row, draft):
+            if row.attempt == book.attempt and is_own(row, state):
                 tiers.setdefault(row.step, set()).add(row.tier)
     newest = max(tiers, default=0)
     if newest <= book.measured_step:

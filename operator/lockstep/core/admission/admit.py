@@ -44,6 +44,7 @@ from lockstep.core.admission.queueing.order import waits_since
 from lockstep.core.admission.refill import find_growth, find_spares, replace_lost_nodes
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.test_only import Trials
+from lockstep.core.failures.recovery_record import record_shrink
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.admission_settings import Backfill
 from lockstep.core.model.node_set import NodeSet
@@ -390,7 +391,7 @@ class _Pass:
         before = changed(status.assignment, incarnations=incarnations)
         stamp = float(int(self._now))
         entry.status = changed(
-            status,
+            record_shrink(status, stamp if len(chosen) < spec.nodes else None),
             attempt=status.attempt + 1,
             assignment=slots.assigned(before, chosen, spares=spec.spare_nodes),
             resolved=changed(
@@ -399,7 +400,6 @@ class _Pass:
             ),
             last_admitted=stamp,
             reservation=None,
-            recovery=changed(status.recovery, shrunk_at=stamp if len(chosen) < spec.nodes else None),
         )
         template = gang.template_for(entry.run, entry.status, self._tunables)
         resolved = changed(entry.status.resolved, template_hash=template.hash)

@@ -5,8 +5,8 @@ again is harmless; what it did is in status before the next one is decided on. E
 found done: the program goes on from what is there (lockstep.archive).
 
 The resume choice weighs `archive_candidates`, and `restored_candidate` unless an inventory has its path. Where the best
-one is in the archive, it sets `draft.restore` (`published_as`) and waits: the job ends with a restored candidate, which
-the ranks read like any other. Where there is none and `is_worth_a_search`, it sets `draft.search_archive` and waits.
+one is in the archive, it asks for it with `restore` (`published_as`) and waits: the job ends with a restored candidate,
+which the ranks read like any other. Where there is none and `is_worth_a_search`, it says `search` and waits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,11 +28,12 @@ from lockstep.core.checkpoints.archive_job import (
     job_name,
     parse_result,
 )
+from lockstep.core.checkpoints.checkpoint_record import record_archive
 from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.model.conditions import is_true
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import CreateJob, Event
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
 from lockstep.core.model.reasons import ActionWord, ArchiveFailure, EventReason
 from lockstep.core.model.settings import ArchiveSettings
@@ -394,25 +395,26 @@ def _event(reason: EventReason, note: str, *, warning: bool = False) -> Event:
     return Event("Warning" if warning else "Normal", reason, ActionWord.ARCHIVE, note)
 
 
-def keep_archive(draft: Draft) -> None:
-    """Have the run's archive looked after, whatever phase it is in."""
-    if draft.run.deleting or draft.run.spec is None:
+def keep_archive(plan: PlanBuilder, restore: ArchivedCheckpoint | None = None, *, search: bool = False) -> None:
+    """Have the run's archive looked after, whatever phase it is in. ``restore`` is the copy that the resume choice
+    waits for; ``search``: it found nothing, and the archive may hold what status forgot."""
+    if plan.run.deleting or plan.run.spec is None:
         return
-    over = draft.phase is Phase.FINISHED and not draft.live_pods  # before that, workers may tell of later saves
-    plan = plan_archive(
-        replace(draft.run, status=draft.status),
-        draft.snapshot.jobs,
-        draft.tunables.archive,
-        draft.now,
-        ended=over or draft.phase is Phase.SUSPENDED,
-        restore=draft.restore,
-        search=draft.search_archive,
-        awaited=paths_awaited(draft.run, draft.snapshot.successors),
+    over = plan.phase is Phase.FINISHED and not plan.live_pods  # before that, workers may tell of later saves
+    found = plan_archive(
+        replace(plan.run, status=plan.status),
+        plan.snapshot.jobs,
+        plan.tunables.archive,
+        plan.now,
+        ended=over or plan.phase is Phase.SUSPENDED,
+        restore=restore,
+        search=search,
+        awaited=paths_awaited(plan.run, plan.snapshot.successors),
     )
-    if plan.status != draft.status.checkpoint.archive:
-        draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, archive=plan.status))
-    if plan.create is not None:
-        draft.jobs.append(plan.create)
-    if plan.wake_at is not None:
-        draft.wake(plan.wake_at)
-    draft.events.extend(plan.events)
+    if found.status != plan.status.checkpoint.archive:
+        plan.status = record_archive(plan.status, found.status)
+    if found.create is not None:
+        plan.jobs.append(found.create)
+    if found.wake_at is not None:
+        plan.wake(found.wake_at)
+    plan.events.extend(found.events)

@@ -6,7 +6,7 @@ from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_inventories, newest_valid
 from lockstep.core.model.assignment import ranked_slots
-from lockstep.core.model.draft import Draft
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import CheckpointReport, RunSnapshot
 
 
@@ -58,11 +58,11 @@ def is_foreign(path: str, start_root: str, run_uid: str) -> bool:
     return bool(start_root) and inside and run_uid not in path.split("/")
 
 
-def is_own(row: CheckpointReport, draft: Draft) -> bool:
+def is_own(row: CheckpointReport, state: RunState) -> bool:
     """Whether a row is of a checkpoint of this very run. Most formats do not say so; where it lies does."""
     if row.run_uid:
-        return row.run_uid == draft.run.uid
-    return not is_foreign(row.path, draft.status.resolved.start_root, draft.run.uid)
+        return row.run_uid == state.run.uid
+    return not is_foreign(row.path, state.status.resolved.start_root, state.run.uid)
 
 
 def _part_of(snapshot: RunSnapshot, status: TrainingRunStatus, *, foreign: bool) -> RankView:

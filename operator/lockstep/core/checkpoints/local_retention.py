@@ -16,9 +16,9 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.inventory import rank_view, seen_candidates
 from lockstep.core.checkpoints.resume import world_refusal
 from lockstep.core.checkpoints.verdicts import Candidate, Check, merge_checks
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import RetentionOrder
 from lockstep.core.model.quarantine import Quarantine, Save, in_quarantine, quarantine_of
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.model.tiers import LOCAL, SHARED
 
@@ -73,28 +73,28 @@ def retention_order(
     return RetentionOrder(order.floor, order.kept, tuple(spent))
 
 
-def local_retention(draft: Draft, choice: Candidate | None) -> LocalRetentionStatus | None:
+def local_retention(state: RunState, choice: Candidate | None) -> LocalRetentionStatus | None:
     """What is decided with the START of an attempt that resumes from ``choice``; None: everything stays, always."""
-    checkpoint = draft.spec.checkpoint
+    checkpoint = state.spec.checkpoint
     local = checkpoint.local if checkpoint is not None else None
     if local is None or not isinstance(local.keep_last, int):
         return None
-    attempt = draft.status.attempt
-    found = seen_candidates(draft.snapshot, draft.status)
+    attempt = state.status.attempt
+    found = seen_candidates(state.snapshot, state.status)
     if not any(each.tier == LOCAL and each.attempt < attempt for each in found):
         return LocalRetentionStatus(attempt=attempt)
-    why = _why_not(draft, found)
+    why = _why_not(state, found)
     if choice is None or why:
         return LocalRetentionStatus(attempt=attempt, message=why or "the attempt begins at step 0")
     order = retention_order(
         found,
         attempt=attempt,
-        world=draft.world,
-        run_uid=draft.run.uid,
+        world=state.world,
+        run_uid=state.run.uid,
         keep_last=local.keep_last,
         choice=choice,
-        checks=merge_checks(rank_view(draft.snapshot, draft.status)),
-        quarantine=quarantine_of(draft.status.checkpoint),
+        checks=merge_checks(rank_view(state.snapshot, state.status)),
+        quarantine=quarantine_of(state.status.checkpoint),
     )
     if not (order.kept or order.spent):
         why = "too much of what there is cannot be judged"
@@ -118,16 +118,16 @@ def retention_told(status: TrainingRunStatus) -> RetentionOrder | None:
     return RetentionOrder(floor, tuple(map(_save, retention.kept)), tuple(map(_save, retention.spent)))
 
 
-def _why_not(draft: Draft, found: Iterable[Candidate]) -> str:
+def _why_not(state: RunState, found: Iterable[Candidate]) -> str:
     """Why nothing is removed whatever there is; empty when that is no question."""
-    checkpoint = draft.status.checkpoint
+    checkpoint = state.status.checkpoint
     if checkpoint.ceiling is not None:
         # What is newest is not to be trusted, and what is older is what it needs.
         return f"the run goes back to step {checkpoint.ceiling}"
     # Status may be that of a backup, or rebuilt: what it has forgotten of roll-backs and quarantine shows by the next
     # attempt, which then finds everything still there.
     known = checkpoint.local_retention.attempt if checkpoint.local_retention is not None else 0
-    started = [entry.number for entry in draft.status.attempts if entry.started_at is not None]
+    started = [entry.number for entry in state.status.attempts if entry.started_at is not None]
     saved = [each.attempt for each in found] + [each.attempt or 0 for each in checkpoint.latest]
     if max([*started, *saved], default=0) > known:
         return "status does not know of everything before this attempt"

@@ -6,8 +6,9 @@ Resolved before the run gets nodes, and in status from then on: the other run ma
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_spec import CheckpointSpec
-from lockstep.core.model.draft import Draft
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.problems import Problem
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.pods.gang import shared_path
 
@@ -16,10 +17,10 @@ ASK_AGAIN_AFTER = 60.0
 _RUN = "spec.checkpoint.start.run"
 
 
-def resolve_origin(draft: Draft) -> Problem | None:
+def resolve_origin(plan: PlanBuilder) -> Problem | None:
     """Write the directory to start from into status; what is wrong with it, if that cannot be done."""
-    checkpoint = draft.spec.checkpoint
-    resolved = draft.status.resolved
+    checkpoint = plan.spec.checkpoint
+    resolved = plan.status.resolved
     root = name = uid = ""
     if checkpoint is not None and (checkpoint.start.run or checkpoint.start.path):
         if checkpoint.shared is None:
@@ -29,30 +30,30 @@ def resolve_origin(draft: Draft) -> Problem | None:
         elif resolved.start_run == checkpoint.start.run:
             return None
         else:
-            problem = _unusable(draft, checkpoint, draft.snapshot.origin)
+            problem = _unusable(plan, checkpoint, plan.snapshot.origin)
             if problem is not None:
-                draft.wake(draft.now + ASK_AGAIN_AFTER)
+                plan.wake(plan.now + ASK_AGAIN_AFTER)
                 return problem
-            assert draft.snapshot.origin is not None
-            root, name, uid = _directory(draft.snapshot.origin), draft.snapshot.origin.name, draft.snapshot.origin.uid
+            assert plan.snapshot.origin is not None
+            root, name, uid = _directory(plan.snapshot.origin), plan.snapshot.origin.name, plan.snapshot.origin.uid
     if (root, name, uid) != (resolved.start_root, resolved.start_run, resolved.start_run_uid):
-        draft.status = changed(
-            draft.status, resolved=changed(resolved, start_root=root, start_run=name, start_run_uid=uid)
+        plan.status = changed(
+            plan.status, resolved=changed(resolved, start_root=root, start_run=name, start_run_uid=uid)
         )
     return None
 
 
-def _unusable(draft: Draft, checkpoint: CheckpointSpec, origin: RunView | None) -> Problem | None:
+def _unusable(state: RunState, checkpoint: CheckpointSpec, origin: RunView | None) -> Problem | None:
     name = checkpoint.start.run
     assert checkpoint.shared is not None
     if origin is None:
-        where = f"{draft.run.namespace}/{name}/<its UID>"
+        where = f"{state.run.namespace}/{name}/<its UID>"
         return Problem(
             _RUN,
-            f"there is no run {name} in namespace {draft.run.namespace}; of one that was deleted, name the directory: "
+            f"there is no run {name} in namespace {state.run.namespace}; of one that was deleted, name the directory: "
             f"start: {{path: {where}}}",
         )
-    if origin.uid == draft.run.uid:
+    if origin.uid == state.run.uid:
         return Problem(_RUN, "is this run itself, which resumes from its own checkpoints anyway; leave it out")
     theirs = origin.spec.checkpoint.shared if origin.spec is not None and origin.spec.checkpoint is not None else None
     if theirs is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lockstep.api.checkpoint_spec import StartMode
+from lockstep.api.checkpoint_status import ArchivedCheckpoint
 from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.quarantine import Quarantine, Save, in_quarantine
@@ -78,6 +79,7 @@ class ResumeDecision:
 
     ``reason`` is one CamelCase word, ``message`` a sentence for people. ``wait_until`` is when to ask
     again at the latest; None with RESUME, FRESH, RESTORE and BLOCKED. ``seconds``: what resuming from ``choice`` costs.
+    ``restore`` is the archive's copy of ``choice``, with RESTORE; ``search``: the archive is asked what it holds.
     """
 
     kind: ResumeKind
@@ -88,6 +90,8 @@ class ResumeDecision:
     verify: VerifyRequest | None = None
     wait_until: float | None = None
     seconds: float = 0.0
+    restore: ArchivedCheckpoint | None = None
+    search: bool = False
 
 
 def choose_resume(

@@ -12,11 +12,13 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.names import ANNOTATION_CHECKPOINT_REQUEST
 from lockstep.api.checkpoint_status import SaveStatus
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.checkpoints.checkpoint_record import record_latest, record_save
 from lockstep.core.checkpoints.inventory import candidates, latest_valid
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import SaveRequest
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason, Recorded, RequestResult, SaveReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import Verdict, WorkerPhase, WorkerReport
 from lockstep.core.model.tiers import LOCAL, SHARED
 
@@ -27,74 +29,72 @@ _DELIVERY_BEATS = 2
 """Heartbeats within which every worker has heard of a save, one that is just reconnecting included."""
 
 
-def ask_for_save(draft: Draft, reason: SaveReason | Recorded, deadline: float) -> bool:
+def ask_for_save(plan: PlanBuilder, reason: SaveReason | Recorded, deadline: float) -> bool:
     """Ask all ranks to save until ``deadline``, or join the save that is awaited.
 
     False, and nothing is asked, where nobody would save: no tier, or no program that listens.
     """
-    save = draft.status.checkpoint.save
+    save = plan.status.checkpoint.save
     until = float(int(deadline))
-    if save is not None and not save.outcome and draft.trains:
+    if save is not None and not save.outcome and plan.trains:
         joined = save.reason if reason in save.reason.split(", ") else f"{save.reason}, {reason}"
         if joined != save.reason or (save.deadline or until) > until:
-            _write(draft, changed(save, reason=joined, deadline=min(save.deadline or until, until)))
+            _write(plan, changed(save, reason=joined, deadline=min(save.deadline or until, until)))
         return True
-    if not draft.trains or not _may_listen(draft):
+    if not plan.trains or not _may_listen(plan):
         return False
-    at_step = common_step(draft)
+    at_step = common_step(plan)
     save = SaveStatus(
-        id=_next_id(draft),
+        id=_next_id(plan),
         at_step=at_step,
-        attempt=draft.status.attempt,
-        needs_step=_needed_step(draft),
+        attempt=plan.status.attempt,
+        needs_step=_needed_step(plan),
         reason=reason,
-        time=draft.stamp,
+        time=plan.stamp,
         deadline=until,
     )
-    _write(draft, save)
+    _write(plan, save)
     where = f"at step {at_step}" if at_step else "at the next opportunity"
-    draft.event(EventReason.SAVE_REQUESTED, f"{reason}: all ranks are asked to save {where}", action=ActionWord.SAVE)
+    plan.event(EventReason.SAVE_REQUESTED, f"{reason}: all ranks are asked to save {where}", action=ActionWord.SAVE)
     return True
 
 
-def settle_save(draft: Draft) -> None:
+def settle_save(plan: PlanBuilder) -> None:
     """Say of an awaited save what became of it, once that is known."""
-    save = draft.status.checkpoint.save
+    save = plan.status.checkpoint.save
     if save is None or save.outcome:
         return
-    step = _answer(draft, save)
-    if step is None and _is_told_of_at_the_barrier(draft, save):
+    step = _answer(plan, save)
+    if step is None and _is_told_of_at_the_barrier(plan, save):
         return
-    if step is None and (not draft.trains or save.attempt != draft.status.attempt):
-        fail_save(draft, f"attempt {save.attempt} ended before it was complete")
+    if step is None and (not plan.trains or save.attempt != plan.status.attempt):
+        fail_save(plan, f"attempt {save.attempt} ended before it was complete")
         return
-    deadline = save.deadline if save.deadline is not None else draft.stamp
+    deadline = save.deadline if save.deadline is not None else plan.stamp
     # A new leader has yet to be told what was saved while nobody listened.
-    heard = draft.snapshot.leadership.since + draft.silent_after
+    heard = plan.snapshot.leadership.since + plan.silent_after
     if step is not None:
-        _conclude(draft, save, RequestResult.SAVED, f"step {step} is saved on all ranks", step)
-    elif draft.now >= max(deadline, heard):
+        _conclude(plan, save, RequestResult.SAVED, f"step {step} is saved on all ranks", step)
+    elif plan.reached(max(deadline, heard)):
         _conclude(
-            draft, save, RequestResult.EXPIRED, f"no valid checkpoint of step {save.needs_step} or later came in time"
+            plan, save, RequestResult.EXPIRED, f"no valid checkpoint of step {save.needs_step} or later came in time"
         )
-    elif _is_over(draft):
-        fail_save(draft, "all processes ended without it")
-    elif not _may_listen(draft) and not _all_exited(draft):
-        fail_save(draft, "no process asks for saves any more")
-    else:
-        draft.wake(max(deadline, heard))
+    elif _is_over(plan):
+        fail_save(plan, "all processes ended without it")
+    elif not _may_listen(plan) and not _all_exited(plan):
+        fail_save(plan, "no process asks for saves any more")
 
 
-def _is_told_of_at_the_barrier(draft: Draft, save: SaveStatus) -> bool:
+def _is_told_of_at_the_barrier(state: RunState, save: SaveStatus) -> bool:
     """A rank that leaves may end with its save done, before everybody has told of theirs: they do so at the barrier."""
-    return draft.phase is Phase.RECOVERING and draft.status.attempt == save.attempt + 1
+    return state.phase is Phase.RECOVERING and state.status.attempt == save.attempt + 1
 
 
-def fail_save(draft: Draft, why: str) -> None:
+def fail_save(plan: PlanBuilder, why: str) -> None:
     """End the wait for a save that cannot come any more."""
-    save = draft.status.checkpoint.save
+    save = plan.status.checkpoint.save
     if save is not None and not save.outcome:
-        _conclude(draft, save, RequestResult.FAILED, why)
+        _conclude(plan, save, RequestResult.FAILED, why)
 
 
 def is_awaited(status: TrainingRunStatus, save_id: str) -> bool:
@@ -119,25 +119,25 @@ def save_order(status: TrainingRunStatus) -> SaveRequest | None:
     return SaveRequest(save.id, save.at_step, save.deadline or 0.0, save.reason)
 
 
-def grace_period(draft: Draft) -> float:
+def grace_period(state: RunState) -> float:
     """Seconds that a save may take. 0 without a tier to save to."""
-    checkpoint = draft.spec.checkpoint
+    checkpoint = state.spec.checkpoint
     return float(parse_duration(checkpoint.grace_period)) if checkpoint is not None else 0.0
 
 
-def _conclude(draft: Draft, save: SaveStatus, outcome: RequestResult, words: str, step: int = 0) -> None:
+def _conclude(plan: PlanBuilder, save: SaveStatus, outcome: RequestResult, words: str, step: int = 0) -> None:
     # Workers may be gone by the next pass: what they say of the checkpoint is kept now.
-    latest = latest_valid(draft.snapshot, draft.status)
-    draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, latest=latest))
-    _write(draft, changed(save, outcome=outcome.value, step=step))
+    latest = latest_valid(plan.snapshot, plan.status)
+    plan.status = record_latest(plan.status, latest)
+    _write(plan, changed(save, outcome=outcome.value, step=step))
     result = f"{outcome} step {step}" if outcome is RequestResult.SAVED else outcome.value
-    draft.status = changed(
-        draft.status,
+    plan.status = changed(
+        plan.status,
         requests=tuple(
             changed(request, result=result)
             if request.name == REQUEST and request.result == RequestResult.TAKEN_UP
             else request
-            for request in draft.status.requests
+            for request in plan.status.requests
         ),
     )
     event = {
@@ -145,43 +145,43 @@ def _conclude(draft: Draft, save: SaveStatus, outcome: RequestResult, words: str
         RequestResult.EXPIRED: EventReason.SAVE_EXPIRED,
         RequestResult.FAILED: EventReason.SAVE_FAILED,
     }[outcome]
-    draft.event(event, f"{save.reason}: {words}", action=ActionWord.SAVE, warning=outcome != RequestResult.SAVED)
+    plan.event(event, f"{save.reason}: {words}", action=ActionWord.SAVE, warning=outcome != RequestResult.SAVED)
 
 
-def _write(draft: Draft, save: SaveStatus) -> None:
-    draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, save=save))
+def _write(plan: PlanBuilder, save: SaveStatus) -> None:
+    plan.status = record_save(plan.status, save)
 
 
-def _next_id(draft: Draft) -> str:
+def _next_id(state: RunState) -> str:
     """Never used before in this run, also when status was lost in between: it grows with time."""
-    before = draft.status.checkpoint.save
+    before = state.status.checkpoint.save
     number = before.id.rpartition("-")[2] if before is not None else ""
-    return f"save-{max(int(draft.now * 1000), int(number) + 1 if number.isdecimal() else 0)}"
+    return f"save-{max(int(state.now * 1000), int(number) + 1 if number.isdecimal() else 0)}"
 
 
-def _may_listen(draft: Draft) -> bool:
+def _may_listen(state: RunState) -> bool:
     """Some program asks for saves or catches the signal, as far as is known: who was not heard yet may."""
-    checkpoint = draft.spec.checkpoint
+    checkpoint = state.spec.checkpoint
     if checkpoint is None:
         return False
-    if checkpoint.signal is not None or any(report.listens for report in _of_attempt(draft)):
+    if checkpoint.signal is not None or any(report.listens for report in _of_attempt(state)):
         return True
-    unheard = any(draft.report(slot) is None for slot in _ranks(draft))
-    return unheard and draft.now - draft.snapshot.leadership.since <= draft.silent_after
+    unheard = any(state.report(slot) is None for slot in _ranks(state))
+    return unheard and state.now - state.snapshot.leadership.since <= state.silent_after
 
 
-def common_step(draft: Draft) -> int:
+def common_step(state: RunState) -> int:
     """A step that no rank has begun by the time it hears of it; 0 while no steps are known.
 
     Ranks that hear of it too late would save at another step than the others, so the margin counts what was
     done since the last report, and the time for delivery, rounded up, and the step that is under way.
     """
-    reports = [report for report in _of_attempt(draft) if report.progress is not None]
-    seconds, extra = _step_seconds(draft, reports)
-    ahead = _DELIVERY_BEATS * draft.heartbeat
+    reports = [report for report in _of_attempt(state) if report.progress is not None]
+    seconds, extra = _step_seconds(state, reports)
+    ahead = _DELIVERY_BEATS * state.heartbeat
     return max(
         (
-            report.progress.step + 1 + extra + math.ceil((max(0.0, draft.now - report.received_at) + ahead) / seconds)
+            report.progress.step + 1 + extra + math.ceil((max(0.0, state.now - report.received_at) + ahead) / seconds)
             for report in reports
             if report.progress is not None
         ),
@@ -189,77 +189,75 @@ def common_step(draft: Draft) -> int:
     )
 
 
-def _step_seconds(draft: Draft, reports: list[WorkerReport]) -> tuple[float, int]:
+def _step_seconds(state: RunState, reports: list[WorkerReport]) -> tuple[float, int]:
     """Time of one step, the fastest rank's, and how many steps to add for what it is not known exactly."""
     measured = min((report.timing.step for report in reports if report.timing.step > 0), default=0.0)
     if measured:
         return max(measured, 1e-3), 0
-    entry = draft.attempt_entry(draft.status.attempt)
-    begun = entry.started_at if entry is not None and entry.started_at is not None else draft.now
+    entry = state.attempt_entry(state.status.attempt)
+    begun = entry.started_at if entry is not None and entry.started_at is not None else state.now
     resumed = entry.resume_step if entry is not None and entry.resume_step is not None else 0
     steps = max((report.progress.step for report in reports if report.progress is not None), default=0) - resumed
-    return max(1e-3, (draft.now - begun) / steps) if steps > 0 else max(1e-3, draft.heartbeat), UNTIMED_STEPS
+    return max(1e-3, (state.now - begun) / steps) if steps > 0 else max(1e-3, state.heartbeat), UNTIMED_STEPS
 
 
-def _needed_step(draft: Draft) -> int:
+def _needed_step(state: RunState) -> int:
     """The highest step reported; one more when that is saved already, since the training goes on."""
-    highest = _highest_step(draft)
+    highest = _highest_step(state)
     saved = [
         found.step
-        for found in candidates(draft.snapshot, draft.status)
+        for found in candidates(state.snapshot, state.status)
         if found.verdict is Verdict.VALID
-        and found.tier == _tier(draft)
-        and found.attempt in (0, draft.status.attempt)
+        and found.tier == _tier(state)
+        and found.attempt in (0, state.status.attempt)
         and (not highest or found.step <= highest)  # what lies ahead was rolled back from
     ]
     return max(highest, max(saved, default=0) + 1)
 
 
-def _answer(draft: Draft, save: SaveStatus) -> int | None:
+def _answer(state: RunState, save: SaveStatus) -> int | None:
     """Step of a valid checkpoint of this attempt that fulfils the request, if there is one."""
-    tier = _tier(draft)
-    told = [r for slot in _ranks(draft) if (r := draft.report(slot)) is not None and r.attempt == save.attempt]
+    tier = _tier(state)
+    told = [r for slot in _ranks(state) if (r := state.report(slot)) is not None and r.attempt == save.attempt]
     seen = (row for report in told for row in report.inventory)
     if not any(row.tier == tier and row.step >= save.needs_step for row in seen):
         return None  # spares the merging, which costs ranks times rows
     reached = max(save.at_step, *(report.progress.step for report in told if report.progress is not None), 0)
-    for found in candidates(draft.snapshot, draft.status):
+    for found in candidates(state.snapshot, state.status):
         fits = found.tier == tier and found.step >= save.needs_step and (not save.at_step or found.step <= reached)
         if fits and found.verdict is Verdict.VALID and found.attempt in (0, save.attempt):
             return found.step
     return None
 
 
-def _tier(draft: Draft) -> str:
+def _tier(state: RunState) -> str:
     """A save that is asked for has to outlive its nodes, wherever that is possible."""
-    checkpoint = draft.spec.checkpoint
+    checkpoint = state.spec.checkpoint
     return SHARED if checkpoint is not None and checkpoint.shared is not None else LOCAL
 
 
-def _is_over(draft: Draft) -> bool:
+def _is_over(state: RunState) -> bool:
     """Every process has ended, and long enough ago that its worker has told of what it found afterwards."""
-    if not _all_exited(draft):
+    if not _all_exited(state):
         return False
-    told = max(report.since for report in _of_attempt(draft)) + 2 * draft.heartbeat
-    draft.wake(told)
-    return draft.now >= told
+    return state.reached(max(report.since for report in _of_attempt(state)) + 2 * state.heartbeat)
 
 
-def _all_exited(draft: Draft) -> bool:
-    reports = _of_attempt(draft)
-    return len(reports) == len(_ranks(draft)) and all(report.phase is WorkerPhase.EXITED for report in reports)
+def _all_exited(state: RunState) -> bool:
+    reports = _of_attempt(state)
+    return len(reports) == len(_ranks(state)) and all(report.phase is WorkerPhase.EXITED for report in reports)
 
 
-def _highest_step(draft: Draft) -> int:
-    return max((report.progress.step for report in _of_attempt(draft) if report.progress is not None), default=0)
+def _highest_step(state: RunState) -> int:
+    return max((report.progress.step for report in _of_attempt(state) if report.progress is not None), default=0)
 
 
-def _ranks(draft: Draft) -> list[int]:
+def _ranks(state: RunState) -> list[int]:
     """Slots that hold a rank."""
-    return [slot for slot in draft.slot_range() if draft.rank(slot) >= 0]
+    return [slot for slot in state.slot_range() if state.rank(slot) >= 0]
 
 
-def _of_attempt(draft: Draft) -> list[WorkerReport]:
+def _of_attempt(state: RunState) -> list[WorkerReport]:
     """What the workers of ranks say of the current attempt."""
-    reports = (draft.report(slot) for slot in _ranks(draft))
-    return [report for report in reports if report is not None and report.attempt == draft.status.attempt]
+    reports = (state.report(slot) for slot in _ranks(state))
+    return [report for report in reports if report is not None and report.attempt == state.status.attempt]

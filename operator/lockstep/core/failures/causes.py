@@ -21,8 +21,8 @@ from lockstep.core.failures.signs import (
     read_pod,
     shell_code,
 )
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.reasons import AttemptCause, ExitReason, LossReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import WorkerReport
 from lockstep.core.placement.node_conditions import bad_conditions
 
@@ -128,16 +128,16 @@ _MAYBE_THE_NODE = frozenset(
 
 
 def collected(
-    draft: Draft, lost: Sequence[Loss], failed: Sequence[FailedExit], detected: Iterable[Evidence]
+    state: RunState, lost: Sequence[Loss], failed: Sequence[FailedExit], detected: Iterable[Evidence]
 ) -> list[Cause]:
     """Everything that speaks of an end of the current attempt. Empty: it goes on."""
-    found = [_of_loss(draft, loss) for loss in lost] + [_of_exit(draft, end) for end in failed]
+    found = [_of_loss(state, loss) for loss in lost] + [_of_exit(state, end) for end in failed]
     ended = bool(found)
     found += [_of_detection(evidence) for evidence in detected if not (ended and evidence.kind in NEVER_ALONE)]
     if not found:
         return []
     began = min(cause.at for cause in found)
-    faults = [*_faults_of_machines(draft), *_lacking_devices(draft, began)]
+    faults = [*_faults_of_machines(state), *_lacking_devices(state, began)]
     return found + [fault for fault in faults if fault.condition or fault.at >= began - SIGN_LIVES]
 
 
@@ -171,8 +171,8 @@ def first_cause(found: Sequence[Cause], tied_seconds: float = TIED_SECONDS) -> C
     return replace(first, evidence=replace(first.evidence, tied=tied), victims=victims)
 
 
-def _of_loss(draft: Draft, loss: Loss) -> Cause:
-    pod = draft.pod(loss.slot)
+def _of_loss(state: RunState, loss: Loss) -> Cause:
+    pod = state.pod(loss.slot)
     at, exit_code, dated = loss.at, None, False
     if loss.kind is LossKind.NODE:
         reading = Reading(AttemptCause.NODE_LOST, loss.reason)
@@ -182,8 +182,8 @@ def _of_loss(draft: Draft, loss: Loss) -> Cause:
             reading = Reading(AttemptCause.DISRUPTION, loss.reason)
         exit_code = pod.exit_code
         if pod.ended_at is not None:
-            report = draft.report(loss.slot)
-            at, dated = min(draft.now, pod.ended_at - _skew(report)), report is not None
+            report = state.report(loss.slot)
+            at, dated = min(state.now, pod.ended_at - _skew(report)), report is not None
     elif loss.reason == LossReason.START_NOT_ACKNOWLEDGED:
         reading = Reading(AttemptCause.UNKNOWN, loss.reason, on_node=True)
     else:
@@ -196,11 +196,11 @@ def _of_loss(draft: Draft, loss: Loss) -> Cause:
     return Cause(evidence, reading, loss.reason, exit_code, lost=True, dated=dated)
 
 
-def _of_exit(draft: Draft, end: FailedExit) -> Cause:
-    report = draft.report(end.slot)
+def _of_exit(state: RunState, end: FailedExit) -> Cause:
+    report = state.report(end.slot)
     reading = read_exit(end.exit, report.signs if report is not None else ())
     how = f"signal {end.exit.signal}" if end.exit.signal else f"exit code {end.exit.code}"
-    words = f"rank {draft.rank(end.slot)} on {end.node} ended with {how}"
+    words = f"rank {state.rank(end.slot)} on {end.node} ended with {how}"
     if end.exit.reason not in ("", ExitReason.ERROR, ExitReason.SIGNAL):
         words += f" ({end.exit.reason})"
     last_line = end.exit.stderr_tail.strip().rsplit("\n", 1)[-1][:200]
@@ -218,47 +218,47 @@ def _of_detection(evidence: Evidence) -> Cause:
     return Cause(evidence, Reading(kind, evidence.root), evidence.kind)
 
 
-def _faults_of_machines(draft: Draft) -> list[Cause]:
+def _faults_of_machines(state: RunState) -> list[Cause]:
     """What the nodes of the gang and the logs of its ranks tell of the machines, since the attempt began."""
-    entry = draft.attempt_entry(draft.status.attempt)
-    begun = entry.started_at if entry is not None and entry.started_at is not None else draft.now
+    entry = state.attempt_entry(state.status.attempt)
+    begun = entry.started_at if entry is not None and entry.started_at is not None else state.now
     found = []
-    for slot in draft.slot_range():
-        if draft.rank(slot) < 0:
+    for slot in state.slot_range():
+        if state.rank(slot) < 0:
             continue  # a spare
-        name = draft.status.assignment.nodes[slot]
-        node, report = draft.snapshot.nodes.get(name), draft.report(slot)
+        name = state.status.assignment.nodes[slot]
+        node, report = state.snapshot.nodes.get(name), state.report(slot)
         sign = next((s for s in report.signs if is_hardware(s)), None) if report is not None and report.signs else None
-        if report is not None and sign is not None and report.attempt == draft.status.attempt:
-            words = f"rank {draft.rank(slot)} on {name} logged {sign.kind}: {sign.text}"
+        if report is not None and sign is not None and report.attempt == state.status.attempt:
+            words = f"rank {state.rank(slot)} on {name} logged {sign.kind}: {sign.text}"
             found.append(_fault(Evidence(AttemptCause.HARDWARE, slot, name, sign.at, words, sign.kind)))
         if node is None or not node.conditions or node.conditions_changed_at < begun:
             continue
         condition = next(iter(bad_conditions(node)), "")
         if condition:
             words = (
-                f"node {name} of rank {draft.rank(slot)} has the condition {condition}: {node.conditions[condition]}"
+                f"node {name} of rank {state.rank(slot)} has the condition {condition}: {node.conditions[condition]}"
             )
             seen = Evidence(AttemptCause.HARDWARE, slot, name, node.conditions_changed_at, words, condition)
             found.append(_fault(seen, condition))
     return found
 
 
-def _lacking_devices(draft: Draft, began: float) -> list[Cause]:
+def _lacking_devices(state: RunState, began: float) -> list[Cause]:
     """Nodes of the gang that offer fewer GPUs than its pod there was given: their device plugin found some unhealthy.
 
     When is not known, so it counts from the end that it may explain. None at all is no evidence: so it is for a while
     whenever a kubelet or a device plugin starts again.
     """
-    gpus, found = draft.status.resolved.gpus_per_node, []
-    for slot in draft.slot_range():
-        name = draft.status.assignment.nodes[slot]
-        node = draft.snapshot.nodes.get(name)
-        if node is None or draft.rank(slot) < 0:
+    gpus, found = state.status.resolved.gpus_per_node, []
+    for slot in state.slot_range():
+        name = state.status.assignment.nodes[slot]
+        node = state.snapshot.nodes.get(name)
+        if node is None or state.rank(slot) < 0:
             continue
         left = node.allocatable.get(names.GPU_RESOURCE, 0)
         if 0 < left < gpus:
-            words = f"node {name} of rank {draft.rank(slot)} has {left} healthy GPUs left of {gpus}"
+            words = f"node {name} of rank {state.rank(slot)} has {left} healthy GPUs left of {gpus}"
             seen = Evidence(AttemptCause.HARDWARE, slot, name, began, words, UNHEALTHY_DEVICE)
             found.append(_fault(seen, UNHEALTHY_DEVICE))
     return found

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lockstep.api.base import names
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.reasons import AttemptCause, AttemptEnd, ExitReason, LossReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import ExitReport, PodPhase, PodView, WorkerPhase, WorkerReport
 
 TOLD_TO_LEAVE = "SIGTERM"
@@ -53,92 +53,94 @@ class FailedExit:
     exit: ExitReport
 
 
-def succeeded_ranks(draft: Draft) -> frozenset[int]:
+def succeeded_ranks(state: RunState) -> frozenset[int]:
     """Ranks of the current attempt that ended with code 0: those in status, those just reported, and those
     whose pods ended so while no operator listened: a worker leaves by itself only after its child, with its code."""
-    exits = draft.status.exits
-    ranks = set(parse_ranges(exits.succeeded)) if exits.attempt == draft.status.attempt else set()
-    if draft.trains:
-        for slot in draft.ranked_slots():
-            report, pod = draft.report(slot), draft.pod(slot)
-            exited = _exit_in(report, draft.status.attempt)
+    exits = state.status.exits
+    ranks = set(parse_ranges(exits.succeeded)) if exits.attempt == state.status.attempt else set()
+    if state.trains:
+        for slot in state.ranked_slots():
+            report, pod = state.report(slot), state.pod(slot)
+            exited = _exit_in(report, state.status.attempt)
             left = pod is not None and pod.phase is PodPhase.SUCCEEDED and pod.exit_code == 0 and not pod.deleting
             if left or (exited is not None and exited.succeeded):
-                ranks.add(draft.rank(slot))
+                ranks.add(state.rank(slot))
     return frozenset(ranks)
 
 
-def failed_exits(draft: Draft) -> list[FailedExit]:
-    """Bad exits of the current attempt, earliest first."""
+def failed_exits(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:
+    """Bad exits of the current attempt, earliest first. ``leaving``: the slots that are waited with until a save."""
     found = []
-    for slot in draft.ranked_slots():
-        report = draft.report(slot)
-        exited = _exit_in(report, draft.status.attempt)
+    for slot in state.ranked_slots():
+        report = state.report(slot)
+        exited = _exit_in(report, state.status.attempt)
         if report is None or exited is None or exited.succeeded or _was_told_to_leave(report):
             continue
-        if draft.leaving and exited.reason == ExitReason.STOPPED_ON_REQUEST:
+        if leaving and exited.reason == ExitReason.STOPPED_ON_REQUEST:
             continue  # it has saved and ended as it was asked to, before the save of all ranks is settled
-        found.append(FailedExit(slot, draft.status.assignment.nodes[slot], exited))
+        found.append(FailedExit(slot, state.status.assignment.nodes[slot], exited))
     return sorted(found, key=lambda failed: (failed.exit.at, failed.slot))
 
 
-def losses(draft: Draft, *, over: bool = False) -> list[Loss]:
+def losses(state: RunState, leaving: frozenset[int], *, over: bool = False) -> list[Loss]:
     """Slots that lost their pod or node, in slot order. Ranks that already succeeded can lose nothing.
 
-    ``over``: the attempt is at its end, so that a pod which is known to be driven away is no longer waited with.
+    ``leaving``: the slots that are waited with until a save. ``over``: the attempt is at its end, so that a pod which
+    is known to be driven away is no longer waited with.
     """
-    done = succeeded_ranks(draft)
-    steps_stopped = _steps_have_stopped(draft)
-    start_overdue = _start_is_overdue(draft, draft.tunables.deadlines.start_acknowledged)
+    waited_with = frozenset() if over else leaving
+    done = succeeded_ranks(state)
+    steps_stopped = _steps_have_stopped(state)
+    start_overdue = _start_is_overdue(state, state.tunables.deadlines.start_acknowledged)
     found = []
-    for slot in draft.slot_range():
-        if draft.status.assignment.nodes[slot] and draft.rank(slot) not in done:
-            loss = _loss_of(draft, slot, steps_stopped, start_overdue, over)
+    for slot in state.slot_range():
+        if state.status.assignment.nodes[slot] and state.rank(slot) not in done:
+            loss = _loss_of(state, slot, slot in waited_with, steps_stopped, start_overdue, over)
             if loss is not None:
                 found.append(loss)
     return found
 
 
-def is_silent(draft: Draft, report: WorkerReport | None) -> bool:
+def is_silent(state: RunState, report: WorkerReport | None) -> bool:
     """No heartbeat for three intervals, and this process has led long enough to have heard one."""
-    limit = draft.silent_after
-    last = draft.snapshot.leadership.since
+    last = state.snapshot.leadership.since
     if report is not None:
-        last = max(last, _heard_at(draft, report))
-    draft.wake(last + limit + 0.1)
-    return draft.now - last > limit
+        last = max(last, _heard_at(state, report))
+    return state.passed(last + state.silent_after)
 
 
-def _heard_at(draft: Draft, report: WorkerReport) -> float:
+def _heard_at(state: RunState, report: WorkerReport) -> float:
     """A worker at the barrier says nothing while its poll is open, and that may be longer than three heartbeats."""
-    return min(draft.now, report.received_at + LONGEST_POLL) if report.polling else report.received_at
+    return min(state.now, report.received_at + LONGEST_POLL) if report.polling else report.received_at
 
 
-def everyone_heard_since(draft: Draft, moment: float, *, but: int) -> bool:
+def everyone_heard_since(state: RunState, moment: float, *, but: int) -> bool:
     """The worker of every rank other than that in slot ``but`` has reported after ``moment``.
 
     One that ended well has said all it had to say, and may have left since.
     """
-    done = succeeded_ranks(draft)
+    done = succeeded_ranks(state)
     return all(
-        (report := draft.report(slot)) is not None and report.received_at > moment
-        for slot in draft.ranked_slots()
-        if slot != but and draft.rank(slot) not in done
+        (report := state.report(slot)) is not None and report.received_at > moment
+        for slot in state.ranked_slots()
+        if slot != but and state.rank(slot) not in done
     )
 
 
-def took_part(draft: Draft, slot: int) -> bool:
+def took_part(state: RunState, slot: int) -> bool:
     """The pod of the slot is the one that was released by the last START."""
-    start, incarnation = draft.status.start, draft.status.assignment.incarnations[slot]
+    start, incarnation = state.status.start, state.status.assignment.incarnations[slot]
     members = start.members if start is not None else ()
     return any(m.incarnation == incarnation and slot in parse_ranges(m.slots) for m in members)
 
 
-def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool, over: bool) -> Loss | None:
-    name = draft.status.assignment.nodes[slot]
-    node = draft.snapshot.nodes.get(name)
-    report = draft.report(slot)
-    heard = _last_known_good(draft, slot, report)
+def _loss_of(
+    state: RunState, slot: int, waited_with: bool, steps_stopped: bool, start_overdue: bool, over: bool
+) -> Loss | None:
+    name = state.status.assignment.nodes[slot]
+    node = state.snapshot.nodes.get(name)
+    report = state.report(slot)
+    heard = _last_known_good(state, slot, report)
 
     def lost(kind: LossKind, reason: LossReason, message: str) -> Loss:
         return Loss(slot, name, kind, reason, message, heard)
@@ -154,47 +156,46 @@ def _loss_of(draft: Draft, slot: int, steps_stopped: bool, start_overdue: bool, 
         return lost(LossKind.NODE, LossReason.NODE_DELETED, f"node {name} was deleted")
     if any(taint.key == names.TAINT_OUT_OF_SERVICE for taint in node.taints):
         return lost(LossKind.NODE, LossReason.OUT_OF_SERVICE, f"node {name} was declared out of service")
-    pod = draft.pod(slot)
+    pod = state.pod(slot)
     if pod is not None and pod.is_terminal:
         return lost_pod(LossReason.POD_FAILED, pod_end(pod))
-    waited_with = slot in draft.leaving and not over
     if pod is not None and pod.deleting and not waited_with:
         return lost_pod(LossReason.POD_DELETED, f"pod {pod.name} was deleted by somebody else")
-    trains = draft.trains and draft.rank(slot) >= 0  # a spare has begun nothing: its pod is simply made again
+    trains = state.trains and state.rank(slot) >= 0  # a spare has begun nothing: its pod is simply made again
     if pod is None and trains:
-        return lost_pod(LossReason.POD_VANISHED, f"the pod of {draft.title(slot)} on {name} is gone")
+        return lost_pod(LossReason.POD_VANISHED, f"the pod of {state.title(slot)} on {name} is gone")
     if report is not None and _was_told_to_leave(report) and not waited_with:
-        return lost_pod(LossReason.POD_TERMINATED, f"the pod of {draft.title(slot)} on {name} was told to end")
+        return lost_pod(LossReason.POD_TERMINATED, f"the pod of {state.title(slot)} on {name} was told to end")
     if pod is None:
         return None
     if pod.disruption and over:
-        return lost_pod(LossReason.POD_TERMINATED, f"the pod of {draft.title(slot)} on {name} is about to be ended")
-    if not is_silent(draft, report):
-        if trains and start_overdue and report is not None and report.attempt < draft.status.attempt:
-            words = f"the worker of rank {draft.rank(slot)} on {name} did not start its program in time"
+        return lost_pod(LossReason.POD_TERMINATED, f"the pod of {state.title(slot)} on {name} is about to be ended")
+    if not is_silent(state, report):
+        if trains and start_overdue and report is not None and report.attempt < state.status.attempt:
+            words = f"the worker of rank {state.rank(slot)} on {name} did not start its program in time"
             return lost_pod(LossReason.START_NOT_ACKNOWLEDGED, words)
         return None
-    quiet = "no heartbeat" if report is None else f"no heartbeat for {draft.now - report.received_at:.0f} s"
+    quiet = "no heartbeat" if report is None else f"no heartbeat for {state.now - report.received_at:.0f} s"
     if not node.ready:
         return lost(LossKind.NODE, LossReason.NODE_NOT_READY, f"{quiet} from {name} and the node is NotReady")
-    if steps_stopped and (report is not None or _had_time_to_register(draft)):
+    if steps_stopped and (report is not None or _had_time_to_register(state)):
         return lost(LossKind.NODE, LossReason.NODE_SILENT, f"{quiet} from {name} and the gang's steps have stopped")
-    if trains and report is not None and report.attempt < draft.status.attempt and _nobody_steps(draft):
+    if trains and report is not None and report.attempt < state.status.attempt and _nobody_steps(state):
         return lost(
             LossKind.NODE, LossReason.NODE_SILENT, f"{quiet} from {name}, which never began the attempt: nobody steps"
         )
     return None
 
 
-def _last_known_good(draft: Draft, slot: int, report: WorkerReport | None) -> float:
+def _last_known_good(state: RunState, slot: int, report: WorkerReport | None) -> float:
     """Of one that a new leader never heard no more is known than that it was there at START."""
     if report is not None:
         return report.received_at
-    start = draft.status.start
-    entry = draft.attempt_entry(start.attempt) if start is not None else None
+    start = state.status.start
+    entry = state.attempt_entry(start.attempt) if start is not None else None
     if entry is None or entry.started_at is None:
-        return draft.now
-    return entry.started_at if took_part(draft, slot) else draft.now
+        return state.now
+    return entry.started_at if took_part(state, slot) else state.now
 
 
 def _was_told_to_leave(report: WorkerReport) -> bool:
@@ -203,66 +204,61 @@ def _was_told_to_leave(report: WorkerReport) -> bool:
     return told or (report.exit is not None and report.exit.reason == ExitReason.WORKER_TERMINATED)
 
 
-def _nobody_steps(draft: Draft) -> bool:
+def _nobody_steps(state: RunState) -> bool:
     """No rank has reported a step of the attempt in the time after which steps count as stopped."""
-    reports = map(draft.report, draft.ranked_slots())
-    if any(r is not None and r.progress is not None and r.attempt == draft.status.attempt for r in reports):
+    reports = map(state.report, state.ranked_slots())
+    if any(r is not None and r.progress is not None and r.attempt == state.status.attempt for r in reports):
         return False
-    return _start_is_overdue(draft, draft.tunables.steps_stopped_after)
+    return _start_is_overdue(state, state.tunables.steps_stopped_after)
 
 
-def _start_is_overdue(draft: Draft, patience: float) -> bool:
+def _start_is_overdue(state: RunState, patience: float) -> bool:
     """All were released long enough ago to have begun the attempt."""
-    if not draft.trains:
+    if not state.trains:
         return False
-    entry = draft.attempt_entry(draft.status.attempt)
-    released = draft.snapshot.leadership.since
+    entry = state.attempt_entry(state.status.attempt)
+    released = state.snapshot.leadership.since
     if entry is not None and entry.started_at is not None:
         released = max(released, entry.started_at)
-    for slot in draft.ranked_slots():
-        report = draft.report(slot)
+    for slot in state.ranked_slots():
+        report = state.report(slot)
         if report is None:
             return False  # nobody is released before all addresses are known, which a new leader has to hear first
         released = max(released, report.since)
-    overdue = released + patience
-    draft.wake(overdue)
-    return draft.now >= overdue
+    return state.reached(released + patience)
 
 
-def _had_time_to_register(draft: Draft) -> bool:
+def _had_time_to_register(state: RunState) -> bool:
     """Past the barrier every worker was registered; with a new leader each has to do so again."""
-    if not draft.trains:
+    if not state.trains:
         return False  # it may never have come up yet: that has deadlines of its own
-    until = draft.snapshot.leadership.since + draft.tunables.deadlines.registered
-    draft.wake(until)
-    return draft.now >= until
+    return state.reached(state.snapshot.leadership.since + state.tunables.deadlines.registered)
 
 
-def _steps_have_stopped(draft: Draft) -> bool:
+def _steps_have_stopped(state: RunState) -> bool:
     """Judged by the workers that are heard; where nothing is known the answer is no."""
-    limit = draft.silent_after
+    limit = state.silent_after
     heard = [
         report
-        for slot in draft.ranked_slots()
-        if (report := draft.report(slot)) is not None and draft.now - _heard_at(draft, report) <= limit
+        for slot in state.ranked_slots()
+        if (report := state.report(slot)) is not None and state.now - _heard_at(state, report) <= limit
     ]
     if not heard:
         return False
     running = [report for report in heard if report.phase is WorkerPhase.RUNNING]
     if not running:
         return True
-    steps = [r.progress for r in running if r.progress is not None and r.attempt == draft.status.attempt]
+    steps = [r.progress for r in running if r.progress is not None and r.attempt == state.status.attempt]
     if not steps:
         return False  # nothing was reported yet, or they have not even ended the attempt before
-    entry = draft.attempt_entry(draft.status.attempt)
+    entry = state.attempt_entry(state.status.attempt)
     begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
     resumed = entry.resume_step if entry is not None and entry.resume_step is not None else 0
     last = max(max(progress.at for progress in steps), begun)
     # Start-up counts as part of the first steps: an early estimate errs towards patience.
     usual = (last - begun) / max(1, max(progress.step for progress in steps) - resumed)
-    patience = max(draft.tunables.steps_stopped_after, _USUAL_STEPS * usual)
-    draft.wake(last + patience + 0.1)
-    return draft.now - last > patience
+    patience = max(state.tunables.steps_stopped_after, _USUAL_STEPS * usual)
+    return state.passed(last + patience)
 
 
 def _exit_in(report: WorkerReport | None, attempt: int) -> ExitReport | None:

@@ -14,10 +14,11 @@ from lockstep.api.base.durations import format_duration, parse_duration
 from lockstep.core.failures.causes import Evidence
 from lockstep.core.failures.evidence import succeeded_ranks
 from lockstep.core.failures.stack_groups import StackGroup, grouped, stacks_config_map
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.reasons import AttemptCause
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import WorkerPhase, WorkerReport
 
 FACTOR = 5.0
@@ -43,55 +44,60 @@ class Patience:
     why: str = ""
 
 
-def hung(draft: Draft) -> Evidence | None:
-    """The gang is hung; or None, with the next look asked for and, in time, the stacks."""
-    reports = _all_running(draft)
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """What is made of a gang whose steps do not come. ``stacks`` names the request for the stacks of all ranks, which
+    goes out before there is evidence; both are empty while nothing is wrong."""
+
+    stacks: str = ""
+    evidence: Evidence | None = None
+
+
+def judge_hang(plan: PlanBuilder) -> Hang:
+    """Whether the gang is hung; if so its stacks are kept."""
+    reports = _all_running(plan)
     if reports is None:
-        return None
-    patience = patience_of(draft, reports)
+        return Hang()
+    patience = patience_of(plan, reports)
     if patience.limit is None:
-        return None
-    waited = draft.now - patience.since
-    if waited < ASK_AT * patience.limit:
-        draft.wake(patience.since + ASK_AT * patience.limit)
-        return None
+        return Hang()
+    if not plan.reached(patience.since + ASK_AT * patience.limit):
+        return Hang()
     step = max((r.progress.step for r in reports.values() if r.progress is not None), default=0)
     # Of attempt and step alone, so that every leader asks the same question.
-    draft.stacks = f"a{draft.status.attempt}-{patience.section}-{step}"
-    settled = draft.snapshot.leadership.since + draft.silent_after
+    stacks = f"a{plan.status.attempt}-{patience.section}-{step}"
+    settled = plan.snapshot.leadership.since + plan.silent_after
     over = max(patience.since + patience.limit, settled)
-    if draft.now < over:
-        draft.wake(over)
-        return None
-    missing = [slot for slot, r in reports.items() if r.stacks is None or r.stacks.id != draft.stacks]
-    if missing and draft.now < over + COLLECT_SECONDS:
-        draft.wake(over + COLLECT_SECONDS)
-        return None
-    return _evidence(draft, reports, patience, step)
+    if not plan.reached(over):
+        return Hang(stacks)
+    missing = [slot for slot, r in reports.items() if r.stacks is None or r.stacks.id != stacks]
+    if missing and not plan.reached(over + COLLECT_SECONDS):
+        return Hang(stacks)
+    return Hang(stacks, _conclude(plan, reports, patience, step, stacks))
 
 
-def remember_pace(draft: Draft) -> None:
+def remember_pace(plan: PlanBuilder) -> None:
     """Keep the longest intervals in status: an attempt that has just begun has none of its own yet."""
-    timings = [r.timing for r in draft.snapshot.reports.values() if r.attempt == draft.status.attempt]
-    progress = draft.status.progress
+    timings = [r.timing for r in plan.snapshot.reports.values() if r.attempt == plan.status.attempt]
+    progress = plan.status.progress
     longest = math.ceil(max((t.longest for t in timings), default=0.0))
     if all(t.intervals < ENOUGH_INTERVALS for t in timings):
         longest = max(longest, progress.longest_interval)  # until this attempt speaks for itself
     init = math.ceil(max((t.longest_init for t in timings), default=0.0)) or progress.longest_init
     if (longest, init) != (progress.longest_interval, progress.longest_init):
-        draft.status = changed(draft.status, progress=changed(progress, longest_interval=longest, longest_init=init))
+        plan.status = changed(plan.status, progress=changed(progress, longest_interval=longest, longest_init=init))
 
 
-def patience_of(draft: Draft, reports: dict[int, WorkerReport]) -> Patience:
+def patience_of(state: RunState, reports: dict[int, WorkerReport]) -> Patience:
     """Section, its beginning and the time allowed in it. ``reports``: of all ranks that train, by slot."""
-    setting = draft.spec.recovery.hang_timeout
+    setting = state.spec.recovery.hang_timeout
     stated = None if setting in ("Adaptive", "Disabled") else float(parse_duration(setting))
-    entry = draft.attempt_entry(draft.status.attempt)
-    begun = entry.started_at if entry is not None and entry.started_at is not None else draft.now
+    entry = state.attempt_entry(state.status.attempt)
+    begun = entry.started_at if entry is not None and entry.started_at is not None else state.now
     stepped = [r.progress for r in reports.values() if r.progress is not None]
     timings = [r.timing for r in reports.values()]
-    known = draft.status.progress
-    if setting == "Disabled" or not _has_stepped_twice(draft, reports):
+    known = state.status.progress
+    if setting == "Disabled" or not _has_stepped_twice(state, reports):
         return Patience("", begun, None)
     if not stepped:
         init = known.longest_init
@@ -115,57 +121,59 @@ def patience_of(draft: Draft, reports: dict[int, WorkerReport]) -> Patience:
     return Patience(section, since, limit, f"5 x the longest of {longest:.0f} s, at least {SHORTEST:.0f} s")
 
 
-def _all_running(draft: Draft) -> dict[int, WorkerReport] | None:
+def _all_running(state: RunState) -> dict[int, WorkerReport] | None:
     """The reports of all ranks that have not ended well, by slot; None when one of them is not known to train."""
-    if draft.phase is not Phase.RUNNING or draft.spec.recovery.hang_timeout == "Disabled":
+    if state.phase is not Phase.RUNNING or state.spec.recovery.hang_timeout == "Disabled":
         return None
-    done = succeeded_ranks(draft)
+    done = succeeded_ranks(state)
     found = {}
-    for slot in draft.slot_range():
-        if draft.rank(slot) < 0 or draft.rank(slot) in done:
+    for slot in state.slot_range():
+        if state.rank(slot) < 0 or state.rank(slot) in done:
             continue
-        report = draft.report(slot)
-        if report is None or report.attempt != draft.status.attempt or report.phase is not WorkerPhase.RUNNING:
+        report = state.report(slot)
+        if report is None or report.attempt != state.status.attempt or report.phase is not WorkerPhase.RUNNING:
             return None
-        if draft.now - report.received_at > draft.silent_after:
+        if state.now - report.received_at > state.silent_after:
             return None  # of one that is silent nobody knows whether it steps
         found[slot] = report
     return found or None
 
 
-def _has_stepped_twice(draft: Draft, reports: dict[int, WorkerReport]) -> bool:
+def _has_stepped_twice(state: RunState, reports: dict[int, WorkerReport]) -> bool:
     """Progress was seen twice, in this attempt or in one before it."""
-    if any(r.timing.intervals for r in reports.values()) or draft.status.progress.longest_interval:
+    if any(r.timing.intervals for r in reports.values()) or state.status.progress.longest_interval:
         return True
     if any(
         ended.last_step is not None and ended.last_step - (ended.resume_step or 0) >= 2
-        for ended in draft.status.attempts
+        for ended in state.status.attempts
     ):
         return True
-    entry = draft.attempt_entry(draft.status.attempt)
+    entry = state.attempt_entry(state.status.attempt)
     resumed = entry.resume_step if entry is not None and entry.resume_step is not None else 0
     return any(r.progress is not None and r.progress.step - resumed >= 2 for r in reports.values())
 
 
-def _evidence(draft: Draft, reports: dict[int, WorkerReport], patience: Patience, step: int) -> Evidence:
+def _conclude(
+    plan: PlanBuilder, reports: dict[int, WorkerReport], patience: Patience, step: int, stacks: str
+) -> Evidence:
     groups = grouped(
         {
-            draft.rank(slot): r.stacks.text
+            plan.rank(slot): r.stacks.text
             for slot, r in reports.items()
-            if r.stacks is not None and r.stacks.id == draft.stacks
+            if r.stacks is not None and r.stacks.id == stacks
         }
     )
-    slot_of = {draft.rank(slot): slot for slot in reports}
-    steps = _steps_to_compare(draft, reports)
+    slot_of = {plan.rank(slot): slot for slot in reports}
+    steps = _steps_to_compare(plan, reports)
     suspects, stands_out = suspected(steps, groups)
     if groups:
-        config_map = stacks_config_map(draft.run, draft.status.attempt, draft.stacks, groups)
-        draft.config_maps.append(config_map)
-        draft.put_attempt(changed(draft.attempt(draft.status.attempt), stacks=config_map.name))
+        config_map = stacks_config_map(plan.run, plan.status.attempt, stacks, groups)
+        plan.config_maps.append(config_map)
+        plan.put_attempt(changed(plan.attempt(plan.status.attempt), stacks=config_map.name))
     assert patience.limit is not None
     after = f"after step {step}" if step else "since the start"
     message = (
-        f"no step for {format_duration(draft.now - patience.since)} {after} "
+        f"no step for {format_duration(plan.now - patience.since)} {after} "
         f"(limit {format_duration(patience.limit)}: {patience.why})"
     )
     if stands_out:
@@ -178,7 +186,7 @@ def _evidence(draft: Draft, reports: dict[int, WorkerReport], patience: Patience
     return Evidence(
         kind=AttemptCause.HANG,
         slot=first,
-        node=draft.status.assignment.nodes[first],
+        node=plan.status.assignment.nodes[first],
         at=patience.since,
         message=message,
         root=f"Hang:{patience.section}",
@@ -188,15 +196,15 @@ def _evidence(draft: Draft, reports: dict[int, WorkerReport], patience: Patience
     )
 
 
-def _steps_to_compare(draft: Draft, reports: dict[int, WorkerReport]) -> dict[int, int]:
+def _steps_to_compare(state: RunState, reports: dict[int, WorkerReport]) -> dict[int, int]:
     """The last step by rank, -1 for none. A rank that tells none while others are far beyond the first tells steps to
     nobody, as frameworks do of all ranks but one: it says nothing of who is behind."""
-    entry = draft.attempt_entry(draft.status.attempt)
+    entry = state.attempt_entry(state.status.attempt)
     resumed = entry.resume_step if entry is not None and entry.resume_step is not None else 0
-    told = {draft.rank(slot): r.progress.step for slot, r in reports.items() if r.progress is not None}
+    told = {state.rank(slot): r.progress.step for slot, r in reports.items() if r.progress is not None}
     if max(told.values(), default=resumed) - resumed >= _STEPS_APART:
         return told
-    return {draft.rank(slot): told.get(draft.rank(slot), -1) for slot in reports}
+    return {state.rank(slot): told.get(state.rank(slot), -1) for slot in reports}
 
 
 def suspected(steps: dict[int, int], groups: list[StackGroup]) -> tuple[tuple[int, ...], str]:

@@ -10,8 +10,8 @@ from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.failures.causes import Cause, collected, first_cause
 from lockstep.core.failures.evidence import FailedExit, Loss, LossKind, took_part
 from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.reasons import ActionWord, AttemptCause
+from lockstep.core.model.run_state import RunState
 
 ATTRIBUTED_BY_EXIT = frozenset(
     {
@@ -26,25 +26,25 @@ ATTRIBUTED_BY_EXIT = frozenset(
 """Causes that may turn out to be another rank's doing once everybody has been heard."""
 
 
-def last_end(draft: Draft) -> AttemptStatus | None:
+def last_end(state: RunState) -> AttemptStatus | None:
     """The attempt before the one that gathers."""
-    ended = next((entry for entry in reversed(draft.status.attempts) if entry.ended_at is not None), None)
-    return ended if ended is not None and ended.number < draft.status.attempt else None
+    ended = next((entry for entry in reversed(state.status.attempts) if entry.ended_at is not None), None)
+    return ended if ended is not None and ended.number < state.status.attempt else None
 
 
-def exits_of(draft: Draft, attempt: int) -> list[FailedExit]:
+def exits_of(state: RunState, attempt: int) -> list[FailedExit]:
     """How the ranks ended an attempt that is over, those left out that were told to end."""
     found = []
-    for slot in draft.slot_range():
-        report = draft.report(slot)
-        if report is None or report.attempt != attempt or report.exit is None or draft.rank(slot) < 0:
+    for slot in state.slot_range():
+        report = state.report(slot)
+        if report is None or report.attempt != attempt or report.exit is None or state.rank(slot) < 0:
             continue
         if not report.exit.succeeded and report.exit.reason not in STOPPED_FROM_OUTSIDE:
-            found.append(FailedExit(slot, draft.status.assignment.nodes[slot], report.exit))
+            found.append(FailedExit(slot, state.status.assignment.nodes[slot], report.exit))
     return found
 
 
-def pods_lost_before(draft: Draft, ended: AttemptStatus, lost: Sequence[Loss]) -> tuple[Cause | None, list[Loss]]:
+def pods_lost_before(state: RunState, ended: AttemptStatus, lost: Sequence[Loss]) -> tuple[Cause | None, list[Loss]]:
     """The lost pod that brought about an end which was put down to another rank's exit, if there is one, and all of
     ``lost`` that go back to that time.
 
@@ -52,22 +52,22 @@ def pods_lost_before(draft: Draft, ended: AttemptStatus, lost: Sequence[Loss]) -
     """
     if ended.cause not in ATTRIBUTED_BY_EXIT or ended.rank is None or ended.ended_at is None:
         return None, []
-    if ended.nodes not in (0, draft.world) or (
+    if ended.nodes not in (0, state.world) or (
         ended.action == ActionWord.REPLACE and ended.cause != AttemptCause.APPLICATION
     ):
         return None, []  # its ranks were others, or it was put down to a pod or node already
-    exits = exits_of(draft, ended.number)
-    named = next((end.exit.at for end in exits if draft.rank(end.slot) == ended.rank), ended.ended_at + 1.0)
-    pods = {loss.slot: loss for loss in lost if loss.kind is not LossKind.NODE and _ran(draft, loss.slot, ended.number)}
-    found = collected(draft, list(pods.values()), exits, ())
+    exits = exits_of(state, ended.number)
+    named = next((end.exit.at for end in exits if state.rank(end.slot) == ended.rank), ended.ended_at + 1.0)
+    pods = {loss.slot: loss for loss in lost if loss.kind is not LossKind.NODE and _ran(state, loss.slot, ended.number)}
+    found = collected(state, list(pods.values()), exits, ())
     earlier = [
         cause
         for cause in found
         if cause.lost
         and cause.explains_end_at(named)
-        and _is_known_when(draft, cause.slot)
+        and _is_known_when(state, cause.slot)
         # Of its own end a rank's word tells more, unless its pod was driven away.
-        and (draft.rank(cause.slot) != ended.rank or cause.kind is AttemptCause.DISRUPTION)
+        and (state.rank(cause.slot) != ended.rank or cause.kind is AttemptCause.DISRUPTION)
     ]
     if not earlier:
         return None, []
@@ -75,13 +75,13 @@ def pods_lost_before(draft: Draft, ended: AttemptStatus, lost: Sequence[Loss]) -
     return (first, [pods[cause.slot] for cause in earlier]) if first.lost else (None, [])
 
 
-def _is_known_when(draft: Draft, slot: int) -> bool:
+def _is_known_when(state: RunState, slot: int) -> bool:
     """When the slot's pod ended, or was last heard: of what a new leader never heard its pod has to tell."""
-    pod = draft.pod(slot)
-    return draft.report(slot) is not None or (pod is not None and pod.ended_at is not None)
+    pod = state.pod(slot)
+    return state.report(slot) is not None or (pod is not None and pod.ended_at is not None)
 
 
-def _ran(draft: Draft, slot: int, attempt: int) -> bool:
+def _ran(state: RunState, slot: int, attempt: int) -> bool:
     """The slot's pod ran a rank of the attempt, as far as a new leader can tell."""
-    report = draft.report(slot)
-    return took_part(draft, slot) and (report is None or report.attempt == attempt)
+    report = state.report(slot)
+    return took_part(state, slot) and (report is None or report.attempt == attempt)

@@ -13,10 +13,10 @@ from lockstep.api.base import names
 from lockstep.api.base.times import to_rfc3339
 from lockstep.core.failures.actions import ONE_DAY
 from lockstep.core.failures.late_evidence import last_end
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.node_failures import MAX_FAILURES
 from lockstep.core.model.plan import RememberFailure
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import NodeFailure, NodeView
 
 SUSPECT_AFTER = 2
@@ -43,20 +43,20 @@ def suspicion(node: NodeView, now: float) -> str:
     return f"{len(recent)} ranks failed first here within a day: {told}"
 
 
-def to_remember(draft: Draft) -> list[RememberFailure]:
+def to_remember(state: RunState) -> list[RememberFailure]:
     """First failures of this run that their nodes do not carry yet.
 
     While the gang gathers another rank may still turn out to have been first: until then the node is told nothing.
     """
-    ended = last_end(draft) if draft.phase is Phase.RECOVERING else None
+    ended = last_end(state) if state.phase is Phase.RECOVERING else None
     unsettled = ended.seen_at if ended is not None else None
     wanted = []
-    for failure in draft.status.recovery.first_failures:
-        node = draft.snapshot.nodes.get(failure.node)
-        if node is None or draft.now - failure.time >= ONE_DAY or failure.time <= node.failures_cleared_at:
+    for failure in state.status.recovery.first_failures:
+        node = state.snapshot.nodes.get(failure.node)
+        if node is None or state.now - failure.time >= ONE_DAY or failure.time <= node.failures_cleared_at:
             continue
-        entry = NodeFailure(draft.run.key, failure.time, failure.cause)
-        later = sum(1 for kept in _recent(node.failures, draft.now) if kept.time >= failure.time)
+        entry = NodeFailure(state.run.key, failure.time, failure.cause)
+        later = sum(1 for kept in _recent(node.failures, state.now) if kept.time >= failure.time)
         if failure.time == unsettled:
             continue
         if entry not in node.failures and later < MAX_FAILURES:  # else there is no room for it any more

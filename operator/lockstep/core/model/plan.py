@@ -1,4 +1,4 @@
-"""Decisions as data. The controller executes a Plan in the order of its fields and in no other."""
+"""Decisions as data. The executor does what a Plan says in the order of its fields and in no other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -202,27 +202,27 @@ class DryRunPod:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done for one run.
+    """What is to be done for one run, in the order of its fields.
 
     Nothing after ``status`` may be executed unless that write succeeded (or none was needed):
     whatever must last is in status before it is acted on.
     """
 
+    wake_at: float | None = None  # first, so that the run is looked at again whatever becomes of the rest
     config_maps: tuple[EnsureConfigMap, ...] = ()
-    pod_group_deletes: tuple[DeletePodGroup, ...] = ()  # after all else, and before the status, which only forgets them
-    status: TrainingRunStatus | None = None  # None: unchanged
+    status: TrainingRunStatus | None = None  # None: unchanged. With ``pod_group_deletes`` it waits for these
     directive: Directive | None = None
     events: tuple[Event, ...] = ()
     dry_run: DryRunPod | None = None
-    deletes: tuple[DeletePod, ...] = ()
-    pod_group: EnsurePodGroup | None = None  # of the pods that are created
+    deletes: tuple[DeletePod, ...] = ()  # from here to ``node_failures`` all at the same time
+    pod_group: EnsurePodGroup | None = None  # of the pods that are created, and before them
     creates: tuple[CreatePod, ...] = ()
     jobs: tuple[CreateJob, ...] = ()
     node_failures: tuple[RememberFailure, ...] = ()
-    workload: WorkloadWrite | None = None  # rests on the status and on the pods that are gone already
+    pod_group_deletes: tuple[DeletePodGroup, ...] = ()  # then comes the status, which only forgets them
     delete_run: bool = False  # its record has been kept for as long as was asked
-    wake_at: float | None = None
-    admission_changed: bool = False  # the cluster key should be looked at again
+    workload: WorkloadWrite | None = None  # rests on the status and on the pods that are gone already
+    admission_changed: bool = False  # the cluster key is looked at again, also when something above has failed
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from lockstep.api.base import names
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.snapshot import RunView
 
 KEPT = 600.0
@@ -17,12 +17,12 @@ def is_trial(run: RunView) -> bool:
     return asks and run.status.attempt == 0 and not slots.is_held(run.status.assignment)
 
 
-def forget_trial(draft: Draft) -> None:
+def forget_trial(plan: PlanBuilder) -> None:
     """Have a run deleted that only asked, so long after it was answered, be it by a refusal."""
-    run, status = draft.run, draft.status
-    if not is_trial(run) or run.deleting or is_true(status, "StateRegression") or draft.snapshot.pods:
+    run, status = plan.run, plan.status
+    if not is_trial(run) or run.deleting or is_true(status, "StateRegression") or plan.snapshot.pods:
         return
-    if draft.phase not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
+    if plan.phase not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
         return
     answered = [] if status.test_only is None else [status.test_only.at]
     for kind, value in (("Accepted", "False"), ("Finished", "True")):
@@ -30,6 +30,4 @@ def forget_trial(draft: Draft) -> None:
         if found is not None and found.status == value:
             answered.append(found.last_transition_time)
     if answered:
-        due = max(answered) + KEPT
-        draft.wake(due)
-        draft.delete_run = draft.delete_run or draft.now >= due
+        plan.delete_run = plan.reached(max(answered) + KEPT) or plan.delete_run

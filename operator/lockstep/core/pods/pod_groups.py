@@ -16,8 +16,8 @@ from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import MAX_ENDED_POD_GROUPS, PodGroupStatus, TrainingRunStatus
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import DeletePodGroup, EnsurePodGroup
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.pod_group_settings import VOLCANO, PodGroupSettings
 from lockstep.core.model.quantities import amounts, quantity
 from lockstep.core.model.snapshot import PodView, RunView
@@ -95,29 +95,29 @@ def group_for(run: RunView, status: TrainingRunStatus, body: Mapping[str, Any]) 
     return EnsurePodGroup(run.namespace, name, group.api_version, content)
 
 
-def let_go_of_group(draft: Draft) -> None:
+def let_go_of_group(plan: PlanBuilder) -> None:
     """The gang gives its nodes back; ``delete_ended_groups`` then ends its groups."""
-    resolved = draft.status.resolved
+    resolved = plan.status.resolved
     if resolved.pod_group is not None:
-        ended = (*draft.status.ended_pod_groups, resolved.pod_group)[-MAX_ENDED_POD_GROUPS:]
-        draft.status = changed(draft.status, resolved=changed(resolved, pod_group=None), ended_pod_groups=ended)
+        ended = (*plan.status.ended_pod_groups, resolved.pod_group)[-MAX_ENDED_POD_GROUPS:]
+        plan.status = changed(plan.status, resolved=changed(resolved, pod_group=None), ended_pod_groups=ended)
 
 
-def delete_ended_groups(draft: Draft) -> None:
+def delete_ended_groups(plan: PlanBuilder) -> None:
     """End the groups of gangs that gave their nodes back: in Volcano's queue they would go on to be counted.
 
     They are gone before status forgets them; deleting twice is harmless. Only when there is nothing else to write: an
     API server that does not delete them, as behind a webhook that fails, holds up neither a stop nor the next launch.
     """
-    ended = draft.status.ended_pod_groups
-    if not ended or draft.run.deleting or draft.status.dump() != draft.run.status.dump():
+    ended = plan.status.ended_pod_groups
+    if not ended or plan.run.deleting or plan.status.dump() != plan.run.status.dump():
         return
-    draft.pod_group_deletes += [
-        DeletePodGroup(draft.run.namespace, _name(group, late), group.api_version)
+    plan.pod_group_deletes += [
+        DeletePodGroup(plan.run.namespace, _name(group, late), group.api_version)
         for group in ended
         for late in ((False, True) if group.api_version == VOLCANO else (False,))
     ]
-    draft.status = changed(draft.status, ended_pod_groups=())
+    plan.status = changed(plan.status, ended_pod_groups=())
 
 
 def is_held_by_group(pod: PodView) -> bool:

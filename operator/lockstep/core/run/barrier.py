@@ -3,115 +3,90 @@
 from dataclasses import replace
 
 from lockstep.api.base.changes import changed
-from lockstep.api.base.durations import parse_duration
 from lockstep.api.checkpoint_status import Candidate, RejectedCandidate
 from lockstep.api.run_status import StartRecord
 from lockstep.core.checkpoints.archiving import is_tidying
+from lockstep.core.checkpoints.checkpoint_record import record_no_choice, record_resume
 from lockstep.core.checkpoints.inventory import is_own
-from lockstep.core.checkpoints.local_retention import local_retention, retention_told
+from lockstep.core.checkpoints.local_retention import local_retention
 from lockstep.core.checkpoints.resume import Rejection, ResumeDecision, ResumeKind
 from lockstep.core.failures.evidence import Loss, LossKind
+from lockstep.core.failures.recovery_record import record_start
 from lockstep.core.model import assignment as slots
-from lockstep.core.model.draft import Draft
-from lockstep.core.model.plan import DesiredPhase, Directive
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import ActionWord, EventReason, LossReason, StopReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import Verdict
-from lockstep.core.model.start_record import to_record
 from lockstep.core.model.tiers import SHARED
-from lockstep.core.run.cadence_orders import cadence_order, from_the_start
+from lockstep.core.run.attendance import is_present
+from lockstep.core.run.cadence_orders import from_the_start
 from lockstep.core.run.fencing import hold_for_writers, keep_fence
+from lockstep.core.run.handover import Gathering
 from lockstep.core.run.launching import SlotStage, Stage
-from lockstep.core.run.pointers import pointers_are_right
-from lockstep.core.run.preflight import passes_preflight
-from lockstep.core.run.recovery import look_again, tell_steps_lost
+from lockstep.core.run.pointers import PointingState, ensure_pointers
+from lockstep.core.run.preflight import check_gang
+from lockstep.core.run.recovery import recheck_root_cause, tell_steps_lost
 from lockstep.core.run.replacement import replace_before_start
 from lockstep.core.run.resume_point import choose, expected_resume
 from lockstep.core.run.stopping import begin_stop
 
 
-def gather(draft: Draft, reached: list[SlotStage]) -> None:
+def gather(plan: PlanBuilder, reached: list[SlotStage]) -> Gathering:
     """With everybody at the barrier, choose what to resume from and write START; before, have it read."""
-    draft.verify = expected_resume(draft)
-    keep_fence(draft)
+    expected = Gathering(verify=expected_resume(plan))
+    keep_fence(plan)
     if any(at.stage is not Stage.READY for at in reached):
-        return
-    if any(not _is_present(draft, at.slot) for at in reached):
-        draft.wake(draft.now + 1.0)
-        return
-    if look_again(draft):
-        return
-    not_before = draft.status.recovery.not_before
-    if not_before is not None and draft.now < not_before:
-        draft.wake(not_before)
-        draft.barrier_waits = "waits before the next attempt, as the last ones made no progress"
-        return
-    if _avoid_attempts_used_before(draft):
-        return
-    if not passes_preflight(draft):
-        return
-    checkpoint = draft.status.checkpoint
+        return expected
+    if any(not is_present(plan.report(at.slot), plan.now, plan.heartbeat) for at in reached):
+        plan.wake(plan.now + 1.0)
+        return expected
+    if recheck_root_cause(plan):
+        return expected
+    not_before = plan.status.recovery.not_before
+    if not_before is not None and not plan.reached(not_before):
+        return replace(expected, waiting_for="waits before the next attempt, as the last ones made no progress")
+    if _avoid_attempts_used_before(plan):
+        return expected
+    preflight = check_gang(plan)
+    if not preflight.passed:
+        return replace(expected, warm_up=preflight.warm_up, waiting_for=preflight.waiting_for)
+    checkpoint = plan.status.checkpoint
     goes_back = checkpoint.ceiling is not None or bool(checkpoint.quarantined)
-    if goes_back and is_tidying(checkpoint.archive, draft.snapshot.jobs):
-        draft.barrier_waits = "waits for the removal of old checkpoints to end, before one of them is chosen"
-        return
-    decision = choose(draft)
-    draft.verify = decision.verify
+    if goes_back and is_tidying(checkpoint.archive, plan.snapshot.jobs):
+        words = "waits for the removal of old checkpoints to end, before one of them is chosen"
+        return replace(expected, waiting_for=words)
+    return _resume(plan, choose(plan))
+
+
+def _resume(plan: PlanBuilder, decision: ResumeDecision) -> Gathering:
+    """Write START as decided, or wait for what is lacking."""
+    gathering = Gathering(verify=decision.verify, restore=decision.restore, search_archive=decision.search)
     rejected = tuple(map(_as_rejected, decision.rejected))
-    blind = _nodes_without_the_tier(draft) if _passes_over_what_some_see(decision) else []
+    blind = _nodes_without_the_tier(plan) if _passes_over_what_some_see(decision) else []
     if blind:
-        replace_before_start(draft, blind)
-    elif decision.kind in (ResumeKind.WAIT, ResumeKind.VERIFY, ResumeKind.RESTORE):
-        draft.barrier_waits = decision.message
+        replace_before_start(plan, blind)
+        return gathering
+    if decision.kind in (ResumeKind.WAIT, ResumeKind.VERIFY, ResumeKind.RESTORE):
         if decision.wait_until is not None:
-            draft.wake(decision.wait_until)
-    elif decision.kind is ResumeKind.BLOCKED:
-        draft.status = changed(
-            draft.status, checkpoint=changed(draft.status.checkpoint, rejected=rejected, choice=decision.message[:512])
-        )
-        _tell_of_rejected(draft, rejected)
+            plan.wake(decision.wait_until)
+        return replace(gathering, waiting_for=decision.message)
+    if decision.kind is ResumeKind.BLOCKED:
+        plan.status = record_no_choice(plan.status, rejected, decision.message[:512])
+        _tell_of_rejected(plan, rejected)
         assert isinstance(decision.reason, StopReason)
-        begin_stop(draft, decision.reason, decision.message)
-    elif held := hold_for_writers(draft):
-        draft.barrier_waits = held
-    elif pointers_are_right(draft, decision.choice):
-        _write_start(draft, decision, rejected)
+        begin_stop(plan, decision.reason, decision.message)
+        return gathering
+    held = hold_for_writers(plan)
+    if held:
+        return replace(gathering, waiting_for=held)
+    pointing = ensure_pointers(plan, decision.choice)
+    if pointing.state is PointingState.DONE:
+        _write_start(plan, decision, rejected)
+    return replace(gathering, point=pointing.request, waiting_for=pointing.waiting_for)
 
 
-def release(draft: Draft) -> Directive | None:
-    """RUN with the START record of status, once the addresses of all its members are known."""
-    start = draft.status.start
-    assert start is not None
-    by_rank = []
-    for slot in draft.ranked_slots():
-        report = draft.report(slot)
-        if report is None or not report.address:
-            return None  # workers that are not answered go on with what they do
-        by_rank.append(report.address)
-    spec = draft.run.spec  # may have become unreadable while the gang trains
-    spread = spec.preflight.start_jitter if spec is not None else None
-    rules = spec.recovery.rules if spec is not None else ()
-    return replace(
-        draft.directed(DesiredPhase.RUN),
-        start=to_record(start),
-        nodelist=tuple(by_rank),
-        cadence=cadence_order(draft),
-        jitter=parse_duration(spread) if spread is not None else 0.0,
-        retention=retention_told(draft.status),
-        watch=tuple((rule.name, rule.log_pattern) for rule in rules if rule.log_pattern is not None),
-    )
-
-
-def _is_present(draft: Draft, slot: int) -> bool:
-    """An arrival counts only while its poll is alive."""
-    report = draft.report(slot)
-    if report is None:
-        return False
-    beat = draft.heartbeat
-    return report.polling or draft.now - report.received_at <= beat
-
-
-def _avoid_attempts_used_before(draft: Draft) -> bool:
+def _avoid_attempts_used_before(plan: PlanBuilder) -> bool:
     """Move on when something was saved under this attempt's number, as can be after status was lost.
 
     Each attempt must have a directory to itself: that is what fences it off from those before it.
@@ -119,22 +94,22 @@ def _avoid_attempts_used_before(draft: Draft) -> bool:
     saved = max(
         (
             row.attempt
-            for slot in draft.slot_range()
-            if (report := draft.report(slot)) is not None
+            for slot in plan.slot_range()
+            if (report := plan.report(slot)) is not None
             for row in report.inventory
-            if is_own(row, draft)
+            if is_own(row, plan)
         ),
         default=0,
     )
-    if saved < draft.status.attempt:
+    if saved < plan.status.attempt:
         return False
-    draft.event(
+    plan.event(
         EventReason.ATTEMPT_SKIPPED,
-        f"there are checkpoints of attempt {saved}, so attempt {draft.status.attempt} becomes {saved + 1}",
+        f"there are checkpoints of attempt {saved}, so attempt {plan.status.attempt} becomes {saved + 1}",
         action=ActionWord.START,
         warning=True,
     )
-    draft.status = changed(draft.status, attempt=saved + 1)
+    plan.status = changed(plan.status, attempt=saved + 1)
     return True
 
 
@@ -147,25 +122,25 @@ def _passes_over_what_some_see(decision: ResumeDecision) -> bool:
     )
 
 
-def _nodes_without_the_tier(draft: Draft) -> list[Loss]:
+def _nodes_without_the_tier(state: RunState) -> list[Loss]:
     """Nodes that cannot look into a shared tier that others see: theirs is the fault, not the checkpoints'."""
     blind = []
-    for slot in draft.ranked_slots():
-        report = draft.report(slot)
+    for slot in state.ranked_slots():
+        report = state.report(slot)
         rows = report.inventory if report is not None else ()
         unseen = next((r for r in rows if r.tier == SHARED and not r.step and r.verdict is Verdict.UNKNOWN), None)
         if unseen is not None:
-            node = draft.status.assignment.nodes[slot]
+            node = state.status.assignment.nodes[slot]
             words = f"{node} cannot look into the shared tier: {unseen.reason}"
-            blind.append(Loss(slot, node, LossKind.POD, LossReason.NODE_CHECK_FAILED, words, draft.now))
-    return blind if len(blind) < draft.world else []
+            blind.append(Loss(slot, node, LossKind.POD, LossReason.NODE_CHECK_FAILED, words, state.now))
+    return blind if len(blind) < state.world else []
 
 
-def _write_start(draft: Draft, decision: ResumeDecision, rejected: tuple[RejectedCandidate, ...]) -> None:
-    assignment = draft.status.assignment
-    first = draft.report(slots.slot_of_rank(assignment, 0))
+def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[RejectedCandidate, ...]) -> None:
+    assignment = plan.status.assignment
+    first = plan.report(slots.slot_of_rank(assignment, 0))
     assert first is not None
-    attempt = draft.status.attempt
+    attempt = plan.status.attempt
     choice = decision.choice
     start = StartRecord(
         attempt=attempt,
@@ -178,38 +153,30 @@ def _write_start(draft: Draft, decision: ResumeDecision, rejected: tuple[Rejecte
         members=slots.members(assignment),
         order=slots.order(assignment),
     )
-    totals = draft.status.totals
-    recovery = changed(draft.status.recovery, not_before=None, requeues=0, fenced_at=None)
-    if choice is not None and choice.step > recovery.best_step:
-        # Saved too late in the last attempt to be heard of before its end: it made progress after all.
-        recovery = changed(recovery, best_step=choice.step, consecutive_no_progress=0)
-    draft.status = changed(
-        draft.status,
-        start=start,
-        checkpoint=changed(
-            draft.status.checkpoint,
-            resume=start.resume,
-            rejected=rejected,
-            choice=_in_words(decision),
-            cadence=from_the_start(draft.status.checkpoint.cadence),
-            local_retention=local_retention(draft, choice),
-        ),
-        totals=changed(totals, attempts=totals.attempts + 1),
-        recovery=recovery,
+    totals = plan.status.totals
+    status = record_resume(
+        plan.status,
+        start.resume,
+        rejected=rejected,
+        words=_in_words(decision),
+        cadence=from_the_start(plan.status.checkpoint.cadence),
+        retention=local_retention(plan, choice),
     )
-    tell_steps_lost(draft, choice.step if choice else 0)
+    status = record_start(status, choice.step if choice is not None else None)
+    plan.status = changed(status, start=start, totals=changed(totals, attempts=totals.attempts + 1))
+    tell_steps_lost(plan, choice.step if choice else 0)
     begun = changed(
-        draft.attempt(attempt), started_at=draft.stamp, admitted_at=draft.status.last_admitted, nodes=draft.world
+        plan.attempt(attempt), started_at=plan.stamp, admitted_at=plan.status.last_admitted, nodes=plan.world
     )
     if choice is not None:
         begun = changed(begun, resume_step=choice.step, resume_tier=choice.tier)
-    draft.put_attempt(begun)
-    draft.event(
+    plan.put_attempt(begun)
+    plan.event(
         EventReason.STARTED,
-        f"attempt {attempt} starts on {draft.world} nodes: {decision.message}",
+        f"attempt {attempt} starts on {plan.world} nodes: {decision.message}",
         action=ActionWord.START,
     )
-    _tell_of_rejected(draft, rejected)
+    _tell_of_rejected(plan, rejected)
 
 
 def _in_words(decision: ResumeDecision) -> str:
@@ -230,10 +197,10 @@ def _as_rejected(rejection: Rejection) -> RejectedCandidate:
     )
 
 
-def _tell_of_rejected(draft: Draft, rejected: tuple[RejectedCandidate, ...]) -> None:
+def _tell_of_rejected(plan: PlanBuilder, rejected: tuple[RejectedCandidate, ...]) -> None:
     for candidate in rejected:
         save = Save(candidate.step, candidate.attempt or 0)
-        draft.event(
+        plan.event(
             EventReason.CHECKPOINT_REJECTED,
             f"{save.words} ({candidate.tier}) was passed over: {candidate.reason}",
             action=ActionWord.CHOOSE_RESUME,

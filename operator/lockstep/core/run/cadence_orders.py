@@ -13,33 +13,35 @@ from lockstep.core.accounting.measures import (
     usual_step_seconds,
 )
 from lockstep.core.checkpoints.cadence import ArchiveGoal, Bounds, CadenceInputs, plan_cadence, worth_publishing
+from lockstep.core.checkpoints.checkpoint_record import record_cadence
 from lockstep.core.checkpoints.saves import common_step
 from lockstep.core.failures.failure_rate import Remedy, failure_shares, planning_rate, pool_prior
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import CadenceOrder
+from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PoolRecord
 
 DISABLED = "checkpoint.cadence.interval is Disabled: the program alone decides"
 NOT_ASKED = "; for information only: the program neither asks when to save nor catches a signal for it"
 
 
-def follow_cadence(draft: Draft) -> None:
+def follow_cadence(plan: PlanBuilder) -> None:
     """Write the cadence into status when there is none yet or it has changed enough."""
-    checkpoint = draft.spec.checkpoint
+    checkpoint = plan.spec.checkpoint
     if checkpoint is None:
         return
-    before = draft.status.checkpoint.cadence
-    planned = _planned(draft, checkpoint)
-    if not _differs(before, planned, draft.stamp):
+    before = plan.status.checkpoint.cadence
+    planned = _planned(plan, checkpoint)
+    if not _differs(before, planned, plan.stamp):
         return
-    from_step = common_step(draft) if planned.steps else 0
-    planned = changed(planned, changed_at=draft.stamp, from_step=from_step)
-    draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, cadence=planned))
+    from_step = common_step(plan) if planned.steps else 0
+    planned = changed(planned, changed_at=plan.stamp, from_step=from_step)
+    plan.status = record_cadence(plan.status, planned)
 
 
-def cadence_order(draft: Draft) -> CadenceOrder | None:
+def cadence_order(state: RunState) -> CadenceOrder | None:
     """What the workers are told: a function of status."""
-    cadence = draft.status.checkpoint.cadence
+    cadence = state.status.checkpoint.cadence
     if not cadence.interval:
         return None
     return CadenceOrder(float(cadence.interval), cadence.steps, cadence.shared_steps, cadence.from_step)
@@ -63,18 +65,18 @@ def _differs(before: CadenceStatus, planned: CadenceStatus, now: float) -> bool:
     return worth_publishing(old, before.changed_at, new, now)
 
 
-def _planned(draft: Draft, checkpoint: CheckpointSpec) -> CadenceStatus:
+def _planned(state: RunState, checkpoint: CheckpointSpec) -> CadenceStatus:
     wish = checkpoint.cadence
     if wish.interval == "Disabled":
         return CadenceStatus(why=DISABLED)
-    inputs = _inputs(draft, checkpoint, book_of(draft))
+    inputs = _inputs(state, checkpoint, book_of(state))
     plan = plan_cadence(inputs)
     tiers = [tier for tier in (plan.local, plan.shared) if tier is not None]
     if not tiers:
         return CadenceStatus(why="the run names no tier to save to")
     in_steps = inputs.step_seconds is not None
     both = checkpoint.local is not None and checkpoint.shared is not None
-    listens = any(report.listens for report in reports_of(draft, draft.status.attempt))
+    listens = any(report.listens for report in reports_of(state, state.status.attempt))
     return CadenceStatus(
         interval=max(1, round(tiers[0].seconds)),
         steps=tiers[0].steps if in_steps else 0,
@@ -85,9 +87,9 @@ def _planned(draft: Draft, checkpoint: CheckpointSpec) -> CadenceStatus:
     )
 
 
-def _inputs(draft: Draft, checkpoint: CheckpointSpec, book: Book) -> CadenceInputs:
-    status, wish = draft.status, checkpoint.cadence
-    pool = draft.snapshot.leadership.pools.get(status.resolved.gpu_type, PoolRecord())
+def _inputs(state: RunState, checkpoint: CheckpointSpec, book: Book) -> CadenceInputs:
+    status, wish = state.status, checkpoint.cadence
+    pool = state.snapshot.leadership.pools.get(status.resolved.gpu_type, PoolRecord())
     in_place = status.totals.restarts_in_place
     counts = {Remedy.LOCAL: float(in_place), Remedy.SHARED: float(max(0, status.totals.restarts - in_place))}
     if wish.interval == "Adaptive":
@@ -96,10 +98,10 @@ def _inputs(draft: Draft, checkpoint: CheckpointSpec, book: Book) -> CadenceInpu
     else:
         bounds = Bounds(parse_duration(wish.interval), parse_duration(wish.interval))
     return CadenceInputs(
-        nodes=max(1, draft.world),
+        nodes=max(1, state.world),
         rate=planning_rate(pool_prior(pool), book.exposure),
         shares=failure_shares(counts),
-        step_seconds=usual_step_seconds(draft) or None,
+        step_seconds=usual_step_seconds(state) or None,
         local=(book.local_cost or UNMEASURED_LOCAL) if checkpoint.local is not None else None,
         shared=(book.shared_cost or UNMEASURED_SHARED) if checkpoint.shared is not None else None,
         local_bounds=bounds,

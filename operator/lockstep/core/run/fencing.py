@@ -7,10 +7,11 @@ somebody has to be known to have stopped first. In a gang of one, and in one tha
 """
 
 from lockstep.api.base import names
-from lockstep.api.base.changes import changed
 from lockstep.core.failures.evidence import LONGEST_POLL
-from lockstep.core.model.draft import Draft
+from lockstep.core.failures.recovery_record import record_fence
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import parse_ranges
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodView, WorkerPhase, WorkerReport
 
 FENCE_MARGIN = 15.0 + LONGEST_POLL
@@ -18,26 +19,24 @@ FENCE_MARGIN = 15.0 + LONGEST_POLL
 _NAMED = 3
 
 
-def keep_fence(draft: Draft) -> None:
+def keep_fence(plan: PlanBuilder) -> None:
     """Have the time run as soon as all of the last attempt have stopped but those that nobody can ask."""
-    recovery = draft.status.recovery
-    if recovery.fenced_at is None and _lost_writers(draft) and _others_have_stopped(draft):
-        tunables = draft.tunables
+    if plan.status.recovery.fenced_at is None and _lost_writers(plan) and _others_have_stopped(plan):
+        tunables = plan.tunables
         # One that can be heard is told to stop, and has the usual grace for it.
         fence = max(tunables.fence_seconds, float(tunables.stop_grace)) + FENCE_MARGIN
-        draft.status = changed(draft.status, recovery=changed(recovery, fenced_at=draft.stamp + 1.0 + fence))
+        plan.status = record_fence(plan.status, plan.stamp + 1.0 + fence)
 
 
-def hold_for_writers(draft: Draft) -> str:
+def hold_for_writers(state: RunState) -> str:
     """Why the attempt must not start yet, in words; empty when nobody else can write any more."""
-    lost = _lost_writers(draft)
-    fenced_at = draft.status.recovery.fenced_at
-    if not lost or (fenced_at is not None and draft.now >= fenced_at):
+    lost = _lost_writers(state)
+    fenced_at = state.status.recovery.fenced_at
+    if not lost or (fenced_at is not None and state.reached(fenced_at)):
         return ""
     named = ", ".join(f"{pod.name} on {pod.node}" for pod in lost[:_NAMED])
     named += f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
     if fenced_at is not None:
-        draft.wake(fenced_at)
         return f"waits for the fence of {named}, which may still write to the shared directory (layout: Shared)"
     return (
         f"{named} may still write to the shared directory (layout: Shared), and no peer is known to have stopped it; "
@@ -45,29 +44,29 @@ def hold_for_writers(draft: Draft) -> str:
     )
 
 
-def _is_shared(draft: Draft) -> bool:
-    checkpoint = draft.run.spec.checkpoint if draft.run.spec is not None else None
+def _is_shared(state: RunState) -> bool:
+    checkpoint = state.run.spec.checkpoint if state.run.spec is not None else None
     return checkpoint is not None and checkpoint.layout == "Shared"
 
 
-def _lost_writers(draft: Draft) -> list[PodView]:
+def _lost_writers(state: RunState) -> list[PodView]:
     """Pods of earlier incarnations that may run on unseen: as long as the object is there, nobody confirmed its end."""
-    status = draft.status
-    if not _is_shared(draft) or (status.start is None and status.attempt <= 1):
+    status = state.status
+    if not _is_shared(state) or (status.start is None and status.attempt <= 1):
         return []
-    took_part = _members(draft)
+    took_part = _members(state)
     held = status.assignment.incarnations[: len(status.assignment.nodes)]
     found = []
-    for pod in draft.snapshot.pods:
+    for pod in state.snapshot.pods:
         is_current = pod.slot < len(held) and pod.incarnation >= held[pod.slot]
         if is_current or pod.is_terminal or not pod.bound:
             continue
         if took_part and (pod.slot, pod.incarnation) not in took_part:
             continue  # it never left the barrier
-        node = draft.snapshot.nodes.get(pod.node)
+        node = state.snapshot.nodes.get(pod.node)
         if node is None or any(taint.key == names.TAINT_OUT_OF_SERVICE for taint in node.taints):
             continue
-        report = draft.snapshot.reports.get(pod.slot)
+        report = state.snapshot.reports.get(pod.slot)
         last = status.start.attempt if status.start is not None else status.attempt
         if report is not None and report.pod_uid == pod.uid and _runs_nothing_of(report, last):
             continue
@@ -75,24 +74,24 @@ def _lost_writers(draft: Draft) -> list[PodView]:
     return sorted(found, key=lambda pod: (pod.slot, pod.incarnation))
 
 
-def _others_have_stopped(draft: Draft) -> bool:
+def _others_have_stopped(state: RunState) -> bool:
     """Every other member of the last START is known to run nothing of it any more, and there is one."""
-    start = draft.status.start
+    start = state.status.start
     if start is None:
         return False  # who took part is not known any more
-    lost = {(pod.slot, pod.incarnation) for pod in _lost_writers(draft)}
-    others = _members(draft) - lost
-    return bool(others) and all(_has_stopped(draft, slot, incarnation, start.attempt) for slot, incarnation in others)
+    lost = {(pod.slot, pod.incarnation) for pod in _lost_writers(state)}
+    others = _members(state) - lost
+    return bool(others) and all(_has_stopped(state, slot, incarnation, start.attempt) for slot, incarnation in others)
 
 
-def _has_stopped(draft: Draft, slot: int, incarnation: int, attempt: int) -> bool:
-    pod = next((pod for pod in draft.pods_of(slot) if pod.incarnation == incarnation), None)
+def _has_stopped(state: RunState, slot: int, incarnation: int, attempt: int) -> bool:
+    pod = next((pod for pod in state.pods_of(slot) if pod.incarnation == incarnation), None)
     if pod is None or pod.is_terminal:
         return True
-    held = draft.status.assignment.incarnations
-    if slot >= len(draft.status.assignment.nodes) or held[slot] != incarnation:
+    held = state.status.assignment.incarnations
+    if slot >= len(state.status.assignment.nodes) or held[slot] != incarnation:
         return True  # one of an earlier incarnation that is not among the lost
-    report = draft.report(slot)
+    report = state.report(slot)
     if report is None:
         return False
     return _runs_nothing_of(report, attempt)
@@ -104,9 +103,9 @@ def _runs_nothing_of(report: WorkerReport, attempt: int) -> bool:
     return exited or (report.phase is WorkerPhase.READY and report.ready_for > attempt)
 
 
-def _members(draft: Draft) -> frozenset[tuple[int, int]]:
+def _members(state: RunState) -> frozenset[tuple[int, int]]:
     """(slot, incarnation) of all that took part in the last START; empty when that is not known."""
-    start = draft.status.start
+    start = state.status.start
     if start is None:
         return frozenset()
     return frozenset((slot, each.incarnation) for each in start.members for slot in parse_ranges(each.slots))

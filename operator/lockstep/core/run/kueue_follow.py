@@ -17,13 +17,14 @@ from lockstep.core.kueue.pod_marks import marked, updates_of
 from lockstep.core.kueue.workload_request import Ask, ask_of, does_for, is_as_asked, workload_body
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, without_condition
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.kueue import api_names
 from lockstep.core.model.kueue.installation import Presence
 from lockstep.core.model.kueue.workload import PodSetUpdate, WorkloadView, merged
 from lockstep.core.model.kueue.writes import WorkloadVerb, WorkloadWrite
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ConditionReason, StopReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.test_only import is_trial
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.requirement import avoided_nodes
@@ -35,147 +36,147 @@ LOST_AFTER = 60.0
 _AT_WORK = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
 
 
-def leave_for_kueue(draft: Draft) -> bool:
+def leave_for_kueue(plan: PlanBuilder) -> bool:
     """Give the nodes back, after a save, when the reservation they rest on is wanted back or gone. True: it stops."""
-    kueue, seen = draft.status.kueue, draft.snapshot.kueue
-    if kueue is None or draft.phase not in _AT_WORK:
+    kueue, seen = plan.status.kueue, plan.snapshot.kueue
+    if kueue is None or plan.phase not in _AT_WORK:
         return False
     if seen.presence is Presence.UNKNOWN:
         return False
     if seen.presence is Presence.ABSENT:
         gone = "Kueue's API is gone: nobody can want the nodes back, and the gang goes on; install Kueue again"
-        draft.condition(RESERVATION, None, ConditionReason.KUEUE_NOT_INSTALLED, gone)
+        plan.condition(RESERVATION, None, ConditionReason.KUEUE_NOT_INSTALLED, gone)
         return False
     if seen.presence is Presence.DISABLED:
         off = "kueue.enabled of the operator's configuration is false: nobody follows the reservation; the gang goes on"
-        draft.condition(RESERVATION, None, ConditionReason.KUEUE_DISABLED, off)
+        plan.condition(RESERVATION, None, ConditionReason.KUEUE_DISABLED, off)
         return False
-    workload = _own_workload(draft)
+    workload = _own_workload(plan)
     if workload is not None and workload.uid == kueue.workload_uid and (workload.is_evicted or not workload.active):
-        stop_after_save(draft, StopReason.EVICTED_BY_KUEUE, f"Kueue: {_eviction(workload)}; it queues again")
+        stop_after_save(plan, StopReason.EVICTED_BY_KUEUE, f"Kueue: {_eviction(workload)}; it queues again")
         return True
     lost = _loss(workload, kueue.workload_uid)
     if lost:
-        return _leave_in_time(draft, lost)
-    draft.condition(
+        return _leave_in_time(plan, lost)
+    plan.condition(
         RESERVATION, True, ConditionReason.ADMITTED, f"ClusterQueue {kueue.cluster_queue}, Workload {kueue.workload}"
     )
     assert workload is not None
-    return _resize(draft) or _ask_without_node(draft, workload)
+    return _resize(plan) or _ask_without_node(plan, workload)
 
 
-def follow_kueue(draft: Draft) -> None:
+def follow_kueue(plan: PlanBuilder) -> None:
     """What the Workload is to say or to be, as far as anything is to be written."""
-    is_held = slots.is_held(draft.status.assignment) and draft.phase is not Phase.FINISHED
-    if not (is_held and draft.status.kueue is not None) and find(draft.status, RESERVATION) is not None:
-        draft.status = without_condition(draft.status, RESERVATION)
-    if not draft.snapshot.kueue.is_present or draft.run.deleting or is_trial(draft.run):
+    is_held = slots.is_held(plan.status.assignment) and plan.phase is not Phase.FINISHED
+    if not (is_held and plan.status.kueue is not None) and find(plan.status, RESERVATION) is not None:
+        plan.status = without_condition(plan.status, RESERVATION)
+    if not plan.snapshot.kueue.is_present or plan.run.deleting or is_trial(plan.run):
         return
-    workload = draft.snapshot.kueue.workloads.get((draft.run.namespace, workload_name(draft.run)))
+    workload = plan.snapshot.kueue.workloads.get((plan.run.namespace, workload_name(plan.run)))
     if workload is None:
-        if _waits(draft) and (ask := _wanted(draft)):
-            body = workload_body(draft.run, ask)
-            draft.workload = _write(draft, WorkloadVerb.CREATE, "asks for nodes", body=body)
-        elif is_held and draft.status.kueue is not None:
-            draft.workload = _write(draft, WorkloadVerb.FIND, "the gang rests on it, and it is not seen")
+        if _waits(plan) and (ask := _wanted(plan)):
+            body = workload_body(plan.run, ask)
+            plan.workload = _write(plan, WorkloadVerb.CREATE, "asks for nodes", body=body)
+        elif is_held and plan.status.kueue is not None:
+            plan.workload = _write(plan, WorkloadVerb.FIND, "the gang rests on it, and it is not seen")
         return
-    if workload.owner_uid != draft.run.uid or workload.deleting:
+    if workload.owner_uid != plan.run.uid or workload.deleting:
         return
-    if any(holds_up(pod, draft.snapshot.nodes) for pod in draft.live_pods) and not _is_at_work(draft):
+    if any(holds_up(pod, plan.snapshot.nodes) for pod in plan.live_pods) and not _is_at_work(plan):
         return  # the reservation is used until they have ended
-    draft.workload = _next_write(draft, workload)
+    plan.workload = _follow_workload(plan, workload)
 
 
-def _next_write(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:
-    kueue, now = draft.status.kueue, draft.now
-    if draft.phase is Phase.FINISHED:
+def _follow_workload(plan: PlanBuilder, workload: WorkloadView) -> WorkloadWrite | None:
+    kueue, now = plan.status.kueue, plan.now
+    if plan.phase is Phase.FINISHED:
         if workload.is_finished:
             return None
-        end = find(draft.status, "Succeeded")
+        end = find(plan.status, "Succeeded")
         succeeded = end is not None and end.status == "True"
         return workload_status.finished(workload, succeeded, end.message if end is not None else "", now)
-    if kueue is None and slots.is_held(draft.status.assignment) and workload.is_reserved:
-        _adopt(draft, workload)
+    if kueue is None and slots.is_held(plan.status.assignment) and workload.is_reserved:
+        _adopt(plan, workload)
         return None
     if kueue is None or workload.uid == kueue.given_up:
-        return _deleted(draft, workload, "the run does without this reservation")
-    if slots.is_held(draft.status.assignment):
-        return _told_of_gang(draft, workload)
-    if workload.is_finished or not _waits(draft):
-        return _deleted(draft, workload, "the run asks for nothing now")
+        return _deleted(plan, workload, "the run does without this reservation")
+    if slots.is_held(plan.status.assignment):
+        return _told_of_gang(plan, workload)
+    if workload.is_finished or not _waits(plan):
+        return _deleted(plan, workload, "the run asks for nothing now")
     if workload.is_evicted and workload.is_reserved:
         return workload_status.released(workload, now)
-    ask = _wanted(draft)
+    ask = _wanted(plan)
     if ask is None or is_as_asked(workload, ask):
         return None
     if workload.is_reserved:
         if does_for(workload, ask):
             return None  # a node that may be had again is no reason to give up a place
-        return _deleted(draft, workload, "the run asks for something else now")
+        return _deleted(plan, workload, "the run asks for something else now")
     # A merge patch keeps what it does not name: a class that the run had, and has no more, is taken away by null.
     spec = {"priorityClassRef": None, **ask.spec}
     body: Mapping[str, Any] = {"metadata": {"annotations": ask.annotations}, "spec": spec}
-    return _write(draft, WorkloadVerb.AMEND, "the run asks for something else now", workload, body)
+    return _write(plan, WorkloadVerb.AMEND, "the run asks for something else now", workload, body)
 
 
-def _adopt(draft: Draft, workload: WorkloadView) -> None:
+def _adopt(plan: PlanBuilder, workload: WorkloadView) -> None:
     """A gang whose status was lost and rebuilt from its pods: it still rests on the reservation that is there.
 
     One that was handed to our own admission meanwhile does not, and its Workload may go with its next wait.
     """
-    snapshot = draft.snapshot
-    choice = choice_of(draft.run, snapshot.queue)
-    if choice is None or not workload.is_admitted or draft.run.spec is None:
+    snapshot = plan.snapshot
+    choice = choice_of(plan.run, snapshot.queue)
+    if choice is None or not workload.is_admitted or plan.run.spec is None:
         return
-    draft.status = changed(draft.status, kueue=KueueStatus(queue=choice.queue, chosen_by=choice.by))
-    ask = ask_of(draft.view, snapshot.queue, snapshot.kueue, snapshot.nodes, draft.tunables, draft.now)
-    kueue = draft.status.kueue
+    plan.status = changed(plan.status, kueue=KueueStatus(queue=choice.queue, chosen_by=choice.by))
+    ask = ask_of(plan.view, snapshot.queue, snapshot.kueue, snapshot.nodes, plan.tunables, plan.now)
+    kueue = plan.status.kueue
     assert kueue is not None
     with suppress(ValueError):  # what cannot be made out now is not among the marks of the next pods
-        draft.status = changed(
-            draft.status, kueue=marked(kueue, workload, ask, merged(updates_of(workload, snapshot.kueue)))
+        plan.status = changed(
+            plan.status, kueue=marked(kueue, workload, ask, merged(updates_of(workload, snapshot.kueue)))
         )
         return
-    draft.status = changed(draft.status, kueue=marked(kueue, workload, ask, PodSetUpdate("")))
+    plan.status = changed(plan.status, kueue=marked(kueue, workload, ask, PodSetUpdate("")))
 
 
-def _told_of_gang(draft: Draft, workload: WorkloadView) -> WorkloadWrite | None:
-    assert draft.status.kueue is not None
-    if workload.uid != draft.status.kueue.workload_uid or draft.phase not in _AT_WORK:
+def _told_of_gang(state: RunState, workload: WorkloadView) -> WorkloadWrite | None:
+    assert state.status.kueue is not None
+    if workload.uid != state.status.kueue.workload_uid or state.phase not in _AT_WORK:
         return None
     if workload.is_evicted or workload.is_finished:
         return None
-    return workload_status.pods_ready(workload, draft.phase is Phase.RUNNING, draft.now)
+    return workload_status.pods_ready(workload, state.phase is Phase.RUNNING, state.now)
 
 
-def _waits(draft: Draft) -> bool:
+def _waits(state: RunState) -> bool:
     """The run waits for Kueue. One that was refused as it is now does not."""
-    spec, accepted = draft.run.spec, find(draft.status, "Accepted")
-    if draft.phase is not Phase.PENDING or draft.status.kueue is None or spec is None or spec.cancel:
+    spec, accepted = state.run.spec, find(state.status, "Accepted")
+    if state.phase is not Phase.PENDING or state.status.kueue is None or spec is None or spec.cancel:
         return False
-    if choice_of(draft.run, draft.snapshot.queue) is None:
+    if choice_of(state.run, state.snapshot.queue) is None:
         return False  # its label was taken away, or its queue is ours now
     refused = accepted is not None and accepted.status == "False"
-    return not (refused and accepted is not None and accepted.observed_generation == draft.run.generation)
+    return not (refused and accepted is not None and accepted.observed_generation == state.run.generation)
 
 
-def _wanted(draft: Draft) -> Ask | None:
+def _wanted(state: RunState) -> Ask | None:
     """What the run asks Kueue for; None: whether it may be as it is now is yet to be found out."""
-    run, status = draft.run, draft.status
+    run, status = state.run, state.status
     accepted = find(status, "Accepted")
     if accepted is None or accepted.status != "True" or accepted.observed_generation != run.generation:
         return None
-    snapshot = draft.snapshot
-    return ask_of(draft.view, snapshot.queue, snapshot.kueue, snapshot.nodes, draft.tunables, draft.now)
+    snapshot = state.snapshot
+    return ask_of(state.view, snapshot.queue, snapshot.kueue, snapshot.nodes, state.tunables, state.now)
 
 
-def _is_at_work(draft: Draft) -> bool:
-    return draft.phase in _AT_WORK
+def _is_at_work(state: RunState) -> bool:
+    return state.phase in _AT_WORK
 
 
-def _own_workload(draft: Draft) -> WorkloadView | None:
-    found = draft.snapshot.kueue.workloads.get((draft.run.namespace, workload_name(draft.run)))
-    return found if found is not None and found.owner_uid == draft.run.uid else None
+def _own_workload(state: RunState) -> WorkloadView | None:
+    found = state.snapshot.kueue.workloads.get((state.run.namespace, workload_name(state.run)))
+    return found if found is not None and found.owner_uid == state.run.uid else None
 
 
 def _eviction(workload: WorkloadView) -> str:
@@ -196,62 +197,59 @@ def _loss(workload: WorkloadView | None, uid: str) -> str:
     return "" if workload.is_reserved else "its Workload has no reservation any more"
 
 
-def _leave_in_time(draft: Draft, lost: str) -> bool:
+def _leave_in_time(plan: PlanBuilder, lost: str) -> bool:
     """Written first, acted on a while later, if it is still so."""
-    draft.condition(
-        RESERVATION, False, ConditionReason.RESERVATION_LOST, f"{lost}; the gang saves and asks Kueue again"
-    )
-    said = find(draft.run.status, RESERVATION)
-    since = said.last_transition_time if said is not None and said.status == "False" else draft.stamp
-    if draft.now < since + LOST_AFTER:
-        draft.wake(since + LOST_AFTER)
+    plan.condition(RESERVATION, False, ConditionReason.RESERVATION_LOST, f"{lost}; the gang saves and asks Kueue again")
+    said = find(plan.run.status, RESERVATION)
+    since = said.last_transition_time if said is not None and said.status == "False" else plan.stamp
+    if not plan.reached(since + LOST_AFTER):
         return False
-    stop_after_save(draft, StopReason.RESERVATION_LOST, f"{lost}; it queues again")
+    stop_after_save(plan, StopReason.RESERVATION_LOST, f"{lost}; it queues again")
     return True
 
 
-def _resize(draft: Draft) -> bool:
+def _resize(plan: PlanBuilder) -> bool:
     """``spec.nodes`` changed: a reservation cannot."""
-    world = len(draft.status.assignment.nodes)
-    if draft.spec.nodes == world:
+    world = len(plan.status.assignment.nodes)
+    if plan.spec.nodes == world:
         return False
     stop_after_save(
-        draft, StopReason.REQUEUED, f"spec.nodes is {draft.spec.nodes} now, Kueue reserved {world}; it asks again"
+        plan, StopReason.REQUEUED, f"spec.nodes is {plan.spec.nodes} now, Kueue reserved {world}; it asks again"
     )
     return True
 
 
-def _ask_without_node(draft: Draft, workload: WorkloadView) -> bool:
+def _ask_without_node(plan: PlanBuilder, workload: WorkloadView) -> bool:
     """A node that only we know to be bad: Kueue replaces none that looks well to it, so it is asked without it."""
     topology = workload.admission.topology if workload.admission is not None else None
-    lacking = slots.lacking(draft.status.assignment)
+    lacking = slots.lacking(plan.status.assignment)
     if not lacking or workload.unhealthy_nodes or topology is None or not topology.names_hosts:
         return False
-    held = set(draft.status.assignment.nodes)
-    nodes = draft.snapshot.nodes
+    held = set(plan.status.assignment.nodes)
+    nodes = plan.snapshot.nodes
     hosts = {view.labels.get(api_names.HOSTNAME_LEVEL, name): name for name, view in nodes.items()}
     left = {hosts.get(host, host) for host in topology.hosts} - held
-    bad = {entry.node for entry in avoided_nodes(draft.status.recovery.excluded_nodes, draft.now)}
+    bad = {entry.node for entry in avoided_nodes(plan.status.recovery.excluded_nodes, plan.now)}
     if not left or not left <= bad:
         return False
     named = ", ".join(sorted(left)[:3])
     begin_stop(
-        draft, StopReason.NODES_LOST, f"Kueue has nothing in place of {named}, which the run keeps off; it asks without"
+        plan, StopReason.NODES_LOST, f"Kueue has nothing in place of {named}, which the run keeps off; it asks without"
     )
     return True
 
 
-def _deleted(draft: Draft, workload: WorkloadView, why: str) -> WorkloadWrite:
-    return _write(draft, WorkloadVerb.DELETE, why, workload)
+def _deleted(state: RunState, workload: WorkloadView, why: str) -> WorkloadWrite:
+    return _write(state, WorkloadVerb.DELETE, why, workload)
 
 
 def _write(
-    draft: Draft,
+    state: RunState,
     verb: WorkloadVerb,
     why: str,
     workload: WorkloadView | None = None,
     body: Mapping[str, Any] | None = None,
 ) -> WorkloadWrite:
-    run = draft.run
+    run = state.run
     uid, version = (workload.uid, workload.resource_version) if workload is not None else ("", "")
     return WorkloadWrite(verb, run.namespace, workload_name(run), why, uid, version, body or {})

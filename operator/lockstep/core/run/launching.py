@@ -5,12 +5,14 @@ from enum import StrEnum
 
 from lockstep.api.base.names import pod_name
 from lockstep.core.failures.evidence import Loss, LossKind
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import CreatePod
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import LossReason, StopReason
-from lockstep.core.model.snapshot import PodView, WorkerPhase
+from lockstep.core.model.run_state import RunState
+from lockstep.core.model.snapshot import PodView
 from lockstep.core.pods.gang import ca_config_map, template_for, worker_config_map
 from lockstep.core.pods.pod_groups import group_for, is_held_by_group
+from lockstep.core.run.attendance import stands_ready
 from lockstep.core.run.replacement import no_other_node_is_left, replace, replace_before_start
 from lockstep.core.run.stopping import begin_stop
 
@@ -46,115 +48,108 @@ class SlotStage:
     detail: str = ""
 
 
-def end_superseded_pods(draft: Draft) -> None:
+def end_superseded_pods(plan: PlanBuilder) -> None:
     """End the pods that the assignment no longer asks for."""
-    assignment = draft.status.assignment
-    for pod in draft.snapshot.pods:
+    assignment = plan.status.assignment
+    for pod in plan.snapshot.pods:
         current = assignment.incarnations[pod.slot] if pod.slot < len(assignment.nodes) else pod.incarnation + 1
         if pod.incarnation >= current:
             continue
         # The last dead pod of a slot is kept for its logs.
         if not pod.is_terminal or pod.incarnation < current - 1:
-            draft.delete(pod, "superseded")
+            plan.delete(pod, "superseded")
 
 
-def desire_pods(draft: Draft) -> None:
+def desire_pods(plan: PlanBuilder) -> None:
     """Make the pods that the assignment asks for; end the ones it no longer does."""
-    end_superseded_pods(draft)
-    assignment = draft.status.assignment
-    if draft.status.start is not None and draft.status.start.attempt == draft.status.attempt:
+    end_superseded_pods(plan)
+    assignment = plan.status.assignment
+    if plan.status.start is not None and plan.status.start.attempt == plan.status.attempt:
         # Past the barrier a rank's missing pod is a loss, and comes back as the next incarnation.
-        wanted = [slot for slot in draft.slot_range() if draft.rank(slot) < 0] if draft.has_spares else []
+        wanted = [slot for slot in plan.slot_range() if plan.rank(slot) < 0] if plan.has_spares else []
     else:
-        wanted = [*draft.slot_range()]
-    missing = [slot for slot in wanted if assignment.nodes[slot] and draft.pod(slot) is None]
+        wanted = [*plan.slot_range()]
+    missing = [slot for slot in wanted if assignment.nodes[slot] and plan.pod(slot) is None]
     if not missing:
         return
-    template = template_for(draft.run, draft.status, draft.tunables)
-    draft.config_maps.append(worker_config_map(draft.run.namespace, draft.tunables.gang))
-    draft.config_maps.append(ca_config_map(draft.run.namespace, draft.tunables.gang))
-    draft.pod_group = group_for(draft.run, draft.status, template.body)
+    template = template_for(plan.run, plan.status, plan.tunables)
+    plan.config_maps.append(worker_config_map(plan.run.namespace, plan.tunables.gang))
+    plan.config_maps.append(ca_config_map(plan.run.namespace, plan.tunables.gang))
+    plan.pod_group = group_for(plan.run, plan.status, template.body)
     for slot in missing:
         node, incarnation = assignment.nodes[slot], assignment.incarnations[slot]
-        name = pod_name(draft.run.name, draft.run.uid, slot, incarnation)
+        name = pod_name(plan.run.name, plan.run.uid, slot, incarnation)
         body = template.pod_body(slot, incarnation, node)
-        draft.creates.append(CreatePod(draft.run.namespace, name, slot, incarnation, node, body))
+        plan.creates.append(CreatePod(plan.run.namespace, name, slot, incarnation, node, body))
 
 
-def stages_of_ranks(draft: Draft) -> list[SlotStage]:
+def stages_of_ranks(state: RunState) -> list[SlotStage]:
     """How far every rank has come, in rank order."""
-    return [_stage(draft, slot) for slot in draft.ranked_slots()]
+    return [_stage(state, slot) for slot in state.ranked_slots()]
 
 
-def stages_of_spares(draft: Draft) -> list[SlotStage]:
+def stages_of_spares(state: RunState) -> list[SlotStage]:
     """How far every spare has come, in slot order."""
-    return [_stage(draft, slot) for slot in draft.slot_range() if draft.rank(slot) < 0]
+    return [_stage(state, slot) for slot in state.slot_range() if state.rank(slot) < 0]
 
 
-def enforce_deadlines(draft: Draft, reached: list[SlotStage]) -> None:
+def enforce_deadlines(plan: PlanBuilder, reached: list[SlotStage]) -> None:
     """Replace the ranks that took too long; give the nodes back when no replacement can be had.
 
     Not while the cluster itself looks broken: what is late may all come, and nothing could take its place.
     """
-    if draft.snapshot.leadership.disruption:
+    if plan.snapshot.leadership.disruption:
         return
-    late = _late(draft, reached)
+    late = _late(plan, reached)
     hopeless = _no_fault_of_a_node([at for at, _, _ in late], reached)
     if hopeless is not None:
-        why = hopeless.detail or draft.status.queue.message
-        words = f"rank {draft.rank(hopeless.slot)}: {hopeless.stage.value}, too long by now"
-        begin_stop(draft, StopReason.NODES_LOST, words + (f" ({why})" if why else ""))
+        why = hopeless.detail or plan.status.queue.message
+        words = f"rank {plan.rank(hopeless.slot)}: {hopeless.stage.value}, too long by now"
+        begin_stop(plan, StopReason.NODES_LOST, words + (f" ({why})" if why else ""))
         return
     if late:
-        replace_before_start(draft, _losses(draft, late))
+        replace_before_start(plan, _losses(plan, late))
 
 
-def replace_late_spares(draft: Draft, reached: list[SlotStage]) -> None:
+def replace_late_spares(plan: PlanBuilder, reached: list[SlotStage]) -> None:
     """The same for spares, whatever the ranks do meanwhile: nobody waits for one, and nobody is charged."""
-    if draft.snapshot.leadership.disruption:
+    if plan.snapshot.leadership.disruption:
         return
-    late = _late(draft, [at for at in reached if at.stage is not Stage.REFUSED])  # a quota may have room for it later
+    late = _late(plan, [at for at in reached if at.stage is not Stage.REFUSED])  # a quota may have room for it later
     for at in reached:
-        report = draft.report(at.slot)
+        report = plan.report(at.slot)
         if report is not None and not report.polling and all(at is not other for other, _, _ in late):
-            silent_until = (
-                max(report.received_at, draft.snapshot.leadership.since) + draft.tunables.deadlines.registered
-            )
-            draft.wake(silent_until)
-            if draft.now >= silent_until:
-                late.append(
-                    (at, LossReason.LAUNCH_DEADLINE, f"no heartbeat for {draft.now - report.received_at:.0f} s")
-                )
-    lost = [loss for loss in _losses(draft, late) if not no_other_node_is_left(draft, loss)]
+            silent_until = max(report.received_at, plan.snapshot.leadership.since) + plan.tunables.deadlines.registered
+            if plan.reached(silent_until):
+                late.append((at, LossReason.LAUNCH_DEADLINE, f"no heartbeat for {plan.now - report.received_at:.0f} s"))
+    lost = [loss for loss in _losses(plan, late) if not no_other_node_is_left(plan, loss)]
     if lost:
-        replace(draft, lost)
+        replace(plan, lost)
 
 
 _Late = tuple[SlotStage, LossReason, str]
 """Where a slot is, the reason in one word, and in words where the stage alone does not tell."""
 
 
-def _late(draft: Draft, reached: list[SlotStage]) -> list[_Late]:
+def _late(state: RunState, reached: list[SlotStage]) -> list[_Late]:
     late = []
     for at in reached:
-        report = draft.report(at.slot)
+        report = state.report(at.slot)
         if at.stage is Stage.PREPARING and report is not None and _has_failed(report.problem, reached):
             late.append((at, LossReason.NODE_CHECK_FAILED, f"the worker's check of the node failed: {report.problem}"))
-        elif at.deadline is not None and draft.now >= at.deadline:
+        elif at.deadline is not None and state.reached(at.deadline):
             late.append(
                 (at, LossReason.NOT_SCHEDULED if at.stage is Stage.SCHEDULING else LossReason.LAUNCH_DEADLINE, "")
             )
-        elif at.deadline is not None:
-            draft.wake(at.deadline)
     return late
 
 
-def _losses(draft: Draft, late: list[_Late]) -> list[Loss]:
+def _losses(state: RunState, late: list[_Late]) -> list[Loss]:
     found = []
     for at, reason, why in late:
-        node = draft.status.assignment.nodes[at.slot]
+        node = state.status.assignment.nodes[at.slot]
         words = why or f"{at.stage.value} on {node} in time" + (f": {at.detail}" if at.detail else "")
-        found.append(Loss(at.slot, node, LossKind.POD, reason, words, draft.now))
+        found.append(Loss(at.slot, node, LossKind.POD, reason, words, state.now))
     return found
 
 
@@ -185,29 +180,29 @@ def _is_met_by_all(problem: str, reached: list[SlotStage]) -> bool:
     return problem.startswith(SHARED_TIER_IS_FULL)
 
 
-def _time_to_schedule(draft: Draft, pod: PodView) -> float:
-    limits = draft.tunables.deadlines
+def _time_to_schedule(state: RunState, pod: PodView) -> float:
+    limits = state.tunables.deadlines
     if not pod.reason:
         return limits.vacant
     # The one before it on its node may be taking its time to end, and holds what this one needs.
-    waits = any(p.node == pod.node and p.uid != pod.uid and not p.is_terminal for p in draft.pods_of(pod.slot))
+    waits = any(p.node == pod.node and p.uid != pod.uid and not p.is_terminal for p in state.pods_of(pod.slot))
     return limits.scheduled + (limits.stop if waits else 0.0)
 
 
-def _stage(draft: Draft, slot: int) -> SlotStage:
-    limits = draft.tunables.deadlines
-    calm_since = draft.snapshot.leadership.calm_since
-    led_since = max(draft.snapshot.leadership.since, calm_since)
-    assignment = draft.status.assignment
+def _stage(state: RunState, slot: int) -> SlotStage:
+    limits = state.tunables.deadlines
+    calm_since = state.snapshot.leadership.calm_since
+    led_since = max(state.snapshot.leadership.since, calm_since)
+    assignment = state.status.assignment
     if not assignment.nodes[slot]:
-        if draft.rank(slot) < 0:
+        if state.rank(slot) < 0:
             return SlotStage(slot, Stage.VACANT, None)
-        since = assignment.vacant_since if assignment.vacant_since is not None else draft.now
+        since = assignment.vacant_since if assignment.vacant_since is not None else state.now
         return SlotStage(slot, Stage.VACANT, max(since, calm_since) + limits.vacant)
-    pod = draft.pod(slot)
+    pod = state.pod(slot)
     if pod is None:
-        name = pod_name(draft.run.name, draft.run.uid, slot, assignment.incarnations[slot])
-        refused = draft.snapshot.refused_creates.get(name)
+        name = pod_name(state.run.name, state.run.uid, slot, assignment.incarnations[slot])
+        refused = state.snapshot.refused_creates.get(name)
         if refused is None:
             return SlotStage(slot, Stage.SCHEDULING, None)  # it is made in this very pass
         return SlotStage(slot, Stage.REFUSED, refused.since + limits.scheduled, refused.message)
@@ -216,19 +211,19 @@ def _stage(draft: Draft, slot: int) -> SlotStage:
         return SlotStage(slot, Stage.HELD, max(pod.created_at, calm_since) + limits.vacant)
     if not pod.bound:
         return SlotStage(
-            slot, Stage.SCHEDULING, max(pod.created_at, calm_since) + _time_to_schedule(draft, pod), detail
+            slot, Stage.SCHEDULING, max(pod.created_at, calm_since) + _time_to_schedule(state, pod), detail
         )
     if pod.started_at is None:
         return SlotStage(
             slot, Stage.STARTING, max(pod.created_at, calm_since) + limits.scheduled + limits.started, detail
         )
-    report = draft.report(slot)
+    report = state.report(slot)
     since = max(pod.started_at, led_since)
     if report is None or report.pod_uid != pod.uid:
         return SlotStage(slot, Stage.REGISTERING, since + limits.registered)
-    if report.phase is WorkerPhase.READY and report.ready_for == draft.status.attempt:
+    if stands_ready(report, state.status.attempt):
         return SlotStage(slot, Stage.READY, None)
-    ended = draft.attempt_entry(draft.status.attempt - 1)
+    ended = state.attempt_entry(state.status.attempt - 1)
     if ended is not None and ended.ended_at is not None:
         since = max(since, ended.seen_at or ended.ended_at)
     return SlotStage(slot, Stage.PREPARING, since + limits.registered + limits.ready, report.problem)

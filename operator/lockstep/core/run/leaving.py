@@ -5,25 +5,24 @@ known moment. Its worker keeps the program running until then, so that the save 
 """
 
 from lockstep.core.checkpoints.saves import ask_for_save, is_settled_for
-from lockstep.core.model.draft import Draft
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import LossReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import WorkerPhase
 
 MARGIN = 5.0
 """Seconds before the kill at which waiting ends: the next attempt should not begin with a corpse."""
 
 
-def save_before_leaving(draft: Draft) -> None:
-    """Ask for a save when a rank is told to leave; until that is settled the rank does not count as lost."""
-    if not draft.trains:
-        return
-    ends = {slot: end for slot in draft.slot_range() if draft.rank(slot) >= 0 and (end := _end_of(draft, slot))}
+def save_before_leaving(plan: PlanBuilder) -> frozenset[int]:
+    """Ask for a save when a rank is told to leave. Returns the slots that do not count as lost until it is settled."""
+    if not plan.trains:
+        return frozenset()
+    ends = {slot: end for slot in plan.slot_range() if plan.rank(slot) >= 0 and (end := _end_of(plan, slot))}
     last_moment = min(ends.values(), default=0.0) - MARGIN
-    if draft.now >= last_moment or is_settled_for(draft.status, LossReason.POD_TERMINATED):
-        return
-    if ask_for_save(draft, LossReason.POD_TERMINATED, last_moment):
-        draft.leaving = frozenset(ends)
-        draft.wake(last_moment)
+    if is_settled_for(plan.status, LossReason.POD_TERMINATED) or plan.reached(last_moment):
+        return frozenset()
+    return frozenset(ends) if ask_for_save(plan, LossReason.POD_TERMINATED, last_moment) else frozenset()
 
 
 def ends_with_the_save(reason: str) -> bool:
@@ -31,10 +30,10 @@ def ends_with_the_save(reason: str) -> bool:
     return LossReason.POD_TERMINATED in reason.split(", ")
 
 
-def _end_of(draft: Draft, slot: int) -> float:
+def _end_of(state: RunState, slot: int) -> float:
     """When the rank in ``slot`` will be killed; 0 when it will not, or runs nothing any more."""
-    report, pod = draft.report(slot), draft.pod(slot)
-    if report is None or report.phase is not WorkerPhase.RUNNING or report.attempt != draft.status.attempt:
+    report, pod = state.report(slot), state.pod(slot)
+    if report is None or report.phase is not WorkerPhase.RUNNING or report.attempt != state.status.attempt:
         return 0.0
     told = [moment for moment in (report.leaving_by, pod.killed_at if pod is not None else 0.0) if moment]
     return min(told, default=0.0)

@@ -4,173 +4,185 @@
 status write, before anything of it is acted on. Quota and nodes are held meanwhile.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
+from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.failures.actions import SAME_STEP, Action, Case, Verb, act
-from lockstep.core.failures.causes import Cause, Evidence, collected, first_cause
-from lockstep.core.failures.divergence import diverged
+from lockstep.core.failures.causes import Cause, collected, first_cause
+from lockstep.core.failures.divergence import judge_divergence
 from lockstep.core.failures.evidence import Loss, LossKind, everyone_heard_since, failed_exits, losses
 from lockstep.core.failures.failure_memory import (
     excluded_enough,
     readmit_mended,
+)
+from lockstep.core.failures.hangs import judge_hang
+from lockstep.core.failures.late_evidence import ATTRIBUTED_BY_EXIT, exits_of, last_end, pods_lost_before
+from lockstep.core.failures.recovery_record import (
+    count_attempts_without_progress,
+    hold_back_attempt,
+    record_progress_made,
     remember_first_failure,
     remember_root,
     remember_rule,
+    restore_charges,
+    take_back_charge,
     unblame,
 )
-from lockstep.core.failures.hangs import hung
-from lockstep.core.failures.late_evidence import ATTRIBUTED_BY_EXIT, exits_of, last_end, pods_lost_before
-from lockstep.core.failures.stragglers import straggling
+from lockstep.core.failures.stragglers import judge_straggler
 from lockstep.core.model.conditions import find, without_condition
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, EventReason, Recorded
+from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress, backoff
 from lockstep.core.run.replacement import CLUSTER_DISRUPTION, keep_off, replace, replace_before_start, tell_of_limit
 from lockstep.core.run.roll_back import lift_ceiling, quarantine, roll_back, saved_step, trusted_steps
 from lockstep.core.run.stopping import begin_stop
 
-DETECTORS: tuple[Callable[[Draft], Evidence | None], ...] = (diverged, hung, straggling)
-"""What sees that something is wrong with a gang whose processes all run."""
 SYMPTOMS_WAIT = 2.0
 """Seconds in which the one that a rank's complaint is about may still be heard of."""
 MAY_LEAVE_ITS_NODE = frozenset({AttemptCause.STRAGGLER, AttemptCause.NAN, AttemptCause.LOSS_SPIKE})
 """Causes of which a rank's node may be the reason although nothing on it failed."""
 
 
-def recover(draft: Draft) -> None:
-    """Answer losses and bad exits: end the running attempt, or mend the gang that is gathering."""
-    readmit_mended(draft)
-    lift_ceiling(draft)
-    failed = failed_exits(draft) if draft.phase is Phase.RUNNING else []
-    lost = losses(draft, over=bool(failed))
-    replaceable = without_held_back(draft, lost)
-    spares = [loss for loss in replaceable if draft.rank(loss.slot) < 0]
+def recover(plan: PlanBuilder, leaving: frozenset[int]) -> str:
+    """Answer losses and bad exits: end the running attempt, or mend the gang that is gathering.
+
+    ``leaving``: the slots that do not count as lost yet. Returns the request for the stacks of all ranks; empty: none.
+    """
+    readmit_mended(plan)
+    lift_ceiling(plan)
+    failed = failed_exits(plan, leaving) if plan.phase is Phase.RUNNING else []
+    lost = losses(plan, leaving, over=bool(failed))
+    replaceable = hold_back_nodes(plan, lost)
+    spares = [loss for loss in replaceable if plan.rank(loss.slot) < 0]
     if spares:
-        replace(draft, spares)  # nothing else depends on them
-    lost, replaceable = _of_ranks(draft, lost), _of_ranks(draft, replaceable)
-    if draft.phase is Phase.RUNNING:
-        detected = [evidence for detector in DETECTORS if (evidence := detector(draft)) is not None]
-        found = collected(draft, lost, failed, detected)
+        replace(plan, spares)  # nothing else depends on them
+    lost, replaceable = _of_ranks(plan, lost), _of_ranks(plan, replaceable)
+    if plan.phase is Phase.RUNNING:
+        diverged, hang, straggler = judge_divergence(plan), judge_hang(plan), judge_straggler(plan)
+        detected = [seen for seen in (diverged, hang.evidence, straggler) if seen is not None]
+        found = collected(plan, lost, failed, detected)
         if found:
-            _end_attempt(draft, first_cause(found), replaceable)
-    elif replaceable:
-        blame_earlier_loss(draft, replaceable)
-        others = _blame_earlier_pod(draft, replaceable)
-        if others and draft.status.stop is None:
-            replace_before_start(draft, others)
+            _end_attempt(plan, first_cause(found), replaceable)
+        return hang.stacks
+    if replaceable:
+        blame_earlier_loss(plan, replaceable)
+        others = _blame_earlier_pod(plan, replaceable)
+        if others and plan.status.stop is None:
+            replace_before_start(plan, others)
+    return ""
 
 
-def look_again(draft: Draft) -> bool:
+def recheck_root_cause(plan: PlanBuilder) -> bool:
     """With everybody at the barrier all ends of the last attempt have been heard: was the cause what it seemed?
 
     True when something came of it that changes the gang or stops the run: then it is too early to start.
     """
-    ended = last_end(draft)
+    ended = last_end(plan)
     if ended is None or ended.cause not in ATTRIBUTED_BY_EXIT or ended.rank is None:
         return False
-    if ended.nodes not in (0, draft.world):
+    if ended.nodes not in (0, plan.world):
         return False  # its ranks were others
-    exits = exits_of(draft, ended.number)
-    if all(draft.rank(end.slot) != ended.rank for end in exits):
+    exits = exits_of(plan, ended.number)
+    if all(plan.rank(end.slot) != ended.rank for end in exits):
         return False  # it is not there any more to be compared with
-    first = first_cause(collected(draft, (), exits, ()))
-    ranks = {draft.rank(slot) for slot in (*first.victims, *first.evidence.tied)} | {draft.rank(first.slot)}
-    draft.put_attempt(changed(draft.attempt(ended.number), victims=format_ranges(ranks - {ended.rank})))
-    tied = {draft.rank(slot) for slot in first.evidence.tied}
-    if ended.rank == draft.rank(first.slot) or ended.rank in tied:
+    first = first_cause(collected(plan, (), exits, ()))
+    ranks = {plan.rank(slot) for slot in (*first.victims, *first.evidence.tied)} | {plan.rank(first.slot)}
+    plan.put_attempt(changed(plan.attempt(ended.number), victims=format_ranges(ranks - {ended.rank})))
+    tied = {plan.rank(slot) for slot in first.evidence.tied}
+    if ended.rank == plan.rank(first.slot) or ended.rank in tied:
         return False
-    return _blame_instead(draft, ended, first)
+    return _correct_root_cause(plan, ended, first)
 
 
-def tell_steps_lost(draft: Draft, resumed: int) -> None:
+def tell_steps_lost(plan: PlanBuilder, resumed: int) -> None:
     """Where the next attempt begins is known: how many steps the end of the last one cost."""
-    ended = last_end(draft)
+    ended = last_end(plan)
     if ended is not None and ended.last_step is not None:
-        draft.put_attempt(changed(draft.attempt(ended.number), steps_lost=max(0, ended.last_step - resumed)))
+        plan.put_attempt(changed(plan.attempt(ended.number), steps_lost=max(0, ended.last_step - resumed)))
 
 
-def _of_ranks(draft: Draft, lost: Sequence[Loss]) -> list[Loss]:
-    return [loss for loss in lost if draft.rank(loss.slot) >= 0]
+def _of_ranks(state: RunState, lost: Sequence[Loss]) -> list[Loss]:
+    return [loss for loss in lost if state.rank(loss.slot) >= 0]
 
 
-def without_held_back(draft: Draft, lost: list[Loss]) -> list[Loss]:
+def hold_back_nodes(plan: PlanBuilder, lost: list[Loss]) -> list[Loss]:
     """While the cluster itself looks broken no node is replaced: what seems lost may all come back."""
-    held = draft.snapshot.leadership.disruption
-    shown = find(draft.status, CLUSTER_DISRUPTION)
+    held = plan.snapshot.leadership.disruption
+    shown = find(plan.status, CLUSTER_DISRUPTION)
     if (
         not held
         and shown is not None
-        and (shown.reason != ConditionReason.EXCLUSION_LIMIT or not excluded_enough(draft))
+        and (shown.reason != ConditionReason.EXCLUSION_LIMIT or not excluded_enough(plan))
     ):
-        draft.status = without_condition(draft.status, CLUSTER_DISRUPTION)
+        plan.status = without_condition(plan.status, CLUSTER_DISRUPTION)
     if not held or not any(loss.kind is LossKind.NODE for loss in lost):
         return lost
-    draft.condition(CLUSTER_DISRUPTION, True, ConditionReason.BREAKER_OPEN, f"no node is replaced: {held}")
+    plan.condition(CLUSTER_DISRUPTION, True, ConditionReason.BREAKER_OPEN, f"no node is replaced: {held}")
     return [loss for loss in lost if loss.kind is not LossKind.NODE]
 
 
-def _end_attempt(draft: Draft, cause: Cause, lost: list[Loss]) -> None:
-    case = case_of(draft, cause, lost)
+def _end_attempt(plan: PlanBuilder, cause: Cause, lost: list[Loss]) -> None:
+    case = case_of(plan, cause, lost)
     action = act(cause, case)
-    if action.verb in (Verb.WAIT, Verb.COMPLETE) or _has_more_to_hear(draft, cause, action):
+    if action.verb in (Verb.WAIT, Verb.COMPLETE) or _has_more_to_hear(plan, cause, action):
         return
-    carry_out(draft, cause, action, case, lost)
+    carry_out(plan, cause, action, case, lost)
 
 
-def carry_out(draft: Draft, cause: Cause, action: Action, case: Case, lost: list[Loss]) -> None:
+def carry_out(plan: PlanBuilder, cause: Cause, action: Action, case: Case, lost: list[Loss]) -> None:
     """End the attempt for good or begin the next one, with everything written down that later decisions rest on."""
-    _write_history(draft, cause, action, case)
-    _remember(draft, cause, action, case)
+    _write_history(plan, cause, action, case)
+    _remember(plan, cause, action, case)
     if action.verb is Verb.STOP:
         assert action.reason
-        begin_stop(draft, action.reason, action.message)
+        begin_stop(plan, action.reason, action.message)
     else:
-        _begin_next(draft, cause, action, case, lost)
+        _begin_next(plan, cause, action, case, lost)
 
 
-def _has_more_to_hear(draft: Draft, cause: Cause, action: Action) -> bool:
+def _has_more_to_hear(state: RunState, cause: Cause, action: Action) -> bool:
     """Peers of a node that just died end with errors too: a verdict that is final waits for everybody's word,
     and one that only complains of others for a moment."""
-    report = draft.report(cause.slot)
+    report = state.report(cause.slot)
     ended = min(cause.at, report.since) if report is not None else cause.at  # whatever its clock says
-    if not cause.exited or everyone_heard_since(draft, ended, but=cause.slot):
+    if not cause.exited or everyone_heard_since(state, ended, but=cause.slot):
         return False
     if action.verb is Verb.STOP:
-        draft.wake(draft.now + draft.heartbeat)
+        state.wake(state.now + state.heartbeat)
         return True
-    draft.wake(ended + SYMPTOMS_WAIT)
-    return cause.reading.symptom and draft.now < ended + SYMPTOMS_WAIT
+    return not state.reached(ended + SYMPTOMS_WAIT) and cause.reading.symptom
 
 
-def case_of(draft: Draft, cause: Cause, lost: Sequence[Loss], attempt: int | None = None) -> Case:
+def case_of(state: RunState, cause: Cause, lost: Sequence[Loss], attempt: int | None = None) -> Case:
     """What is known besides, of the current attempt or of an earlier one."""
-    status, recovery = draft.status, draft.status.recovery
+    status, recovery = state.status, state.status.recovery
     number = status.attempt if attempt is None else attempt
-    entry = draft.attempt_entry(number)
+    entry = state.attempt_entry(number)
     start = status.start.resume if status.start is not None and status.start.attempt == number else None
-    report = draft.report(cause.slot)
+    report = state.report(cause.slot)
     signs = report.signs if report is not None else ()
-    node = draft.snapshot.nodes.get(cause.node)
+    node = state.snapshot.nodes.get(cause.node)
     return Case(
-        now=draft.now,
-        recovery=draft.spec.recovery,
-        nodes=draft.world,
-        checkpoints=draft.spec.checkpoint is not None,
-        step=entry.last_step if attempt is not None and entry is not None else _last_step(draft, number),
+        now=state.now,
+        recovery=state.spec.recovery,
+        nodes=state.world,
+        checkpoints=state.spec.checkpoint is not None,
+        step=entry.last_step if attempt is not None and entry is not None else _last_step(state, number),
         resumed=(start.tier, Save(start.step, start.attempt or 0)) if start is not None else None,
-        valid_steps=trusted_steps(draft)
-        if cause.kind in (AttemptCause.NAN, AttemptCause.LOSS_SPIKE) or draft.spec.recovery.rules
+        valid_steps=trusted_steps(state)
+        if cause.kind in (AttemptCause.NAN, AttemptCause.LOSS_SPIKE) or state.spec.recovery.rules
         else (),
         lost_slots=tuple(loss.slot for loss in lost),
         streak=recovery.consecutive_no_progress,
-        allowed=allowed_without_progress(draft.spec, status),
-        progressed=saved_step(draft) > recovery.best_step,
+        allowed=allowed_without_progress(state.spec, status),
+        progressed=saved_step(state) > recovery.best_step,
         restarts=status.totals.restarts - (attempt is not None),  # that of an earlier attempt is counted already
         roots=recovery.roots,
         first_failures=recovery.first_failures,
@@ -179,19 +191,19 @@ def case_of(draft: Draft, cause: Cause, lost: Sequence[Loss], attempt: int | Non
         quarantined=len(status.checkpoint.quarantined),
         seen_rules=frozenset(s.kind.partition(":")[2] for s in signs if s.kind.startswith("Rule:")),
         conditions=frozenset(node.conditions) if node is not None else frozenset(),
-        held=draft.snapshot.leadership.disruption,
-        excluded_enough=excluded_enough(draft, len({cause.slot, *cause.evidence.slots}))
+        held=state.snapshot.leadership.disruption,
+        excluded_enough=excluded_enough(state, len({cause.slot, *cause.evidence.slots}))
         if cause.points_at_node or cause.reading.on_node or cause.kind in MAY_LEAVE_ITS_NODE
         else "",
         suspects=frozenset(status.assignment.nodes[slot] for slot in cause.evidence.slots) - {""},
-        diverged_step=_first_bad_step(draft, number),
-        alike_before=_diverged_alike(draft, number) if cause.kind in (AttemptCause.NAN, AttemptCause.LOSS_SPIKE) else 0,
+        diverged_step=_first_bad_step(state, number),
+        alike_before=_diverged_alike(state, number) if cause.kind in (AttemptCause.NAN, AttemptCause.LOSS_SPIKE) else 0,
     )
 
 
-def _diverged_alike(draft: Draft, attempt: int) -> int:
-    """How many attempts before this one loaded the same checkpoint and diverged at the same place."""
-    status, last = draft.status, _last_step(draft, attempt)
+def _diverged_alike(state: RunState, attempt: int) -> int:
+    """How many attempts before this one loaded the same checkpoint and judge_divergence at the same place."""
+    status, last = state.status, _last_step(state, attempt)
     resume = status.start.resume if status.start is not None and status.start.attempt == attempt else None
     if resume is None or last is None:
         return 0
@@ -205,26 +217,26 @@ def _diverged_alike(draft: Draft, attempt: int) -> int:
     )
 
 
-def _last_step(draft: Draft, attempt: int) -> int | None:
-    reports = draft.snapshot.reports.values()
+def _last_step(state: RunState, attempt: int) -> int | None:
+    reports = state.snapshot.reports.values()
     return max((r.progress.step for r in reports if r.progress is not None and r.attempt == attempt), default=None)
 
 
-def _first_bad_step(draft: Draft, attempt: int) -> int | None:
-    signs = [sign for r in draft.snapshot.reports.values() if r.attempt == attempt for sign in r.signs]
+def _first_bad_step(state: RunState, attempt: int) -> int | None:
+    signs = [sign for r in state.snapshot.reports.values() if r.attempt == attempt for sign in r.signs]
     return min((sign.step for sign in signs if sign.kind == "Loss:NaN" and sign.step), default=None)
 
 
-def _write_history(draft: Draft, cause: Cause, action: Action, case: Case) -> None:
-    saved = action.ceiling if action.ceiling is not None else saved_step(draft)
-    others = {draft.rank(slot) for slot in (*cause.victims, *cause.evidence.tied)}
-    draft.put_attempt(
+def _write_history(plan: PlanBuilder, cause: Cause, action: Action, case: Case) -> None:
+    saved = action.ceiling if action.ceiling is not None else saved_step(plan)
+    others = {plan.rank(slot) for slot in (*cause.victims, *cause.evidence.tied)}
+    plan.put_attempt(
         changed(
-            draft.attempt(draft.status.attempt),
-            ended_at=float(int(min(cause.at, draft.now))),
-            seen_at=draft.stamp,
-            message=_told(draft, cause, action)[:512],
-            rank=draft.rank(cause.slot),
+            plan.attempt(plan.status.attempt),
+            ended_at=float(int(min(cause.at, plan.now))),
+            seen_at=plan.stamp,
+            message=_told(plan, cause, action)[:512],
+            rank=plan.rank(cause.slot),
             node=cause.node,
             exit_code=cause.exit_code,
             stderr=cause.stderr,
@@ -238,11 +250,11 @@ def _write_history(draft: Draft, cause: Cause, action: Action, case: Case) -> No
     )
 
 
-def _told(draft: Draft, cause: Cause, action: Action) -> str:
+def _told(state: RunState, cause: Cause, action: Action) -> str:
     """The evidence, whether it is alone, and what is done about it."""
     words = cause.evidence.message
     if cause.evidence.tied:
-        ranks = format_ranges(draft.rank(slot) for slot in cause.evidence.tied)
+        ranks = format_ranges(state.rank(slot) for slot in cause.evidence.tied)
         words += f" (at the same time as {ranks}: which was first cannot be told)"
     if action.verb is Verb.STOP:
         return words + action.message.removeprefix(cause.evidence.message)
@@ -254,64 +266,63 @@ def _word(action: Action) -> ActionWord:
     return ActionWord.REPLACE if action.verb is Verb.REPLACE_NODES else ActionWord(action.verb.value)
 
 
-def _remember(draft: Draft, cause: Cause, action: Action, case: Case) -> None:
+def _remember(plan: PlanBuilder, cause: Cause, action: Action, case: Case) -> None:
     """What later decisions rest on."""
-    recovery = draft.status.recovery
     if case.progressed:
-        recovery = changed(recovery, roots=(), best_step=saved_step(draft))
+        plan.status = record_progress_made(plan.status, saved_step(plan))
     if cause.kind not in (AttemptCause.NODE_LOST, AttemptCause.DISRUPTION) and not cause.reading.symptom:
-        recovery = remember_root(recovery, cause.reading.root, case.step or 0, cause.node, draft.stamp)
+        plan.status = remember_root(plan.status, cause.reading.root, case.step or 0, cause.node, plan.stamp)
     if cause.points_at_node and not (cause.lost and cause.kind is not AttemptCause.NODE_LOST):
         for slot in sorted({cause.slot, *cause.evidence.slots}):
-            node = draft.status.assignment.nodes[slot] or cause.node
-            recovery = remember_first_failure(recovery, node, cause.kind, draft.stamp)
+            node = plan.status.assignment.nodes[slot] or cause.node
+            plan.status = remember_first_failure(plan.status, node, cause.kind, plan.stamp)
     if action.rule:
-        recovery = remember_rule(recovery, action.rule, [rule.name for rule in case.recovery.rules])
+        plan.status = remember_rule(plan.status, action.rule, [rule.name for rule in case.recovery.rules])
     streak = 0 if case.progressed else case.streak + action.charged
-    draft.status = changed(draft.status, recovery=changed(recovery, consecutive_no_progress=streak))
+    plan.status = count_attempts_without_progress(plan.status, streak)
     if action.quarantine is not None:
-        quarantine(draft, *action.quarantine, cause.evidence.message)
+        quarantine(plan, *action.quarantine, cause.evidence.message)
     if action.ceiling is not None:
-        roll_back(draft, action.ceiling)
+        roll_back(plan, action.ceiling)
     if action.alert:
-        tell_of_limit(draft, action.alert)
+        tell_of_limit(plan, action.alert)
 
 
-def _begin_next(draft: Draft, cause: Cause, action: Action, case: Case, lost: list[Loss]) -> None:
-    tunables, status = draft.tunables, draft.status
+def _begin_next(plan: PlanBuilder, cause: Cause, action: Action, case: Case, lost: list[Loss]) -> None:
+    tunables, status = plan.tunables, plan.status
     wait = 0.0
     if (action.charged or action.waits) and not (case.progressed and not action.waits):
         streak = status.recovery.consecutive_no_progress
         wait = backoff(
-            max(streak, 2) if action.waits else streak, tunables.backoff_base, tunables.backoff_max, draft.run.uid
+            max(streak, 2) if action.waits else streak, tunables.backoff_base, tunables.backoff_max, plan.run.uid
         )
     number = status.attempt + 1
     # A pod does not come back to a node that is to be left.
-    leaving = _leaving(cause, action, [loss for loss in lost if loss.kind is not LossKind.POD], draft)
+    leaving = _leaving(cause, action, [loss for loss in lost if loss.kind is not LossKind.POD], plan)
     lost = [loss for loss in lost if loss.slot not in {left.slot for left in leaving}]
     totals = status.totals
-    in_place = totals.restarts_in_place + (not lost and not leaving and draft.has_workers)
-    draft.status = changed(
-        draft.status,
+    in_place = totals.restarts_in_place + (not lost and not leaving and plan.has_workers)
+    plan.status = changed(
+        plan.status,
         attempt=number,
         totals=changed(totals, restarts=totals.restarts + 1, restarts_in_place=in_place),
-        recovery=changed(status.recovery, not_before=draft.stamp + wait if wait else None),
-        # The last word of those that trained: what the gang is asked to read on its way to the barrier rests on it.
-        checkpoint=changed(status.checkpoint, latest=latest_valid(draft.snapshot, status)),
     )
+    plan.status = hold_back_attempt(plan.status, plan.stamp + wait if wait else None)
+    # The last word of those that trained: what the gang is asked to read on its way to the barrier rests on it.
+    plan.status = record_latest(plan.status, latest_valid(plan.snapshot, status))
     if lost or leaving:
-        replace(draft, [*lost, *leaving], cause.condition)
+        replace(plan, [*lost, *leaving], cause.condition)
     for loss in lost:
         if loss.slot in action.slots and loss.kind is LossKind.NODE:  # when it is back it is not to be trusted
-            keep_off(draft, loss, tunables.excluded_node_seconds)
+            keep_off(plan, loss, tunables.excluded_node_seconds)
     if not lost:
         reason = EventReason.ROLLING_BACK if action.verb is Verb.ROLL_BACK else EventReason.RESTARTING_IN_PLACE
-        reason = reason if draft.has_workers else EventReason.REPLACING_GANG
-        words = f"{_told(draft, cause, action)}; attempt {number}" + (f" in {wait:.0f} s" if wait else "")
+        reason = reason if plan.has_workers else EventReason.REPLACING_GANG
+        words = f"{_told(plan, cause, action)}; attempt {number}" + (f" in {wait:.0f} s" if wait else "")
         if action.verb is not Verb.REPLACE_NODES:
-            draft.event(reason, words, action=_word(action), warning=True)
-    if draft.spec.checkpoint is None:
-        draft.event(
+            plan.event(reason, words, action=_word(action), warning=True)
+    if plan.spec.checkpoint is None:
+        plan.event(
             EventReason.NO_CHECKPOINT,
             "the run names no checkpoint tier, so the next attempt starts at step 0; "
             "add checkpoint: {shared: {claimName: …}}",
@@ -320,10 +331,10 @@ def _begin_next(draft: Draft, cause: Cause, action: Action, case: Case, lost: li
         )
 
 
-def _leaving(cause: Cause, action: Action, lost: Sequence[Loss], draft: Draft) -> list[Loss]:
+def _leaving(cause: Cause, action: Action, lost: Sequence[Loss], state: RunState) -> list[Loss]:
     """The slots that leave a node which still works, in a manner of speaking."""
     gone = {loss.slot for loss in lost}
-    nodes = draft.status.assignment.nodes
+    nodes = state.status.assignment.nodes
     words = cause.evidence.message
     return [
         Loss(slot, nodes[slot], LossKind.LEFT, cause.kind, words, cause.at)
@@ -332,21 +343,21 @@ def _leaving(cause: Cause, action: Action, lost: Sequence[Loss], draft: Draft) -
     ]
 
 
-def _blame_instead(draft: Draft, ended: AttemptStatus, first: Cause, lost: Sequence[Loss] = ()) -> bool:
+def _correct_root_cause(plan: PlanBuilder, ended: AttemptStatus, first: Cause, lost: Sequence[Loss] = ()) -> bool:
     """Another rank was first after all: what was remembered and decided of the one named is taken back, and the
     pods that are ``lost`` with it are made anew."""
-    before = draft.status.recovery
-    _absolve(draft, ended)
-    case = case_of(draft, first, lost, ended.number)
+    before = plan.status.recovery
+    _clear_node_blame(plan, ended)
+    case = case_of(plan, first, lost, ended.number)
     action = act(first, case)
-    rank = draft.rank(first.slot)
+    rank = plan.rank(first.slot)
     named = ended.rank if ended.rank is not None else rank
-    others = {named, *(draft.rank(slot) for slot in (*first.victims, *first.evidence.tied))}
+    others = {named, *(plan.rank(slot) for slot in (*first.victims, *first.evidence.tied))}
     at_first = "its own program was blamed" if named == rank else f"rank {named} was named"
-    words = f"{_told(draft, first, action)} (at first {at_first})"
-    draft.put_attempt(
+    words = f"{_told(plan, first, action)} (at first {at_first})"
+    plan.put_attempt(
         changed(
-            draft.attempt(ended.number),
+            plan.attempt(ended.number),
             message=words[:512],
             rank=rank,
             node=first.node,
@@ -360,55 +371,46 @@ def _blame_instead(draft: Draft, ended: AttemptStatus, first: Cause, lost: Seque
         if ended.action == ActionWord.RESTART_IN_PLACE or action.verb is Verb.STOP
         else Recorded(ended.action),
     )
-    draft.event(EventReason.CAUSE_CORRECTED, f"attempt {ended.number}: {words}", action=_word(action))
-    _remember(draft, first, action, case)
+    plan.event(EventReason.CAUSE_CORRECTED, f"attempt {ended.number}: {words}", action=_word(action))
+    _remember(plan, first, action, case)
     if action.charged == ended.charged:  # also where something had been saved, so that neither counted
-        draft.status = changed(
-            draft.status,
-            recovery=changed(
-                draft.status.recovery,
-                consecutive_no_progress=before.consecutive_no_progress,
-                not_before=before.not_before,
-            ),
-        )
+        plan.status = restore_charges(plan.status, before)
     if action.verb is Verb.STOP:
         assert action.reason
-        begin_stop(draft, action.reason, action.message)
+        begin_stop(plan, action.reason, action.message)
         return True
-    leaving = _leaving(first, action, [loss for loss in lost if loss.kind is not LossKind.POD], draft)
+    leaving = _leaving(first, action, [loss for loss in lost if loss.kind is not LossKind.POD], plan)
     left = {loss.slot for loss in leaving}
     gone = [*(loss for loss in lost if loss.slot not in left), *leaving]
     if gone:
-        replace(draft, gone, first.condition)
+        replace(plan, gone, first.condition)
     return bool(gone)
 
 
-def _absolve(draft: Draft, ended: AttemptStatus) -> None:
+def _clear_node_blame(plan: PlanBuilder, ended: AttemptStatus) -> None:
     """The rank that an attempt's end was put down to did not bring it about."""
-    recovery = draft.status.recovery
+    excluded = plan.status.recovery.excluded_nodes
     if ended.seen_at is not None:
-        recovery = unblame(recovery, ended.node, ended.seen_at)
-    if ended.charged and recovery.consecutive_no_progress:
-        fewer = recovery.consecutive_no_progress - 1
-        recovery = changed(recovery, consecutive_no_progress=fewer, not_before=None)
-    draft.admission_changed |= recovery.excluded_nodes != draft.status.recovery.excluded_nodes
-    draft.status = changed(draft.status, recovery=recovery)
+        plan.status = unblame(plan.status, ended.node, ended.seen_at)
+    if ended.charged and plan.status.recovery.consecutive_no_progress:
+        plan.status = take_back_charge(plan.status)
+    plan.admission_changed |= plan.status.recovery.excluded_nodes != excluded
 
 
-def _blame_earlier_pod(draft: Draft, lost: Sequence[Loss]) -> list[Loss]:
+def _blame_earlier_pod(plan: PlanBuilder, lost: Sequence[Loss]) -> list[Loss]:
     """A pod whose end is told only now, but lies before that of the rank which was named, was its cause. Returns what
     of ``lost`` remains to be answered: what has failed on the way to the barrier."""
-    ended = last_end(draft)
-    first, earlier = pods_lost_before(draft, ended, lost) if ended is not None else (None, [])
+    ended = last_end(plan)
+    first, earlier = pods_lost_before(plan, ended, lost) if ended is not None else (None, [])
     if ended is None or first is None:
         return list(lost)
-    _blame_instead(draft, ended, first, earlier)
+    _correct_root_cause(plan, ended, first, earlier)
     return [loss for loss in lost if loss not in earlier]
 
 
-def blame_earlier_loss(draft: Draft, lost: Sequence[Loss]) -> None:
+def blame_earlier_loss(plan: PlanBuilder, lost: Sequence[Loss]) -> None:
     """A node whose silence is established only now, but began before the attempt's end, was its cause."""
-    ended = draft.attempt_entry(draft.status.attempt - 1)
+    ended = plan.attempt_entry(plan.status.attempt - 1)
     if (
         ended is None
         or ended.ended_at is None
@@ -416,16 +418,16 @@ def blame_earlier_loss(draft: Draft, lost: Sequence[Loss]) -> None:
         or ended.action == ActionWord.REPLACE
     ):
         return
-    earlier = [loss for loss in lost if loss.kind is LossKind.NODE and loss.at <= ended.ended_at + draft.heartbeat]
+    earlier = [loss for loss in lost if loss.kind is LossKind.NODE and loss.at <= ended.ended_at + plan.heartbeat]
     if not earlier:
         return
     first = min(earlier, key=lambda loss: (loss.at, loss.slot))
-    _absolve(draft, ended)
-    draft.put_attempt(
+    _clear_node_blame(plan, ended)
+    plan.put_attempt(
         changed(
-            draft.attempt(ended.number),
+            plan.attempt(ended.number),
             message=f"{first.message}; then {ended.message}"[:512],
-            rank=draft.rank(first.slot),
+            rank=plan.rank(first.slot),
             node=first.node,
             stderr="",
             charged=False,
@@ -433,5 +435,4 @@ def blame_earlier_loss(draft: Draft, lost: Sequence[Loss]) -> None:
         cause=AttemptCause.NODE_LOST,
         action=ActionWord.REPLACE,
     )
-    remembered = remember_first_failure(draft.status.recovery, first.node, AttemptCause.NODE_LOST, draft.stamp)
-    draft.status = changed(draft.status, recovery=remembered)
+    plan.status = remember_first_failure(plan.status, first.node, AttemptCause.NODE_LOST, plan.stamp)

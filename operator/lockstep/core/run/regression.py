@@ -11,12 +11,14 @@ from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus
+from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true, without_condition
-from lockstep.core.model.draft import Draft
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import parse_order, parse_ranges
 from lockstep.core.model.reasons import ActionWord, ConditionReason, EventReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodView, StartRecord, WorkerReport
 from lockstep.core.model.start_record import to_status
 from lockstep.core.pods.plain_pods import plain_reports
@@ -24,50 +26,50 @@ from lockstep.core.pods.plain_pods import plain_reports
 CONDITION = "StateRegression"
 
 
-def hold_or_rebuild(draft: Draft) -> bool:
+def hold_or_rebuild(plan: PlanBuilder) -> bool:
     """True when the status is behind; the other steps then have nothing to stand on."""
-    why = _regression(draft)
-    if why is None and slots.is_held(draft.status.assignment) and not _is_whole(draft.status.resolved):
-        return _resolve_again(draft)
+    why = _regression(plan)
+    if why is None and slots.is_held(plan.status.assignment) and not _is_whole(plan.status.resolved):
+        return _resolve_again(plan)
     if why is None:
-        if is_true(draft.status, CONDITION):
-            draft.status = without_condition(draft.status, CONDITION)
+        if is_true(plan.status, CONDITION):
+            plan.status = without_condition(plan.status, CONDITION)
         return False
-    newest = _newest_pods(draft)
-    doubt = _ambiguity(draft, newest)
+    newest = _newest_pods(plan)
+    doubt = _ambiguity(plan, newest)
     if doubt is None:
-        _rebuild(draft, newest)
-        draft.event(
+        _rebuild(plan, newest)
+        plan.event(
             EventReason.STATUS_REBUILT,
-            f"{why}; status was rebuilt from {len(newest)} pods and their workers, attempt {draft.status.attempt}",
+            f"{why}; status was rebuilt from {len(newest)} pods and their workers, attempt {plan.status.attempt}",
             action=ActionWord.REBUILD_STATUS,
             warning=True,
         )
         return False
-    return _hold(draft, why, doubt)
+    return _hold(plan, why, doubt)
 
 
-def _hold(draft: Draft, why: str, doubt: str) -> bool:
-    if find(draft.status, CONDITION) is None:
-        draft.event(
+def _hold(plan: PlanBuilder, why: str, doubt: str) -> bool:
+    if find(plan.status, CONDITION) is None:
+        plan.event(
             EventReason.STATE_REGRESSION, f"{why}; nothing is deleted ({doubt})", action=ActionWord.HOLD, warning=True
         )
-    draft.condition(CONDITION, True, ConditionReason.STATUS_BEHIND_PODS, f"{why}; held, nothing is deleted: {doubt}")
-    draft.wake(draft.now + 5.0)
+    plan.condition(CONDITION, True, ConditionReason.STATUS_BEHIND_PODS, f"{why}; held, nothing is deleted: {doubt}")
+    plan.wake(plan.now + 5.0)
     return True
 
 
-def _resolve_again(draft: Draft) -> bool:
+def _resolve_again(plan: PlanBuilder) -> bool:
     """What the spec left open, as the pods carry it. True when none does."""
     why = "status.resolved was emptied"
-    found = next((pod.resolved for pod in draft.live_pods if _is_readable(pod.resolved)), "")
+    found = next((pod.resolved for pod in plan.live_pods if _is_readable(pod.resolved)), "")
     if not found:
-        return _hold(draft, why, f"no pod has it in the annotation {names.ANNOTATION_RESOLVED}; restore the status")
-    left = {name: value for name, value in draft.status.resolved if value}
+        return _hold(plan, why, f"no pod has it in the annotation {names.ANNOTATION_RESOLVED}; restore the status")
+    left = {name: value for name, value in plan.status.resolved if value}
     restored = ResolvedStatus.model_validate({**dict(ResolvedStatus.load(json.loads(found))), **left})
-    draft.status = changed(draft.status, resolved=changed(restored, nodes=slots.world(draft.status.assignment)))
-    draft.status = without_condition(draft.status, CONDITION)
-    draft.event(
+    plan.status = changed(plan.status, resolved=changed(restored, nodes=slots.world(plan.status.assignment)))
+    plan.status = without_condition(plan.status, CONDITION)
+    plan.event(
         EventReason.STATUS_REBUILT, f"{why}; it was read off a pod", action=ActionWord.REBUILD_STATUS, warning=True
     )
     return False
@@ -77,13 +79,13 @@ def _is_whole(resolved: ResolvedStatus) -> bool:
     return bool(resolved.nodes and resolved.cpu and resolved.memory)
 
 
-def _regression(draft: Draft) -> str | None:
+def _regression(state: RunState) -> str | None:
     """How the status is behind, in words; None when it is not."""
-    status = draft.status
+    status = state.status
     assignment = status.assignment
-    if draft.damage:
-        return draft.damage
-    own = [pod for pod in draft.snapshot.pods if pod.owner_uid == draft.run.uid]
+    if state.damage:
+        return state.damage
+    own = [pod for pod in state.snapshot.pods if pod.owner_uid == state.run.uid]
     if own and not status.attempt:
         return f"pod {own[0].name} exists, but status knows of no attempt"
     live = {pod.uid: pod for pod in own if not pod.is_terminal}
@@ -100,7 +102,7 @@ def _regression(draft: Draft) -> str | None:
         if pod.attempt > status.attempt:
             return f"pod {pod.name} is of attempt {pod.attempt}, but status at {status.attempt}"
     known = status.start.attempt if status.start is not None else 0
-    for slot, report in draft.snapshot.reports.items():
+    for slot, report in state.snapshot.reports.items():
         spoken = live.get(report.pod_uid)
         if spoken is None:
             continue
@@ -113,30 +115,30 @@ def _regression(draft: Draft) -> str | None:
     return None
 
 
-def _newest_pods(draft: Draft) -> dict[int, PodView]:
+def _newest_pods(state: RunState) -> dict[int, PodView]:
     newest: dict[int, PodView] = {}
-    for pod in draft.live_pods:
+    for pod in state.live_pods:
         if pod.slot not in newest or pod.incarnation > newest[pod.slot].incarnation:
             newest[pod.slot] = pod
     return newest
 
 
-def _ambiguity(draft: Draft, newest: dict[int, PodView]) -> str | None:
+def _ambiguity(state: RunState, newest: dict[int, PodView]) -> str | None:
     """Why the pods and reports do not say unambiguously what runs."""
-    if draft.run.spec is None:
+    if state.run.spec is None:
         return "the spec cannot be read"
-    if not newest and draft.damage:
+    if not newest and state.damage:
         return "no pod lives to rebuild it from; restore status.assignment, or delete the run"
     if not newest:
         return "its pods have ended, and whether the run had is not known; delete the run, or restore its status"
-    reports = _reports_of(draft, newest)
-    missing = [slot for slot in _ranked_slots(draft.run.spec, reports) if slot not in newest]
+    reports = _reports_of(state, newest)
+    missing = [slot for slot in _ranked_slots(state.run.spec, reports) if slot not in newest]
     if missing:
         return f"slots {missing[:5]} have no pod; delete the run, or restore its status"
-    slots_wanted = draft.run.spec.nodes + draft.run.spec.spare_nodes
+    slots_wanted = state.run.spec.nodes + state.run.spec.spare_nodes
     if len(newest) > slots_wanted:
         return f"there are pods for {len(newest)} slots, but the spec asks for {slots_wanted}"
-    if not draft.status.resolved.nodes and not _is_readable(newest[min(newest)].resolved):
+    if not state.status.resolved.nodes and not _is_readable(newest[min(newest)].resolved):
         return f"pod {newest[min(newest)].name} does not carry the annotation {names.ANNOTATION_RESOLVED}"
     attempts = {pod.attempt for pod in newest.values()}
     if len(attempts) > 1:
@@ -151,32 +153,32 @@ def _ambiguity(draft: Draft, newest: dict[int, PodView]) -> str | None:
     return None
 
 
-def _rebuild(draft: Draft, newest: dict[int, PodView]) -> None:
-    reports = _reports_of(draft, newest)
-    ranks = _ranked_slots(draft.spec, reports)
-    count = max(*newest, draft.spec.nodes + draft.spec.spare_nodes - 1) + 1
+def _rebuild(plan: PlanBuilder, newest: dict[int, PodView]) -> None:
+    reports = _reports_of(plan, newest)
+    ranks = _ranked_slots(plan.spec, reports)
+    count = max(*newest, plan.spec.nodes + plan.spec.spare_nodes - 1) + 1
     order = sorted(newest)
-    seen = draft.status.assignment
+    seen = plan.status.assignment
     known = seen.incarnations
     used = {slot: max(newest[slot].incarnation if slot in newest else 0, _known(known, slot)) for slot in range(count)}
-    if draft.damage:  # what lives is to go on, whatever number was written beside it
+    if plan.damage:  # what lives is to go on, whatever number was written beside it
         used |= {slot: pod.incarnation for slot, pod in newest.items()}
     before = [number - 1 if slot in newest else number for slot, number in used.items()]
     base = changed(seen, nodes=(), incarnations=(*before, *known[count:]), rank_to_slot=())
     nodes = [newest[slot].node if slot in newest else "" for slot in range(count)]
     assignment = slots.rebuilt(slots.assigned(base, nodes, rank_to_slot=ranks))
-    attempt = max([draft.status.attempt, 1, *(_shown_attempt(report) for report in reports.values())])
+    attempt = max([plan.status.attempt, 1, *(_shown_attempt(report) for report in reports.values())])
     record = _newest_record(list(reports.values()))
-    draft.status = changed(draft.status, assignment=assignment, attempt=attempt)
-    if not draft.status.resolved.nodes:
-        draft.status = changed(draft.status, resolved=ResolvedStatus.load(json.loads(newest[order[0]].resolved)))
-    if record is not None and (draft.status.start is None or draft.status.start.attempt < record.attempt):
-        draft.status = changed(draft.status, start=to_status(record))
-        draft.put_attempt(
-            changed(draft.attempt(record.attempt), started_at=draft.stamp, resume_step=record.resume_step or None)
+    plan.status = changed(plan.status, assignment=assignment, attempt=attempt)
+    if not plan.status.resolved.nodes:
+        plan.status = changed(plan.status, resolved=ResolvedStatus.load(json.loads(newest[order[0]].resolved)))
+    if record is not None and (plan.status.start is None or plan.status.start.attempt < record.attempt):
+        plan.status = changed(plan.status, start=to_status(record))
+        plan.put_attempt(
+            changed(plan.attempt(record.attempt), started_at=plan.stamp, resume_step=record.resume_step or None)
         )
-    _remember_saves(draft)
-    draft.status = without_condition(draft.status, CONDITION)
+    _remember_saves(plan)
+    plan.status = without_condition(plan.status, CONDITION)
 
 
 def _ranked_slots(spec: TrainingRunSpec, reports: Mapping[int, WorkerReport]) -> tuple[int, ...]:
@@ -192,19 +194,19 @@ def _known(incarnations: Sequence[int], slot: int) -> int:
     return incarnations[slot] if slot < len(incarnations) else 0
 
 
-def _remember_saves(draft: Draft) -> None:
+def _remember_saves(plan: PlanBuilder) -> None:
     """That something was saved must not be forgotten with the status: the next attempt would start at step 0."""
-    saved = latest_valid(draft.snapshot, draft.status)
-    resumed = draft.status.start.resume if draft.status.start is not None else None
+    saved = latest_valid(plan.snapshot, plan.status)
+    resumed = plan.status.start.resume if plan.status.start is not None else None
     if not saved and resumed is not None:
         saved = (resumed,)
-    draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, latest=saved))
+    plan.status = record_latest(plan.status, saved)
 
 
-def _reports_of(draft: Draft, newest: dict[int, PodView]) -> dict[int, WorkerReport]:
-    if not draft.has_workers:
-        return plain_reports(draft.run, draft.snapshot.nodes, newest)
-    reports = draft.snapshot.reports
+def _reports_of(state: RunState, newest: dict[int, PodView]) -> dict[int, WorkerReport]:
+    if not state.has_workers:
+        return plain_reports(state.run, state.snapshot.nodes, newest)
+    reports = state.snapshot.reports
     return {slot: reports[slot] for slot, pod in newest.items() if slot in reports and reports[slot].pod_uid == pod.uid}
 
 

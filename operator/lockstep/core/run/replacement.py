@@ -7,19 +7,22 @@ from lockstep.api.base.changes import changed
 from lockstep.core.failures.actions import PYTHON_REMEDY, lacks_python
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.failures.failure_memory import (
-    MAX_EXCLUDED,
     exclude,
     excluded_enough,
     first_failures_on,
     lost_pods,
+)
+from lockstep.core.failures.recovery_record import (
+    count_attempts_without_progress,
+    count_lost_pods,
     remember_first_failure,
-    with_lost_pod,
 )
 from lockstep.core.failures.signs import read_pod
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
-from lockstep.core.model.draft import Draft
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, EventReason, LossReason, StopReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress
 from lockstep.core.run.spares import seat_spares
 from lockstep.core.run.stopping import begin_stop
@@ -34,36 +37,35 @@ UNFIT_NODES = (LossReason.NOT_SCHEDULED, LossReason.NODE_CHECK_FAILED)
 SOMEBODY_ELSES_DOING = (LossReason.POD_DELETED, LossReason.POD_TERMINATED)
 
 
-def replace_before_start(draft: Draft, lost: Sequence[Loss]) -> None:
+def replace_before_start(plan: PlanBuilder, lost: Sequence[Loss]) -> None:
     """As ``replace``, for a gang that gathers. What fails on node after node is not the nodes' fault."""
     if any(lacks_python(loss.message) for loss in lost):
-        begin_stop(draft, StopReason.PYTHON_NOT_FOUND, PYTHON_REMEDY)
+        begin_stop(plan, StopReason.PYTHON_NOT_FOUND, PYTHON_REMEDY)
         return
-    stuck = next((loss for loss in lost if no_other_node_is_left(draft, loss)), None)
+    stuck = next((loss for loss in lost if no_other_node_is_left(plan, loss)), None)
     if stuck is not None:
-        begin_stop(draft, StopReason.NODES_LOST, f"{stuck.message}, not for the first time; {excluded_enough(draft)}")
+        begin_stop(plan, StopReason.NODES_LOST, f"{stuck.message}, not for the first time; {excluded_enough(plan)}")
         return
-    spoilt = [loss for loss in replace(draft, lost) if loss.reason in FAILED_LAUNCHES]
+    spoilt = [loss for loss in replace(plan, lost) if loss.reason in FAILED_LAUNCHES]
     if not spoilt:
         return
-    recovery = draft.status.recovery
-    streak = recovery.consecutive_no_progress + 1
-    draft.status = changed(draft.status, recovery=changed(recovery, consecutive_no_progress=streak))
-    if streak >= allowed_without_progress(draft.spec, draft.status):
+    streak = plan.status.recovery.consecutive_no_progress + 1
+    plan.status = count_attempts_without_progress(plan.status, streak)
+    if streak >= allowed_without_progress(plan.spec, plan.status):
         words = f"{spoilt[0].message}; {streak} nodes were given up in a row, so it is the run"
-        begin_stop(draft, StopReason.LAUNCH_FAILED, words)
+        begin_stop(plan, StopReason.LAUNCH_FAILED, words)
 
 
-def no_other_node_is_left(draft: Draft, loss: Loss) -> bool:
+def no_other_node_is_left(state: RunState, loss: Loss) -> bool:
     """A node found unfit again that may not be excluded: given up, it would come back at once, and so on for ever."""
     return (
         loss.reason in UNFIT_NODES
-        and first_failures_on(draft.status.recovery, loss.node, draft.now) > 0
-        and bool(excluded_enough(draft))
+        and first_failures_on(state.status.recovery, loss.node, state.now) > 0
+        and bool(excluded_enough(state))
     )
 
 
-def replace(draft: Draft, lost: Sequence[Loss], condition: str = "") -> list[Loss]:
+def replace(plan: PlanBuilder, lost: Sequence[Loss], condition: str = "") -> list[Loss]:
     """Give every lost slot its next incarnation, and ranks left without a node to spares; return the losses whose
     nodes were given up for longer.
 
@@ -73,7 +75,7 @@ def replace(draft: Draft, lost: Sequence[Loss], condition: str = "") -> list[Los
     stay: list[int] = []
     given_up: list[Loss] = []
     for loss in lost:
-        seconds = _seconds_off(draft, loss)
+        seconds = _count_loss(plan, loss)
         if seconds is None:
             stay.append(loss.slot)
             continue
@@ -81,17 +83,17 @@ def replace(draft: Draft, lost: Sequence[Loss], condition: str = "") -> list[Los
         if seconds:
             given_up.append(loss)
             lasting = loss.kind is not LossKind.LEFT or seconds == FOR_GOOD
-            keep_off(draft, loss, seconds, "" if lasting else condition)
-    assignment = draft.status.assignment
+            keep_off(plan, loss, seconds, "" if lasting else condition)
+    assignment = plan.status.assignment
     if stay:
         assignment = slots.advanced(assignment, stay)
     if vacate:
-        assignment = slots.vacated(assignment, vacate, draft.stamp)
-        draft.admission_changed = True
-    totals = draft.status.totals
-    title = {loss.slot: draft.title(loss.slot) for loss in lost}
-    draft.status = changed(
-        draft.status,
+        assignment = slots.vacated(assignment, vacate, plan.stamp)
+        plan.admission_changed = True
+    totals = plan.status.totals
+    title = {loss.slot: plan.title(loss.slot) for loss in lost}
+    plan.status = changed(
+        plan.status,
         assignment=assignment,
         totals=changed(
             totals,
@@ -101,7 +103,7 @@ def replace(draft: Draft, lost: Sequence[Loss], condition: str = "") -> list[Los
     )
     for loss in lost:
         elsewhere = loss.slot in vacate
-        draft.event(
+        plan.event(
             EventReason(loss.kind.value),
             f"{title[loss.slot]}: {loss.message}; "
             + ("looking for another node" if elsewhere else f"starting it again on {loss.node}"),
@@ -109,45 +111,41 @@ def replace(draft: Draft, lost: Sequence[Loss], condition: str = "") -> list[Los
             warning=loss.kind is not LossKind.DRAINED,
             node=loss.node if elsewhere else "",
         )
-    seat_spares(draft)
+    seat_spares(plan)
     return given_up
 
 
-def tell_of_limit(draft: Draft, why: str) -> None:
+def tell_of_limit(plan: PlanBuilder, why: str) -> None:
     """Say that so many nodes go bad that it is no longer believed."""
-    if not is_true(draft.status, CLUSTER_DISRUPTION):
-        draft.event(
+    if not is_true(plan.status, CLUSTER_DISRUPTION):
+        plan.event(
             EventReason.CLUSTER_DISRUPTION,
             f"no further node is excluded: {why}",
             action=ActionWord.REPLACE_NODE,
             warning=True,
         )
-    draft.condition(CLUSTER_DISRUPTION, True, ConditionReason.EXCLUSION_LIMIT, f"no further node is excluded: {why}")
+    plan.condition(CLUSTER_DISRUPTION, True, ConditionReason.EXCLUSION_LIMIT, f"no further node is excluded: {why}")
 
 
-def _seconds_off(draft: Draft, loss: Loss) -> float | None:
+def _count_loss(plan: PlanBuilder, loss: Loss) -> float | None:
     """How long the run keeps off the node; 0: it only leaves it; None: the pod comes back there."""
-    recovery, tunables = draft.status.recovery, draft.tunables
-    pod = draft.pod(loss.slot)
+    recovery, tunables = plan.status.recovery, plan.tunables
+    pod = plan.pod(loss.slot)
     reading = read_pod(pod) if pod is not None and (pod.is_terminal or pod.disruption) else None
     disrupted = reading is not None and reading.kind is AttemptCause.DISRUPTION
-    pods = 1 + lost_pods(recovery, loss.slot, loss.node, draft.now)
+    pods = 1 + lost_pods(recovery, loss.slot, loss.node, plan.now)
     counted = loss.kind is LossKind.POD and loss.reason not in SOMEBODY_ELSES_DOING and not disrupted
     leaves = loss.kind is not LossKind.POD or pods > tunables.slot_retries_on_node or loss.reason in UNFIT_NODES
-    remaining = with_lost_pod(
-        recovery.slot_losses, loss.slot, loss.node, pods if counted and not leaves else 0, draft.stamp
-    )
-    draft.status = changed(draft.status, recovery=changed(recovery, slot_losses=tuple(remaining[:MAX_EXCLUDED])))
+    plan.status = count_lost_pods(plan.status, loss.slot, loss.node, pods if counted and not leaves else 0, plan.stamp)
     if loss.kind in (LossKind.NODE, LossKind.DRAINED):
         return 0.0
     if loss.kind is LossKind.LEFT:
         # A machine that is mended and fails again is not believed in any more.
-        again = loss.reason == AttemptCause.HARDWARE and first_failures_on(recovery, loss.node, draft.now) > 1
+        again = loss.reason == AttemptCause.HARDWARE and first_failures_on(recovery, loss.node, plan.now) > 1
         return FOR_GOOD if again else tunables.excluded_node_seconds
     if loss.reason in UNFIT_NODES:
-        again = first_failures_on(recovery, loss.node, draft.now) > 0
-        remembered = remember_first_failure(draft.status.recovery, loss.node, loss.reason, draft.stamp)
-        draft.status = changed(draft.status, recovery=remembered)
+        again = first_failures_on(recovery, loss.node, plan.now) > 0
+        plan.status = remember_first_failure(plan.status, loss.node, loss.reason, plan.stamp)
         return tunables.excluded_node_seconds if again else tunables.excluded_shortly_seconds
     if disrupted:
         return 0.0  # what drove it away keeps a new one away, or takes its place
@@ -156,10 +154,10 @@ def _seconds_off(draft: Draft, loss: Loss) -> float | None:
     return tunables.excluded_node_seconds if leaves and counted else None
 
 
-def keep_off(draft: Draft, loss: Loss, seconds: float, condition: str = "") -> None:
+def keep_off(plan: PlanBuilder, loss: Loss, seconds: float, condition: str = "") -> None:
     """Exclude the node of a loss, unless too many are excluded already."""
-    enough = excluded_enough(draft)
+    enough = excluded_enough(plan)
     if enough:
-        tell_of_limit(draft, enough)
+        tell_of_limit(plan, enough)
     else:
-        exclude(draft, loss.node, loss.message, seconds, condition)
+        exclude(plan, loss.node, loss.message, seconds, condition)

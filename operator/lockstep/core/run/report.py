@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 
 from lockstep.api.base.changes import changed
+from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.failures.hangs import remember_pace
 from lockstep.core.model.conditions import find, is_true, without_condition
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ConditionReason, Recorded, ShownReason, StopReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.run.launching import SlotStage, Stage, stages_of_ranks
 from lockstep.core.run.plain.report import tell_of_plain_gang
@@ -24,30 +26,29 @@ SETTLED_AFTER = 2.0
 """Seconds without an arrival after which the count at the barrier is worth a write."""
 
 
-def record_progress(draft: Draft, *, at_once: bool) -> None:
+def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
     """Step, loss and newest valid checkpoints into status, at most once per interval."""
     newest = None
-    for report in draft.snapshot.reports.values():
-        progress = report.progress if report.attempt == draft.status.attempt else None
+    for report in plan.snapshot.reports.values():
+        progress = report.progress if report.attempt == plan.status.attempt else None
         if progress is not None and (newest is None or progress.step > newest.step):
             newest = progress
-    entry = draft.attempt_entry(draft.status.attempt)
+    entry = plan.attempt_entry(plan.status.attempt)
     begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
-    written = draft.status.progress.time
+    written = plan.status.progress.time
     first = newest is not None and (written is None or written < begun)
-    moved = newest is not None and (newest.step != draft.status.progress.step or first)
-    interval = draft.tunables.progress_write_interval
-    if not (at_once or first or draft.now - (written or 0.0) >= interval):
-        # Steps alone bring nobody back here: look again when the next write is due, moved or not.
-        draft.wake((written or draft.now) + interval)
+    moved = newest is not None and (newest.step != plan.status.progress.step or first)
+    interval = plan.tunables.progress_write_interval
+    # Steps alone bring nobody back here: it is looked again when the next write is due, moved or not.
+    if not (at_once or first or plan.reached((written or 0.0) + interval)):
         return
-    draft.wake(draft.now + interval)
+    plan.wake(plan.now + interval)
     if newest is not None and moved:
-        total = draft.spec.progress.total_steps or newest.total_steps
-        draft.status = changed(
-            draft.status,
+        total = plan.spec.progress.total_steps or newest.total_steps
+        plan.status = changed(
+            plan.status,
             progress=changed(
-                draft.status.progress,
+                plan.status.progress,
                 step=newest.step,
                 total_steps=total,
                 loss=newest.loss,
@@ -55,18 +56,18 @@ def record_progress(draft: Draft, *, at_once: bool) -> None:
                 summary=short_count(newest.step) + (f"/{short_count(total)}" if total else ""),
             ),
         )
-    remember_pace(draft)
-    if _something_was_saved(draft):
-        latest = latest_valid(draft.snapshot, draft.status)
-        draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, latest=latest))
+    remember_pace(plan)
+    if _something_was_saved(plan):
+        latest = latest_valid(plan.snapshot, plan.status)
+        plan.status = record_latest(plan.status, latest)
 
 
-def _something_was_saved(draft: Draft) -> bool:
+def _something_was_saved(state: RunState) -> bool:
     """A rank has seen what status does not have yet. To merge all inventories is worth it only then."""
-    known = {saved.tier: (saved.step, saved.attempt or 0) for saved in draft.status.checkpoint.latest}
+    known = {saved.tier: (saved.step, saved.attempt or 0) for saved in state.status.checkpoint.latest}
     return any(
         row.verdict is Verdict.VALID and (row.step, row.attempt) > known.get(row.tier, (-1, 0))
-        for report in draft.snapshot.reports.values()
+        for report in state.snapshot.reports.values()
         for row in report.inventory
     )
 
@@ -79,80 +80,77 @@ def short_count(number: int) -> str:
     return str(number)
 
 
-def conclude(draft: Draft) -> None:
-    """Set every condition of the run, and the words for people."""
-    phase = draft.phase
-    draft.status = changed(draft.status, observed_generation=draft.run.generation)
-    _admitted(draft, phase)
-    if draft.has_workers or phase not in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING):
-        _gang_ready(draft, phase)
-        _progressing(draft, phase)
+def conclude(plan: PlanBuilder, waiting_for: str) -> None:
+    """Set every condition of the run, and the words for people. ``waiting_for``: what a complete gang waits for."""
+    phase = plan.phase
+    plan.status = changed(plan.status, observed_generation=plan.run.generation)
+    _tell_admitted(plan, phase)
+    if plan.has_workers or phase not in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING):
+        _tell_gang_ready(plan, phase, waiting_for)
+        _tell_progressing(plan, phase)
     else:
-        tell_of_plain_gang(draft)
-    count_spares(draft)
-    _suspended(draft, phase)
+        tell_of_plain_gang(plan, waiting_for)
+    count_spares(plan)
+    _tell_suspended(plan, phase)
     if phase is not Phase.FINISHED:
-        draft.condition("Finished", False, ConditionReason.NOT_FINISHED, "")
-        draft.condition("Succeeded", None, ConditionReason.NOT_FINISHED, "")
+        plan.condition("Finished", False, ConditionReason.NOT_FINISHED, "")
+        plan.condition("Succeeded", None, ConditionReason.NOT_FINISHED, "")
     if phase in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
-        draft.status = without_condition(draft.status, "ClusterDisruption")  # it has no nodes to replace any more
-    state, reason = _words(draft, phase)
-    draft.status = changed(draft.status, state=state, reason=str(reason))
+        plan.status = without_condition(plan.status, "ClusterDisruption")  # it has no nodes to replace any more
+    state, reason = _words(plan, phase)
+    plan.status = changed(plan.status, state=state, reason=str(reason))
 
 
-def _admitted(draft: Draft, phase: Phase) -> None:
+def _tell_admitted(plan: PlanBuilder, phase: Phase) -> None:
     if phase in (Phase.PENDING, Phase.SUSPENDED):
-        queue = draft.status.queue
-        draft.condition(
+        queue = plan.status.queue
+        plan.condition(
             "Admitted", False, Recorded(queue.reason) if queue.reason else ConditionReason.PENDING, queue.message
         )
     elif phase is Phase.FINISHED:
-        draft.condition("Admitted", False, ConditionReason.FINISHED, "")
+        plan.condition("Admitted", False, ConditionReason.FINISHED, "")
     else:
-        held = sum(1 for node in draft.status.assignment.nodes if node)
-        draft.condition("Admitted", True, ConditionReason.ADMITTED, f"{held} nodes are held")
+        held = sum(1 for node in plan.status.assignment.nodes if node)
+        plan.condition("Admitted", True, ConditionReason.ADMITTED, f"{held} nodes are held")
 
 
-def _gang_ready(draft: Draft, phase: Phase) -> None:
-    everybody = draft.world
+def _tell_gang_ready(plan: PlanBuilder, phase: Phase, waiting_for: str) -> None:
+    everybody = plan.world
     if phase is Phase.RUNNING:
-        draft.status = changed(draft.status, nodes_ready=f"{everybody}/{everybody}")
-        draft.condition(
-            "GangReady", True, ConditionReason.STARTED, f"attempt {draft.status.attempt} started on all ranks"
+        plan.status = changed(plan.status, nodes_ready=f"{everybody}/{everybody}")
+        plan.condition(
+            "GangReady", True, ConditionReason.STARTED, f"attempt {plan.status.attempt} started on all ranks"
         )
     elif phase in (Phase.LAUNCHING, Phase.RECOVERING):
-        _gathering(draft, stages_of_ranks(draft))
+        _tell_gathering(plan, stages_of_ranks(plan), waiting_for)
     elif phase is not Phase.STOPPING:
-        wanted = draft.run.spec.nodes if draft.run.spec is not None else 0
-        draft.status = changed(
-            draft.status, nodes_ready=draft.status.nodes_ready if phase is Phase.FINISHED else f"0/{wanted}"
+        wanted = plan.run.spec.nodes if plan.run.spec is not None else 0
+        plan.status = changed(
+            plan.status, nodes_ready=plan.status.nodes_ready if phase is Phase.FINISHED else f"0/{wanted}"
         )
-        draft.condition("GangReady", False, ConditionReason(phase.value), "")
+        plan.condition("GangReady", False, ConditionReason(phase.value), "")
 
 
-def _gathering(draft: Draft, reached: list[SlotStage]) -> None:
+def _tell_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: str) -> None:
     missing = [at for at in reached if at.stage is not Stage.READY]
     count = f"{len(reached) - len(missing)}/{len(reached)}"
-    before = find(draft.status, "GangReady")
+    before = find(plan.status, "GangReady")
     fresh = before is None or before.status == "True" or before.reason != ConditionReason.GATHERING
-    newest = max((report.since for report in draft.snapshot.reports.values()), default=0.0)
-    if not fresh and count != draft.status.nodes_ready and draft.now - newest < SETTLED_AFTER:
-        draft.wake(newest + SETTLED_AFTER)
+    newest = max((report.since for report in plan.snapshot.reports.values()), default=0.0)
+    if not fresh and count != plan.status.nodes_ready and not plan.reached(newest + SETTLED_AFTER):
         return
     words = ""
     if missing:
         first = missing[0]
-        node = draft.status.assignment.nodes[first.slot]
-        words = f"{len(missing)} of {len(reached)} are missing; rank {draft.rank(first.slot)}"
+        node = plan.status.assignment.nodes[first.slot]
+        words = f"{len(missing)} of {len(reached)} are missing; rank {plan.rank(first.slot)}"
         words += f" on {node}" if node else ""
         words += f": {first.stage.value}" + (f": {first.detail}" if first.detail else "")
-    elif draft.barrier_waits and draft.now - newest >= SETTLED_AFTER:
-        words = draft.barrier_waits
-    elif draft.barrier_waits:
-        draft.wake(newest + SETTLED_AFTER)
-    if fresh or count != draft.status.nodes_ready or first_words_differ(before.message if before else "", words):
-        draft.status = changed(draft.status, nodes_ready=count)
-        draft.condition("GangReady", False, ConditionReason.GATHERING, words)
+    elif waiting_for and plan.reached(newest + SETTLED_AFTER):
+        words = waiting_for
+    if fresh or count != plan.status.nodes_ready or first_words_differ(before.message if before else "", words):
+        plan.status = changed(plan.status, nodes_ready=count)
+        plan.condition("GangReady", False, ConditionReason.GATHERING, words)
 
 
 def first_words_differ(before: str, now: str) -> bool:
@@ -160,34 +158,34 @@ def first_words_differ(before: str, now: str) -> bool:
     return before.split(": ")[:3] != now.split(": ")[:3]
 
 
-def _progressing(draft: Draft, phase: Phase) -> None:
+def _tell_progressing(plan: PlanBuilder, phase: Phase) -> None:
     if phase is not Phase.RUNNING:
-        draft.condition("Progressing", False, ConditionReason(phase.value), "")
+        plan.condition("Progressing", False, ConditionReason(phase.value), "")
         return
-    entry = draft.attempt_entry(draft.status.attempt)
+    entry = plan.attempt_entry(plan.status.attempt)
     begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
-    at = draft.status.progress.time
+    at = plan.status.progress.time
     if at is not None and at >= begun:
-        draft.condition("Progressing", True, ConditionReason.STEPS_REPORTED, "")
+        plan.condition("Progressing", True, ConditionReason.STEPS_REPORTED, "")
     else:
-        draft.condition("Progressing", False, ConditionReason.NO_STEP_YET, "no step of this attempt was reported yet")
+        plan.condition("Progressing", False, ConditionReason.NO_STEP_YET, "no step of this attempt was reported yet")
 
 
-def _suspended(draft: Draft, phase: Phase) -> None:
-    admission = draft.status.admission
+def _tell_suspended(plan: PlanBuilder, phase: Phase) -> None:
+    admission = plan.status.admission
     if phase is Phase.SUSPENDED:
-        asked = draft.run.set_says or "suspend: true"
+        asked = plan.run.set_says or "suspend: true"
         if admission.since is not None and not admission.requeued_for:
-            draft.status = changed(draft.status, admission=changed(admission, since=None))
-        draft.condition("Suspended", True, ConditionReason.SUSPEND_REQUESTED, f"{asked}; no nodes are held")
+            plan.status = changed(plan.status, admission=changed(admission, since=None))
+        plan.condition("Suspended", True, ConditionReason.SUSPEND_REQUESTED, f"{asked}; no nodes are held")
         return
-    if phase is Phase.PENDING and admission.since is None and is_true(draft.status, "Suspended"):
-        draft.status = changed(draft.status, admission=changed(admission, since=draft.stamp))  # it waits from now on
-    draft.condition("Suspended", False, ConditionReason.NOT_SUSPENDED, "")
+    if phase is Phase.PENDING and admission.since is None and is_true(plan.status, "Suspended"):
+        plan.status = changed(plan.status, admission=changed(admission, since=plan.stamp))  # it waits from now on
+    plan.condition("Suspended", False, ConditionReason.NOT_SUSPENDED, "")
 
 
-def _words(draft: Draft, phase: Phase) -> tuple[str, str]:
-    status = draft.status
+def _words(state: RunState, phase: Phase) -> tuple[str, str]:
+    status = state.status
     if phase is Phase.FINISHED:
         succeeded = find(status, "Succeeded")
         reason = succeeded.reason if succeeded is not None else ""
@@ -196,7 +194,7 @@ def _words(draft: Draft, phase: Phase) -> tuple[str, str]:
         return ("Cancelled" if reason == StopReason.CANCELLED else "Failed"), reason
     if phase is Phase.STOPPING:
         reason = status.stop.reason if status.stop is not None else ""
-        return "Stopping", _SAVING_FIRST.get(reason, ShownReason.SAVING_BEFORE_END) if draft.trains else reason
+        return "Stopping", _SAVING_FIRST.get(reason, ShownReason.SAVING_BEFORE_END) if state.trains else reason
     for kind in ("StateRegression", "ClusterDisruption"):
         found = find(status, kind)
         if found is not None and found.status == "True":

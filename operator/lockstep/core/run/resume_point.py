@@ -11,10 +11,10 @@ from lockstep.core.checkpoints.archiving import archive_candidates, is_worth_a_s
 from lockstep.core.checkpoints.inventory import candidates, foreign_candidates, rank_view
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_checks
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
 from lockstep.core.model.reasons import ResumeReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.model.tiers import LOCAL, SHARED
 
@@ -25,13 +25,13 @@ _JOB_KEPT = 3600.0
 """Seconds beyond ``keepFinished`` for which a restored copy is not asked for again: its job may still be there."""
 
 
-def expected_resume(draft: Draft) -> VerifyRequest | None:
+def expected_resume(state: RunState) -> VerifyRequest | None:
     """What is likely to be chosen, for each worker to read on its arrival: the gang need not wait for it then.
 
     By status alone, so that nobody is asked anew with each arrival. To have read another one costs no more than that.
     """
-    checkpoint = draft.status.checkpoint
-    if draft.status.start is None or draft.spec.checkpoint is None:
+    checkpoint = state.status.checkpoint
+    if state.status.start is None or state.spec.checkpoint is None:
         return None
     quarantine = quarantine_of(checkpoint)
     known = [
@@ -45,39 +45,39 @@ def expected_resume(draft: Draft) -> VerifyRequest | None:
     return VerifyRequest(tier=best.tier, path=best.path, step=best.step) if best is not None else None
 
 
-def choose(draft: Draft) -> ResumeDecision:
-    """What to resume from, or what to wait for; asks for a job where it lies in the archive."""
-    if draft.spec.checkpoint is None:
+def choose(state: RunState) -> ResumeDecision:
+    """What to resume from, or what to wait for; says so where that takes a job of the archive."""
+    if state.spec.checkpoint is None:
         return ResumeDecision(ResumeKind.FRESH, ResumeReason.NO_CHECKPOINT, "the run names no checkpoint tier")
-    view = rank_view(draft.snapshot, draft.status)
+    view = rank_view(state.snapshot, state.status)
     checks = merge_checks(view)
-    context = _context(draft, view)
-    named = bool(draft.status.resolved.start_root)
+    context = _context(state, view)
+    named = bool(state.status.resolved.start_root)
     own = replace(context, mode="Auto") if named else context
-    found = [*candidates(draft.snapshot, draft.status)]
-    found += _from_archive(draft, found)
-    decision = choose_resume(found, checks, own, draft.now)
-    archive = draft.status.checkpoint.archive
+    found = [*candidates(state.snapshot, state.status)]
+    found += _from_archive(state, found)
+    decision = choose_resume(found, checks, own, state.now)
+    archive = state.status.checkpoint.archive
     if decision.kind is ResumeKind.RESTORE:
         assert decision.choice is not None
-        draft.restore = published_as(archive, decision.choice)
         trouble = f" (so far: {archive.message})" if archive.message else ""
-        return replace(decision, message=decision.message + trouble)
+        copy = published_as(archive, decision.choice)
+        return replace(decision, message=decision.message + trouble, restore=copy)
     lost = decision.kind in (ResumeKind.FRESH, ResumeKind.BLOCKED) and decision.reason != ResumeReason.START_MODE_FRESH
-    run = replace(draft.run, status=draft.status)
-    if lost and is_worth_a_search(run, archive) and not _hopeless(draft):
-        draft.search_archive = True
-        return ResumeDecision(ResumeKind.WAIT, ResumeReason.ARCHIVE_ASKED, "asks the archive what it holds of this run")
-    trouble = _hopeless(draft) if archive.published else archive.message if archive.damaged else ""
+    run = replace(state.run, status=state.status)
+    if lost and is_worth_a_search(run, archive) and not _hopeless(state):
+        words = "asks the archive what it holds of this run"
+        return ResumeDecision(ResumeKind.WAIT, ResumeReason.ARCHIVE_ASKED, words, search=True)
+    trouble = _hopeless(state) if archive.published else archive.message if archive.damaged else ""
     if decision.kind is ResumeKind.BLOCKED and trouble:
         return replace(decision, message=f"{decision.message}; there is a copy in the archive, but: {trouble}")
     if decision.kind is not ResumeKind.FRESH or not named:
         return decision
-    return _from_elsewhere(draft, view, context)
+    return _from_elsewhere(state, view, context)
 
 
-def _context(draft: Draft, view: RankView) -> ResumeContext:
-    status, spec = draft.status, draft.spec.checkpoint
+def _context(state: RunState, view: RankView) -> ResumeContext:
+    status, spec = state.status, state.spec.checkpoint
     assert spec is not None
     steps = [report.progress.step for report in view.reports.values() if report.progress is not None]
     back = status.checkpoint.archive.restored
@@ -86,24 +86,24 @@ def _context(draft: Draft, view: RankView) -> ResumeContext:
     waited = (status.recovery.not_before, status.recovery.fenced_at, back.time if back is not None else None)
     return ResumeContext(
         attempt=status.attempt,
-        world=draft.world,
-        run_uid=draft.run.uid,
-        since=max([since, *(until for until in waited if until is not None and until <= draft.now)]),
+        world=state.world,
+        run_uid=state.run.uid,
+        since=max([since, *(until for until in waited if until is not None and until <= state.now)]),
         highest_step=max([status.progress.step, *steps]),
         saved_before=bool(status.checkpoint.latest),
         mode=spec.start.mode,
         ceiling=status.checkpoint.ceiling,
         quarantine=quarantine_of(status.checkpoint),
-        probe_grace=draft.tunables.deadlines.probe,
-        bandwidth=draft.tunables.bandwidth,
-        step_seconds=book_of(draft).best_step_ms / 1000.0,
+        probe_grace=state.tunables.deadlines.probe,
+        bandwidth=state.tunables.bandwidth,
+        step_seconds=book_of(state).best_step_ms / 1000.0,
     )
 
 
-def _from_archive(draft: Draft, seen: Sequence[Candidate]) -> list[Candidate]:
+def _from_archive(state: RunState, seen: Sequence[Candidate]) -> list[Candidate]:
     """What the archive holds, and what of it was brought back and is in no inventory yet."""
-    archive = draft.status.checkpoint.archive
-    spec = draft.spec.checkpoint
+    archive = state.status.checkpoint.archive
+    spec = state.spec.checkpoint
     if spec is None or spec.archive is None or spec.archive.uri != archive.uri:
         return []
     found = list(archive_candidates(archive))
@@ -112,14 +112,14 @@ def _from_archive(draft: Draft, seen: Sequence[Candidate]) -> list[Candidate]:
     if back is not None and restored is not None:
         if all(each.path != restored.path for each in seen):
             found.append(restored)
-        kept_until = (back.time or 0.0) + draft.tunables.archive.keep_finished + _JOB_KEPT
-        if draft.now < kept_until:  # the one brought back stands for it
+        kept_until = (back.time or 0.0) + state.tunables.archive.keep_finished + _JOB_KEPT
+        if state.now < kept_until:  # the one brought back stands for it
             found = [
                 each
                 for each in found
                 if each.tier == SHARED or (each.attempt, each.step) != (back.attempt or 0, back.step)
             ]
-    why = _hopeless(draft)
+    why = _hopeless(state)
     if not why:
         return found
     return [
@@ -128,18 +128,18 @@ def _from_archive(draft: Draft, seen: Sequence[Candidate]) -> list[Candidate]:
     ]
 
 
-def _hopeless(draft: Draft) -> str:
+def _hopeless(state: RunState) -> str:
     """Why nothing more is awaited from the archive; empty while something is."""
-    archive = draft.status.checkpoint.archive
-    if not draft.tunables.archive.image:
+    archive = state.status.checkpoint.archive
+    if not state.tunables.archive.image:
         return "the operator's configuration names no image for archive jobs (archive.image)"
     given_up = archive.failures >= MAX_ARCHIVE_FAILURES and archive.message.startswith(_FROM_ARCHIVE)
     return archive.message if given_up else ""
 
 
-def _from_elsewhere(draft: Draft, view: RankView, context: ResumeContext) -> ResumeDecision:
+def _from_elsewhere(state: RunState, view: RankView, context: ResumeContext) -> ResumeDecision:
     """The run itself has saved nothing, and its spec names what to start from."""
-    spec, resolved = draft.spec.checkpoint, draft.status.resolved
+    spec, resolved = state.spec.checkpoint, state.status.resolved
     assert spec is not None
     wanted = spec.start.step
     origin = f"run {resolved.start_run}" if resolved.start_run else resolved.start_root
@@ -147,9 +147,9 @@ def _from_elsewhere(draft: Draft, view: RankView, context: ResumeContext) -> Res
         origin = f"step {wanted} of {origin}"
     found = [
         each
-        for each in foreign_candidates(draft.snapshot, draft.status)
+        for each in foreign_candidates(state.snapshot, state.status)
         if wanted is None or each.step == wanted or not each.step
     ]
     newest = max((each.step for each in found), default=0)
     context = replace(context, origin=origin, highest_step=max(newest, context.highest_step))
-    return choose_resume(found, merge_checks(view), context, draft.now)
+    return choose_resume(found, merge_checks(view), context, state.now)

@@ -1,29 +1,31 @@
 """Checkpoints that training went wrong after: passed over one by one, or all of them beyond a ceiling."""
 
-from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import QuarantinedCheckpoint
+from lockstep.core.checkpoints.checkpoint_record import record_ceiling, record_quarantine
 from lockstep.core.checkpoints.inventory import candidates, committed_step
 from lockstep.core.checkpoints.verdicts import Candidate
 from lockstep.core.failures.actions import MOST_QUARANTINED
-from lockstep.core.model.draft import Draft
+from lockstep.core.failures.recovery_record import forget_roll_backs, lower_best_step, record_roll_back
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save, in_quarantine, quarantine_of
 from lockstep.core.model.reasons import ActionWord, EventReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.model.tiers import LOCAL
 
 
-def trusted_steps(draft: Draft) -> tuple[int, ...]:
+def trusted_steps(state: RunState) -> tuple[int, ...]:
     """Steps of the valid checkpoints that may be gone back to, newest first."""
-    return tuple(sorted({found.step for found in _trusted(draft)}, reverse=True))
+    return tuple(sorted({found.step for found in _trusted(state)}, reverse=True))
 
 
-def _trusted(draft: Draft) -> list[Candidate]:
-    checkpoint, recovery = draft.status.checkpoint, draft.status.recovery
+def _trusted(state: RunState) -> list[Candidate]:
+    checkpoint, recovery = state.status.checkpoint, state.status.recovery
     passed_over = quarantine_of(checkpoint)
     return [
         found
-        for found in candidates(draft.snapshot, draft.status)
+        for found in candidates(state.snapshot, state.status)
         if found.verdict is Verdict.VALID
         and not in_quarantine(passed_over, found.tier, found.step, found.attempt)
         and (
@@ -32,81 +34,60 @@ def _trusted(draft: Draft) -> list[Candidate]:
     ]
 
 
-def saved_step(draft: Draft) -> int:
+def saved_step(state: RunState) -> int:
     """The highest step that is saved on every rank and trusted; 0 when there is none."""
-    if draft.status.checkpoint.ceiling is None and not draft.status.checkpoint.quarantined:
-        return committed_step(draft.snapshot, draft.status)
-    return max(trusted_steps(draft), default=0)
+    if state.status.checkpoint.ceiling is None and not state.status.checkpoint.quarantined:
+        return committed_step(state.snapshot, state.status)
+    return max(trusted_steps(state), default=0)
 
 
-def quarantine(draft: Draft, tier: str, save: Save, reason: str) -> None:
+def quarantine(plan: PlanBuilder, tier: str, save: Save, reason: str) -> None:
     """Never load this checkpoint again."""
-    checkpoint = draft.status.checkpoint
-    entry = QuarantinedCheckpoint(
-        tier=tier, step=save.step, attempt=save.attempt, reason=reason[:256], time=draft.stamp
-    )
+    checkpoint = plan.status.checkpoint
+    entry = QuarantinedCheckpoint(tier=tier, step=save.step, attempt=save.attempt, reason=reason[:256], time=plan.stamp)
     same = (tier, save.step, save.attempt)
     others = tuple(known for known in checkpoint.quarantined if (known.tier, known.step, known.attempt) != same)
     kept = (*others, entry)[-MOST_QUARANTINED:]
-    draft.status = changed(draft.status, checkpoint=changed(checkpoint, quarantined=kept))
-    # What is passed over is no measure of progress any more.
-    recovery = draft.status.recovery
-    draft.status = changed(
-        draft.status, recovery=changed(recovery, best_step=min(recovery.best_step, saved_step(draft)))
-    )
+    plan.status = record_quarantine(plan.status, kept)
+    plan.status = lower_best_step(plan.status, saved_step(plan))
 
 
-def roll_back(draft: Draft, ceiling: int) -> None:
+def roll_back(plan: PlanBuilder, ceiling: int) -> None:
     """Resume from no step beyond ``ceiling``, until a later attempt has saved something beyond what is known now."""
-    known = [found.step for found in candidates(draft.snapshot, draft.status)]
-    reported = [r.progress.step for r in draft.snapshot.reports.values() if r.progress is not None]
-    recovery = draft.status.recovery
-    draft.status = changed(
-        draft.status,
-        checkpoint=changed(draft.status.checkpoint, ceiling=ceiling),
-        recovery=changed(
-            recovery,
-            roll_backs=recovery.roll_backs + 1,
-            diverged_attempt=draft.status.attempt,
-            diverged_step=max([*known, *reported, draft.status.progress.step, recovery.diverged_step]),
-            # What was saved beyond is no measure of progress any more.
-            best_step=min(recovery.best_step, ceiling),
-        ),
-    )
+    known = [found.step for found in candidates(plan.snapshot, plan.status)]
+    reported = [r.progress.step for r in plan.snapshot.reports.values() if r.progress is not None]
+    last = max([*known, *reported, plan.status.progress.step])
+    plan.status = record_roll_back(record_ceiling(plan.status, ceiling), ceiling, last)
 
 
-def lift_ceiling(draft: Draft) -> None:
+def lift_ceiling(plan: PlanBuilder) -> None:
     """Take the ceiling away once later attempts are past what went wrong; raise it with what they save until then."""
-    checkpoint, recovery = draft.status.checkpoint, draft.status.recovery
+    checkpoint, recovery = plan.status.checkpoint, plan.status.recovery
     if checkpoint.ceiling is None:
         return
-    spec = draft.spec.checkpoint
-    lasting = [found.step for found in _trusted(draft) if found.tier != LOCAL or spec is None or spec.shared is None]
+    spec = plan.spec.checkpoint
+    lasting = [found.step for found in _trusted(plan) if found.tier != LOCAL or spec is None or spec.shared is None]
     # A node could be lost with what was saved on its disk: then the older ones would count again.
     saved = max(lasting, default=0)
     if saved > recovery.diverged_step:
-        draft.status = changed(
-            draft.status,
-            checkpoint=changed(checkpoint, ceiling=None),
-            recovery=changed(recovery, roll_backs=0, diverged_attempt=0, diverged_step=0),
-        )
-        draft.event(
+        plan.status = forget_roll_backs(record_ceiling(plan.status, None))
+        plan.event(
             EventReason.ROLL_BACK_OVER,
             f"step {saved} is saved, beyond all that was rolled back",
             action=ActionWord.ROLL_BACK,
         )
-    elif draft.phase is not Phase.RUNNING:  # it matters only for the next resume
-        _raise_ceiling(draft, checkpoint.ceiling)
+    elif plan.phase is not Phase.RUNNING:  # it matters only for the next resume
+        _raise_ceiling(plan, checkpoint.ceiling)
 
 
-def _raise_ceiling(draft: Draft, ceiling: int) -> None:
+def _raise_ceiling(plan: PlanBuilder, ceiling: int) -> None:
     """To what was saved since, as long as nothing of the time before lies below it."""
     later, doubtful = [ceiling], []
-    for found in candidates(draft.snapshot, draft.status):
-        if found.attempt > draft.status.recovery.diverged_attempt:
+    for found in candidates(plan.snapshot, plan.status):
+        if found.attempt > plan.status.recovery.diverged_attempt:
             later += [found.step] if found.verdict is Verdict.VALID else []
         elif found.step > ceiling:
             doubtful.append(found.step)
     highest = max(step for step in later if step < min(doubtful, default=step + 1))
     if highest > ceiling:
-        draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, ceiling=highest))
+        plan.status = record_ceiling(plan.status, highest)

@@ -7,14 +7,17 @@ that trains is asked to save; one that loses a rank while it is being stopped is
 from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.run_status import AdmissionStatus, StopStatus
+from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import ask_for_save, fail_save, grace_period, is_awaited
 from lockstep.core.failures.evidence import failed_exits, losses
+from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
 from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
 from lockstep.core.model import assignment as slots
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason, Recorded, StopReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.pod_groups import let_go_of_group
@@ -36,150 +39,150 @@ OUT_OF_SHARE = (StopReason.TIME_LIMIT, StopReason.BUDGET_SPENT)
 _AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
 
 
-def begin_stop(draft: Draft, reason: StopReason, message: str) -> None:
+def begin_stop(plan: PlanBuilder, reason: StopReason, message: str) -> None:
     """Write that the run stops. ``reason`` other than those above is why the run fails."""
-    deadline = draft.stamp + draft.tunables.deadlines.stop
-    draft.status = changed(
-        draft.status, stop=StopStatus(reason=reason, message=message[:512], time=draft.stamp, deadline=deadline)
+    deadline = plan.stamp + plan.tunables.deadlines.stop
+    plan.status = changed(
+        plan.status, stop=StopStatus(reason=reason, message=message[:512], time=plan.stamp, deadline=deadline)
     )
-    draft.event(EventReason.STOPPING, f"{reason}: {message}", action=ActionWord.STOP, warning=_is_failure(reason))
+    plan.event(EventReason.STOPPING, f"{reason}: {message}", action=ActionWord.STOP, warning=_is_failure(reason))
 
 
-def stop_after_save(draft: Draft, reason: StopReason, message: str, *, within: float | None = None) -> None:
+def stop_after_save(plan: PlanBuilder, reason: StopReason, message: str, *, within: float | None = None) -> None:
     """As ``begin_stop``, but a gang that trains is asked to save first.
 
     The save is awaited for ``within`` seconds (None: the grace period of the spec), and not at all where no
     program asks for saves, which the event then says.
     """
-    until = draft.stamp + (grace_period(draft) if within is None else within)
-    if draft.phase is not Phase.RUNNING or not ask_for_save(draft, reason, until):
-        begin_stop(draft, reason, message + _why_without_save(draft))
+    until = plan.stamp + (grace_period(plan) if within is None else within)
+    if plan.phase is not Phase.RUNNING or not ask_for_save(plan, reason, until):
+        begin_stop(plan, reason, message + _why_without_save(plan))
         return
-    save = draft.status.checkpoint.save
+    save = plan.status.checkpoint.save
     assert save is not None
     awaited_until = save.deadline if save.deadline is not None else until
     stop = StopStatus(
         reason=reason,
         message=message[:512],
-        time=draft.stamp,
-        deadline=awaited_until + draft.tunables.deadlines.stop,
+        time=plan.stamp,
+        deadline=awaited_until + plan.tunables.deadlines.stop,
         save=save.id,
     )
-    draft.status = changed(draft.status, stop=stop)
-    draft.event(
+    plan.status = changed(plan.status, stop=stop)
+    plan.event(
         EventReason.STOPPING,
-        f"{reason}: {message}; first all ranks save, for {awaited_until - draft.stamp:.0f} s at most",
+        f"{reason}: {message}; first all ranks save, for {awaited_until - plan.stamp:.0f} s at most",
         action=ActionWord.STOP,
         warning=_is_failure(reason),
     )
 
 
-def carry_out_stop(draft: Draft) -> None:
-    """Wait for the save and then for the ranks to end, each until its deadline; then finish, or release."""
-    stop = draft.status.stop
+def carry_out_stop(plan: PlanBuilder, leaving: frozenset[int]) -> None:
+    """Wait for the save and then for the ranks to end, each until its deadline; then finish, or release.
+
+    ``leaving``: the slots that do not count as lost until the save is settled.
+    """
+    stop = plan.status.stop
     assert stop is not None
-    if stop.reason in (StopReason.SUSPENDED, *REQUEUES) and draft.spec.cancel:
-        draft.status = changed(
-            draft.status,
-            stop=changed(stop, reason=StopReason.CANCELLED.value, message=draft.run.set_says or "cancel: true"),
+    if stop.reason in (StopReason.SUSPENDED, *REQUEUES) and plan.spec.cancel:
+        plan.status = changed(
+            plan.status,
+            stop=changed(stop, reason=StopReason.CANCELLED.value, message=plan.run.set_says or "cancel: true"),
         )
-        stop = draft.status.stop
+        stop = plan.status.stop
         assert stop is not None
     if stop.save:
-        _give_up_save_of_broken_gang(draft)
-        if is_awaited(draft.status, stop.save):
-            draft.wake(stop.deadline)
+        _give_up_save_of_broken_gang(plan, leaving)
+        if is_awaited(plan.status, stop.save):
+            plan.wake(stop.deadline)
             return
         # From here on the ranks are told to end, and have as long for it as after any other stop.
-        stop = changed(stop, save="", deadline=draft.stamp + draft.tunables.deadlines.stop)
-        draft.status = changed(draft.status, stop=stop)
-    if not draft.has_workers:
-        draft.delete_live_pods(stop.reason)  # all the notice that a program without a worker can get
-    if not _ranks_have_ended(draft) and draft.now < stop.deadline:
-        draft.wake(stop.deadline)
+        stop = changed(stop, save="", deadline=plan.stamp + plan.tunables.deadlines.stop)
+        plan.status = changed(plan.status, stop=stop)
+    if not plan.has_workers:
+        plan.delete_live_pods(stop.reason)  # all the notice that a program without a worker can get
+    if not _ranks_have_ended(plan, leaving) and not plan.reached(stop.deadline):
         return
-    _end_history(draft, Recorded(stop.reason), stop.message)
+    _end_history(plan, Recorded(stop.reason), stop.message)
     if stop.reason in (StopReason.SUSPENDED, *REQUEUES):
-        draft.delete_live_pods(stop.reason, draft.tunables.stop_grace)
-        if not any(holds_up(pod, draft.snapshot.nodes) for pod in draft.live_pods):
-            _release(draft, stop.reason)
+        plan.delete_live_pods(stop.reason, plan.tunables.stop_grace)
+        if not any(holds_up(pod, plan.snapshot.nodes) for pod in plan.live_pods):
+            _release(plan, stop.reason)
         return
-    finish(draft, False, Recorded(stop.reason), stop.message)
+    finish(plan, False, Recorded(stop.reason), stop.message)
     if _is_failure(stop.reason) and stop.reason not in OUT_OF_SHARE:
-        hold_for_a_look(draft)  # what ran out of its share has nothing to show, and is to hold no node beyond it
+        hold_for_a_look(plan)  # what ran out of its share has nothing to show, and is to hold no node beyond it
 
 
-def finish(draft: Draft, succeeded: bool, reason: StopReason | Recorded, message: str) -> None:
+def finish(plan: PlanBuilder, succeeded: bool, reason: StopReason | Recorded, message: str) -> None:
     """The end of the run, for good."""
-    draft.status = changed(draft.status, stop=None, preemption=None, reservation=None)
-    draft.condition("Succeeded", succeeded, reason, message)
-    draft.condition("Finished", True, reason, message)
-    draft.event(
-        EventReason.SUCCEEDED if succeeded else reason, message, action=ActionWord.FINISH, warning=not succeeded
-    )
-    draft.admission_changed = True
+    plan.status = changed(plan.status, stop=None, preemption=None, reservation=None)
+    plan.condition("Succeeded", succeeded, reason, message)
+    plan.condition("Finished", True, reason, message)
+    plan.event(EventReason.SUCCEEDED if succeeded else reason, message, action=ActionWord.FINISH, warning=not succeeded)
+    plan.admission_changed = True
 
 
 def _is_failure(reason: str) -> bool:
     return reason not in (StopReason.SUSPENDED, StopReason.CANCELLED, *REQUEUES)
 
 
-def _why_without_save(draft: Draft) -> str:
+def _why_without_save(state: RunState) -> str:
     """Said only where somebody may have expected one."""
-    trained = draft.phase is Phase.RUNNING and draft.spec.checkpoint is not None
+    trained = state.phase is Phase.RUNNING and state.spec.checkpoint is not None
     return "; without a save, as no process asks for one" if trained else ""
 
 
-def _give_up_save_of_broken_gang(draft: Draft) -> None:
+def _give_up_save_of_broken_gang(plan: PlanBuilder, leaving: frozenset[int]) -> None:
     """A save is of all ranks: with one of them lost there is none, and no attempt is begun just to save."""
-    bad = [failed for failed in failed_exits(draft) if failed.exit.reason not in STOPPED_FROM_OUTSIDE]
-    lost = [loss for loss in losses(draft) if draft.rank(loss.slot) >= 0]
+    bad = [failed for failed in failed_exits(plan, leaving) if failed.exit.reason not in STOPPED_FROM_OUTSIDE]
+    lost = [loss for loss in losses(plan, leaving) if plan.rank(loss.slot) >= 0]
     if lost:
-        fail_save(draft, lost[0].message)
+        fail_save(plan, lost[0].message)
     elif bad:
-        fail_save(draft, f"rank {draft.rank(bad[0].slot)} failed")
+        fail_save(plan, f"rank {plan.rank(bad[0].slot)} failed")
 
 
-def _ranks_have_ended(draft: Draft) -> bool:
+def _ranks_have_ended(state: RunState, leaving: frozenset[int]) -> bool:
     """No rank still has a process, as far as anybody is left to say so."""
-    if not draft.has_workers:
-        return not any(holds_up(pod, draft.snapshot.nodes) for pod in draft.live_pods)
-    lost = {loss.slot for loss in losses(draft)}
-    for slot in draft.ranked_slots():
-        pod, report = draft.pod(slot), draft.report(slot)
+    if not state.has_workers:
+        return not any(holds_up(pod, state.snapshot.nodes) for pod in state.live_pods)
+    lost = {loss.slot for loss in losses(state, leaving)}
+    for slot in state.ranked_slots():
+        pod, report = state.pod(slot), state.report(slot)
         if slot in lost or pod is None or pod.is_terminal or pod.started_at is None:
             continue
-        if report is None and draft.status.start is not None:
+        if report is None and state.status.start is not None:
             return False
         if report is not None and report.phase not in _AT_REST:
             return False
     return True
 
 
-def _release(draft: Draft, reason: str) -> None:
+def _release(plan: PlanBuilder, reason: str) -> None:
     requeued = reason in REQUEUES
-    let_go_of_group(draft)
-    draft.status = changed(draft.status, assignment=slots.released(draft.status.assignment))
-    keep_fence(draft)  # what is left of the gang may write on, and afterwards nobody knows who took part
-    recovery = changed(draft.status.recovery, slot_losses=())
+    let_go_of_group(plan)
+    plan.status = changed(plan.status, assignment=slots.released(plan.status.assignment))
+    keep_fence(plan)  # what is left of the gang may write on, and afterwards nobody knows who took part
+    plan.status = forget_lost_pods(plan.status)
     if reason in (StopReason.REQUEUED, StopReason.NODES_LOST):
-        tunables = draft.tunables
-        wait = backoff(recovery.requeues + 2, tunables.backoff_base, tunables.backoff_max, draft.run.uid)
-        recovery = changed(recovery, requeues=recovery.requeues + 1, not_before=float(int(draft.now + wait)))
-    since = draft.status.last_admitted
-    held = 0 if requeued or since is None else draft.status.held_seconds + max(0, int(draft.stamp - since))
-    draft.status = changed(
-        draft.status,
+        tunables = plan.tunables
+        requeues = plan.status.recovery.requeues
+        wait = backoff(requeues + 2, tunables.backoff_base, tunables.backoff_max, plan.run.uid)
+        plan.status = record_requeue(plan.status, float(int(plan.now + wait)))
+    since = plan.status.last_admitted
+    held = 0 if requeued or since is None else plan.status.held_seconds + max(0, int(plan.stamp - since))
+    plan.status = changed(
+        plan.status,
         start=None,
         stop=None,
         preemption=None,
-        recovery=recovery,
-        kueue=_gives_up(draft.status.kueue, reason),
+        kueue=_gives_up(plan.status.kueue, reason),
         last_admitted=None,
         held_seconds=held,
-        admission=_waits_again(draft, reason),
+        admission=_waits_again(plan, reason),
     )
-    draft.admission_changed = True
+    plan.admission_changed = True
 
 
 def _gives_up(kueue: KueueStatus | None, reason: str) -> KueueStatus | None:
@@ -189,9 +192,9 @@ def _gives_up(kueue: KueueStatus | None, reason: str) -> KueueStatus | None:
     return KueueStatus(queue=kueue.queue, chosen_by=kueue.chosen_by, given_up=kueue.workload_uid)
 
 
-def _waits_again(draft: Draft, reason: str) -> AdmissionStatus:
+def _waits_again(state: RunState, reason: str) -> AdmissionStatus:
     """Who gave its nodes back through no wish of its user keeps its age, and goes to the head of its class."""
-    before = draft.status.admission
+    before = state.status.admission
     ahead = reason in (
         StopReason.PREEMPTED,
         StopReason.NODES_LOST,
@@ -207,15 +210,15 @@ def _waits_again(draft: Draft, reason: str) -> AdmissionStatus:
     )
 
 
-def _end_history(draft: Draft, cause: Recorded, message: str) -> None:
-    entry = draft.attempt_entry(draft.status.attempt)
+def _end_history(plan: PlanBuilder, cause: Recorded, message: str) -> None:
+    entry = plan.attempt_entry(plan.status.attempt)
     if entry is not None and entry.ended_at is None:
         # Nobody is left to ask once the pods are gone.
-        latest = latest_valid(draft.snapshot, draft.status)
-        draft.status = changed(draft.status, checkpoint=changed(draft.status.checkpoint, latest=latest))
-        step = max((r.progress.step for r in draft.snapshot.reports.values() if r.progress), default=None)
-        draft.put_attempt(
-            changed(draft.attempt(entry.number), ended_at=draft.stamp, message=message, last_step=step),
+        latest = latest_valid(plan.snapshot, plan.status)
+        plan.status = record_latest(plan.status, latest)
+        step = max((r.progress.step for r in plan.snapshot.reports.values() if r.progress), default=None)
+        plan.put_attempt(
+            changed(plan.attempt(entry.number), ended_at=plan.stamp, message=message, last_step=step),
             cause=cause,
             action=ActionWord.STOP,
         )

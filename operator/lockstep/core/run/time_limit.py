@@ -10,24 +10,25 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.accounting.account import over_budget
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.limits import limit_allowed
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import Recorded, StopReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.pods.gang import termination_grace
 from lockstep.core.run.stopping import begin_stop, stop_after_save
 
 
-def keep_to_limits(draft: Draft) -> bool:
+def keep_to_limits(plan: PlanBuilder) -> bool:
     """Stop a run whose time or GPU-hours are used up. True when it stops."""
-    if draft.phase not in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING):
+    if plan.phase not in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING):
         return False
-    if over_budget(draft):
-        hours = draft.spec.budget.gpu_hours if draft.spec.budget is not None else 0
-        message = f"{draft.status.goodput.gpu_hours} GPU-hours were used; spec.budget allows {hours}"
-        stop_after_save(draft, StopReason.BUDGET_SPENT, message)
+    if over_budget(plan):
+        hours = plan.spec.budget.gpu_hours if plan.spec.budget is not None else 0
+        message = f"{plan.status.goodput.gpu_hours} GPU-hours were used; spec.budget allows {hours}"
+        stop_after_save(plan, StopReason.BUDGET_SPENT, message)
         return True
-    return _keep_to_time_limit(draft)
+    return _keep_to_time_limit(plan)
 
 
 def limit_in_force(spec: TrainingRunSpec, status: TrainingRunStatus, limits: QueueLimits) -> int | None:
@@ -42,69 +43,67 @@ def limit_in_force(spec: TrainingRunSpec, status: TrainingRunStatus, limits: Que
     return min((limit for limit in (granted, allowed) if limit is not None), default=None)
 
 
-def time_is_over(draft: Draft, status: TrainingRunStatus) -> float | None:
+def time_is_over(state: RunState, status: TrainingRunStatus) -> float | None:
     """When the time of a run is over, which has nodes or had them at its end; None: nobody knows, or never."""
-    limit, since = _limit_of(draft, status) if draft.run.spec is not None else None, status.last_admitted
+    limit, since = _limit_of(state, status) if state.run.spec is not None else None, status.last_admitted
     return None if limit is None or since is None else since + limit - status.held_seconds
 
 
-def save_by_the_limit(draft: Draft) -> None:
+def save_by_the_limit(plan: PlanBuilder) -> None:
     """A stop that began before the limit, whatever for, awaits its save no longer than until then."""
-    stop, save = draft.status.stop, draft.status.checkpoint.save
+    stop, save = plan.status.stop, plan.status.checkpoint.save
     if stop is None or not stop.save or save is None or save.id != stop.save or save.outcome:
         return
-    ends = time_is_over(draft, draft.status)
-    if ends is not None and draft.now < ends < (save.deadline or stop.deadline):
-        ask_for_save(draft, Recorded(stop.reason), ends)
-        draft.wake(ends)
+    ends = time_is_over(plan, plan.status)
+    if ends is not None and ends < (save.deadline or stop.deadline) and not plan.reached(ends):
+        ask_for_save(plan, Recorded(stop.reason), ends)
 
 
-def end_pods_by_the_limit(draft: Draft) -> None:
+def end_pods_by_the_limit(plan: PlanBuilder) -> None:
     """Pods that are deleted have no longer to end than until the time limit, or ``stop_grace`` where that is nearer:
     on their nodes others are promised starts then, or maintenance begins."""
-    before = draft.run.status
-    status = before if before.last_admitted is not None else draft.status  # as it was while it had the nodes
-    ends = time_is_over(draft, status) if draft.deletes else None
+    before = plan.run.status
+    status = before if before.last_admitted is not None else plan.status  # as it was while it had the nodes
+    ends = time_is_over(plan, status) if plan.deletes else None
     if ends is None:
         return
-    longest = ceil(max(ends - draft.now, draft.tunables.stop_grace, 1.0))  # 0 would be without a word from the kubelet
-    if longest < termination_grace(draft.spec, draft.tunables.gang):
-        draft.deletes = [replace(gone, grace=longest) if gone.grace is None else gone for gone in draft.deletes]
+    longest = ceil(max(ends - plan.now, plan.tunables.stop_grace, 1.0))  # 0 would be without a word from the kubelet
+    if longest < termination_grace(plan.spec, plan.tunables.gang):
+        plan.deletes = [replace(gone, grace=longest) if gone.grace is None else gone for gone in plan.deletes]
 
 
-def _limit_of(draft: Draft, status: TrainingRunStatus) -> int | None:
-    queue = draft.snapshot.queue
-    return limit_in_force(draft.spec, status, queue.spec.limits if queue is not None else QueueLimits())
+def _limit_of(state: RunState, status: TrainingRunStatus) -> int | None:
+    queue = state.snapshot.queue
+    return limit_in_force(state.spec, status, queue.spec.limits if queue is not None else QueueLimits())
 
 
-def _keep_to_time_limit(draft: Draft) -> bool:
+def _keep_to_time_limit(plan: PlanBuilder) -> bool:
     """Ask for the save ``leadTime`` before the limit, and leave pods the time to end by then; a gang that does not
     train, or has no workers, needs no more than that. Should an end take longer, what is left is ended regardless:
     ``Tunables.longest_stop``."""
-    spec, limit = draft.spec, _limit_of(draft, draft.status)
+    spec, limit = plan.spec, _limit_of(plan, plan.status)
     if limit is None:
         return False
-    if draft.status.last_admitted is None:
+    if plan.status.last_admitted is None:
         # Status of an earlier release, or rebuilt: nothing better is known than the age of the pods.
-        oldest = min((pod.created_at for pod in draft.live_pods), default=draft.stamp)
-        draft.status = changed(draft.status, last_admitted=float(int(oldest)))
-    since = draft.status.last_admitted
+        oldest = min((pod.created_at for pod in plan.live_pods), default=plan.stamp)
+        plan.status = changed(plan.status, last_admitted=float(int(oldest)))
+    since = plan.status.last_admitted
     assert since is not None
-    ends = since + limit - draft.status.held_seconds
-    ending = min(termination_grace(spec, draft.tunables.gang), limit // 2)
+    ends = since + limit - plan.status.held_seconds
+    ending = min(termination_grace(spec, plan.tunables.gang), limit // 2)
     lead = max(ending, min(parse_duration(spec.on_time_limit.lead_time), limit // 2))
-    due = ends - (lead if draft.phase is Phase.RUNNING and draft.has_workers else ending)
-    if draft.now < due:
-        draft.wake(due)
+    due = ends - (lead if plan.phase is Phase.RUNNING and plan.has_workers else ending)
+    if not plan.reached(due):
         return False
     requeue = spec.on_time_limit.action == "Requeue"
     reason, then = (StopReason.REQUEUED, "it queues again") if requeue else (StopReason.TIME_LIMIT, "it ends")
     message = f"{_in_words(spec, limit)}; {then}"
-    if draft.phase is Phase.RUNNING:
+    if plan.phase is Phase.RUNNING:
         within = lead - min(ending, lead // 2)
-        stop_after_save(draft, reason, message, within=min(grace_period(draft), float(within)))
+        stop_after_save(plan, reason, message, within=min(grace_period(plan), float(within)))
     else:
-        begin_stop(draft, reason, message)
+        begin_stop(plan, reason, message)
     return True
 
 

@@ -3,8 +3,8 @@
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import QueueLimits
 from lockstep.core.admission.queueing.dependencies import record_of
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.limits import asked_limit
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import StopReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.run.stopping import finish, stop_after_save
@@ -13,30 +13,29 @@ _ASK_AGAIN = 2.0
 """Seconds until it is looked again whether nodes are kept for the run that another is to make room for."""
 
 
-def give_up_waiting(draft: Draft) -> bool:
+def give_up_waiting(plan: PlanBuilder) -> bool:
     """End a run that waits for what cannot come any more: True when it has ended."""
-    spec = draft.spec
-    remembered = draft.status.admission.failed
+    spec = plan.spec
+    remembered = plan.status.admission.failed
     failed = [each.name for each in spec.depends_on if record_of(each) in remembered]  # as they are now
     if failed and spec.on_unsatisfiable == "Fail":
         finish(
-            draft,
+            plan,
             False,
             StopReason.DEPENDENCY_NEVER_SATISFIED,
-            f"{draft.status.queue.message or ', '.join(failed)}; onUnsatisfiable: Fail",
+            f"{plan.status.queue.message or ', '.join(failed)}; onUnsatisfiable: Fail",
         )
         return True
     if spec.deadline is None:
         return False
-    queue = draft.snapshot.queue
+    queue = plan.snapshot.queue
     limit = asked_limit(spec, queue.spec.limits if queue is not None else QueueLimits())
     least = parse_duration(spec.min_time_limit) if spec.min_time_limit is not None else limit
-    latest = spec.deadline - max(0, (least or 0) - draft.status.held_seconds)
-    if draft.now <= latest:
-        draft.wake(latest + 1)
+    latest = spec.deadline - max(0, (least or 0) - plan.status.held_seconds)
+    if not plan.passed(latest, margin=1.0):
         return False
     finish(
-        draft,
+        plan,
         False,
         StopReason.DEADLINE_UNREACHABLE,
         "a start now would not end before spec.deadline; it never got nodes in time",
@@ -44,31 +43,31 @@ def give_up_waiting(draft: Draft) -> bool:
     return True
 
 
-def leave_drained_queue(draft: Draft) -> bool:
+def leave_drained_queue(plan: PlanBuilder) -> bool:
     """Give the nodes back, after a save, when the queue is being drained. True when the run stops."""
-    queue = draft.snapshot.queue
+    queue = plan.snapshot.queue
     if queue is None or queue.spec.stop_policy != "HoldAndDrain":
         return False
-    stop_after_save(draft, StopReason.QUEUE_DRAINED, f"queue {queue.name} has stopPolicy HoldAndDrain; it queues again")
+    stop_after_save(plan, StopReason.QUEUE_DRAINED, f"queue {queue.name} has stopPolicy HoldAndDrain; it queues again")
     return True
 
 
-def make_room(draft: Draft) -> bool:
+def stop_for_preemption(plan: PlanBuilder) -> bool:
     """Give the nodes back, after a save, to the run that the notice in status names. True when the run stops.
 
     A notice may take effect late, when that run has started elsewhere or is gone: the stop begins only while nodes are
     kept for it, and for any other notice an admission pass is asked, which withdraws it.
     """
-    notice = draft.status.preemption
+    notice = plan.status.preemption
     if notice is None:
         return False
-    waits = draft.snapshot.preemptor
+    waits = plan.snapshot.preemptor
     kept = waits.status.reservation if waits is not None and waits.uid == notice.by else None
-    if kept is None or draft.run.uid not in kept.victims:
-        draft.admission_changed = True
-        draft.wake(draft.now + _ASK_AGAIN)
+    if kept is None or plan.run.uid not in kept.victims:
+        plan.admission_changed = True
+        plan.wake(plan.now + _ASK_AGAIN)
         return False
-    stop_after_save(draft, StopReason.PREEMPTED, f"makes room for {notice.name or 'another run'}; it queues again")
+    stop_after_save(plan, StopReason.PREEMPTED, f"makes room for {notice.name or 'another run'}; it queues again")
     return True
 
 
@@ -78,15 +77,11 @@ def over_at(run: RunView, ended: float) -> float | None:
     return None if ttl is None else ended + parse_duration(ttl)
 
 
-def forget_when_due(draft: Draft, ended: float) -> None:
+def forget_when_due(plan: PlanBuilder, ended: float) -> None:
     """Have the run deleted ``ttlAfterFinished`` after its end, once none of its pods is left.
 
     A run of a set waits for its outcome to be on record there as well; the store has it looked at when that is so.
     """
-    due = over_at(draft.run, ended)
-    if due is None:
-        return
-    draft.wake(due)
-    if not draft.snapshot.recorded:
-        return
-    draft.delete_run = draft.now >= due and not draft.live_pods and draft.status.checkpoint.archive.job is None
+    due = over_at(plan.run, ended)
+    if due is not None and plan.reached(due) and plan.snapshot.recorded:
+        plan.delete_run = not plan.live_pods and plan.status.checkpoint.archive.job is None

@@ -10,12 +10,14 @@ from lockstep.api.base.changes import changed
 from lockstep.api.base.names import pod_name
 from lockstep.api.run_status import StartRecord
 from lockstep.core.failures.evidence import succeeded_ranks
+from lockstep.core.failures.recovery_record import forget_requeues, hold_back_attempt
 from lockstep.core.model import assignment as slots
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import CreatePod
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.reasons import ActionWord, EventReason, LossReason, StopReason
+from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodView
 from lockstep.core.pods.plain_pods import PlainAttempt, PlainTemplate, master_port, nodelist
 from lockstep.core.pods.pod_groups import group_for
@@ -31,176 +33,173 @@ _NOT_UP = frozenset({Stage.REFUSED, Stage.SCHEDULING, Stage.HELD, Stage.STARTING
 _NAMED = 3
 
 
-def follow_plain_gang(draft: Draft) -> None:
-    """Everything between admission and the end."""
-    if draft.world != draft.spec.nodes:
-        words = f"spec.nodes is {draft.spec.nodes} now; without workers the gang queues again to change its size"
-        begin_stop(draft, StopReason.REQUEUED, words)
-        return
-    leave_drained_nodes(draft)
-    if draft.phase is Phase.RUNNING:
-        answer_failures(draft)
+def follow_plain_gang(plan: PlanBuilder) -> str:
+    """Everything between admission and the end. Returns what the gang waits for before its next attempt."""
+    if plan.world != plan.spec.nodes:
+        words = f"spec.nodes is {plan.spec.nodes} now; without workers the gang queues again to change its size"
+        begin_stop(plan, StopReason.REQUEUED, words)
+        return ""
+    waiting_for = ""
+    leave_drained_nodes(plan)
+    if plan.phase is Phase.RUNNING:
+        answer_failures(plan)
     else:
-        mend_before_start(draft)
-    if draft.phase is Phase.RUNNING:
-        _follow_launch(draft)
-    if draft.phase in (Phase.LAUNCHING, Phase.RECOVERING):
-        _renew(draft)
-        _gather(draft)
-    if draft.status.stop is None:
-        end_superseded_pods(draft)
-        _make_pods(draft)
+        mend_before_start(plan)
+    if plan.phase is Phase.RUNNING:
+        _follow_launch(plan)
+    if plan.phase in (Phase.LAUNCHING, Phase.RECOVERING):
+        _renew(plan)
+        waiting_for = _gather(plan)
+    if plan.status.stop is None:
+        end_superseded_pods(plan)
+        _make_pods(plan)
+    return waiting_for
 
 
-def ranks_not_up(draft: Draft) -> list[SlotStage]:
+def ranks_not_up(state: RunState) -> list[SlotStage]:
     """Ranks of the attempt whose program has not begun, in rank order."""
-    done = succeeded_ranks(draft)
-    return [at for at in stages_of_ranks(draft) if at.stage in _NOT_UP and draft.rank(at.slot) not in done]
+    done = succeeded_ranks(state)
+    return [at for at in stages_of_ranks(state) if at.stage in _NOT_UP and state.rank(at.slot) not in done]
 
 
-def _follow_launch(draft: Draft) -> None:
+def _follow_launch(plan: PlanBuilder) -> None:
     """Pods that do not come up end the attempt: the others wait for them in vain."""
-    if not all_pods_were_seen(draft) and all(draft.pod(slot) is not None for slot in draft.slot_range()):
-        draft.put_attempt(changed(draft.attempt(draft.status.attempt), started_at=draft.stamp))
-    late = ranks_not_up(draft)
+    if not all_pods_were_seen(plan) and all(plan.pod(slot) is not None for slot in plan.slot_range()):
+        plan.put_attempt(changed(plan.attempt(plan.status.attempt), started_at=plan.stamp))
+    late = ranks_not_up(plan)
     if not late:
-        if draft.status.recovery.requeues:
-            draft.status = changed(draft.status, recovery=changed(draft.status.recovery, requeues=0))
+        if plan.status.recovery.requeues:
+            plan.status = forget_requeues(plan.status)
         return
-    number, before = draft.status.attempt, draft.status.assignment
-    enforce_deadlines(draft, late)
-    if draft.status.stop is not None or draft.status.assignment is before:
+    number, before = plan.status.attempt, plan.status.assignment
+    enforce_deadlines(plan, late)
+    if plan.status.stop is not None or plan.status.assignment is before:
         return
-    replaced = [at for at in late if draft.status.assignment.incarnations[at.slot] != before.incarnations[at.slot]]
-    words = f"{draft.title(replaced[0].slot)} on {before.nodes[replaced[0].slot]}: {replaced[0].stage.value} in time"
-    draft.put_attempt(
+    replaced = [at for at in late if plan.status.assignment.incarnations[at.slot] != before.incarnations[at.slot]]
+    words = f"{plan.title(replaced[0].slot)} on {before.nodes[replaced[0].slot]}: {replaced[0].stage.value} in time"
+    plan.put_attempt(
         changed(
-            draft.attempt(number),
-            ended_at=draft.stamp,
-            seen_at=draft.stamp,
+            plan.attempt(number),
+            ended_at=plan.stamp,
+            seen_at=plan.stamp,
             message=words[:512],
-            rank=draft.rank(replaced[0].slot),
+            rank=plan.rank(replaced[0].slot),
             node=before.nodes[replaced[0].slot],
         ),
         cause=LossReason.LAUNCH_DEADLINE,
         action=ActionWord.REPLACE_GANG,
     )
-    draft.status = changed(draft.status, attempt=number + 1)
+    plan.status = changed(plan.status, attempt=number + 1)
 
 
-def _renew(draft: Draft) -> None:
+def _renew(plan: PlanBuilder) -> None:
     """No slot takes part in two attempts with the same pod: an attempt's number stands in its environment."""
-    start = draft.status.start
+    start = plan.status.start
     if start is None:
         return  # admission has raised all incarnations
-    assignment = draft.status.assignment
+    assignment = plan.status.assignment
     took_part = {slot: member.incarnation for member in start.members for slot in parse_ranges(member.slots)}
-    used = [slot for slot in draft.slot_range() if took_part.get(slot) == assignment.incarnations[slot]]
+    used = [slot for slot in plan.slot_range() if took_part.get(slot) == assignment.incarnations[slot]]
     if used:
-        totals = draft.status.totals
-        draft.status = changed(
-            draft.status,
+        totals = plan.status.totals
+        plan.status = changed(
+            plan.status,
             assignment=slots.advanced(assignment, used),
             totals=changed(totals, pods_replaced=totals.pods_replaced + len(used)),
         )
 
 
-def _gather(draft: Draft) -> None:
-    """Write START once there is a node for every rank and nothing of earlier attempts is left."""
-    vacant = [at for at in stages_of_ranks(draft) if at.stage is Stage.VACANT]
+def _gather(plan: PlanBuilder) -> str:
+    """Write START once there is a node for every rank and nothing of earlier attempts is left; else say what lacks."""
+    vacant = [at for at in stages_of_ranks(plan) if at.stage is Stage.VACANT]
     if vacant:
-        enforce_deadlines(draft, vacant)
-        draft.barrier_waits = f"{len(vacant)} of {draft.world} ranks wait for a node"
-        return
-    draft.barrier_waits = _waits_for(draft)
-    if not draft.barrier_waits:
-        _write_start(draft)
+        enforce_deadlines(plan, vacant)
+        return f"{len(vacant)} of {plan.world} ranks wait for a node"
+    waiting_for = _waits_for(plan)
+    if not waiting_for:
+        _write_start(plan)
+    return waiting_for
 
 
-def _waits_for(draft: Draft) -> str:
+def _waits_for(state: RunState) -> str:
     """What keeps the next attempt from being started, in words; empty: nothing."""
-    left = [pod for pod in draft.live_pods if _is_of_earlier_attempt(draft, pod)]
+    left = [pod for pod in state.live_pods if _is_of_earlier_attempt(state, pod)]
     if left:
         named = ", ".join(f"{pod.name} on {pod.node}" for pod in left[:_NAMED])
         named += f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
-        unheard = [pod.node for pod in left if not draft.snapshot.nodes[pod.node].ready]
+        unheard = [pod.node for pod in left if not state.snapshot.nodes[pod.node].ready]
         if unheard:
             named += (
                 f"; {unheard[0]} is NotReady and cannot confirm it: once it is surely off, delete the node "
                 "or taint it node.kubernetes.io/out-of-service"
             )
         return f"waits for pods of earlier attempts to end: {named}"
-    earlier = next((entry for entry in reversed(draft.status.attempts) if entry.number < draft.status.attempt), None)
+    earlier = next((entry for entry in reversed(state.status.attempts) if entry.number < state.status.attempt), None)
     if earlier is not None and earlier.ended_at is not None and earlier.started_at is None:
         until = (earlier.seen_at or earlier.ended_at) + UNSEEN_PODS_WAIT
-        draft.wake(until)
-        if draft.now < until:
+        if not state.reached(until):
             return f"waits for pods of attempt {earlier.number} that may yet appear"
-    not_before = draft.status.recovery.not_before
-    if not_before is not None and draft.now < not_before:
-        draft.wake(not_before)
+    not_before = state.status.recovery.not_before
+    if not_before is not None and not state.reached(not_before):
         return "waits before the next attempt, as the last ones made no progress"
-    nameless = [name for name in draft.status.assignment.nodes if not _address(draft, name)]
+    nameless = [name for name in state.status.assignment.nodes if not _address(state, name)]
     if nameless:
         return f"node {nameless[0]} has no InternalIP, which its peers need"
     return ""
 
 
-def _is_of_earlier_attempt(draft: Draft, pod: PodView) -> bool:
-    assignment = draft.status.assignment
+def _is_of_earlier_attempt(state: RunState, pod: PodView) -> bool:
+    assignment = state.status.assignment
     current = assignment.incarnations[pod.slot] if pod.slot < len(assignment.nodes) else pod.incarnation + 1
-    return pod.incarnation < current and not is_given_up(draft.snapshot.nodes.get(pod.node))
+    return pod.incarnation < current and not is_given_up(state.snapshot.nodes.get(pod.node))
 
 
-def _address(draft: Draft, name: str) -> str:
-    node = draft.snapshot.nodes.get(name)
+def _address(state: RunState, name: str) -> str:
+    node = state.snapshot.nodes.get(name)
     return node.internal_ip if node is not None else ""
 
 
-def _write_start(draft: Draft) -> None:
-    status = draft.status
+def _write_start(plan: PlanBuilder) -> None:
+    status = plan.status
     assignment, attempt, totals = status.assignment, status.attempt, status.totals
-    addresses = [_address(draft, assignment.nodes[slot]) for slot in draft.ranked_slots()]
+    addresses = [_address(plan, assignment.nodes[slot]) for slot in plan.ranked_slots()]
     start = StartRecord(
         attempt=attempt,
         assignment_hash=assignment.hash,
         master_address=addresses[0],
-        master_port=master_port(draft.run.uid, attempt),
+        master_port=master_port(plan.run.uid, attempt),
         members=slots.members(assignment),
     )
-    draft.status = changed(
-        draft.status,
-        start=start,
-        totals=changed(totals, attempts=totals.attempts + 1),
-        recovery=changed(status.recovery, not_before=None),
+    plan.status = changed(
+        hold_back_attempt(plan.status, None), start=start, totals=changed(totals, attempts=totals.attempts + 1)
     )
-    draft.put_attempt(draft.attempt(attempt))  # it counts as started when all of its pods were seen
-    words = f"attempt {attempt} starts on {draft.world} nodes; its pods start as they come (worker: Disabled)"
+    plan.put_attempt(plan.attempt(attempt))  # it counts as started when all of its pods were seen
+    words = f"attempt {attempt} starts on {plan.world} nodes; its pods start as they come (worker: Disabled)"
     if nodelist(addresses) is None:
         words += "; their addresses are too many for LOCKSTEP_NODELIST, which is left out"
-    draft.event(EventReason.STARTED, words, action=ActionWord.START)
+    plan.event(EventReason.STARTED, words, action=ActionWord.START)
 
 
-def _make_pods(draft: Draft) -> None:
+def _make_pods(plan: PlanBuilder) -> None:
     """The pods of the attempt that status tells of, until all of them were seen."""
-    status, start = draft.status, draft.status.start
-    if start is None or start.attempt != status.attempt or all_pods_were_seen(draft):
+    status, start = plan.status, plan.status.start
+    if start is None or start.attempt != status.attempt or all_pods_were_seen(plan):
         return
-    missing = [slot for slot in draft.slot_range() if draft.pod(slot) is None]
+    missing = [slot for slot in plan.slot_range() if plan.pod(slot) is None]
     if not missing:
         return
     nodes = status.assignment.nodes
     attempt = PlainAttempt(
         number=start.attempt,
-        world=draft.world,
+        world=plan.world,
         master_address=start.master_address,
         master_port=start.master_port,
-        addresses=tuple(_address(draft, nodes[slot]) for slot in draft.ranked_slots()),
+        addresses=tuple(_address(plan, nodes[slot]) for slot in plan.ranked_slots()),
     )
-    template = PlainTemplate(draft.run, status, draft.tunables, attempt)
-    draft.pod_group = group_for(draft.run, status, template.body)
+    template = PlainTemplate(plan.run, status, plan.tunables, attempt)
+    plan.pod_group = group_for(plan.run, status, template.body)
     for slot in missing:
         incarnation = status.assignment.incarnations[slot]
-        body = template.pod_body(slot, incarnation, nodes[slot], rank=draft.rank(slot))
-        name = pod_name(draft.run.name, draft.run.uid, slot, incarnation)
-        draft.creates.append(CreatePod(draft.run.namespace, name, slot, incarnation, nodes[slot], body))
+        body = template.pod_body(slot, incarnation, nodes[slot], rank=plan.rank(slot))
+        name = pod_name(plan.run.name, plan.run.uid, slot, incarnation)
+        plan.creates.append(CreatePod(plan.run.namespace, name, slot, incarnation, nodes[slot], body))

@@ -9,11 +9,12 @@ from dataclasses import replace
 from lockstep.core.failures.actions import Action, Verb, act
 from lockstep.core.failures.causes import Cause, collected, first_cause
 from lockstep.core.failures.failure_memory import readmit_mended
-from lockstep.core.model.draft import Draft
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, AttemptCause
+from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import SECONDS_AT_RISK
 from lockstep.core.run.plain.evidence import plain_exits, plain_losses, seconds_of_training
-from lockstep.core.run.recovery import blame_earlier_loss, carry_out, case_of, without_held_back
+from lockstep.core.run.recovery import blame_earlier_loss, carry_out, case_of, hold_back_nodes
 from lockstep.core.run.replacement import replace_before_start
 
 NODE_NOTICED = 60.0
@@ -25,61 +26,55 @@ PODS_TELL_TIMES_TO = 1.0
 _BY_ITS_OWN_WORD = frozenset({AttemptCause.DELIBERATE, AttemptCause.DETERMINISTIC})
 
 
-def answer_failures(draft: Draft) -> None:
+def answer_failures(plan: PlanBuilder) -> None:
     """End the running attempt if something of it is lost or failed."""
-    readmit_mended(draft)
-    lost = plain_losses(draft)
-    replaceable = without_held_back(draft, lost)
-    found = collected(draft, lost, plain_exits(draft), ())
+    readmit_mended(plan)
+    lost = plain_losses(plan)
+    replaceable = hold_back_nodes(plan, lost)
+    found = collected(plan, lost, plain_exits(plan), ())
     if not found:
         return
     cause = first_cause(found, PODS_TELL_TIMES_TO)
-    if cause.exited and _peers_may_have_been_first(draft, cause):
+    if cause.exited and _peers_may_have_been_first(plan, cause):
         return
-    outlasted = seconds_of_training(draft) >= SECONDS_AT_RISK
-    case = replace(case_of(draft, cause, replaceable), outlasted=outlasted, progressed=outlasted)
+    outlasted = seconds_of_training(plan) >= SECONDS_AT_RISK
+    case = replace(case_of(plan, cause, replaceable), outlasted=outlasted, progressed=outlasted)
     action = act(cause, case)
-    if action.verb in (Verb.WAIT, Verb.COMPLETE) or _may_be_a_node(draft, cause, action):
+    if action.verb in (Verb.WAIT, Verb.COMPLETE) or _may_be_a_node(plan, cause, action):
         return
-    number = draft.status.attempt
-    carry_out(draft, cause, action, case, replaceable)
+    number = plan.status.attempt
+    carry_out(plan, cause, action, case, replaceable)
     if action.verb is not Verb.STOP:
-        draft.put_attempt(draft.attempt(number), action=ActionWord.REPLACE_GANG)
+        plan.put_attempt(plan.attempt(number), action=ActionWord.REPLACE_GANG)
 
 
-def mend_before_start(draft: Draft) -> None:
+def mend_before_start(plan: PlanBuilder) -> None:
     """Nodes that are lost while the gang gathers are replaced; one that was gone before explains the last end."""
-    readmit_mended(draft)
-    replaceable = without_held_back(draft, plain_losses(draft))
+    readmit_mended(plan)
+    replaceable = hold_back_nodes(plan, plain_losses(plan))
     if replaceable:
-        blame_earlier_loss(draft, replaceable)
-        replace_before_start(draft, replaceable)
+        blame_earlier_loss(plan, replaceable)
+        replace_before_start(plan, replaceable)
 
 
-def _may_be_a_node(draft: Draft, cause: Cause, action: Action) -> bool:
+def _may_be_a_node(state: RunState, cause: Cause, action: Action) -> bool:
     """A program's error may only be its peers' machine that died: a verdict that is final waits until that is known."""
     if action.verb is not Verb.STOP or not cause.exited or cause.kind in _BY_ITS_OWN_WORD:
         return False
-    nodes = [draft.snapshot.nodes.get(name) for name in draft.status.assignment.nodes]
+    nodes = [state.snapshot.nodes.get(name) for name in state.status.assignment.nodes]
     if any(node is not None and not node.ready for node in nodes):
         return True  # it comes back, or is taken for lost
-    if _all_have_ended(draft):
+    if _all_have_ended(state):
         return False
-    noticed_by = cause.at + NODE_NOTICED
-    draft.wake(noticed_by)
-    return draft.now < noticed_by
+    return not state.reached(cause.at + NODE_NOTICED)
 
 
-def _peers_may_have_been_first(draft: Draft, cause: Cause) -> bool:
+def _peers_may_have_been_first(state: RunState, cause: Cause) -> bool:
     """The end that is heard of first need not be the one that came first."""
-    told_by = cause.at + PEERS_TELL
-    if _all_have_ended(draft) or draft.now >= told_by:
-        return False
-    draft.wake(told_by)
-    return True
+    return not _all_have_ended(state) and not state.reached(cause.at + PEERS_TELL)
 
 
-def _all_have_ended(draft: Draft) -> bool:
+def _all_have_ended(state: RunState) -> bool:
     """Every node has told of its pod's end."""
-    pods = [draft.pod(slot) for slot in draft.slot_range()]
+    pods = [state.pod(slot) for slot in state.slot_range()]
     return all(pod is not None and pod.is_terminal for pod in pods)

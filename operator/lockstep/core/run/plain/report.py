@@ -2,8 +2,8 @@
 
 from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find
-from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ConditionReason
 from lockstep.core.run.plain.gang import ranks_not_up
 
@@ -12,36 +12,33 @@ SETTLED_AFTER = 2.0
 _NO_BARRIER = "there is no barrier (worker: Disabled): pods start as they come"
 
 
-def tell_of_plain_gang(draft: Draft) -> None:
+def tell_of_plain_gang(plan: PlanBuilder, waiting_for: str) -> None:
     """GangReady and Progressing of a gang that holds nodes and is not being stopped."""
-    if draft.phase is Phase.RUNNING:
-        _tell_of_pods(draft)
-        draft.condition(
-            "Progressing", None, ConditionReason.STEPS_UNKNOWN, "worker: Disabled, so no steps are reported"
-        )
+    if plan.phase is Phase.RUNNING:
+        _tell_of_pods(plan)
+        plan.condition("Progressing", None, ConditionReason.STEPS_UNKNOWN, "worker: Disabled, so no steps are reported")
         return
-    draft.status = changed(draft.status, nodes_ready=f"0/{draft.world}")
-    draft.condition("GangReady", False, ConditionReason.GATHERING, draft.barrier_waits)
-    draft.condition("Progressing", False, ConditionReason(draft.phase.value), "")
+    plan.status = changed(plan.status, nodes_ready=f"0/{plan.world}")
+    plan.condition("GangReady", False, ConditionReason.GATHERING, waiting_for)
+    plan.condition("Progressing", False, ConditionReason(plan.phase.value), "")
 
 
-def _tell_of_pods(draft: Draft) -> None:
-    missing, world = ranks_not_up(draft), draft.world
+def _tell_of_pods(plan: PlanBuilder) -> None:
+    missing, world = ranks_not_up(plan), plan.world
     count = f"{world - len(missing)}/{world}"
-    before = find(draft.status, "GangReady")
+    before = find(plan.status, "GangReady")
     if not missing:
-        words = f"attempt {draft.status.attempt} runs on all ranks; {_NO_BARRIER}"
-        draft.status = changed(draft.status, nodes_ready=count)
-        draft.condition("GangReady", True, ConditionReason.STARTED, words)
+        words = f"attempt {plan.status.attempt} runs on all ranks; {_NO_BARRIER}"
+        plan.status = changed(plan.status, nodes_ready=count)
+        plan.condition("GangReady", True, ConditionReason.STARTED, words)
         return
     fresh = before is None or before.reason != ConditionReason.PODS_STARTING
-    newest = max((pod.started_at or 0.0 for pod in draft.live_pods), default=0.0)
-    if not fresh and (count == draft.status.nodes_ready or draft.now - newest < SETTLED_AFTER):
-        draft.wake(newest + SETTLED_AFTER)
+    newest = max((pod.started_at or 0.0 for pod in plan.live_pods), default=0.0)
+    if not fresh and (not plan.reached(newest + SETTLED_AFTER) or count == plan.status.nodes_ready):
         return
     first = missing[0]
-    node = draft.status.assignment.nodes[first.slot]
-    words = f"{len(missing)} of {world} are missing; rank {draft.rank(first.slot)} on {node}: {first.stage.value}"
+    node = plan.status.assignment.nodes[first.slot]
+    words = f"{len(missing)} of {world} are missing; rank {plan.rank(first.slot)} on {node}: {first.stage.value}"
     words += f": {first.detail}" if first.detail else ""
-    draft.status = changed(draft.status, nodes_ready=count)
-    draft.condition("GangReady", False, ConditionReason.PODS_STARTING, f"{words}; {_NO_BARRIER}")
+    plan.status = changed(plan.status, nodes_ready=count)
+    plan.condition("GangReady", False, ConditionReason.PODS_STARTING, f"{words}; {_NO_BARRIER}")

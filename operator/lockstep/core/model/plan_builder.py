@@ -1,0 +1,142 @@
+"""A Plan in the making: what the steps of ``decide`` have decided so far."""
+
+from lockstep.api.base.changes import changed
+from lockstep.api.recovery_status import AttemptStatus
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import with_condition
+from lockstep.core.model.kueue.writes import WorkloadWrite
+from lockstep.core.model.plan import (
+    CreateJob,
+    CreatePod,
+    DeletePod,
+    DeletePodGroup,
+    Directive,
+    DryRunPod,
+    EnsureConfigMap,
+    EnsurePodGroup,
+    Event,
+    Plan,
+    RememberFailure,
+)
+from lockstep.core.model.reasons import ActionWord, ConditionReason, EndReason, EventReason, Recorded, StopReason
+from lockstep.core.model.run_state import RunContext, RunState
+from lockstep.core.model.snapshot import PodView
+
+MAX_ATTEMPTS = 10
+
+
+class PlanBuilder(RunState):
+    """Takes down what is decided: the status to be written, and what is to be done once it is.
+
+    A function that takes a ``PlanBuilder`` decides something; one that only asks takes a ``RunState``.
+    """
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self.config_maps: list[EnsureConfigMap] = []
+        self.deletes: list[DeletePod] = []
+        self.creates: list[CreatePod] = []
+        self.pod_group: EnsurePodGroup | None = None
+        self.pod_group_deletes: list[DeletePodGroup] = []
+        self.jobs: list[CreateJob] = []
+        self.events: list[Event] = []
+        self.directive: Directive | None = None
+        self.dry_run: DryRunPod | None = None
+        self.node_failures: list[RememberFailure] = []
+        self.workload: WorkloadWrite | None = None  # what Kueue is to be told
+        self.admission_changed = False
+        self.delete_run = False
+
+    @property
+    def status(self) -> TrainingRunStatus:
+        """The status as decided so far."""
+        return self._status
+
+    @status.setter
+    def status(self, status: TrainingRunStatus) -> None:
+        self._status = status
+
+    def condition(
+        self, kind: str, value: bool | None, reason: ConditionReason | StopReason | Recorded, message: str
+    ) -> None:
+        """Set one condition of the status."""
+        self.status = with_condition(
+            self.status, kind, value, reason, message, now=self.now, generation=self.run.generation
+        )
+
+    def event(
+        self,
+        reason: EventReason | StopReason | Recorded,
+        note: str,
+        *,
+        action: ActionWord,
+        warning: bool = False,
+        node: str = "",
+    ) -> None:
+        """Say something, once the status write that it tells of has succeeded."""
+        self.events.append(Event("Warning" if warning else "Normal", reason, action, note[:1024], node))
+
+    def delete(self, pod: PodView, reason: str, grace: int | None = None) -> None:
+        """Delete a pod with its own grace, or with ``grace`` seconds, unless that is under way."""
+        if not pod.deleting and all(pod.uid != planned.uid for planned in self.deletes):
+            self.deletes.append(DeletePod(pod.namespace, pod.name, pod.uid, reason, grace))
+
+    def delete_live_pods(self, reason: str, grace: int | None = None) -> None:
+        """Delete every pod that still runs."""
+        for pod in self.snapshot.pods:
+            if not pod.is_terminal:
+                self.delete(pod, reason, grace)
+
+    def put_attempt(
+        self,
+        entry: AttemptStatus,
+        *,
+        cause: EndReason | Recorded | None = None,
+        action: ActionWord | Recorded | None = None,
+    ) -> None:
+        """Write the history entry of one attempt, in place of the one that is there."""
+        if cause is not None:
+            entry = changed(entry, cause=str(cause))
+        if action is not None:
+            entry = changed(entry, action=str(action))
+        attempts = list(self.status.attempts)
+        for index, before in enumerate(attempts):
+            if before.number == entry.number:
+                attempts[index] = entry
+                break
+        else:
+            attempts.append(entry)
+        self.status = changed(self.status, attempts=tuple(attempts[-MAX_ATTEMPTS:]))
+
+    def build(self) -> Plan:
+        """What has been decided."""
+        if self.damage and not slots.is_held(self.status.assignment):  # left as it is, for a person to look at
+            self.status = changed(self.status, assignment=self.run.status.assignment)
+        if self.status.assignment.revision != self.run.status.assignment.revision:
+            self._move_out_large_assignment()
+        is_new = self.status is not self.run.status and self.status.dump() != self.run.status.dump()
+        return Plan(
+            wake_at=self._wake_at,
+            config_maps=tuple(self.config_maps),
+            status=self.status if is_new else None,
+            directive=self.directive,
+            events=tuple(self.events),
+            dry_run=self.dry_run,
+            deletes=tuple(self.deletes),
+            pod_group=self.pod_group,
+            creates=tuple(self.creates),
+            jobs=tuple(self.jobs),
+            node_failures=tuple(self.node_failures),
+            pod_group_deletes=tuple(self.pod_group_deletes),
+            delete_run=self.delete_run,
+            workload=self.workload,
+            admission_changed=self.admission_changed,
+        )
+
+    def _move_out_large_assignment(self) -> None:
+        run = self.run
+        assignment, spill = slots.spilled(self.status.assignment, run.namespace, run.name, run.uid)
+        self.status = changed(self.status, assignment=assignment)
+        if spill is not None:
+            self.config_maps.insert(0, spill)

@@ -1,0 +1,83 @@
+"""What the workers are answered: a function of the status, so that any leader says the same."""
+
+from dataclasses import replace
+
+from lockstep.api.base.durations import parse_duration
+from lockstep.core.checkpoints.local_retention import retention_told
+from lockstep.core.checkpoints.saves import save_order
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.plan import DesiredPhase, Directive, SaveRequest
+from lockstep.core.model.run_state import RunState
+from lockstep.core.model.start_record import to_record
+from lockstep.core.run.cadence_orders import cadence_order
+from lockstep.core.run.debug_hold import held_until
+from lockstep.core.run.handover import Handover
+from lockstep.core.run.leaving import ends_with_the_save
+
+
+def directive_for(state: RunState, known: Handover) -> Directive | None:
+    """None: workers that are not answered go on with what they do."""
+    if not state.status.assignment.nodes or not state.has_workers:
+        return None
+    if state.run.deleting:  # else those that listen would go on until a save that nobody orders
+        return _directed(state, DesiredPhase.STOP, known)
+    if state.trains:
+        return _released(state, known)
+    desired = {
+        Phase.LAUNCHING: DesiredPhase.PREPARE,
+        Phase.RECOVERING: DesiredPhase.PREPARE,
+        Phase.STOPPING: DesiredPhase.STOP,
+        Phase.FINISHED: DesiredPhase.STOP if state.now < held_until(state) else DesiredPhase.COMPLETE,
+    }.get(state.phase)
+    return _directed(state, desired, known) if desired is not None else None
+
+
+def _directed(state: RunState, phase: DesiredPhase, known: Handover) -> Directive:
+    """For the gang as it is assigned."""
+    assignment, gathering = state.status.assignment, known.gathering
+    return Directive(
+        attempt=state.status.attempt,
+        phase=phase,
+        incarnations=assignment.incarnations[: len(assignment.nodes)],
+        slot_ranks=slots.slot_ranks(assignment),
+        verify=gathering.verify,
+        point=gathering.point,
+        warm_up=gathering.warm_up,
+        stop_grace=state.tunables.stop_grace,
+        stacks=known.stacks,
+    )
+
+
+def _released(state: RunState, known: Handover) -> Directive | None:
+    """RUN with the START record of status, once the addresses of all its members are known."""
+    start = state.status.start
+    assert start is not None
+    by_rank = []
+    for slot in state.ranked_slots():
+        report = state.report(slot)
+        if report is None or not report.address:
+            return None
+        by_rank.append(report.address)
+    spec = state.run.spec  # may have become unreadable while the gang trains
+    spread = spec.preflight.start_jitter if spec is not None else None
+    rules = spec.recovery.rules if spec is not None else ()
+    save = save_order(state.status)
+    return replace(
+        _directed(state, DesiredPhase.RUN, known),
+        start=to_record(start),
+        nodelist=tuple(by_rank),
+        save=save,
+        stopping_at=_stopping_at(state, save),
+        cadence=cadence_order(state),
+        jitter=parse_duration(spread) if spread is not None else 0.0,
+        retention=retention_told(state.status),
+        watch=tuple((rule.name, rule.log_pattern) for rule in rules if rule.log_pattern is not None),
+    )
+
+
+def _stopping_at(state: RunState, save: SaveRequest | None) -> float:
+    """When the gang is stopped at the latest, whose save comes before a stop; 0: it goes on after it."""
+    if save is None or (state.status.stop is None and not ends_with_the_save(save.reason)):
+        return 0.0
+    return save.deadline

@@ -1,0 +1,74 @@
+"""What is decided goes into the plan once, and a plan of nothing is empty."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import lockstep.core
+from lockstep.core.model.plan import Plan
+from lockstep.core.model.plan_builder import MAX_ATTEMPTS, PlanBuilder
+from lockstep.core.model.reasons import ActionWord, ConditionReason, EventReason
+from lockstep.core.model.run_state import RunContext
+from support.world import World, node, spec
+
+
+def builder() -> PlanBuilder:
+    w = World({f"n{i}": node(f"n{i}") for i in range(2)})
+    w.apply("one", spec(2))
+    w.settle()
+    return PlanBuilder(RunContext(w.snapshot("one"), w.tunables, w.now))
+
+
+def test_where_nothing_is_decided_the_plan_is_empty() -> None:
+    assert builder().build() == Plan()
+
+
+def test_a_status_that_says_the_same_is_not_written_again() -> None:
+    plan = builder()
+    plan.status = plan.status.model_copy()
+    assert plan.build().status is None
+    plan.condition("Finished", True, ConditionReason.FINISHED, "")
+    assert plan.build().status is plan.status
+
+
+def test_a_pod_is_deleted_once_however_often_it_is_asked_for() -> None:
+    plan = builder()
+    for _ in range(2):
+        plan.delete_live_pods("superseded", 5)
+    assert [(gone.reason, gone.grace) for gone in plan.build().deletes] == [("superseded", 5)] * 2
+
+
+def test_the_history_keeps_one_entry_for_an_attempt_and_the_newest_of_many() -> None:
+    plan = builder()
+    for number in range(1, MAX_ATTEMPTS + 4):
+        plan.put_attempt(plan.attempt(number))
+        plan.put_attempt(plan.attempt(number))
+    assert [entry.number for entry in plan.status.attempts] == [*range(4, MAX_ATTEMPTS + 4)]
+
+
+def test_an_event_keeps_to_what_the_api_takes() -> None:
+    plan = builder()
+    plan.event(EventReason.STARTED, "x" * 2000, action=ActionWord.START, warning=True)
+    (event,) = plan.build().events
+    assert (event.type, len(event.note)) == ("Warning", 1024)
+
+
+QUESTION = re.compile(
+    r"_*(is|are|has|have|had|can|cannot|may|must|passes|takes|was|were|why|what|who|which|when|needs)_"
+)
+
+
+def takers(of: str) -> Iterator[str]:
+    """Functions of the core that take ``of``."""
+    for path in Path(next(iter(lockstep.core.__path__))).rglob("*.py"):
+        for found in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(found, ast.FunctionDef):
+                kinds = [ast.unparse(each.annotation) for each in found.args.args if each.annotation is not None]
+                if of in kinds:
+                    yield found.name
+
+
+def test_a_function_named_as_a_question_changes_nothing() -> None:
+    assert [name for name in takers("PlanBuilder") if QUESTION.match(name)] == []
+    assert len([name for name in takers("RunState") if QUESTION.match(name)]) > 20
