@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.api.checkpoint_status import Candidate, CheckpointStatus
+from lockstep.api.checkpoint_status import CheckpointStatus, SavedCheckpoint
 from lockstep.api.preemption_status import ReservationStatus
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.admission.admit import admit
@@ -33,7 +33,7 @@ def training(
     **spec: Any,
 ) -> RunView:
     """A run that has trained since ``since`` and saved at ``saved``."""
-    latest = (Candidate(tier="shared", step=7, time=saved),) if saved is not None else ()
+    latest = (SavedCheckpoint(tier="shared", step=7, time=saved),) if saved is not None else ()
     status = {
         **held(*nodes),
         "last_admitted": since,

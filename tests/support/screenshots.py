@@ -42,7 +42,7 @@ def look_back(cluster: Cluster, page: WebPage, name: str = "llama-70b") -> None:
         told = changed(last.status.progress, step=step, loss=f"{loss:.4f}", time=1.0 + i)
         status = changed(last.status, progress=told, attempt=attempt)
         cluster.runs[index] = replace(last, status=status)
-        page.losses.look()
+        page.losses.poll()
     cluster.runs[index] = last
     cluster.reports[last.uid] = reports
 

@@ -14,7 +14,7 @@ from lockstep.api.run_status import AdmissionStatus, QueueStatus, TrainingRunSta
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome, UnreachableError
 from lockstep.controller.kube.workqueue import CLUSTER_KEY
 from lockstep.controller.reconcile import threaded_admission
-from lockstep.controller.reconcile.queue_status_writer import AT_A_TIME, is_word
+from lockstep.controller.reconcile.queue_status_writer import AT_A_TIME, is_queue_status
 from lockstep.core.admission.cache.ledger import Ledger
 from lockstep.core.model.assignment import assigned
 from lockstep.core.model.own_objects import parse_run
@@ -91,7 +91,7 @@ class SlowWorld(World):
 
     @property
     def booked(self) -> Iterable[str]:
-        return set(Ledger.of(self.snapshot).booked_nodes)
+        return set(Ledger.from_snapshot(self.snapshot).booked_nodes)
 
     async def next_key(self) -> str:
         """The pass goes before all other work."""
@@ -297,10 +297,10 @@ class TestWords:
         view = parse_run(run(10))
         status = changed(view.status, **changes)
         write = StatusWrite("team", "llama", "u1", "10", status, frozenset())
-        assert is_word(write, view) is word
-        assert not is_word(write, None)
-        assert not is_word(replace(write, nodes=frozenset({"n1"})), view)
-        assert not is_word(replace(write, events=(Event("Normal", "Undecidable", "Admit", ""),)), view)
+        assert is_queue_status(write, view) is word
+        assert not is_queue_status(write, None)
+        assert not is_queue_status(replace(write, nodes=frozenset({"n1"})), view)
+        assert not is_queue_status(replace(write, events=(Event("Normal", "Undecidable", "Admit", ""),)), view)
 
 
 async def test_after_a_failure_passes_fail_until_the_writes_succeed(world: SlowWorld) -> None:

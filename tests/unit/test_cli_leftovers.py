@@ -11,7 +11,7 @@ import pytest
 from lockstep.api.base import names
 from lockstep.cli import leftovers
 from lockstep.cli.client import Cluster
-from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.leftovers import show_or_remove
 from support.checkpoint_layouts import written
 
@@ -30,7 +30,7 @@ class Api:
     def list(self, path: str, **query: object) -> dict[str, Any]:
         resource = path.rpartition("/")[2]
         if resource == self.forbids:
-            raise ApiError(403, f"{resource} is forbidden")
+            raise ApiServerError(403, f"{resource} is forbidden")
         if resource == "pods":
             assert query == {"labelSelector": names.LABEL_RUN_UID}
             return {"items": [{"metadata": {"labels": {names.LABEL_RUN_UID: HAS_PODS}}}]}

@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.cli import runs, wait
 from lockstep.cli.client import Cluster
-from lockstep.cli.errors import ApiError, CliError, ExitCode, Unreachable
+from lockstep.cli.errors import ApiServerError, CliError, ExitCode, Unreachable
 from lockstep.cli.wait import Goal
 from support import sample_runs as sample
 
@@ -81,7 +81,7 @@ def test_waiting_follows_the_changes_from_the_version_it_knows() -> None:
 
 
 def test_a_version_that_is_too_old_is_read_anew() -> None:
-    assert until(Server(ApiError(410, "too old")), sample.pending(), "running") == "Running"
+    assert until(Server(ApiServerError(410, "too old")), sample.pending(), "running") == "Running"
 
 
 def test_a_server_that_is_away_is_asked_again(

@@ -29,7 +29,7 @@ from lockstep.controller.store.store import Store
 from lockstep.controller.store.usage import UsageKeeper
 from lockstep.controller.workers.orders import Orders
 from lockstep.controller.workers.reports import ReportBook
-from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.plan import (
     ClusterPlan,
     CreateJob,
@@ -229,9 +229,9 @@ async def test_an_admission_pass_is_asked_for_although_a_pod_of_the_plan_was_not
 async def test_what_one_pass_leaves_to_the_next_ends_with_the_leadership(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memories: list[Memory] = []
+    memories: list[CycleMemory] = []
 
-    def note(snapshot: object, tunables: object, now: float, memory: Memory) -> ClusterPlan:
+    def note(snapshot: object, tunables: object, now: float, memory: CycleMemory) -> ClusterPlan:
         memories.append(memory)
         return ClusterPlan()
 

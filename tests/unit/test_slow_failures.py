@@ -17,11 +17,11 @@ from lockstep.core.failures.stack_groups import StackGroup, grouped
 from lockstep.core.failures.stragglers import straggling
 from lockstep.core.model.conditions import find
 from lockstep.core.model.draft import Draft
-from lockstep.core.model.snapshot import ProgressReport, Sign, StackReport, Timing, WorkerPhase
+from lockstep.core.model.snapshot import ProgressReport, Sign, StackReport, TimingReport, WorkerPhase
 from lockstep.core.run.recovery import recover
 from support.world import World, node, spec
 
-STEADY = Timing(section="Step", step=10.0, longest=30.0, intervals=50)
+STEADY = TimingReport(section="Step", step=10.0, longest=30.0, intervals=50)
 
 
 def running(ranks: int = 4, **fields: object) -> World:
@@ -169,8 +169,8 @@ def test_the_setting_decides_and_a_worker_that_is_not_heard_is_no_evidence(
 
 def test_before_two_steps_were_seen_nothing_is_a_hang() -> None:
     w = running(recovery={"hangTimeout": "10s"})
-    nothing = {"progress": None, "timing": Timing(section="Init")}
-    first = {"progress": ProgressReport(1, w.now), "timing": Timing(section="Step")}
+    nothing = {"progress": None, "timing": TimingReport(section="Init")}
+    first = {"progress": ProgressReport(1, w.now), "timing": TimingReport(section="Step")}
     assert hung(looked_at(w, 1e6, nothing)) is None
     assert hung(looked_at(w, 1e6, first)) is None
 
@@ -180,7 +180,7 @@ def test_a_restart_that_never_reaches_its_first_step_is_measured_by_earlier_star
     draft = looked_at(w, 1.0, {**stepped(w), "timing": replace(STEADY, longest_init=100.0)})
     remember_pace(draft)
     w._store(replace(w.runs["one"], status=draft.status))
-    nothing = {"progress": None, "timing": Timing(section="Init")}
+    nothing = {"progress": None, "timing": TimingReport(section="Init")}
     assert hung(looked_at(w, 499.0, nothing)) is None
     found = hung(looked_at(w, 516.0, nothing))
     assert found is not None
@@ -338,7 +338,7 @@ def test_the_first_step_is_waited_for_from_when_the_last_rank_began() -> None:
     w.train("one", 5)
     begun = w.status("one").attempts[-1].started_at
     assert begun is not None
-    nothing = {"progress": None, "timing": Timing(section="Init", intervals=1)}
+    nothing = {"progress": None, "timing": TimingReport(section="Init", intervals=1)}
     late = {1: {**nothing, "since": begun + 600.0}}
     assert hung(looked_at(w, begun + 3600.0 + 300.0 - w.now, nothing, late)) is None
     assert hung(looked_at(w, begun + 3600.0 + 600.0 + COLLECT_SECONDS - w.now, nothing, late)) is not None

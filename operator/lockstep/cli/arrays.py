@@ -12,7 +12,7 @@ from lockstep.api.base import names
 from lockstep.api.base.indices import parse_indices
 from lockstep.cli import output, runs
 from lockstep.cli.client import Cluster, Json, resource_path, runs_path
-from lockstep.cli.errors import ApiError, CliError, UsageError
+from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.core.arrays.members import index_of, read_ranges, split_run_name
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import find, is_true
@@ -146,7 +146,7 @@ def fetch(cluster: Cluster, name: str) -> Json | None:
     """One set of the cluster's namespace; None when there is none, or no such kind."""
     try:
         return cluster.get(sets_path(cluster.namespace, name))
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status == 404:
             return None
         raise
@@ -156,7 +156,7 @@ def _fetch_if_allowed(cluster: Cluster, name: str) -> Json | None:
     """The same for a name that need not be an array's: rights on arrays that lack are then nobody's concern."""
     try:
         return fetch(cluster, name)
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status == 403:
             return None
         raise
@@ -166,7 +166,7 @@ def selected(cluster: Cluster, selector: str) -> list[Json]:
     """Sets of the cluster's namespace that have the labels; says so where they may not be read."""
     try:
         return cluster.list(sets_path(cluster.namespace), labelSelector=selector)["items"]  # type: ignore[no-any-return]
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status == 403:
             output.note(f"arrays are left out: {error}")
         elif error.status != 404:
@@ -225,7 +225,7 @@ def _cancel_indices(cluster: Cluster, name: str, words: str, form: str) -> None:
         }
         try:
             changed = cluster.merge_patch(sets_path(cluster.namespace, name), body)
-        except ApiError as error:
+        except ApiServerError as error:
             if error.status == 409 and attempt + 1 < _TRIES:
                 continue
             raise
@@ -257,7 +257,7 @@ def listed(cluster: Cluster, *, everywhere: bool, selector: str, queue: str) -> 
     query = {"labelSelector": selector} if selector else {}
     try:
         found = cluster.list(sets_path(None if everywhere else cluster.namespace), **query)["items"]
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status in (403, 404):
             return []
         raise

@@ -16,7 +16,7 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from lockstep.api.base import names
 from lockstep.api.base.nesting import read_object
-from lockstep.cli.errors import ApiError, CliError, Unreachable
+from lockstep.cli.errors import ApiServerError, CliError, Unreachable
 
 Json = dict[str, Any]
 Query = str | int | bool
@@ -200,7 +200,7 @@ def _status_object(content: bytes) -> Json:
     return answer if isinstance(answer, dict) else {"message": content.decode(errors="replace").strip()}
 
 
-def _api_error(status: int, said: Json) -> ApiError:
+def _api_error(status: int, said: Json) -> ApiServerError:
     details = said.get("details") or {}
     message = said.get("message") or f"the API server answered {status}"
     remedy = ""
@@ -219,7 +219,7 @@ def _api_error(status: int, said: Json) -> ApiError:
         for field, words in told
         if _UNCHECKED not in words
     )
-    return ApiError(status, _plain(message), remedy, name=name, causes=causes)
+    return ApiServerError(status, _plain(message), remedy, name=name, causes=causes)
 
 
 def _plain(message: str) -> str:

@@ -32,7 +32,7 @@ class Unreachable(CliError):  # noqa: N818 (a state of the world that some verbs
     """No answer from the API server."""
 
 
-class ApiError(CliError):
+class ApiServerError(CliError):
     """The API server said no. ``status`` is HTTP's, ``causes`` pairs of field and message."""
 
     def __init__(

@@ -187,9 +187,9 @@ def _resume(status: TrainingRunStatus) -> Iterator[str]:
         yield f"The last choice of a checkpoint: {status.checkpoint.choice}."
     for passed in status.checkpoint.rejected:
         cost = f", would have cost {passed.seconds} s" if passed.seconds is not None else ""
-        yield f"  passed over: {Save(passed.step, passed.attempt or 0).words} ({passed.tier}{cost}): {passed.reason}"
+        yield f"  passed over: {Save(passed.step, passed.attempt or 0).label} ({passed.tier}{cost}): {passed.reason}"
     for bad in status.checkpoint.quarantined:
-        yield f"Not loaded again: {Save(bad.step, bad.attempt).words} ({bad.tier}): {bad.reason}"
+        yield f"Not loaded again: {Save(bad.step, bad.attempt).label} ({bad.tier}): {bad.reason}"
     for saved in status.checkpoint.latest:
         yield f"Newest valid checkpoint: {checkpoint_words(saved)}."
 

@@ -10,7 +10,7 @@ import typer
 from lockstep.api.base import names
 from lockstep.cli import change, output, runs
 from lockstep.cli.client import Cluster, Json, resource_path, runs_path
-from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.reasons import WaitReason
@@ -108,7 +108,7 @@ def _change_held(
                 return
             version = {"resourceVersion": raw["metadata"]["resourceVersion"]}
             raw = cluster.merge_patch(path, {"metadata": version, "spec": {"heldRuns": held}})
-        except ApiError as error:
+        except ApiServerError as error:
             if error.status == 409 and attempt + 1 < _TRIES:
                 continue
             if error.status == 404 and error.name:
@@ -134,7 +134,7 @@ def _change(cluster: Cluster, name: str, form: str, done: str, patch: Callable[[
             return
         try:
             raw = cluster.merge_patch(runs_path(cluster.namespace, name), body)
-        except ApiError as error:
+        except ApiServerError as error:
             if error.status == 409 and attempt + 1 < _TRIES:
                 continue
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
-from lockstep.api.checkpoint_status import Candidate
+from lockstep.api.checkpoint_status import SavedCheckpoint
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.cli import history, live, outlook, output, runs
@@ -53,7 +53,7 @@ def page(run: RunView, nodes: Mapping[str, NodeView], levels: Mapping[str, str],
         yield ""
         yield "Passed over at the last start:"
         yield from (
-            f"  {Save(c.step, c.attempt or 0).words} ({c.tier}): {c.reason}" for c in status.checkpoint.rejected
+            f"  {Save(c.step, c.attempt or 0).label} ({c.tier}): {c.reason}" for c in status.checkpoint.rejected
         )
     if status.attempts:
         yield ""
@@ -79,7 +79,7 @@ def rank_map(ranks: list[tuple[int, str]], nodes: Mapping[str, NodeView], levels
         yield f"  {where}{format_ranges(rank for rank, _ in members)}: {' '.join(named)}{more}"
 
 
-def checkpoint_words(candidate: Candidate) -> str:
+def checkpoint_words(candidate: SavedCheckpoint) -> str:
     """``step 300 (shared, /shared-checkpoints/…)``."""
     return f"step {candidate.step} ({', '.join(filter(None, (candidate.tier, candidate.path)))})"
 

@@ -8,7 +8,7 @@ from lockstep.api.base import names
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.cli import output
 from lockstep.cli.client import Cluster, Json, resource_path
-from lockstep.cli.errors import ApiError
+from lockstep.cli.errors import ApiServerError
 
 COLUMNS = ("QUEUE", "COHORT", "TYPE", "NODES", "QUOTA", "BORROWED", "PENDING", "RUNNING", "STOP")
 WIDE_COLUMNS = ("MAY-BORROW", "LENDS", "WEIGHT", "GPU-HOURS", "HELD")
@@ -18,7 +18,7 @@ def show(cluster: Cluster, form: str) -> None:
     """Print the queues. Raises CliError, with the remedy, where they may not be read."""
     try:
         found = cluster.list(resource_path(f"/apis/{names.API_VERSION}", None, names.QUEUES))
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status == 403:
             error.remedy = (
                 "queues belong to the whole cluster: ask for a ClusterRoleBinding to view; "

@@ -15,7 +15,7 @@ from lockstep.api.run_set import TrainingRunSetSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.cli import arrays
 from lockstep.cli.client import Json
-from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.core.pods.validation import validate
 
 _UNKNOWN_FIELD = re.compile('unknown field "([^"]+)"')
@@ -46,7 +46,7 @@ def refuse_bad(manifest: Json, namespace_labels: Mapping[str, str] | None) -> No
         raise _refused(manifest, problems)
 
 
-def in_words(error: ApiError, manifest: Json, namespace: str) -> CliError:
+def in_words(error: ApiServerError, manifest: Json, namespace: str) -> CliError:
     """What the API server said of a manifest, by field and with the remedy."""
     name = manifest["metadata"].get("name", "")
     if error.status == 409 and name:

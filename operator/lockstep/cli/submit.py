@@ -9,7 +9,7 @@ import typer
 from lockstep.api.base import names
 from lockstep.cli import arrays, output, runs, wait
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
-from lockstep.cli.errors import ApiError
+from lockstep.cli.errors import ApiServerError
 from lockstep.cli.refusals import in_words, refuse_bad, refuse_malformed
 from lockstep.core.model.snapshot import RunView
 
@@ -19,7 +19,7 @@ def name_user(cluster: Cluster, manifests: Sequence[Json]) -> None:
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
         answer = cluster.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
-    except ApiError:
+    except ApiServerError:
         return
     user = answer.get("status", {}).get("userInfo", {}).get("username", "")
     for manifest in manifests if user else ():
@@ -34,7 +34,7 @@ def create(cluster: Cluster, manifest: Json, *, dry_run: bool) -> Json:
     try:
         place = arrays.sets_path(namespace) if arrays.is_set(manifest) else runs_path(namespace)
         return cluster.create(place, manifest, **query)
-    except ApiError as error:
+    except ApiServerError as error:
         raise in_words(error, manifest, namespace) from error
 
 
@@ -42,7 +42,7 @@ def namespace_labels(cluster: Cluster, namespace: str) -> Mapping[str, str] | No
     """Labels of the namespace; None when they cannot be read."""
     try:
         labels: Mapping[str, str] = cluster.get(core_path(None, "namespaces", namespace))["metadata"].get("labels", {})
-    except ApiError:
+    except ApiServerError:
         return None
     return labels
 

@@ -25,7 +25,7 @@ def show(cluster: Cluster, manifest: Json, form: str) -> None:
     name = metadata.get("name") or metadata.get("generateName", "").rstrip("-") or "the run"
     raw = ask(cluster, manifest)
     if form == "name":
-        output.print_lines(told(name, raw, time.time()))
+        output.print_lines(answer_lines(name, raw, time.time()))
     else:
         output.print_object(raw, form)
 
@@ -72,7 +72,7 @@ def is_answered(raw: Json) -> bool:
     return answer is not None and answer.observed_generation == run.generation
 
 
-def told(name: str, raw: Json, now: float) -> Iterator[str]:
+def answer_lines(name: str, raw: Json, now: float) -> Iterator[str]:
     """The answer in sentences. Raises CliError when the run would never start."""
     run = runs.view(raw)
     answer = run.status.test_only or TrialStatus(at=now)

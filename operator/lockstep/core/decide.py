@@ -25,7 +25,7 @@ from lockstep.core.model.problems import Problem
 from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, StopReason
 from lockstep.core.model.snapshot import RunSnapshot
-from lockstep.core.model.test_only import forget_trial, is_trial
+from lockstep.core.model.test_only import forget_trial, is_test_only
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.pods.gang import dry_run_body
 from lockstep.core.pods.launchers import launcher_of
@@ -132,7 +132,7 @@ def _4_refuse_what_cannot_run(draft: Draft) -> bool:
     if draft.phase not in (Phase.PENDING, Phase.SUSPENDED):
         draft.condition("Accepted", True, ConditionReason.ACCEPTED, "the spec is valid")
         return False
-    problems = validate(draft.spec, draft.snapshot.namespace_labels, KnownNames.of(draft.tunables))
+    problems = validate(draft.spec, draft.snapshot.namespace_labels, KnownNames.from_tunables(draft.tunables))
     problems += _refused_with_kueue(draft)
     elsewhere = resolve_origin(draft)
     problems += [elsewhere] if elsewhere is not None else []
@@ -165,7 +165,7 @@ def _refused_with_kueue(draft: Draft) -> list[Problem]:
     choice = choice_of(draft.run, draft.snapshot.queue)
     if choice is None:
         return []
-    if is_trial(draft.run):
+    if is_test_only(draft.run):
         field = f"metadata.annotations[{names.ANNOTATION_TEST_ONLY}]"
         return [Problem(field, "Kueue tells nobody when a run would start; leave it out")]
     levels = draft.snapshot.kueue.levels_of(draft.run.namespace, choice.queue)
@@ -204,11 +204,11 @@ def _5_obey_requests(draft: Draft) -> bool:
 
 
 def _6_wait_for_admission(draft: Draft) -> bool:
-    """Nodes are given by the admission pass alone, which sees all runs at once."""
+    """Nodes are given by the admission cycle alone, which sees all runs at once."""
     if draft.phase not in (Phase.PENDING, Phase.SUSPENDED):
         return False
     draft.delete_live_pods("its gang was given up")  # creations whose answers came late
-    if draft.phase is Phase.PENDING and not is_trial(draft.run):
+    if draft.phase is Phase.PENDING and not is_test_only(draft.run):
         give_up_waiting(draft)
     return True
 

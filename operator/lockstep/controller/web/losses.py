@@ -72,12 +72,12 @@ class Losses:
         """Look every ten seconds until cancelled. Nothing that is only shown ever ends the operator."""
         while True:
             try:
-                self.look()
+                self.poll()
             except Exception:
                 log.exception("the losses of runs could not be taken down")
             await self._clock.sleep(EVERY)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Take in what is new, and forget the runs that are gone."""
         there = set()
         for run in self._runs():

@@ -18,8 +18,8 @@ from lockstep.core.accounting.goodput import (
     Entered,
     Fact,
     Failed,
+    GoodputStage,
     Saved,
-    Stage,
     Started,
     Stepped,
     after,
@@ -32,7 +32,7 @@ from lockstep.core.accounting.measures import reports_of, usual_step_seconds, wi
 from lockstep.core.accounting.usage import (
     MOST_SHARE,
     BudgetUse,
-    Usage,
+    GpuUsage,
     budget_use,
     model_flops_utilisation,
     seconds_until,
@@ -44,7 +44,7 @@ from lockstep.core.model.draft import Draft
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ActionWord, EventReason
 
-_RUNS = (Stage.INIT, Stage.LOADING, Stage.STEPS)
+_RUNS = (GoodputStage.INIT, GoodputStage.LOADING, GoodputStage.STEPS)
 
 
 def keep_account(draft: Draft) -> None:
@@ -52,7 +52,7 @@ def keep_account(draft: Draft) -> None:
     if draft.run.deleting:
         return
     known = _book(draft)
-    if known.account.stage is Stage.ENDED:
+    if known.account.stage is GoodputStage.ENDED:
         return
     held = _gpus_held(draft)
     usage = known.usage.holding(held, draft.status.resolved.gpu_type, draft.stamp)
@@ -62,9 +62,9 @@ def keep_account(draft: Draft) -> None:
     book = counted
     first_step_at = None  # of an attempt nothing else tells it: the account keeps sums alone
     for fact in _facts(draft, known):
-        starts_up = book.account.stage in (Stage.INIT, Stage.LOADING)
+        starts_up = book.account.stage in (GoodputStage.INIT, GoodputStage.LOADING)
         book = replace(book, account=after(book.account, fact))
-        if starts_up and book.account.stage is Stage.STEPS:
+        if starts_up and book.account.stage is GoodputStage.STEPS:
             first_step_at = float(book.account.since // 1000)
         if isinstance(fact, Saved):
             book = replace(book, saved_step=fact.step)
@@ -105,7 +105,7 @@ def _book(draft: Draft) -> Book:
     if draft.status.attempt <= 1 and draft.status.start is None and not draft.status.attempts:
         return fresh  # nothing is written while a run only waits
     # The run has a past that nobody wrote down: what its history does not tell is nobody's.
-    return replace(fresh, account=after(fresh.account, Entered(created, Stage.OTHER)))
+    return replace(fresh, account=after(fresh.account, Entered(created, GoodputStage.OTHER)))
 
 
 def _facts(draft: Draft, book: Book) -> Iterator[Fact]:
@@ -117,25 +117,28 @@ def _facts(draft: Draft, book: Book) -> Iterator[Fact]:
         yield from _saves(draft, book)
     for entry in status.attempts:
         if entry.number > counted and entry.started_at is not None:
-            if stage in (Stage.QUEUE, Stage.SUSPENDED, Stage.OTHER) and status.last_admitted is not None:
-                yield Entered(min(status.last_admitted, entry.started_at), Stage.PROVISION)
+            if (
+                stage in (GoodputStage.QUEUE, GoodputStage.SUSPENDED, GoodputStage.OTHER)
+                and status.last_admitted is not None
+            ):
+                yield Entered(min(status.last_admitted, entry.started_at), GoodputStage.PROVISION)
             yield Started(entry.started_at, entry.resume_step or 0, entry.resume_step is not None)
-            counted, stage = entry.number, Stage.INIT
+            counted, stage = entry.number, GoodputStage.INIT
         if entry.number == counted and entry.ended_at is not None and stage in _RUNS:
             yield _end_of(entry)
-            stage = Stage.RESTART if entry.rank is not None else Stage.OTHER
+            stage = GoodputStage.RESTART if entry.rank is not None else GoodputStage.OTHER
     start = status.start
     if phase is Phase.RUNNING and start is not None and start.attempt > counted:  # its entry was lost
         yield Started(draft.stamp, start.resume.step if start.resume else 0, start.resume is not None)
     following = _stage_of(phase, stage)
-    if phase is Phase.FINISHED and stage is not Stage.ENDED:
+    if phase is Phase.FINISHED and stage is not GoodputStage.ENDED:
         yield Ended(draft.stamp, _kept_step(draft))
     elif following is not None and following is not stage:
-        at = status.last_admitted if following is Stage.PROVISION and status.last_admitted else draft.stamp
+        at = status.last_admitted if following is GoodputStage.PROVISION and status.last_admitted else draft.stamp
         yield Entered(min(at, draft.stamp), following)
 
 
-def _steps(draft: Draft, attempt: int, stage: Stage) -> Iterator[Fact]:
+def _steps(draft: Draft, attempt: int, stage: GoodputStage) -> Iterator[Fact]:
     reached = [
         (report.progress, report.timing.step)
         for report in reports_of(draft, attempt)
@@ -145,7 +148,7 @@ def _steps(draft: Draft, attempt: int, stage: Stage) -> Iterator[Fact]:
         return
     newest, each = max(reached, key=lambda found: (found[0].step, -found[0].at))
     at = min(newest.at, draft.stamp)
-    if stage is not Stage.STEPS:
+    if stage is not GoodputStage.STEPS:
         entry = draft.attempt_entry(attempt)
         begun_after = (entry.resume_step or 0) if entry is not None else newest.step
         if newest.step <= begun_after:
@@ -159,22 +162,24 @@ def _end_of(entry: AttemptStatus) -> Fact:
     assert entry.ended_at is not None
     if entry.rank is not None:  # an end that a rank caused is a failure
         return Failed(entry.ended_at, seen=max(entry.ended_at, entry.seen_at or entry.ended_at))
-    return Entered(entry.ended_at, Stage.RESTART if entry.action == ActionWord.RESTART_IN_PLACE else Stage.OTHER)
+    return Entered(
+        entry.ended_at, GoodputStage.RESTART if entry.action == ActionWord.RESTART_IN_PLACE else GoodputStage.OTHER
+    )
 
 
-def _stage_of(phase: Phase, stage: Stage) -> Stage | None:
+def _stage_of(phase: Phase, stage: GoodputStage) -> GoodputStage | None:
     """What a phase alone says; None: nothing beyond what is known."""
     match phase:
         case Phase.PENDING:
-            return Stage.QUEUE
+            return GoodputStage.QUEUE
         case Phase.SUSPENDED:
-            return Stage.SUSPENDED
+            return GoodputStage.SUSPENDED
         case Phase.LAUNCHING:
-            return Stage.PROVISION
+            return GoodputStage.PROVISION
         case Phase.RECOVERING:
-            return Stage.RESTART
+            return GoodputStage.RESTART
         case Phase.STOPPING:
-            return None if stage in _RUNS else Stage.OTHER
+            return None if stage in _RUNS else GoodputStage.OTHER
         case _:
             return None
 
@@ -216,7 +221,7 @@ def _gpus_held(draft: Draft) -> int:
 
 def _watch_budget(draft: Draft, book: Book) -> Book:
     budget = draft.run.spec.budget if draft.run.spec is not None else None
-    if budget is None or book.account.stage is Stage.ENDED:
+    if budget is None or book.account.stage is GoodputStage.ENDED:
         return book
     for share in (MOST_SHARE, 1.0):
         due = seconds_until(book.usage, share * budget.gpu_hours)
@@ -238,7 +243,7 @@ def _watch_budget(draft: Draft, book: Book) -> Book:
     return replace(book, warned=use)
 
 
-def _is_as_it_was(draft: Draft, book: Book, usage: Usage) -> bool:
+def _is_as_it_was(draft: Draft, book: Book, usage: GpuUsage) -> bool:
     """Nothing can be worth a write. Said cheaply: most passes, over hundreds of reports, are of this kind."""
     stage = book.account.stage
     if (book.usage.gpus, book.usage.gpu_type) != (usage.gpus, usage.gpu_type) or _is_due(draft):
@@ -246,7 +251,7 @@ def _is_as_it_was(draft: Draft, book: Book, usage: Usage) -> bool:
     if stage in _RUNS:
         entry = draft.attempt_entry(book.attempt)
         going_on = entry is not None and entry.ended_at is None and draft.phase is Phase.RUNNING
-        return going_on and stage is Stage.STEPS and draft.status.attempt == book.attempt
+        return going_on and stage is GoodputStage.STEPS and draft.status.attempt == book.attempt
     return draft.phase is not Phase.RUNNING and _stage_of(draft.phase, stage) is stage
 
 
@@ -279,7 +284,7 @@ def _is_due(draft: Draft) -> bool:
 def _published(draft: Draft, book: Book) -> GoodputStatus:
     account = book.account
     now = float(math.ceil(account.since / 1000))  # not before it, should this leader's clock be behind
-    if account.stage is not Stage.ENDED:
+    if account.stage is not GoodputStage.ENDED:
         now = max(now, draft.stamp)
     parts = buckets(account, now)
     recoveries = sorted(account.recoveries)
@@ -311,7 +316,12 @@ def _throughput(draft: Draft, book: Book) -> tuple[float | None, float | None]:
     """Tokens a second and MFU over the steps between the last two marks."""
     progress = draft.run.spec.progress if draft.run.spec is not None else None
     marks = book.account.marks
-    if progress is None or progress.tokens_per_step is None or len(marks) < 2 or book.account.stage is not Stage.STEPS:
+    if (
+        progress is None
+        or progress.tokens_per_step is None
+        or len(marks) < 2
+        or book.account.stage is not GoodputStage.STEPS
+    ):
         return None, None
     took = (marks[-1].productive - marks[-2].productive) / 1000.0
     if took <= 0.0:

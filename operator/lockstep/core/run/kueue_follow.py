@@ -24,7 +24,7 @@ from lockstep.core.model.kueue.workload import PodSetUpdate, WorkloadView, merge
 from lockstep.core.model.kueue.writes import WorkloadVerb, WorkloadWrite
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ConditionReason, StopReason
-from lockstep.core.model.test_only import is_trial
+from lockstep.core.model.test_only import is_test_only
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.stopping import begin_stop, stop_after_save
@@ -69,7 +69,7 @@ def follow_kueue(draft: Draft) -> None:
     is_held = slots.is_held(draft.status.assignment) and draft.phase is not Phase.FINISHED
     if not (is_held and draft.status.kueue is not None) and find(draft.status, RESERVATION) is not None:
         draft.status = without_condition(draft.status, RESERVATION)
-    if not draft.snapshot.kueue.is_present or draft.run.deleting or is_trial(draft.run):
+    if not draft.snapshot.kueue.is_present or draft.run.deleting or is_test_only(draft.run):
         return
     workload = draft.snapshot.kueue.workloads.get((draft.run.namespace, workload_name(draft.run)))
     if workload is None:

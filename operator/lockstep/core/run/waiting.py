@@ -57,7 +57,7 @@ def make_room(draft: Draft) -> bool:
     """Give the nodes back, after a save, to the run that the notice in status names. True when the run stops.
 
     A notice may take effect late, when that run has started elsewhere or is gone: the stop begins only while nodes are
-    kept for it, and for any other notice an admission pass is asked, which withdraws it.
+    kept for it, and for any other notice an admission cycle is asked, which withdraws it.
     """
     notice = draft.status.preemption
     if notice is None:

@@ -1,4 +1,4 @@
-"""What the engine of the queue knows of runs. Times are in seconds."""
+"""Jobs and claims, as the scheduling engine sees runs. Times are in seconds."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -124,7 +124,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningJob:
     """A run that holds nodes, and until when it may."""
 
     uid: str
@@ -140,7 +140,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class NodeClaim:
     """Nodes that are spoken for from ``start`` until ``end``: by maintenance, or for the job whose UID ``owner`` is."""
 
     start: float
