@@ -1,4 +1,4 @@
-"""What one admission pass takes, without any API server: the first one, and the one after an event.
+"""What one admission cycle takes, without any API server: the first one, and the one after an event.
 
 Seconds are of the processor: passes wait for nothing, and what else runs on the machine does not count. Each pass after
 an event is held against one that remembers nothing of the passes before, and has to decide the same.

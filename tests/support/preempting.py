@@ -1,4 +1,4 @@
-"""Runs that train, runs that want their nodes, and what an admission pass makes of both."""
+"""Runs that train, runs that want their nodes, and what an admission cycle makes of both."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ CHECKPOINT = {"shared": {"claimName": "lustre"}, "gracePeriod": "2m"}
 
 
 def passed(snapshot: ClusterSnapshot, now: float = NOW, mode: Mode = Mode.ACTIVE, **settings: Any) -> ClusterPlan:
-    """What an admission pass decides."""
+    """What an admission cycle decides."""
     return admit(snapshot, Tunables(mode=mode, admission=AdmissionSettings(**settings)), now)
 
 
@@ -54,7 +54,7 @@ def cluster(*runs: RunView, nodes: Any = 4, queue: Mapping[str, Any] = WITHIN, *
 
 
 def reservation(plan: ClusterPlan, name: str = "urgent") -> ReservationStatus | None:
-    """What the pass writes that is kept for a run."""
+    """What the cycle writes that is kept for a run."""
     written = statuses(plan).get(name)
     return written.reservation if written is not None else None
 

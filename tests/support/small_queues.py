@@ -88,7 +88,7 @@ class Booked:
 
 
 def begun(site: Site) -> list[Booked]:
-    """What holds nodes as the pass begins."""
+    """What holds nodes as the cycle begins."""
     runs = [
         Booked(run.uid, run.nodes, site.now, max(run.ends, site.now + OVERDUE), run.queue, run.gpu_type)
         for run in site.running

@@ -201,7 +201,7 @@ class World:
         return next((other for other in self.runs.values() if notice and other.uid == notice.by), None)
 
     def cluster_snapshot(self) -> ClusterSnapshot:
-        """What the admission pass sees."""
+        """What the admission cycle sees."""
         return ClusterSnapshot(
             runs=tuple(self.runs.values()),
             queues=self.queues,
@@ -240,7 +240,7 @@ class World:
         return plan
 
     def admit(self, *, crash_after: int | None = None) -> tuple[StatusWrite, ...]:
-        """One admission pass, its writes in order."""
+        """One admission cycle, its writes in order."""
         plan = admit(self.cluster_snapshot(), self.tunables, self.now)
         for count, write in enumerate(plan.writes):
             if crash_after is not None and count >= crash_after:

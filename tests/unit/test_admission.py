@@ -417,7 +417,7 @@ def test_nobody_gets_half_a_gang_and_no_node_is_given_twice(snapshot: ClusterSna
 
 @given(worlds())
 def test_passes_over_the_result_give_nobody_anything_and_come_to_rest(snapshot: ClusterSnapshot) -> None:
-    """Who waited when others were yet to start may be told another reason by the second pass."""
+    """Who waited when others were yet to start may be told another reason by the second cycle."""
     first = after(snapshot, admit(snapshot, Tunables(), NOW))
     second = admit(first, Tunables(), NOW)
     assert not any(write.nodes for write in second.writes)

@@ -1,4 +1,4 @@
-"""What passes remember spares work and decides nothing: with and without it the same is decided."""
+"""What cycles remember spares work and decides nothing: with and without it the same is decided."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -212,7 +212,7 @@ def test_a_pass_that_broke_off_leaves_nothing_behind(seed: int, where: str) -> N
 def test_a_pass_over_runs_that_nothing_holds_back_decides_as_one_that_remembers_nothing(
     events: list[str], seed: int
 ) -> None:
-    """Then the line of one pass is the very line of the next, but for who comes and goes."""
+    """Then the line of one cycle is the very line of the next, but for who comes and goes."""
     chance, memory, now = Random(seed), CycleMemory(), NOW
     snapshot = world([run(f"a{at}", 2, at=NOW + at, queue=chance.choice("ab")) for at in range(6)], 3, queues=QUEUES)
     for at, event in enumerate(events):
@@ -273,7 +273,7 @@ def test_only_whose_position_is_another_is_numbered_anew() -> None:
         c: 1,
         d: 2,
         a: 2,
-    }  # after a pass that told nobody
+    }  # after a cycle that told nobody
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Admissions whose writes are under way while the next pass decides: nothing is given twice, whatever comes of them."""
+"""Admissions whose writes are under way while the next cycle decides: nothing is given twice, come what may."""
 
 import asyncio
 from collections.abc import Iterable
@@ -94,7 +94,7 @@ class SlowWorld(World):
         return set(Ledger.from_snapshot(self.snapshot).booked_nodes)
 
     async def next_key(self) -> str:
-        """The pass goes before all other work."""
+        """The cycle goes before all other work."""
         return await asyncio.wait_for(self.queue.get(), PATIENCE)
 
 
@@ -196,7 +196,7 @@ async def test_a_pass_waits_for_whatever_is_more_than_words(world: SlowWorld) ->
 
 
 class TestWords:
-    """What those who wait are told: nobody else is judged by it, and no pass waits for it."""
+    """What those who wait are told: nobody else is judged by it, and no cycle waits for it."""
 
     async def test_a_pass_does_not_wait_for_them(self, world: SlowWorld) -> None:
         await world.admit(world.word())
@@ -389,13 +389,13 @@ async def test_a_result_that_is_not_known_keeps_the_lease_from_being_given_up(wo
 async def test_what_cannot_be_sent_before_an_answer_comes_is_not_decided_over_and_over(
     world: SlowWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reservation, say, after which the pass asks to come again at once: it is not in status yet."""
+    """A reservation, say, after which the cycle asks to come again at once: it is not in status yet."""
     view = world.store.run("team", "llama")
     assert view is not None
     status = changed(view.status, state="Pending")
     reserved = StatusWrite("team", "llama", "u1", "10", status, frozenset())
     plan = ClusterPlan(writes=(reserved,), wake_at=world.clock.now())
-    monkeypatch.setattr(threaded_admission, "admit_others", lambda *_: plan)
+    monkeypatch.setattr(threaded_admission, "admit_isolating_failures", lambda *_: plan)
     world.kube.write = UnknownOutcome("timeout", world.clock.now() + 15)
     world.answers.set()
     for due in (1, 0):  # once more at once, and then not before there is an answer

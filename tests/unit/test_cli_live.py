@@ -1,4 +1,4 @@
-"""`explain` finds what the operator's admission pass would find, or says why it does not look."""
+"""`explain` finds what the operator's admission cycle would find, or says why it does not look."""
 
 from __future__ import annotations
 

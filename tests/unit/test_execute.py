@@ -235,7 +235,7 @@ async def test_what_one_pass_leaves_to_the_next_ends_with_the_leadership(
         memories.append(memory)
         return ClusterPlan()
 
-    monkeypatch.setattr(threaded_admission, "admit_others", note)
+    monkeypatch.setattr(threaded_admission, "admit_isolating_failures", note)
     for _ in range(2):
         await world.reconciler.reconcile(CLUSTER_KEY)
     world.reconciler.lead()
@@ -273,7 +273,7 @@ async def test_a_queue_status_that_cannot_be_written_is_tried_again_later_and_ho
     monkeypatch.setattr(world.kube, "patch_status", patch_status)
     world.store.queues.apply(queue_object(known))
     write = QueueStatusWrite("q", "q1", "20", TrainingQueueStatus(running=1))
-    monkeypatch.setattr(threaded_admission, "admit_others", lambda *_: ClusterPlan(queues=(write,)))
+    monkeypatch.setattr(threaded_admission, "admit_isolating_failures", lambda *_: ClusterPlan(queues=(write,)))
     world.queue.clear()
     await world.reconciler.reconcile(CLUSTER_KEY)
     assert bool(patches) is (known == 20)

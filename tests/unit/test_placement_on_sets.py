@@ -260,7 +260,7 @@ def test_no_words_are_made_for_a_run_that_nobody_asks_about() -> None:
 
 
 class Unspoken(CandidateNodes):
-    """A ground that is asked for no reasons."""
+    """Candidates that are asked for no reasons."""
 
     def refused(self, booked: int, ending: int) -> Iterator[Any]:
         raise AssertionError("words were made")

@@ -309,7 +309,7 @@ class Store:
         return self.run(run.namespace, name) if name else None
 
     def _preemptor(self, run: RunView) -> RunView | None:
-        """Whom it is to make room for, unless that run may just be starting elsewhere."""
+        """The preemptor that it has notice of, unless that run may just be starting elsewhere."""
         notice = run.status.preemption
         return None if notice is None or self.writes.is_under_way(notice.by) else self.runs.get(notice.by)
 

@@ -45,7 +45,7 @@ class CycleState:
         for nodes in self.returning.values():
             self._all_returning |= nodes
         self.reserved = EMPTY
-        """Nodes that are kept for runs that others make room for."""
+        """Nodes reserved for preemptors."""
         self.windows: Sequence[NodeClaim] = ()
         """Maintenance, which nothing that is to start may be in or run into."""
         memory.observe_nodes(self.index, self.suspects, self._all_returning)

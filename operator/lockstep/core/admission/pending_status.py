@@ -42,7 +42,7 @@ _NOT_ITS_TURN = (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What reasons tell of beside the wait itself: who makes room for whom, now or later, and maintenance."""
+    """What reasons tell of beside the wait itself: preemption now or later, and maintenance."""
 
     reservations: Reservations
     foreseen: Mapping[str, Foreseen]

@@ -71,7 +71,7 @@ class _Promise:
 
 @dataclass(frozen=True, slots=True)
 class _Asker:
-    """A job that may send others away, ``victims`` at most. ``pools``: those that it would use some of."""
+    """A job that may preempt, ``victims`` at most. ``pools``: those that it would use some of."""
 
     job: Job
     class_value: int
@@ -83,7 +83,7 @@ class _Asker:
 class PreemptionCandidates:
     """The view of one cycle before anybody starts.
 
-    ``foreseen``: by UID, who may send others away later. ``wake_at``: when somebody loses its protection.
+    ``foreseen``: by UID, who may preempt later. ``wake_at``: when somebody loses its protection.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class PreemptionCandidates:
 
     @cached_property
     def _longest_notice(self) -> float:
-        """Seconds after which whoever is sent away is gone."""
+        """Seconds after which a victim is gone."""
         return max(self._notice(victim.uid) for victims in self._victims.values() for victim in victims) + _PATIENCE
 
     @cached_property

@@ -149,7 +149,7 @@ class Reservations:
                     self._give_notice(entry, self._entry(uid))
 
     def withdraw(self) -> None:
-        """Take back the notices of those who make room for nobody any more, unless their stop has begun."""
+        """Withdraw notices that no reservation needs any more, unless the victim's stop has begun."""
         noticed = [row.entry for uid, row in self._cycle.run_index.noticed.items() if uid not in self._cycle.busy]
         for entry in (*noticed, *self._notified):
             notice = entry.status.preemption
@@ -165,11 +165,11 @@ class Reservations:
                 entry.events.append(Event("Normal", EventReason.PREEMPTION_WITHDRAWN, ActionWord.PREEMPT, words))
 
     def keeps_for(self, uid: str) -> bool:
-        """Others make room for this run."""
+        """This run has a reservation whose victims leave."""
         return uid in self._kept
 
     def reason(self, uid: str, names: Mapping[str, str]) -> PendingReason | None:
-        """What is told to a run that others make room for; None: nobody does."""
+        """The pending reason of a preemptor; None: it has no reservation."""
         kept = self._kept.get(uid)
         if kept is None:
             return None

@@ -21,7 +21,7 @@ RESTART = 300.0
 def victim_of(
     run: RunView, held: RunningJob, queue: TrainingQueueSpec, classes: Mapping[str, int], now: float
 ) -> Victim | None:
-    """The run that holds ``held``, as somebody who could be sent away; None: it would not go."""
+    """The run that holds ``held``, as a victim that could be preempted; None: it would not go."""
     if run.spec is None or not _would_go(run):
         return None
     status = run.status

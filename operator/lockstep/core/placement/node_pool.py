@@ -133,7 +133,7 @@ class CandidateNodes:
         return [name for name in self.placement.nodes if name not in self._index]
 
     def _arranged(self, usable: NodeSet, idle: NodeSet, count: int) -> NodeSet | None:
-        """The tree outlives this ground: most of what is asked after a node has changed was asked before."""
+        """The tree outlives these candidates: most of what is asked after a node has changed was asked before."""
         asked = self._attempts, usable, idle, self._obliged, count
         return self._tree.remember(asked, lambda: arrange(self._tree, *asked))
 

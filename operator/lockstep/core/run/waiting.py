@@ -10,7 +10,7 @@ from lockstep.core.model.snapshot import RunView
 from lockstep.core.run.stopping import finish, stop_after_save
 
 _ASK_AGAIN = 2.0
-"""Seconds until it is looked again whether nodes are kept for the run that another is to make room for."""
+"""Seconds until it is looked again whether nodes are kept for the run that preempts another."""
 
 
 def give_up_waiting(draft: Draft) -> bool:

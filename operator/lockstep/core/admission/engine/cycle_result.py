@@ -46,7 +46,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What a job is to have once it may send ``victims`` (UIDs) away: from ``at`` on. At ``start`` they are gone.
+    """What a job is to have once it may preempt ``victims`` (UIDs): from ``at`` on. At ``start`` they are gone.
 
     Nothing of it is written down: it follows from who holds what since when, and is found anew in every cycle.
     """

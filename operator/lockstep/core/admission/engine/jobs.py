@@ -136,7 +136,7 @@ class RunningJob:
     limited: bool = True
     """False: it has no time limit, and ``ends`` is only assumed."""
     yields_to: str = ""
-    """UID of the job that is promised what it uses of the quotas, because it makes room for it."""
+    """UID of the job that is promised what it uses of the quotas, as its victim."""
 
 
 @dataclass(frozen=True, slots=True)
