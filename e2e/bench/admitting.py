@@ -1,8 +1,8 @@
 """Admission on a real control plane, by an operator that is a process of its own.
 
 Runs wait in a queue that is held until all of them are accepted; the clock starts when the queue is opened. So that
-admission is seen by itself, an operator with ``reconcileWorkers: 1`` opens it: the admission pass goes before all other
-work, and with one worker no pod is made while a pass is due. An admitted run has its nodes in status.
+admission is seen by itself, an operator with ``reconcileWorkers: 1`` opens it: the admission cycle goes before all
+other work, and with one worker no pod is made while one is due. An admitted run has its nodes in status.
 """
 
 from __future__ import annotations

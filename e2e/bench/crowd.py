@@ -1,4 +1,4 @@
-"""A large cluster with a long queue, as the admission pass sees it: made of views, no API server behind it.
+"""A large cluster with a long queue, as the admission cycle sees it: made of views, no API server behind it.
 
 Nodes stand in racks of 16, a quarter of them A100, the others H100. 50 queues in 5 cohorts have quotas that add up to
 the cluster. Runs are of a few dozen shapes: sizes from 1 to 512 nodes, small ones more often, time limits from an hour

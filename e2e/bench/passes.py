@@ -1,4 +1,4 @@
-"""What one admission pass takes, without any API server: the first one, and the one after an event.
+"""What one admission cycle takes, without any API server: the first one, and the one after an event.
 
 Seconds are of the processor: passes wait for nothing, and what else runs on the machine does not count. Each pass after
 an event is held against one that remembers nothing of the passes before, and has to decide the same.
@@ -19,7 +19,7 @@ from bench.crowd import NOW, Crowd, written
 from bench.recoveries import quantile
 from lockstep.api.base.changes import changed
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
@@ -68,7 +68,7 @@ def measure(runs: int, nodes: int, rounds: int, report: Callable[[str], None]) -
     crowd = Crowd(runs, nodes)
     full = []
     for _ in range(max(1, rounds // 4)):
-        _, seconds = _timed(crowd.snapshot, NOW, Memory())
+        _, seconds = _timed(crowd.snapshot, NOW, CycleMemory())
         full.append(seconds)
     report(f"a first pass: {', '.join(f'{seconds:.3f}' for seconds in full)} s")
     peak = _peak(crowd.snapshot)
@@ -101,7 +101,7 @@ class _Cluster:
 
     def __init__(self, crowd: Crowd) -> None:
         self._crowd = crowd
-        self._memory = Memory()
+        self._memory = CycleMemory()
         self._snapshot = crowd.snapshot
         self._now = NOW
         self._lost = 0
@@ -189,7 +189,7 @@ def _size(run: RunView) -> tuple[int, str]:
     return len(run.status.assignment.nodes), run.uid
 
 
-def _timed(snapshot: ClusterSnapshot, now: float, memory: Memory) -> tuple[ClusterPlan, float]:
+def _timed(snapshot: ClusterSnapshot, now: float, memory: CycleMemory) -> tuple[ClusterPlan, float]:
     with _collected():
         begun = time.process_time()
         plan = admit(snapshot, _TUNABLES, now, memory)
@@ -199,7 +199,7 @@ def _timed(snapshot: ClusterSnapshot, now: float, memory: Memory) -> tuple[Clust
 def _peak(snapshot: ClusterSnapshot) -> int:
     with _collected():
         tracemalloc.start()
-        memory = Memory()
+        memory = CycleMemory()
         admit(snapshot, _TUNABLES, NOW, memory)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()

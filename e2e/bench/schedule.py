@@ -30,12 +30,12 @@ from time import perf_counter
 from bench import swf
 from bench.traces import Arrival, Workload, at_load, offered_load, shaped, synthetic
 from lockstep.core.admission.engine.backfill import BackfillPolicy, backfill
-from lockstep.core.admission.engine.jobs import Choose, Job, Option, Running
+from lockstep.core.admission.engine.jobs import Choose, Job, Option, RunningJob
 from lockstep.core.admission.engine.quota import QuotaRules
 from lockstep.core.model import node_set
 
 _BOUND = 10.0  # seconds: a shorter job is not slowed down the more for being short
-_NO_QUOTA = QuotaRules.of({})
+_NO_QUOTA = QuotaRules.from_quotas({})
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def played(arrivals: Sequence[Arrival], nodes: int, way: Way) -> list[Stay]:
     everything = free = node_set.span(0, nodes)
     jobs = [_job(number, arrival, everything) for number, arrival in enumerate(arrivals)]
     waiting: dict[str, int] = {}
-    running: dict[str, Running] = {}
+    running: dict[str, RunningJob] = {}
     starts: dict[str, float] = {}
     stays: dict[int, Stay] = {}
     ends: list[tuple[float, str]] = []
@@ -118,7 +118,7 @@ def played(arrivals: Sequence[Arrival], nodes: int, way: Way) -> list[Stay]:
             number = waiting.pop(start.uid)
             starts[start.uid] = now
             free &= ~start.nodes
-            running[start.uid] = Running(start.uid, "", "", start.nodes, start.option.count, start.until)
+            running[start.uid] = RunningJob(start.uid, "", "", start.nodes, start.option.count, start.until)
             heappush(ends, (now + arrivals[number].runtime, start.uid))
     return [stays[number] for number in range(len(arrivals))]
 

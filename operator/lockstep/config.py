@@ -19,7 +19,15 @@ from lockstep.core.failures.evidence import LONGEST_POLL
 from lockstep.core.model.admission_settings import AdmissionSettings, Backfill, MaintenanceWindow
 from lockstep.core.model.gang_settings import SHARED_CLOCK_SKEW, GangSettings
 from lockstep.core.model.pod_group_settings import PodGroupKind, PodGroupSettings
-from lockstep.core.model.settings import ArchiveSettings, Breaker, Deadlines, GpuRates, PodPolicy, Section, Weights
+from lockstep.core.model.settings import (
+    ArchiveSettings,
+    Breaker,
+    Deadlines,
+    GpuRates,
+    PodPolicy,
+    SettingsSection,
+    Weights,
+)
 from lockstep.core.model.tunables import Mode, Tunables, heartbeat_problems
 
 _ENVIRONMENT = {
@@ -77,7 +85,7 @@ GangClass = Annotated[
 Amount = Annotated[str, _matches(_AMOUNT, QUANTITY_REMEDY), Field(json_schema_extra={"pattern": _AMOUNT})]
 
 
-class ArchiveConfig(Section):
+class ArchiveConfig(SettingsSection):
     """See ``lockstep.core.checkpoints.archive_job.ArchiveSettings``."""
 
     image: str = ""
@@ -92,7 +100,7 @@ class ArchiveConfig(Section):
     node_selector: dict[str, str] = Field(default={})
 
 
-class BandwidthConfig(Section):
+class BandwidthConfig(SettingsSection):
     """Bytes per second; see ``lockstep.core.model.tunables.Tunables.bandwidth``."""
 
     local: float = Field(5e9, gt=0)
@@ -100,14 +108,14 @@ class BandwidthConfig(Section):
     archive: float = Field(10e9, gt=0)
 
 
-class CheckpointsConfig(Section):
+class CheckpointsConfig(SettingsSection):
     """What is known of the checkpoint tiers that no worker can measure."""
 
     shared_clock_skew: float = Field(SHARED_CLOCK_SKEW, ge=0, le=300)
     bandwidth: BandwidthConfig = BandwidthConfig()  # type: ignore[call-arg]
 
 
-class PodGroupConfig(Section):
+class PodGroupConfig(SettingsSection):
     """See docs/schedulers.md and ``lockstep.core.model.pod_group_settings.PodGroupSettings``."""
 
     kind: Literal["Disabled", "Auto", "Native", "Volcano"] = "Disabled"
@@ -119,13 +127,13 @@ class PodGroupConfig(Section):
         return PodGroupSettings(PodGroupKind(self.kind), self.queue, self.scheduler_name)
 
 
-class KueueConfig(Section):
+class KueueConfig(SettingsSection):
     """See docs/kueue.md. The rights come with it: the chart has both where Kueue's API is served."""
 
     enabled: bool = False
 
 
-class PodPolicyConfig(Section):
+class PodPolicyConfig(SettingsSection):
     """What users may ask of nodes beyond Pod Security's Baseline; see ``lockstep.core.pods.pod_policy.PodPolicy``."""
 
     capabilities: tuple[Annotated[str, Field(pattern=r"^[A-Z][A-Z_]*$")], ...] = ()  # without CAP_
@@ -153,7 +161,7 @@ class PodPolicyConfig(Section):
         return self
 
 
-class WindowConfig(Section):
+class WindowConfig(SettingsSection):
     """A maintenance window; ``nodes`` and those that ``nodeSelector`` selects, all nodes without either."""
 
     name: str = Field(min_length=1, max_length=63)
@@ -180,7 +188,7 @@ class WindowConfig(Section):
         return self
 
 
-class AdmissionConfig(Section):
+class AdmissionConfig(SettingsSection):
     """See docs/admission.md. Durations as in the API: 30m, 12h, 7d."""
 
     weights: Weights = Weights()
@@ -204,21 +212,21 @@ class AdmissionConfig(Section):
         )
 
 
-class HistoryConfig(Section):
+class HistoryConfig(SettingsSection):
     """Records of attempts and runs that ended, beside the log."""
 
     path: str = ""  # a file on a volume of the operator's pod; empty: the log alone
     max_bytes: int = Field(100_000_000, ge=100_000)  # of one file; five older ones are kept
 
 
-class TracingConfig(Section):
+class TracingConfig(SettingsSection):
     """Traces by OpenTelemetry; see docs/tracing.md."""
 
     endpoint: Endpoint = ""  # of a collector, for OTLP over HTTP; empty: no traces
     share: float = Field(1.0, ge=0, le=1)  # of all traces
 
 
-class WebConfig(Section):
+class WebConfig(SettingsSection):
     """The web page; see docs/web.md."""
 
     enabled: bool = False
@@ -232,7 +240,7 @@ class WebConfig(Section):
         return self.listen in ("127.0.0.1", "::1", "localhost")
 
 
-class OperatorConfig(Section):
+class OperatorConfig(SettingsSection):
     """Everything an installation may set. Times in seconds."""
 
     mode: Literal["Active", "NoNewAdmissions", "ReportOnly"] = "Active"

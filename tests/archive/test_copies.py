@@ -15,7 +15,7 @@ import pytest
 from harness.object_store import RUN_UID, S3Server, job_command, job_environment, run_job, save
 from lockstep.archive import catalog, outcomes
 from lockstep.archive.outcomes import ArchiveError
-from lockstep.archive.record import Place
+from lockstep.archive.record import ArchiveKey
 from lockstep.archive.restore import restore
 from lockstep.archive.store import ObjectStore
 from lockstep.archive.upload import upload
@@ -23,7 +23,7 @@ from lockstep.core.model.snapshot import Verdict
 from lockstep.worker.checkpoints import formats
 
 MIB = 1 << 20
-PLACE = Place(RUN_UID, 2, 300)
+PLACE = ArchiveKey(RUN_UID, 2, 300)
 FILES = {"rank-0.pt": os.urandom(3 * MIB + 17), "nested/rank-1.pt": os.urandom(MIB), "empty": b""}
 
 
@@ -40,7 +40,7 @@ def contents(root: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def refused(reason: outcomes.Reason) -> pytest.RaisesExc[ArchiveError]:
+def refused(reason: outcomes.FailureReason) -> pytest.RaisesExc[ArchiveError]:
     return pytest.RaisesExc(ArchiveError, check=lambda error: error.reason is reason)
 
 
@@ -274,9 +274,9 @@ def test_a_checkpoint_of_the_same_name_and_size_is_not_taken_for_the_one_that_is
     store: ObjectStore, checkpoint: Path, tmp_path: Path
 ) -> None:
     earlier = save(tmp_path / "shared" / RUN_UID / "a1" / "step-300", {n: bytes(len(b)) for n, b in FILES.items()})
-    for place, path in ((PLACE, checkpoint), (Place(RUN_UID, 1, 300), earlier)):
+    for place, path in ((PLACE, checkpoint), (ArchiveKey(RUN_UID, 1, 300), earlier)):
         upload(store, path, place, part_bytes=MIB)
-    restore(store, Place(RUN_UID, 1, 300), tmp_path / "back")
+    restore(store, ArchiveKey(RUN_UID, 1, 300), tmp_path / "back")
     with refused(outcomes.DESTINATION_REFUSED):
         restore(store, PLACE, tmp_path / "back")
 
@@ -338,7 +338,7 @@ def test_what_a_person_has_to_mend_is_named_and_not_tried_again(
     monkeypatch: pytest.MonkeyPatch,
     environment: dict[str, str],
     bucket: str,
-    reason: outcomes.Reason,
+    reason: outcomes.FailureReason,
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
-from lockstep.archive.record import Place
+from lockstep.archive.record import ArchiveKey
 from lockstep.archive.restore import restore
 from lockstep.archive.store import ObjectStore
 from lockstep.archive.upload import upload
@@ -38,7 +38,7 @@ def test_what_a_library_wrote_is_found_and_valid_after_its_way_through_the_archi
         finding = formats.examine(path)
         assert finding is not None
         assert finding.verdict == formats.VALID, finding.reason
-        place = Place(UID, attempt, step)
+        place = ArchiveKey(UID, attempt, step)
         upload(store, Path(path), place, part_bytes=1000, say=lambda _: None)
         target = tmp_path / UID / "a0"
         restored = restore(store, place, target, say=lambda _: None)

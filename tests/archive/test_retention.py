@@ -11,7 +11,7 @@ import pytest
 
 from harness.object_store import RUN_UID, S3Server, run_job, save
 from lockstep.archive import catalog
-from lockstep.archive.record import RECORD_NAME, Place
+from lockstep.archive.record import RECORD_NAME, ArchiveKey
 from lockstep.archive.store import ObjectStore
 from lockstep.archive.tidy import checkpoints, tidy
 from lockstep.archive.upload import upload
@@ -23,44 +23,44 @@ OTHER_UID = "ffffffff-0000-4000-8000-000000000002"
 
 
 @pytest.fixture
-def published(store: ObjectStore, tmp_path: Path) -> list[Place]:
+def published(store: ObjectStore, tmp_path: Path) -> list[ArchiveKey]:
     places = []
     for attempt, step in ((1, 100), (1, 200), (2, 300), (2, 400)):
         path = save(tmp_path / "s" / f"a{attempt}" / f"step-{step}", {"w": os.urandom(64)}, step=step, attempt=attempt)
-        places.append(Place(RUN_UID, attempt, step))
+        places.append(ArchiveKey(RUN_UID, attempt, step))
         upload(store, path, places[-1])
     other = save(tmp_path / "s" / "other" / "step-50", {"w": b"theirs"}, step=50, attempt=1, uid=OTHER_UID)
-    upload(store, other, Place(OTHER_UID, 1, 50))
+    upload(store, other, ArchiveKey(OTHER_UID, 1, 50))
     return places
 
 
 def held(store: ObjectStore, run_uid: str = RUN_UID) -> list[str]:
-    return [entry.place.words for entry in catalog.entries(store, run_uid) if entry.verdict is Verdict.VALID]
+    return [entry.place.label for entry in catalog.entries(store, run_uid) if entry.verdict is Verdict.VALID]
 
 
-def test_the_newest_stay_and_another_runs_are_not_touched(store: ObjectStore, published: list[Place]) -> None:
+def test_the_newest_stay_and_another_runs_are_not_touched(store: ObjectStore, published: list[ArchiveKey]) -> None:
     pruned = catalog.prune(store, RUN_UID, RetentionPolicy(2), now=time.time())
-    assert [place.words for place in pruned.checkpoints] == ["a1/step-100", "a1/step-200"]
+    assert [place.label for place in pruned.checkpoints] == ["a1/step-100", "a1/step-200"]
     assert held(store) == ["a2/step-400", "a2/step-300"]
     assert held(store, OTHER_UID) == ["a1/step-50"]
     assert list(store.objects(published[0].prefix)) == []
 
 
-def test_the_last_valid_one_stays_whatever_the_policy(store: ObjectStore, published: list[Place]) -> None:
+def test_the_last_valid_one_stays_whatever_the_policy(store: ObjectStore, published: list[ArchiveKey]) -> None:
     for place in published[1:]:
         store.delete([place.record])
     catalog.prune(store, RUN_UID, RetentionPolicy(1), now=time.time() + 3e7)
     assert held(store) == ["a1/step-100"]
 
 
-def test_a_dry_run_only_tells(store: ObjectStore, published: list[Place]) -> None:
+def test_a_dry_run_only_tells(store: ObjectStore, published: list[ArchiveKey]) -> None:
     pruned = catalog.prune(store, RUN_UID, RetentionPolicy(1), now=time.time(), dry_run=True)
     assert len(pruned.checkpoints) == 3
     assert len(held(store)) == 4
 
 
-def test_what_an_abandoned_upload_left_goes_after_a_week(store: ObjectStore, published: list[Place]) -> None:
-    abandoned = Place(RUN_UID, 3, 500)
+def test_what_an_abandoned_upload_left_goes_after_a_week(store: ObjectStore, published: list[ArchiveKey]) -> None:
+    abandoned = ArchiveKey(RUN_UID, 3, 500)
     store.put(abandoned.part("w", 0, "00000000"), b"x")
     foreign = published[3].part("w", 7, "00000000")  # of a source that had other contents then
     store.put(foreign, b"x")
@@ -72,7 +72,7 @@ def test_what_an_abandoned_upload_left_goes_after_a_week(store: ObjectStore, pub
 
 
 def test_a_checkpoint_without_its_record_is_listed_as_not_published(
-    store: ObjectStore, published: list[Place], server: S3Server, uri: str
+    store: ObjectStore, published: list[ArchiveKey], server: S3Server, uri: str
 ) -> None:
     store.delete([published[3].record])
     listed = run_job(server, "list", "--uri", uri)
@@ -84,7 +84,7 @@ def test_a_checkpoint_without_its_record_is_listed_as_not_published(
 
 
 def test_an_upload_prunes_what_its_policy_lets_go(
-    store: ObjectStore, published: list[Place], server: S3Server, uri: str, tmp_path: Path
+    store: ObjectStore, published: list[ArchiveKey], server: S3Server, uri: str, tmp_path: Path
 ) -> None:
     source = save(tmp_path / "s" / "a3" / "step-500", {"w": b"new"}, step=500, attempt=3)
     keep = ["--keep-last", "1", "--keep-every", "200", "--pin", "a1/step-100"]
@@ -102,7 +102,7 @@ def test_an_upload_prunes_what_its_policy_lets_go(
     ],
 )
 def test_what_was_saved_anew_counts_although_the_step_went_wrong_before(
-    store: ObjectStore, published: list[Place], server: S3Server, uri: str, quarantined: str, left: list[str]
+    store: ObjectStore, published: list[ArchiveKey], server: S3Server, uri: str, quarantined: str, left: list[str]
 ) -> None:
     ended = run_job(server, "prune", "--uri", uri, "--keep-last", "1", "--quarantined", quarantined)
     assert ended.returncode == 0, ended.stderr

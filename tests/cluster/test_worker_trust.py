@@ -19,7 +19,7 @@ from lockstep.controller.kube.workqueue import WorkQueue
 from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.runtime.resources import PODS, RUNS
 from lockstep.controller.store.store import Store
-from lockstep.controller.store.worker_authz_view import StoredGangs
+from lockstep.controller.store.worker_authz_view import WorkerAuthzView
 from lockstep.controller.workers.api import WorkerApi
 from lockstep.controller.workers.listener import Listener
 from lockstep.controller.workers.reports import ReportBook
@@ -41,7 +41,7 @@ class Gang:
         clock = SystemClock()
         self.kube = KubeClient(lambda: load_credentials(str(cluster.kubeconfig)), clock)
         self.store = Store(WorkQueue(clock), clock)
-        gangs = StoredGangs(self.store)
+        gangs = WorkerAuthzView(self.store)
         self.book = ReportBook(clock, lambda run_uid: None)
         self.api = WorkerApi(
             reviews=TokenReviews(self.kube.post, gangs, clock),

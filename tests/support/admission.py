@@ -1,4 +1,4 @@
-"""Snapshots of a small cluster for one admission pass, and what a pass made of them."""
+"""Snapshots of a small cluster for one admission cycle, and what a cycle made of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -66,7 +66,7 @@ def world(
     classes: Mapping[str, int] | None = None,
     **rest: Any,
 ) -> ClusterSnapshot:
-    """What a pass sees; ``nodes`` as a number are n0, n1, … in one rack."""
+    """What a cycle sees; ``nodes`` as a number are n0, n1, … in one rack."""
     views = [node(f"n{index}") for index in range(nodes)] if isinstance(nodes, int) else nodes
     return ClusterSnapshot(
         runs=tuple(runs),

@@ -149,7 +149,7 @@ class ArrayWorld:
         raise AssertionError("it does not come to rest")
 
     def admit(self, free: int) -> None:
-        """Nodes for whoever may have them, as the admission pass gives them."""
+        """Nodes for whoever may have them, as the admission cycle gives them."""
         holding: dict[str, int] = {}
         for run in self.runs.values():
             holding[run.set_uid] = holding.get(run.set_uid, 0) + int(bool(run.status.assignment.nodes))

@@ -6,7 +6,7 @@ Intervals are labelled first; only then is every stretch of steps asked whether 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lockstep.core.accounting.goodput import Bucket, Ended, Entered, Fact, Failed, Saved, Stage, Started, Stepped
+from lockstep.core.accounting.goodput import Bucket, Ended, Entered, Fact, Failed, GoodputStage, Saved, Started, Stepped
 
 
 @dataclass
@@ -38,7 +38,7 @@ def partition(submitted: float, facts: Sequence[Fact], end: float) -> dict[Bucke
         match fact:
             case Entered(at, stage):
                 label(at, broken)
-                bucket = Bucket.OTHER if stage is Stage.ENDED else Bucket(stage.value)
+                bucket = Bucket.OTHER if stage is GoodputStage.ENDED else Bucket(stage.value)
             case Started(at, step, resumed):
                 label(at, broken)
                 bucket = Bucket.LOADING if resumed else Bucket.INIT

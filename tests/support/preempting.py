@@ -1,9 +1,9 @@
-"""Runs that train, runs that want their nodes, and what an admission pass makes of both."""
+"""Runs that train, runs that want their nodes, and what an admission cycle makes of both."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.api.checkpoint_status import Candidate, CheckpointStatus
+from lockstep.api.checkpoint_status import CheckpointStatus, SavedCheckpoint
 from lockstep.api.preemption_status import ReservationStatus
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.admission.admit import admit
@@ -20,7 +20,7 @@ CHECKPOINT = {"shared": {"claimName": "lustre"}, "gracePeriod": "2m"}
 
 
 def passed(snapshot: ClusterSnapshot, now: float = NOW, mode: Mode = Mode.ACTIVE, **settings: Any) -> ClusterPlan:
-    """What an admission pass decides."""
+    """What an admission cycle decides."""
     return admit(snapshot, Tunables(mode=mode, admission=AdmissionSettings(**settings)), now)
 
 
@@ -33,7 +33,7 @@ def training(
     **spec: Any,
 ) -> RunView:
     """A run that has trained since ``since`` and saved at ``saved``."""
-    latest = (Candidate(tier="shared", step=7, time=saved),) if saved is not None else ()
+    latest = (SavedCheckpoint(tier="shared", step=7, time=saved),) if saved is not None else ()
     status = {
         **held(*nodes),
         "last_admitted": since,
@@ -54,7 +54,7 @@ def cluster(*runs: RunView, nodes: Any = 4, queue: Mapping[str, Any] = WITHIN, *
 
 
 def reservation(plan: ClusterPlan, name: str = "urgent") -> ReservationStatus | None:
-    """What the pass writes that is kept for a run."""
+    """What the cycle writes that is kept for a run."""
     written = statuses(plan).get(name)
     return written.reservation if written is not None else None
 

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from hypothesis import strategies as st
 
-from lockstep.core.admission.engine.jobs import OVERDUE, Choose, Claim, Job, Option, Running
+from lockstep.core.admission.engine.jobs import OVERDUE, Choose, Job, NodeClaim, Option, RunningJob
 from lockstep.core.admission.engine.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
 from lockstep.core.model.node_set import ALL, EMPTY, ONE, NodeSet, from_bits, members
 
@@ -64,13 +64,13 @@ class Site:
 
     now: float
     jobs: Sequence[Job]
-    running: Sequence[Running]
+    running: Sequence[RunningJob]
     free: NodeSet
-    claims: Sequence[Claim]
+    claims: Sequence[NodeClaim]
     quota: QuotaRules
 
     @property
-    def arguments(self) -> tuple[float, Sequence[Job], Sequence[Running], NodeSet, Sequence[Claim], QuotaRules]:
+    def arguments(self) -> tuple[float, Sequence[Job], Sequence[RunningJob], NodeSet, Sequence[NodeClaim], QuotaRules]:
         """As the engine takes them."""
         return self.now, self.jobs, self.running, self.free, self.claims, self.quota
 
@@ -88,7 +88,7 @@ class Booked:
 
 
 def begun(site: Site) -> list[Booked]:
-    """What holds nodes as the pass begins."""
+    """What holds nodes as the cycle begins."""
     runs = [
         Booked(run.uid, run.nodes, site.now, max(run.ends, site.now + OVERDUE), run.queue, run.gpu_type)
         for run in site.running
@@ -114,7 +114,7 @@ def is_within_quota(site: Site, booked: Iterable[Booked], job: Job, option: Opti
     moments = {start, *(moment for other in booked for moment in (other.start, other.end) if start < moment < end)}
     for moment in moments:
         there = [
-            Running(other.uid, other.queue, other.gpu_type, EMPTY, other.nodes.bit_count(), moment + 1)
+            RunningJob(other.uid, other.queue, other.gpu_type, EMPTY, other.nodes.bit_count(), moment + 1)
             for other in booked
             if other.queue and other.start <= moment < other.end
         ]
@@ -143,7 +143,7 @@ def sites(draw: st.DrawFn) -> Site:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> tuple[Sequence[Running], NodeSet, Sequence[Claim]]:
+def clusters(draw: st.DrawFn) -> tuple[Sequence[RunningJob], NodeSet, Sequence[NodeClaim]]:
     """(running, free, maintenance windows)."""
     free, running = EVERY, []
     for number in range(draw(st.integers(0, 3))):
@@ -152,10 +152,10 @@ def clusters(draw: st.DrawFn) -> tuple[Sequence[Running], NodeSet, Sequence[Clai
             free &= ~nodes
             gpu_type = "A" if nodes & OLD else "B"
             ends = float(draw(st.integers(-1, 9)))
-            running.append(Running(f"run-{number}", draw(queue_names), gpu_type, nodes, nodes.bit_count(), ends))
+            running.append(RunningJob(f"run-{number}", draw(queue_names), gpu_type, nodes, nodes.bit_count(), ends))
     free &= ~NodeSet(draw(st.sampled_from([0, 0, 0, 0b000001, 0b010100])))  # some are out of order
     windows = [
-        Claim(float(start), float(start + length), nodes, f"window-{number}")
+        NodeClaim(float(start), float(start + length), nodes, f"window-{number}")
         for number, (start, length, nodes) in enumerate(
             draw(
                 st.lists(
@@ -208,4 +208,4 @@ def quota_rules(draw: st.DrawFn) -> QuotaRules:
         quotas=st.just({}) | st.fixed_dictionaries({"A": types, "Any": types}),
         max_running_runs=st.none() | st.none() | st.integers(0, 3),
     )
-    return QuotaRules.of(draw(st.dictionaries(queue_names, queue)))
+    return QuotaRules.from_quotas(draw(st.dictionaries(queue_names, queue)))

@@ -11,7 +11,7 @@ from lockstep.api.base import names
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.recent_events import RecentEvents
 from lockstep.controller.web.server import WebPage
-from lockstep.controller.web.sources import Sources
+from lockstep.controller.web.sources import PageSources
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.own_objects import parse_queue, parse_run, parse_run_set
 from lockstep.core.model.plan import Event
@@ -25,7 +25,7 @@ from lockstep.core.model.snapshot import (
     QueueView,
     RunView,
     Taint,
-    Timing,
+    TimingReport,
     Verdict,
     WorkerPhase,
     WorkerReport,
@@ -143,7 +143,7 @@ def report(slot: int, on: str, step: int, *, loss: str = "", now: float, **chang
             received_at=now,
             attempt=2,
             progress=ProgressReport(step, now, loss),
-            timing=Timing(section="Step"),
+            timing=TimingReport(section="Step"),
         ),
         **changes,
     )
@@ -181,7 +181,7 @@ class Cluster:
     def page(self) -> WebPage:
         """The page over all this."""
         usual = Tunables()
-        sources = Sources(
+        sources = PageSources(
             synced=lambda: self.synced,
             leading=lambda: self.leads,
             runs=lambda: self.runs,
@@ -197,7 +197,7 @@ class Cluster:
             run_set=lambda namespace, name: next(
                 (each for each in self.sets if (each.namespace, each.name) == (namespace, name)), None
             ),
-            said=self.said.of,
+            said=self.said.for_run,
             levels=usual.topology_levels,
             gpu_types=usual.gpu_types,
         )

@@ -21,6 +21,7 @@ from lockstep.core.model.plan import CreatePod, DesiredPhase, Directive, Plan, S
 from lockstep.core.model.snapshot import (
     CheckpointReport,
     ClusterSnapshot,
+    CollectiveStart,
     DryRunResult,
     ExitReport,
     JobView,
@@ -34,7 +35,6 @@ from lockstep.core.model.snapshot import (
     RunSnapshot,
     RunView,
     Sign,
-    StartRecord,
     Verdict,
     VerifyReport,
     WarmUpReport,
@@ -88,7 +88,7 @@ class Worker:
     phase: WorkerPhase = WorkerPhase.PREPARING
     attempt: int = 0
     ready_for: int = 0
-    start: StartRecord | None = None
+    start: CollectiveStart | None = None
     exit: ExitReport | None = None
     signs: tuple[Sign, ...] = ()
     step: int = 0
@@ -146,7 +146,7 @@ class World:
     format: str = ""  # of what programs save
     saves_succeed: bool = True  # whether what they save becomes valid
     save_steps: dict[tuple[str, str], int] = field(default_factory=dict)  # by run uid and id: the step asked for
-    starts: dict[tuple[str, int], StartRecord] = field(default_factory=dict)  # what children were started with
+    starts: dict[tuple[str, int], CollectiveStart] = field(default_factory=dict)  # what children were started with
     launched: dict[tuple[str, int], set[int]] = field(default_factory=dict)  # slots that ran user code
 
     def apply(self, name: str, run_spec: TrainingRunSpec) -> RunView:
@@ -201,7 +201,7 @@ class World:
         return next((other for other in self.runs.values() if notice and other.uid == notice.by), None)
 
     def cluster_snapshot(self) -> ClusterSnapshot:
-        """What the admission pass sees."""
+        """What the admission cycle sees."""
         return ClusterSnapshot(
             runs=tuple(self.runs.values()),
             queues=self.queues,
@@ -240,7 +240,7 @@ class World:
         return plan
 
     def admit(self, *, crash_after: int | None = None) -> tuple[StatusWrite, ...]:
-        """One admission pass, its writes in order."""
+        """One admission cycle, its writes in order."""
         plan = admit(self.cluster_snapshot(), self.tunables, self.now)
         for count, write in enumerate(plan.writes):
             if crash_after is not None and count >= crash_after:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from lockstep.api.base.changes import changed
 from lockstep.api.goodput_status import BucketsStatus, GoodputStatus
 from lockstep.core.accounting.book import Book, new_book, read, write
-from lockstep.core.accounting.goodput import Account, Bucket, Mark, Stage
+from lockstep.core.accounting.goodput import Bucket, GoodputAccount, GoodputStage, Mark
 from lockstep.core.accounting.usage import (
     BudgetUse,
-    Usage,
+    GpuUsage,
     budget_use,
     model_flops_utilisation,
     seconds_until,
@@ -270,7 +270,7 @@ def test_budget_marks(hours: float, use: BudgetUse) -> None:
 
 
 def test_usage_counts_each_type_of_gpu_and_knows_when_more_is_due() -> None:
-    usage = Usage(0).holding(16, "H100", 0.0).holding(8, "H200", 3600.0).until(7200.0)
+    usage = GpuUsage(0).holding(16, "H100", 0.0).holding(8, "H200", 3600.0).until(7200.0)
     assert usage.held == (("H100", 16 * 3_600_000), ("H200", 8 * 3_600_000))
     assert usage.gpu_hours == 24.0
     assert usage.cost({"H100": GpuRates(price=2.0)}) is None
@@ -297,10 +297,10 @@ seen = st.floats(0.0, 1e12)
 books = st.builds(
     Book,
     st.builds(
-        Account,
+        GoodputAccount,
         submitted=amounts,
         since=amounts,
-        stage=st.sampled_from(Stage),
+        stage=st.sampled_from(GoodputStage),
         closed=st.tuples(*[amounts] * len(Bucket)),
         marks=st.lists(st.builds(Mark, amounts, amounts), min_size=1, max_size=32).map(tuple),
         first_step=st.none() | amounts,
@@ -311,7 +311,7 @@ books = st.builds(
         recoveries=st.lists(amounts, max_size=32).map(tuple),
     ),
     st.builds(
-        Usage, amounts, amounts, st.sampled_from(["", "H100"]), st.lists(st.tuples(st.text(), amounts)).map(tuple)
+        GpuUsage, amounts, amounts, st.sampled_from(["", "H100"]), st.lists(st.tuples(st.text(), amounts)).map(tuple)
     ),
     st.builds(Exposure, seen, seen, seen),
     amounts,

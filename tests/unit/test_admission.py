@@ -325,7 +325,7 @@ def test_every_way_to_hold_a_node_books_it() -> None:
         ],
         in_flight={"uid-b": frozenset({"n4"})},
     )
-    ledger = Ledger.of(snapshot)
+    ledger = Ledger.from_snapshot(snapshot)
     assert ledger.booked_nodes == {"n0", "n1", "n3", "n4", "n5"}
     assert ledger.holders("n1") == ("team/gone",)
     assert ledger.holders("n2") == ()
@@ -342,12 +342,12 @@ def test_a_run_that_waits_for_pods_stuck_in_deletion_is_told_where_they_are() ->
 def test_a_node_whose_next_pod_is_wanted_is_booked_and_not_ending() -> None:
     lost = advanced(assigned(AssignmentStatus(), ["n0"]), [0])
     holder = run("a", 1, status={"assignment": lost})
-    assert Ledger.of(world([holder], pods=[pod(holder, 0, "n0", deleting=True)])).ending == frozenset()
+    assert Ledger.from_snapshot(world([holder], pods=[pod(holder, 0, "n0", deleting=True)])).ending == frozenset()
 
 
 def test_vacant_slots_book_nothing() -> None:
     lost = vacated(assigned(AssignmentStatus(), ["n0", "n1"]), [1], NOW)
-    assert Ledger.of(world([run("a", 2, status={"assignment": lost})])).booked_nodes == {"n0"}
+    assert Ledger.from_snapshot(world([run("a", 2, status={"assignment": lost})])).booked_nodes == {"n0"}
 
 
 def test_a_run_with_a_write_of_unknown_result_is_left_alone() -> None:
@@ -397,7 +397,7 @@ def worlds(draw: st.DrawFn) -> ClusterSnapshot:
 
 @given(worlds())
 def test_nobody_gets_half_a_gang_and_no_node_is_given_twice(snapshot: ClusterSnapshot) -> None:
-    booked = set(Ledger.of(snapshot).booked_nodes)
+    booked = set(Ledger.from_snapshot(snapshot).booked_nodes)
     before = {view.name: view for view in snapshot.runs}
     for write in admit(snapshot, Tunables(), NOW).writes:
         was, assignment = before[write.name].status, write.status.assignment
@@ -417,7 +417,7 @@ def test_nobody_gets_half_a_gang_and_no_node_is_given_twice(snapshot: ClusterSna
 
 @given(worlds())
 def test_passes_over_the_result_give_nobody_anything_and_come_to_rest(snapshot: ClusterSnapshot) -> None:
-    """Who waited when others were yet to start may be told another reason by the second pass."""
+    """Who waited when others were yet to start may be told another reason by the second cycle."""
     first = after(snapshot, admit(snapshot, Tunables(), NOW))
     second = admit(first, Tunables(), NOW)
     assert not any(write.nodes for write in second.writes)

@@ -1,4 +1,4 @@
-"""What passes remember spares work and decides nothing: with and without it the same is decided."""
+"""What cycles remember spares work and decides nothing: with and without it the same is decided."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -20,10 +20,10 @@ from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache import pending_queue as line
 from lockstep.core.admission.cache import run_index, status_throttle
 from lockstep.core.admission.cache.ledger import Ledger, taken
-from lockstep.core.admission.cache.memory import Memory
-from lockstep.core.admission.cache.reported_reasons import Said
-from lockstep.core.admission.cache.run_index import Row, difference
-from lockstep.core.admission.cache.start_estimates import Forecast
+from lockstep.core.admission.cache.memory import CycleMemory
+from lockstep.core.admission.cache.reported_reasons import ReportedReasons
+from lockstep.core.admission.cache.run_index import RunRow, difference
+from lockstep.core.admission.cache.start_estimates import StartEstimates
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.settings import Weights
@@ -165,7 +165,7 @@ CHANGES: list[Change] = [arrive, arrive, leave, edit, shake_nodes, shake_pods, r
 @settings(max_examples=examples(150))
 @given(st.integers(0, 2**32), st.integers(1, 12))
 def test_a_pass_that_remembers_decides_as_one_that_does_not(seed: int, steps: int) -> None:
-    chance, memory, now = Random(seed), Memory(), NOW
+    chance, memory, now = Random(seed), CycleMemory(), NOW
     snapshot = world([fresh_run(chance, NOW) for _ in range(6)], 5, queues=QUEUES, classes=CLASSES)
     for _ in range(steps):
         for _ in range(chance.randrange(3)):
@@ -184,7 +184,7 @@ def test_a_pass_that_remembers_decides_as_one_that_does_not(seed: int, steps: in
 @example(466_759, "queue_writes")  # two wait their turn that the cluster is too small for, and others end
 @example(95, "backfill")
 def test_a_pass_that_broke_off_leaves_nothing_behind(seed: int, where: str) -> None:
-    chance, memory, now = Random(seed), Memory(), NOW
+    chance, memory, now = Random(seed), CycleMemory(), NOW
     module = line if where == "hold_of" else admitting
     snapshot = world([fresh_run(chance, NOW) for _ in range(12)], 2, queues=QUEUES, classes=CLASSES)
     for _ in range(6):
@@ -214,8 +214,8 @@ def test_a_pass_that_broke_off_leaves_nothing_behind(seed: int, where: str) -> N
 def test_a_pass_over_runs_that_nothing_holds_back_decides_as_one_that_remembers_nothing(
     events: list[str], seed: int
 ) -> None:
-    """Then the line of one pass is the very line of the next, but for who comes and goes."""
-    chance, memory, now = Random(seed), Memory(), NOW
+    """Then the line of one cycle is the very line of the next, but for who comes and goes."""
+    chance, memory, now = Random(seed), CycleMemory(), NOW
     snapshot = world([run(f"a{at}", 2, at=NOW + at, queue=chance.choice("ab")) for at in range(6)], 3, queues=QUEUES)
     for at, event in enumerate(events):
         if event == "come":
@@ -230,31 +230,31 @@ def test_a_pass_over_runs_that_nothing_holds_back_decides_as_one_that_remembers_
 
 
 def test_those_that_are_gone_are_not_kept_for_when_they_would_have_been_judged() -> None:
-    memory, tunables = Memory(), Tunables(admission=AdmissionSettings(changed(WEIGHTS, age=0)))
+    memory, tunables = CycleMemory(), Tunables(admission=AdmissionSettings(changed(WEIGHTS, age=0)))
     for at in range(300):  # each is held until some day, and replaced by another
         held = run(f"r{at}", 1, notBefore="2030-01-01T00:00:00Z")
         admit(world([held], 1), tunables, NOW + at, memory)
     gc.collect()
-    assert sum(isinstance(thing, Row) for thing in gc.get_objects()) < 150
+    assert sum(isinstance(thing, RunRow) for thing in gc.get_objects()) < 150
 
 
 def test_who_has_an_estimate_no_more_is_found_to_have_none() -> None:
-    memory, now = Memory(forecast=Forecast(NOW, {"uid-c": NOW + 60}).settled()), NOW
+    memory, now = CycleMemory(start_estimates=StartEstimates(NOW, {"uid-c": NOW + 60}).settled()), NOW
     snapshot = world([run("a", 3, timeLimit="1h"), run("b", 3), run("c", 3)], 3)
     for _ in range(4):  # until nobody is to be told anything
         now += 1.0
         snapshot = carried_out(snapshot, admit(snapshot, TUNABLES, now, memory))
-    row = memory.roll.rows["uid-c"]
-    assert row.said is not None
-    assert row.said.start == NOW + 60
-    memory.forecast = Forecast(NOW, {}).settled()
+    row = memory.run_index.rows["uid-c"]
+    assert row.reported is not None
+    assert row.reported.start == NOW + 60
+    memory.start_estimates = StartEstimates(NOW, {}).settled()
     admit(snapshot, TUNABLES, now + 1, memory)
-    assert row.said.start is None
+    assert row.reported.start is None
 
 
-def in_queues(*queues: str) -> list[Row]:
+def in_queues(*queues: str) -> list[RunRow]:
     """Rows of these queues in this order."""
-    rows = [Row(run(f"r{at}", 1, queue=queue)) for at, queue in enumerate(queues)]
+    rows = [RunRow(run(f"r{at}", 1, queue=queue)) for at, queue in enumerate(queues)]
     for at, row in enumerate(rows):
         row.order = (at,)
     return rows
@@ -262,15 +262,20 @@ def in_queues(*queues: str) -> list[Row]:
 
 def test_only_whose_position_is_another_is_numbered_anew() -> None:
     a, b, c, d = in_queues("x", "y", "x", "y")
-    first, then, same, back = Said(), Said(), Said(), Said()
-    assert first.line_up([a, b, c, d], Said()) == {a: 1, b: 1, c: 2, d: 2}
+    first, then, same, back = ReportedReasons(), ReportedReasons(), ReportedReasons(), ReportedReasons()
+    assert first.set_order([a, b, c, d], ReportedReasons()) == {a: 1, b: 1, c: 2, d: 2}
     a.position, b.position, c.position, d.position = 1, 1, 2, 2
-    assert same.line_up([a, b, c, d], first) == {}
-    assert then.line_up([b, c, d], same) == {c: 1}  # nobody of the other queue
+    assert same.set_order([a, b, c, d], first) == {}
+    assert then.set_order([b, c, d], same) == {c: 1}  # nobody of the other queue
     c.position, a.order = 1, (9,)
-    assert back.line_up([b, c, d, a], then) == {a: 2}
+    assert back.set_order([b, c, d, a], then) == {a: 2}
     a.position = 2
-    assert Said().line_up([b, c, d, a], Said()) == {b: 1, c: 1, d: 2, a: 2}  # after a pass that told nobody
+    assert ReportedReasons().set_order([b, c, d, a], ReportedReasons()) == {
+        b: 1,
+        c: 1,
+        d: 2,
+        a: 2,
+    }  # after a cycle that told nobody
 
 
 @given(
@@ -279,18 +284,18 @@ def test_only_whose_position_is_another_is_numbered_anew() -> None:
     )
 )
 def test_positions_are_counted_by_queue_however_the_line_changes(lines: list[list[int]]) -> None:
-    rows, before = in_queues(*"xyzxyzxy"), Said()
+    rows, before = in_queues(*"xyzxyzxy"), ReportedReasons()
     for order in lines:
-        line, said, waited = [rows[number] for number in order], Said(), {*before.line}
+        line, reported, waited = [rows[number] for number in order], ReportedReasons(), {*before.line}
         for at, row in enumerate(line):
             row.order = (at,)
         positions = {row: [other for other in line if other.queue == row.queue].index(row) + 1 for row in line}
-        numbered = said.line_up(line, before)
+        numbered = reported.set_order(line, before)
         assert numbered.items() <= positions.items()
         assert {row for row in line if row not in waited or row.position != positions[row]} <= numbered.keys()
         for row, position in numbered.items():
             row.position = position
-        before = said
+        before = reported
 
 
 @pytest.mark.parametrize(("gaps", "gap"), [(512, 256), (2, 3)])
@@ -312,15 +317,15 @@ def test_what_is_gone_and_what_is_new_is_found_wherever_it_was(
 
 @given(st.integers(0, 2**32))
 def test_what_is_taken_is_the_same_by_name_and_as_sets(seed: int) -> None:
-    chance, memory = Random(seed), Memory()
+    chance, memory = Random(seed), CycleMemory()
     snapshot = world([fresh_run(chance, NOW) for _ in range(6)], 5)
     for _ in range(4):
         snapshot = after(snapshot, admit(snapshot, TUNABLES, NOW))
         snapshot = shake_pods(snapshot, chance)
         if chance.random() < 0.5:
             snapshot = replace(snapshot, in_flight={"uid-r1": frozenset(["n1", "gone"])})
-        index = NodeIndex.of(snapshot.nodes, {}, {}, {})
-        ledger = Ledger.of(snapshot)
-        booked, ending = taken(snapshot, memory.look(snapshot, TUNABLES, NOW), index, memory.pods)
+        index = NodeIndex.from_nodes(snapshot.nodes, {}, {}, {})
+        ledger = Ledger.from_snapshot(snapshot)
+        booked, ending = taken(snapshot, memory.observe(snapshot, TUNABLES, NOW), index, memory.pods)
         assert set(index.names(booked)) == ledger.booked_nodes & snapshot.nodes.keys()
         assert set(index.names(ending)) == ledger.ending & snapshot.nodes.keys()

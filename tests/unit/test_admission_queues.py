@@ -8,7 +8,7 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, QueueStatus
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.queueing.order import Order, Points
 from lockstep.core.model.admission_settings import AdmissionSettings, Backfill, MaintenanceWindow
 from lockstep.core.model.assignment import assigned, vacated
@@ -362,7 +362,7 @@ class TestHolds:
         assert admitted(plan) == {"b", "c"}
         assert reason(plan, "a") == (0, "GpuHoursUnknown")
         assert "queue q has a limit on GPU-hours" in queue_of(plan, "a").message
-        memory = Memory()
+        memory = CycleMemory()
         admit(snapshot, Tunables(), NOW, memory)
         assert admitted(admit(replace(snapshot, gpu_hours={"q": 0}), Tunables(), NOW, memory)) == {"a", "b", "c"}
 
@@ -432,7 +432,7 @@ class TestTelling:
 
     def test_points_that_have_moved_are_told_again_however_little_else_is_new(self) -> None:
         """A run that waits for a day hears what its place is made of by then, a few dozen times at most."""
-        settings, memory = AdmissionSettings(), Memory()
+        settings, memory = AdmissionSettings(), CycleMemory()
         trains = run("trains", 4, status={**held("n0", "n1", "n2", "n3"), "last_admitted": NOW})
         snapshot, now, share, written = world([trains, run("waits", 4, at=NOW)]), NOW, 1.0, 0
         for step in range(24 * 12):
@@ -475,12 +475,12 @@ class TestTelling:
 
 
 def test_what_a_pass_remembers_of_a_run_goes_with_the_run() -> None:
-    memory = Memory()
+    memory = CycleMemory()
     runs = [run(f"r{number}", 8) for number in range(3)]
     admit(world(runs), Tunables(), NOW, memory)
-    assert set(memory.roll.rows) == {"uid-r0", "uid-r1", "uid-r2"}
+    assert set(memory.run_index.rows) == {"uid-r0", "uid-r1", "uid-r2"}
     admit(world(runs[:1]), Tunables(), NOW, memory)
-    assert set(memory.roll.rows) == {"uid-r0"}
+    assert set(memory.run_index.rows) == {"uid-r0"}
 
 
 def test_spares_are_not_found_on_nodes_that_another_run_gets_in_the_same_pass() -> None:
@@ -492,7 +492,7 @@ def test_spares_are_not_found_on_nodes_that_another_run_gets_in_the_same_pass() 
 class TestNews:
     def test_that_a_start_is_known_or_is_no_more_is_told_at_once(self) -> None:
         waits, other = run("a", 4), holding("trains", "n0", "n1", "n2", "n3")
-        memory, unknown = Memory(), world([waits, other])
+        memory, unknown = CycleMemory(), world([waits, other])
         settings = Tunables(admission=AdmissionSettings(told_every=60.0))
         snapshot = after(unknown, admit(unknown, settings, NOW, memory))
         assert snapshot.runs[0].status.queue.estimated_start is None

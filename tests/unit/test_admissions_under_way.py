@@ -1,4 +1,4 @@
-"""Admissions whose writes are under way while the next pass decides: nothing is given twice, whatever comes of them."""
+"""Admissions whose writes are under way while the next cycle decides: nothing is given twice, come what may."""
 
 import asyncio
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from lockstep.api.run_status import AdmissionStatus, QueueStatus, TrainingRunSta
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome, UnreachableError
 from lockstep.controller.kube.workqueue import CLUSTER_KEY
 from lockstep.controller.reconcile import threaded_admission
-from lockstep.controller.reconcile.queue_status_writer import AT_A_TIME, is_word
+from lockstep.controller.reconcile.queue_status_writer import AT_A_TIME, is_queue_status
 from lockstep.core.admission.cache.ledger import Ledger
 from lockstep.core.model.assignment import assigned
 from lockstep.core.model.own_objects import parse_run
@@ -91,10 +91,10 @@ class SlowWorld(World):
 
     @property
     def booked(self) -> Iterable[str]:
-        return set(Ledger.of(self.snapshot).booked_nodes)
+        return set(Ledger.from_snapshot(self.snapshot).booked_nodes)
 
     async def next_key(self) -> str:
-        """The pass goes before all other work."""
+        """The cycle goes before all other work."""
         return await asyncio.wait_for(self.queue.get(), PATIENCE)
 
 
@@ -196,7 +196,7 @@ async def test_a_pass_waits_for_whatever_is_more_than_words(world: SlowWorld) ->
 
 
 class TestWords:
-    """What those who wait are told: nobody else is judged by it, and no pass waits for it."""
+    """What those who wait are told: nobody else is judged by it, and no cycle waits for it."""
 
     async def test_a_pass_does_not_wait_for_them(self, world: SlowWorld) -> None:
         await world.admit(world.word())
@@ -297,10 +297,10 @@ class TestWords:
         view = parse_run(run(10))
         status = changed(view.status, **changes)
         write = StatusWrite("team", "llama", "u1", "10", status, frozenset())
-        assert is_word(write, view) is word
-        assert not is_word(write, None)
-        assert not is_word(replace(write, nodes=frozenset({"n1"})), view)
-        assert not is_word(replace(write, events=(Event("Normal", "Undecidable", "Admit", ""),)), view)
+        assert is_queue_status(write, view) is word
+        assert not is_queue_status(write, None)
+        assert not is_queue_status(replace(write, nodes=frozenset({"n1"})), view)
+        assert not is_queue_status(replace(write, events=(Event("Normal", "Undecidable", "Admit", ""),)), view)
 
 
 async def test_after_a_failure_passes_fail_until_the_writes_succeed(world: SlowWorld) -> None:
@@ -389,13 +389,13 @@ async def test_a_result_that_is_not_known_keeps_the_lease_from_being_given_up(wo
 async def test_what_cannot_be_sent_before_an_answer_comes_is_not_decided_over_and_over(
     world: SlowWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reservation, say, after which the pass asks to come again at once: it is not in status yet."""
+    """A reservation, say, after which the cycle asks to come again at once: it is not in status yet."""
     view = world.store.run("team", "llama")
     assert view is not None
     status = changed(view.status, state="Pending")
     reserved = StatusWrite("team", "llama", "u1", "10", status, frozenset())
     plan = ClusterPlan(writes=(reserved,), wake_at=world.clock.now())
-    monkeypatch.setattr(threaded_admission, "admit_others", lambda *_: plan)
+    monkeypatch.setattr(threaded_admission, "admit_isolating_failures", lambda *_: plan)
     world.kube.write = UnknownOutcome("timeout", world.clock.now() + 15)
     world.answers.set()
     for due in (1, 0):  # once more at once, and then not before there is an answer

@@ -44,11 +44,11 @@ def test_a_job_has_ended_once_its_last_words_were_asked_for() -> None:
     jobs.cache.upsert(parse_job(job(1)))
     assert jobs.unread(RUN, "llama-job-1") is None
     jobs.cache.upsert(parse_job(job(2, ended="Complete")))
-    assert [each.phase for each in jobs.of(RUN)] == [JobPhase.ACTIVE]
+    assert [each.phase for each in jobs.for_run(RUN)] == [JobPhase.ACTIVE]
     unread = jobs.unread(RUN, "llama-job-1")
     assert unread is not None
     jobs.keep_words(unread, "{}")
-    assert [(each.phase, each.result) for each in jobs.of(RUN)] == [(JobPhase.COMPLETE, "{}")]
+    assert [(each.phase, each.result) for each in jobs.for_run(RUN)] == [(JobPhase.COMPLETE, "{}")]
     assert jobs.unread(RUN, "llama-job-1") is None
     assert heard == [RUN, RUN]
 
@@ -64,7 +64,7 @@ def test_a_job_that_is_gone_leaves_nothing_behind() -> None:
     jobs.cache.upsert(item)
     jobs.keep_words(item.view, "{}")
     jobs.cache.remove("job-1", 2)
-    assert jobs.of(RUN) == ()
+    assert jobs.for_run(RUN) == ()
     jobs.keep_words(item.view, "late")
     jobs.cache.upsert(parse_job(job(3, ended="Complete")))
     assert jobs.unread(RUN, "llama-job-1") is not None
@@ -73,7 +73,7 @@ def test_a_job_that_is_gone_leaves_nothing_behind() -> None:
 def test_a_copied_label_makes_no_job_of_the_run() -> None:
     jobs = ArchiveJobs(lambda _: None)
     jobs.cache.upsert(parse_job(job(1, owner="somebody")))
-    assert jobs.of(RUN) == ()
+    assert jobs.for_run(RUN) == ()
 
 
 def test_the_last_pod_to_end_has_the_last_word() -> None:

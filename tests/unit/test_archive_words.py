@@ -8,12 +8,12 @@ import pytest
 
 from lockstep.archive import __main__ as command
 from lockstep.archive.outcomes import INTERNAL, SOURCE_INVALID, STORE_UNAVAILABLE, ArchiveError, presentable
-from lockstep.archive.record import DIRECTORY, FILE, ArchivedFile, Place, Record, RecordError, decode, inside
+from lockstep.archive.record import DIRECTORY, FILE, ArchivedFile, ArchiveKey, Record, RecordError, decode, inside
 from lockstep.archive.source import open_source
 from lockstep.core.checkpoints.archive_job import parse_result
 
 UID = "0b5c1d2e-0000-4000-8000-000000000001"
-PLACE = Place(UID, 2, 300)
+PLACE = ArchiveKey(UID, 2, 300)
 TERMINATION_MESSAGE = 4096
 
 
@@ -69,7 +69,7 @@ def test_a_record_that_leads_elsewhere_or_contradicts_itself_is_not_used(text: b
 @pytest.mark.parametrize("words", ["a2/step-0300", "a02/step-300", "a٢/step-300", "a2/step-300/", "../a2/step-300"])
 def test_a_checkpoint_has_one_name(words: str) -> None:
     with pytest.raises(RecordError):
-        Place.parse(UID, words)
+        ArchiveKey.parse(UID, words)
 
 
 @pytest.mark.parametrize("name", [b"two\nlines", b"no text \xff"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveStatus, QuarantinedCheckpoint
-from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
+from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
 from lockstep.api.run_status import Condition
 from lockstep.archive import outcomes
 from lockstep.core.checkpoints.archive_job import FINAL_CODES, RESULT_FORMAT, job_name, parse_result

@@ -79,14 +79,14 @@ def test_a_gang_is_released_from_its_barrier_once(before: Directive | None, dire
 
 def test_programs_are_held_back_for_as_long_as_the_last_starts_took_to_be_heard() -> None:
     assert StartPace().held_back == 0.0
-    pace = StartPace().told(RUN, PREPARE, 10.0).heard_by_all(10.3)
+    pace = StartPace().directed(RUN, PREPARE, 10.0).heard_by_all(10.3)
     assert pace.held_back == pytest.approx(0.3)
-    sooner = pace.told(RUN, PREPARE, 20.0).heard_by_all(20.01)
+    sooner = pace.directed(RUN, PREPARE, 20.0).heard_by_all(20.01)
     assert sooner.held_back == pytest.approx(0.3 * START_REMEMBERED)
-    assert sooner.told(RUN, PREPARE, 30.0).heard_by_all(39.0).held_back == START_TOGETHER_WITHIN
+    assert sooner.directed(RUN, PREPARE, 30.0).heard_by_all(39.0).held_back == START_TOGETHER_WITHIN
 
 
 def test_a_start_that_was_taken_back_says_nothing_of_the_next_one() -> None:
-    pace = StartPace().told(RUN, PREPARE, 10.0).told(STOP, RUN, 11.0)
+    pace = StartPace().directed(RUN, PREPARE, 10.0).directed(STOP, RUN, 11.0)
     assert pace.heard_by_all(20.0) == StartPace()
-    assert StartPace().told(RUN, PREPARE, 10.0).told(RUN, RUN, 11.0).told_at == 10.0
+    assert StartPace().directed(RUN, PREPARE, 10.0).directed(RUN, RUN, 11.0).told_at == 10.0

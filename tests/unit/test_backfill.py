@@ -4,14 +4,14 @@ from math import inf
 
 import pytest
 
-from lockstep.core.admission.engine.backfill import BackfillPolicy, backfill, forecast
+from lockstep.core.admission.engine.backfill import BackfillPolicy, backfill, estimate_starts
 from lockstep.core.admission.engine.calendar import Calendar
-from lockstep.core.admission.engine.cycle_result import Outlook
-from lockstep.core.admission.engine.jobs import NO_LIMIT, Choose, Claim, Job, Option, Running
+from lockstep.core.admission.engine.cycle_result import CycleResult
+from lockstep.core.admission.engine.jobs import NO_LIMIT, Choose, Job, NodeClaim, Option, RunningJob
 from lockstep.core.admission.engine.quota import QueueQuota, QuotaRules, TypeQuota
 from support.small_queues import CHOICES, EVERY
 
-FREE = QuotaRules.of({})
+FREE = QuotaRules.from_quotas({})
 EASY = BackfillPolicy()
 HOUR = 3600.0
 
@@ -25,51 +25,51 @@ def option(count: int, choose: Choose | None = None, *, fallback: bool = False) 
     return Option("A", count, EVERY, choose or CHOICES["anywhere", count], fallback)
 
 
-def running(uid: str, nodes: int, hours: float, *, limited: bool = True) -> Running:
-    return Running(uid, "a", "A", nodes, nodes.bit_count(), hours * HOUR, limited)
+def running(uid: str, nodes: int, hours: float, *, limited: bool = True) -> RunningJob:
+    return RunningJob(uid, "a", "A", nodes, nodes.bit_count(), hours * HOUR, limited)
 
 
 def look(
     jobs: list[Job],
-    runs: list[Running] | None = None,
-    claims: list[Claim] | None = None,
+    runs: list[RunningJob] | None = None,
+    claims: list[NodeClaim] | None = None,
     policy: BackfillPolicy = EASY,
     quota: QuotaRules = FREE,
-) -> Outlook:
+) -> CycleResult:
     free = EVERY
     for run in runs or []:
         free &= ~run.nodes
     return backfill(0.0, jobs, runs or [], free, claims or [], quota, policy)
 
 
-def started(outlook: Outlook) -> list[str]:
-    return [start.uid for start in outlook.starts]
+def started(result: CycleResult) -> list[str]:
+    return [start.uid for start in result.starts]
 
 
 def test_who_ends_before_the_promise_overtakes_and_who_does_not_waits() -> None:
     """Four of six nodes are taken for two hours, and the first wants all six."""
-    outlook = look(
+    result = look(
         [job("all", 6, 1), job("long", 1, 3), job("short", 2, 2), job("late", 1, 1)], [running("r", 0b001111, 2)]
     )
-    assert started(outlook) == ["short"]
-    assert outlook.starts[0].backfilled
-    head = outlook.waits["all"]
+    assert started(result) == ["short"]
+    assert result.starts[0].backfilled
+    head = result.waits["all"]
     assert (head.kind, head.start, head.nodes, head.blockers) == ("Resources", 2 * HOUR, EVERY, ("r", "short")[:1])
-    assert (outlook.waits["long"].kind, outlook.waits["long"].blockers) == ("Priority", ("all",))
+    assert (result.waits["long"].kind, result.waits["long"].blockers) == ("Priority", ("all",))
 
 
 def test_who_runs_on_after_the_promise_overtakes_on_nodes_that_were_not_promised() -> None:
-    outlook = look([job("five", 5, 1), job("long", 1, 9)], [running("r", 0b000111, 2)])
-    assert outlook.waits["five"].nodes.bit_count() == 5
-    assert started(outlook) == ["long"]
-    assert not outlook.starts[0].nodes & outlook.waits["five"].nodes
+    result = look([job("five", 5, 1), job("long", 1, 9)], [running("r", 0b000111, 2)])
+    assert result.waits["five"].nodes.bit_count() == 5
+    assert started(result) == ["long"]
+    assert not result.starts[0].nodes & result.waits["five"].nodes
 
 
 def test_without_overtaking_the_queue_waits_and_other_queues_do_not() -> None:
     jobs = [job("all", 6, 1), job("short", 1, 1), job("elsewhere", 1, 1, queue="b")]
-    outlook = look(jobs, [running("r", 0b001111, 2)], policy=BackfillPolicy(overtaking=False))
-    assert started(outlook) == ["elsewhere"]
-    assert outlook.waits["short"].blockers == ("all",)
+    result = look(jobs, [running("r", 0b001111, 2)], policy=BackfillPolicy(overtaking=False))
+    assert started(result) == ["elsewhere"]
+    assert result.waits["short"].blockers == ("all",)
 
 
 def test_a_run_without_nodes_or_quota_ever_holds_up_nobody() -> None:
@@ -78,44 +78,44 @@ def test_a_run_without_nodes_or_quota_ever_holds_up_nobody() -> None:
         job("too large", 6, 1, queue="b"),
         job("small", 6, 1),
     ]
-    quota = QuotaRules.of({"b": QueueQuota("", {"A": TypeQuota(5)})})
-    outlook = look(jobs, quota=quota)
-    assert started(outlook) == ["small"]
-    assert not outlook.starts[0].backfilled
-    assert (outlook.waits["no such nodes"].kind, outlook.waits["no such nodes"].start) == ("Resources", None)
-    assert (outlook.waits["too large"].kind, outlook.waits["too large"].start) == ("Quota", None)
+    quota = QuotaRules.from_quotas({"b": QueueQuota("", {"A": TypeQuota(5)})})
+    result = look(jobs, quota=quota)
+    assert started(result) == ["small"]
+    assert not result.starts[0].backfilled
+    assert (result.waits["no such nodes"].kind, result.waits["no such nodes"].start) == ("Resources", None)
+    assert (result.waits["too large"].kind, result.waits["too large"].start) == ("Quota", None)
 
 
 def test_a_promise_that_rests_on_a_run_without_a_limit_names_no_time_and_holds_all_the_same() -> None:
     runs = [running("endless", 0b001111, NO_LIMIT / HOUR - 5, limited=False)]
-    outlook = look([job("all", 6, 1), job("endless too", 1, None), job("a day", 1, 24)], runs)
-    assert outlook.waits["all"].start is None
-    assert outlook.waits["all"].nodes == EVERY
-    assert started(outlook) == ["a day"]
-    estimates = dict(forecast(0.0, [job("all", 6, 1), job("next", 6, 1)], runs, 0b110000, [], FREE, 2))
+    result = look([job("all", 6, 1), job("endless too", 1, None), job("a day", 1, 24)], runs)
+    assert result.waits["all"].start is None
+    assert result.waits["all"].nodes == EVERY
+    assert started(result) == ["a day"]
+    estimates = dict(estimate_starts(0.0, [job("all", 6, 1), job("next", 6, 1)], runs, 0b110000, [], FREE, 2))
     assert [estimate.start for estimate in estimates.values()] == [None, None]
 
 
 def test_a_window_stops_nobody_and_is_not_overrun() -> None:
-    window = Claim(4 * HOUR, 6 * HOUR, EVERY, "window:firmware")
-    outlook = look([job("long", 1, 5), job("endless", 1, None), job("short", 2, 4)], [running("r", 1, 9)], [window])
-    assert started(outlook) == ["short"]
-    long = outlook.waits["long"]
+    window = NodeClaim(4 * HOUR, 6 * HOUR, EVERY, "window:firmware")
+    result = look([job("long", 1, 5), job("endless", 1, None), job("short", 2, 4)], [running("r", 1, 9)], [window])
+    assert started(result) == ["short"]
+    long = result.waits["long"]
     assert (long.kind, long.window, long.start) == ("Window", "window:firmware", 6 * HOUR)
-    assert outlook.waits["endless"].kind == "Window"
+    assert result.waits["endless"].kind == "Window"
 
 
 def test_a_run_that_may_be_cut_starts_before_a_window_with_all_the_time_there_is() -> None:
-    window = Claim(4 * HOUR, 6 * HOUR, EVERY, "window:firmware")
-    outlook = look([job("long", 6, 9, min_duration=3 * HOUR)], claims=[window])
-    assert [(start.uid, start.until) for start in outlook.starts] == [("long", 4 * HOUR)]
+    window = NodeClaim(4 * HOUR, 6 * HOUR, EVERY, "window:firmware")
+    result = look([job("long", 6, 9, min_duration=3 * HOUR)], claims=[window])
+    assert [(start.uid, start.until) for start in result.starts] == [("long", 4 * HOUR)]
     assert not look([job("long", 6, 9, min_duration=5 * HOUR)], claims=[window]).starts
 
 
 def test_of_all_times_that_it_may_be_cut_to_it_gets_the_longest() -> None:
-    windows = [Claim((node + 1) * HOUR, 20 * HOUR, 1 << node, "window:rolling") for node in range(6)]
-    outlook = look([job("long", 1, 9, min_duration=0.5 * HOUR)], claims=windows)
-    assert [(start.until, start.nodes) for start in outlook.starts] == [(6 * HOUR, 0b100000)]
+    windows = [NodeClaim((node + 1) * HOUR, 20 * HOUR, 1 << node, "window:rolling") for node in range(6)]
+    result = look([job("long", 1, 9, min_duration=0.5 * HOUR)], claims=windows)
+    assert [(start.until, start.nodes) for start in result.starts] == [(6 * HOUR, 0b100000)]
 
 
 def test_a_smaller_size_is_taken_only_to_start_now() -> None:
@@ -126,53 +126,53 @@ def test_a_smaller_size_is_taken_only_to_start_now() -> None:
 
 def test_a_deadline_that_cannot_be_met_is_said_and_holds_up_nobody() -> None:
     runs = [running("r", 0b001111, 2)]
-    outlook = look([job("late", 6, 1, latest_end=2.5 * HOUR), job("long", 2, 9)], runs)
-    assert outlook.waits["late"].kind == "DeadlineUnreachable"
-    assert started(outlook) == ["long"]
+    result = look([job("late", 6, 1, latest_end=2.5 * HOUR), job("long", 2, 9)], runs)
+    assert result.waits["late"].kind == "DeadlineUnreachable"
+    assert started(result) == ["long"]
     assert look([job("in time", 6, 1, latest_end=3 * HOUR)], runs).waits["in time"].start == 2 * HOUR
 
 
 def test_who_may_not_begin_yet_holds_up_nobody() -> None:
-    outlook = look([job("tomorrow", 6, 1, not_before=24 * HOUR), job("now", 6, 99)])
-    assert (started(outlook), outlook.waits["tomorrow"].kind) == (["now"], "BeginTime")
+    result = look([job("tomorrow", 6, 1, not_before=24 * HOUR), job("now", 6, 99)])
+    assert (started(result), result.waits["tomorrow"].kind) == (["now"], "BeginTime")
 
 
 def test_a_queue_at_its_number_of_runs_says_so() -> None:
-    quota = QuotaRules.of({"a": QueueQuota(max_running_runs=1)})
+    quota = QuotaRules.from_quotas({"a": QueueQuota(max_running_runs=1)})
     wait = look([job("next", 1, 1)], [running("r", 1, 2)], quota=quota).waits["next"]
     assert (wait.kind, wait.start, wait.blockers) == ("RunningRunsLimit", 2 * HOUR, ("r",))
 
 
 def test_quota_that_was_promised_is_not_lent_to_somebody_else() -> None:
-    quota = QuotaRules.of({queue: QueueQuota("lab", {"A": TypeQuota(2)}) for queue in "ab"})
+    quota = QuotaRules.from_quotas({queue: QueueQuota("lab", {"A": TypeQuota(2)}) for queue in "ab"})
     jobs = [job("four", 4, 1), job("borrows", 2, 3, queue="b"), job("returns", 2, 1, queue="b")]
-    outlook = look(jobs, [running("r", 0b11, 2)], quota=quota)
-    assert (outlook.waits["four"].kind, outlook.waits["four"].start) == ("Quota", 2 * HOUR)
-    assert started(outlook) == ["returns"]
+    result = look(jobs, [running("r", 0b11, 2)], quota=quota)
+    assert (result.waits["four"].kind, result.waits["four"].start) == ("Quota", 2 * HOUR)
+    assert started(result) == ["returns"]
 
 
 def test_quota_is_free_when_the_nodes_are_not_only_before() -> None:
-    quota = QuotaRules.of({"b": QueueQuota("", {"A": TypeQuota(2)})})
+    quota = QuotaRules.from_quotas({"b": QueueQuota("", {"A": TypeQuota(2)})})
     jobs = [job("one", 2, 1, queue="b"), job("two", 2, 1, queue="b")]
-    outlook = look(jobs, [running("r", 0b011111, 1)], quota=quota, policy=BackfillPolicy(None))
-    assert [outlook.waits[uid].start for uid in ("one", "two")] == [HOUR, 2 * HOUR]
+    result = look(jobs, [running("r", 0b011111, 1)], quota=quota, policy=BackfillPolicy(None))
+    assert [result.waits[uid].start for uid in ("one", "two")] == [HOUR, 2 * HOUR]
 
 
 def test_a_run_that_is_past_its_end_still_holds_its_nodes() -> None:
-    outlook = look([job("next", 1, 1)], [running("late", EVERY, -1)])
-    assert outlook.waits["next"].start == 1.0
-    assert outlook.waits["next"].blockers == ("late",)
+    result = look([job("next", 1, 1)], [running("late", EVERY, -1)])
+    assert result.waits["next"].start == 1.0
+    assert result.waits["next"].blockers == ("late",)
 
 
 def test_what_is_held_for_a_job_it_gets_and_until_then_nobody() -> None:
-    held = Claim(0.0, 99 * HOUR, 0b000011, "owner")
+    held = NodeClaim(0.0, 99 * HOUR, 0b000011, "owner")
     owner = Job("owner", "a", (option(2, CHOICES["one rack", 2]),), 3 * HOUR)
     jobs = [job("small", 1, 1), job("smaller", 1, 0.05), owner]
     runs = [running("leaves", 0b000001, 0.1), running("stays", 0b111000, 2)]
-    outlook = look(jobs, runs, [held])
-    assert [(start.uid, start.nodes) for start in outlook.starts] == [("small", 0b000100)]
-    assert (outlook.waits["owner"].start, outlook.waits["owner"].nodes) == (0.1 * HOUR, 0b000011)
-    assert outlook.waits["owner"].blockers == ("leaves",)
+    result = look(jobs, runs, [held])
+    assert [(start.uid, start.nodes) for start in result.starts] == [("small", 0b000100)]
+    assert (result.waits["owner"].start, result.waits["owner"].nodes) == (0.1 * HOUR, 0b000011)
+    assert result.waits["owner"].blockers == ("leaves",)
     assert [(start.uid, start.nodes) for start in look(jobs[1:], runs[1:], [held]).starts] == [
         ("smaller", 0b000100),
         ("owner", 0b000011),
@@ -188,7 +188,7 @@ def test_a_choice_that_would_book_a_node_twice_is_an_error(wrong: int, what: str
 
 def test_nodes_that_two_hold_are_free_when_both_have_gone() -> None:
     calendar = Calendar(
-        0.0, 0b100, [(5.0, 0b011), (9.0, 0b001)], [Claim(6.0, 7.0, 0b110, "w"), Claim(-5, 0, 7, "past")]
+        0.0, 0b100, [(5.0, 0b011), (9.0, 0b001)], [NodeClaim(6.0, 7.0, 0b110, "w"), NodeClaim(-5, 0, 7, "past")]
     )
     assert [bin(calendar.free(at, at + 0.5)) for at in (0.0, 5.0, 6.5, 7.0, 9.0)] == [
         "0b100", "0b110", "0b0", "0b110", "0b111",

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from lockstep.core.admission.engine.backfill import BackfillPolicy, backfill, forecast
-from lockstep.core.admission.engine.cycle_result import Outlook, Reservation, Start
-from lockstep.core.admission.engine.jobs import Claim, Job, Option, Running
+from lockstep.core.admission.engine.backfill import BackfillPolicy, backfill, estimate_starts
+from lockstep.core.admission.engine.cycle_result import CycleResult, JobStart, Reservation
+from lockstep.core.admission.engine.jobs import Job, NodeClaim, Option, RunningJob
 from support.examples import examples
 from support.small_queues import (
     HORIZON,
@@ -30,19 +30,19 @@ CONSERVATIVE = BackfillPolicy(None)
 policies = st.sampled_from([EASY, CONSERVATIVE, BackfillPolicy(2), BackfillPolicy(1, overtaking=False)])
 
 
-def booked_by(job: Job, given_to: Start | Reservation, start: float) -> Booked:
+def booked_by(job: Job, given_to: JobStart | Reservation, start: float) -> Booked:
     return Booked(job.uid, given_to.nodes, start, given_to.until, job.queue, given_to.option.gpu_type)
 
 
-def in_order(site: Site, outlook: Outlook) -> list[tuple[Job, Start | Reservation | None, float]]:
+def in_order(site: Site, result: CycleResult) -> list[tuple[Job, JobStart | Reservation | None, float]]:
     """(job, what it got, from when) as the pass looked at them."""
-    starts = {start.uid: start for start in outlook.starts}
-    found: list[tuple[Job, Start | Reservation | None, float]] = []
+    starts = {start.uid: start for start in result.starts}
+    found: list[tuple[Job, JobStart | Reservation | None, float]] = []
     for job in site.jobs:
         if job.uid in starts:
             found.append((job, starts[job.uid], site.now))
-        elif job.uid in outlook.waits:
-            reservation = outlook.waits[job.uid].reservation
+        elif job.uid in result.waits:
+            reservation = result.waits[job.uid].reservation
             found.append((job, reservation, reservation.start if reservation is not None else site.now))
     return found
 
@@ -85,9 +85,9 @@ def test_no_node_is_booked_twice_and_no_quota_exceeded_at_any_instant(site: Site
 @settings(max_examples=examples(150))
 def test_each_starts_as_early_as_those_before_it_allow_and_for_as_long(site: Site, policy: BackfillPolicy) -> None:
     booked = begun(site)
-    outlook = backfill(*site.arguments, policy)
+    result = backfill(*site.arguments, policy)
     promised: dict[str, int] = {}
-    for job, got, start in in_order(site, outlook):
+    for job, got, start in in_order(site, result):
         if job.not_before > site.now:
             assert got is None
             continue
@@ -95,7 +95,7 @@ def test_each_starts_as_early_as_those_before_it_allow_and_for_as_long(site: Sit
             assert got is None
             continue
         first = earliest(site, booked, job, 0)
-        if isinstance(got, Start):
+        if isinstance(got, JobStart):
             event("starts")
             if not got.option.fallback:
                 assert first is not None
@@ -126,7 +126,7 @@ def test_each_starts_as_early_as_those_before_it_allow_and_for_as_long(site: Sit
 def test_full_length_comes_before_being_cut_and_that_before_a_smaller_size(site: Site, policy: BackfillPolicy) -> None:
     booked = begun(site)
     for job, got, start in in_order(site, backfill(*site.arguments, policy)):
-        if isinstance(got, Start):
+        if isinstance(got, JobStart):
             shortest, longest = job.lengths(0.0)
             better = [option for option in full_sizes(job) if can_run(site, booked, job, option, 0, longest)]
             if better:
@@ -139,10 +139,10 @@ def test_full_length_comes_before_being_cut_and_that_before_a_smaller_size(site:
 
 @given(sites(), policies)
 def test_who_waits_is_told_why(site: Site, policy: BackfillPolicy) -> None:
-    outlook = backfill(*site.arguments, policy)
+    result = backfill(*site.arguments, policy)
     booked = begun(site)
-    for job, got, start in in_order(site, outlook):
-        wait = outlook.waits.get(job.uid)
+    for job, got, start in in_order(site, result):
+        wait = result.waits.get(job.uid)
         if wait is not None:
             event(wait.kind)
             assert job.uid not in wait.blockers
@@ -184,10 +184,10 @@ def booked_now(booked: Sequence[Booked], now: float) -> list[Booked]:
 @given(sites())
 def test_nobody_who_starts_out_of_order_delays_a_promise(site: Site) -> None:
     """EASY: with and without those who overtook it, the first that waits gets the same start."""
-    outlook = backfill(*site.arguments, EASY)
-    started = {start.uid: start for start in outlook.starts}
+    result = backfill(*site.arguments, EASY)
+    started = {start.uid: start for start in result.starts}
     for position, job in enumerate(site.jobs):
-        wait = outlook.waits.get(job.uid)
+        wait = result.waits.get(job.uid)
         if wait is None or wait.reservation is None:
             continue
         before = [other for other in site.jobs[:position] if other.uid in started]
@@ -195,11 +195,11 @@ def test_nobody_who_starts_out_of_order_delays_a_promise(site: Site) -> None:
             return  # somebody before it waits as well: the tests of each promise look at that
         alone = backfill(site.now, [*before, job], *site.arguments[2:], EASY)
         assert alone.waits[job.uid].reservation == wait.reservation
-        later = [start for start in outlook.starts if start.uid not in {other.uid for other in before}]
+        later = [start for start in result.starts if start.uid not in {other.uid for other in before}]
         assert all(start.backfilled for start in later)
-        running = [*site.running, *(as_running(site, start) for start in outlook.starts)]
+        running = [*site.running, *(as_running(site, start) for start in result.starts)]
         free = site.free
-        for start in outlook.starts:
+        for start in result.starts:
             free &= ~start.nodes
         again = backfill(site.now, [job], running, free, site.claims, site.quota, EASY)
         found = again.waits[job.uid].reservation
@@ -208,16 +208,16 @@ def test_nobody_who_starts_out_of_order_delays_a_promise(site: Site) -> None:
         return
 
 
-def as_running(site: Site, start: Start) -> Running:
+def as_running(site: Site, start: JobStart) -> RunningJob:
     queue = next(job.queue for job in site.jobs if job.uid == start.uid)
-    return Running(start.uid, queue, start.option.gpu_type, start.nodes, start.nodes.bit_count(), start.until)
+    return RunningJob(start.uid, queue, start.option.gpu_type, start.nodes, start.nodes.bit_count(), start.until)
 
 
 @given(sites(), st.integers(0, 6))
 def test_a_forecast_is_what_conservative_backfill_would_promise(site: Site, depth: int) -> None:
     site = replace(site, jobs=[replace(job, not_before=0.0) for job in site.jobs])
     promises = in_order(site, backfill(*site.arguments, CONSERVATIVE))
-    estimates = dict(forecast(*site.arguments, depth))
+    estimates = dict(estimate_starts(*site.arguments, depth))
     assert list(estimates) == [job.uid for job in site.jobs[:depth]]
     for job, got, start in promises[:depth]:
         if got is not None and got.option.fallback:
@@ -232,7 +232,7 @@ def test_a_forecast_keeps_to_the_time_before_which_a_job_may_not_start(site: Sit
     site = replace(site, jobs=[replace(job, not_before=float(not_before)) for job in site.jobs[:1]])
     for job in site.jobs:
         first = earliest(site, begun(site), job, not_before)
-        assert dict(forecast(*site.arguments, 1))[job.uid].start == (first[0] if first is not None else None)
+        assert dict(estimate_starts(*site.arguments, 1))[job.uid].start == (first[0] if first is not None else None)
 
 
 @given(st.data())
@@ -253,8 +253,8 @@ def test_the_first_in_order_starts_no_later_than_it_was_first_promised(data: st.
             free |= run.nodes
             running.remove(run)
         waiting += sorted((job for job in jobs if arrivals[job.uid] == now), key=lambda job: job.uid)
-        outlook = backfill(float(now), waiting, running, free, windows, quota, policy)
-        for start in outlook.starts:
+        result = backfill(float(now), waiting, running, free, windows, quota, policy)
+        for start in result.starts:
             job = next(job for job in waiting if job.uid == start.uid)
             assert now <= promised.get(job.uid, now)
             waiting.remove(job)
@@ -262,13 +262,13 @@ def test_the_first_in_order_starts_no_later_than_it_was_first_promised(data: st.
             length = data.draw(st.integers(1, int(start.until - now)))
             really[start.uid] = now + length
             running.append(
-                Running(job.uid, job.queue, start.option.gpu_type, start.nodes, start.option.count, start.until)
+                RunningJob(job.uid, job.queue, start.option.gpu_type, start.nodes, start.option.count, start.until)
             )
-        if waiting and outlook.waits[waiting[0].uid].reservation is not None:
-            found = outlook.waits[waiting[0].uid].start
+        if waiting and result.waits[waiting[0].uid].reservation is not None:
+            found = result.waits[waiting[0].uid].start
             assert found is not None
             assert found <= promised.setdefault(waiting[0].uid, found)
-    assert not any(wait.reservation for wait in outlook.waits.values())
+    assert not any(wait.reservation for wait in result.waits.values())
 
 
 @given(sites(), policies)
@@ -278,7 +278,7 @@ def test_who_is_like_somebody_hears_what_it_would_hear_if_it_were_asked(site: Si
     together, apart = (backfill(site.now, jobs, *site.arguments[2:], policy) for jobs in (line, unlike))
     assert (together.starts, together.cut) == (apart.starts, apart.cut)
     assert together.waits.items() == apart.waits.items()
-    waiting = [job.uid for job in together.waits.of(line)]
+    waiting = [job.uid for job in together.waits.waiting(line)]
     assert [(uid, together.waits[uid]) for uid in waiting] == [*zip(waiting, together.waits.in_order, strict=True)]
 
 
@@ -299,10 +299,10 @@ def test_what_is_held_for_a_job_nobody_else_gets(site: Site, nodes: int) -> None
     if not site.jobs:
         return
     owner = site.jobs[-1]
-    held = Claim(site.now, site.now + 50, nodes, owner.uid)
+    held = NodeClaim(site.now, site.now + 50, nodes, owner.uid)
     site = replace(site, claims=[*site.claims, held])
-    outlook = backfill(*site.arguments, EASY)
-    assert not any(start.nodes & nodes for start in outlook.starts if start.uid != owner.uid)
-    for uid, wait in outlook.waits.items():
+    result = backfill(*site.arguments, EASY)
+    assert not any(start.nodes & nodes for start in result.starts if start.uid != owner.uid)
+    for uid, wait in result.waits.items():
         if uid != owner.uid and wait.reservation is not None and wait.reservation.start < held.end:
             assert not wait.reservation.nodes & nodes

@@ -10,7 +10,7 @@ from lockstep.core.accounting.measures import pool_records
 from lockstep.core.decide import decide
 from lockstep.core.failures.failure_rate import PRIOR, pool_prior
 from lockstep.core.model.plan import CadenceOrder, Plan
-from lockstep.core.model.snapshot import CheckpointReport, Timing, Verdict
+from lockstep.core.model.snapshot import CheckpointReport, TimingReport, Verdict
 from lockstep.core.run import resume_point
 from lockstep.core.run.cadence_orders import DISABLED, NOT_ASKED
 from support.world import World, node, spec
@@ -21,7 +21,7 @@ class Training(World):
 
     def __init__(self) -> None:
         super().__init__({f"n{i}": node(f"n{i}") for i in range(4)})
-        self.timing = Timing()
+        self.timing = TimingReport()
         self.tiers: tuple[str, ...] = ("shared",)
         self.listens = True
 
@@ -51,7 +51,7 @@ def started(
     interval: str = "Adaptive", *, local: bool = False, archive: dict[str, object] | None = None, **timing: float
 ) -> Training:
     w = Training()
-    w.timing = Timing(**timing)  # type: ignore[arg-type]
+    w.timing = TimingReport(**timing)  # type: ignore[arg-type]
     tiers = {"shared": {"claimName": "lustre"}} | ({"local": {"storage": "nvme"}} if local else {})
     tiers |= {"archive": archive} if archive is not None else {}  # type: ignore[dict-item]
     w.tiers = ("local", "shared") if local else ("shared",)
@@ -75,7 +75,7 @@ def test_from_the_start_there_is_a_cadence_in_seconds() -> None:
 
 def test_once_steps_are_timed_the_cadence_is_in_steps_at_once() -> None:
     w = started()
-    w.timing = Timing(step=10.0)
+    w.timing = TimingReport(step=10.0)
     w.pass_time(2)
     assert (w.cadence.interval, w.cadence.steps, w.cadence.shared_steps) == (7200, 720, 0)
 
@@ -83,7 +83,7 @@ def test_once_steps_are_timed_the_cadence_is_in_steps_at_once() -> None:
 def test_a_new_cadence_holds_from_a_step_that_no_rank_has_begun() -> None:
     w = started()
     w.train("llama", 120)
-    w.timing = Timing(step=10.0)
+    w.timing = TimingReport(step=10.0)
     w.pass_time(2)
     assert w.cadence.from_step > 120
     directive = w.decide().directive
@@ -100,7 +100,7 @@ def test_ranks_that_begin_anew_save_by_the_cadence_from_where_they_begin() -> No
     w.train("llama", 900)
     w.tell_of_save("llama", 900)
     w.train("llama", 2000)
-    w.timing = Timing(step=10.0, save_block=0.01, persist=20.0)
+    w.timing = TimingReport(step=10.0, save_block=0.01, persist=20.0)
     w.tell_of_save("llama", 2900)
     w.pass_time(700, step=20)
     assert w.cadence.from_step > 2900, "else this shows nothing"
@@ -135,14 +135,14 @@ def test_a_new_leader_that_has_heard_nothing_changes_nothing() -> None:
     w.pass_time(700, step=50)
     w.crash()
     w.reconcile("llama")
-    w.timing, w.listens = Timing(), False
+    w.timing, w.listens = TimingReport(), False
     w.pass_time(700, step=50)
     assert w.cadence == before
 
 
 def test_a_measured_save_replaces_the_guess_but_the_ranks_are_told_at_most_every_ten_minutes() -> None:
     w = started(step=10.0)
-    w.timing = Timing(step=10.0, save_block=1.0, persist=12_000.0)
+    w.timing = TimingReport(step=10.0, save_block=1.0, persist=12_000.0)
     w.train("llama", 1)
     w.pass_time(100, step=5)
     book = read(w.status("llama").goodput.state)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
+from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_checks, merge_inventories, newest_valid
 from lockstep.core.model.snapshot import CheckpointReport, Verdict, VerifyReport, WorkerPhase, WorkerReport
 from lockstep.core.model.tiers import LOCAL, SHARED

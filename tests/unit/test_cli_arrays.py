@@ -13,7 +13,7 @@ from lockstep.api.base import names
 from lockstep.cli import arrays, runs
 from lockstep.cli.actions import change
 from lockstep.cli.client import Cluster
-from lockstep.cli.errors import ApiError, CliError, UsageError
+from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.submission import refusals
 from lockstep.cli.views import array_status, queue
@@ -257,13 +257,13 @@ class Server:
     def get(self, path: str, **query: Any) -> dict[str, Any]:
         place = "/".join(path.split("/")[-2:])
         if place not in self.objects:
-            raise ApiError(404, f'"{place}" not found', name=place.partition("/")[2])
+            raise ApiServerError(404, f'"{place}" not found', name=place.partition("/")[2])
         return self.objects[place]
 
     def merge_patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
         if self.conflicts:
             self.conflicts -= 1
-            raise ApiError(409, "the object has been modified", name="x")
+            raise ApiServerError(409, "the object has been modified", name="x")
         self.patches.append(("/".join(path.split("/")[-2:]), patch))
         return self.get(path)
 
@@ -353,7 +353,7 @@ class Labelled(Server):
         assert query == {"labelSelector": "team=nlp"}
         resource = path.rpartition("/")[2]
         if resource == names.RUN_SETS and self.refusal is not None:
-            raise ApiError(self.refusal, "trainingrunsets is forbidden")
+            raise ApiServerError(self.refusal, "trainingrunsets is forbidden")
         return {"items": [raw for place, raw in self.objects.items() if place.startswith(f"{resource}/")]}
 
 
@@ -393,7 +393,7 @@ def test_a_name_of_nothing_is_said_to_be_that_also_to_those_who_may_not_read_arr
     class Closed(Server):
         def get(self, path: str, **query: Any) -> dict[str, Any]:
             if f"/{names.RUN_SETS}/" in path:
-                raise ApiError(403, "trainingrunsets is forbidden", name=word)
+                raise ApiServerError(403, "trainingrunsets is forbidden", name=word)
             return super().get(path, **query)
 
     with pytest.raises(CliError, match=f"there is no run {word} in namespace team"):
@@ -414,7 +414,7 @@ def test_an_array_that_has_finished_is_left_alone(capsys: pytest.CaptureFixture[
 def test_a_cluster_without_the_kind_has_no_arrays() -> None:
     class Without(Server):
         def list(self, path: str, **query: Any) -> dict[str, Any]:
-            raise ApiError(404, "the server could not find the requested resource")
+            raise ApiServerError(404, "the server could not find the requested resource")
 
     assert arrays.listed(cast(Cluster, Without()), everywhere=False, selector="", queue="") == []
 

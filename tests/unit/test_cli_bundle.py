@@ -14,7 +14,7 @@ import yaml
 
 from lockstep.api.base import names
 from lockstep.cli.client import Cluster
-from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.views import bundle
 from support import sample_runs as sample
 
@@ -53,7 +53,7 @@ class Recorded:
 
     def _check(self, path: str) -> None:
         if any(path.split("?")[0].endswith(word) for word in self.forbidden):
-            raise ApiError(403, f"{path} is forbidden")
+            raise ApiServerError(403, f"{path} is forbidden")
 
     def get(self, path: str) -> dict[str, Any]:
         self._check(path)
@@ -61,7 +61,7 @@ class Recorded:
             return self.run
         if "configmaps" in path:
             return {"data": {"stacks.json": "[]", "../../evil": "x"}}
-        raise ApiError(404, f"{path} is not there")
+        raise ApiServerError(404, f"{path} is not there")
 
     def list(self, path: str, **query: object) -> dict[str, Any]:
         self._check(path)
@@ -70,7 +70,7 @@ class Recorded:
 
     def stream(self, path: str, **query: object) -> Iterator[bytes]:
         if "-1-1/" in path:
-            raise ApiError(404, "the container is gone")
+            raise ApiServerError(404, "the container is gone")
         yield b"x" * bundle.MAX_LOG_BYTES
         yield LOG
 
@@ -153,7 +153,7 @@ def test_a_bundle_is_for_its_owner_alone_and_has_its_name_once_it_is_whole(tmp_p
     bundle.make(cast(Cluster, Recorded()), "failed", str(target), 100)
     assert target.stat().st_mode & 0o077 == 0
     target.write_text("the one before")
-    with pytest.raises(ApiError):
+    with pytest.raises(ApiServerError):
         bundle.make(cast(Cluster, Recorded(forbidden=("/failed",))), "failed", str(target), 100)
     assert target.read_text() == "the one before"
     assert list(tmp_path.iterdir()) == [target]

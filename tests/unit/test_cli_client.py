@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lockstep.cli.client import Cluster
-from lockstep.cli.errors import ApiError
+from lockstep.cli.errors import ApiServerError
 from lockstep.cli.submission.refusals import in_fields
 
 NAME_RULE = "metadata.name must be at most 40 lower case letters, digits and '-'; shorten it"
@@ -34,8 +34,8 @@ class Server:
         return SimpleNamespace(status=422, read=lambda: self.said, close=lambda: None)
 
 
-def refusal(message: str, *causes: tuple[str, str]) -> ApiError:
-    with pytest.raises(ApiError) as refused:
+def refusal(message: str, *causes: tuple[str, str]) -> ApiServerError:
+    with pytest.raises(ApiServerError) as refused:
         Cluster(Server(message, list(causes)), "team").merge_patch("path", {})
     return refused.value
 

@@ -9,7 +9,7 @@ import pytest
 from lockstep.api.base import names
 from lockstep.cli.actions import hold
 from lockstep.cli.client import Cluster
-from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.errors import ApiServerError, CliError
 from support import sample_runs as sample
 
 
@@ -28,7 +28,7 @@ class Server:
             "spec": {"heldRuns": held} if held is not None else {},
         }
         self.patches: list[dict[str, Any]] = []
-        self.refusal: ApiError | None = None
+        self.refusal: ApiServerError | None = None
 
     def get(self, path: str, **query: Any) -> dict[str, Any]:
         if "/trainingqueues/" in path and self.refusal is not None:
@@ -38,7 +38,7 @@ class Server:
     def merge_patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
         if self.conflicts:
             self.conflicts -= 1
-            raise ApiError(409, "the object has been modified", name="x")
+            raise ApiServerError(409, "the object has been modified", name="x")
         self.patches.append(patch)
         return self.get(path)
 
@@ -62,7 +62,7 @@ def test_a_run_that_was_admitted_meanwhile_is_not_stopped() -> None:
     class Admitting(Server):
         def merge_patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
             self.run = sample.running()
-            raise ApiError(409, "the object has been modified", name="x")
+            raise ApiServerError(409, "the object has been modified", name="x")
 
     with pytest.raises(CliError, match="does not wait, it is Running") as refused:
         do(hold.hold, Admitting(sample.pending()), by_queue=False)
@@ -70,7 +70,7 @@ def test_a_run_that_was_admitted_meanwhile_is_not_stopped() -> None:
 
 
 def test_conflicts_without_end_are_said() -> None:
-    with pytest.raises(ApiError, match="has been modified"):
+    with pytest.raises(ApiServerError, match="has been modified"):
         do(hold.hold, Server(sample.pending(), conflicts=99), by_queue=False)
 
 
@@ -114,11 +114,13 @@ def test_an_administrator_holds_by_the_queue_and_loses_nothing_of_another(capsys
 @pytest.mark.parametrize(
     ("error", "message", "remedy"),
     [
-        (ApiError(404, "not found", name="default"), "there is no TrainingQueue default", "create it first"),
-        (ApiError(403, "forbidden", "ask for the role edit"), "forbidden", "without --queue"),
+        (ApiServerError(404, "not found", name="default"), "there is no TrainingQueue default", "create it first"),
+        (ApiServerError(403, "forbidden", "ask for the role edit"), "forbidden", "without --queue"),
     ],
 )
-def test_a_queue_that_cannot_be_changed_is_said_with_the_remedy(error: ApiError, message: str, remedy: str) -> None:
+def test_a_queue_that_cannot_be_changed_is_said_with_the_remedy(
+    error: ApiServerError, message: str, remedy: str
+) -> None:
     server = Server(sample.pending())
     server.refusal = error
     with pytest.raises(CliError, match=message) as refused:

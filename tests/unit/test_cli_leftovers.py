@@ -12,7 +12,7 @@ from lockstep.api.base import names
 from lockstep.cli.actions import leftovers
 from lockstep.cli.actions.leftovers import show_or_remove
 from lockstep.cli.client import Cluster
-from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.errors import ApiServerError, CliError
 from support.checkpoint_layouts import written
 
 NOW, DAY = 1_800_000_000.0, 86_400.0
@@ -30,7 +30,7 @@ class Api:
     def list(self, path: str, **query: object) -> dict[str, Any]:
         resource = path.rpartition("/")[2]
         if resource == self.forbids:
-            raise ApiError(403, f"{resource} is forbidden")
+            raise ApiServerError(403, f"{resource} is forbidden")
         if resource == "pods":
             assert query == {"labelSelector": names.LABEL_RUN_UID}
             return {"items": [{"metadata": {"labels": {names.LABEL_RUN_UID: HAS_PODS}}}]}

@@ -1,4 +1,4 @@
-"""`explain` finds what the operator's admission pass would find, or says why it does not look."""
+"""`explain` finds what the operator's admission cycle would find, or says why it does not look."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 from lockstep.api.base import names
 from lockstep.cli import live, runs
 from lockstep.cli.client import Cluster
-from lockstep.cli.errors import ApiError
+from lockstep.cli.errors import ApiServerError
 from lockstep.cli.views import explain
 from lockstep.core.admission.queueing.fair_share import UsageBook
 from lockstep.present.explanation import LiveAdmission, NotLive
@@ -35,15 +35,15 @@ class Server:
     def get(self, path: str) -> dict[str, Any]:
         name = path.removeprefix("/api/v1/namespaces/lockstep-system/configmaps/")
         if self.hidden == "configmaps":
-            raise ApiError(403, "forbidden", name=name)
+            raise ApiServerError(403, "forbidden", name=name)
         if name not in self.kept:
-            raise ApiError(404, "not found", name=name)
+            raise ApiServerError(404, "not found", name=name)
         return {"data": self.kept[name]}
 
     def list(self, path: str, **query: Any) -> dict[str, Any]:
         resource = path.rpartition("/")[2]
         if resource == self.hidden:
-            raise ApiError(403, "forbidden")
+            raise ApiServerError(403, "forbidden")
         return {"metadata": {}, "items": self.lists.get(resource, [])}
 
 

@@ -7,7 +7,7 @@ import pytest
 from lockstep.api.base import names
 from lockstep.cli.actions import nodes
 from lockstep.cli.client import Cluster
-from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.runs import view
 from lockstep.cli.views.nodes import listing, show
 from lockstep.core.model.snapshot import NodeFailure, NodeView
@@ -73,7 +73,7 @@ class Recorded:
         return self.node
 
     def list(self, path: str) -> dict[str, Any]:
-        raise ApiError(403, "nodes is forbidden")
+        raise ApiServerError(403, "nodes is forbidden")
 
     def merge_patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
         self.patch = patch

@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.cli.client import Cluster
-from lockstep.cli.errors import ApiError, CliError, ExitCode
+from lockstep.cli.errors import ApiServerError, CliError, ExitCode
 from lockstep.cli.submission import submit, test_only
 from support import sample_runs as sample
 from support.sample_runs import NOW
@@ -145,7 +145,7 @@ def test_the_user_is_named_as_the_api_server_knows_them_unless_the_manifest_says
 def test_without_a_review_the_user_is_left_out() -> None:
     class Old(Server):
         def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
-            raise ApiError(404, "no such resource")
+            raise ApiServerError(404, "no such resource")
 
     manifest: dict[str, Any] = {"metadata": {"name": "a"}}
     submit.name_user(cast(Cluster, Old()), [manifest])

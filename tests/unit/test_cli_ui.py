@@ -16,7 +16,7 @@ import pytest
 from harness.waiting import wait_for
 from lockstep.cli.client import Cluster
 from lockstep.cli.commands import ui
-from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.main import main
 
 
@@ -119,7 +119,7 @@ class Leases:
     [
         ("lockstep-operator-6d9f-x2x-1a2b3c4d", "pod/lockstep-operator-6d9f-x2x"),
         ("", ui.OPERATOR),
-        (ApiError(403, "leases is forbidden"), ui.OPERATOR),
+        (ApiServerError(403, "leases is forbidden"), ui.OPERATOR),
     ],
     ids=["somebody leads", "nobody leads", "the lease may not be read"],
 )

@@ -11,7 +11,7 @@ from lockstep.cli import runs
 from lockstep.cli.actions import wait
 from lockstep.cli.actions.wait import Goal
 from lockstep.cli.client import Cluster
-from lockstep.cli.errors import ApiError, CliError, ExitCode, Unreachable
+from lockstep.cli.errors import ApiServerError, CliError, ExitCode, Unreachable
 from support import sample_runs as sample
 
 
@@ -82,7 +82,7 @@ def test_waiting_follows_the_changes_from_the_version_it_knows() -> None:
 
 
 def test_a_version_that_is_too_old_is_read_anew() -> None:
-    assert until(Server(ApiError(410, "too old")), sample.pending(), "running") == "Running"
+    assert until(Server(ApiServerError(410, "too old")), sample.pending(), "running") == "Running"
 
 
 def test_a_server_that_is_away_is_asked_again(

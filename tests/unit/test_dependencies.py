@@ -8,7 +8,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import Totals
 from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, Condition, TrainingRunStatus
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.queueing.dependencies import Namespaces, Verdict, judge
+from lockstep.core.admission.queueing.dependencies import DependencyVerdict, Namespaces, judge
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
 from support import admission
@@ -38,7 +38,7 @@ def remembering(child: RunView, **records: tuple[str, ...]) -> RunView:
     return replace(child, status=changed(child.status, admission=status))
 
 
-def judged(child: RunView, *others: RunView) -> Verdict:
+def judged(child: RunView, *others: RunView) -> DependencyVerdict:
     return judge(child, Namespaces((child, *others)))
 
 
@@ -75,13 +75,13 @@ def test_a_run_that_ended_before_it_ever_started_was_not_started() -> None:
 
 def test_a_run_that_does_not_exist_is_waited_for() -> None:
     verdict = judged(run("b", dependsOn=[{"name": "a"}]))
-    assert verdict == Verdict((), (), "no run a is in this namespace yet")
+    assert verdict == DependencyVerdict((), (), "no run a is in this namespace yet")
 
 
 def test_what_was_met_stays_met_when_its_record_is_gone() -> None:
     child = run("b", dependsOn=[{"name": "a"}])
     child = remembering(child, met=("a Succeeded",))
-    assert judged(child) == Verdict(("a Succeeded",))
+    assert judged(child) == DependencyVerdict(("a Succeeded",))
 
 
 def test_what_was_missed_stays_missed_when_the_run_of_that_name_is_made_again() -> None:
@@ -90,12 +90,12 @@ def test_what_was_missed_stays_missed_when_the_run_of_that_name_is_made_again() 
 
 
 def test_a_dependency_that_is_taken_out_of_the_spec_is_forgotten() -> None:
-    assert judged(remembering(run("b"), failed=("a Succeeded",))) == Verdict()
+    assert judged(remembering(run("b"), failed=("a Succeeded",))) == DependencyVerdict()
 
 
 def test_another_condition_is_judged_anew() -> None:
     missed = remembering(run("b", dependsOn=[{"name": "a", "condition": "Finished"}]), failed=("a Succeeded",))
-    assert judged(missed, run("a", status=ended(False))) == Verdict(("a Finished",))
+    assert judged(missed, run("a", status=ended(False))) == DependencyVerdict(("a Finished",))
     met = remembering(run("b", dependsOn=[{"name": "a"}]), met=("a Started",))
     assert judged(met, run("a", status=STARTED)).message == "a has to succeed first; it is Running"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
@@ -46,7 +46,7 @@ def carried_out(snapshot: ClusterSnapshot, plan: ClusterPlan) -> ClusterSnapshot
 @settings(max_examples=examples(150))
 @given(st.integers(0, 2**32))
 def test_no_name_of_another_namespace_is_in_what_is_written(seed: int) -> None:
-    chance, memory, now = Random(seed), Memory(), NOW
+    chance, memory, now = Random(seed), CycleMemory(), NOW
     snapshot = world([comes(chance, NOW) for _ in range(5)], 5, queues={"a": {}, "b": {}}, classes=CLASSES)
     for _ in range(12):
         if chance.random() < 0.4:

@@ -30,7 +30,7 @@ from lockstep.controller.store.store import Store
 from lockstep.controller.store.usage import UsageKeeper
 from lockstep.controller.workers.orders import Orders
 from lockstep.controller.workers.reports import ReportBook
-from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.plan import (
     ClusterPlan,
     CreateJob,
@@ -283,13 +283,13 @@ async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, mo
 async def test_what_one_pass_leaves_to_the_next_ends_with_the_leadership(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memories: list[Memory] = []
+    memories: list[CycleMemory] = []
 
-    def note(snapshot: object, tunables: object, now: float, memory: Memory) -> ClusterPlan:
+    def note(snapshot: object, tunables: object, now: float, memory: CycleMemory) -> ClusterPlan:
         memories.append(memory)
         return ClusterPlan()
 
-    monkeypatch.setattr(threaded_admission, "admit_others", note)
+    monkeypatch.setattr(threaded_admission, "admit_isolating_failures", note)
     for _ in range(2):
         await world.reconciler.reconcile(CLUSTER_KEY)
     world.reconciler.lead()
@@ -327,7 +327,7 @@ async def test_a_queue_status_that_cannot_be_written_is_tried_again_later_and_ho
     monkeypatch.setattr(world.kube, "patch_status", patch_status)
     world.store.queues.apply(queue_object(known))
     write = QueueStatusWrite("q", "q1", "20", TrainingQueueStatus(running=1))
-    monkeypatch.setattr(threaded_admission, "admit_others", lambda *_: ClusterPlan(queues=(write,)))
+    monkeypatch.setattr(threaded_admission, "admit_isolating_failures", lambda *_: ClusterPlan(queues=(write,)))
     world.queue.clear()
     await world.reconciler.reconcile(CLUSTER_KEY)
     assert bool(patches) is (known == 20)

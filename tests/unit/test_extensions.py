@@ -14,11 +14,11 @@ from lockstep.api.queue import QueueLimits
 from lockstep.api.run_status import StopStatus
 from lockstep.core.admission import admit as admitting
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.cache.memory import Memory
-from lockstep.core.admission.cycle_state import Floor
+from lockstep.core.admission.cache.memory import CycleMemory
+from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.backfill import backfill
-from lockstep.core.admission.engine.cycle_result import Outlook, Reservation
-from lockstep.core.admission.engine.jobs import Option, Running
+from lockstep.core.admission.engine.cycle_result import CycleResult, Reservation
+from lockstep.core.admission.engine.jobs import Option, RunningJob
 from lockstep.core.admission.engine.quota import QuotaRules
 from lockstep.core.admission.extensions import Promises, grant_limits
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
@@ -159,18 +159,18 @@ class TestLonger:
     ) -> None:
         """Which nodes others choose may depend on whether these are free, however little they need them."""
         head = run("head", 4, at=1.0, timeLimit="1h")
-        snapshot, memory = ask(world([trains("a", "n0"), head]), "a", "2h"), Memory()
-        floor = Floor(snapshot, Tunables(), NOW, memory)
-        row = floor.roll.rows["uid-a"]
+        snapshot, memory = ask(world([trains("a", "n0"), head]), "a", "2h"), CycleMemory()
+        cycle = CycleState(snapshot, Tunables(), NOW, memory)
+        row = cycle.run_index.rows["uid-a"]
         option = Option("", 4, 0b1110, lambda _: None)
 
         def kept(start: float | None) -> Reservation:
             return Reservation(NOW + (start or 0.0), NOW + HOUR, option, 0b1110, known=start is not None)
 
         found = {uid: kept(start) for uid, start in then.items()}
-        running = [Running("uid-a", "default", "", 1, 1, NOW + HOUR)]
-        promises = Promises(running, {"uid-head": kept(30.0)}, 0, QuotaRules.of({}), lambda _: found)
-        assert not grant_limits([row], floor, promises)
+        running = [RunningJob("uid-a", "default", "", 1, 1, NOW + HOUR)]
+        promises = Promises(running, {"uid-head": kept(30.0)}, 0, QuotaRules.from_quotas({}), lambda _: found)
+        assert not grant_limits([row], cycle, promises)
         assert row.entry.status.admission.time_limit == HOUR
         assert row.entry.status.admission.limited_by.endswith("would delay: team/head")
         assert not row.entry.events
@@ -276,7 +276,7 @@ class Site:
     """A cluster whose runs use their time to the end of their limits, unless they end sooner."""
 
     def __init__(self, chance: Random) -> None:
-        self.chance, self.memory, self.now = chance, Memory(), NOW
+        self.chance, self.memory, self.now = chance, CycleMemory(), NOW
         windows = [
             MaintenanceWindow(f"w{number}", NOW + chance.randrange(300, 9000, 60), 900.0, nodes=frozenset(names))
             for number in range(chance.randint(0, 2))
@@ -342,9 +342,9 @@ class Site:
 
     def promises(self, snapshot: ClusterSnapshot, tunables: Tunables) -> dict[str, float]:
         """The starts that a pass promises, by UID."""
-        found: list[Outlook] = []
+        found: list[CycleResult] = []
 
-        def watched(*args: Any, **more: Any) -> Outlook:
+        def watched(*args: Any, **more: Any) -> CycleResult:
             found.append(backfill(*args, **more))
             return found[-1]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.base import names
-from lockstep.core.admission.queueing.fair_share import MAX_ROWS, REST, Holding, UsageBook, shares
+from lockstep.core.admission.queueing.fair_share import MAX_ROWS, REST, ChargedUsage, UsageBook, shares
 from lockstep.core.admission.queueing.order import LONGEST_USER, share_key
 from support.admission import held, run
 
@@ -18,21 +18,21 @@ A, B, C = ("q", "a", ""), ("q", "b", ""), ("r", "c", "")
 
 
 def test_what_was_used_a_half_life_ago_counts_half() -> None:
-    book = UsageBook(1000.0, {A: 500.0}).advanced(1000.0 + HALF_LIFE, Holding(), HALF_LIFE)
+    book = UsageBook(1000.0, {A: 500.0}).advanced(1000.0 + HALF_LIFE, ChargedUsage(), HALF_LIFE)
     assert book.rows[A] == pytest.approx(250.0)
 
 
 def test_a_short_use_counts_its_node_seconds_and_an_endless_one_comes_to_rest() -> None:
     """Four nodes for a minute; and forever: n * h / ln 2."""
     begun = UsageBook(1.0)
-    assert begun.advanced(61.0, Holding({A: 4}), HALF_LIFE).rows[A] == pytest.approx(240.0, rel=1e-4)
-    forever = begun.advanced(1e9, Holding({A: 4}), HALF_LIFE).rows[A]
+    assert begun.advanced(61.0, ChargedUsage({A: 4}), HALF_LIFE).rows[A] == pytest.approx(240.0, rel=1e-4)
+    forever = begun.advanced(1e9, ChargedUsage({A: 4}), HALF_LIFE).rows[A]
     assert forever == pytest.approx(4 * HALF_LIFE / math.log(2))
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6), st.integers(1, 512), st.floats(60, 1e7))
 def test_two_steps_come_to_the_same_as_one(first: float, second: float, nodes: int, half_life: float) -> None:
-    book, use = UsageBook(1000.0, {A: 1e6}), Holding({A: nodes, B: 1}, {"q": 8 * nodes})
+    book, use = UsageBook(1000.0, {A: 1e6}), ChargedUsage({A: nodes, B: 1}, {"q": 8 * nodes})
     at_once = book.advanced(1000.0 + first + second, use, half_life)
     in_steps = book.advanced(1000.0 + first, use, half_life).advanced(1000.0 + first + second, use, half_life)
     for key in at_once.rows.keys() & in_steps.rows.keys():
@@ -41,11 +41,11 @@ def test_two_steps_come_to_the_same_as_one(first: float, second: float, nodes: i
 
 
 def test_gpu_hours_are_those_of_the_last_day() -> None:
-    book = UsageBook(3600.0).advanced(2 * 3600.0, Holding({}, {"q": 8}), HALF_LIFE)
+    book = UsageBook(3600.0).advanced(2 * 3600.0, ChargedUsage({}, {"q": 8}), HALF_LIFE)
     assert book.gpu_hours("q") == pytest.approx(8.0)
-    later = book.advanced(25 * 3600.0 + 1800.0, Holding(), HALF_LIFE)
+    later = book.advanced(25 * 3600.0 + 1800.0, ChargedUsage(), HALF_LIFE)
     assert later.gpu_hours("q") == pytest.approx(4.0)  # half of that hour is more than a day ago
-    assert later.advanced(27 * 3600.0, Holding(), HALF_LIFE).gpu_hours("q") == 0.0
+    assert later.advanced(27 * 3600.0, ChargedUsage(), HALF_LIFE).gpu_hours("q") == 0.0
 
 
 def test_users_whose_long_names_end_differently_are_two_and_their_rows_stay_small() -> None:
@@ -61,14 +61,14 @@ def test_users_whose_long_names_end_differently_are_two_and_their_rows_stay_smal
 
 def test_time_that_goes_back_counts_nothing() -> None:
     book = UsageBook(1000.0, {A: 5.0})
-    assert book.advanced(900.0, Holding({A: 4}), HALF_LIFE) == book
+    assert book.advanced(900.0, ChargedUsage({A: 4}), HALF_LIFE) == book
 
 
 def test_a_book_of_a_clock_that_was_ahead_goes_on_from_now() -> None:
     ahead = UsageBook(400 * 86_400.0, {A: 5.0}, {"q": {1: 60.0, 9_600: 70.0}})
     mended = ahead.not_beyond(7300.0)
     assert mended == UsageBook(7300.0, {A: 5.0}, {"q": {1: 60.0}})
-    assert mended.advanced(7310.0, Holding({A: 4}), HALF_LIFE).rows[A] > 40.0
+    assert mended.advanced(7310.0, ChargedUsage({A: 4}), HALF_LIFE).rows[A] > 40.0
     assert UsageBook(1000.0).not_beyond(7300.0) == UsageBook(1000.0)
 
 
@@ -85,7 +85,7 @@ def test_anything_else_is_refused(raw: object) -> None:
 
 def test_the_least_users_are_folded_into_one_row() -> None:
     rows = {("q", f"n{index}", ""): 10.0 + index for index in range(MAX_ROWS + 10)}
-    book = UsageBook(1.0, rows).advanced(2.0, Holding(), HALF_LIFE)
+    book = UsageBook(1.0, rows).advanced(2.0, ChargedUsage(), HALF_LIFE)
     assert len(book.rows) == MAX_ROWS
     assert sum(book.rows.values()) == pytest.approx(sum(rows.values()), rel=1e-3)
     assert ("q", f"n{MAX_ROWS + 9}", "") in book.rows
@@ -125,11 +125,11 @@ def test_factors_lie_between_0_and_1_and_more_use_never_raises_ones_own(
 
 def test_everything_that_is_held_is_charged_spares_included() -> None:
     view = run("one", 2, status=held("n0", "n1", ""), queue="q")
-    assert Holding.of([view, run("waits", 4)]).nodes == {("q", "team", ""): 2}
+    assert ChargedUsage.from_runs([view, run("waits", 4)]).nodes == {("q", "team", ""): 2}
 
 
 def test_a_user_name_as_long_as_a_book_is_cut() -> None:
     view = replace(run("one", status=held("n0")), annotations={"lockstep.dev/user": "x" * 200_000})
-    ((_, _, user),) = Holding.of([view]).nodes
+    ((_, _, user),) = ChargedUsage.from_runs([view]).nodes
     assert len(user) == LONGEST_USER
     assert user.startswith("xxx")

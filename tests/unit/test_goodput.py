@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from lockstep.core.accounting.goodput import (
     MOST_MARKS,
     MOST_RECOVERIES,
-    Account,
     Bucket,
     Ended,
     Entered,
     Fact,
     Failed,
+    GoodputAccount,
+    GoodputStage,
     Mark,
     Saved,
-    Stage,
     Started,
     Stepped,
     after,
@@ -31,7 +31,7 @@ from lockstep.core.accounting.goodput import (
 from support.goodput_reference import partition
 
 
-def folded(facts: list[Fact], submitted: float = 0.0) -> Account:
+def folded(facts: list[Fact], submitted: float = 0.0) -> GoodputAccount:
     account = opened(submitted)
     for fact in facts:
         account = after(account, fact)
@@ -55,7 +55,7 @@ def trained(start: float, first: int, last: int, save_every: int = 10) -> Iterat
 
 
 REFERENCE: list[Fact] = [
-    Entered(60, Stage.PROVISION),
+    Entered(60, GoodputStage.PROVISION),
     Started(120, 0, resumed=False),
     *trained(180, 1, 25),
     Failed(445, seen=455),
@@ -143,7 +143,7 @@ def test_a_hang_counts_as_detection_since_its_last_step() -> None:
 
 
 def test_a_failure_while_nothing_runs_changes_no_bucket() -> None:
-    account = folded([Entered(10, Stage.PROVISION), Failed(20, seen=25)])
+    account = folded([Entered(10, GoodputStage.PROVISION), Failed(20, seen=25)])
     assert seconds(buckets(account, 30)) == {"queue": 10, "provision": 20}
     assert account.failures == 0
 
@@ -170,8 +170,8 @@ def test_suspension_is_no_part_of_a_recovery_nor_of_ettr() -> None:
             Stepped(0, 0),
             Stepped(100, 10),
             Failed(100, seen=100),
-            Entered(100, Stage.SUSPENDED),
-            Entered(1000, Stage.QUEUE),
+            Entered(100, GoodputStage.SUSPENDED),
+            Entered(1000, GoodputStage.QUEUE),
             Started(1000, 10, resumed=True),
             Stepped(1000, 10),
         ]
@@ -209,7 +209,9 @@ def test_seconds_add_up_though_each_part_is_rounded() -> None:
     assert set(whole_seconds(parts).values()) <= {0, 1}
 
 
-stages = st.sampled_from([Stage.QUEUE, Stage.PROVISION, Stage.RESTART, Stage.SUSPENDED, Stage.OTHER])
+stages = st.sampled_from(
+    [GoodputStage.QUEUE, GoodputStage.PROVISION, GoodputStage.RESTART, GoodputStage.SUSPENDED, GoodputStage.OTHER]
+)
 moments = st.floats(0.0, 10_000.0).map(lambda at: round(at, 3))
 steps = st.integers(0, 200)
 messy: st.SearchStrategy[Fact] = st.one_of(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from lockstep.controller.metrics.exporter import Metrics, Sources
+from lockstep.controller.metrics.exporter import Metrics, MetricSources
 from lockstep.controller.metrics.health import OVERDUE_SECONDS, UNHEARD_SECONDS, Health, application
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.workers.listener import Listener
@@ -26,7 +26,7 @@ class Process:
             informer_ages=lambda: self.ages,
         )
         self.metrics = Metrics(
-            Sources(
+            MetricSources(
                 now=lambda: 0.0,
                 runs=list,
                 queues=list,

@@ -1,4 +1,4 @@
-"""What one admission pass makes of what Kueue says: nodes, or words."""
+"""What one admission cycle makes of what Kueue says: nodes, or words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

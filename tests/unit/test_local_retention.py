@@ -26,7 +26,7 @@ from lockstep.core.model.snapshot import CheckpointReport, Verdict, WorkerPhase,
 from lockstep.core.model.tiers import LOCAL, SHARED
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.run import barrier
-from lockstep.worker.checkpoints.removal import RetentionOrder as OrderOfWorker
+from lockstep.worker.checkpoints.removal import RemovalOrder as OrderOfWorker
 from support.world import World, node, spec
 
 UID, OTHER = "run", "other-run"
@@ -240,7 +240,9 @@ def test_a_worker_reads_an_order_as_it_is_meant(
         Orders(directive, 1), slot=0, incarnation=1, attempt=NOW - 1, epoch=(1, 1), now=0.0, heartbeat_seconds=1.0,
         fence_seconds=1.0,
     )  # fmt: skip
-    assert OrderOfWorker.of(json.loads(reply)["retention"]).lets_go((save.step, save.attempt)) == meant.lets_go(save)
+    assert OrderOfWorker.from_reply(json.loads(reply)["retention"]).lets_go((save.step, save.attempt)) == meant.lets_go(
+        save
+    )
 
 
 def save_of(each: Candidate | CheckpointReport) -> Save:

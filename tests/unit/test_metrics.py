@@ -15,7 +15,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.metrics import exporter
 from lockstep.controller.metrics.catalogue import CATALOGUE, LABELS, PAGE, POPULATIONS, Definition, reference
-from lockstep.controller.metrics.exporter import GOOD_SECONDS, PIECE, Metrics, Sources
+from lockstep.controller.metrics.exporter import GOOD_SECONDS, PIECE, Metrics, MetricSources
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.workers.reports import RunSummary
 from lockstep.core.model.snapshot import NodeView, QueueView, RunView
@@ -77,7 +77,7 @@ class World:
         self.queues: list[QueueView] = []
         self.summary = RunSummary(workers=2, highest_step=None, lowest_step=None, oldest_report_age=0.0)
         self.tallies = Tallies()
-        self.sources = Sources(
+        self.sources = MetricSources(
             now=lambda: self.now,
             runs=lambda: self.runs,
             queues=lambda: self.queues,

@@ -14,8 +14,8 @@ DOWN = replace(READY, ready=False)
 
 def flap(flaps: NodeFlaps, name: str, times: int) -> None:
     for _ in range(times):
-        flaps.look(replace(DOWN, name=name), replace(READY, name=name))
-        flaps.look(replace(READY, name=name), replace(DOWN, name=name))
+        flaps.observe(replace(DOWN, name=name), replace(READY, name=name))
+        flaps.observe(replace(READY, name=name), replace(DOWN, name=name))
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def clock() -> ManualClock:
 def test_only_the_turn_from_ready_to_not_ready_counts(clock: ManualClock) -> None:
     flaps = NodeFlaps(clock)
     for old, new in ((None, DOWN), (DOWN, DOWN), (DOWN, READY), (READY, replace(READY, unschedulable=True))):
-        flaps.look(old, new)
+        flaps.observe(old, new)
     assert flaps.losses == 0
-    flaps.look(READY, DOWN)
-    flaps.look(DOWN, None)
+    flaps.observe(READY, DOWN)
+    flaps.observe(DOWN, None)
     assert flaps.losses == 1
-    flaps.look(READY, None)
+    flaps.observe(READY, None)
     assert flaps.losses == 2
 
 

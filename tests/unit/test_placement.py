@@ -12,7 +12,7 @@ from lockstep.api.run_spec import PlacementSpec
 from lockstep.core.model.snapshot import NodeView, Taint
 from lockstep.core.placement.node_fit import Expression, Requirement, Toleration, node_refusal
 from lockstep.core.placement.node_index import NodeIndex
-from lockstep.core.placement.placement import Cluster, Placed, Unplaceable, place
+from lockstep.core.placement.placement import ClusterNodes, Placed, Unplaceable, place
 
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
 GPU = "nvidia.com/gpu"
@@ -31,14 +31,16 @@ def node(name: str, rack: str = "", zone: str = "", labels: dict[str, str] | Non
     )
 
 
-def cluster(nodes: Sequence[NodeView], booked: Sequence[str] = (), foreign: dict[str, Any] | None = None) -> Cluster:
-    index = NodeIndex.of(
+def cluster(
+    nodes: Sequence[NodeView], booked: Sequence[str] = (), foreign: dict[str, Any] | None = None
+) -> ClusterNodes:
+    index = NodeIndex.from_nodes(
         nodes={view.name: view for view in nodes},
         foreign=foreign or {},
         levels={"rack": RACK, "zone": ZONE},
         gpu_types={"H100": H100, "H200": H200},
     )
-    return Cluster(index, booked=index.mask(booked))
+    return ClusterNodes(index, booked=index.mask(booked))
 
 
 def racks(**sizes: int) -> list[NodeView]:

@@ -13,8 +13,8 @@ from lockstep.core.model.snapshot import NodeView, Taint
 from lockstep.core.placement.node_fit import Expression, Requirement, Toleration
 from lockstep.core.placement.node_index import NodeIndex
 from lockstep.core.placement.node_order import Numbering
-from lockstep.core.placement.node_pool import Ground
-from lockstep.core.placement.placement import Cluster, Placed, Unplaceable, place
+from lockstep.core.placement.node_pool import CandidateNodes
+from lockstep.core.placement.placement import ClusterNodes, Placed, Unplaceable, place
 from support import placement_by_node
 
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
@@ -118,7 +118,7 @@ def questions(draw: st.DrawFn) -> dict[str, Any]:
 
 def asked(index: NodeIndex, question: dict[str, Any]) -> Placed | Unplaceable:
     booked = index.mask(question["booked"])
-    cluster = Cluster(index, booked=booked, ending=booked & index.mask(question["ending"]))
+    cluster = ClusterNodes(index, booked=booked, ending=booked & index.mask(question["ending"]))
     return place(cluster, question["requirement"], question["count"], question["placement"], question["kept"])
 
 
@@ -139,7 +139,7 @@ def same_as_node_by_node(
 
 
 def index_of(nodes: Any, foreign: Any = None, before: NodeIndex | None = None) -> NodeIndex:
-    return NodeIndex.of(nodes, foreign or {}, LEVELS, GPU_TYPES, before)
+    return NodeIndex.from_nodes(nodes, foreign or {}, LEVELS, GPU_TYPES, before)
 
 
 @given(worlds(), st.lists(questions(), min_size=1, max_size=3), st.sampled_from([LEVELS, LEVELS, {"rack": RACK}, {}]))
@@ -147,7 +147,7 @@ def test_placement_on_sets_gives_what_placement_node_by_node_gives(
     world: Any, several: list[dict[str, Any]], levels: dict[str, str]
 ) -> None:
     nodes, foreign = world
-    index = NodeIndex.of(nodes, foreign, levels, GPU_TYPES)
+    index = NodeIndex.from_nodes(nodes, foreign, levels, GPU_TYPES)
     for question in several:
         assert same_as_node_by_node(asked(index, question), nodes, foreign, question, levels)
 
@@ -195,11 +195,11 @@ PACKED = PlacementSpec.model_validate({"topology": [{"level": "rack", "policy": 
 def test_rules_that_are_only_preferred_refuse_no_nodes_that_are_enough(
     world: Any, question: dict[str, Any], levels: dict[str, str]
 ) -> None:
-    index = NodeIndex.of(*world, levels, GPU_TYPES)
-    ground = Ground.of(index, question["requirement"], question["placement"])
-    for kind in ground.kinds(count := question["count"]) if not ground.is_strict else ():
+    index = NodeIndex.from_nodes(*world, levels, GPU_TYPES)
+    candidates = CandidateNodes.for_requirement(index, question["requirement"], question["placement"])
+    for kind in candidates.kinds(count := question["count"]) if not candidates.is_strict else ():
         available = kind.able & ~index.mask(question["booked"])
-        chosen = ground.choose(kind, count, available)
+        chosen = candidates.choose(kind, count, available)
         assert (chosen is not None) == (available.bit_count() >= count)
 
 
@@ -212,14 +212,14 @@ def test_an_index_of_the_same_nodes_is_the_one_before() -> None:
 def test_answers_are_remembered_until_a_node_changes_that_matters() -> None:
     nodes = site()
     index = index_of(nodes)
-    ground = Ground.of(index, EIGHT, PACKED)
+    candidates = CandidateNodes.for_requirement(index, EIGHT, PACKED)
     nodes = nodes | {"n2": replace(nodes["n2"], ready_changed_at=5.0)}
     index = index_of(nodes, before=index)
-    assert Ground.of(index, EIGHT, PACKED) is ground
+    assert CandidateNodes.for_requirement(index, EIGHT, PACKED) is candidates
     assert index.view("n2").ready_changed_at == 5.0
     nodes = nodes | {"n2": replace(nodes["n2"], unschedulable=True)}
     index = index_of(nodes, before=index)
-    assert Ground.of(index, EIGHT, PACKED).able == index.everything & ~index.mask(["n2"])
+    assert CandidateNodes.for_requirement(index, EIGHT, PACKED).able == index.everything & ~index.mask(["n2"])
 
 
 def test_a_node_in_another_rack_or_a_new_one_changes_the_order_of_ranks() -> None:
@@ -234,33 +234,33 @@ def test_a_node_in_another_rack_or_a_new_one_changes_the_order_of_ranks() -> Non
 
 def test_what_may_be_chosen_from_is_a_set_and_so_is_the_choice() -> None:
     index = index_of(site(n3={"unschedulable": True}))
-    ground = Ground.of(index, EIGHT, PACKED)
-    (kind,) = ground.kinds(2)
+    candidates = CandidateNodes.for_requirement(index, EIGHT, PACKED)
+    (kind,) = candidates.kinds(2)
     assert index.names(kind.able) == ("n1", "n2", "n10", "n11", "n12")
     assert kind.idle == index.everything
-    assert ground.choose(kind, 2, index.mask(["n2", "n11", "n12"])) == index.mask(["n11", "n12"])
-    assert ground.choose(kind, 3, index.mask(["n1", "n2", "n11", "n12"])) is None
-    assert (ground.is_hopeless(6), ground.is_hopeless(7)) == (False, True)
+    assert candidates.choose(kind, 2, index.mask(["n2", "n11", "n12"])) == index.mask(["n11", "n12"])
+    assert candidates.choose(kind, 3, index.mask(["n1", "n2", "n11", "n12"])) is None
+    assert (candidates.is_hopeless(6), candidates.is_hopeless(7)) == (False, True)
 
 
 def test_every_gpu_type_that_will_do_is_a_kind_of_its_own() -> None:
     index = index_of(site(n3={"labels": {"gpu": "h200"}}))
     both = PlacementSpec.model_validate({"gpuTypes": ["H200", "H100"]})
-    kinds = Ground.of(index, EIGHT, both).kinds(2)
+    kinds = CandidateNodes.for_requirement(index, EIGHT, both).kinds(2)
     assert [(kind.gpu_type, kind.able.bit_count()) for kind in kinds] == [("H200", 1), ("H100", 5)]
     assert index.of_gpu_type("H200") == index.mask(["n3"])
 
 
 def test_no_words_are_made_for_a_run_that_nobody_asks_about() -> None:
     index = index_of(site())
-    ground = Unspoken(index, EIGHT, PACKED)
-    (kind,) = ground.kinds(9)
-    assert ground.choose(kind, 9, index.everything) is None
-    assert Unplaceable(ground, 9, 0, 0, 0).fits == 6
+    candidates = Unspoken(index, EIGHT, PACKED)
+    (kind,) = candidates.kinds(9)
+    assert candidates.choose(kind, 9, index.everything) is None
+    assert Unplaceable(candidates, 9, 0, 0, 0).fits == 6
 
 
-class Unspoken(Ground):
-    """A ground that is asked for no reasons."""
+class Unspoken(CandidateNodes):
+    """Candidates that are asked for no reasons."""
 
     def refused(self, booked: int, ending: int) -> Iterator[Any]:
         raise AssertionError("words were made")

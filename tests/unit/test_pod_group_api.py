@@ -41,28 +41,28 @@ async def test_a_change_is_told_once() -> None:
     kube = Kube(ALPHA)
     api, _, told = follow(kube, PodGroupKind.AUTO)
     for _ in range(3):
-        assert await api.look()
+        assert await api.discover()
     assert told == [ALPHA]
     kube.versions = (VOLCANO,)
-    await api.look()
+    await api.discover()
     kube.versions = ()
-    await api.look()
+    await api.discover()
     assert told == [ALPHA, VOLCANO, ""]
 
 
 async def test_what_was_known_counts_on_while_the_api_server_is_away() -> None:
     kube = Kube(ALPHA)
     api, _, told = follow(kube, PodGroupKind.NATIVE)
-    await api.look()
+    await api.discover()
     kube.fails = True
-    assert not await api.look()
+    assert not await api.discover()
     assert told == [ALPHA]
 
 
 async def test_an_operator_that_does_not_use_them_asks_for_nothing() -> None:
     kube = Kube(ALPHA)
     api, _, told = follow(kube, PodGroupKind.DISABLED)
-    await api.look_until_known()
+    await api.discover_until_known()
     await api.follow()
     assert kube.asked == []
     assert told == []
@@ -72,7 +72,7 @@ async def test_nothing_is_decided_before_discovery_has_answered() -> None:
     kube = Kube(ALPHA)
     kube.fails = True
     api, clock, told = follow(kube, PodGroupKind.NATIVE)
-    known = asyncio.create_task(api.look_until_known())
+    known = asyncio.create_task(api.discover_until_known())
     for _ in range(5):
         await asyncio.sleep(0)
     assert not known.done()
@@ -85,7 +85,7 @@ async def test_nothing_is_decided_before_discovery_has_answered() -> None:
 async def test_what_is_installed_later_is_found_within_a_minute() -> None:
     kube = Kube()
     api, clock, told = follow(kube, PodGroupKind.VOLCANO)
-    await api.look()
+    await api.discover()
     following = asyncio.create_task(api.follow())
     await asyncio.sleep(0)
     kube.versions = (VOLCANO,)

@@ -7,14 +7,14 @@ from itertools import combinations
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from lockstep.core.admission.engine.jobs import Job, Option, Running
+from lockstep.core.admission.engine.jobs import Job, Option, RunningJob
 from lockstep.core.admission.engine.preemption import Preemption, PreemptionPolicy, Victim, can_preempt, preempt
 from lockstep.core.admission.engine.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
-from lockstep.core.admission.engine.usage import Usage
+from lockstep.core.admission.engine.usage import PoolUsage
 from support.examples import examples
 from support.small_queues import CHOICES, EVERY, OLD, OPTIONS, quota_rules
 
-NO_QUOTA = QuotaRules.of({})
+NO_QUOTA = QuotaRules.from_quotas({})
 WITHIN = PreemptionPolicy("LowerPriority")
 RECLAIM = PreemptionPolicy("Never", "Any")
 
@@ -31,8 +31,8 @@ def victim(uid: str, nodes: int, lost: float = 1.0, value: int = 0, queue: str =
     return Victim(uid, queue, "A", nodes, nodes.bit_count(), value, lost, until)
 
 
-def as_running(victims: Iterable[Victim]) -> list[Running]:
-    return [Running(each.uid, each.queue, each.gpu_type, each.nodes, each.count, 50.0) for each in victims]
+def as_running(victims: Iterable[Victim]) -> list[RunningJob]:
+    return [RunningJob(each.uid, each.queue, each.gpu_type, each.nodes, each.count, 50.0) for each in victims]
 
 
 def found_among(
@@ -45,7 +45,7 @@ def found_among(
     free = EVERY
     for each in victims:
         free &= ~each.nodes
-    found = preempt(0.0, job(wanted), value, free, victims, Usage.of(rules, as_running(victims)), policy)
+    found = preempt(0.0, job(wanted), value, free, victims, PoolUsage.from_running(rules, as_running(victims)), policy)
     return found.victims if found is not None else None
 
 
@@ -81,7 +81,9 @@ def test_a_run_that_could_start_anyway_sends_nobody_away() -> None:
 
 
 def lab(**nominal: int) -> QuotaRules:
-    return QuotaRules.of({queue: QueueQuota("lab", {"A": TypeQuota(nodes)}) for queue, nodes in nominal.items()})
+    return QuotaRules.from_quotas(
+        {queue: QueueQuota("lab", {"A": TypeQuota(nodes)}) for queue, nodes in nominal.items()}
+    )
 
 
 def test_nodes_that_were_lent_come_back_from_those_who_borrow() -> None:
@@ -100,7 +102,7 @@ def test_a_queue_that_no_longer_borrows_loses_nothing_more() -> None:
 
 
 def test_quota_is_freed_as_well_as_nodes() -> None:
-    rules = QuotaRules.of({"a": QueueQuota("", {"A": TypeQuota(3)})})
+    rules = QuotaRules.from_quotas({"a": QueueQuota("", {"A": TypeQuota(3)})})
     victims = [victim("x", 0b000011, 5.0), victim("y", 0b000100, 9.0)]
     assert found_among(victims, option(1), rules) == ("x",)
     assert found_among(victims, option(3), rules) == ("x", "y")
@@ -108,7 +110,7 @@ def test_quota_is_freed_as_well_as_nodes() -> None:
 
 def test_who_was_picked_first_is_spared_if_the_next_is_enough_alone() -> None:
     """Quota is what lacks: x frees too little of it, and y alone enough."""
-    rules = QuotaRules.of({"a": QueueQuota("", {"A": TypeQuota(3)})})
+    rules = QuotaRules.from_quotas({"a": QueueQuota("", {"A": TypeQuota(3)})})
     victims = [victim("x", 0b000001, 1.0), victim("y", 0b110000, 9.0)]
     assert found_among(victims, option(2, eligible=OLD), rules) == ("y",)
 
@@ -120,7 +122,7 @@ def allowed(
     rules: QuotaRules,
     policy: PreemptionPolicy,
     wanted: Option,
-    running: Sequence[Running],
+    running: Sequence[RunningJob],
 ) -> bool:
     """The rules, read off the definition."""
     own = [each for each in chosen if each.queue == waits.queue]
@@ -158,7 +160,12 @@ def allowed(
 
 
 def would_start(
-    chosen: Sequence[Victim], waits: Job, wanted: Option, available: int, rules: QuotaRules, running: Sequence[Running]
+    chosen: Sequence[Victim],
+    waits: Job,
+    wanted: Option,
+    available: int,
+    rules: QuotaRules,
+    running: Sequence[RunningJob],
 ) -> bool:
     gone = {each.uid for each in chosen}
     book = QuotaBook(rules, 0.0, [run for run in running if run.uid not in gone])
@@ -171,7 +178,7 @@ def would_start(
 @st.composite
 def situations(
     draw: st.DrawFn,
-) -> tuple[Job, int, int, list[Victim], list[Running], QuotaRules, PreemptionPolicy]:
+) -> tuple[Job, int, int, list[Victim], list[RunningJob], QuotaRules, PreemptionPolicy]:
     available, victims = EVERY, []
     for number in range(draw(st.integers(0, 6))):
         nodes = draw(st.sampled_from([OLD, EVERY & ~OLD])) & available & draw(st.integers(1, EVERY))
@@ -205,11 +212,13 @@ def subsets(victims: Sequence[Victim]) -> Iterable[tuple[Victim, ...]]:
 @given(situations())
 @settings(max_examples=examples(400))
 def test_a_preemption_frees_what_it_says_by_the_rules_and_spares_whom_it_can(
-    situation: tuple[Job, int, int, list[Victim], list[Running], QuotaRules, PreemptionPolicy],
+    situation: tuple[Job, int, int, list[Victim], list[RunningJob], QuotaRules, PreemptionPolicy],
 ) -> None:
     waits, value, available, victims, running, rules, policy = situation
-    found = preempt(0.0, waits, value, available, victims, Usage.of(rules, running), policy)
-    assert can_preempt(0.0, waits, value, available, victims, Usage.of(rules, running), policy) is (found is not None)
+    found = preempt(0.0, waits, value, available, victims, PoolUsage.from_running(rules, running), policy)
+    assert can_preempt(0.0, waits, value, available, victims, PoolUsage.from_running(rules, running), policy) is (
+        found is not None
+    )
 
     def does(chosen: Sequence[Victim], wanted: Option) -> bool:
         return would_start(chosen, waits, wanted, available, rules, running) and allowed(
@@ -247,12 +256,12 @@ def assert_is_sound(found: Preemption, chosen: Sequence[Victim], available: int)
 
 @given(situations())
 def test_the_cheapest_single_victim_is_found_where_one_is_enough(
-    situation: tuple[Job, int, int, list[Victim], list[Running], QuotaRules, PreemptionPolicy],
+    situation: tuple[Job, int, int, list[Victim], list[RunningJob], QuotaRules, PreemptionPolicy],
 ) -> None:
     waits, value, available, victims, running, _, _ = situation
     victims = [replace(each, queue="a") for each in victims]
     waits = replace(waits, queue="a", options=waits.options[:1])
-    found = preempt(0.0, waits, value, available, victims, Usage.of(NO_QUOTA, running), WITHIN)
+    found = preempt(0.0, waits, value, available, victims, PoolUsage.from_running(NO_QUOTA, running), WITHIN)
     if found is None:
         return
     one = [
@@ -274,7 +283,7 @@ def test_no_greedy_order_has_the_last_word_among_a_few() -> None:
         victim("v3", 0b1110000, 9.0),
     ]
     four = Option("A", 4, 0b1111111, lambda usable: usable if usable.bit_count() >= 4 else None)
-    found = preempt(0.0, job(four), 10, 0, victims, Usage.of(NO_QUOTA, as_running(victims)), WITHIN)
+    found = preempt(0.0, job(four), 10, 0, victims, PoolUsage.from_running(NO_QUOTA, as_running(victims)), WITHIN)
     assert found is not None
     assert (found.victims, found.lost) == (("v1", "v3"), 13.0)
 
@@ -287,7 +296,7 @@ def test_two_that_borrow_are_found_together_where_a_cheaper_one_would_use_up_wha
 
     victims = [victim("cheap", 0b11, 1.0, 0, "b"), *(victim(f"p{n}", 0b11 << n, 9.0, 0, "b") for n in (2, 4))]
     wanted = Option("A", 4, EVERY, whole_rack)
-    args = (0.0, job(wanted), 10, 0, victims, Usage.of(lab(a=4, b=3), as_running(victims)), RECLAIM)
+    args = (0.0, job(wanted), 10, 0, victims, PoolUsage.from_running(lab(a=4, b=3), as_running(victims)), RECLAIM)
     assert can_preempt(*args)
     found = preempt(*args)
     assert found is not None
@@ -298,7 +307,9 @@ def test_among_many_a_single_run_goes_that_loses_less_than_the_first_few() -> No
     small = [victim(f"small-{bit}", 1 << bit, 10.0 + bit) for bit in range(8)]
     wide = Option("A", 2, (1 << 16) - 1, lambda usable: usable if usable.bit_count() >= 2 else None)
     dear = victim("large", 0b111 << 8, 15.0)
-    found = preempt(0.0, job(wide), 10, 0, [*small, dear], Usage.of(NO_QUOTA, as_running([*small, dear])), WITHIN)
+    found = preempt(
+        0.0, job(wide), 10, 0, [*small, dear], PoolUsage.from_running(NO_QUOTA, as_running([*small, dear])), WITHIN
+    )
     assert found is not None
     assert (found.victims, found.lost) == (("large",), 15.0)
 
@@ -314,6 +325,6 @@ def test_among_many_who_borrow_the_one_is_found_whose_nodes_lie_together() -> No
     victims = [*spread, victim("packed", together, 100.0, 0, "b")]
     rules = lab(a=2, b=16)
     wanted = Option("A", 2, (1 << 24) - 1, one_rack)
-    found = preempt(0.0, job(wanted), 10, 0, victims, Usage.of(rules, as_running(victims)), RECLAIM)
+    found = preempt(0.0, job(wanted), 10, 0, victims, PoolUsage.from_running(rules, as_running(victims)), RECLAIM)
     assert found is not None
     assert found.victims == ("packed",)

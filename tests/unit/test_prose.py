@@ -13,7 +13,7 @@ from lockstep.cli import output
 from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.workers.protocol import decode_report
 from lockstep.controller.workers.reports import ReportBook
-from lockstep.controller.workers.trust import Claim
+from lockstep.controller.workers.trust import SenderClaim
 from lockstep.core.model import sanitise
 
 CLEAR_SCREEN = "\x1b[2J\x1b[H"
@@ -62,7 +62,7 @@ def report(**said: Any) -> bytes:
 
 def test_nothing_of_a_report_reaches_a_decision_that_a_terminal_would_obey() -> None:
     evil = f"{CLEAR_SCREEN}{TITLE}{BACKWARDS}\x00"
-    claim = Claim("u", 0, 1, "p")
+    claim = SenderClaim("u", 0, 1, "p")
     row = {"tier": "shared", "step": 1, "path": evil, "verdict": "Valid", "reason": evil}
     body = decode_report(report(
         problem=evil, exit={"code": 1, "reason": evil, "stderrTail": evil}, progress={"step": 1, "loss": evil},

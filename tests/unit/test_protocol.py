@@ -19,7 +19,7 @@ from lockstep.controller.workers.protocol import (
 )
 from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.snapshot import StartRecord, WorkerPhase
+from lockstep.core.model.snapshot import CollectiveStart, WorkerPhase
 
 NOW = 1_800_000_000.0
 RUN_UID = "7f1c2a34-0000-4000-8000-000000000001"
@@ -89,7 +89,7 @@ def test_a_full_report_is_understood() -> None:
     )
     assert decoded.phase is WorkerPhase.EXITED
     assert decoded.start is not None
-    assert decoded.start.record() == StartRecord(
+    assert decoded.start.record() == CollectiveStart(
         2, "abc", "10.0.0.1", 40123, "shared", 300, "/c", (("0-2", 1), ("3", 2))
     )
     assert decoded.exit is not None
@@ -216,7 +216,7 @@ def test_prose_is_cut_rather_than_refused() -> None:
     assert tail.endswith("the end")
 
 
-RECORD = StartRecord(2, "abc", "10.0.0.1", 40123, "shared", 300, "/c", (("0-1", 1),))
+RECORD = CollectiveStart(2, "abc", "10.0.0.1", 40123, "shared", 300, "/c", (("0-1", 1),))
 
 
 def directive(**changes: Any) -> Directive:
@@ -283,7 +283,7 @@ def test_who_is_told_of_start_early_is_held_back_the_longer() -> None:
 
 
 def test_a_fresh_start_has_no_checkpoint_to_resume_from() -> None:
-    fresh = StartRecord(1, "abc", "10.0.0.1", 40123)
+    fresh = CollectiveStart(1, "abc", "10.0.0.1", 40123)
     assert reply(Orders(directive(start=fresh, attempt=1), 1), attempt=0)["start"]["resume"] is None
 
 
@@ -364,7 +364,7 @@ ranges = st.lists(st.integers(0, 9000), max_size=9).map(format_ranges)
 
 @given(
     st.builds(
-        StartRecord,
+        CollectiveStart,
         attempt=st.integers(0, 1000),
         assignment_hash=words,
         master_address=words,
@@ -375,7 +375,7 @@ ranges = st.lists(st.integers(0, 9000), max_size=9).map(format_ranges)
     st.none() | st.tuples(st.sampled_from(["local", "shared"]), st.integers(0, 10**9), words),
 )
 def test_the_start_record_a_worker_sends_back_is_the_one_it_was_given(
-    record: StartRecord, resume: tuple[str, int, str] | None
+    record: CollectiveStart, resume: tuple[str, int, str] | None
 ) -> None:
     if resume is not None:
         record = replace(record, resume_tier=resume[0], resume_step=resume[1], resume_path=resume[2])

@@ -4,18 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.admission.engine.jobs import Running
+from lockstep.core.admission.engine.jobs import RunningJob
 from lockstep.core.admission.engine.quota import QueueQuota, QuotaBook, QuotaRefusal, QuotaRules, TypeQuota
 
 H100, A100 = "H100", "A100"
 
 
-def running(queue: str, count: int, ends: float = 10.0, gpu_type: str = H100, uid: str = "") -> Running:
-    return Running(uid or f"{queue}-{count}-{ends:g}", queue, gpu_type, 0, count, ends)
+def running(queue: str, count: int, ends: float = 10.0, gpu_type: str = H100, uid: str = "") -> RunningJob:
+    return RunningJob(uid or f"{queue}-{count}-{ends:g}", queue, gpu_type, 0, count, ends)
 
 
-def book(queues: dict[str, QueueQuota], *runs: Running) -> QuotaBook:
-    return QuotaBook(QuotaRules.of(queues), 0.0, runs)
+def book(queues: dict[str, QueueQuota], *runs: RunningJob) -> QuotaBook:
+    return QuotaBook(QuotaRules.from_quotas(queues), 0.0, runs)
 
 
 def of(nominal: int, borrowing: int | None = None, lending: int | None = None, cohort: str = "lab") -> QueueQuota:
@@ -98,10 +98,10 @@ def test_borrowed_is_what_goes_beyond_the_nominal_nodes() -> None:
 
 def test_what_was_taken_is_given_back_whole() -> None:
     here = book({"a": of(4), "b": of(4)}, running("b", 2))
-    here.take("x", "a", H100, 5, 3.0, 8.0)
+    here.charge("x", "a", H100, 5, 3.0, 8.0)
     assert here.fits("a", H100, 6, 0.0, 3.0)
     assert not here.fits("a", H100, 6, 0.0, 3.5)
-    here.give("x")
+    here.release("x")
     assert here.fits("a", H100, 6, 0.0, 100.0)
 
 
@@ -164,7 +164,7 @@ def test_the_book_agrees_with_the_definition_at_every_instant(
     here = book(queues, *(running(queue, count, start + length) for queue, count, start, length in runs))
     held = [(queue, count, 0, start + length) for queue, count, start, length in runs]
     for number, (queue, count, start, length) in enumerate(takings):
-        here.take(f"taking-{number}", queue, H100, count, float(start), float(start + length))
+        here.charge(f"taking-{number}", queue, H100, count, float(start), float(start + length))
         held.append((queue, count, start, start + length))
 
     def is_allowed(queue: str, count: int, start: int, end: int) -> bool:

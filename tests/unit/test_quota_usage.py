@@ -6,18 +6,18 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.admission.engine.jobs import Running
+from lockstep.core.admission.engine.jobs import RunningJob
 from lockstep.core.admission.engine.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
-from lockstep.core.admission.engine.usage import Usage, UsageOverTime
+from lockstep.core.admission.engine.usage import PoolUsage, UsageOverTime
 from support.small_queues import quota_rules
 
 QUEUES = ("a", "b", "c")
 COUNTS = st.integers(1, 4)
 
 
-def users(uid: str) -> st.SearchStrategy[list[Running]]:
+def users(uid: str) -> st.SearchStrategy[list[RunningJob]]:
     each = st.builds(
-        Running,
+        RunningJob,
         uid=st.just(""),
         queue=st.sampled_from(QUEUES),
         gpu_type=st.sampled_from(["A", "B"]),
@@ -41,9 +41,9 @@ def users(uid: str) -> st.SearchStrategy[list[Running]]:
 )
 def test_the_usage_of_a_moment_is_that_of_those_who_are_there(
     rules: QuotaRules,
-    held: list[Running],
-    late: list[Running],
-    come: list[Running],
+    held: list[RunningJob],
+    late: list[RunningJob],
+    come: list[RunningJob],
     gone: set[int],
     leaving: set[int],
     moment: int,
@@ -55,7 +55,7 @@ def test_the_usage_of_a_moment_is_that_of_those_who_are_there(
         for run in more:
             over_time.add(run)
         there = [run for run in (*held, *more) if run.ends > moment and run.uid not in sent]
-        asked, counted = over_time.at(moment, sent, come), Usage.of(rules, [*there, *come])
+        asked, counted = over_time.at(moment, sent, come), PoolUsage.from_running(rules, [*there, *come])
         left = QuotaBook(rules, 0.0, [*(run for run in there if run not in chosen), *come])
         for queue, gpu_type, count in product(QUEUES, ("A", "B"), range(1, 9)):
             needs = [*rules.needs(queue, gpu_type, count)]
@@ -64,8 +64,8 @@ def test_the_usage_of_a_moment_is_that_of_those_who_are_there(
 
 
 def test_whoever_ends_at_the_moment_has_ended_and_at_no_moment_everybody_is_there() -> None:
-    rules = QuotaRules.of({"a": QueueQuota("", {"A": TypeQuota(8)})})
-    over_time = UsageOverTime(rules, [Running("x", "a", "A", 0, 3, 5.0), Running("y", "a", "A", 0, 2, 6.0)])
+    rules = QuotaRules.from_quotas({"a": QueueQuota("", {"A": TypeQuota(8)})})
+    over_time = UsageOverTime(rules, [RunningJob("x", "a", "A", 0, 3, 5.0), RunningJob("y", "a", "A", 0, 2, 6.0)])
     [(account, _)] = rules.needs("a", "A", 1)
     assert [over_time.at(moment).used(account) for moment in (4.0, 5.0, 6.0)] == [5, 2, 0]
     assert over_time.at().used(account) == 5

@@ -7,53 +7,53 @@ from lockstep.controller.runtime.ratelimit import RateLimit
 async def test_a_burst_is_taken_and_then_only_the_steady_rate() -> None:
     clock = ManualClock()
     limit = RateLimit(clock, per_second=20, burst=40)
-    assert [limit.take("a") for _ in range(40)] == [0.0] * 40
-    assert limit.take("a") > 0
-    assert limit.take("b") == 0.0
+    assert [limit.acquire("a") for _ in range(40)] == [0.0] * 40
+    assert limit.acquire("a") > 0
+    assert limit.acquire("b") == 0.0
     await clock.advance(0.5)
-    assert sum(limit.take("a") == 0.0 for _ in range(20)) == 10
+    assert sum(limit.acquire("a") == 0.0 for _ in range(20)) == 10
 
 
 async def test_senders_gone_quiet_are_forgotten() -> None:
     clock = ManualClock()
     limit = RateLimit(clock)
     for sender in range(1000):
-        limit.take(f"early-{sender}")
+        limit.acquire(f"early-{sender}")
     await clock.advance(60)
     for sender in range(1000):
-        limit.take(f"late-{sender}")
+        limit.acquire(f"late-{sender}")
     assert len(limit) == 1000
 
 
 async def test_what_cost_more_is_paid_before_the_next() -> None:
     clock = ManualClock()
     limit = RateLimit(clock, per_second=20, burst=40)
-    assert limit.take("a") == 0.0
+    assert limit.acquire("a") == 0.0
     limit.charge("a", 39)
-    assert limit.take("a") == 1 / 20
+    assert limit.acquire("a") == 1 / 20
     limit.charge("a", 60)
-    assert limit.take("a") == 61 / 20
-    assert limit.take("b") == 0.0
+    assert limit.acquire("a") == 61 / 20
+    assert limit.acquire("b") == 0.0
     await clock.advance(61 / 20)
-    assert limit.take("a") == 0.0
+    assert limit.acquire("a") == 0.0
 
 
 async def test_a_debt_is_not_forgotten_with_the_senders_gone_quiet() -> None:
     clock = ManualClock()
     limit = RateLimit(clock, per_second=20, burst=40)
-    limit.take("debtor")
+    limit.acquire("debtor")
     limit.charge("debtor", 79)
     await clock.advance(3)
     for sender in range(2000):
-        limit.take(f"other-{sender}")
-    assert sum(limit.take("debtor") == 0.0 for _ in range(40)) == 20
+        limit.acquire(f"other-{sender}")
+    assert sum(limit.acquire("debtor") == 0.0 for _ in range(40)) == 20
 
 
 async def test_where_senders_are_bounded_the_one_let_in_longest_ago_is_forgotten() -> None:
     clock = ManualClock()
     limit = RateLimit(clock, per_second=1, burst=2, most=3)
     for sender in ("a", "b", "c", "a", "d"):
-        assert limit.take(sender) == 0.0
+        assert limit.acquire(sender) == 0.0
     assert len(limit) == 3
-    assert limit.take("a") > 0  # b was let in before it
-    assert [limit.take("b"), limit.take("b")] == [0.0, 0.0]
+    assert limit.acquire("a") > 0  # b was let in before it
+    assert [limit.acquire("b"), limit.acquire("b")] == [0.0, 0.0]

@@ -57,7 +57,7 @@ class Site:
     async def look(self, at: float) -> None:
         await self.clock.advance(at - self.clock.now())
         snapshot = RunSnapshot(self.run, (), self.workers, {}, Leadership(0.0))
-        self.recoveries.look(snapshot, due_since=at - 0.25)
+        self.recoveries.observe(snapshot, due_since=at - 0.25)
 
     @property
     def run(self) -> RunView:

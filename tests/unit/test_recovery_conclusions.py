@@ -12,7 +12,7 @@ from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import CheckpointReport, PodPhase, PodView, Timing, Verdict, WorkerPhase
+from lockstep.core.model.snapshot import CheckpointReport, PodPhase, PodView, TimingReport, Verdict, WorkerPhase
 from lockstep.core.model.tiers import ARCHIVE, SHARED
 from lockstep.core.run.barrier import _avoid_attempts_used_before
 from support.world import Worker, World, node, spec
@@ -103,7 +103,7 @@ class DcpTraining(World):
 
     def work(self) -> None:
         super().work()
-        timing = Timing(section="Step", step=2.0, longest=3.0, intervals=50, save_block=40.0, persist=200.0)
+        timing = TimingReport(section="Step", step=2.0, longest=3.0, intervals=50, save_block=40.0, persist=200.0)
         for run in self.runs.values():
             for slot, report in self.reports.get(run.uid, {}).items():
                 rows = tuple(
@@ -155,7 +155,9 @@ class OneReporter(World):
         report = self.reports.get(pod.run_uid, {}).get(worker.slot)
         if report is not None:
             is_reporter = worker.slot == 1
-            timing = Timing(section="Step", step=1.0, longest=2.0, intervals=50) if is_reporter else Timing()
+            timing = (
+                TimingReport(section="Step", step=1.0, longest=2.0, intervals=50) if is_reporter else TimingReport()
+            )
             progress = report.progress if is_reporter else None
             self.reports[pod.run_uid][worker.slot] = replace(report, timing=timing, progress=progress)
 

@@ -10,7 +10,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.controller.kube.errors import ApiError
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.assignment import assigned, vacated
 from lockstep.core.model.plan import ClusterPlan, EnsureConfigMap, StatusWrite
 from lockstep.core.model.snapshot import Leadership, RefusedAdmission
@@ -106,7 +106,7 @@ async def test_an_edited_run_is_judged_anew(world: World) -> None:
 def test_the_nodes_of_a_refused_run_go_to_others_until_it_is_tried_again() -> None:
     runs = [admission.run("big", 3, at=1.0), admission.run("other", 3, at=2.0)]
     told = {"uid-big": RefusedAdmission("no room for a ConfigMap", NOW + 40)}
-    snapshot, memory = admission.world(runs), Memory()
+    snapshot, memory = admission.world(runs), CycleMemory()
     plan = admit(replace(snapshot, refused=told), Tunables(), NOW, memory)
     assert {write.name for write in plan.writes if write.nodes} == {"other"}
     assert reason(plan, "big") == (0, "AdmissionRefused")
@@ -118,7 +118,7 @@ def test_the_nodes_of_a_refused_run_go_to_others_until_it_is_tried_again() -> No
 
 
 def test_a_refusal_is_heard_by_a_pass_that_remembers_the_one_before() -> None:
-    snapshot, memory = admission.world([admission.run("big", 3)]), Memory()
+    snapshot, memory = admission.world([admission.run("big", 3)]), CycleMemory()
     first = admit(snapshot, Tunables(), NOW, memory)
     assert [write.name for write in first.writes if write.nodes] == ["big"]
     told = {"uid-big": RefusedAdmission("no", NOW + 40)}

@@ -16,14 +16,14 @@ from lockstep.controller.workers.reports import (
     SupersededError,
     UnregisteredError,
 )
-from lockstep.controller.workers.trust import Claim
+from lockstep.controller.workers.trust import SenderClaim
 from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
-from lockstep.core.model.snapshot import StartRecord, Verdict, WorkerPhase
+from lockstep.core.model.snapshot import CollectiveStart, Verdict, WorkerPhase
 from lockstep.core.run.attendance import START_REMEMBERED, START_TOGETHER_WITHIN
 
 RUN = "run-1"
-CLAIM = Claim(RUN, 0, 1, "pod-0-1")
-NEWER = Claim(RUN, 0, 2, "pod-0-2")
+CLAIM = SenderClaim(RUN, 0, 1, "pod-0-1")
+NEWER = SenderClaim(RUN, 0, 2, "pod-0-2")
 PREPARE = Directive(1, DesiredPhase.PREPARE, (1, 1), (0, 1))
 
 
@@ -43,7 +43,7 @@ class Desk:
             **fields,
         }
 
-    def register(self, claim: Claim = CLAIM, *, inventory: tuple[Checkpoint, ...] = (), **fields: Any) -> None:
+    def register(self, claim: SenderClaim = CLAIM, *, inventory: tuple[Checkpoint, ...] = (), **fields: Any) -> None:
         body = Registration(
             protocol=1,
             run_uid=claim.run_uid,
@@ -58,7 +58,7 @@ class Desk:
         )
         self.book.register(claim, "gpu-1", body)
 
-    def report(self, claim: Claim = CLAIM, **fields: Any) -> None:
+    def report(self, claim: SenderClaim = CLAIM, **fields: Any) -> None:
         sender = {
             "protocol": 1,
             "runUid": claim.run_uid,
@@ -123,9 +123,9 @@ async def test_what_one_worker_may_occupy_in_memory_is_bounded_and_the_newest_ro
 
 
 async def test_the_start_that_all_ranks_have_is_kept_once(desk: Desk) -> None:
-    record = StartRecord(1, "abc", "10.0.0.1", 4000, members=(("0-1", 1),))
+    record = CollectiveStart(1, "abc", "10.0.0.1", 4000, members=(("0-1", 1),))
     desk.book.set_directive(RUN, Directive(1, DesiredPhase.RUN, (1, 1), (0, 1), start=record))
-    desk.register(start=msgspec.to_builtins(Start.of(record)))
+    desk.register(start=msgspec.to_builtins(Start.from_record(record)))
     assert desk.book.reports(RUN)[0].start is record
 
 
@@ -292,12 +292,12 @@ async def test_coming_back_to_the_barrier_wakes_a_decision(desk: Desk) -> None:
 
 
 async def test_a_new_directive_wakes_every_poller_and_the_same_one_none(desk: Desk) -> None:
-    claims = [Claim(RUN, slot, 1, f"pod-{slot}") for slot in range(2)]
+    claims = [SenderClaim(RUN, slot, 1, f"pod-{slot}") for slot in range(2)]
     for claim in claims:
         desk.register(claim)
     desk.book.set_directive(RUN, PREPARE)
 
-    async def poll(claim: Claim) -> float:
+    async def poll(claim: SenderClaim) -> float:
         with desk.book.poll(claim):
             await desk.book.news(RUN, 1, 15)
         return desk.clock.now()
@@ -342,7 +342,7 @@ async def test_forgetting_a_run_answers_its_pollers(desk: Desk) -> None:
 
 async def test_the_summary_names_extremes_and_the_oldest_running_report(desk: Desk) -> None:
     for slot, step in ((0, 10), (1, 12)):
-        claim = Claim(RUN, slot, 1, f"pod-{slot}")
+        claim = SenderClaim(RUN, slot, 1, f"pod-{slot}")
         desk.register(claim, phase="Running", attempt=1)
         desk.report(claim, phase="Running", attempt=1, progress={"step": step, "at": 1})
         await desk.clock.advance(3)
@@ -356,7 +356,7 @@ async def test_the_summary_names_extremes_and_the_oldest_running_report(desk: De
 class TestTheLastOneAtTheBarrier:
     """A decision need not wait for others once everybody has said what it waits for."""
 
-    PEER = Claim(RUN, 1, 1, "pod-1-1")
+    PEER = SenderClaim(RUN, 1, 1, "pod-1-1")
 
     @pytest.fixture
     def completions(self, desk: Desk) -> list[str]:
@@ -407,7 +407,7 @@ class TestTheLastOneAtTheBarrier:
 class TestTheStartOfAGang:
     """Ranks start together: each is held back for as long as it took, of late, until all had heard of START."""
 
-    PEER = Claim(RUN, 1, 1, "pod-1-1")
+    PEER = SenderClaim(RUN, 1, 1, "pod-1-1")
 
     def held_back(self, desk: Desk, attempt: int) -> float:
         """Seconds, when START of the attempt is told to a gang that stands at its barrier."""
@@ -420,7 +420,7 @@ class TestTheStartOfAGang:
         return max(0.0, orders.start_at - desk.clock.now())
 
     def start(self, attempt: int) -> Directive:
-        return replace(PREPARE, attempt=attempt, phase=DesiredPhase.RUN, start=StartRecord(attempt, "abc", "a", 1))
+        return replace(PREPARE, attempt=attempt, phase=DesiredPhase.RUN, start=CollectiveStart(attempt, "abc", "a", 1))
 
     async def acknowledged(self, desk: Desk, attempt: int, *, after: tuple[float, float]) -> None:
         for claim, seconds in zip((CLAIM, self.PEER), after, strict=True):

@@ -1,4 +1,4 @@
-"""Arrays at work: the store, the admission pass and the API server's answers, without any of them being real."""
+"""Arrays at work: the store, the admission cycle and the API server's answers, without any of them being real."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import SaveStatus
 from lockstep.core.checkpoints.saves import is_settled_for, save_order
 from lockstep.core.decide import decide
-from lockstep.core.model.snapshot import Timing
+from lockstep.core.model.snapshot import TimingReport
 from support.world import World, node, spec
 
 
@@ -36,7 +36,7 @@ def timed(w: World, seconds: float, age: float = 0.0) -> None:
     """All workers say how long a step takes; the slowest word is ``age`` old."""
     for slot, report in w.reports["uid-one"].items():
         w.reports["uid-one"][slot] = replace(
-            report, timing=Timing(step=seconds), received_at=w.now - (age if slot else 0.0)
+            report, timing=TimingReport(step=seconds), received_at=w.now - (age if slot else 0.0)
         )
 
 

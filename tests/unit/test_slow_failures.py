@@ -18,11 +18,11 @@ from lockstep.core.failures.stragglers import judge_straggler
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.model.snapshot import ProgressReport, Sign, StackReport, Timing, WorkerPhase
+from lockstep.core.model.snapshot import ProgressReport, Sign, StackReport, TimingReport, WorkerPhase
 from lockstep.core.run.recovery import recover
 from support.world import World, node, spec
 
-STEADY = Timing(section="Step", step=10.0, longest=30.0, intervals=50)
+STEADY = TimingReport(section="Step", step=10.0, longest=30.0, intervals=50)
 
 
 def running(ranks: int = 4, **fields: object) -> World:
@@ -173,8 +173,8 @@ def test_the_setting_decides_and_a_worker_that_is_not_heard_is_no_evidence(
 
 def test_before_two_steps_were_seen_nothing_is_a_hang() -> None:
     w = running(recovery={"hangTimeout": "10s"})
-    nothing = {"progress": None, "timing": Timing(section="Init")}
-    first = {"progress": ProgressReport(1, w.now), "timing": Timing(section="Step")}
+    nothing = {"progress": None, "timing": TimingReport(section="Init")}
+    first = {"progress": ProgressReport(1, w.now), "timing": TimingReport(section="Step")}
     assert hung(looked_at(w, 1e6, nothing)) is None
     assert hung(looked_at(w, 1e6, first)) is None
 
@@ -184,7 +184,7 @@ def test_a_restart_that_never_reaches_its_first_step_is_measured_by_earlier_star
     builder = looked_at(w, 1.0, {**stepped(w), "timing": replace(STEADY, longest_init=100.0)})
     remember_pace(builder)
     w._store(replace(w.runs["one"], status=builder.status))
-    nothing = {"progress": None, "timing": Timing(section="Init")}
+    nothing = {"progress": None, "timing": TimingReport(section="Init")}
     assert hung(looked_at(w, 499.0, nothing)) is None
     found = hung(looked_at(w, 516.0, nothing))
     assert found is not None
@@ -342,7 +342,7 @@ def test_the_first_step_is_waited_for_from_when_the_last_rank_began() -> None:
     w.train("one", 5)
     begun = w.status("one").attempts[-1].started_at
     assert begun is not None
-    nothing = {"progress": None, "timing": Timing(section="Init", intervals=1)}
+    nothing = {"progress": None, "timing": TimingReport(section="Init", intervals=1)}
     late = {1: {**nothing, "since": begun + 600.0}}
     assert hung(looked_at(w, begun + 3600.0 + 300.0 - w.now, nothing, late)) is None
     assert hung(looked_at(w, begun + 3600.0 + 600.0 + COLLECT_SECONDS - w.now, nothing, late)) is not None

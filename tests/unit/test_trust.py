@@ -14,10 +14,10 @@ from lockstep.api.base import names
 from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.workers import trust
 from lockstep.controller.workers.trust import (
-    Claim,
     ForbiddenError,
     PodIdentity,
     ReviewUnavailableError,
+    SenderClaim,
     TokenReviews,
     UnauthenticatedError,
     authorize,
@@ -40,7 +40,7 @@ POD = PodView(
     created_at=0.0,
 )
 IDENTITY = PodIdentity(POD.namespace, POD.name, POD.uid)
-CLAIM = Claim(RUN_UID, 3, 2, POD.uid)
+CLAIM = SenderClaim(RUN_UID, 3, 2, POD.uid)
 
 
 class Gangs:
@@ -355,7 +355,7 @@ def test_a_terminating_pod_is_heard_to_the_end() -> None:
         "a forged pod under another name",
     ],
 )
-def test_everyone_else_is_refused(gangs: Gangs, claim: Claim) -> None:
+def test_everyone_else_is_refused(gangs: Gangs, claim: SenderClaim) -> None:
     identity = PodIdentity("team", gangs.pod.name, POD.uid)
     with pytest.raises(ForbiddenError):
         authorize(identity, claim, gangs)

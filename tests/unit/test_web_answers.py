@@ -27,9 +27,9 @@ NOBODY_AT_ALL = Sight(False, frozenset(), nodes=False, queues=False)
 NOW = sample_runs.NOW
 
 
-def facts(nodes: Any, runs: Any, pods: Any = None, foreign: Any = None) -> fleet.Facts:
+def facts(nodes: Any, runs: Any, pods: Any = None, foreign: Any = None) -> fleet.FleetFacts:
     usual = Tunables()
-    return fleet.Facts(nodes, runs, pods or {}, foreign or {}, usual.topology_levels, usual.gpu_types, NOW)
+    return fleet.FleetFacts(nodes, runs, pods or {}, foreign or {}, usual.topology_levels, usual.gpu_types, NOW)
 
 
 def mapped(nodes: Any, runs: Any, sight: Sight = ALL, **more: Any) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def test_the_largest_cluster_is_a_matter_of_a_second_and_of_kilobytes() -> None:
 
 
 def listed(runs: Any, sight: Sight, *queues: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(orjson.dumps(queue.queues(queue.Facts(runs, queues), sight)))
+    answer: dict[str, Any] = json.loads(orjson.dumps(queue.queues(queue.QueueFacts(runs, queues), sight)))
     return answer
 
 
@@ -234,7 +234,7 @@ def test_the_length_of_the_line_counts_once_however_many_queues_and_namespaces_t
     for module in (queue, table_rows):
         monkeypatch.setattr(module, "queue_of", lambda run: looked_at.append(run.key) or queue_of(run))
     many = [replace(MINE, namespace=f"team-{i % 64}", name=f"r{i}", uid=f"u{i}") for i in range(500)]
-    queue.queues(queue.Facts(many, [web_site.queue(f"q{i}") for i in range(50)]), ALL)
+    queue.queues(queue.QueueFacts(many, [web_site.queue(f"q{i}") for i in range(50)]), ALL)
     assert len(looked_at) <= 4 * len(many)
 
 
@@ -248,7 +248,7 @@ LINED_UP = [web_site.member(SWEEP, index, MINE) for index in (45, 46)]
 
 
 def with_arrays(runs: Any, sight: Sight, *sets: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(orjson.dumps(queue.queues(queue.Facts(runs, (), sets), sight)))
+    answer: dict[str, Any] = json.loads(orjson.dumps(queue.queues(queue.QueueFacts(runs, (), sets), sight)))
     return answer
 
 
@@ -287,7 +287,7 @@ def test_who_may_read_runs_and_not_arrays_sees_the_runs_alone() -> None:
 
 
 def test_the_page_of_an_array_tells_what_became_of_each_index() -> None:
-    facts = array.Facts(SWEEP, [*LINED_UP, TRAINS], ())
+    facts = array.ArrayFacts(SWEEP, [*LINED_UP, TRAINS], ())
     told: dict[str, Any] = json.loads(orjson.dumps(array.array(facts)))
     found = {each["outcome"]: (each["count"], each["indices"]) for each in told["outcomes"]}
     assert found["running"] == (1, "43")
@@ -299,7 +299,7 @@ def test_the_page_of_an_array_tells_what_became_of_each_index() -> None:
 
 def test_an_array_whose_spec_cannot_be_read_has_a_page_too() -> None:
     broken = replace(SWEEP, spec=None, spec_error="indices: ...")
-    told = array.array(array.Facts(broken, [TRAINS], ()))
+    told = array.array(array.ArrayFacts(broken, [TRAINS], ()))
     assert (told["outcomes"], told["indices"], told["state"]) == ([], "", "Running")
     assert with_arrays([TRAINS], READER, broken)["arrays"][0]["name"] == "sweep"
 
@@ -308,7 +308,7 @@ def test_an_array_whose_spec_cannot_be_read_has_a_page_too() -> None:
 
 
 def paged(view: Any, reports: Any = None, losses: Any = (), said: Any = ()) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(orjson.dumps(run.run(run.Facts(view, reports or {}, losses, said, NOW))))
+    answer: dict[str, Any] = json.loads(orjson.dumps(run.run(run.RunFacts(view, reports or {}, losses, said, NOW))))
     return answer
 
 

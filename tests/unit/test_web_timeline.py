@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.base.changes import changed
-from lockstep.api.checkpoint_status import Candidate, CheckpointStatus
+from lockstep.api.checkpoint_status import CheckpointStatus, SavedCheckpoint
 from lockstep.api.recovery_status import AttemptStatus, Totals
 from lockstep.api.run_status import Condition, ProgressStatus, TrainingRunStatus
 from lockstep.controller.web.timeline import Told, timeline
@@ -155,7 +155,7 @@ def shaded(phase: Phase, told: TrainingRunStatus, index: int = 0) -> list[tuple[
 
 
 LAUNCH, INIT, DETECT = ("provision", 50, 100), ("init", 100, 200), ("detect", 1100, 1130)
-SAVED = CheckpointStatus(latest=(Candidate(tier="shared", step=30, path="/s/30"),))
+SAVED = CheckpointStatus(latest=(SavedCheckpoint(tier="shared", step=30, path="/s/30"),))
 SUCCEEDED = Condition(type="Succeeded", status="True", reason="AllRanksSucceeded", last_transition_time=1100.0)
 IN_PLACE = {"resume_step": 60, "admitted_at": 50, "first_step_at": None}
 

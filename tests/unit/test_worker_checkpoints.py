@@ -435,13 +435,13 @@ def test_what_earlier_attempts_saved_in_the_one_directory_is_not_told_as_this_on
     shared = tmp_path / "shared"
     commit(shared / "step-100")
     watch = CommitWatch(one_directory(shared, tmp_path / "local"), Launch(2, 0, 2, "10.1.0.1", 40123, "", "", []))
-    assert watch.look() == ([], False)
+    assert watch.poll() == ([], False)
     commit(shared / "step-200", step=200, attempt=2)
-    (row,) = watch.look().rows
+    (row,) = watch.poll().rows
     assert (row["step"], row["attempt"]) == (200, 2)
     again = commit(shared / "step-100", {"a.bin": b"anew"}, attempt=2)
     os.utime(again / "manifest.json", (2e9, 2e9))
-    assert [row["step"] for row in watch.look().rows] == [100], "saved again, over the older one"
+    assert [row["step"] for row in watch.poll().rows] == [100], "saved again, over the older one"
 
 
 def test_the_directory_to_start_from_is_listed_whether_it_holds_steps_or_attempts(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_expansion_follows_kubernetes(argument: str, expanded: str) -> None:
 
 def test_settings_without_a_command_are_refused() -> None:
     with pytest.raises(ValueError, match="no command"):
-        Settings.of({}, ["--"])
+        Settings.from_environment({}, ["--"])
 
 
 @pytest.mark.parametrize(

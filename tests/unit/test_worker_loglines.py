@@ -27,8 +27,8 @@ def test_a_line_of_a_framework_is_understood(line: bytes, expected: tuple[int, s
     log = LogProgress()
     log.feed(1, line[:20])
     log.feed(1, line[20:])
-    assert [(p["step"], p["loss"], p["totalSteps"]) for p in log.take()] == ([expected] if expected else [])
-    assert log.take() == []
+    assert [(p["step"], p["loss"], p["totalSteps"]) for p in log.drain()] == ([expected] if expected else [])
+    assert log.drain() == []
 
 
 def test_huggingface_loss_belongs_to_the_step_of_its_progress_bar() -> None:
@@ -36,11 +36,11 @@ def test_huggingface_loss_belongs_to_the_step_of_its_progress_bar() -> None:
     log.feed(1, b"{'loss': 9.9, 'epoch': 0.0}\n")
     log.feed(2, b"  1%|1         | 10/1000 [00:05<08:15,  2.00it/s]\r")
     log.feed(1, b"{'loss': 2.31, 'epoch': 0.01}\n")
-    assert [(p["step"], p["loss"], p["totalSteps"]) for p in log.take()] == [(10, "2.31", 1000)]
+    assert [(p["step"], p["loss"], p["totalSteps"]) for p in log.drain()] == [(10, "2.31", 1000)]
 
 
 def test_who_writes_a_progress_file_is_not_looked_at() -> None:
     log = LogProgress()
     log.stop()
     log.feed(1, MEGATRON)
-    assert log.take() == []
+    assert log.drain() == []

@@ -34,7 +34,7 @@ NOW = 5  # the attempt that starts
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The worker's own lines."""
     lines: list[str] = []
-    monkeypatch.setattr(removal, "say", lines.append)
+    monkeypatch.setattr(removal, "log_line", lines.append)
     return lines
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from lockstep.worker.node import warmup
-from lockstep.worker.node.warmup import Peer, PeerServer, Warmed, warm_up
+from lockstep.worker.node.warmup import Peer, PeerServer, WarmUpResult, warm_up
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +26,8 @@ class Nodes:
         self.peers: list[Peer] = [("127.0.0.1", bound.getsockname()[1]) for bound in self._sockets]
         self.servers = {rank: PeerServer(self._sockets[rank]) for rank in range(count) if rank not in deaf}
 
-    def exchange(self, kind: str, patience: float) -> dict[int, Warmed]:
-        outcomes: dict[int, Warmed] = {}
+    def exchange(self, kind: str, patience: float) -> dict[int, WarmUpResult]:
+        outcomes: dict[int, WarmUpResult] = {}
 
         def one(rank: int, server: PeerServer) -> None:
             outcomes[rank] = warm_up(server, f"id-{kind}", kind, rank, self.peers, patience=patience)

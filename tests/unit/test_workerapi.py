@@ -26,9 +26,9 @@ from lockstep.controller.workers.listener import Listener
 from lockstep.controller.workers.protocol import REGISTER_LIMIT, REPORT_LIMIT
 from lockstep.controller.workers.reports import ReportBook
 from lockstep.controller.workers.tls import Material, new_material, server_context
-from lockstep.controller.workers.trust import Claim, TokenReviews
+from lockstep.controller.workers.trust import SenderClaim, TokenReviews
 from lockstep.core.model.plan import DesiredPhase, Directive
-from lockstep.core.model.snapshot import PodPhase, PodView, StartRecord
+from lockstep.core.model.snapshot import CollectiveStart, PodPhase, PodView
 
 RUN = "7f1c2a34-1"
 OTHER_RUN = "9e8d7c6b-2"
@@ -37,7 +37,7 @@ PREPARE = Directive(1, DesiredPhase.PREPARE, (1, 1), (0, 1))
 RELEASE = replace(
     PREPARE,
     phase=DesiredPhase.RUN,
-    start=StartRecord(1, "hash", "10.0.0.1", 40123, members=(("0-1", 1),)),
+    start=CollectiveStart(1, "hash", "10.0.0.1", 40123, members=(("0-1", 1),)),
     nodelist=("10.0.0.1", "10.0.0.2"),
 )
 
@@ -421,7 +421,7 @@ async def test_a_pods_token_is_worth_nothing_to_another_pod_and_is_written_nowhe
 @pytest.mark.slow
 async def test_the_largest_reports_of_a_hostile_pod_take_no_more_memory_the_longer_it_sends(world: World) -> None:
     desk = world.book
-    claim = Claim(RUN, 0, 1, pod(0).uid)
+    claim = SenderClaim(RUN, 0, 1, pod(0).uid)
 
     def row(step: int) -> dict[str, Any]:
         reason = f"{step}" * 200

@@ -9,7 +9,7 @@ from pydantic import Field
 from lockstep.api.base.schema import MapList, StatusModel, Timestamp
 
 
-class Candidate(StatusModel):
+class SavedCheckpoint(StatusModel):
     """A checkpoint: a step in a tier."""
 
     tier: str
@@ -167,7 +167,7 @@ class ArchiveStatus(StatusModel):
     """The last source that turned out not to be valid, e.g. a2/step-300; it is not tried again."""
     job: ArchiveJobStatus | None = None
     """The job at work."""
-    restored: Candidate | None = None
+    restored: SavedCheckpoint | None = None
     """What was brought back last, where the ranks find it."""
     listed: Timestamp | None = None
     """When the archive itself was last asked what it holds."""
@@ -233,11 +233,11 @@ class CheckpointStatus(StatusModel):
 
     pointing: PointingStatus | None = None
     """How far the loader's pointers are, where `resumeBy` is Pointer."""
-    resume: Candidate | None = None
+    resume: SavedCheckpoint | None = None
     """What the current attempt resumed from."""
     choice: str = ""
     """How the last resume point came to be chosen, in a sentence."""
-    latest: Annotated[tuple[Candidate, ...], MapList("tier"), Field(max_length=4)] = ()
+    latest: Annotated[tuple[SavedCheckpoint, ...], MapList("tier"), Field(max_length=4)] = ()
     """Newest valid checkpoint of each tier."""
     rejected: Annotated[tuple[RejectedCandidate, ...], Field(max_length=10)] = ()
     """Newer ones that were passed over, newest first."""

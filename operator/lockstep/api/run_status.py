@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from lockstep.api.base.schema import MapList, StatusModel, Timestamp
-from lockstep.api.checkpoint_status import Candidate, CheckpointStatus
+from lockstep.api.checkpoint_status import CheckpointStatus, SavedCheckpoint
 from lockstep.api.goodput_status import GoodputStatus
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
@@ -200,7 +200,7 @@ class StartRecord(StatusModel):
     """Address of rank 0."""
     master_port: int
     """Port that rank 0's worker reported as free."""
-    resume: Candidate | None = None
+    resume: SavedCheckpoint | None = None
     """Checkpoint to resume from; none: from step 0."""
     members: tuple[StartMembers, ...] = ()
     """Who takes part."""

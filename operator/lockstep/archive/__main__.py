@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 
 from lockstep.api.base.durations import parse_duration
 from lockstep.archive import catalog
-from lockstep.archive.outcomes import INTERNAL, INTERRUPTED, SOURCE_INVALID, ArchiveError, Reason, presentable
+from lockstep.archive.outcomes import INTERNAL, INTERRUPTED, SOURCE_INVALID, ArchiveError, FailureReason, presentable
 from lockstep.archive.pace import Pace, in_units
-from lockstep.archive.record import Place, Record, RecordError
+from lockstep.archive.record import ArchiveKey, Record, RecordError
 from lockstep.archive.restore import restore
 from lockstep.archive.store import RETRY_SECONDS, ObjectStore
 from lockstep.archive.tidy import tidy
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _failure(reason: Reason, message: str) -> Result:
+def _failure(reason: FailureReason, message: str) -> Result:
     return {"outcome": reason.word, "retryable": reason.retryable, "message": presentable(message)}
 
 
@@ -76,7 +76,7 @@ def _die_on_sigterm(path: str, result: Result) -> None:
 
 
 def _upload(options: argparse.Namespace) -> Result:
-    store, place = _store(options), Place.parse(options.run_uid, options.checkpoint)
+    store, place = _store(options), ArchiveKey.parse(options.run_uid, options.checkpoint)
     copied = upload(
         store,
         Path(options.source),
@@ -98,7 +98,7 @@ def _upload(options: argparse.Namespace) -> Result:
 
 
 def _restore(options: argparse.Namespace) -> Result:
-    place = Place.parse(options.run_uid, options.checkpoint)
+    place = ArchiveKey.parse(options.run_uid, options.checkpoint)
     restored = restore(
         _store(options),
         place,
@@ -121,7 +121,7 @@ def _list(options: argparse.Namespace) -> Result:
     held = catalog.entries(_store(options), options.run_uid)
     for entry in held:
         published = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry.time))
-        words = f"{entry.place.words:24}  {published}  {in_units(entry.bytes):>10}  {entry.verdict}"
+        words = f"{entry.place.label:24}  {published}  {in_units(entry.bytes):>10}  {entry.verdict}"
         _say(f"{words}  {entry.reason}".rstrip())
     valid = [_checkpoint(entry) for entry in held if entry.verdict == "Valid"]
     return {"published": valid[:MAX_TOLD]}
@@ -159,14 +159,14 @@ def _prune(options: argparse.Namespace) -> Result:
             quarantined=quarantined,
             dry_run=dry_run,
         )
-        words = [place.words for place in pruned.checkpoints]
+        words = [place.label for place in pruned.checkpoints]
     for word in words:
         _say(f"{'would remove' if dry_run else 'removed'} {word}")
     return {"pruned": len(words)}
 
 
-def _checkpoint(of: Record | catalog.Entry) -> Result:
-    size, published = (of.bytes, int(of.time)) if isinstance(of, catalog.Entry) else (of.size, 0)
+def _checkpoint(of: Record | catalog.ArchiveEntry) -> Result:
+    size, published = (of.bytes, int(of.time)) if isinstance(of, catalog.ArchiveEntry) else (of.size, 0)
     told = {"attempt": of.place.attempt, "step": of.place.step, "bytes": size, "world": of.world, "format": of.format}
     return told | ({"time": published} if published else {})
 
@@ -242,7 +242,7 @@ def _save(words: str) -> Save:
     if words.isdecimal():
         return Save(int(words))
     try:
-        place = Place.parse("any", words)
+        place = ArchiveKey.parse("any", words)
     except RecordError as error:
         raise argparse.ArgumentTypeError(f"{error}, or 300 for that step of any attempt") from None
     return Save(place.step, place.attempt)

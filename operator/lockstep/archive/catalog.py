@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lockstep.archive.outcomes import ARCHIVE_CORRUPT, ArchiveError
-from lockstep.archive.record import MAX_RECORD_BYTES, RECORD_NAME, Place, RecordError, decode
+from lockstep.archive.record import MAX_RECORD_BYTES, RECORD_NAME, ArchiveKey, RecordError, decode
 from lockstep.archive.store import ObjectStore, StoredObject
 from lockstep.core.checkpoints.retention import RetentionPolicy, StoredCheckpoint, to_prune
 from lockstep.core.model.quarantine import Save
@@ -16,14 +16,14 @@ ABANDONED_AFTER = 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ArchiveEntry:
     """One checkpoint in the archive.
 
     `time` is when it was published, else when its newest object was made, in Unix seconds on the store's clock.
     `unnamed` are objects that no record names: of an upload under way, given up, or of other contents.
     """
 
-    place: Place
+    place: ArchiveKey
     verdict: Verdict
     reason: str = ""
     bytes: int = 0
@@ -36,24 +36,24 @@ class Entry:
     def stored(self) -> StoredCheckpoint:
         """As retention looks at it."""
         place = self.place
-        return StoredCheckpoint(place.step, place.attempt, place.run_uid, place.words, self.verdict, self.time)
+        return StoredCheckpoint(place.step, place.attempt, place.run_uid, place.label, self.verdict, self.time)
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
     """Checkpoints that went, or would go; `leftovers` are objects of uploads that were given up."""
 
-    checkpoints: tuple[Place, ...]
+    checkpoints: tuple[ArchiveKey, ...]
     leftovers: int
 
 
-def entries(store: ObjectStore, run_uid: str) -> tuple[Entry, ...]:
+def entries(store: ObjectStore, run_uid: str) -> tuple[ArchiveEntry, ...]:
     """All checkpoints of the run, newest first. VALID: published, with every part in its full size."""
     found = []
     for attempt in store.children(run_uid):
         for step in store.children(f"{run_uid}/{attempt}"):
             try:
-                place = Place.parse(run_uid, f"{attempt}/{step}")
+                place = ArchiveKey.parse(run_uid, f"{attempt}/{step}")
             except RecordError:
                 continue  # not ours to judge
             found.append(_entry(store, place))
@@ -78,7 +78,7 @@ def prune(
     gone = to_prune(
         (entry.stored for entry in held), policy, run_uid=run_uid, now=now, pinned=pinned, quarantined=quarantined
     )
-    places = tuple(Place.parse(run_uid, each.path) for each in gone)
+    places = tuple(ArchiveKey.parse(run_uid, each.path) for each in gone)
     leftovers = [
         left.name
         for entry in held
@@ -93,23 +93,23 @@ def prune(
     return Pruned(places, len(leftovers))
 
 
-def _entry(store: ObjectStore, place: Place) -> Entry:
+def _entry(store: ObjectStore, place: ArchiveKey) -> ArchiveEntry:
     objects = {found.name: found for found in store.objects(place.prefix)}
     newest = max((found.modified for found in objects.values()), default=0.0)
     published = objects.pop(place.record, None)
     if published is None:
         reason = f"no {RECORD_NAME}: never published"
-        return Entry(place, Verdict.INVALID, reason, time=newest, unnamed=tuple(objects.values()))
+        return ArchiveEntry(place, Verdict.INVALID, reason, time=newest, unnamed=tuple(objects.values()))
     try:
         record = decode(store.get(place.record, MAX_RECORD_BYTES) or b"", place)
     except (RecordError, ArchiveError) as error:
         if isinstance(error, ArchiveError) and error.reason is not ARCHIVE_CORRUPT:
             raise
-        return Entry(place, Verdict.INVALID, str(error), time=published.modified)
+        return ArchiveEntry(place, Verdict.INVALID, str(error), time=published.modified)
     for name, size in record.part_sizes():
         part = objects.pop(name, None)
         if part is None or part.bytes != size:
             state = "is missing" if part is None else f"has {part.bytes} bytes, not {size}"
-            return Entry(place, Verdict.INVALID, f"{name} {state}", record.size, time=published.modified)
+            return ArchiveEntry(place, Verdict.INVALID, f"{name} {state}", record.size, time=published.modified)
     left = tuple(objects.values())
-    return Entry(place, Verdict.VALID, "", record.size, record.world, record.format, published.modified, left)
+    return ArchiveEntry(place, Verdict.VALID, "", record.size, record.world, record.format, published.modified, left)

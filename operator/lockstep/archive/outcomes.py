@@ -16,7 +16,7 @@ _USER = re.compile(r"(\w+://)[^\s/@]+@")
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class FailureReason:
     """Why a job ended without success. `retryable`: trying again without changing anything may help."""
 
     word: str
@@ -24,20 +24,20 @@ class Reason:
     retryable: bool
 
 
-SOURCE_INVALID = Reason("SourceInvalid", 65, False)  # not VALID, or changed while it was read
-SOURCE_VANISHED = Reason("SourceVanished", 66, False)
-ARCHIVE_CORRUPT = Reason("ArchiveCorrupt", 67, False)  # other bytes than were published
-NOT_PUBLISHED = Reason("NotPublished", 68, False)
-STORE_UNAVAILABLE = Reason("StoreUnavailable", 69, True)
-INTERNAL = Reason("Internal", 70, True)
-DESTINATION_REFUSED = Reason("DestinationRefused", 71, False)  # permissions, or something else is there
-DESTINATION_FULL = Reason("DestinationFull", 72, False)
-CONFLICT = Reason("Conflict", 73, False)  # something else is published under that name
-STORAGE_UNREADABLE = Reason("StorageUnreadable", 74, True)  # an I/O error of the shared tier
-INTERRUPTED = Reason("Interrupted", 75, True)
-STORE_REFUSED = Reason("StoreRefused", 76, False)
-CREDENTIALS_REFUSED = Reason("CredentialsRefused", 77, False)
-BUCKET_MISSING = Reason("BucketMissing", 78, False)
+SOURCE_INVALID = FailureReason("SourceInvalid", 65, False)  # not VALID, or changed while it was read
+SOURCE_VANISHED = FailureReason("SourceVanished", 66, False)
+ARCHIVE_CORRUPT = FailureReason("ArchiveCorrupt", 67, False)  # other bytes than were published
+NOT_PUBLISHED = FailureReason("NotPublished", 68, False)
+STORE_UNAVAILABLE = FailureReason("StoreUnavailable", 69, True)
+INTERNAL = FailureReason("Internal", 70, True)
+DESTINATION_REFUSED = FailureReason("DestinationRefused", 71, False)  # permissions, or something else is there
+DESTINATION_FULL = FailureReason("DestinationFull", 72, False)
+CONFLICT = FailureReason("Conflict", 73, False)  # something else is published under that name
+STORAGE_UNREADABLE = FailureReason("StorageUnreadable", 74, True)  # an I/O error of the shared tier
+INTERRUPTED = FailureReason("Interrupted", 75, True)
+STORE_REFUSED = FailureReason("StoreRefused", 76, False)
+CREDENTIALS_REFUSED = FailureReason("CredentialsRefused", 77, False)
+BUCKET_MISSING = FailureReason("BucketMissing", 78, False)
 
 REASONS = (
     SOURCE_INVALID,
@@ -61,7 +61,7 @@ FINAL_CODES = tuple(sorted(reason.exit_code for reason in REASONS if not reason.
 class ArchiveError(Exception):
     """A job that cannot be completed, and why."""
 
-    def __init__(self, reason: Reason, message: str) -> None:
+    def __init__(self, reason: FailureReason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 

@@ -1,4 +1,4 @@
-"""How fast bytes may go, and what is told of it on the way."""
+"""Bandwidth limit and progress of a copy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Pace:
         self._lock = threading.Lock()
         self._free_at = clock()
 
-    def take(self, amount: int) -> None:
+    def acquire(self, amount: int) -> None:
         """Book the line for `amount` bytes behind everybody who asked before, and wait until it is free."""
         if self._rate <= 0:
             return
@@ -34,7 +34,7 @@ class Pace:
             self._sleep(start - now)
 
 
-class Progress:
+class CopyProgress:
     """Counts of one copy, in bytes, and a line about them now and then."""
 
     def __init__(

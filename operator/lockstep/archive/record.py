@@ -37,7 +37,7 @@ class RecordError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class ArchiveKey:
     """A checkpoint of one run within the archive."""
 
     run_uid: str
@@ -51,23 +51,23 @@ class Place:
             raise RecordError("attempt and step are not negative")
 
     @classmethod
-    def parse(cls, run_uid: str, words: str) -> Place:
+    def parse(cls, run_uid: str, words: str) -> ArchiveKey:
         """From words such as a2/step-300. Raises RecordError."""
         matched = _CHECKPOINT.fullmatch(words)
         place = cls(run_uid, int(matched[1]), int(matched[2])) if matched is not None else None
-        if place is None or place.words != words:  # a02/step-300 would be another name for the same checkpoint
+        if place is None or place.label != words:  # a02/step-300 would be another name for the same checkpoint
             raise RecordError(f"{words!r} does not name a checkpoint; write it as a2/step-300")
         return place
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """Attempt and step, e.g. a2/step-300."""
         return f"a{self.attempt}/step-{self.step}"
 
     @property
     def prefix(self) -> str:
         """Of all its objects, without a slash at the end."""
-        return f"{self.run_uid}/{self.words}"
+        return f"{self.run_uid}/{self.label}"
 
     @property
     def record(self) -> str:
@@ -107,7 +107,7 @@ class ArchivedFile:
 class Record:
     """A published checkpoint. `name` is what it was called in the shared tier; `shape` Directory or File."""
 
-    place: Place
+    place: ArchiveKey
     name: str
     shape: str
     format: str
@@ -153,7 +153,7 @@ class Record:
         return json.dumps(body, separators=(",", ":")).encode()
 
 
-def decode(text: bytes, place: Place) -> Record:
+def decode(text: bytes, place: ArchiveKey) -> Record:
     """The record of the checkpoint at `place`. Raises RecordError: what cannot be trusted is not used."""
     if len(text) > MAX_RECORD_BYTES:
         raise RecordError(f"{RECORD_NAME} is too large")
@@ -161,7 +161,7 @@ def decode(text: bytes, place: Place) -> Record:
         body = json.loads(text)
         if body["format"] != RECORD_FORMAT:
             raise RecordError(f"{RECORD_NAME} is of format {body['format']!r}")
-        stated = Place(str(body["runUID"]), _whole(body["attempt"]), _whole(body["step"]))
+        stated = ArchiveKey(str(body["runUID"]), _whole(body["attempt"]), _whole(body["step"]))
         part_bytes = _whole(body["partBytes"])
         record = Record(
             place=place,

@@ -22,8 +22,8 @@ from lockstep.archive.outcomes import (
     NOT_PUBLISHED,
     ArchiveError,
 )
-from lockstep.archive.pace import Pace, Progress, in_units
-from lockstep.archive.record import DIRECTORY, MAX_RECORD_BYTES, ArchivedFile, Place, Record, RecordError, decode
+from lockstep.archive.pace import CopyProgress, Pace, in_units
+from lockstep.archive.record import DIRECTORY, MAX_RECORD_BYTES, ArchivedFile, ArchiveKey, Record, RecordError, decode
 from lockstep.archive.shared_tier import writing
 from lockstep.archive.store import ObjectStore
 from lockstep.worker.checkpoints import formats
@@ -54,7 +54,7 @@ class _Part:
 
 def restore(
     store: ObjectStore,
-    place: Place,
+    place: ArchiveKey,
     into: Path,
     *,
     parallel: int = 8,
@@ -74,7 +74,7 @@ def restore(
         draft = staging / record.name
         _clear_strangers(staging, {_path(record, draft, file) for file in record.files})
         draft.parent.mkdir(parents=True, exist_ok=True)
-        progress = Progress(record.size, say, verb="fetched")
+        progress = CopyProgress(record.size, say, verb="fetched")
         _fetch(store, record, draft, parallel, pace or Pace(), progress)
         _settle(record, draft)
         _judge(record, draft)
@@ -90,7 +90,7 @@ def restore(
     return Restored(record, target, progress.moved, progress.skipped, progress.seconds)
 
 
-def published_record(store: ObjectStore, place: Place) -> Record:
+def published_record(store: ObjectStore, place: ArchiveKey) -> Record:
     """Raises ArchiveError when nothing is published there, or nothing that can be read."""
     text = store.get(place.record, MAX_RECORD_BYTES)
     if text is None:
@@ -137,7 +137,7 @@ def _clear_strangers(staging: Path, ours: Set[Path]) -> None:
                 path.unlink()
 
 
-def _fetch(store: ObjectStore, record: Record, draft: Path, parallel: int, pace: Pace, progress: Progress) -> None:
+def _fetch(store: ObjectStore, record: Record, draft: Path, parallel: int, pace: Pace, progress: CopyProgress) -> None:
     fresh = set()
     for file in record.files:
         path = _path(record, draft, file)
@@ -156,7 +156,7 @@ def _fetch(store: ObjectStore, record: Record, draft: Path, parallel: int, pace:
         if part.file.name in kept and _crc32_of(path, part.offset, part.bytes) == crc32:
             progress.add(skipped=part.bytes)
             return
-        pace.take(part.bytes)
+        pace.acquire(part.bytes)
         name = record.place.part(part.file.name, part.index, crc32)
         body = store.get(name, part.bytes)
         if body is None:

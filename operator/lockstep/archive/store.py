@@ -35,7 +35,7 @@ from lockstep.archive.outcomes import (
     STORE_REFUSED,
     STORE_UNAVAILABLE,
     ArchiveError,
-    Reason,
+    FailureReason,
     presentable,
 )
 
@@ -197,7 +197,7 @@ def _is_missing_object(error: Exception, text: str) -> bool:
     return isinstance(error, FileNotFoundError) and not any(word in text for word in others)
 
 
-def _reason(error: Exception, text: str) -> Reason:
+def _reason(error: Exception, text: str) -> FailureReason:
     status = _STATUS.search(text)
     code = int(status[1]) if status else 0
     refused = isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in (401, 403)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.archive.outcomes import ARCHIVE_CORRUPT, CONFLICT, SOURCE_INVALID, ArchiveError
-from lockstep.archive.pace import Pace, Progress
-from lockstep.archive.record import MAX_RECORD_BYTES, ArchivedFile, Place, Record, RecordError, decode, part_count
+from lockstep.archive.pace import CopyProgress, Pace
+from lockstep.archive.record import MAX_RECORD_BYTES, ArchivedFile, ArchiveKey, Record, RecordError, decode, part_count
 from lockstep.archive.shared_tier import reading
 from lockstep.archive.source import Source, SourceFile, confirm_unchanged, open_source, stated_checksums
 from lockstep.archive.store import ObjectStore
@@ -39,7 +39,7 @@ class Copied:
 def upload(
     store: ObjectStore,
     source_path: Path,
-    place: Place,
+    place: ArchiveKey,
     *,
     form: str = "Auto",
     part_bytes: int = PART_BYTES,
@@ -57,7 +57,7 @@ def upload(
         say(f"{place.prefix} is published and has lost parts: they are sent again")
     source = open_source(source_path, run_uid=place.run_uid, form=form)
     stated = stated_checksums(source, run_uid=place.run_uid)
-    progress = Progress(sum(file.bytes for file in source.files), say)
+    progress = CopyProgress(sum(file.bytes for file in source.files), say)
     sender = _Sender(store, present, parallel, pace or Pace(), progress)
     try:
         with ThreadPoolExecutor(min(MAX_READERS, parallel), thread_name_prefix="read") as readers:
@@ -77,7 +77,7 @@ def upload(
     return Copied(record, progress.moved, progress.skipped, progress.seconds)
 
 
-def _record(place: Place, source: Source, part_bytes: int, files: tuple[ArchivedFile, ...]) -> Record:
+def _record(place: ArchiveKey, source: Source, part_bytes: int, files: tuple[ArchivedFile, ...]) -> Record:
     return Record(
         place=place,
         name=source.path.name,
@@ -99,14 +99,14 @@ def _publish(store: ObjectStore, record: Record) -> None:
         raise ArchiveError(CONFLICT, message)
 
 
-def _trusted(text: bytes, place: Place) -> Record:
+def _trusted(text: bytes, place: ArchiveKey) -> Record:
     try:
         return decode(text, place)
     except RecordError as error:
         raise ArchiveError(ARCHIVE_CORRUPT, f"{place.prefix}: {error}") from None
 
 
-def _send_file(file: SourceFile, place: Place, part_bytes: int, sender: _Sender) -> ArchivedFile:
+def _send_file(file: SourceFile, place: ArchiveKey, part_bytes: int, sender: _Sender) -> ArchivedFile:
     try:
         return _send_parts(file, place, part_bytes, sender)
     except BaseException as error:
@@ -114,7 +114,7 @@ def _send_file(file: SourceFile, place: Place, part_bytes: int, sender: _Sender)
         raise
 
 
-def _send_parts(file: SourceFile, place: Place, part_bytes: int, sender: _Sender) -> ArchivedFile:
+def _send_parts(file: SourceFile, place: ArchiveKey, part_bytes: int, sender: _Sender) -> ArchivedFile:
     whole = 0
     parts: list[str] = []
     with reading(file.path), file.path.open("rb", buffering=0) as stream:
@@ -149,7 +149,7 @@ class _Sender:
     """
 
     def __init__(
-        self, store: ObjectStore, present: Mapping[str, int], parallel: int, pace: Pace, progress: Progress
+        self, store: ObjectStore, present: Mapping[str, int], parallel: int, pace: Pace, progress: CopyProgress
     ) -> None:
         self._store = store
         self._present = present
@@ -185,7 +185,7 @@ class _Sender:
     def _send(self, name: str, body: bytes) -> None:
         try:
             self.check()
-            self._pace.take(len(body))
+            self._pace.acquire(len(body))
             self._store.put(name, body)
             self._progress.add(moved=len(body))
         except BaseException as error:

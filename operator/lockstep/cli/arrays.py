@@ -6,7 +6,7 @@ from lockstep.api.base import names
 from lockstep.api.base.indices import parse_indices
 from lockstep.cli import output
 from lockstep.cli.client import Cluster, Json, resource_path
-from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.core.arrays.members import split_run_name
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
@@ -23,7 +23,7 @@ def fetch(cluster: Cluster, name: str) -> Json | None:
     """One set of the cluster's namespace; None when there is none, or no such kind."""
     try:
         return cluster.get(sets_path(cluster.namespace, name))
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status == 404:
             return None
         raise
@@ -33,7 +33,7 @@ def fetch_if_allowed(cluster: Cluster, name: str) -> Json | None:
     """The same for a name that need not be an array's: rights on arrays that lack are then nobody's concern."""
     try:
         return fetch(cluster, name)
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status == 403:
             return None
         raise
@@ -43,7 +43,7 @@ def selected(cluster: Cluster, selector: str) -> list[Json]:
     """Sets of the cluster's namespace that have the labels; says so where they may not be read."""
     try:
         return cluster.list(sets_path(cluster.namespace), labelSelector=selector)["items"]  # type: ignore[no-any-return]
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status == 403:
             output.note(f"arrays are left out: {error}")
         elif error.status != 404:
@@ -83,7 +83,7 @@ def listed(cluster: Cluster, *, everywhere: bool, selector: str, queue: str) -> 
     query = {"labelSelector": selector} if selector else {}
     try:
         found = cluster.list(sets_path(None if everywhere else cluster.namespace), **query)["items"]
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status in (403, 404):
             return []
         raise

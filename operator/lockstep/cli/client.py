@@ -16,7 +16,7 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from lockstep.api.base import names
 from lockstep.api.base.nesting import read_object
-from lockstep.cli.errors import ApiError, CliError, Unreachable
+from lockstep.cli.errors import ApiServerError, CliError, Unreachable
 
 Json = dict[str, Any]
 Query = str | int | bool
@@ -39,7 +39,7 @@ class Cluster:
         self._api = api
 
     def get(self, path: str, **query: Query) -> Json:
-        """One object. Raises ApiError and Unreachable, as every method here."""
+        """One object. Raises ApiServerError and Unreachable, as every method here."""
         return self._decoded("GET", path, query)
 
     def list(self, path: str, **query: Query) -> Json:
@@ -73,7 +73,7 @@ class Cluster:
         return token.strip() if scheme.lower() == "bearer" else ""
 
     def watch(self, path: str, *, seconds: float, **query: Query) -> Iterator[tuple[str, Json]]:
-        """Changes (ADDED, MODIFIED, DELETED and the object) for ``seconds`` at most. Raises ApiError 410 when
+        """Changes (ADDED, MODIFIED, DELETED and the object) for ``seconds`` at most. Raises ApiServerError 410 when
         the version to begin at is too old."""
         query |= {"watch": True, "allowWatchBookmarks": True, "timeoutSeconds": max(1, int(seconds))}
         buffer = b""
@@ -193,7 +193,7 @@ def retried(write: Callable[[], Result]) -> Result:
     for _ in range(_TRIES - 1):
         try:
             return write()
-        except ApiError as error:
+        except ApiServerError as error:
             if error.status != 409:
                 raise
     return write()
@@ -213,7 +213,7 @@ def _status_object(content: bytes) -> Json:
     return answer if isinstance(answer, dict) else {"message": content.decode(errors="replace").strip()}
 
 
-def _api_error(status: int, said: Json) -> ApiError:
+def _api_error(status: int, said: Json) -> ApiServerError:
     details = said.get("details") or {}
     message = said.get("message") or f"the API server answered {status}"
     remedy = ""
@@ -232,7 +232,7 @@ def _api_error(status: int, said: Json) -> ApiError:
         for field, words in told
         if _UNCHECKED not in words
     )
-    return ApiError(status, _plain(message), remedy, name=name, causes=causes)
+    return ApiServerError(status, _plain(message), remedy, name=name, causes=causes)
 
 
 def _plain(message: str) -> str:

@@ -39,7 +39,7 @@ class Unreachable(CliError):  # noqa: N818 (a state of the world that some verbs
     """No answer from the API server."""
 
 
-class ApiError(CliError):
+class ApiServerError(CliError):
     """The API server said no. ``status`` is HTTP's, ``causes`` pairs of field and message."""
 
     def __init__(
@@ -63,7 +63,7 @@ def if_forbidden(remedy: str) -> Iterator[None]:
     """Say what to do where rights lack."""
     try:
         yield
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status == 403:
             error.remedy = remedy
         raise

@@ -10,8 +10,8 @@ from lockstep.api.base import names
 from lockstep.api.queue import ANY_GPU_TYPE
 from lockstep.cli import operator_settings, runs
 from lockstep.cli.client import Cluster, Json, core_path, resource_path, runs_path
-from lockstep.cli.errors import ApiError, CliError
-from lockstep.cli.operator_settings import Settings, fair_shares, read_settings
+from lockstep.cli.errors import ApiServerError, CliError
+from lockstep.cli.operator_settings import OperatorSettings, fair_shares, read_settings
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.entry import is_pending
 from lockstep.core.admission.cache.excluded_runs import without
@@ -81,7 +81,7 @@ def admission(
     queue = queues.get(run.key, run.status.queue)
     if told and (told == WaitReason.GPU_HOURS_LIMIT) is not (queue.reason == WaitReason.GPU_HOURS_LIMIT):
         raise NotLive("the operator alone counts GPU-hours")
-    booked = Ledger.of(snapshot)
+    booked = Ledger.from_snapshot(snapshot)
     held: dict[str, list[str]] = {}
     for node in sorted(booked.booked_nodes, key=natural_key):
         for holder in booked.holders(node):
@@ -100,7 +100,9 @@ def admission(
     )
 
 
-def cluster_snapshot(cluster: Cluster, settings: Settings, now: float, operator_namespace: str) -> ClusterSnapshot:
+def cluster_snapshot(
+    cluster: Cluster, settings: OperatorSettings, now: float, operator_namespace: str
+) -> ClusterSnapshot:
     """Everything an admission pass looks at. Raises NotLive when the user may not read some of it."""
     found: dict[str, list[Json]] = {}
     for resource, path in (
@@ -114,7 +116,7 @@ def cluster_snapshot(cluster: Cluster, settings: Settings, now: float, operator_
     ):
         try:
             found[resource] = cluster.list(path)["items"]
-        except ApiError as error:
+        except ApiServerError as error:
             if error.status != 403:
                 raise
             raise NotLive(f"you may not read the {resource}") from error
@@ -181,7 +183,7 @@ def readable_nodes(cluster: Cluster) -> dict[str, NodeView]:
     """The cluster's nodes; empty when the user may not read them."""
     try:
         items = cluster.list(core_path(None, "nodes"))["items"]
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status != 403:
             raise
         return {}

@@ -11,14 +11,14 @@ from pydantic import ValidationError
 
 from lockstep.api.base import names
 from lockstep.cli.client import Cluster, Json, core_path
-from lockstep.cli.errors import ApiError
+from lockstep.cli.errors import ApiServerError
 from lockstep.config import OperatorConfig
 from lockstep.core.admission.cache.entry import is_pending
-from lockstep.core.admission.queueing.fair_share import Holding, Key, UsageBook, shares
+from lockstep.core.admission.queueing.fair_share import ChargedUsage, Key, UsageBook, shares
 from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.model.pod_group_settings import PodGroupSettings
 from lockstep.core.model.snapshot import QueueView, RunView
-from lockstep.core.model.test_only import is_trial
+from lockstep.core.model.test_only import is_test_only
 from lockstep.core.model.tunables import Tunables
 
 NAMESPACE = "lockstep-system"
@@ -29,7 +29,7 @@ _DECISIVE = ("mode", "namespaces", "admission", "topologyLevels", "gpuTypes", "d
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class OperatorSettings:
     """``unread`` says why these are only the defaults; empty: they are the operator's own.
 
     ``namespaces``: whose runs it looks after; all when empty.
@@ -40,23 +40,23 @@ class Settings:
     unread: str = ""
 
 
-def read_settings(cluster: Cluster, namespace: str) -> Settings:
+def read_settings(cluster: Cluster, namespace: str) -> OperatorSettings:
     """The settings of the operator that runs in ``namespace``."""
     where = f"ConfigMap {CONFIG_MAP} of namespace {namespace}"
     try:
         found = cluster.get(core_path(namespace, "configmaps", CONFIG_MAP))
         written = yaml.safe_load(found["data"][_FILE]) or {}
         config = OperatorConfig.model_validate({name: written[name] for name in _DECISIVE if name in written})
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status not in (403, 404):
             raise
         why = f"you may not read {where}" if error.status == 403 else f"there is no {where}"
-        return Settings(Tunables(), unread=why)
+        return OperatorSettings(Tunables(), unread=why)
     except (KeyError, TypeError, yaml.YAMLError, ValidationError):
-        return Settings(Tunables(), unread=f"what is in {where} is not for this version")
+        return OperatorSettings(Tunables(), unread=f"what is in {where} is not for this version")
     # Which kind of PodGroup there is takes a discovery, and nobody's nodes depend on it.
     tunables = replace(config.tunables(config.gang(b"")), pod_groups=PodGroupSettings())
-    return Settings(tunables, config.namespaces)
+    return OperatorSettings(tunables, config.namespaces)
 
 
 def fair_shares(
@@ -64,7 +64,7 @@ def fair_shares(
     namespace: str,
     views: Iterable[RunView],
     queues: Mapping[str, QueueView],
-    settings: Settings,
+    settings: OperatorSettings,
     now: float,
 ) -> Mapping[Key, float]:
     """Everybody's factor: by the operator's book, or else as it last told those who wait."""
@@ -73,8 +73,8 @@ def fair_shares(
     if book is None:
         return reported_shares(runs, rules.weights.fair_share)
     weights = {name: queue.spec.fair_sharing.weight for name, queue in queues.items()}
-    present = {share_key(run) for run in runs if not is_trial(run)}
-    return shares(book.advanced(now, Holding.of(runs), rules.half_life), weights, present)
+    present = {share_key(run) for run in runs if not is_test_only(run)}
+    return shares(book.advanced(now, ChargedUsage.from_runs(runs), rules.half_life), weights, present)
 
 
 def reported_shares(runs: Iterable[RunView], weight: int) -> Mapping[Key, float]:
@@ -92,7 +92,7 @@ def _read_book(cluster: Cluster, namespace: str) -> UsageBook | None:
     try:
         found: Json = cluster.get(core_path(namespace, "configmaps", names.USAGE_CONFIG_MAP))
         return UsageBook.load(json.loads(found["data"][names.USAGE_FILE]))
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status not in (403, 404):
             raise
     except (KeyError, TypeError, ValueError):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lockstep.api.base.changes import changed
 from lockstep.cli import arrays
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
-from lockstep.cli.errors import ApiError, CliError, UsageError
+from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.core.model import assignment as slots
 from lockstep.core.model import reservation as kept
 from lockstep.core.model.own_objects import parse_run
@@ -19,7 +19,7 @@ def fetch(cluster: Cluster, name: str) -> Json:
     """One run of the cluster's namespace. Raises CliError with the remedy when there is none."""
     try:
         return cluster.get(runs_path(cluster.namespace, name))
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status == 404 and error.name:
             raise arrays.why_absent(cluster, name) or not_found(cluster, name) from error
         raise

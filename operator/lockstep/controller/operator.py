@@ -25,7 +25,7 @@ from lockstep.controller.kube.errors import KubeError
 from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.leader_endpoint import LeaderEndpoint
 from lockstep.controller.kube.workqueue import WorkQueue
-from lockstep.controller.metrics.exporter import Metrics, Sources
+from lockstep.controller.metrics.exporter import Metrics, MetricSources
 from lockstep.controller.metrics.health import Health, application
 from lockstep.controller.reconcile.config_maps import ensure_everywhere
 from lockstep.controller.reconcile.execute import Executor
@@ -43,7 +43,7 @@ from lockstep.controller.store.own_kinds import OwnKinds
 from lockstep.controller.store.pod_groups import PodGroupApi
 from lockstep.controller.store.store import Store
 from lockstep.controller.store.usage import UsageKeeper
-from lockstep.controller.store.worker_authz_view import StoredGangs
+from lockstep.controller.store.worker_authz_view import WorkerAuthzView
 from lockstep.controller.workers.api import WorkerApi
 from lockstep.controller.workers.certificates import Certificates, first_material, secret_in_cluster
 from lockstep.controller.workers.listener import Listener
@@ -136,7 +136,7 @@ class Operator:
     async def run(self) -> None:
         """Serve until cancelled or until leadership is lost. Raises what made it impossible to go on."""
         self.tunables = self.config.tunables(self.config.gang(worker_archive()))
-        gangs = StoredGangs(self.store)
+        gangs = WorkerAuthzView(self.store)
         reviews = TokenReviews(self.kube.post, gangs, self.clock)
         workers = self._worker_api(gangs, reviews)
         metrics = Metrics(self._sources(workers, reviews), self.tallies)
@@ -223,7 +223,7 @@ class Operator:
 
     async def _act(self) -> None:
         """Runs are listed after the pods: a run's status is then never older than the pods it is held against."""
-        await self.pod_group_api.look_until_known()
+        await self.pod_group_api.discover_until_known()
         for synced in (*(informer.synced for informer in self.informers), self.own_kinds.runs.synced):
             await synced.wait()
         # A standby's watch may lag behind what the last leader wrote: a quorum has the last word.
@@ -295,8 +295,8 @@ class Operator:
         }
         return {**ages, **self.own_kinds.ages()}
 
-    def _sources(self, workers: WorkerApi, reviews: TokenReviews) -> Sources:
-        return Sources(
+    def _sources(self, workers: WorkerApi, reviews: TokenReviews) -> MetricSources:
+        return MetricSources(
             now=self.clock.now,
             runs=lambda: self.store.runs,
             queues=lambda: self.store.queues.cache,
@@ -318,7 +318,7 @@ class Operator:
             token_reviews=reviews.outcomes,
         )
 
-    def _worker_api(self, gangs: StoredGangs, reviews: TokenReviews) -> WorkerApi:
+    def _worker_api(self, gangs: WorkerAuthzView, reviews: TokenReviews) -> WorkerApi:
         return WorkerApi(
             reviews=reviews,
             gangs=gangs,
@@ -352,11 +352,11 @@ class Operator:
         from lockstep.controller.web.server import (
             WebPage,  # and with it the words of the CLI, which nothing else here needs
         )
-        from lockstep.controller.web.sources import Sources
+        from lockstep.controller.web.sources import PageSources
 
         levels, gpu_types = self.config.topology_levels, self.config.gpu_types
         store, usual = self.store, self.tunables
-        sources = Sources(
+        sources = PageSources(
             synced=lambda: store.synced,
             leading=self.election.is_leading,
             runs=lambda: store.runs,
@@ -368,7 +368,7 @@ class Operator:
             reports=self.book.reports,
             run_sets=lambda: store.run_sets.cache,
             run_set=store.run_sets.named,
-            said=self.events.recent.of,
+            said=self.events.recent.for_run,
             levels=usual.topology_levels if levels is None else levels,
             gpu_types=usual.gpu_types if gpu_types is None else gpu_types,
         )

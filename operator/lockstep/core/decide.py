@@ -29,7 +29,7 @@ from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.model.snapshot import RunSnapshot
-from lockstep.core.model.test_only import forget_trial, is_trial
+from lockstep.core.model.test_only import forget_test_only, is_test_only
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.pods.gang import dry_run_body
 from lockstep.core.pods.launchers import launcher_of
@@ -132,7 +132,7 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     if plan.phase not in (Phase.PENDING, Phase.SUSPENDED):
         plan.condition("Accepted", True, ConditionReason.ACCEPTED, "the spec is valid")
         return False
-    problems = validate(plan.spec, plan.snapshot.namespace_labels, KnownNames.of(plan.tunables))
+    problems = validate(plan.spec, plan.snapshot.namespace_labels, KnownNames.from_tunables(plan.tunables))
     problems += _refused_with_kueue(plan)
     elsewhere = resolve_origin(plan)
     problems += [elsewhere] if elsewhere is not None else []
@@ -164,7 +164,7 @@ def _refused_with_kueue(state: RunState) -> list[Problem]:
     choice = choice_of(state.run, state.snapshot.queue)
     if choice is None:
         return []
-    if is_trial(state.run):
+    if is_test_only(state.run):
         field = f"metadata.annotations[{names.ANNOTATION_TEST_ONLY}]"
         return [Problem(field, "Kueue tells nobody when a run would start; leave it out")]
     levels = state.snapshot.kueue.levels_of(state.run.namespace, choice.queue)
@@ -208,11 +208,11 @@ def _stop_as_asked(plan: PlanBuilder, leaving: frozenset[int]) -> bool:
 
 
 def wait_for_admission(plan: PlanBuilder) -> bool:
-    """Nodes are given by the admission pass alone, which sees all runs at once."""
+    """Nodes are given by the admission cycle alone, which sees all runs at once."""
     if plan.phase not in (Phase.PENDING, Phase.SUSPENDED):
         return False
     plan.delete_live_pods("its gang was given up")  # creations whose answers came late
-    if plan.phase is Phase.PENDING and not is_trial(plan.run):
+    if plan.phase is Phase.PENDING and not is_test_only(plan.run):
         give_up_waiting(plan)
     return True
 
@@ -319,7 +319,7 @@ STEPS: tuple[Step, ...] = (
 """Tried in order, until one has the last word."""
 ALWAYS: tuple[Last, ...] = (
     _always(end_pods_by_the_limit),
-    _always(forget_trial),
+    _always(forget_test_only),
     _always(follow_kueue),
     _always(keep_account),
     look_after_the_archive,

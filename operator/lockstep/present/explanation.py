@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lockstep.api.checkpoint_status import Candidate
+from lockstep.api.checkpoint_status import SavedCheckpoint
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import QueueStatus, TrainingRunStatus
 from lockstep.core.model import assignment as slots
@@ -64,7 +64,7 @@ def sentences(run: RunView, found: LiveAdmission | NotLive | None, now: float) -
     yield from _next(run, phase, now)
 
 
-def checkpoint_summary(candidate: Candidate) -> str:
+def checkpoint_summary(candidate: SavedCheckpoint) -> str:
     """``step 300 (shared, /shared-checkpoints/…)``."""
     return f"step {candidate.step} ({', '.join(filter(None, (candidate.tier, candidate.path)))})"
 
@@ -193,9 +193,9 @@ def _resume(status: TrainingRunStatus) -> Iterator[str]:
         yield f"The last choice of a checkpoint: {status.checkpoint.choice}."
     for passed in status.checkpoint.rejected:
         cost = f", would have cost {passed.seconds} s" if passed.seconds is not None else ""
-        yield f"  passed over: {Save(passed.step, passed.attempt or 0).words} ({passed.tier}{cost}): {passed.reason}"
+        yield f"  passed over: {Save(passed.step, passed.attempt or 0).label} ({passed.tier}{cost}): {passed.reason}"
     for bad in status.checkpoint.quarantined:
-        yield f"Not loaded again: {Save(bad.step, bad.attempt).words} ({bad.tier}): {bad.reason}"
+        yield f"Not loaded again: {Save(bad.step, bad.attempt).label} ({bad.tier}): {bad.reason}"
     for saved in status.checkpoint.latest:
         yield f"Newest valid checkpoint: {checkpoint_summary(saved)}."
 

@@ -7,16 +7,16 @@ import sys
 from typing import NoReturn
 
 from lockstep.worker.agent import Worker
-from lockstep.worker.output import say
+from lockstep.worker.output import log_line
 from lockstep.worker.settings import Settings
 
 
 def main() -> int:
     """Exit code of the container."""
     try:
-        return Worker(Settings.of(os.environ, sys.argv[1:])).run()
+        return Worker(Settings.from_environment(os.environ, sys.argv[1:])).run()
     except Exception as error:
-        say(f"cannot start: {error!r}")
+        log_line(f"cannot start: {error!r}")
         return 125
 
 

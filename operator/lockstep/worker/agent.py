@@ -27,7 +27,7 @@ from lockstep.worker.child.training import Training
 from lockstep.worker.link.inbox import Inbox, SlowWork
 from lockstep.worker.link.operator_link import PROTOCOL, Link
 from lockstep.worker.node.barrier import Barrier
-from lockstep.worker.output import say, write_own
+from lockstep.worker.output import log_line, write_own
 from lockstep.worker.settings import JSON, Settings
 from lockstep.worker.start import Launch
 
@@ -111,7 +111,7 @@ class Worker:
         words = f"defect: {error!r} at {where.name}:{where.lineno}"
         if words != self._complaint:  # once, not in every turn
             self._complaint = words
-            say(words)
+            log_line(words)
         if not self.child:
             self.leave_with = self._child_code() if self.exit else 125
 
@@ -133,7 +133,7 @@ class Worker:
             heartbeat, served_at = float(desired["heartbeatSeconds"]), float(desired["serverTime"])
             world = int(desired.get("worldSize", 0))
         except (KeyError, TypeError, ValueError) as error:
-            say(f"the operator's reply is not understood: {error!r}")
+            log_line(f"the operator's reply is not understood: {error!r}")
             return
         if self._is_outdated(epoch):
             return  # what it was told of is still to be told to its successor
@@ -169,7 +169,7 @@ class Worker:
             grace = self.settings.termination_grace
             left = grace - min(LEAVING_MARGIN_SECONDS, grace / 4)
             self.terminating, self.leaving_by, self.leave_at = True, time.time() + left, time.monotonic() + left
-            say(f"asked to leave within {left:.0f} s")
+            log_line(f"asked to leave within {left:.0f} s")
 
     def _reap(self) -> None:
         while True:
@@ -274,10 +274,10 @@ class Worker:
 
     def _leave_if_abandoned(self) -> None:
         if self.refusal:
-            say(self.refusal)
+            log_line(self.refusal)
             self.leave_with = self._child_code() if self.exit else 125
         elif self.phase == EXITED and time.monotonic() - max(self.contact, self.ended) > self.settings.orphan_seconds:
-            say(f"no operator for {self.settings.orphan_seconds:g} s after the end")
+            log_line(f"no operator for {self.settings.orphan_seconds:g} s after the end")
             self.leave_with = self._own_code()
 
     def _own_code(self) -> int:
@@ -298,7 +298,7 @@ class Worker:
 
     def _take_start(self, desired: JSON) -> None:
         """The attempt counts as run from here on, whether or not its program ever starts."""
-        launch = Launch.of(desired)
+        launch = Launch.from_desired(desired)
         self.attempt = self.spent = launch.attempt
         self.start, self.exit, self.problem, self.training = desired["start"], None, "", None
         self.barrier.leave()
@@ -327,7 +327,7 @@ class Worker:
             start()
 
     def _start_child(self, launch: Launch, contract: JSON, rules: List[JSON], spent: Optional[JSON]) -> None:
-        say(
+        log_line(
             f"attempt={launch.attempt} rank={launch.rank} node={self.settings.node} "
             f"resume={launch.resume_step or 'none'} world={launch.world} "
             f"master={launch.master_address}:{launch.master_port} start"
@@ -351,7 +351,7 @@ class Worker:
 
     def _fail_start(self, error: LaunchError) -> None:
         code, reason, words = error.args
-        say(words)
+        log_line(words)
         self._record_end(code, 0, reason, words.encode("utf-8", "replace"), 0.0)
 
     def _watch_interval(self) -> float:
@@ -374,7 +374,7 @@ class Worker:
         assert self.child is not None
         self.phase = STOPPING
         if self.child.stop(grace, reason):
-            say(f"attempt={self.child.attempt} stopping: {reason}")
+            log_line(f"attempt={self.child.attempt} stopping: {reason}")
 
     def _follow(self) -> None:
         child = self.child
@@ -402,7 +402,7 @@ class Worker:
             kill_others(spare=training.helper)
             training.finish(-number or code)
         except Exception as error:  # that it ended is told, whatever cannot be learnt of how
-            say(f"attempt={child.attempt} its last words are lost: {error!r}")
+            log_line(f"attempt={child.attempt} its last words are lost: {error!r}")
         reason = child.stop_reason
         if not reason and not number and not code and training.was_told_to_stop():
             reason = "WorkerTerminated" if self.terminating else "StoppedOnRequest"
@@ -423,7 +423,7 @@ class Worker:
         }  # fmt: skip
         outcome = f"signal={number}" if number else f"code={code}"
         node = self.settings.node
-        say(f"attempt={self.attempt} node={node} end {outcome} reason={reason} after={seconds:.1f}s")
+        log_line(f"attempt={self.attempt} node={node} end {outcome} reason={reason} after={seconds:.1f}s")
 
     # What the operator hears
 

@@ -16,7 +16,7 @@ class _Own:
     patience = SAY_SECONDS
 
 
-def say(message: str) -> None:
+def log_line(message: str) -> None:
     """One line on the worker's own stderr, beside the child's output; lost when nobody reads there."""
     line = message.replace("\n", " ")
     write_own(f"lockstep: {line}\n".encode("utf-8", "replace"))

@@ -60,7 +60,7 @@ class Settings:
     min_disk: int = 0  # bytes that must be free where local checkpoints go
 
     @classmethod
-    def of(cls, environ: Any, arguments: Sequence[str]) -> Settings:
+    def from_environment(cls, environ: Any, arguments: Sequence[str]) -> Settings:
         """Raises KeyError or ValueError when the pod was not made by Lockstep."""
         command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
         if not command:

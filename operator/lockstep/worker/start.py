@@ -20,7 +20,7 @@ class Launch(NamedTuple):
     nodelist: Sequence[str]
 
     @classmethod
-    def of(cls, desired: JSON) -> Launch:
+    def from_desired(cls, desired: JSON) -> Launch:
         """From a released reply. Raises KeyError, TypeError."""
         start, resume = desired["start"], desired["start"].get("resume") or {}
         return cls(

@@ -9,7 +9,7 @@ from lockstep.api.base import names
 from lockstep.cli import output, runs
 from lockstep.cli.actions import change
 from lockstep.cli.client import Cluster, Json, resource_path, retried, runs_path
-from lockstep.cli.errors import ApiError, CliError, if_forbidden
+from lockstep.cli.errors import ApiServerError, CliError, if_forbidden
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import WaitReason
@@ -111,7 +111,7 @@ def _change_held(
     try:
         with if_forbidden("only who may change queues may do so; without --queue you hold your own run"):
             raw = retried(write)
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status == 404 and error.name:
             raise CliError(f"there is no TrainingQueue {queue}", "create it first; its spec may be empty") from error
         raise

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lockstep.api.base import names
 from lockstep.cli.client import Cluster, core_path, runs_path
-from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.output import echo, note, print_lines, table
 from lockstep.present.amounts import ago, plural
 
@@ -93,7 +93,7 @@ def living_uids(cluster: Cluster) -> frozenset[str]:
     try:
         runs = cluster.list(runs_path(None))["items"]
         pods = cluster.list(core_path(None, "pods"), labelSelector=names.LABEL_RUN_UID)["items"]
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status == 403:
             raise CliError(
                 str(error), "ask for the right to list TrainingRuns, pods and nodes of the cluster"

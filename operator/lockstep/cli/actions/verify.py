@@ -10,7 +10,7 @@ from lockstep.worker.checkpoints.tiers import attempt_steps, step_paths
 from lockstep.worker.settings import SHARED_SKEW
 
 
-class Verdict(IntEnum):
+class VerdictCode(IntEnum):
     """Exit codes."""
 
     VALID = 0
@@ -18,10 +18,10 @@ class Verdict(IntEnum):
     UNKNOWN = 2
 
 
-_CODES = {VALID: Verdict.VALID, INVALID: Verdict.INVALID, UNKNOWN: Verdict.UNKNOWN}
+_CODES = {VALID: VerdictCode.VALID, INVALID: VerdictCode.INVALID, UNKNOWN: VerdictCode.UNKNOWN}
 
 
-def verify(path: str, form: str, reads: bool, skew: float | None) -> Verdict:
+def verify(path: str, form: str, reads: bool, skew: float | None) -> VerdictCode:
     """Print the verdict on one checkpoint, or on all in a directory of checkpoints, newest first.
 
     The exit code is that of the one, or of the newest.
@@ -44,12 +44,12 @@ def _checkpoints(path: str, form: str) -> Iterator[str]:
     yield from (each for _, _, each in found if examine(each, form=form) is not None)
 
 
-def _judge(path: str, form: str, reads: bool, skew: float | None) -> Verdict:
+def _judge(path: str, form: str, reads: bool, skew: float | None) -> VerdictCode:
     allowed = SHARED_SKEW if skew is None else skew
     finding = examine(path, form=form, skew=allowed)
     if finding is None:
         echo(f"{INVALID}  {path}: there is no checkpoint")
-        return Verdict.INVALID
+        return VerdictCode.INVALID
     verdict, reason = finding.verdict, finding.reason
     if reads and verdict == VALID:
         verdict, reason = verify_checkpoint(path, form=form, skew=allowed)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from lockstep.cli import runs
 from lockstep.cli.client import Cluster, Json, runs_path
-from lockstep.cli.errors import ApiError, CliError, ExitCode, Unreachable
+from lockstep.cli.errors import ApiServerError, CliError, ExitCode, Unreachable
 from lockstep.cli.output import note
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
@@ -87,7 +87,7 @@ def next_version(cluster: Cluster, raw: Json, deadline: float | None) -> Json:
                 note(f"{error}; asking again until it answers.")
             complained = True
             time.sleep(max(0.0, min(_RETRY_SECONDS, left)))
-        except ApiError as error:
+        except ApiServerError as error:
             if error.status != 410:
                 raise
             return runs.fetch(cluster, name)

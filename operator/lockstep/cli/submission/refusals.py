@@ -14,7 +14,7 @@ from lockstep.api.base.schema import ApiModel
 from lockstep.api.run_set import TrainingRunSetSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.cli.client import Json
-from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.submission.array_manifests import is_set
 from lockstep.core.pods.validation import validate
 
@@ -46,7 +46,7 @@ def refuse_bad(manifest: Json, namespace_labels: Mapping[str, str] | None) -> No
         raise _refused(manifest, problems)
 
 
-def in_fields(error: ApiError, manifest: Json, namespace: str) -> CliError:
+def in_fields(error: ApiServerError, manifest: Json, namespace: str) -> CliError:
     """What the API server said of a manifest, by field and with the remedy."""
     name = manifest["metadata"].get("name", "")
     if error.status == 409 and name:

@@ -10,7 +10,7 @@ from lockstep.api.base import names
 from lockstep.cli import arrays, output
 from lockstep.cli.actions import wait
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
-from lockstep.cli.errors import ApiError
+from lockstep.cli.errors import ApiServerError
 from lockstep.cli.submission.array_manifests import is_set
 from lockstep.cli.submission.refusals import in_fields, refuse_bad, refuse_malformed
 from lockstep.core.model.snapshot import RunView
@@ -22,7 +22,7 @@ def name_user(cluster: Cluster, manifests: Sequence[Json]) -> None:
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
         answer = cluster.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
-    except ApiError:
+    except ApiServerError:
         return
     user = answer.get("status", {}).get("userInfo", {}).get("username", "")
     for manifest in manifests if user else ():
@@ -37,7 +37,7 @@ def create(cluster: Cluster, manifest: Json, *, dry_run: bool) -> Json:
     try:
         place = arrays.sets_path(namespace) if is_set(manifest) else runs_path(namespace)
         return cluster.create(place, manifest, **query)
-    except ApiError as error:
+    except ApiServerError as error:
         raise in_fields(error, manifest, namespace) from error
 
 
@@ -45,7 +45,7 @@ def namespace_labels(cluster: Cluster, namespace: str) -> Mapping[str, str] | No
     """Labels of the namespace; None when they cannot be read."""
     try:
         labels: Mapping[str, str] = cluster.get(core_path(None, "namespaces", namespace))["metadata"].get("labels", {})
-    except ApiError:
+    except ApiServerError:
         return None
     return labels
 

@@ -56,7 +56,7 @@ def page(run: RunView, nodes: Mapping[str, NodeView], levels: Mapping[str, str],
         yield ""
         yield "Passed over at the last start:"
         yield from (
-            f"  {Save(c.step, c.attempt or 0).words} ({c.tier}): {c.reason}" for c in status.checkpoint.rejected
+            f"  {Save(c.step, c.attempt or 0).label} ({c.tier}): {c.reason}" for c in status.checkpoint.rejected
         )
     if status.attempts:
         yield ""

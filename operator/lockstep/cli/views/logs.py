@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lockstep.api.base import names
 from lockstep.cli import runs
 from lockstep.cli.client import Cluster, Query, core_path
-from lockstep.cli.errors import ApiError, CliError
+from lockstep.cli.errors import ApiServerError, CliError
 from lockstep.cli.output import note
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.ranges import format_ranges, parse_ranges
@@ -106,7 +106,7 @@ def pod_names(run: RunView, rank: int, wanted: Wanted) -> list[str]:
 def rank_lines(cluster: Cluster, run: RunView, rank: int, wanted: Wanted) -> Iterator[bytes]:
     """Lines with their ends. Raises CliError when there is no pod to read, or nothing of the attempt in it."""
     found = False
-    absent: ApiError | None = None
+    absent: ApiServerError | None = None
     for pod in pod_names(run, rank, wanted):
         path = core_path(run.namespace, "pods", pod) + "/log"
         try:
@@ -114,7 +114,7 @@ def rank_lines(cluster: Cluster, run: RunView, rank: int, wanted: Wanted) -> Ite
             for line in lines if wanted.attempt is None else _last(of_attempt(lines, wanted.attempt), wanted):
                 found = True
                 yield line
-        except ApiError as error:
+        except ApiServerError as error:
             if error.status not in (400, 404):  # 400: its container has not started
                 raise
             absent = error

@@ -9,7 +9,7 @@ from lockstep.api.base import names
 from lockstep.api.base.times import to_rfc3339
 from lockstep.cli import output
 from lockstep.cli.client import Cluster, core_path, runs_path
-from lockstep.cli.errors import NODES_ARE_THE_CLUSTERS, ApiError, if_forbidden
+from lockstep.cli.errors import NODES_ARE_THE_CLUSTERS, ApiServerError, if_forbidden
 from lockstep.cli.live import node_views
 from lockstep.cli.runs import view, whole
 from lockstep.core.failures.actions import ONE_DAY
@@ -24,7 +24,7 @@ from lockstep.present.amounts import plural
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunSlot:
     """A slot of a run."""
 
     run: str
@@ -72,21 +72,21 @@ def _all_runs(cluster: Cluster) -> list[RunView]:
     try:
         found = [view(raw) for raw in cluster.list(runs_path(None))["items"]]
         return [whole(cluster, run) for run in found]
-    except ApiError as error:
+    except ApiServerError as error:
         if error.status != 403:
             raise
         output.note("which runs are on the nodes is not shown: runs of all namespaces may not be listed")
         return []
 
 
-def _places(run: RunView) -> Iterator[tuple[str, Place]]:
+def _places(run: RunView) -> Iterator[tuple[str, RunSlot]]:
     assignment = run.status.assignment
     if is_true(run.status, "Finished"):
         return
     ranks = slots.slot_ranks(assignment)
     for slot, node in enumerate(assignment.nodes):
         if node:
-            yield node, Place(run.key, slot, ranks[slot])
+            yield node, RunSlot(run.key, slot, ranks[slot])
 
 
 def _avoided(runs: Iterable[RunView], now: float) -> Mapping[str, list[str]]:

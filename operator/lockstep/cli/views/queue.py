@@ -11,7 +11,7 @@ from math import inf
 from lockstep.api.run_status import QueueStatus
 from lockstep.cli import arrays, output, runs
 from lockstep.cli.client import Cluster, Json, runs_path
-from lockstep.cli.errors import ApiError
+from lockstep.cli.errors import ApiServerError
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.own_objects import parse_run_set
@@ -196,7 +196,7 @@ def _changes(cluster: Cluster, path: str, query: dict[str, str], version: str) -
                 version = raw["metadata"]["resourceVersion"]
                 if kind != "BOOKMARK":
                     yield raw
-        except ApiError as error:
+        except ApiServerError as error:
             if error.status != 410:
                 raise
             found = cluster.list(path, **query)  # what changed meanwhile shows as it is now

@@ -1,4 +1,4 @@
-"""The keys that need a look, each at most once and never twice at a time.
+"""Work queue of keys to reconcile, each at most once and never twice at a time.
 
 Level-triggered: a key says *what* to look at, never what happened. Watch events, wake-ups and
 retries all become keys here, so nothing else in the controller keeps timers.
@@ -13,7 +13,7 @@ from lockstep.controller.kube.errors import KubeError
 from lockstep.controller.runtime.clock import Clock
 
 CLUSTER_KEY = "cluster"
-"""The key of the admission pass."""
+"""The key of the admission cycle."""
 
 _log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.reasons import AttemptCause, PreemptionReason, ShownReason
 from lockstep.core.model.snapshot import NodeView, QueueView, RunView
-from lockstep.core.model.test_only import is_trial
+from lockstep.core.model.test_only import is_test_only
 from lockstep.core.model.tunables import Mode
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -52,7 +52,7 @@ PREEMPTED_FOR = (PreemptionReason.WITHIN_QUEUE, PreemptionReason.RECLAIM)
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class MetricSources:
     """Where the figures are at the moment of a scrape. ``now``: Unix seconds."""
 
     now: Callable[[], float]
@@ -79,7 +79,7 @@ class Sources:
 class Metrics(Collector):
     """All of Lockstep's metrics. Collected on the event loop's thread, where the sources live."""
 
-    def __init__(self, sources: Sources, tallies: Tallies) -> None:
+    def __init__(self, sources: MetricSources, tallies: Tallies) -> None:
         self._sources = sources
         self._tallies = tallies
         self._process = ProcessCollector(registry=None)
@@ -229,7 +229,7 @@ class Metrics(Collector):
         for run in tuple(self._sources.runs()):
             phase = phase_of(run.status, run.spec is not None and run.spec.suspend)
             phases[phase] += 1
-            if phase is Phase.PENDING and not is_trial(run):
+            if phase is Phase.PENDING and not is_test_only(run):
                 waiting.add(run, now)
             # Thousands may wait or be over: only what holds nodes has figures of its own.
             if phase not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):

@@ -1,1 +1,1 @@
-"""Observe, decide, execute: one look at one key."""
+"""Reconcile: observe, decide, execute, one key at a time."""

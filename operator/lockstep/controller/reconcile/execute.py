@@ -20,7 +20,7 @@ from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.reconcile.config_maps import ConfigMaps
 from lockstep.controller.reconcile.history import History
 from lockstep.controller.reconcile.node_marks import NodeMarker
-from lockstep.controller.reconcile.queue_status_writer import Words, is_word
+from lockstep.controller.reconcile.queue_status_writer import QueueStatusWriter, is_queue_status
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.workload_writer import WorkloadWriter
 from lockstep.controller.runtime.clock import Clock
@@ -89,10 +89,10 @@ class Executor:
         self._recoveries = recoveries
         self._clock = clock
         self._gate = asyncio.Semaphore(_CONCURRENT_ADMISSIONS)
-        self._words = Words(store.writes, self._admit, self._note_failure)
+        self._queue_status_writer = QueueStatusWriter(store.writes, self._admit, self._note_failure)
         self._under_way: set[asyncio.Task[None]] = set()
-        self._failures = 0  # of admissions that no pass waited for …
-        self._made_up_for = 0  # … as many as there were before the last pass that succeeded
+        self._failures = 0  # of admissions that no cycle waited for …
+        self._made_up_for = 0  # … as many as there were before the last cycle that succeeded
         events.busy = lambda: bool(self._under_way)
 
     async def run_plan(self, run: RunView, plan: Plan) -> None:
@@ -102,7 +102,7 @@ class Executor:
         try:
             await self._carry_out(run, plan)
         finally:
-            # Status may be written although a pod was not: the next plan would not ask for the pass again.
+            # Status may be written although a pod was not: the next plan would not ask for the cycle again.
             if plan.admission_changed:
                 self._queue.add(CLUSTER_KEY)
 
@@ -141,7 +141,7 @@ class Executor:
             await self._workloads.carry_out(run, plan.workload)
 
     async def cluster_plan(self, plan: ClusterPlan) -> None:
-        """Carry out an admission pass: all nodes are booked before the first write is on its way.
+        """Carry out an admission cycle: all nodes are booked before the first write is on its way.
 
         Returns when all admissions are on their way and those writes are done that others may be judged by; the next
         passes take the rest for written. What those who wait are told is written as there is room. Once something that
@@ -154,11 +154,11 @@ class Executor:
         for write in self._writable(plan.writes):
             if not in_step and self._concerns_nobody_else(write):
                 beside.append(write)
-            elif not in_step and is_word(write, self._store.run_by_uid(write.uid)):
+            elif not in_step and is_queue_status(write, self._store.run_by_uid(write.uid)):
                 words.append(write)
             else:
                 awaited.append(write)
-        self._words.say(words)
+        self._queue_status_writer.send(words)
         for write in beside:
             self._store.writes.assume(write.uid, write.status)
         for write in awaited:
@@ -166,7 +166,7 @@ class Executor:
         for write in beside:
             await self._gate.acquire()
             self._keep(self._admit_beside(write))
-        # Should the pass be cut short, these go on: ``settle`` waits for them as for the others.
+        # Should the cycle be cut short, these go on: ``settle`` waits for them as for the others.
         await asyncio.shield(_all_of([self._keep(self._admit_in_turn(write)) for write in awaited]))
         self._made_up_for = failures
 
@@ -178,7 +178,7 @@ class Executor:
                 continue
             if not under_way.is_being_told(write.uid):
                 yield write
-            elif not is_word(write, self._store.run_by_uid(write.uid)):
+            elif not is_queue_status(write, self._store.run_by_uid(write.uid)):
                 under_way.hold_up(write.uid)
 
     async def settle(self, within: float) -> bool:
@@ -186,11 +186,11 @@ class Executor:
 
         False: some of it may take effect still, and nobody else may book nodes yet.
         """
-        self._words.say(())
-        tasks = {*self._under_way, *self._words.tasks}
+        self._queue_status_writer.send(())
+        tasks = {*self._under_way, *self._queue_status_writer.tasks}
         if tasks:
             await asyncio.wait(tasks, timeout=within)
-        left = [task for task in (*self._under_way, *self._words.tasks) if not task.done()]
+        left = [task for task in (*self._under_way, *self._queue_status_writer.tasks) if not task.done()]
         for task in left:
             task.cancel()
         return not left
@@ -204,7 +204,7 @@ class Executor:
 
     async def _admit_in_turn(self, write: StatusWrite) -> None:
         async with self._gate:
-            failed = True  # the next pass comes after a back-off: at once it would only end the same way
+            failed = True  # the next cycle comes after a back-off: at once it would only end the same way
             try:
                 settled = await self._admit(write)
                 failed = False
@@ -226,7 +226,7 @@ class Executor:
             self._store.writes.drop_assumption(write.uid)
 
     def _note_failure(self) -> None:
-        """The next pass meets with the same, and comes again after a back-off."""
+        """The next cycle meets with the same, and comes again after a back-off."""
         self._failures += 1
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -268,7 +268,7 @@ class Executor:
         """False: the outcome is not known, and whoever has a booking for it keeps it."""
         run = self._store.run_by_uid(write.uid)
         if run is None or run.resource_version != write.resource_version:
-            return True  # it has changed since: another pass will see
+            return True  # it has changed since: another cycle will see
         of_status = False
         try:
             for config_map in write.config_maps:

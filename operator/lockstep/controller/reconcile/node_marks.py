@@ -21,7 +21,7 @@ from lockstep.core.model.tunables import Mode, Tunables
 log = logging.getLogger("lockstep.nodes")
 _TRIES = 4
 REST = 60.0
-"""Seconds for which a node that could not be written is let alone: marks are asked for with every pass."""
+"""Seconds for which a node that could not be written is let alone: marks are asked for with every cycle."""
 REST_WITHOUT_RIGHTS = 600.0
 EVERY_NODE = ""
 

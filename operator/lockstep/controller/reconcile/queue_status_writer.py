@@ -1,6 +1,6 @@
-"""Words to those who wait, said beside admission passes: what a run waits for is nothing that others are judged by.
+"""Writes the queue status of pending runs beside admission cycles, as no other decision rests on it.
 
-A pass that waited for them would leave free nodes idle meanwhile. A few are on their way at a time; what a newer pass
+A cycle that waited for them would leave free nodes idle meanwhile. A few are on their way at a time; what a newer cycle
 has to say takes the place of what was not sent yet, so nothing piles up however slow the API server is.
 """
 
@@ -20,7 +20,7 @@ AT_A_TIME = 4
 """Of the writes that the API server has from us at once; the others are for admissions."""
 
 
-def is_word(write: StatusWrite, run: RunView | None) -> bool:
+def is_queue_status(write: StatusWrite, run: RunView | None) -> bool:
     """All that ``write`` changes of ``run`` is what the run is told, and since when it waits."""
     if run is None or write.nodes or write.config_maps or write.events:
         return False
@@ -32,7 +32,7 @@ def is_word(write: StatusWrite, run: RunView | None) -> bool:
     return changed(before.admission, since=since, first_estimate=first_estimate) == after.admission
 
 
-class Words:
+class QueueStatusWriter:
     """``send`` writes one and says whether its outcome is known; ``failed`` hears of what keeps all of them from being
     written, and of those that are left then none is."""
 
@@ -47,7 +47,7 @@ class Words:
         self.tasks: set[asyncio.Task[None]] = set()
         """Those that say them."""
 
-    def say(self, words: Sequence[StatusWrite]) -> None:
+    def send(self, words: Sequence[StatusWrite]) -> None:
         """From now on these are to be said, and no others."""
         self._left = deque(words)
         for _ in range(min(len(words), AT_A_TIME) - self._saying):

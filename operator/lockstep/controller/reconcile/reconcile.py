@@ -1,4 +1,4 @@
-"""One look at one key: observe, decide, execute. Everything else in this package serves these few lines."""
+"""Reconciles one key: observe, decide, execute. Everything else in this package serves these few lines."""
 
 import dataclasses
 import logging
@@ -14,7 +14,7 @@ from lockstep.controller.reconcile.execute import Executor, StaleError
 from lockstep.controller.reconcile.node_marks import REST, NodeMarker
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_set import RunSetReconciler
-from lockstep.controller.reconcile.threaded_admission import decide_pass
+from lockstep.controller.reconcile.threaded_admission import decide_cycle
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.resources import CONFIG_MAPS, PODS, RUNS
 from lockstep.controller.runtime.tallies import Tallies
@@ -25,7 +25,7 @@ from lockstep.controller.store.usage import UsageKeeper
 from lockstep.controller.store.whole_status import is_assignment_missing, is_reservation_missing
 from lockstep.controller.workers.reports import ReportBook
 from lockstep.core.accounting.measures import pool_records
-from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.queue_status import TOLD_EVERY
 from lockstep.core.decide import decide
 from lockstep.core.failures.breaker import disruption
@@ -42,7 +42,7 @@ _INTERVAL_LIVES = 60.0
 _LAST_ANSWERS = 5.0
 _POOLS_EVERY = 10.0  # failures per node-day hardly move meanwhile
 _STUCK = 5.0
-"""Seconds until a pass comes again at the latest whose writes all wait for the answers to earlier ones."""
+"""Seconds until a cycle comes again at the latest whose writes all wait for the answers to earlier ones."""
 _READ_AGAIN = 5.0
 """Seconds until the book of usage is asked for again, when it could not be read."""
 
@@ -81,14 +81,14 @@ class Reconciler:
         self._tunables = tunables
         self._tallies = tallies
         self._leadership = Leadership(clock.now())
-        self._memory = Memory()
+        self._memory = CycleMemory()
         self._pools_due = 0.0
         self._most_workers = (0, 0.0)
 
     def lead(self) -> None:
         """This process leads from now on: what it has not heard before says nothing."""
         self._leadership = Leadership(self._clock.now())
-        self._memory = Memory()
+        self._memory = CycleMemory()
         self._pools_due = 0.0
         self._usage.lead()
         self._queue.clear()
@@ -135,7 +135,7 @@ class Reconciler:
         snapshot = self._store.snapshot_run(namespace, name, self._book.reports(run.uid), leadership)
         if snapshot is None or is_assignment_missing(snapshot.run):
             return
-        self._recoveries.look(snapshot, self._queue.due_since(run_key(namespace, name)))
+        self._recoveries.observe(snapshot, self._queue.due_since(run_key(namespace, name)))
         plan = decide(snapshot, self._tunables(), self._clock.now())
         await self._executor.run_plan(snapshot.run, plan)
         if _has_nobody_left(snapshot):
@@ -169,10 +169,10 @@ class Reconciler:
             self._queue.wake_at(CLUSTER_KEY, now + _READ_AGAIN)
         begun = self._clock.monotonic()
         with self._tracer.span("admission pass", runs=len(snapshot.runs), nodes=len(snapshot.nodes)):
-            plan = await decide_pass(snapshot, tunables, now, self._memory)
+            plan = await decide_cycle(snapshot, tunables, now, self._memory)
         self._tallies.passes.observe(self._clock.monotonic() - begun)
         if plan.wake_at is not None:
-            # While nothing of it can be sent, the same would be decided over and over; the answers bring the next pass.
+            # While nothing of it can be sent, the same would be decided again; the answers bring the next cycle.
             stuck = plan.writes and all(self._store.writes.is_under_way(write.uid) for write in plan.writes)
             self._queue.wake_at(CLUSTER_KEY, max(plan.wake_at, now + _STUCK) if stuck else plan.wake_at)
         await self._executor.cluster_plan(plan)

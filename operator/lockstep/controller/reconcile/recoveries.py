@@ -53,7 +53,7 @@ class Recoveries:
         self._under_way: dict[str, _Recovery] = {}
         self._due_since: dict[str, float] = {}
 
-    def look(self, snapshot: RunSnapshot, due_since: float) -> None:
+    def observe(self, snapshot: RunSnapshot, due_since: float) -> None:
         """Before each decision on a run: it has been due for one since ``due_since``."""
         run = snapshot.run
         self._due_since[run.uid] = due_since

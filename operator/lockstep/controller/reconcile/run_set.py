@@ -1,4 +1,4 @@
-"""One look at one array: observe, decide, and carry out: the status first, then what rests on it."""
+"""Reconciles one array: observe, decide, and carry out: the status first, then what rests on it."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""How many requests may be in flight: found out from latency and refusals, shared by all writers."""
+"""Adaptive limit of requests in flight, from latency and refusals, shared by all writers."""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,4 @@
-"""One token bucket per sender."""
+"""Rate limit: one token bucket per sender."""
 
 from collections import OrderedDict
 
@@ -24,7 +24,7 @@ class RateLimit:
         """Senders remembered."""
         return len(self._buckets)
 
-    def take(self, sender: str) -> float:
+    def acquire(self, sender: str) -> float:
         """Take one token. Returns 0, or the seconds after which there will be one."""
         now = self._clock.monotonic()
         tokens, since = self._buckets.get(sender, (self._burst, now))

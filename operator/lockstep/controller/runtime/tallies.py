@@ -53,7 +53,7 @@ class Tallies:
         """By cause and action."""
         self.preemptions: Counter[tuple[str, str]] = Counter()
         self.preempted_node_seconds: Counter[tuple[str, str]] = Counter()
-        """By queue of the run that was sent away, and reason."""
+        """Preemptions by queue of the victim, and reason."""
         self.notices = Histogram()
         self.recovery_seconds: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
         """By action and phase."""

@@ -14,7 +14,7 @@ from lockstep.core.model.cluster_objects import Versioned
 from lockstep.core.model.snapshot import JobPhase, JobView
 
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
-_jobs = msgspec.json.Decoder(wire.Job)
+_jobs = msgspec.json.Decoder(wire.BatchJob)
 _PHASES = {"Complete": JobPhase.COMPLETE, "Failed": JobPhase.FAILED}
 
 
@@ -66,7 +66,7 @@ class ArchiveJobs:
         self._by_run: dict[str, dict[str, JobView]] = {}
         self._results: dict[str, str] = {}  # job UID -> last words, once they were asked for
 
-    def of(self, run_uid: str) -> tuple[JobView, ...]:
+    def for_run(self, run_uid: str) -> tuple[JobView, ...]:
         """The jobs of a run. One that ended counts as active until it was asked for its last words."""
         return tuple(
             replace(job, result=self._results[job.uid])

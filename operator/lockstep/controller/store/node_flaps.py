@@ -24,7 +24,7 @@ class NodeFlaps:
         self.losses = 0
         """Nodes that turned NotReady, or were deleted while they were Ready."""
 
-    def look(self, old: NodeView | None, new: NodeView | None) -> None:
+    def observe(self, old: NodeView | None, new: NodeView | None) -> None:
         """A node has changed, from ``old`` to ``new``."""
         if old is None or not old.ready or (new is not None and new.ready):
             return

@@ -31,18 +31,18 @@ class PodGroupApi:
         self._settings = settings
         self._changed = changed
 
-    async def look_until_known(self) -> None:
+    async def discover_until_known(self) -> None:
         """Return when discovery has answered once: until then no run may be refused, or start without a group."""
-        while not await self.look():
+        while not await self.discover():
             await self._clock.sleep(_LOOK_AGAIN)
 
     async def follow(self) -> None:
         """Look again and again: what is installed later is used by launches from then on."""
         while self._settings.versions:
             await self._clock.sleep(_LOOK_EVERY)
-            await self.look()
+            await self.discover()
 
-    async def look(self) -> bool:
+    async def discover(self) -> bool:
         """Look once; False: nothing was learnt, and what was known counts on."""
         before = self._settings
         try:

@@ -43,7 +43,7 @@ class PodIndex:
             self._forget(self._known[old.uid])
             del self._first_seen[old.uid]
 
-    def of(self, run_uid: str) -> Collection[PodView]:
+    def for_run(self, run_uid: str) -> Collection[PodView]:
         """Every pod of a run that still exists; a label is anybody's to copy."""
         return self._of.get(run_uid, {}).values()
 

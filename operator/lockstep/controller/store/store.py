@@ -105,7 +105,7 @@ class Store:
         self._dry_runs: dict[str, DryRunResult] = {}
         self._refused: dict[str, dict[str, RefusedCreate]] = {}  # run UID -> pod name -> refusal
         self.writes = WritesUnderWay(queue, lambda uid: self._view_of_run(self.runs.get(uid)))
-        self._views: dict[str, RunView] = {}  # run UID -> the run as admission passes see it
+        self._views: dict[str, RunView] = {}  # run UID -> the run as admission cycles see it
         self._unread: set[str] = set()  # UIDs of runs of which a ConfigMap has not been read
         self._whole = WholeStatus()
         self._successors = Successors()
@@ -275,7 +275,7 @@ class Store:
 
     def pods_of(self, run_uid: str) -> tuple[PodView, ...]:
         """Every pod of a run that still exists."""
-        return tuple(self._pods.of(run_uid))
+        return tuple(self._pods.for_run(run_uid))
 
     def snapshot_run(
         self, namespace: str, name: str, reports: Mapping[int, WorkerReport], leadership: Leadership
@@ -299,9 +299,11 @@ class Store:
             dry_run=self._dry_runs.get(run.uid),
             namespace_labels=self._labels_of.get(namespace, {}),
             refused_creates=MappingProxyType(self._refused.get(run.uid, {})),
-            jobs=self.archive_jobs.of(run.uid),
+            jobs=self.archive_jobs.for_run(run.uid),
             origin=self._origin(run),
-            successors=tuple(found for uid in self._successors.of(run) if (found := self.runs.get(uid)) is not None),
+            successors=tuple(
+                found for uid in self._successors.for_run(run) if (found := self.runs.get(uid)) is not None
+            ),
             queue=self.queues.by_name.get(run.spec.queue) if run.spec is not None else None,
             preemptor=self._preemptor(run),
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
@@ -314,7 +316,7 @@ class Store:
         return self.run(run.namespace, name) if name else None
 
     def _preemptor(self, run: RunView) -> RunView | None:
-        """Whom it is to make room for, unless that run may just be starting elsewhere."""
+        """The preemptor that it has notice of, unless that run may just be starting elsewhere."""
         notice = run.status.preemption
         return None if notice is None or self.writes.is_under_way(notice.by) else self.runs.get(notice.by)
 
@@ -362,7 +364,7 @@ class Store:
             gone = self.runs.is_gone(run_uid)
             orphans += [
                 pod
-                for pod in self._pods.of(run_uid)
+                for pod in self._pods.for_run(run_uid)
                 if (pod.namespace, pod.run, pod.owner_uid) == (namespace, name, run_uid)
                 and (gone or self._pods.first_seen(pod.uid) < self._runs_listed_at)
             ]
@@ -449,7 +451,7 @@ class Store:
     def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
         node = new or old
         assert node is not None
-        self.node_flaps.look(old, new)
+        self.node_flaps.observe(old, new)
         if new is not None:
             self._nodes_by_name[node.name] = new
         elif (known := self._nodes_by_name.get(node.name)) is not None and known.uid == node.uid:
@@ -499,7 +501,7 @@ class Store:
             self._queue.add(CLUSTER_KEY)
 
     def _look_soon(self, key: str, run_uid: str) -> None:
-        delay = min(_SOON_AT_MOST, _SOON + _SOON_PER_POD * len(self._pods.of(run_uid)))
+        delay = min(_SOON_AT_MOST, _SOON + _SOON_PER_POD * len(self._pods.for_run(run_uid)))
         self._queue.wake_at(key, self._clock.now() + delay)
 
     def _completed(self, run: RunView) -> RunView:
@@ -516,7 +518,7 @@ def _bookable(run: RunView) -> RunView:
 
 
 def _admission_differs(old: RunView, new: RunView) -> bool:
-    """Something that the admission pass looks at and no reconcile of ours wrote."""
+    """Something that the admission cycle looks at and no reconcile of ours wrote."""
     if old.set_says != new.set_says:
         return True
     seen, sees = (old.generation, old.deleting, old.annotations), (new.generation, new.deleting, new.annotations)

@@ -25,7 +25,7 @@ class Successors:
         if after and new is not None:
             self._by_origin[after].add(new.uid)
 
-    def of(self, run: RunView) -> frozenset[str]:
+    def for_run(self, run: RunView) -> frozenset[str]:
         """UIDs of those that start from ``run``."""
         return frozenset(self._by_origin.get(run.key, ()))
 

@@ -11,8 +11,8 @@ from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, KubeError, says_absent
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.resources import CONFIG_MAPS
-from lockstep.controller.store.usage_index import Census
-from lockstep.core.admission.queueing.fair_share import Holding, UsageBook, shares
+from lockstep.controller.store.usage_index import UsageIndex
+from lockstep.core.admission.queueing.fair_share import ChargedUsage, UsageBook, shares
 from lockstep.core.model.snapshot import ClusterSnapshot
 
 log = logging.getLogger("lockstep.usage")
@@ -22,15 +22,15 @@ _WRITTEN_EVERY = 60.0
 
 
 class UsageKeeper:
-    """Counts what is held between two passes, and reads what the leader before wrote."""
+    """Counts what is held between two cycles, and reads what the leader before wrote."""
 
     def __init__(self, kube: KubeClient, clock: Clock, namespace: str) -> None:
         self._kube = kube
         self._clock = clock
         self._namespace = namespace
         self._book = UsageBook()
-        self._held = Holding()
-        self._census = Census()
+        self._held = ChargedUsage()
+        self._usage_index = UsageIndex()
         self._version = ""  # of the ConfigMap; empty: there is none
         self._read = False
         self._written_at = 0.0
@@ -61,12 +61,12 @@ class UsageKeeper:
         No GPU-hours as long as the book was not read: what others counted before is missing in them.
         """
         self._book = self._book.advanced(self._clock.now(), self._held, half_life)
-        self._census.look(snapshot.runs)
-        self._held = self._census.held
+        self._usage_index.update(snapshot.runs)
+        self._held = self._usage_index.held
         weights = {name: queue.spec.fair_sharing.weight for name, queue in snapshot.queues.items()}
         known = {*self._book.hours, *snapshot.queues} if self._read else ()
         hours = {queue: int(self._book.gpu_hours(queue)) for queue in known}
-        present, asking = self._census.present, self._census.asking - self._census.present
+        present, asking = self._usage_index.present, self._usage_index.asking - self._usage_index.present
         factors = shares(self._book, weights, present)
         if asking:  # they have the share that they would have, and take nothing from others
             factors = {**shares(self._book, weights, present | asking), **factors}
@@ -93,7 +93,7 @@ class UsageKeeper:
             except (KeyError, TypeError, ValueError) as error:
                 self._cannot("understood", error)
                 self._book = UsageBook(now)
-        self._held = Holding()  # who held what while nobody led is not known
+        self._held = ChargedUsage()  # who held what while nobody led is not known
         self._read = True
 
     async def _write(self) -> None:

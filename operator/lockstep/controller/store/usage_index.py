@@ -1,14 +1,14 @@
-"""Who is charged for what, over all runs. Of those that have not changed since the pass before nothing is counted."""
+"""Index of held GPUs by who is charged. Of runs that have not changed since the last cycle nothing is counted."""
 
 from collections import Counter
 from collections.abc import Collection, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lockstep.core.admission.queueing.fair_share import Holding, Key
+from lockstep.core.admission.queueing.fair_share import ChargedUsage, Key
 from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.model.test_only import is_trial
+from lockstep.core.model.test_only import is_test_only
 
 _K = TypeVar("_K")
 
@@ -19,12 +19,12 @@ class _Counted:
 
     run: RunView
     key: Key
-    holding: Holding
+    holding: ChargedUsage
     asks: bool  # it only asks when it would start
 
 
-class Census:
-    """The same as ``Holding.of`` and two sets of keys, made of all runs."""
+class UsageIndex:
+    """The same as ``ChargedUsage.from_runs`` and two sets of keys, made of all runs."""
 
     def __init__(self) -> None:
         self._counted: dict[str, _Counted] = {}
@@ -33,22 +33,22 @@ class Census:
         self._present: Counter[Key] = Counter()
         self._asking: Counter[Key] = Counter()
 
-    def look(self, runs: Collection[RunView]) -> None:
+    def update(self, runs: Collection[RunView]) -> None:
         """Take in all runs there are. Views are never changed: one that is the same object says the same."""
         known = self._counted.get
         for run in runs:
             counted = known(run.uid)
             if counted is None or counted.run is not run:
-                self._replace(counted, _Counted(run, share_key(run), Holding.of((run,)), is_trial(run)))
+                self._replace(counted, _Counted(run, share_key(run), ChargedUsage.from_runs((run,)), is_test_only(run)))
         if len(self._counted) > len(runs):
             present = {run.uid for run in runs}
             for uid in [uid for uid in self._counted if uid not in present]:
                 self._replace(self._counted.pop(uid), None)
 
     @property
-    def held(self) -> Holding:
+    def held(self) -> ChargedUsage:
         """What runs hold, spares included."""
-        return Holding(dict(self._nodes), dict(self._gpus))
+        return ChargedUsage(dict(self._nodes), dict(self._gpus))
 
     @property
     def present(self) -> Set[Key]:

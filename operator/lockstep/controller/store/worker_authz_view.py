@@ -1,10 +1,10 @@
-"""What trust in a worker rests on: our own view of which pod has which slot."""
+"""What the authorization of workers asks of the store."""
 
 from lockstep.controller.store.store import Store
 from lockstep.core.model.snapshot import PodView
 
 
-class StoredGangs:
+class WorkerAuthzView:
     """The gangs as the store has them."""
 
     def __init__(self, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Writes of admission passes that are on their way, or whose outcome nobody knows yet."""
+"""Writes of admission cycles that are on their way, or whose outcome nobody knows yet."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -31,7 +31,7 @@ class WritesUnderWay:
             self._queue.add(CLUSTER_KEY)
 
     def assume(self, run_uid: str, status: TrainingRunStatus) -> None:
-        """Have admission passes take a run's status for written that is about to be sent."""
+        """Have admission cycles take a run's status for written that is about to be sent."""
         self._assumed[run_uid] = status
         self._assumption_changed(run_uid)
 
@@ -46,7 +46,7 @@ class WritesUnderWay:
         return self._assumed.get(run_uid)
 
     def is_under_way(self, run_uid: str) -> bool:
-        """A write of an admission pass is under way for this run, or its outcome is not known yet."""
+        """A write of an admission cycle is under way for this run, or its outcome is not known yet."""
         return run_uid in self._assumed or run_uid in self._in_flight
 
     def begin_word(self, run_uid: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lockstep.api.base.times import to_rfc3339
-from lockstep.controller.runtime.recent_events import Said
+from lockstep.controller.runtime.recent_events import RecentEvent
 from lockstep.controller.web import rows
 from lockstep.core.arrays.members import holds_nodes, index_of
 from lockstep.core.model.array_views import RunSetView
@@ -20,15 +20,15 @@ MOST_FINISHED = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ArrayFacts:
     """What the page is made from. ``runs`` are those of the set that the viewer may see."""
 
     view: RunSetView
     runs: Sequence[RunView]
-    said: Sequence[Said]
+    said: Sequence[RecentEvent]
 
 
-def array(facts: Facts) -> dict[str, Any]:
+def array(facts: ArrayFacts) -> dict[str, Any]:
     """Everything that somebody who may read the set is shown of it."""
     view = facts.view
     going = sorted((run for run in facts.runs if not is_true(run.status, "Finished")), key=_index)

@@ -30,7 +30,7 @@ NO_RANK = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FleetFacts:
     """What the map is made from. ``nodes`` and ``runs`` are copies: the map is made beside the event loop."""
 
     nodes: Sequence[NodeView]
@@ -58,7 +58,7 @@ class Fleet:
     why: Mapping[int, str] = field(default_factory=dict)
 
 
-def fleet(facts: Facts) -> Fleet:
+def fleet(facts: FleetFacts) -> Fleet:
     """The map of all nodes that have GPUs or ranks on them; of all nodes where none has GPUs."""
     levels = tuple(facts.levels.items())[::-1]
     labels = [label for _, label in levels]
@@ -126,11 +126,11 @@ def _run(run: RunView, nodes: int) -> dict[str, Any]:
     }
 
 
-def _holds(run: RunView, facts: Facts) -> bool:
+def _holds(run: RunView, facts: FleetFacts) -> bool:
     return not is_true(run.status, "Finished") and (slots.is_held(run.status.assignment) or run.uid in facts.pods)
 
 
-def _places(run: RunView, facts: Facts) -> Iterable[tuple[str, int]]:
+def _places(run: RunView, facts: FleetFacts) -> Iterable[tuple[str, int]]:
     """Its nodes with the rank on each. Where only its pods are known, they tell the nodes alone."""
     assignment = slots.bookable(run.status.assignment)
     if assignment.nodes:

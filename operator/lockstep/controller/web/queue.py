@@ -15,7 +15,7 @@ from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.natural_order import natural_key
 from lockstep.core.model.snapshot import QueueView, RunView
-from lockstep.core.model.test_only import is_trial
+from lockstep.core.model.test_only import is_test_only
 from lockstep.present import arrays
 from lockstep.present.arrays import Pending
 from lockstep.present.runs import current_phase, queue_of
@@ -28,7 +28,7 @@ DEFAULT = QueueView("default", TrainingQueueSpec())
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class QueueFacts:
     """What the page is made from; copies, as it is made beside the event loop."""
 
     runs: Sequence[RunView]
@@ -36,14 +36,14 @@ class Facts:
     sets: Sequence[RunSetView] = ()
 
 
-def queues(facts: Facts, sight: Sight) -> dict[str, Any]:
+def queues(facts: QueueFacts, sight: Sight) -> dict[str, Any]:
     """What one viewer may see of every queue.
 
     Runs of namespaces that they may read are shown in full; those of an array that wait are one row together. Of
     others that wait they hear what a run of theirs that waits in the same queue is told: with visibility Full the
     names, else how many there are.
     """
-    phases = {run.uid: current_phase(run) for run in facts.runs if not is_trial(run)}
+    phases = {run.uid: current_phase(run) for run in facts.runs if not is_test_only(run)}
     waiting = sorted((run for run in facts.runs if phases.get(run.uid) is Phase.PENDING), key=_place)
     known = {view.name: view for view in (DEFAULT, *facts.queues)}
     own = [run for run in facts.runs if run.uid in phases and sight.sees(run.namespace)]

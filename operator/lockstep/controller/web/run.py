@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
-from lockstep.controller.runtime.recent_events import Said
+from lockstep.controller.runtime.recent_events import RecentEvent
 from lockstep.controller.web.losses import Point
 from lockstep.controller.web.timeline import timeline
 from lockstep.core.checkpoints.verdicts import RankView, merge_inventories
@@ -23,17 +23,17 @@ MOST_RANKS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RunFacts:
     """What the page is made from; copies, as it is made beside the event loop."""
 
     run: RunView
     reports: Mapping[int, WorkerReport]
     losses: Sequence[Point]
-    said: Sequence[Said]
+    said: Sequence[RecentEvent]
     now: float
 
 
-def run(facts: Facts) -> dict[str, Any]:
+def run(facts: RunFacts) -> dict[str, Any]:
     """Everything that somebody who may read the run is shown of it."""
     view, status = _legible(facts.run), facts.run.status
     state, reason = state_of(view)

@@ -25,7 +25,7 @@ from lockstep.controller.web import run as one_run
 from lockstep.controller.web.access import Door, Sight, Viewer
 from lockstep.controller.web.losses import Losses
 from lockstep.controller.web.memo import Memo
-from lockstep.controller.web.sources import Sources
+from lockstep.controller.web.sources import PageSources
 from lockstep.controller.web.strangers import TooManyStrangersError
 from lockstep.controller.web.threads import Aside
 from lockstep.controller.workers.connections import Connections
@@ -82,7 +82,7 @@ class WebPage:
     ``losses`` have to be followed for as long as it is served.
     """
 
-    def __init__(self, sources: Sources, post: Post, clock: Clock) -> None:
+    def __init__(self, sources: PageSources, post: Post, clock: Clock) -> None:
         self._sources = sources
         self._clock = clock
         self._door = Door(post, clock)
@@ -147,7 +147,7 @@ class WebPage:
     async def _get_queues(self, request: web.Request) -> web.Response:
         sight = await self._sight(await self._admit(request))
         sources = self._sources
-        facts = queue.Facts((*sources.runs(),), (*sources.queues(),), (*sources.run_sets(),))
+        facts = queue.QueueFacts((*sources.runs(),), (*sources.queues(),), (*sources.run_sets(),))
         return self._reply(request, await self._shared(("queues", sight), lambda: queue.queues(facts, sight)))
 
     async def _get_run(self, request: web.Request) -> web.Response:
@@ -155,7 +155,7 @@ class WebPage:
         found = self._sources.run(namespace, name)
         if found is None:
             raise _RefusalError(404, f"there is no run {name[:63]} in namespace {namespace}")
-        facts = one_run.Facts(
+        facts = one_run.RunFacts(
             run=found,
             reports=self._sources.reports(found.uid),
             losses=self.losses.points(found.uid),
@@ -171,7 +171,7 @@ class WebPage:
         if found is None:
             raise _RefusalError(404, f"there is no array {name[:63]} in namespace {namespace}")
         own = tuple(run for run in self._sources.runs() if run.set_uid == found.uid and run.namespace == namespace)
-        facts = array.Facts(found, own if sees_runs else (), self._sources.said(found.uid))
+        facts = array.ArrayFacts(found, own if sees_runs else (), self._sources.said(found.uid))
         return self._reply(request, await self._shared(("array", found.uid, sees_runs), lambda: array.array(facts)))
 
     # -- gates ----------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class WebPage:
         if not self._sources.synced():
             raise _RefusalError(503, "this operator has not seen the whole cluster yet", retry_after=2)
         viewer = await self._door.viewer(_token(request), request.remote or "")
-        wait = self._pace.take(viewer.key)
+        wait = self._pace.acquire(viewer.key)
         if wait:
             raise _RefusalError(429, "too many requests; the page asks again by itself", retry_after=wait)
         return viewer
@@ -207,7 +207,7 @@ class WebPage:
     async def _known_fleet(self) -> fleet.Fleet:
         sources = self._sources
         runs = (*sources.runs(),)
-        facts = fleet.Facts(
+        facts = fleet.FleetFacts(
             nodes=(*sources.nodes(),),
             runs=runs,
             pods={run.uid: pods for run in runs if _is_unread(run) and (pods := sources.pods_of(run.uid))},

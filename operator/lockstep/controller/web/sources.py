@@ -3,13 +3,13 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lockstep.controller.runtime.recent_events import Said
+from lockstep.controller.runtime.recent_events import RecentEvent
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.snapshot import NodeView, PodView, QueueView, Resources, RunView, WorkerReport
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class PageSources:
     """Nothing here writes, and nothing asks the API server.
 
     ``levels``: topology level to node label, narrowest first. ``gpu_types``: name to the labels that make one.
@@ -26,6 +26,6 @@ class Sources:
     reports: Callable[[str], Mapping[int, WorkerReport]]
     run_sets: Callable[[], Iterable[RunSetView]]
     run_set: Callable[[str, str], RunSetView | None]
-    said: Callable[[str], Sequence[Said]]
+    said: Callable[[str], Sequence[RecentEvent]]
     levels: Mapping[str, str]
     gpu_types: Mapping[str, Mapping[str, str]]

@@ -57,9 +57,9 @@ class Strangers:
         if self._pending[sender] >= MOST_PENDING_EACH or self._pending.total() >= MOST_PENDING:
             raise TooManyStrangersError(PENDING_SECONDS)
         # Its own pace first: what one address may not have is not taken from all.
-        wait = self._each.take(sender)
-        if not wait and (self._few.take(sender) or self._seldom.take("")):
-            wait = self._all.take("")
+        wait = self._each.acquire(sender)
+        if not wait and (self._few.acquire(sender) or self._seldom.acquire("")):
+            wait = self._all.acquire("")
         if wait:
             raise TooManyStrangersError(wait)
         self._pending[sender] += 1

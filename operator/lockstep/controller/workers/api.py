@@ -21,11 +21,11 @@ from lockstep.controller.workers.orders import encode_reply
 from lockstep.controller.workers.protocol import Epoch, Registration, Report
 from lockstep.controller.workers.reports import ReportBook, SupersededError, UnregisteredError
 from lockstep.controller.workers.trust import (
-    Claim,
     ForbiddenError,
     GangView,
     PodIdentity,
     ReviewUnavailableError,
+    SenderClaim,
     TokenReviews,
     UnauthenticatedError,
     authorize,
@@ -142,7 +142,7 @@ class WorkerApi:
         pod = identity.pod_uid
         if not self.connections.prove(request.remote or "", request.protocol, pod):
             raise _too_many_connections()
-        wait = self._pace.take(pod)
+        wait = self._pace.acquire(pod)
         if wait:
             raise _retry_later(429, "too-many-requests", "this worker sends too many requests", wait)
         body = await self._read(request, limit)
@@ -169,11 +169,11 @@ class WorkerApi:
             self.bodies_room += len(body)
         return bytes(body)
 
-    def _is_known(self, claim: Claim) -> bool:
+    def _is_known(self, claim: SenderClaim) -> bool:
         """Of a run not in the store nothing is kept: it may have been deleted a moment ago."""
         return self._gangs.run_namespace(claim.run_uid) is not None
 
-    def _reply(self, claim: Claim, attempt: int) -> web.Response:
+    def _reply(self, claim: SenderClaim, attempt: int) -> web.Response:
         epoch = self._epoch()
         if epoch is None:
             raise _not_leading()
@@ -254,5 +254,5 @@ def _deadline() -> asyncio.Timeout:
     return asyncio.timeout(REQUEST_SECONDS)
 
 
-def _claim(body: Registration | Report) -> Claim:
-    return Claim(body.run_uid, body.slot, body.incarnation, body.pod_uid)
+def _claim(body: Registration | Report) -> SenderClaim:
+    return SenderClaim(body.run_uid, body.slot, body.incarnation, body.pod_uid)

@@ -108,13 +108,13 @@ class Certificates:
         """Look now and then; never returns."""
         while True:
             try:
-                await self.look()
+                await self.renew()
             except Exception:
                 # A month is left when renewal is first due, a year for a CA: there will be many more tries.
                 log.warning("the worker API's certificates could not be checked", exc_info=True)
             await self._clock.sleep(self._every)
 
-    async def look(self) -> None:
+    async def renew(self) -> None:
         """Take up what the Secret has, and as the leader take the step that is due. Raises what prevents it."""
         material = await ensure_material(self._secrets, self._namespace, self._hosts, self._clock.now())
         self._take_up(material)

@@ -113,7 +113,7 @@ class Orders:
         self.revision = revision
         self.start_at = start_at
         self.world_size = sum(rank >= 0 for rank in directive.slot_ranks)
-        self._start = _NULL if directive.start is None else Raw(_encoder.encode(Start.of(directive.start)))
+        self._start = _NULL if directive.start is None else Raw(_encoder.encode(Start.from_record(directive.start)))
         self._nodelist = Raw(_encoder.encode(directive.nodelist))
         save, cadence, warm_up = directive.save, directive.cadence, directive.warm_up
         self._save = _raw(save and _Save(save.id, save.at_step, save.deadline, save.reason))

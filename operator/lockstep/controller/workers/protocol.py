@@ -15,13 +15,13 @@ from lockstep.core.model import sanitise
 from lockstep.core.model.ranges import count_ranges
 from lockstep.core.model.snapshot import (
     CheckpointReport,
+    CollectiveStart,
     ExitReport,
     PointReport,
     ProgressReport,
     Sign,
     StackReport,
-    StartRecord,
-    Timing,
+    TimingReport,
     Verdict,
     VerifyReport,
     WarmUpReport,
@@ -99,7 +99,7 @@ class Start(_Wire):
     order: _Text = ""
 
     @classmethod
-    def of(cls, record: StartRecord) -> "Start":
+    def from_record(cls, record: CollectiveStart) -> "Start":
         """The record as it goes over the wire."""
         resume = None
         if record.resume_tier:
@@ -114,9 +114,9 @@ class Start(_Wire):
             order=record.order,
         )
 
-    def record(self) -> StartRecord:
+    def record(self) -> CollectiveStart:
         """The record as the core knows it."""
-        return StartRecord(
+        return CollectiveStart(
             attempt=self.attempt,
             assignment_hash=self.assignment_hash,
             master_address=self.master_address,
@@ -239,9 +239,9 @@ class Timings(Struct, rename="camel", frozen=True):
     save_block: _Moment = 0.0
     persist: _Moment = 0.0
 
-    def report(self) -> Timing:
+    def report(self) -> TimingReport:
         """As the core knows it."""
-        return Timing(**{**msgspec.structs.asdict(self), "section": sanitise.line(self.section)})
+        return TimingReport(**{**msgspec.structs.asdict(self), "section": sanitise.line(self.section)})
 
 
 class Signal(_Wire):

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.workers.orders import Orders
 from lockstep.controller.workers.protocol import MAX_PROBLEM, MAX_SIGNS, Exit, Registration, Report, State, moment
-from lockstep.controller.workers.trust import Claim
+from lockstep.controller.workers.trust import SenderClaim
 from lockstep.core.model import sanitise
 from lockstep.core.model.plan import Directive
-from lockstep.core.model.snapshot import CheckpointReport, ExitReport, Sign, StartRecord, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import CheckpointReport, CollectiveStart, ExitReport, Sign, WorkerPhase, WorkerReport
 from lockstep.core.run.attendance import StartPace, is_release, is_where_wanted, slots_wanted
 
 ROWS_PER_TIER = 32
@@ -142,7 +142,7 @@ class ReportBook:
         start_at = before.start_at if before else 0.0
         if is_release(told, directive):
             start_at = now + run.pace.held_back
-        run.pace = run.pace.told(directive, told, now)
+        run.pace = run.pace.directed(directive, told, now)
         run.orders = Orders(directive, before.revision + 1 if before else 1, start_at)
         run.await_gang()
         run.wake_pollers()
@@ -180,7 +180,7 @@ class ReportBook:
 
     # For those who listen.
 
-    def register(self, claim: Claim, node: str, body: Registration) -> None:
+    def register(self, claim: SenderClaim, node: str, body: Registration) -> None:
         """Take in a worker and its inventory. ``node`` is that of its pod. Raises SupersededError."""
         run = self._runs.setdefault(claim.run_uid, _Run())
         before = run.workers.get(claim.slot)
@@ -213,7 +213,7 @@ class ReportBook:
         elif said is None or _says_more(said, worker.report):
             self._changed(claim.run_uid)
 
-    def report(self, claim: Claim, body: Report) -> None:
+    def report(self, claim: SenderClaim, body: Report) -> None:
         """Take in a report. Raises UnregisteredError or SupersededError."""
         worker = self._worker(claim)
         if body.mono < worker.mono:
@@ -231,7 +231,7 @@ class ReportBook:
         return run.orders if run else None
 
     @contextmanager
-    def poll(self, claim: Claim) -> Iterator[None]:
+    def poll(self, claim: SenderClaim) -> Iterator[None]:
         """Hold a worker's poll open. One that breaks off is closed at once, an answered one after a grace."""
         worker = self._worker(claim)
         worker.open_polls += 1
@@ -259,7 +259,7 @@ class ReportBook:
         elif (run.orders.revision if run.orders else 0) == seen:
             await self._clock.wait(run.news, seconds)
 
-    def _worker(self, claim: Claim) -> _Worker:
+    def _worker(self, claim: SenderClaim) -> _Worker:
         run = self._runs.get(claim.run_uid)
         worker = run.workers.get(claim.slot) if run else None
         if worker is not None and worker.report.incarnation > claim.incarnation:
@@ -269,7 +269,7 @@ class ReportBook:
             raise UnregisteredError
         return worker
 
-    def _start(self, run_uid: str, state: State) -> StartRecord | None:
+    def _start(self, run_uid: str, state: State) -> CollectiveStart | None:
         """The START that a worker runs with. All ranks have the same one: it is kept once, not once a rank."""
         if state.start is None:
             return None

@@ -62,7 +62,7 @@ class PodIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class SenderClaim:
     """What a sender says it is."""
 
     run_uid: str
@@ -151,7 +151,7 @@ class TokenReviews:
         task = self._reviewing.get(key)
         if task is None:
             # Forged tokens are all different: whoever knows a pod's UID could keep every review busy.
-            if known is None and self._pace.take(claims.kubernetes.pod.uid):
+            if known is None and self._pace.acquire(claims.kubernetes.pod.uid):
                 raise ReviewUnavailableError("too many tokens of this pod are new")
             expires_at = claims.exp
             task = asyncio.create_task(self._review(key, token, expires_at))
@@ -257,7 +257,7 @@ def _remember(cache: dict[bytes, _Value], key: bytes, value: _Value) -> None:
         del cache[next(iter(cache))]
 
 
-def authorize(identity: PodIdentity, claim: Claim, gangs: GangView) -> PodView:
+def authorize(identity: PodIdentity, claim: SenderClaim, gangs: GangView) -> PodView:
     """The pod that may speak for the claimed slot and incarnation. Raises ForbiddenError in words.
 
     A Terminating pod still speaks: its last words (a saved step, an exit) are wanted.

@@ -18,8 +18,8 @@ from lockstep.core.accounting.goodput import (
     Entered,
     Fact,
     Failed,
+    GoodputStage,
     Saved,
-    Stage,
     Started,
     Stepped,
     after,
@@ -32,7 +32,7 @@ from lockstep.core.accounting.measures import reports_of, usual_step_seconds, wi
 from lockstep.core.accounting.usage import (
     MOST_SHARE,
     BudgetUse,
-    Usage,
+    GpuUsage,
     budget_use,
     model_flops_utilisation,
     seconds_until,
@@ -45,7 +45,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.run_state import RunState
 
-_RUNS = (Stage.INIT, Stage.LOADING, Stage.STEPS)
+_RUNS = (GoodputStage.INIT, GoodputStage.LOADING, GoodputStage.STEPS)
 
 
 def keep_account(plan: PlanBuilder) -> None:
@@ -53,7 +53,7 @@ def keep_account(plan: PlanBuilder) -> None:
     if plan.run.deleting:
         return
     known = _book(plan)
-    if known.account.stage is Stage.ENDED:
+    if known.account.stage is GoodputStage.ENDED:
         return
     held = _gpus_held(plan)
     usage = known.usage.holding(held, plan.status.resolved.gpu_type, plan.stamp)
@@ -63,9 +63,9 @@ def keep_account(plan: PlanBuilder) -> None:
     book = counted
     first_step_at = None  # of an attempt nothing else tells it: the account keeps sums alone
     for fact in _facts(plan, known):
-        starts_up = book.account.stage in (Stage.INIT, Stage.LOADING)
+        starts_up = book.account.stage in (GoodputStage.INIT, GoodputStage.LOADING)
         book = replace(book, account=after(book.account, fact))
-        if starts_up and book.account.stage is Stage.STEPS:
+        if starts_up and book.account.stage is GoodputStage.STEPS:
             first_step_at = float(book.account.since // 1000)
         if isinstance(fact, Saved):
             book = replace(book, saved_step=fact.step)
@@ -106,7 +106,7 @@ def _book(state: RunState) -> Book:
     if state.status.attempt <= 1 and state.status.start is None and not state.status.attempts:
         return fresh  # nothing is written while a run only waits
     # The run has a past that nobody wrote down: what its history does not tell is nobody's.
-    return replace(fresh, account=after(fresh.account, Entered(created, Stage.OTHER)))
+    return replace(fresh, account=after(fresh.account, Entered(created, GoodputStage.OTHER)))
 
 
 def _facts(state: RunState, book: Book) -> Iterator[Fact]:
@@ -118,25 +118,28 @@ def _facts(state: RunState, book: Book) -> Iterator[Fact]:
         yield from _saves(state, book)
     for entry in status.attempts:
         if entry.number > counted and entry.started_at is not None:
-            if stage in (Stage.QUEUE, Stage.SUSPENDED, Stage.OTHER) and status.last_admitted is not None:
-                yield Entered(min(status.last_admitted, entry.started_at), Stage.PROVISION)
+            if (
+                stage in (GoodputStage.QUEUE, GoodputStage.SUSPENDED, GoodputStage.OTHER)
+                and status.last_admitted is not None
+            ):
+                yield Entered(min(status.last_admitted, entry.started_at), GoodputStage.PROVISION)
             yield Started(entry.started_at, entry.resume_step or 0, entry.resume_step is not None)
-            counted, stage = entry.number, Stage.INIT
+            counted, stage = entry.number, GoodputStage.INIT
         if entry.number == counted and entry.ended_at is not None and stage in _RUNS:
             yield _end_of(entry)
-            stage = Stage.RESTART if entry.rank is not None else Stage.OTHER
+            stage = GoodputStage.RESTART if entry.rank is not None else GoodputStage.OTHER
     start = status.start
     if phase is Phase.RUNNING and start is not None and start.attempt > counted:  # its entry was lost
         yield Started(state.stamp, start.resume.step if start.resume else 0, start.resume is not None)
     following = _stage_of(phase, stage)
-    if phase is Phase.FINISHED and stage is not Stage.ENDED:
+    if phase is Phase.FINISHED and stage is not GoodputStage.ENDED:
         yield Ended(state.stamp, _kept_step(state))
     elif following is not None and following is not stage:
-        at = status.last_admitted if following is Stage.PROVISION and status.last_admitted else state.stamp
+        at = status.last_admitted if following is GoodputStage.PROVISION and status.last_admitted else state.stamp
         yield Entered(min(at, state.stamp), following)
 
 
-def _steps(state: RunState, attempt: int, stage: Stage) -> Iterator[Fact]:
+def _steps(state: RunState, attempt: int, stage: GoodputStage) -> Iterator[Fact]:
     reached = [
         (report.progress, report.timing.step)
         for report in reports_of(state, attempt)
@@ -146,7 +149,7 @@ def _steps(state: RunState, attempt: int, stage: Stage) -> Iterator[Fact]:
         return
     newest, each = max(reached, key=lambda found: (found[0].step, -found[0].at))
     at = min(newest.at, state.stamp)
-    if stage is not Stage.STEPS:
+    if stage is not GoodputStage.STEPS:
         entry = state.attempt_entry(attempt)
         begun_after = (entry.resume_step or 0) if entry is not None else newest.step
         if newest.step <= begun_after:
@@ -160,22 +163,24 @@ def _end_of(entry: AttemptStatus) -> Fact:
     assert entry.ended_at is not None
     if entry.rank is not None:  # an end that a rank caused is a failure
         return Failed(entry.ended_at, seen=max(entry.ended_at, entry.seen_at or entry.ended_at))
-    return Entered(entry.ended_at, Stage.RESTART if entry.action == ActionWord.RESTART_IN_PLACE else Stage.OTHER)
+    return Entered(
+        entry.ended_at, GoodputStage.RESTART if entry.action == ActionWord.RESTART_IN_PLACE else GoodputStage.OTHER
+    )
 
 
-def _stage_of(phase: Phase, stage: Stage) -> Stage | None:
+def _stage_of(phase: Phase, stage: GoodputStage) -> GoodputStage | None:
     """What a phase alone says; None: nothing beyond what is known."""
     match phase:
         case Phase.PENDING:
-            return Stage.QUEUE
+            return GoodputStage.QUEUE
         case Phase.SUSPENDED:
-            return Stage.SUSPENDED
+            return GoodputStage.SUSPENDED
         case Phase.LAUNCHING:
-            return Stage.PROVISION
+            return GoodputStage.PROVISION
         case Phase.RECOVERING:
-            return Stage.RESTART
+            return GoodputStage.RESTART
         case Phase.STOPPING:
-            return None if stage in _RUNS else Stage.OTHER
+            return None if stage in _RUNS else GoodputStage.OTHER
         case _:
             return None
 
@@ -217,7 +222,7 @@ def _gpus_held(state: RunState) -> int:
 
 def _watch_budget(plan: PlanBuilder, book: Book) -> Book:
     budget = plan.run.spec.budget if plan.run.spec is not None else None
-    if budget is None or book.account.stage is Stage.ENDED:
+    if budget is None or book.account.stage is GoodputStage.ENDED:
         return book
     for share in (MOST_SHARE, 1.0):
         due = seconds_until(book.usage, share * budget.gpu_hours)
@@ -239,7 +244,7 @@ def _watch_budget(plan: PlanBuilder, book: Book) -> Book:
     return replace(book, warned=use)
 
 
-def _is_as_it_was(state: RunState, book: Book, usage: Usage) -> bool:
+def _is_as_it_was(state: RunState, book: Book, usage: GpuUsage) -> bool:
     """Nothing can be worth a write. Said cheaply: most passes, over hundreds of reports, are of this kind."""
     stage = book.account.stage
     if (book.usage.gpus, book.usage.gpu_type) != (usage.gpus, usage.gpu_type) or _is_due(state):
@@ -247,7 +252,7 @@ def _is_as_it_was(state: RunState, book: Book, usage: Usage) -> bool:
     if stage in _RUNS:
         entry = state.attempt_entry(book.attempt)
         going_on = entry is not None and entry.ended_at is None and state.phase is Phase.RUNNING
-        return going_on and stage is Stage.STEPS and state.status.attempt == book.attempt
+        return going_on and stage is GoodputStage.STEPS and state.status.attempt == book.attempt
     return state.phase is not Phase.RUNNING and _stage_of(state.phase, stage) is stage
 
 
@@ -280,7 +285,7 @@ def _is_due(state: RunState) -> bool:
 def _published(state: RunState, book: Book) -> GoodputStatus:
     account = book.account
     now = float(math.ceil(account.since / 1000))  # not before it, should this leader's clock be behind
-    if account.stage is not Stage.ENDED:
+    if account.stage is not GoodputStage.ENDED:
         now = max(now, state.stamp)
     parts = buckets(account, now)
     recoveries = sorted(account.recoveries)
@@ -312,7 +317,12 @@ def _throughput(state: RunState, book: Book) -> tuple[float | None, float | None
     """Tokens a second and MFU over the steps between the last two marks."""
     progress = state.run.spec.progress if state.run.spec is not None else None
     marks = book.account.marks
-    if progress is None or progress.tokens_per_step is None or len(marks) < 2 or book.account.stage is not Stage.STEPS:
+    if (
+        progress is None
+        or progress.tokens_per_step is None
+        or len(marks) < 2
+        or book.account.stage is not GoodputStage.STEPS
+    ):
         return None, None
     took = (marks[-1].productive - marks[-2].productive) / 1000.0
     if took <= 0.0:

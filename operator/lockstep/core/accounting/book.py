@@ -4,8 +4,8 @@ import json
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from lockstep.core.accounting.goodput import Account, Bucket, Mark, Stage, opened
-from lockstep.core.accounting.usage import BudgetUse, Usage
+from lockstep.core.accounting.goodput import Bucket, GoodputAccount, GoodputStage, Mark, opened
+from lockstep.core.accounting.usage import BudgetUse, GpuUsage
 from lockstep.core.checkpoints.cadence import SaveCost
 from lockstep.core.failures.failure_rate import Exposure
 
@@ -16,8 +16,8 @@ _VERSION = 1
 class Book:
     """Everything that counting goes on from. ``attempt``: the last whose START is counted; 0: none."""
 
-    account: Account
-    usage: Usage
+    account: GoodputAccount
+    usage: GpuUsage
     exposure: Exposure
     attempt: int = 0
     saved_step: int = 0  # saves up to this step of the attempt are counted
@@ -32,7 +32,7 @@ class Book:
 
 def new_book(created_at: float) -> Book:
     """Of a run that was just made."""
-    return Book(opened(created_at), Usage(since=round(created_at * 1000)), Exposure(created_at))
+    return Book(opened(created_at), GpuUsage(since=round(created_at * 1000)), Exposure(created_at))
 
 
 def write(book: Book) -> str:
@@ -73,10 +73,10 @@ def read(text: str) -> Book | None:
         fields: dict[str, Any] = json.loads(text)
         if fields["v"] != _VERSION or len(fields["closed"]) != len(Bucket):
             return None
-        account = Account(
+        account = GoodputAccount(
             submitted=int(fields["submitted"]),
             since=int(fields["since"]),
-            stage=Stage(fields["stage"]),
+            stage=GoodputStage(fields["stage"]),
             closed=tuple(int(amount) for amount in fields["closed"]),
             marks=tuple(Mark(int(step), int(productive)) for step, productive in fields["marks"]),
             first_step=fields["first"],
@@ -92,7 +92,7 @@ def read(text: str) -> Book | None:
             return None
         return Book(
             account,
-            Usage(int(since), int(gpus), str(gpu_type), held),
+            GpuUsage(int(since), int(gpus), str(gpu_type), held),
             Exposure(*map(float, fields["exposure"])),
             int(fields["attempt"]),
             int(fields["saved"]),

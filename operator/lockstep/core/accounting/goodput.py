@@ -29,7 +29,7 @@ class Bucket(StrEnum):
     OTHER = "other"
 
 
-class Stage(StrEnum):
+class GoodputStage(StrEnum):
     """What the run is doing now: where the moments to come belong."""
 
     QUEUE = "queue"
@@ -43,9 +43,9 @@ class Stage(StrEnum):
     ENDED = "ended"
 
 
-_OPEN_BUCKET = {stage: Bucket(stage.value) for stage in Stage if stage not in (Stage.STEPS, Stage.ENDED)} | {
-    Stage.STEPS: Bucket.PRODUCTIVE
-}
+_OPEN_BUCKET = {
+    stage: Bucket(stage.value) for stage in GoodputStage if stage not in (GoodputStage.STEPS, GoodputStage.ENDED)
+} | {GoodputStage.STEPS: Bucket.PRODUCTIVE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Entered:
     """
 
     at: float
-    stage: Stage
+    stage: GoodputStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +113,12 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class GoodputAccount:
     """Everything needed to go on counting. Milliseconds since the epoch, and milliseconds."""
 
     submitted: int
     since: int  # all moments before are in a bucket
-    stage: Stage = Stage.QUEUE
+    stage: GoodputStage = GoodputStage.QUEUE
     closed: tuple[int, ...] = (0,) * len(Bucket)  # by bucket, in their order
     marks: tuple[Mark, ...] = (Mark(0, 0),)  # rising; the last is where training stands
     first_step: int | None = None  # the run itself began after this step
@@ -134,22 +134,22 @@ class Account:
         return self.marks[-1].step - (self.first_step or 0)
 
 
-def opened(submitted: float) -> Account:
+def opened(submitted: float) -> GoodputAccount:
     """The account of a run that was just made."""
-    return Account(_ms(submitted), _ms(submitted))
+    return GoodputAccount(_ms(submitted), _ms(submitted))
 
 
-def after(account: Account, fact: Fact) -> Account:
+def after(account: GoodputAccount, fact: Fact) -> GoodputAccount:
     """The account with one more fact. Facts come in the order they became known; a late ``at`` counts as now."""
-    if account.stage is Stage.ENDED:
+    if account.stage is GoodputStage.ENDED:
         return account
     match fact:
         case Entered():
             account = replace(_broken_off(account, fact.at), stage=fact.stage)
-            return replace(account, broken_at=None) if fact.stage is Stage.SUSPENDED else account
+            return replace(account, broken_at=None) if fact.stage is GoodputStage.SUSPENDED else account
         case Started():
             account = _gone_back(_broken_off(account, fact.at), fact.step)
-            return replace(account, stage=Stage.LOADING if fact.resumed else Stage.INIT)
+            return replace(account, stage=GoodputStage.LOADING if fact.resumed else GoodputStage.INIT)
         case Stepped():
             return _stepped(account, fact)
         case Saved():
@@ -159,15 +159,15 @@ def after(account: Account, fact: Fact) -> Account:
         case Ended():
             account = _broken_off(account, fact.at)
             kept = account.marks[-1].step if fact.step is None else min(fact.step, account.marks[-1].step)
-            return replace(_gone_back(account, kept), stage=Stage.ENDED)
+            return replace(_gone_back(account, kept), stage=GoodputStage.ENDED)
 
 
-def buckets(account: Account, now: float) -> dict[Bucket, int]:
+def buckets(account: GoodputAccount, now: float) -> dict[Bucket, int]:
     """Milliseconds per bucket from submission to ``now``; they add up to exactly that, or to the end of the run.
 
     What is under way counts as what it will be if all goes well.
     """
-    if account.stage is not Stage.ENDED:
+    if account.stage is not GoodputStage.ENDED:
         account = _closed(account, _ms(now), _OPEN_BUCKET[account.stage])
     return dict(zip(Bucket, account.closed, strict=True))
 
@@ -197,25 +197,25 @@ def _ratio(parts: dict[Bucket, int], *left_out: Bucket) -> float:
     return parts[Bucket.PRODUCTIVE] / base if base > 0 else 0.0
 
 
-def _stepped(account: Account, fact: Stepped) -> Account:
-    if account.stage in (Stage.INIT, Stage.LOADING):
-        account = replace(_closed(account, _ms(fact.at), _OPEN_BUCKET[account.stage]), stage=Stage.STEPS)
+def _stepped(account: GoodputAccount, fact: Stepped) -> GoodputAccount:
+    if account.stage in (GoodputStage.INIT, GoodputStage.LOADING):
+        account = replace(_closed(account, _ms(fact.at), _OPEN_BUCKET[account.stage]), stage=GoodputStage.STEPS)
         if account.broken_at is not None:
             took = (account.since - account.broken_at) // 1000
             recoveries = (*account.recoveries, took)[-MOST_RECOVERIES:]
             account = replace(account, recoveries=recoveries, broken_at=None)
         # Steps that went by unseen during start-up, the first one as a rule, took none of the productive time.
         return _marked(account, fact.step) if fact.step > account.marks[-1].step else account
-    if account.stage is not Stage.STEPS or fact.step <= account.marks[-1].step:
+    if account.stage is not GoodputStage.STEPS or fact.step <= account.marks[-1].step:
         return account
     return _marked(_closed(account, _ms(fact.at), Bucket.PRODUCTIVE), fact.step)
 
 
-def _saved(account: Account, fact: Saved) -> Account:
+def _saved(account: GoodputAccount, fact: Saved) -> GoodputAccount:
     blocked = max(0, round(fact.blocked * 1000))
     here = account.marks[-1]
     if fact.step >= here.step:
-        if account.stage is not Stage.STEPS:
+        if account.stage is not GoodputStage.STEPS:
             return account
         # Where in the open interval the save lies makes no difference: all the rest of it is one bucket's.
         return _closed(account, min(account.since + blocked, _ms(fact.at)), Bucket.SAVE_BLOCK)
@@ -231,29 +231,29 @@ def _saved(account: Account, fact: Saved) -> Account:
     return _moved(replace(account, marks=marks), blocked, Bucket.PRODUCTIVE, Bucket.SAVE_BLOCK)
 
 
-def _failed(account: Account, fact: Failed) -> Account:
-    if account.stage not in (Stage.INIT, Stage.LOADING, Stage.STEPS):
+def _failed(account: GoodputAccount, fact: Failed) -> GoodputAccount:
+    if account.stage not in (GoodputStage.INIT, GoodputStage.LOADING, GoodputStage.STEPS):
         return account  # nothing ran: the launch goes on as the launch it was
     account = _broken_off(account, fact.at)
     # A failure before the first step of a recovery prolongs that recovery.
     broken_at = account.broken_at if account.broken_at is not None else account.since
     account = replace(account, broken_at=broken_at, unrepaired=True, failures=account.failures + 1)
-    return replace(_closed(account, _ms(fact.seen), Bucket.DETECT), stage=Stage.RESTART)
+    return replace(_closed(account, _ms(fact.seen), Bucket.DETECT), stage=GoodputStage.RESTART)
 
 
-def _broken_off(account: Account, at: float) -> Account:
-    lost = account.stage is Stage.STEPS
+def _broken_off(account: GoodputAccount, at: float) -> GoodputAccount:
+    lost = account.stage is GoodputStage.STEPS
     return _closed(account, _ms(at), Bucket.LOST_WORK if lost else _OPEN_BUCKET[account.stage])
 
 
-def _closed(account: Account, until: int, bucket: Bucket) -> Account:
+def _closed(account: GoodputAccount, until: int, bucket: Bucket) -> GoodputAccount:
     until = max(account.since, until)
     closed = list(account.closed)
     closed[list(Bucket).index(bucket)] += until - account.since
     return replace(account, since=until, closed=tuple(closed))
 
 
-def _moved(account: Account, amount: int, source: Bucket, target: Bucket) -> Account:
+def _moved(account: GoodputAccount, amount: int, source: Bucket, target: Bucket) -> GoodputAccount:
     closed = list(account.closed)
     order = list(Bucket)
     closed[order.index(source)] -= amount
@@ -261,7 +261,7 @@ def _moved(account: Account, amount: int, source: Bucket, target: Bucket) -> Acc
     return replace(account, closed=tuple(closed))
 
 
-def _marked(account: Account, step: int) -> Account:
+def _marked(account: GoodputAccount, step: int) -> GoodputAccount:
     productive = account.closed[list(Bucket).index(Bucket.PRODUCTIVE)]
     marks = (*account.marks, Mark(step, productive))
     if len(marks) > MOST_MARKS:
@@ -269,7 +269,7 @@ def _marked(account: Account, step: int) -> Account:
     return replace(account, marks=marks)
 
 
-def _gone_back(account: Account, step: int) -> Account:
+def _gone_back(account: GoodputAccount, step: int) -> GoodputAccount:
     """Training stands at ``step``: what was done beyond it is lost."""
     here = account.marks[-1]
     first = account.first_step
@@ -286,7 +286,7 @@ def _gone_back(account: Account, step: int) -> Account:
     return _moved(account, here.productive - productive, Bucket.PRODUCTIVE, Bucket.LOST_WORK)
 
 
-def _productive_at(account: Account, step: int) -> int:
+def _productive_at(account: GoodputAccount, step: int) -> int:
     """Productive milliseconds when ``step`` was complete; between two marks, as if all steps were equally long."""
     if step <= account.marks[0].step:
         return account.marks[0].productive

@@ -10,7 +10,7 @@ _MS_PER_HOUR = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class GpuUsage:
     """GPU time held, by GPU type, and what is held since ``since``. Milliseconds; amounts are GPU-milliseconds."""
 
     since: int
@@ -18,7 +18,7 @@ class Usage:
     gpu_type: str = ""
     held: tuple[tuple[str, int], ...] = ()
 
-    def until(self, now: float) -> "Usage":
+    def until(self, now: float) -> "GpuUsage":
         """The same with the time up to ``now`` counted."""
         at = max(self.since, round(now * 1000))
         amounts = dict(self.held)
@@ -26,7 +26,7 @@ class Usage:
             amounts[self.gpu_type] = amounts.get(self.gpu_type, 0) + self.gpus * (at - self.since)
         return replace(self, since=at, held=tuple(sorted(amounts.items())))
 
-    def holding(self, gpus: int, gpu_type: str, now: float) -> "Usage":
+    def holding(self, gpus: int, gpu_type: str, now: float) -> "GpuUsage":
         """From ``now`` on so many GPUs are held."""
         return replace(self.until(now), gpus=gpus, gpu_type=gpu_type if gpus else "")
 
@@ -67,7 +67,7 @@ def budget_use(gpu_hours: float, budget: float) -> BudgetUse:
     return BudgetUse.MOST if gpu_hours >= MOST_SHARE * budget else BudgetUse.WITHIN
 
 
-def seconds_until(usage: Usage, gpu_hours: float) -> float | None:
+def seconds_until(usage: GpuUsage, gpu_hours: float) -> float | None:
     """Seconds until that many GPU-hours are held if nothing changes; None: never, or already so."""
     lacking = gpu_hours - usage.gpu_hours
     return lacking * 3600.0 / usage.gpus if usage.gpus and lacking > 0.0 else None

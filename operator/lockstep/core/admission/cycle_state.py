@@ -1,4 +1,4 @@
-"""The cluster while one admission pass gives its nodes away."""
+"""Mutable node and quota state of one admission cycle."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -6,11 +6,11 @@ from typing import cast
 
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.admission.cache.entry import Entry
-from lockstep.core.admission.cache.equivalence import Group
+from lockstep.core.admission.cache.equivalence import EquivalenceClass
 from lockstep.core.admission.cache.ledger import held, taken
-from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.cache.pending_reasons import visible_names
-from lockstep.core.admission.engine.jobs import Claim
+from lockstep.core.admission.engine.jobs import NodeClaim
 from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.failures.node_memory import suspicion
 from lockstep.core.model import assignment as slots
@@ -19,44 +19,44 @@ from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_index import NodeIndex
-from lockstep.core.placement.node_pool import Ground, Kind
-from lockstep.core.placement.placement import Cluster, Placed, Unplaceable, place
+from lockstep.core.placement.node_pool import CandidateNodes, HomogeneousNodes
+from lockstep.core.placement.placement import ClusterNodes, Placed, Unplaceable, place
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.requirement import requirement_of
 
 
-class Floor:
-    """Nodes, who has them, and which are to be had."""
+class CycleState:
+    """Nodes, their bookings, and which of them are free for whom."""
 
-    def __init__(self, snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: Memory) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: CycleMemory) -> None:
         self.snapshot = snapshot
         self.tunables = tunables
         self.now = now
-        self.roll = memory.look(snapshot, tunables, now)
+        self.run_index = memory.observe(snapshot, tunables, now)
         self.busy = {uid for uid, nodes in snapshot.in_flight.items() if nodes}
         """Runs whose admission is being written."""
-        self.index = NodeIndex.of(
+        self.index = NodeIndex.from_nodes(
             snapshot.nodes, snapshot.foreign_requests, tunables.topology_levels, tunables.gpu_types, memory.index
         )
-        self.cluster = Cluster(self.index, *taken(snapshot, self.roll, self.index, memory.pods))
+        self.cluster = ClusterNodes(self.index, *taken(snapshot, self.run_index, self.index, memory.pods))
         self.suspects = {node.name: why for node in self.index.failed_on if (why := suspicion(node, now))}
         self.returning = self._returning()
         self._all_returning = EMPTY
         for nodes in self.returning.values():
             self._all_returning |= nodes
         self.reserved = EMPTY
-        """Nodes that are kept for runs that others make room for."""
-        self.windows: Sequence[Claim] = ()
+        """Nodes reserved for preemptors."""
+        self.windows: Sequence[NodeClaim] = ()
         """Maintenance, which nothing that is to start may be in or run into."""
-        memory.look_at_ground(self.index, self.suspects, self._all_returning)
+        memory.observe_nodes(self.index, self.suspects, self._all_returning)
         self.memory = memory
         self.pods_of = memory.pods.by_run
 
-    def requirements(self, entry: Entry, group: Group) -> tuple[Requirement, ...]:
+    def requirements(self, entry: Entry, group: EquivalenceClass) -> tuple[Requirement, ...]:
         """What a pending run asks of its nodes, the most wanted first: without nodes that failed, then with them."""
         if not group.shared:
             return tuple(self._requirements(entry, held=False))
-        key = "requirement", group.wish, group.rules.ground
+        key = "requirement", group.wish, group.rules.node_choice
         plain = self.memory.by_rules(key, lambda: self._requirement(entry, held=False))
         return tuple(self._avoiding(plain))
 
@@ -83,18 +83,20 @@ class Floor:
         self.cluster.booked |= self.index.mask(booked)
 
     def held(self, run: RunView) -> NodeSet:
-        """The nodes in the assignment of ``run``, which may be as a pass has changed it."""
-        row = self.roll.rows.get(run.uid)
+        """The nodes in the assignment of ``run``, which may be as a cycle has changed it."""
+        row = self.run_index.rows.get(run.uid)
         if row is not None and row.run.status.assignment is run.status.assignment:
             return held(row, self.index)
         return self.index.mask(run.status.assignment.nodes)
 
-    def awaited(self, ground: Ground, kind: Kind) -> Kind:
+    def awaited(self, candidates: CandidateNodes, kind: HomogeneousNodes) -> HomogeneousNodes:
         """``kind`` with those of its nodes that are expected back soon: none of them is free before."""
         more = kind.idle & self._all_returning
         if not more:
             return kind
-        return self.index.remember(("awaited", kind, more), lambda: Kind(kind.gpu_type, kind.able | more, kind.idle))
+        return self.index.remember(
+            ("awaited", kind, more), lambda: HomogeneousNodes(kind.gpu_type, kind.able | more, kind.idle)
+        )
 
     def by_slot(self, assignment: AssignmentStatus, vacant: Sequence[int], nodes: Sequence[str]) -> dict[int, str]:
         """New nodes to vacant slots: into the rack of a neighbouring rank first, then as they come."""
@@ -114,15 +116,15 @@ class Floor:
 
     def names_for(self, entry: Entry) -> Mapping[str, str]:
         """What a run may hear of others, by UID: their namespace and name, or nothing."""
-        rows, discreet = self.roll.rows, self.memory.rules.discreet
+        rows, discreet = self.run_index.rows, self.memory.rules.discreet
         return visible_names(
-            entry.run.namespace, entry.spec.queue, self.roll.keys, lambda uid: rows[uid].queue, discreet
+            entry.run.namespace, entry.spec.queue, self.run_index.keys, lambda uid: rows[uid].queue, discreet
         )
 
     def entry_of(self, uid: str) -> Entry | None:
-        """The run, if this pass decides about it."""
-        row = self.roll.rows.get(uid)
-        return row.entry if row is not None and not row.trial and uid not in self.busy else None
+        """The run, if this cycle decides about it."""
+        row = self.run_index.rows.get(uid)
+        return row.entry if row is not None and not row.is_test_only and uid not in self.busy else None
 
     def has_live_pods(self, run: RunView) -> bool:
         """Pods of an earlier gang of the run have not ended."""

@@ -1,8 +1,8 @@
-"""Time limits that were changed while their runs have nodes: admission passes grant them, as they grant nodes.
+"""Changed time limits of running gangs: admission cycles grant them, as they grant nodes.
 
 Others are promised starts by when those with nodes end. So a shorter limit counts for others once it is written into
 status, and a longer one holds once it is: as far as the run overruns no maintenance window by it, and delays nobody who
-is promised a start. What is left of the wish is looked at again in each pass.
+is promised a start. What is left of the wish is looked at again in each cycle.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,10 +15,10 @@ from lockstep.api.base.times import to_rfc3339
 from lockstep.core.admission.cache.entry import Entry
 from lockstep.core.admission.cache.maintenance_windows import OWNER
 from lockstep.core.admission.cache.pending_reasons import listed
-from lockstep.core.admission.cache.run_index import Row
-from lockstep.core.admission.cycle_state import Floor
+from lockstep.core.admission.cache.run_index import RunRow
+from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import Reservation
-from lockstep.core.admission.engine.jobs import Running
+from lockstep.core.admission.engine.jobs import RunningJob
 from lockstep.core.admission.engine.quota import QuotaBook, QuotaRules
 from lockstep.core.admission.engine_adapter import ends_by, running_of
 from lockstep.core.admission.queueing.holds import queue_spec
@@ -29,29 +29,29 @@ from lockstep.core.model.reasons import ActionWord, EventReason
 
 WORTH_A_WRITE = 60
 """Seconds by which a limit grows at least, as long as not all of the wish can be granted."""
-_MOST_TRIED = 4  # by a whole look at those who wait, in one pass
+_MOST_TRIED = 4  # by a whole look at those who wait, in one cycle
 
 Reserved = Mapping[str, Reservation]
 
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What those who wait are to have, by UID, as the pass found it for those who hold nodes as ``running``.
+    """What those who wait are to have, by UID, as the cycle found it for those who hold nodes as ``running``.
 
     ``kept``: nodes that others make room for already. ``again`` finds what they would have were these the holders.
     """
 
-    running: Sequence[Running]
+    running: Sequence[RunningJob]
     reserved: Reserved
     kept: NodeSet
     rules: QuotaRules
-    again: Callable[[Sequence[Running]], Reserved]
+    again: Callable[[Sequence[RunningJob]], Reserved]
 
-    def were_it_to_end(self, uid: str, ends: float) -> Sequence[Running]:
+    def were_it_to_end(self, uid: str, ends: float) -> Sequence[RunningJob]:
         """Those who hold nodes, that one until then."""
         return [replace(held, ends=ends) if held.uid == uid else held for held in self.running]
 
-    def delayed_by(self, running: Sequence[Running]) -> str:
+    def delayed_by(self, running: Sequence[RunningJob]) -> str:
         """The UID of somebody who would start later were these the holders; empty: nobody would."""
         after = self.again(running) if self.reserved else {}
         for uid, kept in self.reserved.items():
@@ -61,7 +61,7 @@ class Promises:
         return ""
 
 
-def grant_limits(rows: Iterable[Row], floor: Floor, promises: Promises | None) -> bool:
+def grant_limits(rows: Iterable[RunRow], cycle: CycleState, promises: Promises | None) -> bool:
     """Write the limits that hold from now on. ``promises`` None: they are about to change, and nothing grows.
 
     True: more is to be looked at.
@@ -71,39 +71,39 @@ def grant_limits(rows: Iterable[Row], floor: Floor, promises: Promises | None) -
         entry, known = row.entry, row.run.status.admission
         if entry.status is not row.run.status or entry.status.stop is not None or entry.status.preemption is not None:
             continue  # something else was decided of it, or it goes
-        granted, wanted = known.time_limit, _allowed(entry, floor)
+        granted, wanted = known.time_limit, _allowed(entry, cycle)
         if _seconds(wanted) <= _seconds(granted):
             is_news = granted is None or known.asked_limit != (entry.spec.time_limit or "")
-            _write(entry, wanted if is_news else granted, _beyond_queue(entry, floor))
+            _write(entry, wanted if is_news else granted, _beyond_queue(entry, cycle))
         elif promises is None or tried == _MOST_TRIED:
             left = True
         else:
-            limit, why = _longest(entry, wanted, floor, promises)
+            limit, why = _longest(entry, wanted, cycle, promises)
             if why and _seconds(limit) - _seconds(granted) < WORTH_A_WRITE:
                 _write(entry, granted, why)
                 continue
             tried += 1
-            longer = promises.were_it_to_end(row.uid, ends_by(row.run, limit, floor.now))
+            longer = promises.were_it_to_end(row.uid, ends_by(row.run, limit, cycle.now))
             if late := promises.delayed_by(longer):
-                _write(entry, granted, _promised(entry, late, floor))
+                _write(entry, granted, _promised(entry, late, cycle))
                 continue
-            promises, why = replace(promises, running=longer), why or _beyond_queue(entry, floor)
+            promises, why = replace(promises, running=longer), why or _beyond_queue(entry, cycle)
             _tell(entry, limit, why)
             _write(entry, limit, why)
     return left
 
 
-def if_granted(held: Running, row: Row, floor: Floor) -> Running:
+def if_granted(held: RunningJob, row: RunRow, cycle: CycleState) -> RunningJob:
     """The run of ``row`` with all that it asks for: a write with an answer that never came may have given it that."""
     if row.run.status.stop is not None or row.run.status.preemption is not None:
         return held
-    wanted = _allowed(row.entry, floor)
-    ends = ends_by(row.run, wanted, floor.now)
+    wanted = _allowed(row.entry, cycle)
+    ends = ends_by(row.run, wanted, cycle.now)
     return held if ends <= held.ends else replace(held, ends=ends, limited=wanted is not None)
 
 
-def _allowed(entry: Entry, floor: Floor) -> int | None:
-    return limit_allowed(entry.spec, queue_spec(floor.snapshot, entry.spec.queue).limits)
+def _allowed(entry: Entry, cycle: CycleState) -> int | None:
+    return limit_allowed(entry.spec, queue_spec(cycle.snapshot, entry.spec.queue).limits)
 
 
 def _seconds(limit: int | None) -> float:
@@ -116,12 +116,12 @@ def _write(entry: Entry, limit: int | None, why: str) -> None:
         entry.remember(changed(entry.status.admission, time_limit=limit, asked_limit=asked, limited_by=why))
 
 
-def _longest(entry: Entry, wanted: int | None, floor: Floor, promises: Promises) -> tuple[int | None, str]:
+def _longest(entry: Entry, wanted: int | None, cycle: CycleState, promises: Promises) -> tuple[int | None, str]:
     """(seconds of the longest limit that breaks nothing, what is in the way of a longer one)."""
-    run, now = entry.run, floor.now
-    ends, until = running_of(run, floor, now).ends, ends_by(run, wanted, now)
-    asked, why, nodes = until, "", floor.held(run)
-    for claim in floor.windows:
+    run, now = entry.run, cycle.now
+    ends, until = running_of(run, cycle, now).ends, ends_by(run, wanted, now)
+    asked, why, nodes = until, "", cycle.held(run)
+    for claim in cycle.windows:
         if claim.nodes & nodes and claim.end > ends and claim.start < until:
             until = max(ends, claim.start)
             name, begins = claim.owner.removeprefix(OWNER), to_rfc3339(claim.begins)
@@ -130,8 +130,8 @@ def _longest(entry: Entry, wanted: int | None, floor: Floor, promises: Promises)
         until, why = ends, "others make room on its nodes"
     for uid, kept in promises.reserved.items():
         if kept.known and kept.nodes & nodes and kept.until > ends and kept.start < until:
-            until, why = max(ends, kept.start), _promised(entry, uid, floor)
-    within = _within_quota(run.uid, ends, until, floor, promises)
+            until, why = max(ends, kept.start), _promised(entry, uid, cycle)
+    within = _within_quota(run.uid, ends, until, cycle, promises)
     if within < until:
         until, why = within, "the quota that it uses is promised to others"
     if until >= asked:
@@ -140,16 +140,16 @@ def _longest(entry: Entry, wanted: int | None, floor: Floor, promises: Promises)
     return int(until - since), why
 
 
-def _within_quota(uid: str, ends: float, until: float, floor: Floor, promises: Promises) -> float:
+def _within_quota(uid: str, ends: float, until: float, cycle: CycleState, promises: Promises) -> float:
     """Up to when the run may go on beyond its end beside those who are promised what it uses of the quotas."""
     held = next((running for running in promises.running if running.uid == uid), None)
     if held is None or not promises.reserved:
         return until
-    book = QuotaBook(promises.rules, floor.now, promises.running)
+    book = QuotaBook(promises.rules, cycle.now, promises.running)
     for other, kept in promises.reserved.items():
         if kept.known:
-            option, queue = kept.option, floor.roll.rows[other].queue
-            book.take(other, queue, option.gpu_type, option.count, kept.start, kept.until)
+            option, queue = kept.option, cycle.run_index.rows[other].queue
+            book.charge(other, queue, option.gpu_type, option.count, kept.start, kept.until)
     moments = [*book.changes(held.queue, held.gpu_type, ends, until), until]
     fits = ends
     for moment in moments:
@@ -159,17 +159,17 @@ def _within_quota(uid: str, ends: float, until: float, floor: Floor, promises: P
     return fits
 
 
-def _beyond_queue(entry: Entry, floor: Floor) -> str:
+def _beyond_queue(entry: Entry, cycle: CycleState) -> str:
     """In words, that its queue does not allow what it asks for; empty: it does, or has given it less anyway."""
-    longest = queue_spec(floor.snapshot, entry.spec.queue).limits.max_time_limit
+    longest = queue_spec(cycle.snapshot, entry.spec.queue).limits.max_time_limit
     asked = entry.spec.time_limit
     if longest is None or asked is None or parse_duration(asked) <= parse_duration(longest):
         return ""
     return f"queue {entry.spec.queue} allows at most {longest}"
 
 
-def _promised(entry: Entry, uid: str, floor: Floor) -> str:
-    return f"others are promised a start that it would delay: {listed((uid,), floor.names_for(entry))}"
+def _promised(entry: Entry, uid: str, cycle: CycleState) -> str:
+    return f"others are promised a start that it would delay: {listed((uid,), cycle.names_for(entry))}"
 
 
 def _tell(entry: Entry, limit: int | None, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs that Kueue admits: asked for, explained, and put on the nodes that Kueue reserved.
+"""Runs that Kueue admits: requested, explained, and placed on the nodes that Kueue reserved.
 
 Who goes first, and within which quota, is for Kueue to say. Which nodes are free stays ours to know: no node is ever
 used twice, and where Kueue names one that is taken, the run waits and says so.
@@ -11,11 +11,11 @@ from math import inf
 from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.kueue_status import KueueStatus
-from lockstep.core.admission.cache.entry import Entry, Reason
+from lockstep.core.admission.cache.entry import Entry, PendingReason
 from lockstep.core.admission.cache.maintenance_windows import OWNER, clear_from, nodes_of, overrun
 from lockstep.core.admission.cache.pending_reasons import overrun_words
-from lockstep.core.admission.cycle_state import Floor
-from lockstep.core.admission.engine.jobs import NO_LIMIT, Claim
+from lockstep.core.admission.cycle_state import CycleState
+from lockstep.core.admission.engine.jobs import NO_LIMIT, NodeClaim
 from lockstep.core.admission.engine_adapter import lengths_of
 from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.admission.refill import closing_for, fill, may_not_replace
@@ -60,7 +60,7 @@ _PASSING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class NodeGrant:
     """A whole gang's nodes, in rank order."""
 
     entry: Entry
@@ -73,31 +73,31 @@ class Grant:
 class _WindowError(Exception):
     """A maintenance window is in the way."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: PendingReason) -> None:
         super().__init__(reason.message)
         self.reason = reason
 
 
-class KueueDesk:
-    """What one admission pass does for the runs that Kueue admits."""
+class KueueAdmission:
+    """One cycle's part for the runs that Kueue admits."""
 
-    def __init__(self, floor: Floor) -> None:
-        self._floor = floor
-        self._kueue = floor.snapshot.kueue
+    def __init__(self, cycle: CycleState) -> None:
+        self._cycle = cycle
+        self._kueue = cycle.snapshot.kueue
         self._admitted: list[tuple[Entry, WorkloadView, Ask]] = []
         self.wake_at = inf
         """When the first of the windows is over that keep runs from their nodes."""
-        self._queues = {name for name, view in floor.snapshot.queues.items() if view.spec.backend == "Kueue"}
+        self._queues = {name for name, view in cycle.snapshot.queues.items() if view.spec.backend == "Kueue"}
 
-    def takes(self, entry: Entry) -> bool:
+    def owns(self, entry: Entry) -> bool:
         """Whether the pending run is Kueue's; it is then asked for and told what it waits for."""
         if entry.status.kueue is None and not entry.run.labels and entry.spec.queue not in self._queues:
             return False  # as almost everybody's, where there are thousands
-        choice = choice_of(entry.run, self._floor.snapshot.queues.get(entry.spec.queue))
+        choice = choice_of(entry.run, self._cycle.snapshot.queues.get(entry.spec.queue))
         before = entry.status.kueue
         if choice is None:
             if before is not None and self._holds_quota(entry):  # until it is deleted, as the run asks for nothing now
-                going = Reason(
+                going = PendingReason(
                     WaitReason.WAITING_FOR_KUEUE, "it is Kueue's no more, and its reservation is being given back"
                 )
                 entry.reason = entry.reason or going
@@ -126,7 +126,7 @@ class KueueDesk:
             entry.reason = self._reason(entry)
         return True
 
-    def grants(self, windows: Sequence[Claim]) -> Iterator[Grant]:
+    def grants(self, windows: Sequence[NodeClaim]) -> Iterator[NodeGrant]:
         """Nodes for those whose reservation is there; the others are told what is wrong with it.
 
         ``windows``: maintenance, which binds what Kueue admits as everybody else.
@@ -140,7 +140,7 @@ class KueueDesk:
                 continue
             except NotGivenError as problem:
                 blockers = tuple(self._holders(problem.taken)) if problem.taken else ()
-                entry.reason = Reason(
+                entry.reason = PendingReason(
                     WaitReason.KUEUE_ASSIGNMENT,
                     f"ClusterQueue {_cluster_queue(workload)} admitted it, but {problem}",
                     blockers,
@@ -152,13 +152,13 @@ class KueueDesk:
 
     def replace_lost_nodes(self, entry: Entry) -> None:
         """Fill vacant slots with what Kueue put in place of lost nodes, or within what it reserved."""
-        why_not = may_not_replace(self._floor)
+        why_not = may_not_replace(self._cycle)
         if why_not is not None:
             entry.reason = why_not
             return
         workload = self._workload(entry)
         if not self._kueue.is_present or workload is None or not workload.is_admitted:
-            entry.reason = Reason(
+            entry.reason = PendingReason(
                 WaitReason.WAITING_FOR_KUEUE, "the reservation that a lost node is to be replaced in is not there"
             )
             return
@@ -171,28 +171,30 @@ class KueueDesk:
         except NotGivenError as problem:
             unhealthy = ", ".join(workload.unhealthy_nodes)
             if unhealthy and isinstance(problem, NotNamedYetError):
-                entry.reason = Reason(WaitReason.WAITING_FOR_KUEUE, f"Kueue seeks a node in place of {unhealthy}")
+                entry.reason = PendingReason(
+                    WaitReason.WAITING_FOR_KUEUE, f"Kueue seeks a node in place of {unhealthy}"
+                )
             else:
-                entry.reason = Reason(WaitReason.KUEUE_ASSIGNMENT, f"for {len(vacant)} lost nodes {problem}")
+                entry.reason = PendingReason(WaitReason.KUEUE_ASSIGNMENT, f"for {len(vacant)} lost nodes {problem}")
             return
-        fill(entry, self._floor, vacant, nodes)
+        fill(entry, self._cycle, vacant, nodes)
 
     def _replacements(self, entry: Entry, found: Given, count: int) -> Sequence[str]:
         """Raises NotGivenError, also where no window is to blame; and _WindowError."""
-        floor, closed = self._floor, closing_for(entry, self._floor)
+        cycle, closed = self._cycle, closing_for(entry, self._cycle)
         kept = [node for node in entry.status.assignment.nodes if node]
         try:
-            return found.replacements(replace(floor.cluster, booked=floor.cluster.booked | closed.nodes), kept, count)
+            return found.replacements(replace(cycle.cluster, booked=cycle.cluster.booked | closed.nodes), kept, count)
         except NotGivenError:
             if not closed.nodes:
                 raise
-        nodes = floor.index.mask(found.replacements(floor.cluster, kept, count))
+        nodes = cycle.index.mask(found.replacements(cycle.cluster, kept, count))
         raise _WindowError(closed.reason(nodes & closed.nodes))
 
-    def _cannot_ask(self, entry: Entry, choice: Choice) -> Reason | None:
+    def _cannot_ask(self, entry: Entry, choice: Choice) -> PendingReason | None:
         kueue, namespace = self._kueue, entry.run.namespace
         if kueue.presence is Presence.UNKNOWN:
-            return Reason(
+            return PendingReason(
                 WaitReason.WAITING_FOR_KUEUE,
                 "what Kueue has is being read; should that take long, the operator's log says why",
             )
@@ -201,89 +203,91 @@ class KueueDesk:
                 f"the label {api_names.LABEL_QUEUE}" if choice.by == "Label" else f"TrainingQueue {entry.spec.queue}"
             )
             reason, why, remedy = _MISSING[kueue.presence]
-            return Reason(
+            return PendingReason(
                 reason, f"{source} says that Kueue admits it, and {why}; {remedy}, or take {source} away from the run"
             )
         if (namespace, choice.queue) not in kueue.local_queues:
             known = ", ".join(sorted(name for space, name in kueue.local_queues if space == namespace)) or "none"
-            return Reason(
+            return PendingReason(
                 WaitReason.LOCAL_QUEUE_NOT_FOUND,
                 f"there is no LocalQueue {choice.queue} in namespace {namespace}; there are: {known}",
             )
         wanted = entry.run.labels.get(api_names.LABEL_PRIORITY_CLASS, "")
         if wanted and wanted not in kueue.classes:
-            return Reason(
+            return PendingReason(
                 WaitReason.PRIORITY_CLASS_NOT_FOUND,
                 f"there is no WorkloadPriorityClass {wanted}; create it, or label the run otherwise",
             )
         return None
 
-    def _reason(self, entry: Entry) -> Reason:
+    def _reason(self, entry: Entry) -> PendingReason:
         """What it waits for. One whose nodes may be used is put aside for ``grants``."""
         kueue = entry.status.kueue
         assert kueue is not None
         key = entry.run.namespace, workload_name(entry.run)
         workload = self._kueue.workloads.get(key)
         if workload is None and key in self._kueue.refused:
-            return Reason(
+            return PendingReason(
                 WaitReason.WAITING_FOR_KUEUE, f"its Workload is refused: {self._kueue.refused[key]}; it is tried again"
             )
         if workload is None or workload.deleting or workload.uid == kueue.given_up:
-            return Reason(WaitReason.WAITING_FOR_KUEUE, f"its Workload for LocalQueue {kueue.queue} is being made")
+            return PendingReason(
+                WaitReason.WAITING_FOR_KUEUE, f"its Workload for LocalQueue {kueue.queue} is being made"
+            )
         if workload.owner_uid != entry.run.uid:
-            return Reason(
+            return PendingReason(
                 WaitReason.KUEUE_ASSIGNMENT,
                 f"a Workload {workload.name} that is not of this run is in the way; delete it",
             )
         if not workload.active:
-            return Reason(WaitReason.KUEUE_DEACTIVATED, _deactivated(workload))
+            return PendingReason(WaitReason.KUEUE_DEACTIVATED, _deactivated(workload))
         if not workload.is_admitted:
-            return Reason(WaitReason.WAITING_FOR_KUEUE, _pending(workload, kueue.queue))
-        snapshot = self._floor.snapshot
+            return PendingReason(WaitReason.WAITING_FOR_KUEUE, _pending(workload, kueue.queue))
+        snapshot = self._cycle.snapshot
         queue = snapshot.queues.get(entry.spec.queue)
-        ask = ask_of(entry.view, queue, self._kueue, snapshot.nodes, self._floor.tunables, self._floor.now)
+        ask = ask_of(entry.view, queue, self._kueue, snapshot.nodes, self._cycle.tunables, self._cycle.now)
         if not does_for(workload, ask):
-            return Reason(
+            return PendingReason(
                 WaitReason.WAITING_FOR_KUEUE,
                 "the run, or its Workload, has changed since it was admitted; Kueue is asked again",
             )
         self._admitted.append((entry, workload, ask))
-        return Reason(WaitReason.WAITING_FOR_KUEUE, "it is admitted and is about to get its nodes")
+        return PendingReason(WaitReason.WAITING_FOR_KUEUE, "it is admitted and is about to get its nodes")
 
     def _given(self, entry: Entry, workload: WorkloadView) -> Given:
         assert workload.admission is not None
-        floor, queue = self._floor, self._floor.snapshot.queues.get(entry.spec.queue)
+        cycle, queue = self._cycle, self._cycle.snapshot.queues.get(entry.spec.queue)
         try:
             updates = updates_of(workload, self._kueue)
         except ValueError as error:
             raise NotGivenError(str(error)) from error
         labels: Mapping[str, str] = queue.spec.node_selector if queue is not None else {}
         held = slots.is_held(entry.status.assignment)
-        requirement = requirement_of(entry.view, labels, floor.tunables, floor.now, held=held)
+        requirement = requirement_of(entry.view, labels, cycle.tunables, cycle.now, held=held)
         return given(
-            workload.admission, entry.spec.nodes, updates, requirement, entry.spec.placement, floor.snapshot.nodes
+            workload.admission, entry.spec.nodes, updates, requirement, entry.spec.placement, cycle.snapshot.nodes
         )
 
-    def _grant(self, entry: Entry, found: Given, windows: Sequence[Claim]) -> Grant:
+    def _grant(self, entry: Entry, found: Given, windows: Sequence[NodeClaim]) -> NodeGrant:
         """Nodes that no window takes while the run has them, for its whole time or else for what is left of it.
 
         Raises NotGivenError, also where no window is to blame; and _WindowError.
         """
-        floor, now = self._floor, self._floor.now
-        shortest, longest = lengths_of(entry, queue_spec(floor.snapshot, entry.spec.queue))
+        cycle, now = self._cycle, self._cycle.now
+        shortest, longest = lengths_of(entry, queue_spec(cycle.snapshot, entry.spec.queue))
         for length in dict.fromkeys((longest, shortest)):
             closing = nodes_of(overrun(windows, now, now + length))
             try:
-                nodes, gpu_type = found.place(floor.cluster, floor.reserved | closing)
+                nodes, gpu_type = found.place(cycle.cluster, cycle.reserved | closing)
             except NotGivenError:
                 if not closing:
                     raise
                 continue
-            mask = floor.index.mask(nodes)
+            mask = cycle.index.mask(nodes)
             if not mask & closing:
                 next_one = min((claim.start for claim in windows if claim.nodes & mask), default=now + longest)
-                return Grant(entry, nodes, gpu_type, next_one - now if next_one < now + longest else NO_LIMIT)
-        mask = floor.index.mask(found.place(floor.cluster, floor.reserved)[0])
+                return NodeGrant(entry, nodes, gpu_type, next_one - now if next_one < now + longest else NO_LIMIT)
+        mask = cycle.index.mask(found.place(cycle.cluster, cycle.reserved)[0])
         ahead = overrun(windows, now, now + shortest)
         first = min((claim for claim in ahead if claim.nodes & mask), key=lambda claim: claim.start, default=ahead[0])
         self.wake_at = min(*(claim.end for claim in ahead), self.wake_at)
@@ -291,7 +295,7 @@ class KueueDesk:
         if first.begins <= now:
             name, over = first.owner.removeprefix(OWNER), to_rfc3339(first.end)
             message = f"its nodes are in the maintenance window {name}, which is over at {over}"
-        raise _WindowError(Reason(WaitReason.WINDOW, message, start=clear_from(windows, mask, now, shortest)))
+        raise _WindowError(PendingReason(WaitReason.WINDOW, message, start=clear_from(windows, mask, now, shortest)))
 
     def _holds_quota(self, entry: Entry) -> bool:
         """A Workload of the run's is reserved: with nodes of ours beside it, the run would be counted twice."""
@@ -308,7 +312,7 @@ class KueueDesk:
     def _holders(self, nodes: tuple[str, ...]) -> Iterator[str]:
         """UIDs of the runs that hold any of ``nodes``."""
         wanted = set(nodes)
-        for run in self._floor.snapshot.runs:
+        for run in self._cycle.snapshot.runs:
             if wanted.intersection(run.status.assignment.nodes):
                 yield run.uid
 

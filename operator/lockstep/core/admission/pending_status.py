@@ -1,6 +1,6 @@
-"""What those who wait are told, and when each of them is to be told something.
+"""Queue status of pending runs: reason, position, estimate, and when each of them is written.
 
-In most passes most of them wait for what they waited for before, at the same position: that is seen in passing.
+In most cycles most of them wait for what they waited for before, at the same position: that is seen in passing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,21 +10,21 @@ from operator import attrgetter, is_not, itemgetter
 
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import QueueStatus
-from lockstep.core.admission.cache.entry import Entry, Reason
-from lockstep.core.admission.cache.equivalence import Group
+from lockstep.core.admission.cache.entry import Entry, PendingReason
+from lockstep.core.admission.cache.equivalence import EquivalenceClass
 from lockstep.core.admission.cache.maintenance_windows import nodes_of, overrun
-from lockstep.core.admission.cache.pending_reasons import ASSUMPTION, names_of, preempts_later, reason_of, told
-from lockstep.core.admission.cache.reported_reasons import Said, Words
-from lockstep.core.admission.cache.run_index import Row
-from lockstep.core.admission.cache.status_throttle import COUNTED, Due, chosen, due_word
-from lockstep.core.admission.cycle_state import Floor
+from lockstep.core.admission.cache.pending_reasons import ASSUMPTION, names_of, preempts_later, queue_status, reason_of
+from lockstep.core.admission.cache.reported_reasons import ClassReason, ReportedReasons
+from lockstep.core.admission.cache.run_index import RunRow
+from lockstep.core.admission.cache.status_throttle import COUNTED, DueUpdate, chosen, due_word
+from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import Foreseen, Wait
-from lockstep.core.admission.engine.jobs import Claim, Job, Option
+from lockstep.core.admission.engine.jobs import Job, NodeClaim, Option
 from lockstep.core.admission.engine_adapter import left_no_type, wanted_of
 from lockstep.core.admission.queueing.order import waits_since
 from lockstep.core.admission.reservations import Reservations
 from lockstep.core.model.reasons import WaitReason
-from lockstep.core.placement.node_pool import Ground
+from lockstep.core.placement.node_pool import CandidateNodes
 from lockstep.core.placement.placement import shortage
 
 _MADE_OF = attrgetter("made_of")
@@ -42,11 +42,11 @@ _NOT_ITS_TURN = (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What reasons tell of beside the wait itself: who makes room for whom, now or later, and maintenance."""
+    """What reasons tell of beside the wait itself: preemption now or later, and maintenance."""
 
     reservations: Reservations
     foreseen: Mapping[str, Foreseen]
-    claims: Sequence[Claim]
+    claims: Sequence[NodeClaim]
 
     @property
     def any_promises(self) -> bool:
@@ -58,85 +58,85 @@ class Known:
         return uid in self.foreseen or self.reservations.keeps_for(uid)
 
 
-class Answers:
-    """Reasons of one pass. ``wake_at``: when the next of them is to be told."""
+class PendingStatus:
+    """Pending reasons of one cycle. ``wake_at``: when the next of them is to be written."""
 
-    def __init__(self, floor: Floor) -> None:
-        self._floor = floor
-        self._rules = floor.memory.rules
-        self._settings = floor.tunables.admission
-        self._due: list[tuple[Due, tuple[float, str], Entry]] = []
+    def __init__(self, cycle: CycleState) -> None:
+        self._cycle = cycle
+        self._rules = cycle.memory.rules
+        self._settings = cycle.tunables.admission
+        self._due: list[tuple[DueUpdate, tuple[float, str], Entry]] = []
         self._shortages: dict[object, tuple[str, bool]] = {}
-        self._before, floor.memory.said = floor.memory.said, Said()
-        self._said = Said()
+        self._before, cycle.memory.reported = cycle.memory.reported, ReportedReasons()
+        self._reported = ReportedReasons()
         self._same: dict[int, Wait] = {}
         self._too_large: dict[int, bool] = {}
         self.wake_at: float | None = None
 
     def find(
         self,
-        waiting: Sequence[Row],
-        groups: Sequence[Group],
+        waiting: Sequence[RunRow],
+        groups: Sequence[EquivalenceClass],
         waits: Sequence[Wait],
         estimates: Mapping[str, float],
         known: Known,
     ) -> None:
         """Why each of ``waiting`` waits, and at which position of its queue; its group and wait in the same order."""
         left = {*waiting}
-        positions = self._said.line_up(waiting, self._before)
-        rows, now = self._floor.roll.rows, self._floor.now
+        positions = self._reported.set_order(waiting, self._before)
+        rows, now = self._cycle.run_index.rows, self._cycle.now
         estimated = {rows[uid]: start for uid, start in estimates.items() if rows.get(uid) in left}
         reasons = self._reasons(waiting, groups, waits, known)
         is_new = map(is_not, map(_MADE_OF, waiting), reasons)
-        look_at: dict[Row, Reason] = dict(compress(zip(waiting, reasons, strict=True), is_new))
+        look_at: dict[RunRow, PendingReason] = dict(compress(zip(waiting, reasons, strict=True), is_new))
         for row in (*positions, *estimated, *self._before.estimated):
             if row in left and row.made_of is not None:
                 look_at.setdefault(row, row.made_of)
         for row, reason in look_at.items():
             position = positions.get(row, row.position)
             start = estimated.get(row) if reason.start is None and reason.word != WaitReason.PLACEMENT else None
-            before, then = row.said, reason.start if start is None else start
+            before, then = row.reported, reason.start if start is None else start
             if before is not None and row.made_of is reason and row.position == position and before.start == then:
-                continue  # as in the pass before; when that is to be told is known
+                continue  # as in the cycle before; when that is to be told is known
             row.made_of = reason
             if start is not None:
                 reason = replace(reason, start=start, assumption=ASSUMPTION)
-            self._hear(row, reason, position)
-        self._said.estimated = [*estimated]
-        self._floor.memory.said = self._said
-        for row in self._floor.roll.telling.values() if left else ():
+            self._report(row, reason, position)
+        self._reported.estimated = [*estimated]
+        self._cycle.memory.reported = self._reported
+        for row in self._cycle.run_index.to_report.values() if left else ():
             if row in left and row.due is not None:
                 if row.due.at <= now:
-                    row.entry.reason, row.entry.position = row.said, row.position
+                    row.entry.reason, row.entry.position = row.reported, row.position
                     self._due.append((row.due, row.place, row.entry))
                 else:
                     self._wake(row.due.at)
 
-    def hold(self, row: Row, reason: Reason) -> None:
+    def hold(self, row: RunRow, reason: PendingReason) -> None:
         """A run is held back for ``reason``, or lacks nodes that it had."""
-        entry, rules = row.entry, self._rules.of(row.queue)
+        entry, rules = row.entry, self._rules.for_queue(row.queue)
         if row.rules is not rules:
             row.rules = rules
-            row.forget_words()
+            row.forget_reasons()
         row.made_of = None
-        self._hear(row, reason, 0)
-        if row.due is not None and row.due.at <= self._floor.now:
+        self._report(row, reason, 0)
+        if row.due is not None and row.due.at <= self._cycle.now:
             self._due.append((row.due, row.place, entry))
         elif row.due is not None:
             self._wake(row.due.at)
 
-    def tell(self) -> None:
+    def write(self) -> None:
         """Write the status of those who are to be told something: new reasons first, then who has not heard for
         longest, and no more of them than ``chosen`` has it."""
-        now, roll = self._floor.now, self._floor.roll
-        lately = (roll.told_at[float(at)] for at in range(int(now - COUNTED) + 1, int(now) + 1))
+        now, run_index = self._cycle.now, self._cycle.run_index
+        lately = (run_index.reported_at[float(at)] for at in range(int(now - COUNTED) + 1, int(now) + 1))
         due = [(due, entry) for due, _, entry in sorted(self._due, key=itemgetter(0, 1))]
         told_now = chosen(due, sum(lately), self._settings)
         if len(told_now) < len(due):
             self._wake(now + 1.0)
         for entry in told_now:
             assert entry.reason is not None
-            say(entry, told(entry, self._named(entry, entry.reason), now), now)
+            write_queue_status(entry, queue_status(entry, self._named(entry, entry.reason), now), now)
 
     def shortage(self, entry: Entry, job: Job, wait: Wait) -> tuple[str, bool]:
         """In words what nodes lack, and whether an idle and healthy cluster would lack them too."""
@@ -144,27 +144,29 @@ class Answers:
             wait.kind == WaitReason.PRIORITY and self._is_too_large(job.options)
         ):
             return "", False
-        group = self._floor.roll.rows[entry.run.uid].group
+        group = self._cycle.run_index.rows[entry.run.uid].group
         assert group is not None
-        if not job.options and (why := left_no_type(entry, group, self._floor)):
+        if not job.options and (why := left_no_type(entry, group, self._cycle)):
             return why, True
-        key = (group.wish, group.rules.ground) if group.shared else None
+        key = (group.wish, group.rules.node_choice) if group.shared else None
         known = self._shortages.get(key) if key is not None else None
         if known is None:
-            requirement = self._floor.requirements(entry, group)[-1]
-            ground = Ground.of(self._floor.index, requirement, wanted_of(entry, group, self._floor))
-            cluster = self._floor.cluster
+            requirement = self._cycle.requirements(entry, group)[-1]
+            candidates = CandidateNodes.for_requirement(
+                self._cycle.index, requirement, wanted_of(entry, group, self._cycle)
+            )
+            cluster = self._cycle.cluster
             count = min((option.count for option in job.options), default=entry.spec.nodes)
-            hopeless = ground.is_hopeless(entry.spec.nodes) and ground.is_hopeless(count)
-            closed = nodes_of(overrun(self._floor.windows, self._floor.now, self._floor.now))
-            known = shortage(ground, entry.spec.nodes, 0, cluster.booked, cluster.ending, closed), hopeless
+            hopeless = candidates.is_hopeless(entry.spec.nodes) and candidates.is_hopeless(count)
+            closed = nodes_of(overrun(self._cycle.windows, self._cycle.now, self._cycle.now))
+            known = shortage(candidates, entry.spec.nodes, 0, cluster.booked, cluster.ending, closed), hopeless
             if key is not None:
                 self._shortages[key] = known
         return known
 
     def _reasons(
-        self, waiting: Sequence[Row], alike: Sequence[Group], waits: Sequence[Wait], known: Known
-    ) -> Sequence[Reason]:
+        self, waiting: Sequence[RunRow], alike: Sequence[EquivalenceClass], waits: Sequence[Wait], known: Known
+    ) -> Sequence[PendingReason]:
         """That of each of ``waiting``: everybody in a group who hears the same wait hears it in one object."""
         own: set[object] = {row for row in waiting if known.promises(row.uid)} if known.any_promises else set()
         groups: list[object] = [*alike]
@@ -172,8 +174,8 @@ class Answers:
             if row in own:
                 groups[at] = row  # like nobody else
         places = dict(zip(groups, range(len(groups)), strict=True))  # of the last of each
-        last, found = dict[object, Wait](), dict[object, Reason]()
-        same, before, said = self._same, self._before.last_words, self._said.last_words
+        last, found = dict[object, Wait](), dict[object, PendingReason]()
+        same, before, reported = self._same, self._before.last_reasons, self._reported.last_reasons
         for group, at in places.items():
             wait = last[group] = waits[at]
             words = before.get(group)
@@ -182,29 +184,29 @@ class Answers:
                 if row in own:
                     found[group] = self._reason(row.entry, row.wanted, wait, known)
                     continue
-                words = self._words_of(row, wait, known)
-            said[group] = words  # of nearly all those of the pass before
+                words = self._class_reason(row, wait, known)
+            reported[group] = words  # of nearly all those of the cycle before
             found[group] = words.reason
         reasons = [*map(found.__getitem__, groups)]
         # Those before somebody for whom something was booked may have heard something else than the last of the group.
         others = map(is_not, map(last.__getitem__, groups), waits)
         for at in [*compress(range(len(groups)), others)]:
-            reasons[at] = self._words_of(waiting[at], waits[at], known).reason
+            reasons[at] = self._class_reason(waiting[at], waits[at], known).reason
         return reasons
 
-    def _words_of(self, row: Row, wait: Wait, known: Known) -> Words:
+    def _class_reason(self, row: RunRow, wait: Wait, known: Known) -> ClassReason:
         """Those for everybody in its group; the same reason for as long as there is nothing else to say."""
         group = row.group
         assert group is not None
         wait = self._same_as_before(wait)
         key = group, id(wait)
-        if (heard := self._said.words.get(key)) is not None:
+        if (heard := self._reported.reasons.get(key)) is not None:
             return heard
-        before = self._before.words.get(key) or self._before.last_words.get(group)
+        before = self._before.reasons.get(key) or self._before.last_reasons.get(group)
         if before is not None and before.wait is not wait:
             before = None
         if before is not None and self._lasts(before, row):
-            self._said.words[key] = before
+            self._reported.reasons[key] = before
             return before
         lacks = self.shortage(row.entry, row.wanted, wait)
         # Words tell of the options how many nodes they take: of those who share them, always what the spec says.
@@ -222,16 +224,16 @@ class Answers:
             if before is not None and before.reason == reason:
                 reason = before.reason
         lasting = group.shared and wait.kind not in _OF_NODES and not lacks[1]
-        words = self._said.words[key] = Words(wait, options, lacks, reason, lasting)
+        words = self._reported.reasons[key] = ClassReason(wait, options, lacks, reason, lasting)
         return words
 
-    def _lasts(self, words: Words, row: Row) -> bool:
+    def _lasts(self, words: ClassReason, row: RunRow) -> bool:
         """They follow from the wait alone. But who is to wait for its turn is told so only if it can ever start."""
         return words.lasting and (words.wait.kind != WaitReason.PRIORITY or not self._is_too_large(row.terms.options))
 
-    def _reason(self, entry: Entry, job: Job, wait: Wait, known: Known) -> Reason:
+    def _reason(self, entry: Entry, job: Job, wait: Wait, known: Known) -> PendingReason:
         lacking, hopeless = self.shortage(entry, job, wait)
-        visible = self._floor.names_for(entry)
+        visible = self._cycle.names_for(entry)
         reason = known.reservations.reason(job.uid, visible)
         reason = reason or reason_of(entry, job, _own(wait, hopeless), lacking, visible, known.claims)
         if job.uid in known.foreseen:
@@ -250,31 +252,31 @@ class Answers:
         return known
 
     def _same_as_before(self, wait: Wait) -> Wait:
-        """An equal wait of the pass before, if there was one: many groups share each of them, and compare it so."""
-        known = self._same.get(id(wait))  # the outlook of the pass keeps all of them
+        """An equal wait of the cycle before, if there was one: many groups share each of them, and compare it so."""
+        known = self._same.get(id(wait))  # the outlook of the cycle keeps all of them
         if known is None:
             known = self._same[id(wait)] = self._before.waits.get(wait, wait)
-            self._said.waits[known] = known
+            self._reported.waits[known] = known
         return known
 
-    def _hear(self, row: Row, reason: Reason, position: int) -> None:
+    def _report(self, row: RunRow, reason: PendingReason, position: int) -> None:
         """This is what a run waits for: when is it to be told so?"""
-        entry, before, same_place = row.entry, row.said, row.position == position
+        entry, before, same_place = row.entry, row.reported, row.position == position
         entry.reason, entry.position = reason, position
-        row.said, row.position = reason, position
+        row.reported, row.position = reason, position
         if before is not None and same_place and before == reason:
             return
         row.due = due_word(entry, reason, self._named(entry, reason), self._settings)
-        telling = self._floor.roll.telling
+        to_report = self._cycle.run_index.to_report
         if row.due is not None:
-            telling[row.uid] = row
+            to_report[row.uid] = row
         else:
-            telling.pop(row.uid, None)
+            to_report.pop(row.uid, None)
 
-    def _named(self, entry: Entry, reason: Reason) -> tuple[str, ...]:
+    def _named(self, entry: Entry, reason: PendingReason) -> tuple[str, ...]:
         """The runs in the way, as far as this one may hear of them."""
         if reason.named is None:
-            visible = self._floor.names_for(entry) if reason.blockers else {}
+            visible = self._cycle.names_for(entry) if reason.blockers else {}
             reason.named = names_of(reason.blockers, visible)
         return reason.named
 
@@ -287,8 +289,8 @@ def _own(wait: Wait, hopeless: bool) -> Wait:
     return replace(wait, kind=WaitReason.RESOURCES, blockers=()) if hopeless else wait
 
 
-def say(entry: Entry, words: QueueStatus, now: float) -> None:
-    """Tell a run what it waits for, or that it waits for nothing any more."""
+def write_queue_status(entry: Entry, words: QueueStatus, now: float) -> None:
+    """Write a run's queue status: its pending reason, or none any more."""
     entry.status = changed(entry.status, queue=words)
     if entry.reason is None:
         return

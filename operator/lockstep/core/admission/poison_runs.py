@@ -1,6 +1,6 @@
-"""A run that no pass can be decided with holds up nobody but itself.
+"""Isolates a run that admission fails with (a poison run), so that it holds up nobody but itself.
 
-Nothing that a run says should make a pass raise; where something does, that is a defect of ours and no reason for
+Nothing that a run says should make a cycle raise; where something does, that is a defect of ours and no reason for
 everybody else to wait. Which of those that wait it is, is found by halving: passes are tried with fewer and fewer of
 them. It is then left out and told so, until it is edited or some time has passed.
 
@@ -12,54 +12,56 @@ from dataclasses import replace
 
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.entry import is_asked, is_pending
-from lockstep.core.admission.cache.excluded_runs import LeftOut, told, without
-from lockstep.core.admission.cache.memory import Memory
+from lockstep.core.admission.cache.excluded_runs import ExcludedRun, exclusion_writes, without
+from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
 
 AGAIN = 600.0
-"""Seconds until a run that was left out is tried again: what a pass fails by may be of the moment."""
-_MOST = 8  # found in one pass; the next finds more
+"""Seconds until a run that was left out is tried again: what a cycle fails by may be of the moment."""
+_MOST = 8  # found in one cycle; the next finds more
 
 
-def admit_others(snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: Memory) -> ClusterPlan:
+def admit_isolating_failures(
+    snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: CycleMemory
+) -> ClusterPlan:
     """What ``admit`` decides; where one of those that wait makes it raise, what it decides of the others.
 
-    ``memory.left_out`` has those. Raises what ``admit`` raises without any of those that wait.
+    ``memory.excluded_runs`` has those. Raises what ``admit`` raises without any of those that wait.
     """
-    if memory.left_out:
-        runs = {run.uid: run for run in snapshot.runs if run.uid in memory.left_out and _waits(run)}
-        kept = memory.left_out.items()
-        memory.left_out = {uid: entry for uid, entry in kept if uid in runs and entry.is_still(runs[uid], now)}
+    if memory.excluded_runs:
+        runs = {run.uid: run for run in snapshot.runs if run.uid in memory.excluded_runs and _waits(run)}
+        kept = memory.excluded_runs.items()
+        memory.excluded_runs = {uid: entry for uid, entry in kept if uid in runs and entry.is_still(runs[uid], now)}
     try:
-        plan = admit(without(snapshot, memory.left_out), tunables, now, memory)
+        plan = admit(without(snapshot, memory.excluded_runs), tunables, now, memory)
     except Exception:
-        found = _culprits(snapshot, memory.left_out, lambda those: admit(those, tunables, now, Memory()), now)
-        memory.left_out = {**memory.left_out, **found}
-        plan = admit(without(snapshot, memory.left_out), tunables, now, memory)
-    if not memory.left_out:
+        found = _culprits(snapshot, memory.excluded_runs, lambda those: admit(those, tunables, now, CycleMemory()), now)
+        memory.excluded_runs = {**memory.excluded_runs, **found}
+        plan = admit(without(snapshot, memory.excluded_runs), tunables, now, memory)
+    if not memory.excluded_runs:
         return plan
-    writes = [write for write in plan.writes if write.uid not in memory.left_out]
-    writes += told(snapshot.runs, memory.left_out, now)
-    times = [entry.until for entry in memory.left_out.values()]
+    writes = [write for write in plan.writes if write.uid not in memory.excluded_runs]
+    writes += exclusion_writes(snapshot.runs, memory.excluded_runs, now)
+    times = [entry.until for entry in memory.excluded_runs.values()]
     times += [plan.wake_at] if plan.wake_at is not None else []
     return replace(plan, writes=tuple(writes), wake_at=min(times))
 
 
 def _culprits(
     snapshot: ClusterSnapshot,
-    left_out: Mapping[str, LeftOut],
+    excluded_runs: Mapping[str, ExcludedRun],
     decide: Callable[[ClusterSnapshot], ClusterPlan],
     now: float,
-) -> dict[str, LeftOut]:
+) -> dict[str, ExcludedRun]:
     """Those of the waiting that make ``decide`` raise. Raises what it raises without any of them."""
-    waiting = [run for run in snapshot.runs if run.uid not in left_out and _waits(run)]
-    found: dict[str, LeftOut] = {}
+    waiting = [run for run in snapshot.runs if run.uid not in excluded_runs and _waits(run)]
+    found: dict[str, ExcludedRun] = {}
 
     def error_with(first: int) -> Exception | None:
         """What is raised with so many of those that wait."""
-        absent = {*left_out, *found, *(run.uid for run in waiting[first:])}
+        absent = {*excluded_runs, *found, *(run.uid for run in waiting[first:])}
         try:
             decide(without(snapshot, absent))
         except Exception as error:
@@ -79,7 +81,7 @@ def _culprits(
             else:
                 fails, error = middle, raised
         culprit = waiting[fails - 1]
-        found[culprit.uid] = LeftOut(culprit, error, now + AGAIN)
+        found[culprit.uid] = ExcludedRun(culprit, error, now + AGAIN)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Who of those that wait may send others away, now or later: the first of each queue, if its queue's rules allow it.
+"""Which pending run may preempt, now or once minRuntime has passed: the first of each queue.
 
 Where those in the way are still protected (``minRuntime``), the run is promised their nodes from the first moment at
 which enough of them may go. Were others let in there for longer, and protected in turn, it might wait for ever.
@@ -16,12 +16,12 @@ from typing import TypeVar
 from lockstep.api.preemption_status import ReservationStatus
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.core.admission.cache.entry import Entry
-from lockstep.core.admission.cycle_state import Floor
-from lockstep.core.admission.engine.cycle_result import Foreseen, Outlook, Reservation, Start, Wait
-from lockstep.core.admission.engine.jobs import Claim, Job, Option, Running
+from lockstep.core.admission.cycle_state import CycleState
+from lockstep.core.admission.engine.cycle_result import CycleResult, Foreseen, JobStart, Reservation, Wait
+from lockstep.core.admission.engine.jobs import Job, NodeClaim, Option, RunningJob
 from lockstep.core.admission.engine.preemption import Preemption, PreemptionPolicy, Victim, can_preempt, preempt
 from lockstep.core.admission.engine.quota import PoolKey, QuotaRules
-from lockstep.core.admission.engine.usage import Usage, UsageOverTime
+from lockstep.core.admission.engine.usage import PoolUsage, UsageOverTime
 from lockstep.core.admission.engine_adapter import ENDING
 from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.admission.reservations import Reservations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 _WAITS = (WaitReason.RESOURCES, WaitReason.QUOTA, WaitReason.RUNNING_RUNS_LIMIT)
 _PATIENCE = 2 * ENDING
-"""Seconds beyond the victims' own deadlines: for the passes in between, and for the last pod."""
+"""Seconds beyond the victims' own deadlines: for the cycles in between, and for the last pod."""
 
 
 def may_preempt(snapshot: ClusterSnapshot) -> frozenset[str]:
@@ -45,12 +45,12 @@ def may_preempt(snapshot: ClusterSnapshot) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PreemptionCandidate:
     """A run that may, and what it is to have. ``before``: the starts that nothing here has a say in."""
 
     entry: Entry
     reservation: ReservationStatus
-    before: tuple[Start, ...]
+    before: tuple[JobStart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +63,15 @@ class _Promise:
     pools: frozenset[PoolKey]
 
     @property
-    def usage(self) -> Running:
+    def usage(self) -> RunningJob:
         """What it uses once it has it."""
         option, until = self.reservation.option, self.reservation.until
-        return Running(self.job.uid, self.job.queue, option.gpu_type, EMPTY, option.count, until)
+        return RunningJob(self.job.uid, self.job.queue, option.gpu_type, EMPTY, option.count, until)
 
 
 @dataclass(frozen=True, slots=True)
 class _Asker:
-    """A job that may send others away, ``victims`` at most. ``pools``: those that it would use some of."""
+    """A job that may preempt, ``victims`` at most. ``pools``: those that it would use some of."""
 
     job: Job
     class_value: int
@@ -80,46 +80,46 @@ class _Asker:
     pools: frozenset[PoolKey]
 
 
-class Preemptors:
-    """The view of one pass before anybody starts.
+class PreemptionCandidates:
+    """The view of one cycle before anybody starts.
 
-    ``foreseen``: by UID, who may send others away later. ``wake_at``: when somebody loses its protection.
+    ``foreseen``: by UID, who may preempt later. ``wake_at``: when somebody loses its protection.
     """
 
     def __init__(
         self,
-        floor: Floor,
+        cycle: CycleState,
         reservations: Reservations,
         rules: QuotaRules,
-        running: Sequence[Running],
-        windows: Sequence[Claim],
+        running: Sequence[RunningJob],
+        windows: Sequence[NodeClaim],
     ) -> None:
-        self._floor = floor
+        self._cycle = cycle
         self._reservations = reservations
         self._rules = rules
         self._running = running
         self._windows = windows
-        self._before: list[Start] = []
+        self._before: list[JobStart] = []
         self._promises: list[_Promise] = []
         self._over_time = UsageOverTime(rules, ())
         self.foreseen: dict[str, Foreseen] = {}
         self.wake_at: float | None = None
 
     def first(
-        self, waiting: Sequence[tuple[Entry, Job]], outlook: Outlook, known: Mapping[str, Foreseen]
-    ) -> Found | None:
+        self, waiting: Sequence[tuple[Entry, Job]], result: CycleResult, known: Mapping[str, Foreseen]
+    ) -> PreemptionCandidate | None:
         """Who may now, first in order. One at a time: each changes what others find. ``known``: who was found to may
-        later, by whom ``outlook`` is bound. ``waiting``: all who start or are to have something, in order.
+        later, by whom ``result`` is bound. ``waiting``: all who start or are to have something, in order.
 
         Only those who start before it in the order have their nodes: were free nodes given to others first, which then
         are protected for a while, it might wait for ever.
         """
-        snapshot = self._floor.snapshot
+        snapshot = self._cycle.snapshot
         allowed = may_preempt(snapshot)
         self._promises, self.foreseen = [], {}
         if not allowed or snapshot.leadership.disruption:
             return None
-        starts = {start.uid: start for start in outlook.starts}
+        starts = {start.uid: start for start in result.starts}
         passed = self._reservations.queues()
         # Whoever has its nodes kept for it takes them, wherever it stands in the order.
         kept = {entry.run.uid for entry, _ in waiting if entry.status.reservation is not None}
@@ -129,7 +129,7 @@ class Preemptors:
                 self._begin(job, starts[job.uid])
         begun = [*self._before]
         for entry, job in waiting:
-            start, wait = starts.get(job.uid), outlook.waits.get(job.uid)
+            start, wait = starts.get(job.uid), result.waits.get(job.uid)
             if start is not None and job.uid not in kept:
                 self._begin(job, start)
                 begun += [] if self.foreseen else [start]
@@ -141,9 +141,9 @@ class Preemptors:
                 later = known.get(job.uid)
                 asker = self._asker(entry, job)
                 if later is None and asker is not None and job.queue in allowed and wait.kind in _WAITS:
-                    found = self._ask(asker, self._floor.now, preempt)
+                    found = self._ask(asker, self._cycle.now, preempt)
                     if found is not None:
-                        return Found(entry, self._reservation(found), tuple(begun))
+                        return PreemptionCandidate(entry, self._reservation(found), tuple(begun))
                     later = self._later(asker, wait)
             if later is not None:
                 self.foreseen[job.uid] = later
@@ -152,11 +152,11 @@ class Preemptors:
                 self._promise(job, wait.reservation)
         return None
 
-    def _begin(self, job: Job, start: Start) -> None:
+    def _begin(self, job: Job, start: JobStart) -> None:
         """The job starts now."""
         self._before.append(start)
         option = start.option
-        self._over_time.add(Running(start.uid, job.queue, option.gpu_type, start.nodes, option.count, start.until))
+        self._over_time.add(RunningJob(start.uid, job.queue, option.gpu_type, start.nodes, option.count, start.until))
 
     def _promise(self, job: Job, reservation: Reservation, victims: tuple[str, ...] = ()) -> None:
         self._promises.append(_Promise(job, reservation, victims, self._pools(job.queue, [reservation.option])))
@@ -167,7 +167,7 @@ class Preemptors:
 
     def _asker(self, entry: Entry, job: Job) -> _Asker | None:
         """None: it cannot send anybody away, ever."""
-        snapshot = self._floor.snapshot
+        snapshot = self._cycle.snapshot
         value = class_value(entry.spec, snapshot.priority_classes)
         rules = queue_spec(snapshot, job.queue).preemption
         policy = PreemptionPolicy(rules.within_queue, rules.reclaim_within_cohort)
@@ -182,7 +182,7 @@ class Preemptors:
 
     def _later(self, asker: _Asker, wait: Wait) -> Foreseen | None:
         """What the job can have by sending others away later, unless it gets as much as soon without."""
-        now, known = self._floor.now, wait.reservation is not None and wait.reservation.known
+        now, known = self._cycle.now, wait.reservation is not None and wait.reservation.known
         before = wait.reservation.start if known and wait.reservation is not None else inf
         moments, protections = self._moments
         moments = moments[bisect_right(moments, now) : bisect_left(moments, before)]
@@ -216,7 +216,7 @@ class Preemptors:
 
     def _ask(self, asker: _Asker, at: float, question: Callable[..., T]) -> T | None:
         """``preempt`` or ``can_preempt`` as of ``at``, if everybody ends by then whose time is up."""
-        job, now = asker.job, self._floor.now
+        job, now = asker.job, self._cycle.now
         starts = at + self._longest_notice
         end = starts + job.lengths(starts)[0]
         if job.latest_end is not None and end > job.latest_end:
@@ -245,8 +245,8 @@ class Preemptors:
 
     def _closed(self, at: float, end: float) -> NodeSet:
         """Nodes that a run may not have that sends others away at ``at`` and ends at ``end``."""
-        floor, closed = self._floor, self._reservations.nodes
-        for nodes in floor.returning.values():
+        cycle, closed = self._cycle, self._reservations.nodes
+        for nodes in cycle.returning.values():
             closed |= nodes
         for claim in self._windows:
             if claim.start < end and claim.end > at:
@@ -259,12 +259,12 @@ class Preemptors:
                 closed |= start.nodes
         return closed
 
-    def _usage_at(self, at: float) -> Usage:
+    def _usage_at(self, at: float) -> PoolUsage:
         """Who uses quota at ``at``, with the promises kept that begin by then."""
         kept = [promise for promise in self._promises if promise.reservation.start <= at]
         sent = frozenset(uid for promise in kept for uid in promise.victims)
         come = [promise.usage for promise in kept if at < promise.reservation.until]
-        return self._over_time.at(at if at > self._floor.now else -inf, sent, come)
+        return self._over_time.at(at if at > self._cycle.now else -inf, sent, come)
 
     def _ended_by(self, at: float) -> NodeSet:
         """Nodes of those who have ended by then."""
@@ -286,32 +286,32 @@ class Preemptors:
         return sorted(protections | ends), sorted(protections)
 
     def _reservation(self, found: Preemption) -> ReservationStatus:
-        now = float(int(self._floor.now))
+        now = float(int(self._cycle.now))
         ends = [now + self._notice(uid) for uid in found.victims]
         for held in self._running:
-            if held.nodes & found.nodes and (entry := self._floor.entry_of(held.uid)) is not None:
+            if held.nodes & found.nodes and (entry := self._cycle.entry_of(held.uid)) is not None:
                 ends += [entry.run.status.stop.deadline] if entry.run.status.stop is not None else []
-        nodes = self._floor.index.names(found.nodes)
+        nodes = self._cycle.index.names(found.nodes)
         return reservation_of(nodes, found.victims, now, max(ends) + _PATIENCE)
 
     def _notice(self, uid: str) -> float:
-        entry = self._floor.entry_of(uid)
+        entry = self._cycle.entry_of(uid)
         assert entry is not None
-        return notice_seconds(entry.spec, self._floor.tunables.deadlines.stop)
+        return notice_seconds(entry.spec, self._cycle.tunables.deadlines.stop)
 
     @cached_property
     def _longest_notice(self) -> float:
-        """Seconds after which whoever is sent away is gone."""
+        """Seconds after which a victim is gone."""
         return max(self._notice(victim.uid) for victims in self._victims.values() for victim in victims) + _PATIENCE
 
     @cached_property
     def _victims(self) -> Mapping[str, Sequence[Victim]]:
         """By queue."""
-        snapshot, now = self._floor.snapshot, self._floor.now
+        snapshot, now = self._cycle.snapshot, self._cycle.now
         spoken_for = self._going | self._reservations.victims()
         found: dict[str, list[Victim]] = {}
         for held in self._running:
-            entry = self._floor.entry_of(held.uid)
+            entry = self._cycle.entry_of(held.uid)
             if entry is None or held.uid in spoken_for:
                 continue
             queue = queue_spec(snapshot, held.queue)
@@ -332,22 +332,22 @@ class Preemptors:
     @cached_property
     def _going(self) -> frozenset[str]:
         """UIDs of those whose nodes and quota come free without anybody's doing."""
-        floor, pods = self._floor, self._pods_of_deleted
+        cycle, pods = self._cycle, self._pods_of_deleted
         anyway = {
             held.uid
             for held in self._running
-            if (entry := floor.entry_of(held.uid)) is not None
-            and goes_anyway(entry.run, pods.get(held.uid, ()), floor.now)
+            if (entry := cycle.entry_of(held.uid)) is not None
+            and goes_anyway(entry.run, pods.get(held.uid, ()), cycle.now)
         }
-        return self._reservations.told() | anyway
+        return self._reservations.notified() | anyway
 
     @cached_property
     def _pods_of_deleted(self) -> Mapping[str, list[PodView]]:
-        floor = self._floor
-        entries = (floor.entry_of(held.uid) for held in self._running)
+        cycle = self._cycle
+        entries = (cycle.entry_of(held.uid) for held in self._running)
         deleted = {entry.run.uid for entry in entries if entry is not None and entry.run.deleting}
         found: dict[str, list[PodView]] = {}
-        for pod in floor.snapshot.gang_pods if deleted else ():
+        for pod in cycle.snapshot.gang_pods if deleted else ():
             if pod.run_uid in deleted:
                 found.setdefault(pod.run_uid, []).append(pod)
         return found
@@ -355,11 +355,11 @@ class Preemptors:
     @cached_property
     def _available(self) -> NodeSet:
         """Free nodes, and those that are about to be."""
-        floor = self._floor
-        available, ending = floor.index.everything & ~floor.cluster.booked, floor.cluster.ending
-        pods = floor.snapshot.gang_pods if ending else ()
-        lasting = [pod.node for pod in pods if not (pod.is_terminal or is_ending_in_time(pod, floor.now))]
-        available |= ending & ~floor.index.mask(lasting)
+        cycle = self._cycle
+        available, ending = cycle.index.everything & ~cycle.cluster.booked, cycle.cluster.ending
+        pods = cycle.snapshot.gang_pods if ending else ()
+        lasting = [pod.node for pod in pods if not (pod.is_terminal or is_ending_in_time(pod, cycle.now))]
+        available |= ending & ~cycle.index.mask(lasting)
         for held in self._running:
             if held.uid in self._going:
                 available |= held.nodes
@@ -371,14 +371,14 @@ class Preemptors:
 
         That is not said of a pod that has no more than a copied label.
         """
-        floor, held, nodes = self._floor, EMPTY, list[str]()
-        rows = floor.roll.rows
-        for uid, pods in floor.pods_of.items():
+        cycle, held, nodes = self._cycle, EMPTY, list[str]()
+        rows = cycle.run_index.rows
+        for uid, pods in cycle.pods_of.items():
             if uid not in rows or is_true(rows[uid].run.status, "Finished"):
                 nodes += [pod.node for pod in pods if not pod.is_terminal]
         for running in self._running if nodes else ():
             held |= running.nodes if running.uid else EMPTY
-        return floor.index.mask(nodes) & ~held
+        return cycle.index.mask(nodes) & ~held
 
     def _standing(self) -> UsageOverTime:
         """Quota as it will be used when those who go are gone and those who are to have their nodes have come."""
@@ -386,7 +386,7 @@ class Preemptors:
         return UsageOverTime(self._rules, [*stay, *self._reservations.holders()])
 
     def _wake(self, at: float) -> None:
-        at = max(at, self._floor.now + 1.0)
+        at = max(at, self._cycle.now + 1.0)
         if at < inf:
             self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
 

@@ -1,4 +1,4 @@
-"""What TrainingQueues say of themselves: whether they admit, what is wrong with them, and who uses what."""
+"""Status of TrainingQueues: whether they admit, what is wrong with them, and who uses what."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,8 +6,8 @@ from itertools import chain
 
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import QuotaUsage, TrainingQueueStatus
-from lockstep.core.admission.cache.memory import Memory, QueueSaid
-from lockstep.core.admission.cache.run_index import Roll, Row, count_held
+from lockstep.core.admission.cache.memory import CycleMemory, ReportedQueueStatus
+from lockstep.core.admission.cache.run_index import RunIndex, RunRow, count_held
 from lockstep.core.admission.engine.quota import QuotaRules
 from lockstep.core.admission.queueing.holds import mode_words
 from lockstep.core.admission.queueing.queue_problems import problems_of
@@ -35,7 +35,7 @@ class _Figures:
 
 
 def queue_writes(
-    snapshot: ClusterSnapshot, memory: Memory, decided: Iterable[StatusWrite], tunables: Tunables, now: float
+    snapshot: ClusterSnapshot, memory: CycleMemory, decided: Iterable[StatusWrite], tunables: Tunables, now: float
 ) -> tuple[tuple[QueueStatusWrite, ...], float | None]:
     """The queues whose status is to change once ``decided`` is carried out, and when to look at the others again.
 
@@ -43,35 +43,39 @@ def queue_writes(
     """
     if not snapshot.queues:
         return (), None
-    figures = _figures(snapshot, memory.roll, decided)
-    before, memory.queues_said = memory.queues_said, {}
+    figures = _figures(snapshot, memory.run_index, decided)
+    before, memory.reported_queues = memory.reported_queues, {}
     writes: list[QueueStatusWrite] = []
     wake_at: float | None = None
     for name, view in snapshot.queues.items():
         rests_on, hours = (view, figures[name], memory.rules.version), snapshot.gpu_hours.get(name)
-        said = before.get(name)
+        reported = before.get(name)
         may_speak = view.status.updated is None or not now - TOLD_EVERY < view.status.updated <= now
-        if said is None or said.rests_on != rests_on or (may_speak and (said.hours != hours or not said.complete)):
+        if (
+            reported is None
+            or reported.rests_on != rests_on
+            or (may_speak and (reported.hours != hours or not reported.complete))
+        ):
             status = _status(view, figures[name], memory.rules.quotas, snapshot, tunables, now)
             due = _due(view.status, status, now)
             if due is not None and due <= now:
                 told = changed(status, updated=float(int(now)))
                 writes.append(QueueStatusWrite(name, view.uid, view.resource_version, told))
                 continue
-            said = QueueSaid(rests_on, hours, due, status == view.status)
-        memory.queues_said[name] = said
-        if said.due is not None:
-            wake_at = said.due if wake_at is None else min(wake_at, said.due)
+            reported = ReportedQueueStatus(rests_on, hours, due, status == view.status)
+        memory.reported_queues[name] = reported
+        if reported.due is not None:
+            wake_at = reported.due if wake_at is None else min(wake_at, reported.due)
     return tuple(writes), wake_at
 
 
-def _figures(snapshot: ClusterSnapshot, roll: Roll, decided: Iterable[StatusWrite]) -> Mapping[str, _Figures]:
+def _figures(snapshot: ClusterSnapshot, run_index: RunIndex, decided: Iterable[StatusWrite]) -> Mapping[str, _Figures]:
     figures = {name: _Figures() for name in snapshot.queues}
     status_of = {write.uid: write.status for write in decided}
-    after = [Row(replace(roll.rows[uid].run, status=status)) for uid, status in status_of.items()]
-    pending = roll.pending_in.copy()
-    held = roll.held_in.copy()
-    for rows, step in (([roll.rows[uid] for uid in status_of], -1), (after, 1)):
+    after = [RunRow(replace(run_index.rows[uid].run, status=status)) for uid, status in status_of.items()]
+    pending = run_index.pending_in.copy()
+    held = run_index.held_in.copy()
+    for rows, step in (([run_index.rows[uid] for uid in status_of], -1), (after, 1)):
         for row in rows:
             pending[row.queue] += step * row.pending
             count_held(held, row, step)

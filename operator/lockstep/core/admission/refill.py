@@ -1,11 +1,11 @@
-"""Nodes for gangs that have begun: in place of lost ones, as spares, and to grow by."""
+"""Nodes for running gangs: replacements for lost ones, spares, and elastic growth."""
 
 from collections.abc import Callable, Sequence
 
 from lockstep.api.base.changes import changed
-from lockstep.core.admission.cache.entry import Entry, Reason
-from lockstep.core.admission.cache.maintenance_windows import Closing, closing
-from lockstep.core.admission.cycle_state import Floor
+from lockstep.core.admission.cache.entry import Entry, PendingReason
+from lockstep.core.admission.cache.maintenance_windows import MaintenanceConflict, closing
+from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.quota import QuotaBook
 from lockstep.core.admission.engine_adapter import running_of
 from lockstep.core.admission.queueing.holds import mode_words, queue_spec
@@ -20,94 +20,96 @@ from lockstep.core.placement.placement import Placed, Unplaceable
 _NODES_NAMED = 8
 
 
-def replace_lost_nodes(entry: Entry, floor: Floor) -> None:
+def replace_lost_nodes(entry: Entry, cycle: CycleState) -> None:
     """Fill vacant slots; whoever stays keeps its rank. The nodes are within the quota that the gang has."""
-    why_not = may_not_replace(floor)
+    why_not = may_not_replace(cycle)
     if why_not is not None:
         entry.reason = why_not
         return
-    vacant, closed = slots.lacking(entry.status.assignment), closing_for(entry, floor)
-    placed = floor.place(entry, len(vacant), closed.nodes, urgent=True)
+    vacant, closed = slots.lacking(entry.status.assignment), closing_for(entry, cycle)
+    placed = cycle.place(entry, len(vacant), closed.nodes, urgent=True)
     if isinstance(placed, Unplaceable):
-        entry.reason = _what_lacks(entry, floor, len(vacant), closed, placed)
+        entry.reason = _what_lacks(entry, cycle, len(vacant), closed, placed)
         # It gets what there is, so that nobody who came later does; but a rule that must hold for
         # the whole gang is not tied down by a part of it.
         wishes = entry.spec.placement
         some = min(placed.fits, len(vacant) - 1)
         if not some or wishes.nodes or any(rule.mode == "Required" for rule in wishes.topology):
             return
-        placed = floor.place(entry, some, closed.nodes, urgent=True)
+        placed = cycle.place(entry, some, closed.nodes, urgent=True)
         if isinstance(placed, Unplaceable):
             return
-    named = fill(entry, floor, vacant, placed.nodes)
+    named = fill(entry, cycle, vacant, placed.nodes)
     entry.events.append(Event("Normal", EventReason.NODES_REPLACED, ActionWord.PLACE, f"lost nodes replaced: {named}"))
     left = slots.lacking(entry.status.assignment)
-    placed = floor.place(entry, len(left), closed.nodes, urgent=True) if left else placed
+    placed = cycle.place(entry, len(left), closed.nodes, urgent=True) if left else placed
     if isinstance(placed, Unplaceable):
-        entry.reason = _what_lacks(entry, floor, len(left), closed, placed)
+        entry.reason = _what_lacks(entry, cycle, len(left), closed, placed)
 
 
-def _what_lacks(entry: Entry, floor: Floor, count: int, closed: Closing, lacking: Unplaceable) -> Reason:
-    beyond = floor.place(entry, count, urgent=True) if closed.nodes else lacking
+def _what_lacks(
+    entry: Entry, cycle: CycleState, count: int, closed: MaintenanceConflict, lacking: Unplaceable
+) -> PendingReason:
+    beyond = cycle.place(entry, count, urgent=True) if closed.nodes else lacking
     if isinstance(beyond, Unplaceable):
-        return Reason(WaitReason.RESOURCES, lacking.message)
-    return closed.reason(floor.index.mask(beyond.nodes) & closed.nodes)
+        return PendingReason(WaitReason.RESOURCES, lacking.message)
+    return closed.reason(cycle.index.mask(beyond.nodes) & closed.nodes)
 
 
-def closing_for(entry: Entry, floor: Floor) -> Closing:
+def closing_for(entry: Entry, cycle: CycleState) -> MaintenanceConflict:
     """Maintenance that keeps further nodes from a gang. What it has it keeps."""
-    if not floor.windows:
-        return Closing()
-    running = running_of(entry.view, floor, floor.now)
-    return closing(floor.windows, floor.now, running.ends)
+    if not cycle.windows:
+        return MaintenanceConflict()
+    running = running_of(entry.view, cycle, cycle.now)
+    return closing(cycle.windows, cycle.now, running.ends)
 
 
-def may_not_replace(floor: Floor) -> Reason | None:
+def may_not_replace(cycle: CycleState) -> PendingReason | None:
     """Why no lost node is replaced now; None: it may be."""
-    mode, disruption = floor.tunables.mode, floor.snapshot.leadership.disruption
+    mode, disruption = cycle.tunables.mode, cycle.snapshot.leadership.disruption
     if mode is Mode.REPORT_ONLY:
-        return Reason(WaitReason.REPORT_ONLY, mode_words(mode))
-    return Reason(WaitReason.CLUSTER_DISRUPTION, f"no node is replaced: {disruption}") if disruption else None
+        return PendingReason(WaitReason.REPORT_ONLY, mode_words(mode))
+    return PendingReason(WaitReason.CLUSTER_DISRUPTION, f"no node is replaced: {disruption}") if disruption else None
 
 
-def find_spares(entry: Entry, floor: Floor, quota: Callable[[], QuotaBook]) -> None:
+def find_spares(entry: Entry, cycle: CycleState, quota: Callable[[], QuotaBook]) -> None:
     """Fill the slots of spares with what there is. A run that finds none does not wait for them."""
-    if floor.tunables.mode is Mode.REPORT_ONLY or floor.snapshot.leadership.disruption:
+    if cycle.tunables.mode is Mode.REPORT_ONLY or cycle.snapshot.leadership.disruption:
         return
     assignment = entry.status.assignment
     if slots.lacking(assignment):
         return  # its ranks come first
     vacant = assignment.vacant[: max(0, entry.spec.spare_nodes - nodes_without_rank(entry))]
     vacant = vacant[: _within_quota(entry, quota, len(vacant))]
-    closed = closing_for(entry, floor).nodes if vacant else EMPTY
-    placed = floor.place(entry, len(vacant), closed) if vacant else None
+    closed = closing_for(entry, cycle).nodes if vacant else EMPTY
+    placed = cycle.place(entry, len(vacant), closed) if vacant else None
     if isinstance(placed, Unplaceable) and (some := min(placed.fits, len(vacant) - 1)) > 0:
-        placed = floor.place(entry, some, closed)
+        placed = cycle.place(entry, some, closed)
     if placed is None or isinstance(placed, Unplaceable):
         return
-    named = fill(entry, floor, vacant, placed.nodes)
+    named = fill(entry, cycle, vacant, placed.nodes)
     entry.events.append(Event("Normal", EventReason.SPARES_FOUND, ActionWord.PLACE, f"spares: {named}"))
 
 
-def find_growth(entry: Entry, floor: Floor, quota: Callable[[], QuotaBook]) -> None:
+def find_growth(entry: Entry, cycle: CycleState, quota: Callable[[], QuotaBook]) -> None:
     """Give a gang that is to grow the nodes for its next size, when no run waits for nodes."""
     assignment, spec = entry.status.assignment, entry.spec
-    most = queue_spec(floor.snapshot, spec.queue).limits.max_nodes_per_run
+    most = queue_spec(cycle.snapshot, spec.queue).limits.max_nodes_per_run
     too_many = most is not None and spec.nodes + spec.spare_nodes > most
-    if floor.tunables.mode is not Mode.ACTIVE or floor.snapshot.leadership.disruption:
+    if cycle.tunables.mode is not Mode.ACTIVE or cycle.snapshot.leadership.disruption:
         return
     if too_many or not assignment.vacant or slots.lacking(assignment):
         return
     at_hand = slots.world(assignment) + nodes_without_rank(entry)
-    closed = closing_for(entry, floor).nodes
-    placed = floor.place(entry, len(assignment.vacant), closed)
+    closed = closing_for(entry, cycle).nodes
+    placed = cycle.place(entry, len(assignment.vacant), closed)
     fits = len(assignment.vacant) if isinstance(placed, Placed) else min(placed.fits, len(assignment.vacant))
     size = world_size(spec, at_hand + _within_quota(entry, quota, fits))
     if size <= max(slots.world(assignment), at_hand):
         return  # fewer than the next size would only lie idle
-    placed = floor.place(entry, size - at_hand, closed)
+    placed = cycle.place(entry, size - at_hand, closed)
     if isinstance(placed, Placed):
-        named = fill(entry, floor, assignment.vacant, placed.nodes)
+        named = fill(entry, cycle, assignment.vacant, placed.nodes)
         entry.events.append(
             Event("Normal", EventReason.NODES_TO_GROW, ActionWord.PLACE, f"the gang is to grow to {size}: {named}")
         )
@@ -124,11 +126,11 @@ def _within_quota(entry: Entry, quota: Callable[[], QuotaBook], count: int) -> i
     return count and quota().room(entry.spec.queue, entry.status.resolved.gpu_type, count)
 
 
-def fill(entry: Entry, floor: Floor, vacant: Sequence[int], nodes: Sequence[str]) -> str:
+def fill(entry: Entry, cycle: CycleState, vacant: Sequence[int], nodes: Sequence[str]) -> str:
     """Put the new ones of ``nodes`` into ``vacant`` slots; in words, which went where."""
-    found = floor.by_slot(entry.status.assignment, vacant, nodes)
+    found = cycle.by_slot(entry.status.assignment, vacant, nodes)
     assignment = slots.filled(entry.status.assignment, found)
     entry.status = changed(entry.status, assignment=assignment)
-    floor.book(entry, found.values())
+    cycle.book(entry, found.values())
     named = [f"slot {slot} on {node}" for slot, node in sorted(found.items())]
     return ", ".join(named[:_NODES_NAMED]) + (" and more" if len(named) > _NODES_NAMED else "")

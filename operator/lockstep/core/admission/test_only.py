@@ -1,40 +1,40 @@
-"""Answers to those who only ask when they would start, were they submitted now."""
+"""Answers test-only runs (``--test-only``): when they would start, were they submitted now."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import QueueStatus, TrialStatus
-from lockstep.core.admission.cache.entry import Entry, Reason
+from lockstep.core.admission.cache.entry import Entry, PendingReason
 from lockstep.core.admission.cache.pending_reasons import ASSUMPTION, LONGEST_MESSAGE, UNKNOWN_ASSUMPTION, reason_of
-from lockstep.core.admission.cycle_state import Floor
+from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import Wait
 from lockstep.core.admission.engine.jobs import Job
-from lockstep.core.admission.engine.what_if import Foretold, Standing, foretell
+from lockstep.core.admission.engine.what_if import Standing, WhatIfResult, what_if
 from lockstep.core.admission.engine_adapter import job_of
 from lockstep.core.admission.queueing.dependencies import Namespaces, judge
 from lockstep.core.admission.queueing.holds import hold_of, queue_spec
 from lockstep.core.admission.queueing.order import Order, order_key, share_key
 from lockstep.core.model.reasons import WaitReason
-from lockstep.core.model.test_only import is_trial
+from lockstep.core.model.test_only import is_test_only
 
 _NODES_TOLD = 64
 
 Shortage = Callable[[Entry, Job, Wait], tuple[str, bool]]
 
 
-class Trials:
-    """Answers at the end of one pass, when everybody else has been looked at."""
+class TestOnlyAnswers:
+    """Answers at the end of one cycle, when everybody else has been looked at."""
 
-    def __init__(self, floor: Floor, left: Sequence[tuple[Entry, Job]], standing: Standing) -> None:
+    def __init__(self, cycle: CycleState, left: Sequence[tuple[Entry, Job]], standing: Standing) -> None:
         """``left``: who waits for nodes, in order."""
-        self._floor = floor
-        self._snapshot = floor.snapshot
+        self._cycle = cycle
+        self._snapshot = cycle.snapshot
         self._left = left
         self._standing = standing
-        settings = floor.tunables.admission
-        self._order = Order(settings, self._snapshot.priority_classes, len(self._snapshot.nodes), floor.now)
-        self._family = Namespaces(run for run in self._snapshot.runs if not is_trial(run))
+        settings = cycle.tunables.admission
+        self._order = Order(settings, self._snapshot.priority_classes, len(self._snapshot.nodes), cycle.now)
+        self._family = Namespaces(run for run in self._snapshot.runs if not is_test_only(run))
 
     def answer(self, entry: Entry, shortage: Shortage) -> None:
         """Write into the status of ``entry`` when it would start, or why never."""
@@ -46,24 +46,26 @@ class Trials:
         if reason is not None and reason.start is not None:
             begin = reason.start
         if reason is None or begin:
-            job = replace(job_of(self._floor.roll.rows[entry.run.uid], self._floor), not_before=begin, group=None)
-            found = self._foretold(entry, job)
+            job = replace(job_of(self._cycle.run_index.rows[entry.run.uid], self._cycle), not_before=begin, group=None)
+            found = self._what_if(entry, job)
             reason = self._in_words(entry, job, found, shortage, reason)
             if found.start is not None and found.known:
-                nodes = tuple(self._floor.index.names(found.nodes)[:_NODES_TOLD])
+                nodes = tuple(self._cycle.index.names(found.nodes)[:_NODES_TOLD])
         self._tell(entry, reason, nodes)
 
-    def _foretold(self, entry: Entry, job: Job) -> Foretold:
+    def _what_if(self, entry: Entry, job: Job) -> WhatIfResult:
         key = order_key(entry.run, entry.points)
         before = [other for left, other in self._left if order_key(left.run, left.points) < key]
         after = [other for left, other in self._left if order_key(left.run, left.points) >= key]
-        return foretell(self._standing, before, job, after)
+        return what_if(self._standing, before, job, after)
 
-    def _in_words(self, entry: Entry, job: Job, found: Foretold, shortage: Shortage, held: Reason | None) -> Reason:
+    def _in_words(
+        self, entry: Entry, job: Job, found: WhatIfResult, shortage: Shortage, held: PendingReason | None
+    ) -> PendingReason:
         if found.wait is None:
-            return Reason("", "its nodes are free", start=found.start, assumption=ASSUMPTION)
+            return PendingReason("", "its nodes are free", start=found.start, assumption=ASSUMPTION)
         lacking, hopeless = shortage(entry, job, found.wait)
-        visible = self._floor.names_for(entry)
+        visible = self._cycle.names_for(entry)
         wait = replace(found.wait, kind=WaitReason.RESOURCES, blockers=()) if hopeless else found.wait
         reason = held or reason_of(entry, job, wait, lacking, visible, self._standing.claims)
         if hopeless:
@@ -72,32 +74,34 @@ class Trials:
         reason.assumption = "" if found.start is None else ASSUMPTION if found.known else UNKNOWN_ASSUMPTION
         return reason
 
-    def _hold(self, entry: Entry) -> Reason | None:
-        now = self._floor.now
-        hold = hold_of(entry.run, self._snapshot, self._floor.tunables, now, has_live_pods=False)
-        return None if hold is None else Reason(hold.reason, hold.message, start=hold.until)
+    def _hold(self, entry: Entry) -> PendingReason | None:
+        now = self._cycle.now
+        hold = hold_of(entry.run, self._snapshot, self._cycle.tunables, now, has_live_pods=False)
+        return None if hold is None else PendingReason(hold.reason, hold.message, start=hold.until)
 
-    def _dependency(self, entry: Entry) -> Reason | None:
+    def _dependency(self, entry: Entry) -> PendingReason | None:
         verdict = judge(entry.run, self._family)
         if verdict.message:
             never = bool(verdict.failed) or verdict.circle
-            return Reason(WaitReason.DEPENDENCY_NEVER_SATISFIED if never else WaitReason.DEPENDENCY, verdict.message)
+            return PendingReason(
+                WaitReason.DEPENDENCY_NEVER_SATISFIED if never else WaitReason.DEPENDENCY, verdict.message
+            )
         ahead = self._family.ahead_of(entry.run)
         return (
             None
             if ahead is None
-            else Reason(WaitReason.SINGLETON, f"{ahead.name} comes first: it has the same singleton")
+            else PendingReason(WaitReason.SINGLETON, f"{ahead.name} comes first: it has the same singleton")
         )
 
-    def _pending_limit(self, entry: Entry) -> Reason | None:
+    def _pending_limit(self, entry: Entry) -> PendingReason | None:
         most = queue_spec(self._snapshot, entry.spec.queue).limits.max_pending_runs
         waiting = sum(1 for left, _ in self._left if left.spec.queue == entry.spec.queue)
         if most is None or waiting < most:
             return None
-        return Reason(WaitReason.PENDING_RUNS_LIMIT, f"queue {entry.spec.queue} lets at most {most} runs wait")
+        return PendingReason(WaitReason.PENDING_RUNS_LIMIT, f"queue {entry.spec.queue} lets at most {most} runs wait")
 
-    def _tell(self, entry: Entry, reason: Reason, nodes: tuple[str, ...]) -> None:
-        now = float(int(self._floor.now))
+    def _tell(self, entry: Entry, reason: PendingReason, nodes: tuple[str, ...]) -> None:
+        now = float(int(self._cycle.now))
         answer = TrialStatus(
             at=now,
             observed_generation=entry.run.generation,

@@ -1,4 +1,4 @@
-"""Runs in the words of preemption: who could be sent away at what cost, and who goes anyway."""
+"""Preemption victims: what preempting each run would cost, and which runs leave anyway."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.admission.engine.jobs import Running
+from lockstep.core.admission.engine.jobs import RunningJob
 from lockstep.core.admission.engine.preemption import Victim
 from lockstep.core.admission.engine_adapter import ENDING
 from lockstep.core.model.conditions import is_true
@@ -19,9 +19,9 @@ RESTART = 300.0
 
 
 def victim_of(
-    run: RunView, held: Running, queue: TrainingQueueSpec, classes: Mapping[str, int], now: float
+    run: RunView, held: RunningJob, queue: TrainingQueueSpec, classes: Mapping[str, int], now: float
 ) -> Victim | None:
-    """The run that holds ``held``, as somebody who could be sent away; None: it would not go."""
+    """The run that holds ``held``, as a victim that could be preempted; None: it would not go."""
     if run.spec is None or not _would_go(run):
         return None
     status = run.status

@@ -273,7 +273,9 @@ class _Draft:
         return "Cancelled", SetReason.CANCELLED if self.spec.cancel else SetReason.SOME_CANCELLED, words
 
     def _problems(self) -> list[Any]:
-        return validate(self.spec.template.spec, self.snapshot.namespace_labels, KnownNames.of(self.tunables))
+        return validate(
+            self.spec.template.spec, self.snapshot.namespace_labels, KnownNames.from_tunables(self.tunables)
+        )
 
     def _refuse(self, reason: SetReason, message: str) -> None:
         self._condition("Accepted", False, reason, message)

@@ -17,7 +17,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.checkpoint_spec import ArchiveTier
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveJobStatus, ArchiveStatus, CheckpointStatus
-from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
+from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
 from lockstep.core.checkpoints.archive_job import (
     LIST,
     RESTORE,

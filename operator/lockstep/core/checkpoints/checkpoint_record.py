@@ -4,18 +4,18 @@ from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import (
     ArchiveStatus,
     CadenceStatus,
-    Candidate,
     CheckpointStatus,
     LocalRetentionStatus,
     PointingStatus,
     QuarantinedCheckpoint,
     RejectedCandidate,
+    SavedCheckpoint,
     SaveStatus,
 )
 from lockstep.api.run_status import TrainingRunStatus
 
 
-def record_latest(status: TrainingRunStatus, latest: tuple[Candidate, ...]) -> TrainingRunStatus:
+def record_latest(status: TrainingRunStatus, latest: tuple[SavedCheckpoint, ...]) -> TrainingRunStatus:
     """The newest valid checkpoint of each tier."""
     return _with(status, changed(status.checkpoint, latest=latest))
 
@@ -59,7 +59,7 @@ def record_no_choice(
 
 def record_resume(
     status: TrainingRunStatus,
-    resume: Candidate | None,
+    resume: SavedCheckpoint | None,
     *,
     rejected: tuple[RejectedCandidate, ...],
     words: str,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
+from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_inventories, newest_valid
 from lockstep.core.model.assignment import ranked_slots

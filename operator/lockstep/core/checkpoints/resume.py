@@ -288,4 +288,4 @@ def _request(candidate: Candidate) -> VerifyRequest:
 
 
 def _named(candidate: Candidate) -> str:
-    return f"{Save(candidate.step, candidate.attempt).words} ({candidate.tier})"
+    return f"{Save(candidate.step, candidate.attempt).label} ({candidate.tier})"

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lockstep.api.checkpoint_status import Candidate as SavedCheckpoint
+from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
 from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.snapshot import CheckpointReport, Verdict, VerifyReport, WorkerReport
 from lockstep.core.model.tiers import LOCAL, SHARED

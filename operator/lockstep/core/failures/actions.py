@@ -210,7 +210,7 @@ def _quarantine(cause: Cause, case: Case, then: str) -> Action:
     tier, save = case.resumed
     # Each checkpoint can fail so once: only where they can no longer be told apart does it count.
     charged = case.quarantined >= MOST_QUARANTINED
-    words = f"{save.words} ({tier}) is not loaded again, {then}"
+    words = f"{save.label} ({tier}) is not loaded again, {then}"
     return Action(Verb.ROLL_BACK, words, charged, quarantine=(tier, save))
 
 
@@ -224,7 +224,7 @@ def _diverged(cause: Cause, case: Case) -> Action:
         return _quarantine(cause, case, "the next candidate is tried")
     if case.alike_before and case.resumed is not None:  # nothing but what was loaded is the same each time
         tier, save = case.resumed
-        times = f"training diverged {case.alike_before + 1} times at the same place after {save.words} ({tier})"
+        times = f"training diverged {case.alike_before + 1} times at the same place after {save.label} ({tier})"
         if any(step < save.step for step in case.valid_steps):
             return _quarantine(cause, case, f"as {times}; the next older one is tried")
         if case.alike_before > 1 or not _may_be_one_machine(cause, case):

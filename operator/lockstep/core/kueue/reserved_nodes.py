@@ -11,8 +11,8 @@ from lockstep.core.model.kueue.workload import Admission, ConflictError, PodSetU
 from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.snapshot import NodeView
 from lockstep.core.placement.node_fit import Requirement, summary
-from lockstep.core.placement.node_pool import Ground
-from lockstep.core.placement.placement import Cluster, Placed, place
+from lockstep.core.placement.node_pool import CandidateNodes
+from lockstep.core.placement.placement import ClusterNodes, Placed, place
 from lockstep.core.pods import pod_template
 
 _NAMED = 5
@@ -41,7 +41,7 @@ class Given:
     update: PodSetUpdate
     nodes: Mapping[str, NodeView]
 
-    def place(self, cluster: Cluster, reserved: NodeSet) -> tuple[tuple[str, ...], str]:
+    def place(self, cluster: ClusterNodes, reserved: NodeSet) -> tuple[tuple[str, ...], str]:
         """The gang's nodes in rank order, and their GPU type. ``reserved``: nodes that are kept for other runs.
 
         Raises NotGivenError.
@@ -55,7 +55,7 @@ class Given:
         nodes = self._named(cluster, self._hosts(self.topology))
         return nodes, self._kind_of(cluster, nodes)
 
-    def replacements(self, cluster: Cluster, kept: Sequence[str], count: int) -> tuple[str, ...]:
+    def replacements(self, cluster: ClusterNodes, kept: Sequence[str], count: int) -> tuple[str, ...]:
         """``count`` further nodes for a gang that keeps ``kept``. Raises NotGivenError."""
         if self.topology is None:
             placed = self._placed(cluster, self.requirement, len(kept) + count, self.placement, kept)
@@ -99,9 +99,9 @@ class Given:
             return {host: host for host in hosts}
         return {view.labels.get(api_names.HOSTNAME_LEVEL, name): name for name, view in self.nodes.items()}
 
-    def _named(self, cluster: Cluster, nodes: Sequence[str]) -> tuple[str, ...]:
+    def _named(self, cluster: ClusterNodes, nodes: Sequence[str]) -> tuple[str, ...]:
         requirement = replace(self.requirement, named=frozenset(nodes))
-        ground = Ground.of(cluster.index, requirement, PlacementSpec())
+        candidates = CandidateNodes.for_requirement(cluster.index, requirement, PlacementSpec())
         wanted = cluster.index.mask(nodes)
         taken = wanted & cluster.booked
         if taken:
@@ -111,13 +111,13 @@ class Given:
                 "give Kueue and the other queues nodes of their own",
                 held,
             )
-        unfit = wanted & ~ground.able
+        unfit = wanted & ~candidates.able
         if unfit:
-            why = summary(ground.refused(cluster.booked, cluster.ending), ground.names)
+            why = summary(candidates.refused(cluster.booked, cluster.ending), candidates.names)
             raise NotGivenError(f"not all of the nodes that Kueue names can be used: {why}")
         return tuple(nodes)
 
-    def _of_one_kind(self, cluster: Cluster, topology: TopologyAssignment) -> tuple[tuple[str, ...], str]:
+    def _of_one_kind(self, cluster: ClusterNodes, topology: TopologyAssignment) -> tuple[tuple[str, ...], str]:
         """Nodes of each domain, all of the first GPU type of which there are enough."""
         *others, last = self.placement.gpu_types or ("",)
         for kind in others:
@@ -126,7 +126,7 @@ class Given:
         return self._within_domains(cluster, topology, (), (last,) if last else ()), last
 
     def _within_domains(
-        self, cluster: Cluster, topology: TopologyAssignment, kept: Sequence[str], kinds: tuple[str, ...]
+        self, cluster: ClusterNodes, topology: TopologyAssignment, kept: Sequence[str], kinds: tuple[str, ...]
     ) -> tuple[str, ...]:
         """Nodes of each domain, as many as it is given and does not have in ``kept``."""
         counts: dict[tuple[str, ...], int] = {}
@@ -149,7 +149,7 @@ class Given:
 
     def _placed(
         self,
-        cluster: Cluster,
+        cluster: ClusterNodes,
         requirement: Requirement,
         count: int,
         placement: PlacementSpec,
@@ -160,7 +160,7 @@ class Given:
             return placed
         raise NotGivenError(f"the cluster has no nodes for it: {placed.message}")
 
-    def _kind_of(self, cluster: Cluster, nodes: Sequence[str]) -> str:
+    def _kind_of(self, cluster: ClusterNodes, nodes: Sequence[str]) -> str:
         """The GPU type that all of ``nodes`` are of; empty: any will do."""
         kinds = self.placement.gpu_types
         kind = next((kind for kind in kinds if self._are_of(cluster, nodes, kind)), "")
@@ -169,7 +169,7 @@ class Given:
             raise NotGivenError(f"its nodes are not all of one of spec.placement.gpuTypes ({among}); write one of them")
         return kind
 
-    def _are_of(self, cluster: Cluster, nodes: Sequence[str], gpu_type: str) -> bool:
+    def _are_of(self, cluster: ClusterNodes, nodes: Sequence[str], gpu_type: str) -> bool:
         known = gpu_type in cluster.index.gpu_types
         return known and not cluster.index.mask(nodes) & ~cluster.index.of_gpu_type(gpu_type)
 

@@ -41,12 +41,12 @@ class AdmissionSettings:
     half_life: float = 7 * DAY  # after which what was used counts half
     prefer_small: bool = False  # the size factor favours small runs rather than large ones
     backfill: Backfill = Backfill.EASY
-    depth: int = 500  # runs whose start is looked for in one pass
-    admissions: int = 256  # most runs that one pass admits; the rest is looked at right after
+    depth: int = 500  # runs whose start is looked for in one cycle
+    admissions: int = 256  # most runs that one cycle admits; the rest is looked at right after
     windows: tuple[MaintenanceWindow, ...] = ()
     node_return: float = 900.0  # a node that is NotReady for less is expected back, and waited for
     told_every: float = 60.0  # at most so often a waiting run is told of a new position or estimate …
     told_far_every: float = 300.0  # … and one that is far from the head of its queue
     told_points_every: float = 900.0  # and at most so often of points that have moved, and nothing else
     told_per_second: float = 10.0  # most waiting runs that are told something, new reasons near the head aside
-    told_per_pass: int = 200  # most waiting runs that one pass tells something
+    told_per_pass: int = 200  # most waiting runs that one cycle tells something

@@ -104,13 +104,13 @@ def parse_node(text: bytes | msgspec.Raw) -> Versioned[NodeView]:
     return Versioned(meta.uid, _version(meta), view)
 
 
-def _drain_reason(meta: wire.ObjectMeta) -> str:
+def _drain_reason(meta: wire.Metadata) -> str:
     """An annotation without a value asks as well."""
     reason = meta.annotations.get(names.ANNOTATION_DRAIN)
     return "" if reason is None else reason[:256] or "it is being drained"
 
 
-def _cleared_at(meta: wire.ObjectMeta) -> float:
+def _cleared_at(meta: wire.Metadata) -> float:
     """Annotations are anybody's to write."""
     try:
         return to_unix(meta.annotations.get(names.ANNOTATION_FAILURES_CLEARED, 0.0))
@@ -215,7 +215,7 @@ class _Place:
     incarnation: int
 
 
-def _owned(meta: wire.ObjectMeta) -> _Place | None:
+def _owned(meta: wire.Metadata) -> _Place | None:
     """By its owner, if that is what its name says: labels can be changed, a name cannot."""
     for owner in meta.owner_references:
         if owner.controller and owner.kind == names.RUN_KIND and owner.api_version == names.API_VERSION:
@@ -225,7 +225,7 @@ def _owned(meta: wire.ObjectMeta) -> _Place | None:
     return None
 
 
-def _labelled(meta: wire.ObjectMeta) -> _Place | None:
+def _labelled(meta: wire.Metadata) -> _Place | None:
     labels = meta.labels
     run, run_uid = labels.get(names.LABEL_RUN, ""), labels.get(names.LABEL_RUN_UID, "")
     return _place(run, run_uid, labels.get(names.LABEL_SLOT, ""), labels.get(names.LABEL_INCARNATION, ""))
@@ -298,7 +298,7 @@ def _add(total: dict[str, int], more: Resources) -> None:
         total[name] = total.get(name, 0) + value
 
 
-def _version(meta: wire.ObjectMeta) -> int:
+def _version(meta: wire.Metadata) -> int:
     return int(meta.resource_version or 0)
 
 

@@ -10,7 +10,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.kueue.writes import WorkloadWrite
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import ActionWord, AnyReason, Recorded
-from lockstep.core.model.snapshot import NodeFailure, StartRecord
+from lockstep.core.model.snapshot import CollectiveStart, NodeFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class Directive:
     phase: DesiredPhase
     incarnations: tuple[int, ...]  # by slot
     slot_ranks: tuple[int, ...]  # by slot; -1: a spare
-    start: StartRecord | None = None  # with RUN
+    start: CollectiveStart | None = None  # with RUN
     nodelist: tuple[str, ...] = ()  # addresses by rank, with RUN
     verify: VerifyRequest | None = None  # with PREPARE
     stop_grace: int = 30
@@ -227,7 +227,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class StatusWrite:
-    """One run's status as the admission pass wants it, with the nodes it books."""
+    """One run's status as the admission cycle wants it, with the nodes it books."""
 
     namespace: str
     name: str
@@ -251,7 +251,7 @@ class QueueStatusWrite:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What one admission pass decided. Writes touch different runs and may go out together."""
+    """What one admission cycle decided. Writes touch different runs and may go out together."""
 
     writes: tuple[StatusWrite, ...] = ()
     wake_at: float | None = None

@@ -17,7 +17,7 @@ class Save:
         return self.step == other.step and (self.attempt == other.attempt or 0 in (self.attempt, other.attempt))
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """``step 300 of attempt 2``, or without the attempt."""
         return f"step {self.step} of attempt {self.attempt}" if self.attempt else f"step {self.step}"
 

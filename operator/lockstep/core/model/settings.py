@@ -1,4 +1,4 @@
-"""What an installation says, as decisions see it. A ``Section`` stands so in the configuration file too."""
+"""What an installation says, as decisions see it. A ``SettingsSection`` stands so in the configuration file too."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from pydantic.alias_generators import to_camel
 from lockstep.core.model.gang_settings import SHARED_CLOCK_SKEW
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     """A part of the configuration: camelCase in the file, and nothing in it that nobody knows."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, populate_by_name=True)
 
 
-class Deadlines(Section):
+class Deadlines(SettingsSection):
     """Seconds a launch phase may take before the missing ranks are named and replaced."""
 
     scheduled: float = Field(default=60.0, gt=0)
@@ -31,7 +31,7 @@ class Deadlines(Section):
     warm_up: float = Field(default=60.0, gt=0)  # the exchange between the nodes before the first start
 
 
-class Breaker(Section):
+class Breaker(SettingsSection):
     """Losses that look like the cluster's trouble rather than the nodes'."""
 
     window: float = Field(default=120.0, gt=0)
@@ -41,7 +41,7 @@ class Breaker(Section):
     longest: float = Field(default=3600.0, gt=0)  # after which nodes that are still NotReady are lost one by one
 
 
-class Weights(Section):
+class Weights(SettingsSection):
     """Points for a factor of 1. Factors lie between 0 and 1; a weight of 0 leaves one out."""
 
     priority_class: int = Field(default=100_000, ge=0, le=10**9)
@@ -50,7 +50,7 @@ class Weights(Section):
     size: int = Field(default=0, ge=0, le=10**9)
 
 
-class GpuRates(Section):
+class GpuRates(SettingsSection):
     """What is known of a GPU type. 0: not known.
 
     ``price`` per GPU-hour in whatever currency; ``watts`` drawn by one GPU with its share of the node;

@@ -182,7 +182,7 @@ class VerifyReport:
 
 
 @dataclass(frozen=True, slots=True)
-class StartRecord:
+class CollectiveStart:
     """The write-ahead record of one collective start (see status.start)."""
 
     attempt: int
@@ -206,7 +206,7 @@ class PointReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class TimingReport:
     """What a worker measured of its child. Seconds; 0 where nothing was measured yet.
 
     ``section`` is what the child is in: Init (before its first step), Step or Save; ``in_section`` for how long, in
@@ -272,7 +272,7 @@ class WorkerReport:
     port: int = 0
     attempt: int = 0  # of the child it runs or last ran; 0: none yet
     ready_for: int = 0  # barrier attempt; 0: none
-    start: StartRecord | None = None  # the record it was last released with
+    start: CollectiveStart | None = None  # the record it was last released with
     exit: ExitReport | None = None
     progress: ProgressReport | None = None
     inventory: tuple[CheckpointReport, ...] = ()
@@ -280,7 +280,7 @@ class WorkerReport:
     problem: str = ""  # the node check failed: reason in words
     leaving_by: float = 0.0  # it was told to end (SIGTERM) and will be killed then; 0: it was not
     saved: str = ""  # id of the last collective save that the child took up
-    timing: Timing = Timing()
+    timing: TimingReport = TimingReport()
     signs: tuple[Sign, ...] = ()  # of the current attempt, earliest first
     stacks: StackReport | None = None
     pointed: PointReport | None = None
@@ -412,7 +412,7 @@ class RunSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """Everything one admission pass may look at."""
+    """Everything one admission cycle may look at."""
 
     runs: tuple[RunView, ...]
     queues: Mapping[str, QueueView]

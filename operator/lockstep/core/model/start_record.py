@@ -1,16 +1,16 @@
 """The START record: in status as the API has it, on the wire as the worker gets it."""
 
-from lockstep.api.checkpoint_status import Candidate
+from lockstep.api.checkpoint_status import SavedCheckpoint
 from lockstep.api.run_status import StartMembers
 from lockstep.api.run_status import StartRecord as StatusStart
-from lockstep.core.model.snapshot import StartRecord
+from lockstep.core.model.snapshot import CollectiveStart
 
 
-def to_status(record: StartRecord) -> StatusStart:
+def to_status(record: CollectiveStart) -> StatusStart:
     """As status keeps it."""
     resume = None
     if record.resume_tier:
-        resume = Candidate(tier=record.resume_tier, step=record.resume_step, path=record.resume_path)
+        resume = SavedCheckpoint(tier=record.resume_tier, step=record.resume_step, path=record.resume_path)
     return StatusStart(
         attempt=record.attempt,
         assignment_hash=record.assignment_hash,
@@ -22,10 +22,10 @@ def to_status(record: StartRecord) -> StatusStart:
     )
 
 
-def to_record(start: StatusStart) -> StartRecord:
+def to_record(start: StatusStart) -> CollectiveStart:
     """As every release repeats it."""
     resume = start.resume
-    return StartRecord(
+    return CollectiveStart(
         attempt=start.attempt,
         assignment_hash=start.assignment_hash,
         master_address=start.master_address,

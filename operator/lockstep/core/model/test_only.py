@@ -11,16 +11,16 @@ KEPT = 600.0
 """Seconds for which a run is kept after its answer, for whoever asked to read it."""
 
 
-def is_trial(run: RunView) -> bool:
+def is_test_only(run: RunView) -> bool:
     """The run asks when it would start. Once a run has had nodes, the annotation counts for nothing."""
     asks = run.annotations.get(names.ANNOTATION_TEST_ONLY) == "true"
     return asks and run.status.attempt == 0 and not slots.is_held(run.status.assignment)
 
 
-def forget_trial(plan: PlanBuilder) -> None:
+def forget_test_only(plan: PlanBuilder) -> None:
     """Have a run deleted that only asked, so long after it was answered, be it by a refusal."""
     run, status = plan.run, plan.status
-    if not is_trial(run) or run.deleting or is_true(status, "StateRegression") or plan.snapshot.pods:
+    if not is_test_only(run) or run.deleting or is_true(status, "StateRegression") or plan.snapshot.pods:
         return
     if plan.phase not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
         return

@@ -18,7 +18,7 @@ class Owner(Struct, frozen=True, rename="camel"):
     controller: bool = False
 
 
-class ObjectMeta(Struct, frozen=True, rename="camel"):
+class Metadata(Struct, frozen=True, rename="camel"):
     """What is read of any object's metadata."""
 
     name: str = ""
@@ -35,7 +35,7 @@ class ObjectMeta(Struct, frozen=True, rename="camel"):
 class AnyObject(Struct, frozen=True):
     """An object of which only the metadata matters."""
 
-    metadata: ObjectMeta
+    metadata: Metadata
 
 
 class Identity(Struct, frozen=True, rename="camel"):
@@ -55,7 +55,7 @@ class Identified(Struct, frozen=True):
 class PriorityClass(Struct, frozen=True):
     """A PriorityClass."""
 
-    metadata: ObjectMeta
+    metadata: Metadata
     value: int = 0
 
 
@@ -122,7 +122,7 @@ class Waiting(Struct, frozen=True):
     message: str = ""
 
 
-class Running(Struct, frozen=True, rename="camel"):
+class ContainerRunning(Struct, frozen=True, rename="camel"):
     """Since when a container runs."""
 
     started_at: datetime | None = None
@@ -142,7 +142,7 @@ class ContainerState(Struct, frozen=True):
     """Exactly one of the three is set, or none before the kubelet spoke."""
 
     waiting: Waiting | None = None
-    running: Running | None = None
+    running: ContainerRunning | None = None
     terminated: Terminated | None = None
 
 
@@ -153,7 +153,7 @@ class ContainerStatus(Struct, frozen=True):
     state: ContainerState = ContainerState()
 
 
-class Condition(Struct, frozen=True, rename="camel"):
+class ObjectCondition(Struct, frozen=True, rename="camel"):
     """A condition of a pod or node."""
 
     type: str = ""
@@ -170,7 +170,7 @@ class PodStatus(Struct, frozen=True, rename="camel"):
     reason: str = ""
     message: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
-    conditions: list[Condition] = []
+    conditions: list[ObjectCondition] = []
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
 
@@ -178,7 +178,7 @@ class PodStatus(Struct, frozen=True, rename="camel"):
 class Pod(Struct, frozen=True):
     """A pod."""
 
-    metadata: ObjectMeta
+    metadata: Metadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -188,17 +188,17 @@ class JobStatus(Struct, frozen=True, rename="camel"):
 
     start_time: datetime | None = None
     ready: int = 0
-    conditions: list[Condition] = []
+    conditions: list[ObjectCondition] = []
 
 
-class Job(Struct, frozen=True):
+class BatchJob(Struct, frozen=True):
     """A job."""
 
-    metadata: ObjectMeta
+    metadata: Metadata
     status: JobStatus = JobStatus()
 
 
-class Taint(Struct, frozen=True):
+class NodeTaint(Struct, frozen=True):
     """A taint."""
 
     key: str = ""
@@ -209,7 +209,7 @@ class Taint(Struct, frozen=True):
 class NodeSpec(Struct, frozen=True):
     """What is read of a node spec."""
 
-    taints: list[Taint] = []
+    taints: list[NodeTaint] = []
     unschedulable: bool = False
 
 
@@ -224,13 +224,13 @@ class NodeStatus(Struct, frozen=True):
     """What is read of a node status."""
 
     allocatable: Requests = {}
-    conditions: list[Condition] = []
+    conditions: list[ObjectCondition] = []
     addresses: list[Address] = []
 
 
 class Node(Struct, frozen=True):
     """A node."""
 
-    metadata: ObjectMeta
+    metadata: Metadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()

@@ -30,7 +30,7 @@ _FEW = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeRange:
     """Nodes ``first`` to ``end`` - 1, alike in the values of all topology labels (widest first, None: absent)."""
 
     values: tuple[str | None, ...]
@@ -73,7 +73,7 @@ class DomainTree:
 
     def __init__(
         self,
-        places: Iterable[Place],
+        places: Iterable[NodeRange],
         depths: Sequence[int],
         name_of: Callable[[int], str],
         name_rank: Callable[[], Sequence[int]],

@@ -1,4 +1,4 @@
-"""Whether one node can hold a pod of a run, and if not, why: in words a person can act on."""
+"""Node fit: whether one node can hold a pod of a run, and if not, why, in words a person can act on."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

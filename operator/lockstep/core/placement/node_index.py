@@ -110,7 +110,7 @@ class NodeIndex:
         self._remembered = remembered
 
     @classmethod
-    def of(
+    def from_nodes(
         cls,
         nodes: Mapping[str, NodeView],
         foreign: Mapping[str, Resources],

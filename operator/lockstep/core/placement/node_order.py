@@ -7,7 +7,7 @@ from functools import cached_property
 from lockstep.core.model import node_set
 from lockstep.core.model.natural_order import NaturalKey, natural_key
 from lockstep.core.model.node_set import NodeSet
-from lockstep.core.placement.domain_tree import DomainTree, Place
+from lockstep.core.placement.domain_tree import DomainTree, NodeRange
 
 Values = tuple[str | None, ...]
 
@@ -27,11 +27,11 @@ class Numbering:
         for name, labels in labels_of.items():
             by_values.setdefault(tuple([labels.get(label) for label in self.levels]), []).append(name)
         self.names: list[str] = []
-        self.places: list[Place] = []
+        self.places: list[NodeRange] = []
         for values in sorted(by_values, key=_values_key):
             first = len(self.names)
             self.names += sorted(by_values[values], key=natural_key)
-            self.places.append(Place(values, first, len(self.names)))
+            self.places.append(NodeRange(values, first, len(self.names)))
         self.bits = {name: bit for bit, name in enumerate(self.names)}
         self._trees: dict[tuple[tuple[str, ...], tuple[str, ...]], DomainTree] = {}
 
@@ -60,7 +60,7 @@ class Numbering:
         depths = [self.levels.index(label) for label in labels]
         names = [*self.names, *absent]
         nowhere = (None,) * len(self.levels)
-        after = [Place(nowhere, len(self.names), len(names))] if absent else []
+        after = [NodeRange(nowhere, len(self.names), len(names))] if absent else []
 
         def name_rank() -> Sequence[int]:
             return self._name_rank if not absent else _ranked_by_name(names)

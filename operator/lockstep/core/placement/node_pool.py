@@ -1,4 +1,4 @@
-"""Where the gangs of one requirement and placement may stand, whoever has the nodes at the moment."""
+"""Candidate nodes of one requirement and placement, whoever has them at the moment."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from lockstep.core.placement.topology import arrange, attempts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class HomogeneousNodes:
     """Nodes alike enough for one gang: of one GPU type, with one number of GPUs."""
 
     gpu_type: str
@@ -22,7 +22,7 @@ class Kind:
     """Those, and nodes that wait for something to pass."""
 
 
-class Ground:
+class CandidateNodes:
     """The answers for one requirement and placement, remembered. Numbers of nodes include those kept."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Ground:
         self._obliged = self.kept | node_set.span(len(index), len(index) + len(self._absent))
         self.is_strict = any(rule.mode == "Required" for rule in placement.topology)
         self._bare = self.able = self.passing = EMPTY
-        self._kinds: dict[int, tuple[Kind, ...]] = {}
+        self._kinds: dict[int, tuple[HomogeneousNodes, ...]] = {}
         self._hopeless: dict[int, bool] = {}
         if self.unknown:
             return
@@ -56,23 +56,23 @@ class Ground:
         self._tree = index.numbering.tree([wish.label for wish in self._attempts[0]], self._absent)
 
     @classmethod
-    def of(
+    def for_requirement(
         cls, index: NodeIndex, requirement: Requirement, placement: PlacementSpec, kept: Collection[str] = ()
-    ) -> "Ground":
+    ) -> "CandidateNodes":
         """The same for the same arguments, as far as the index remembers it."""
         if kept:
             return cls(index, requirement, placement, kept)
         wishes = (placement.gpu_types, placement.topology, placement.nodes)
-        return index.remember(("ground", requirement.key, wishes), lambda: cls(index, requirement, placement))
+        return index.remember(("candidates", requirement.key, wishes), lambda: cls(index, requirement, placement))
 
-    def kinds(self, count: int) -> tuple[Kind, ...]:
+    def kinds(self, count: int) -> tuple[HomogeneousNodes, ...]:
         """Kinds of nodes that will do for ``count``, the most wanted first."""
         known = self._kinds.get(count)
         if known is None:
             known = self._kinds[count] = () if self.unknown else tuple(self._kinds_for(count))
         return known
 
-    def choose(self, kind: Kind, count: int, available: NodeSet) -> NodeSet | None:
+    def choose(self, kind: HomogeneousNodes, count: int, available: NodeSet) -> NodeSet | None:
         """``count`` nodes as the placement rules want them: those kept, the rest out of ``available``.
 
         None when the rules forbid it. Nodes that are no more are represented by the bits after the last one.
@@ -133,7 +133,7 @@ class Ground:
         return [name for name in self.placement.nodes if name not in self._index]
 
     def _arranged(self, usable: NodeSet, idle: NodeSet, count: int) -> NodeSet | None:
-        """The tree outlives this ground: most of what is asked after a node has changed was asked before."""
+        """The tree outlives these candidates: most of what is asked after a node has changed was asked before."""
         asked = self._attempts, usable, idle, self._obliged, count
         return self._tree.remember(asked, lambda: arrange(self._tree, *asked))
 
@@ -146,7 +146,7 @@ class Ground:
             self.able &= ~bare
             self.passing &= ~bare
 
-    def _kinds_for(self, count: int) -> Iterator[Kind]:
+    def _kinds_for(self, count: int) -> Iterator[HomogeneousNodes]:
         universe = self.able | self.passing
         for gpu_type in self.placement.gpu_types or ("",):
             admitted = self._index.of_gpu_type(gpu_type) if gpu_type else self._index.everything
@@ -159,7 +159,7 @@ class Ground:
                     alike.append(admitted)  # unequal nodes, of which the smallest sets the number
             for nodes in alike:
                 if not self.kept & ~nodes:
-                    yield Kind(gpu_type, self.able & nodes, universe & nodes)
+                    yield HomogeneousNodes(gpu_type, self.able & nodes, universe & nodes)
 
 
 def _unknown_word(index: NodeIndex, placement: PlacementSpec) -> str:

@@ -1,4 +1,4 @@
-"""Nodes -> the gang's nodes in rank order, or in words why there are none."""
+"""Placement: a gang's nodes in rank order, or the reason why there are none."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from lockstep.api.run_spec import PlacementSpec
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.placement.node_fit import Requirement, summary
 from lockstep.core.placement.node_index import NodeIndex
-from lockstep.core.placement.node_pool import Ground
+from lockstep.core.placement.node_pool import CandidateNodes
 from lockstep.core.placement.topology import fullest_domains
 
 
 @dataclass(slots=True)
-class Cluster:
+class ClusterNodes:
     """What placement looks at beside the run. The bookings, sets of nodes, may change while it is in use."""
 
     index: NodeIndex
@@ -37,27 +37,27 @@ class Placed:
 class Unplaceable:
     """What lacks, with the bookings as they were. Words are made when somebody reads them: most are not read."""
 
-    __slots__ = ("_booked", "_count", "_ending", "_ground", "_kept", "fits")
+    __slots__ = ("_booked", "_candidates", "_count", "_ending", "_kept", "fits")
 
-    def __init__(self, ground: Ground, count: int, kept: int, booked: NodeSet, ending: NodeSet) -> None:
+    def __init__(self, candidates: CandidateNodes, count: int, kept: int, booked: NodeSet, ending: NodeSet) -> None:
         """``kept``: how many of ``count`` nodes the gang has."""
-        self._ground = ground
+        self._candidates = candidates
         self._count = count
         self._kept = kept
         self._booked = booked
         self._ending = ending
-        self.fits = ground.most(count, ~booked)
+        self.fits = candidates.most(count, ~booked)
         """Free nodes that one gang could have, were fewer enough."""
 
     @property
     def hopeless(self) -> bool:
         """It would lack on an idle and healthy cluster too."""
-        return self._ground.is_hopeless(self._count)
+        return self._candidates.is_hopeless(self._count)
 
     @property
     def message(self) -> str:
         """What lacks, in words."""
-        return shortage(self._ground, self._count, self._kept, self._booked, self._ending)
+        return shortage(self._candidates, self._count, self._kept, self._booked, self._ending)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Unplaceable) and self._told() == other._told()
@@ -73,34 +73,38 @@ class Unplaceable:
 
 
 def place(
-    cluster: Cluster,
+    cluster: ClusterNodes,
     requirement: Requirement,
     count: int,
     placement: PlacementSpec,
     kept: Collection[str] = (),
 ) -> Placed | Unplaceable:
     """Choose ``count`` nodes; ``kept`` (the gang's already) are among them."""
-    ground = Ground.of(cluster.index, requirement, placement, kept)
-    for kind in ground.kinds(count):
-        chosen = ground.choose(kind, count, ~cluster.booked)
+    candidates = CandidateNodes.for_requirement(cluster.index, requirement, placement, kept)
+    for kind in candidates.kinds(count):
+        chosen = candidates.choose(kind, count, ~cluster.booked)
         if chosen is not None:
-            return Placed(ground.in_rank_order(chosen), kind.gpu_type)
-    return Unplaceable(ground, count, len(kept), cluster.booked, cluster.ending)
+            return Placed(candidates.in_rank_order(chosen), kind.gpu_type)
+    return Unplaceable(candidates, count, len(kept), cluster.booked, cluster.ending)
 
 
-def shortage(ground: Ground, count: int, kept: int, booked: NodeSet, ending: NodeSet, closed: NodeSet = EMPTY) -> str:
+def shortage(
+    candidates: CandidateNodes, count: int, kept: int, booked: NodeSet, ending: NodeSet, closed: NodeSet = EMPTY
+) -> str:
     """Why ``count`` nodes, ``kept`` of them the gang's already, cannot be found, with these nodes booked and those
     ``closed`` for maintenance."""
-    if ground.unknown:
-        return ground.unknown
-    placement = ground.placement
-    free = ground.able & ~(booked | closed)
+    if candidates.unknown:
+        return candidates.unknown
+    placement = candidates.placement
+    free = candidates.able & ~(booked | closed)
     needed, fits = count - kept, free.bit_count()
     more = "more " if kept else ""
     head = f"needs {needed} {more}node{'' if needed == 1 else 's'}, {fits} fit"
-    why = ", ".join(filter(None, (summary(ground.refused(booked, ending, closed), ground.names), _missing(ground))))
+    why = ", ".join(
+        filter(None, (summary(candidates.refused(booked, ending, closed), candidates.names), _missing(candidates)))
+    )
     if fits < needed:
-        idle = (ground.able | ground.passing).bit_count()
+        idle = (candidates.able | candidates.passing).bit_count()
         return f"{head}: {'; '.join(filter(None, (why, 'the cluster has no more' if idle < needed else '')))}"
     obstacles = []
     if len(placement.gpu_types) > 1:
@@ -108,14 +112,14 @@ def shortage(ground: Ground, count: int, kept: int, booked: NodeSet, ending: Nod
     for rule in placement.topology:
         if rule.mode == "Required":
             limit = f", at most {rule.max_nodes} in each" if rule.max_nodes else ""
-            roomiest = fullest_domains(ground.domains(rule.level, free | ground.kept))
+            roomiest = fullest_domains(candidates.domains(rule.level, free | candidates.kept))
             found = f" (free: {roomiest})" if roomiest else ""
             obstacles.append(f"{rule.policy} by {rule.level}{limit}{found}")
     wanted = " and ".join(obstacles) or "of equal size"
     return f"{head}, but not as required: {wanted}" + (f"; {why}" if why else "")
 
 
-def _missing(ground: Ground) -> str:
-    missing = ground.missing_names()
+def _missing(candidates: CandidateNodes) -> str:
+    missing = candidates.missing_names()
     more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
     return f"placement.nodes names {missing[0]}{more}, which the cluster does not have" if missing else ""

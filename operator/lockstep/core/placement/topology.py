@@ -1,4 +1,4 @@
-"""Which racks a gang gets, and how many nodes in each: counting problems on a small tree.
+"""Topology-aware placement: which racks a gang gets and how many nodes in each, by counting on a small tree.
 
 Nodes with the same place are alike here, so the tree's leaves are racks with so much room, not nodes;
 that keeps the answer exact and the largest cluster cheap. A rule that cannot be met is relaxed when it
@@ -20,7 +20,7 @@ from lockstep.core.placement.rack_choice import fewest, windows
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TopologyRequest:
     """A topology rule as one attempt at an arrangement takes it."""
 
     label: str
@@ -34,7 +34,7 @@ class Wish:
         return self.required and self.policy == "Pack"
 
 
-Attempts = Sequence[Sequence[Wish]]
+Attempts = Sequence[Sequence[TopologyRequest]]
 """At least one; each has a wish for every level that counts, widest first, and all for the same levels."""
 
 
@@ -45,11 +45,12 @@ def attempts(rules: Sequence[TopologyRule], levels: Mapping[str, str]) -> Attemp
     """
     narrowness = {level: index for index, level in enumerate(levels)}
     strict = {
-        rule.level: Wish(levels[rule.level], rule.policy, rule.max_nodes, rule.mode == "Required") for rule in rules
+        rule.level: TopologyRequest(levels[rule.level], rule.policy, rule.max_nodes, rule.mode == "Required")
+        for rule in rules
     }
     if not strict and levels:
         narrowest = next(iter(levels))
-        strict[narrowest] = Wish(levels[narrowest], "Pack", None, False)
+        strict[narrowest] = TopologyRequest(levels[narrowest], "Pack", None, False)
     widest_first = sorted(strict, key=lambda level: -narrowness[level])
     found = [[strict[level] for level in widest_first]]
     for rule in reversed(rules):
@@ -120,12 +121,12 @@ class _Layer:
         return range(first, end), _Layer(self.musts[cut], self.rooms[cut], self.ideals[cut], self.idles[cut])
 
 
-def _any_will_do(wishes: Sequence[Wish]) -> bool:
+def _any_will_do(wishes: Sequence[TopologyRequest]) -> bool:
     return all(wish.policy != "Contiguous" for wish in wishes)
 
 
 def _measure(
-    tree: DomainTree, wishes: Sequence[Wish], usable: NodeSet, idle: NodeSet, obliged: NodeSet
+    tree: DomainTree, wishes: Sequence[TopologyRequest], usable: NodeSet, idle: NodeSet, obliged: NodeSet
 ) -> list[_Layer]:
     """By depth, the root first."""
     rooms = tree.counts(usable)
@@ -169,7 +170,7 @@ def _reach(rooms: Sequence[int]) -> int:
 
 
 def _solve(
-    tree: DomainTree, layers: Sequence[_Layer], wishes: Sequence[Wish], depth: int, domain: int, count: int
+    tree: DomainTree, layers: Sequence[_Layer], wishes: Sequence[TopologyRequest], depth: int, domain: int, count: int
 ) -> Taken | None:
     """Take ``count`` nodes below ``domain`` at ``depth``."""
     if depth == len(wishes):
@@ -205,7 +206,7 @@ def _picked(tree: DomainTree, taken: Taken, usable: NodeSet, musts: Sequence[int
     return picked
 
 
-def _choices(children: _Layer, wish: Wish, count: int) -> Iterator[dict[int, int]]:
+def _choices(children: _Layer, wish: TopologyRequest, count: int) -> Iterator[dict[int, int]]:
     """Ways to share ``count`` nodes out over ``children`` (index -> nodes), best first."""
     rooms, musts = children.rooms, children.musts
     match wish.policy:

@@ -12,7 +12,7 @@ from typing import Any
 from lockstep.api.base import names
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.snapshot import NodeView, PodView, RunView, StartRecord, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import CollectiveStart, NodeView, PodView, RunView, WorkerPhase, WorkerReport
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.array_environment import array_environment
 from lockstep.core.pods.gang import GangTemplate, dry_run_status, shared_path, template_for
@@ -98,7 +98,7 @@ def plain_reports(run: RunView, nodes: Mapping[str, NodeView], pods: Mapping[int
     found = {}
     for slot, pod in pods.items():
         address = first.internal_ip if first is not None else ""
-        start = StartRecord(pod.attempt, "", address, master_port(run.uid, pod.attempt), members=members)
+        start = CollectiveStart(pod.attempt, "", address, master_port(run.uid, pod.attempt), members=members)
         found[slot] = WorkerReport(
             slot=slot,
             incarnation=pod.incarnation,

@@ -34,7 +34,7 @@ _STRICT_LEVELS = ("baseline", "restricted")
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class AllowedPowers:
     """What the users of one namespace may ask for."""
 
     policy: PodPolicy | None
@@ -44,7 +44,7 @@ class Grant:
     """Pod Security level that the namespace enforces."""
 
     @classmethod
-    def of(cls, policy: PodPolicy | None, namespace_labels: Mapping[str, str]) -> Grant:
+    def for_namespace(cls, policy: PodPolicy | None, namespace_labels: Mapping[str, str]) -> AllowedPowers:
         """By the labels of the namespace, which only an administrator may set."""
         level = namespace_labels.get(names.LABEL_POD_SECURITY, "")
         opened = namespace_labels.get(names.LABEL_ALLOW_PRIVILEGED) == "true"
@@ -78,7 +78,7 @@ def remedy_for(refusal: str, spec: TrainingRunSpec) -> str:
     return f"; {found}, or ask for a namespace of another level (docs/security.md)" if found else ""
 
 
-def host_path_problems(volume: Mapping[str, Any], path: str, grant: Grant) -> Iterator[Problem]:
+def host_path_problems(volume: Mapping[str, Any], path: str, grant: AllowedPowers) -> Iterator[Problem]:
     """Yield the refusal of a volume that is a path of the node, unless it is given."""
     source = volume.get("hostPath")
     if source is None or grant.everything:
@@ -88,7 +88,7 @@ def host_path_problems(volume: Mapping[str, Any], path: str, grant: Grant) -> It
         yield grant.refusal(f"{path}.hostPath", "a path of the node", "hostPaths")
 
 
-def account_problems(account: object, path: str, grant: Grant) -> Iterator[Problem]:
+def account_problems(account: object, path: str, grant: AllowedPowers) -> Iterator[Problem]:
     """Yield the refusal of a service account that gangs may not run as; the namespace's default one they may."""
     allowed = grant.policy.service_accounts if grant.policy is not None else None
     if isinstance(account, str) and account != "default" and allowed is not None and account not in allowed:
@@ -96,7 +96,9 @@ def account_problems(account: object, path: str, grant: Grant) -> Iterator[Probl
         yield Problem(path, f"{account} is not in podPolicy.serviceAccounts of the operator; {choices}")
 
 
-def power_problems(metadata: Mapping[str, Any], pod: Mapping[str, Any], path: str, grant: Grant) -> Iterator[Problem]:
+def power_problems(
+    metadata: Mapping[str, Any], pod: Mapping[str, Any], path: str, grant: AllowedPowers
+) -> Iterator[Problem]:
     """Yield what the template of a pod asks for and the namespace does not give. ``path`` is the template's."""
     yield from account_problems(pod.get("serviceAccountName"), f"{path}.spec.serviceAccountName", grant)
     yield from account_problems(pod.get("serviceAccount"), f"{path}.spec.serviceAccount", grant)
@@ -121,7 +123,7 @@ def power_problems(metadata: Mapping[str, Any], pod: Mapping[str, Any], path: st
             yield from _container_problems(container, f"{spec}.{kind}[{index}]", grant)
 
 
-def _container_problems(container: Mapping[str, Any], path: str, grant: Grant) -> Iterator[Problem]:
+def _container_problems(container: Mapping[str, Any], path: str, grant: AllowedPowers) -> Iterator[Problem]:
     context, where = _object(container.get("securityContext")), f"{path}.securityContext"
     yield from _context_problems(context, where, grant)
     if context.get("privileged"):
@@ -143,7 +145,7 @@ def _container_problems(container: Mapping[str, Any], path: str, grant: Grant) -
                 yield grant.refusal(f"{path}.{name}.{how}.host", "a request of the node's to another host")
 
 
-def _context_problems(context: Mapping[str, Any], path: str, grant: Grant) -> Iterator[Problem]:
+def _context_problems(context: Mapping[str, Any], path: str, grant: AllowedPowers) -> Iterator[Problem]:
     """Yield what pods and containers alike may ask for in their securityContext."""
     if _object(context.get("windowsOptions")).get("hostProcess"):
         yield grant.refusal(f"{path}.windowsOptions.hostProcess", "a process of the node")

@@ -11,7 +11,7 @@ from lockstep.core.model.quantities import CPU, MEMORY, amount, amounts, quantit
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.node_fit import Requirement
-from lockstep.core.placement.placement import Cluster
+from lockstep.core.placement.placement import ClusterNodes
 from lockstep.core.pods import gang, pod_template
 
 _OPEN_BY_DEFAULT = (CPU, MEMORY)
@@ -56,7 +56,7 @@ def avoided_nodes(entries: Iterable[ExcludedNode], now: float) -> list[ExcludedN
     return [entry for entry in entries if entry.until is None or entry.until > now]
 
 
-def resolve(run: RunView, cluster: Cluster, nodes: Collection[str], gpu_type: str) -> ResolvedStatus:
+def resolve(run: RunView, cluster: ClusterNodes, nodes: Collection[str], gpu_type: str) -> ResolvedStatus:
     """What the spec left open, for a gang on ``nodes``: the least that any of them has free.
 
     CPU is rounded down to whole cores, memory to whole GiB: whole cores can be pinned, and what is

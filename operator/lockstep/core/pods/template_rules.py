@@ -10,7 +10,7 @@ from lockstep.api.base.quantities import parse_quantity
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.model.kueue import api_names as words
 from lockstep.core.model.problems import Problem, lockstep_mounts, reserved_variable
-from lockstep.core.pods.pod_policy import Grant, power_problems
+from lockstep.core.pods.pod_policy import AllowedPowers, power_problems
 from lockstep.core.pods.pod_template import MERGE_KEYS
 
 _TEMPLATE = "spec.podTemplate"
@@ -47,7 +47,7 @@ _OWN_ANNOTATIONS = frozenset(
 )
 
 
-def template_problems(spec: TrainingRunSpec, grant: Grant) -> Iterator[Problem]:
+def template_problems(spec: TrainingRunSpec, grant: AllowedPowers) -> Iterator[Problem]:
     """Yield what is wrong with `spec.pod_template`; the API server's dry run checks the rest of its form."""
     template = spec.pod_template or {}
     for name in template.keys() - {"metadata", "spec"}:

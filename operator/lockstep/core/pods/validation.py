@@ -20,7 +20,7 @@ from lockstep.core.model.settings import PodPolicy
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.launchers import launcher_of
 from lockstep.core.pods.plain_rules import plain_problems
-from lockstep.core.pods.pod_policy import Grant, account_problems, host_path_problems
+from lockstep.core.pods.pod_policy import AllowedPowers, account_problems, host_path_problems
 from lockstep.core.pods.template_rules import template_problems
 
 _PLAIN_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -36,7 +36,7 @@ class KnownNames:
     pod_policy: PodPolicy | None = None
 
     @classmethod
-    def of(cls, tunables: Tunables) -> Self:
+    def from_tunables(cls, tunables: Tunables) -> Self:
         """The names that the operator was configured with."""
         return cls(tunables.topology_levels, tunables.gpu_types, tunables.gang.local_storages, tunables.pod_policy)
 
@@ -46,7 +46,7 @@ def validate(
 ) -> list[Problem]:
     """Return everything that is wrong with `spec`, in the order of its fields; nothing when it may run."""
     known = known or KnownNames()
-    grant = Grant.of(known.pod_policy, namespace_labels)
+    grant = AllowedPowers.for_namespace(known.pod_policy, namespace_labels)
     return [
         *_resources(spec),
         *_environment(spec),
@@ -63,7 +63,7 @@ def validate(
     ]
 
 
-def _archive_account(spec: TrainingRunSpec, grant: Grant) -> Iterator[Problem]:
+def _archive_account(spec: TrainingRunSpec, grant: AllowedPowers) -> Iterator[Problem]:
     """Jobs act as it on objects that the run names."""
     archive = spec.checkpoint.archive if spec.checkpoint is not None else None
     if archive is not None:
@@ -88,7 +88,7 @@ def _environment(spec: TrainingRunSpec) -> Iterator[Problem]:
             yield Problem(f"spec.env[{index}]", f"{variable.name} is set by Lockstep at every start; leave it out")
 
 
-def _volumes(spec: TrainingRunSpec, grant: Grant) -> Iterator[Problem]:
+def _volumes(spec: TrainingRunSpec, grant: AllowedPowers) -> Iterator[Problem]:
     mounts = Counter(volume.mount_path.rstrip("/") for volume in spec.volumes)
     taken = lockstep_mounts(spec)
     for index, volume in enumerate(spec.volumes):

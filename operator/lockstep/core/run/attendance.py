@@ -66,7 +66,7 @@ class StartPace:
         """Seconds for which a program is held back after START."""
         return min(START_TOGETHER_WITHIN, self.took)
 
-    def told(self, directive: Directive, before: Directive | None, now: float) -> "StartPace":
+    def directed(self, directive: Directive, before: Directive | None, now: float) -> "StartPace":
         """The gang is told something new."""
         if directive.phase is not DesiredPhase.RUN:
             return replace(self, told_at=None)

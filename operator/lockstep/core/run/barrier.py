@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from lockstep.api.base.changes import changed
-from lockstep.api.checkpoint_status import Candidate, RejectedCandidate
+from lockstep.api.checkpoint_status import RejectedCandidate, SavedCheckpoint
 from lockstep.api.run_status import StartRecord
 from lockstep.core.checkpoints.archiving import is_tidying
 from lockstep.core.checkpoints.checkpoint_record import record_no_choice, record_resume
@@ -147,7 +147,7 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
         assignment_hash=assignment.hash,
         master_address=first.address,
         master_port=first.port,
-        resume=Candidate(tier=choice.tier, step=choice.step, path=choice.path, attempt=choice.attempt or None)
+        resume=SavedCheckpoint(tier=choice.tier, step=choice.step, path=choice.path, attempt=choice.attempt or None)
         if choice
         else None,
         members=slots.members(assignment),
@@ -202,7 +202,7 @@ def _tell_of_rejected(plan: PlanBuilder, rejected: tuple[RejectedCandidate, ...]
         save = Save(candidate.step, candidate.attempt or 0)
         plan.event(
             EventReason.CHECKPOINT_REJECTED,
-            f"{save.words} ({candidate.tier}) was passed over: {candidate.reason}",
+            f"{save.label} ({candidate.tier}) was passed over: {candidate.reason}",
             action=ActionWord.CHOOSE_RESUME,
             warning=True,
         )

@@ -25,7 +25,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ConditionReason, StopReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.test_only import is_trial
+from lockstep.core.model.test_only import is_test_only
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.stopping import begin_stop, stop_after_save
@@ -70,7 +70,7 @@ def follow_kueue(plan: PlanBuilder) -> None:
     is_held = slots.is_held(plan.status.assignment) and plan.phase is not Phase.FINISHED
     if not (is_held and plan.status.kueue is not None) and find(plan.status, RESERVATION) is not None:
         plan.status = without_condition(plan.status, RESERVATION)
-    if not plan.snapshot.kueue.is_present or plan.run.deleting or is_trial(plan.run):
+    if not plan.snapshot.kueue.is_present or plan.run.deleting or is_test_only(plan.run):
         return
     workload = plan.snapshot.kueue.workloads.get((plan.run.namespace, workload_name(plan.run)))
     if workload is None:

@@ -19,7 +19,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import parse_order, parse_ranges
 from lockstep.core.model.reasons import ActionWord, ConditionReason, EventReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import PodView, StartRecord, WorkerReport
+from lockstep.core.model.snapshot import CollectiveStart, PodView, WorkerReport
 from lockstep.core.model.start_record import to_status
 from lockstep.core.pods.plain_pods import plain_reports
 
@@ -210,7 +210,7 @@ def _reports_of(state: RunState, newest: dict[int, PodView]) -> dict[int, Worker
     return {slot: reports[slot] for slot, pod in newest.items() if slot in reports and reports[slot].pod_uid == pod.uid}
 
 
-def _newest_record(reports: Sequence[WorkerReport]) -> StartRecord | None:
+def _newest_record(reports: Sequence[WorkerReport]) -> CollectiveStart | None:
     records = [report.start for report in reports if report.start is not None]
     return max(records, key=lambda record: record.attempt, default=None)
 

@@ -34,7 +34,7 @@ def keep_to_limits(plan: PlanBuilder) -> bool:
 def limit_in_force(spec: TrainingRunSpec, status: TrainingRunStatus, limits: QueueLimits) -> int | None:
     """Seconds of the time limit of a run that has nodes: as granted, or less as soon as the spec says so.
 
-    More than was granted it has only once an admission pass has written that: others count on its end.
+    More than was granted it has only once an admission cycle has written that: others count on its end.
     """
     granted = status.admission.time_limit
     if granted is not None and status.admission.asked_limit == (spec.time_limit or ""):

@@ -10,7 +10,7 @@ from lockstep.core.model.snapshot import RunView
 from lockstep.core.run.stopping import finish, stop_after_save
 
 _ASK_AGAIN = 2.0
-"""Seconds until it is looked again whether nodes are kept for the run that another is to make room for."""
+"""Seconds until it is looked again whether nodes are kept for the run that preempts another."""
 
 
 def give_up_waiting(plan: PlanBuilder) -> bool:
@@ -56,7 +56,7 @@ def stop_for_preemption(plan: PlanBuilder) -> bool:
     """Give the nodes back, after a save, to the run that the notice in status names. True when the run stops.
 
     A notice may take effect late, when that run has started elsewhere or is gone: the stop begins only while nodes are
-    kept for it, and for any other notice an admission pass is asked, which withdraws it.
+    kept for it, and for any other notice an admission cycle is asked, which withdraws it.
     """
     notice = plan.status.preemption
     if notice is None:

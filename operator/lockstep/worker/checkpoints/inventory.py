@@ -145,7 +145,7 @@ class CommitWatch:
             if seen == NEWEST:
                 return
 
-    def look(self) -> Commits:
+    def poll(self) -> Commits:
         """What is new. Never raises OSError: the next look, or the inventory, will say."""
         rows: List[JSON] = []
         begun = False

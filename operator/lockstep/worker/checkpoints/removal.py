@@ -17,10 +17,10 @@ from typing import Callable, Iterator, List, NamedTuple, Optional, Tuple
 from lockstep.worker.checkpoints.formats import nvrx
 from lockstep.worker.checkpoints.formats.catalogue import is_stranger
 from lockstep.worker.checkpoints.formats.examination import examine
-from lockstep.worker.checkpoints.formats.findings import UNKNOWN, Entry, InvalidError
+from lockstep.worker.checkpoints.formats.findings import UNKNOWN, CheckpointEntry, InvalidError
 from lockstep.worker.checkpoints.tiers import ATTEMPT_NAME, attempt_steps, shards
 from lockstep.worker.errors import trouble
-from lockstep.worker.output import say
+from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON, LOCAL, Settings
 
 REMOVED = ".lockstep-removed"  # beside the attempts' directories; what is in it only waits for its end
@@ -32,7 +32,7 @@ ROOM = 64 << 20  # bytes that a tier needs in any case
 Save = Tuple[int, int]  # (step, attempt)
 
 
-class RetentionOrder(NamedTuple):
+class RemovalOrder(NamedTuple):
     """What may go: saves older than ``floor``, but for ``kept``; and what is in ``spent``."""
 
     floor: Optional[Save]
@@ -40,7 +40,7 @@ class RetentionOrder(NamedTuple):
     spent: List[Save]
 
     @classmethod
-    def of(cls, told: JSON) -> RetentionOrder:
+    def from_reply(cls, told: JSON) -> RemovalOrder:
         """From a reply. Raises KeyError, TypeError, ValueError."""
         floor = told["floor"]
         kept, spent = ([_save(pair) for pair in told[name]] for name in ("kept", "spent"))
@@ -103,23 +103,23 @@ class Removal:
             try:
                 self._remove(attempt, told)
             except Exception as error:  # nobody's training fails for it
-                say(f"old local checkpoints are not removed: {error!r}")
+                log_line(f"old local checkpoints are not removed: {error!r}")
 
     def _remove(self, attempt: int, told: JSON) -> None:
         troubles = _Troubles()
         root = _run_root(self._settings)
         if told:
-            order = RetentionOrder.of(told)
+            order = RemovalOrder.from_reply(told)
             gone = 0
             for earlier in _attempts_before(root, attempt):
                 gone += self._put_away(root, earlier, order, attempt, troubles)
             if gone:
-                say(f"attempt={attempt} old local checkpoints to remove: {gone}")
+                log_line(f"attempt={attempt} old local checkpoints to remove: {gone}")
         freed = finish(root, troubles, _take_turns)
         if freed:
-            say(f"old local checkpoints removed: {freed / 2**30:.1f} GiB")
+            log_line(f"old local checkpoints removed: {freed / 2**30:.1f} GiB")
 
-    def _put_away(self, root: str, earlier: int, order: RetentionOrder, attempt: int, troubles: _Troubles) -> int:
+    def _put_away(self, root: str, earlier: int, order: RemovalOrder, attempt: int, troubles: _Troubles) -> int:
         """Take what goes of an earlier attempt out of the way of every inventory; returns how many saves that were.
 
         The attempt's directory goes as well, once there is nothing in it any more.
@@ -133,7 +133,7 @@ class Removal:
                     gone += any(renamed)
             _remove_empty(directory)
         except OSError as error:
-            troubles.tell(error)
+            troubles.log(error)
         return gone
 
     def _is_ours(self, path: str, troubles: _Troubles) -> bool:
@@ -161,7 +161,7 @@ class Removal:
                 os.rename(path, target)
             return True
         except OSError as error:
-            troubles.tell(error)
+            troubles.log(error)
             return False
 
 
@@ -171,13 +171,13 @@ class _Troubles:
     def __init__(self) -> None:
         self._told = 0
 
-    def tell(self, error: OSError) -> None:
+    def log(self, error: OSError) -> None:
         self.tell_words(trouble(error))
 
     def tell_words(self, words: str) -> None:
         self._told += 1
         if self._told <= MOST_TOLD:
-            say(f"an old local checkpoint is not removed: {words}")
+            log_line(f"an old local checkpoint is not removed: {words}")
 
 
 def finish(root: str, troubles: _Troubles, after_each: Callable[[float], None]) -> int:
@@ -189,7 +189,7 @@ def finish(root: str, troubles: _Troubles, after_each: Callable[[float], None]) 
     directory = os.path.join(root, REMOVED)
     if not _is_directory(directory):
         return 0
-    for parent, directories, files in os.walk(directory, topdown=False, onerror=troubles.tell):
+    for parent, directories, files in os.walk(directory, topdown=False, onerror=troubles.log):
         links = [name for name in directories if os.path.islink(os.path.join(parent, name))]
         for name in [*files, *links]:
             began = time.monotonic()
@@ -201,7 +201,7 @@ def finish(root: str, troubles: _Troubles, after_each: Callable[[float], None]) 
             except FileNotFoundError:
                 pass  # somebody else is at it
             except OSError as error:
-                troubles.tell(error)
+                troubles.log(error)
             after_each(time.monotonic() - began)
         with contextlib.suppress(OSError):  # it is not empty, and why was told
             os.rmdir(parent)
@@ -259,7 +259,7 @@ def _pieces(path: str, directory: str) -> List[str]:
     if base != directory and not _is_directory(base):
         return []  # behind a link
     try:
-        files = list(nvrx.local_files(Entry(path, is_file=True)))
+        files = list(nvrx.local_files(CheckpointEntry(path, is_file=True)))
     except InvalidError:
         return []
     return [os.path.join(base, name) for name in files if _is_directory(os.path.join(base, os.path.dirname(name)))]

@@ -55,7 +55,7 @@ class LogProgress:
                     with self._lock:
                         self._newest = [*self._newest[-255:], progress]
 
-    def take(self) -> List[JSON]:
+    def drain(self) -> List[JSON]:
         """What was found since the last call, oldest first."""
         with self._lock:
             found, self._newest = self._newest, []

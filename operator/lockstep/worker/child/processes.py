@@ -9,7 +9,7 @@ import subprocess
 import time
 from typing import Dict, Iterator, List, NamedTuple, Sequence, Set
 
-from lockstep.worker.output import say
+from lockstep.worker.output import log_line
 
 SWEEP_SECONDS = 20.0
 MEMORY_EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")  # of cgroups v2 and v1
@@ -24,7 +24,7 @@ def adopt_orphans() -> None:
 
         ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     except (ImportError, OSError, AttributeError) as error:
-        say(f"cannot adopt orphaned processes: {error}")
+        log_line(f"cannot adopt orphaned processes: {error}")
 
 
 class Process(NamedTuple):

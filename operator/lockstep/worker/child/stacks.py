@@ -29,14 +29,14 @@ _PY_SPY_FRAME = re.compile(r"^\s+(\S+) \((?:[^)]*/)?([^)/:]+):(\d+)\)")
 _STATES = {"T": "stopped by a signal", "t": "stopped by a debugger", "D": "in an uninterruptible wait"}
 
 
-class Stacks(NamedTuple):
+class StackDump(NamedTuple):
     """``text`` for the report: alike on ranks that stand alike, so no ids or addresses. ``dump`` for the log."""
 
     text: str
     dump: str
 
 
-def take_stacks(prefix: str, *, leave_out: int = 0) -> Stacks:
+def take_stacks(prefix: str, *, leave_out: int = 0) -> StackDump:
     """Of all processes but the worker and ``leave_out``. ``prefix``: of the files of those that offer their stacks.
 
     Takes at most about ten seconds. A process is only sent a signal that it catches for this purpose.
@@ -61,7 +61,7 @@ def take_stacks(prefix: str, *, leave_out: int = 0) -> Stacks:
     # Those that are stopped come first: the cut must not lose them.
     ordered = sorted(counts.items(), key=lambda item: ("[" not in item[0], -item[1], item[0]))
     lines = [f"{count} x {line}" if count > 1 else line for line, count in ordered]
-    return Stacks("\n".join(lines)[:DIGEST] or "no process runs", "".join(dump)[:MAX_DUMP])
+    return StackDump("\n".join(lines)[:DIGEST] or "no process runs", "".join(dump)[:MAX_DUMP])
 
 
 def forget_the_dead(prefix: str) -> None:

@@ -19,10 +19,10 @@ from lockstep.worker.child.process import Child
 from lockstep.worker.child.processes import catching
 from lockstep.worker.child.progress import ProgressTail, Section, is_no_number
 from lockstep.worker.child.signs import LOSS_SPIKE, NOT_A_NUMBER, Signs, StderrReader
-from lockstep.worker.child.stacks import Stacks, forget_the_dead, take_stacks
+from lockstep.worker.child.stacks import StackDump, forget_the_dead, take_stacks
 from lockstep.worker.child.timing import INIT, Timing
 from lockstep.worker.errors import open_plain
-from lockstep.worker.output import say, write_all
+from lockstep.worker.output import log_line, write_all
 from lockstep.worker.settings import JSON, SHARED_SKEW, Settings
 from lockstep.worker.start import Launch
 
@@ -111,7 +111,7 @@ class Training:
         could_not = self._control.problem
         self._control.write(told, min(ends) if ends else None, desired.get("cadence") if running else None)
         if self._control.problem and not could_not:
-            say(f"the program cannot be told to save or to stop: {self._control.problem}")
+            log_line(f"the program cannot be told to save or to stop: {self._control.problem}")
         wanted = str(desired.get("stacks") or "") if running else ""
         if wanted and wanted != self._stacks_of:
             self._stacks_of = wanted
@@ -138,7 +138,7 @@ class Training:
             for pid in reached:
                 with contextlib.suppress(OSError):  # it may have ended meanwhile
                     os.kill(pid, number)
-            say(f"asked {len(reached)} processes to save with {signal.Signals(number).name}")
+            log_line(f"asked {len(reached)} processes to save with {signal.Signals(number).name}")
 
         self._in_thread(send)
 
@@ -147,19 +147,19 @@ class Training:
             try:
                 stacks = take_stacks(self._stack_prefix, leave_out=self.helper)
             except Exception as error:  # the thread's end, as below
-                stacks = Stacks(f"the stacks cannot be taken: {error!r}", "")
+                stacks = StackDump(f"the stacks cannot be taken: {error!r}", "")
             return functools.partial(self._took_stacks, wanted, stacks)
 
         self._in_thread(take)
 
-    def _took_stacks(self, wanted: str, stacks: Stacks) -> None:
+    def _took_stacks(self, wanted: str, stacks: StackDump) -> None:
         self.stacks = {"id": wanted, "text": stacks.text}
         attempt = self._launch.attempt
 
         def write() -> None:  # a dump is more than a pipe holds, and nobody may be reading it
-            say(f"attempt={attempt} stacks id={wanted} begin")
+            log_line(f"attempt={attempt} stacks id={wanted} begin")
             write_all(2, stacks.dump.encode("utf-8", "replace"))
-            say(f"attempt={attempt} stacks id={wanted} end")
+            log_line(f"attempt={attempt} stacks id={wanted} end")
 
         self._in_thread(write)
 
@@ -171,7 +171,7 @@ class Training:
         entries = self._tail.read(wall)
         if entries:
             self._log.stop()
-        entries += self._log.take()
+        entries += self._log.drain()
         newest: Optional[JSON] = None
         for entry in entries:
             if newest is not None and (isinstance(entry, Section) or entry["at"] > newest["at"]):
@@ -201,15 +201,15 @@ class Training:
         self.watching = True
         number = self._settings.save_signal
 
-        def look() -> Callable[[], None]:
+        def poll() -> Callable[[], None]:
             commits, catches = Commits([], False), False
             with contextlib.suppress(Exception):  # the thread's end: without an answer nobody would look again
                 forget_the_dead(self._stack_prefix)
-                commits = self._commits.look()
+                commits = self._commits.poll()
                 catches = bool(number and catching(number))
             return functools.partial(self._looked, commits, catches)
 
-        self._in_thread(look)
+        self._in_thread(poll)
 
     def _looked(self, commits: Commits, catches: bool) -> None:
         self.watching, self.catches = False, catches
@@ -245,7 +245,7 @@ class Training:
         self.child.drain(code)
         self._reader.finish()
         if self._reader.passed_over:
-            say(f"{self._reader.passed_over} bytes of stderr came too fast to be looked at for signs")
+            log_line(f"{self._reader.passed_over} bytes of stderr came too fast to be looked at for signs")
         self.observe()
         self.report()
         self._ended = True

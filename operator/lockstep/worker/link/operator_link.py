@@ -19,7 +19,7 @@ from lockstep import __version__
 from lockstep.worker.checkpoints.tiers import NEWEST
 from lockstep.worker.limits import fitted_registration, fitted_report
 from lockstep.worker.link.inbox import Inbox
-from lockstep.worker.output import say
+from lockstep.worker.output import log_line
 from lockstep.worker.secrets import secret_values, without_secrets
 from lockstep.worker.settings import JSON, Settings
 
@@ -126,7 +126,7 @@ class _Turnstile:
         self._condition.wait_for(awaited, timeout)
         self._awaited = None
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """Something has changed. With the lock held."""
         if self._awaited is not None and self._awaited():
             self._condition.notify()
@@ -200,7 +200,7 @@ class Link:
 
     def _wake(self) -> None:
         for turnstile in (self._pusher, self._poller, self._main):
-            turnstile.look()
+            turnstile.wake()
 
     def _push_forever(self, connection: Connection) -> None:
         while True:
@@ -292,7 +292,7 @@ class Link:
     ) -> threading.Event:
         if self._outage:
             self._outage = ""
-            say("the operator is reachable again")
+            log_line("the operator is reachable again")
         with self._lock:
             if told:
                 # The next operator that asks is to hear of it as well: rows that were answered are not sent again.
@@ -320,7 +320,7 @@ class Link:
 
     def _lost(self, why: str) -> None:
         if not self._outage:  # once per outage, not once per try
-            say(f"the operator is not reachable, what runs goes on: {why[:300]}")
+            log_line(f"the operator is not reachable, what runs goes on: {why[:300]}")
         self._outage = why
 
 

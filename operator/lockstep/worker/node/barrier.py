@@ -16,8 +16,8 @@ from lockstep.worker.child.training import InThread
 from lockstep.worker.errors import trouble
 from lockstep.worker.link.operator_link import Link
 from lockstep.worker.node.preflight import Prepared, prepare
-from lockstep.worker.node.warmup import PeerServer, Warmed, warm_up
-from lockstep.worker.output import say
+from lockstep.worker.node.warmup import PeerServer, WarmUpResult, warm_up
+from lockstep.worker.output import log_line
 from lockstep.worker.settings import JSON, LOCAL, Settings
 
 RETRY_SECONDS = 5.0
@@ -99,7 +99,7 @@ class Barrier:
         what, since = self._at
         if what and not self.problem and time.monotonic() >= since + SLOW_SECONDS:
             self.problem = f"{STILL_PREPARING}{what} has not answered for {SLOW_SECONDS:.0f} s"
-            say(f"not ready: {self.problem}")
+            log_line(f"not ready: {self.problem}")
 
     def is_left_alone(self) -> None:
         """The operator gathers for nothing at the moment."""
@@ -137,7 +137,7 @@ class Barrier:
             prepared.port.close()
         if prepared.problem:
             if prepared.problem != self.problem:
-                say(f"not ready: {prepared.problem}")
+                log_line(f"not ready: {prepared.problem}")
             self.problem, self.suspicious = prepared.problem, True
             self._prepare_after = time.monotonic() + RETRY_SECONDS
 
@@ -145,7 +145,7 @@ class Barrier:
         self._prepared, self.ready_for = None, prepared.attempt
         self._look_after = time.monotonic() + LOOK_AGAIN_SECONDS
         self._link.register(prepared.inventory)
-        say(f"attempt={prepared.attempt} node={self._settings.node} sees {seen_in_words(prepared.inventory)}")
+        log_line(f"attempt={prepared.attempt} node={self._settings.node} sees {seen_in_words(prepared.inventory)}")
 
     def _look_again(self, attempt: int, rank: int, world: int) -> None:
         """The operator waits a bounded time for what could not be read: tell it as soon as it can be."""
@@ -155,14 +155,14 @@ class Barrier:
         self._preparing = True
         known = self._link.inventory
 
-        def look() -> Callable[[], None]:
+        def survey_again() -> Callable[[], None]:
             try:
                 found = survey(self._settings, attempt, rank, world)
             except Exception:  # the thread's end, as in prepare; the next look may tell more
                 found = known
             return functools.partial(self._take_survey, attempt, found)
 
-        self._in_thread(look)
+        self._in_thread(survey_again)
 
     def _take_survey(self, attempt: int, inventory: List[JSON]) -> None:
         self._preparing, self._look_after = False, time.monotonic() + LOOK_AGAIN_SECONDS
@@ -228,7 +228,7 @@ class Barrier:
             try:
                 skew = max(tier.skew for tier in self._settings.tiers.values())  # as when it was found valid
                 for words in rewrite_pointers(path, form, step, desired["attempt"], skew=skew):
-                    say(f"attempt={desired['attempt']} {words}")
+                    log_line(f"attempt={desired['attempt']} {words}")
             except PointerError as error:
                 answer["problem"] = str(error)[:256]
             except Exception as error:  # the thread's end, as above
@@ -250,22 +250,22 @@ class Barrier:
             self._server = PeerServer(self._port)
         server = self._server
         peers = list(zip(wanted["addresses"], wanted["ports"]))  # noqa: B905, strict is younger than Python 3.8
-        say(f"attempt={desired['attempt']} rank={rank} exchange with the other nodes: {wanted['kind']}")
+        log_line(f"attempt={desired['attempt']} rank={rank} exchange with the other nodes: {wanted['kind']}")
 
         def exchange() -> Callable[[], None]:
             try:
                 outcome = warm_up(server, wanted["id"], wanted["kind"], rank, peers)
             except Exception as error:  # the thread's end, as above
-                outcome = Warmed(0.0, -1, repr(error))
+                outcome = WarmUpResult(0.0, -1, repr(error))
             return functools.partial(self._take_warmed, wanted["id"], outcome)
 
         self._in_thread(exchange)
 
-    def _take_warmed(self, identity: str, outcome: Warmed) -> None:
+    def _take_warmed(self, identity: str, outcome: WarmUpResult) -> None:
         if identity == self._warming:
             self._warmed = {"id": identity, **outcome._asdict()}
             if outcome.problem:
-                say(f"the exchange with rank {outcome.peer} failed: {outcome.problem}")
+                log_line(f"the exchange with rank {outcome.peer} failed: {outcome.problem}")
 
     def _release_port(self) -> None:
         if self._server is not None:

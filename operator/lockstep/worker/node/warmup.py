@@ -37,7 +37,7 @@ Peer = Tuple[str, int]
 """Address and port."""
 
 
-class Warmed(NamedTuple):
+class WarmUpResult(NamedTuple):
     """``seconds``: of the slowest exchange. ``peer``: the rank that it failed with, -1: none in particular."""
 
     seconds: float
@@ -131,14 +131,14 @@ class PeerServer:
 
 def warm_up(
     server: PeerServer, identity: str, kind: str, rank: int, peers: Sequence[Peer], *, patience: float = REACH_SECONDS
-) -> Warmed:
+) -> WarmUpResult:
     """Exchange blocks with the peers that are this rank's to try. ``peers`` by rank; ``patience`` for each to answer.
 
     Goes on after a failure, so that the rest is known too; the first one is told.
     """
     digest = hashlib.sha256(identity.encode()).digest()[:8]
     block = _block_of(rank)
-    slowest, failed = 0.0, Warmed(0.0, -1, "")
+    slowest, failed = 0.0, WarmUpResult(0.0, -1, "")
     ends = time.monotonic() + patience
     for peer in _partners(kind, rank, len(peers)):
         try:
@@ -148,7 +148,7 @@ def warm_up(
             if not failed.problem:
                 host, port = peers[peer]
                 words = error.strerror or str(error) or type(error).__name__
-                failed = Warmed(0.0, peer, f"rank {peer} at {host} port {port}: {words}")
+                failed = WarmUpResult(0.0, peer, f"rank {peer} at {host} port {port}: {words}")
     if not failed.problem and kind == RING and len(peers) > 1:
         failed = _go_around(server, digest, rank, peers, max(ends, time.monotonic()) + patience)
     return failed._replace(seconds=round(slowest, 6))
@@ -179,7 +179,7 @@ def _exchange(peer: Peer, digest: bytes, block: bytes, ends: float) -> float:
         return time.monotonic() - began
 
 
-def _go_around(server: PeerServer, digest: bytes, rank: int, peers: Sequence[Peer], ends: float) -> Warmed:
+def _go_around(server: PeerServer, digest: bytes, rank: int, peers: Sequence[Peer], ends: float) -> WarmUpResult:
     """A mark of each rank goes around the ring: only where everybody takes part do all of them arrive."""
     world = len(peers)
     following = (rank + 1) % world
@@ -193,13 +193,13 @@ def _go_around(server: PeerServer, digest: bytes, rank: int, peers: Sequence[Pee
                 origin = (rank - hop) % world  # whose mark this hop brings
                 arrived = server.token(digest, hop, max(0.1, ends - time.monotonic()))
                 if arrived is None:
-                    return Warmed(0.0, -1, f"the ring is broken: the mark of rank {origin} did not come around")
+                    return WarmUpResult(0.0, -1, f"the ring is broken: the mark of rank {origin} did not come around")
                 if arrived != _mark_of(origin):
-                    return Warmed(0.0, -1, f"the mark of rank {origin} arrived with other bits")
+                    return WarmUpResult(0.0, -1, f"the mark of rank {origin} arrived with other bits")
                 value = arrived
     except OSError as error:
-        return Warmed(0.0, following, f"rank {following}: {error.strerror or error}")
-    return Warmed(0.0, -1, "")
+        return WarmUpResult(0.0, following, f"rank {following}: {error.strerror or error}")
+    return WarmUpResult(0.0, -1, "")
 
 
 def _connected(peer: Peer, ends: float) -> socket.socket:

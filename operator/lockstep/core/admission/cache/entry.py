@@ -1,4 +1,4 @@
-"""A run in one admission pass: as it was seen, and what has been decided for it so far."""
+"""A run in one admission cycle: as it was seen, and what has been decided for it so far."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,13 +13,13 @@ from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.plan import EnsureConfigMap, Event, StatusWrite
 from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.model.test_only import is_trial
+from lockstep.core.model.test_only import is_test_only
 
 _NO_POINTS = Points(0, 0, 0, 0, 0)
 
 
 @dataclass(slots=True)
-class Reason:
+class PendingReason:
     """Why a run got nothing, or not all it lacks. ``message`` may be long; ``blockers`` are UIDs.
 
     ``named``: those of them that it may hear of, by name; None: nobody has looked.
@@ -45,7 +45,7 @@ class Entry:
         self._decided = decided
         self.nodes: frozenset[str] = frozenset()
         self.events: list[Event] = []
-        self.reason: Reason | None = None
+        self.reason: PendingReason | None = None
         self.points = _NO_POINTS
         self.position = 0
         self.config_maps: tuple[EnsureConfigMap, ...] = ()
@@ -68,7 +68,7 @@ class Entry:
 
     @property
     def spec(self) -> TrainingRunSpec:
-        """Runs without a valid spec have no part in a pass."""
+        """Runs without a valid spec have no part in a cycle."""
         assert self.run.spec is not None
         return self.run.spec
 
@@ -109,14 +109,14 @@ def is_pending(run: RunView) -> bool:
     """The run is accepted as it is now, wants nodes and has none."""
     if run.spec is None or run.spec.suspend or run.spec.cancel or run.deleting or _is_ending(run):
         return False
-    if slots.is_held(run.status.assignment) or is_true(run.status, "StateRegression") or is_trial(run):
+    if slots.is_held(run.status.assignment) or is_true(run.status, "StateRegression") or is_test_only(run):
         return False
     return _is_accepted(run)
 
 
 def is_asked(run: RunView) -> bool:
     """The run is accepted as it is now and asks when it would start, which it has not been told yet."""
-    if not is_trial(run) or run.spec is None or run.spec.cancel or run.deleting or _is_ending(run):
+    if not is_test_only(run) or run.spec is None or run.spec.cancel or run.deleting or _is_ending(run):
         return False
     told = run.status.test_only
     return (told is None or told.observed_generation != run.generation) and _is_accepted(run)

@@ -1,4 +1,4 @@
-"""What some of those that wait ask for alike: what is found out for one of them holds for all."""
+"""Equivalence classes of pending runs: what is found out for one of a class holds for all."""
 
 from dataclasses import dataclass, field
 
@@ -6,21 +6,21 @@ from lockstep.core.admission.engine.jobs import Option
 from lockstep.core.admission.queueing.queue_rules import QueueRules
 
 
-class Wish:
+class NodeRequest:
     """Stands for the nodes that some runs ask for alike, wherever they queue."""
 
     __slots__ = ("__weakref__",)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class Group:
+class EquivalenceClass:
     """Runs of one queue that wish for the same, for as long, and may hear the same of others.
 
-    ``options`` hold for as long as ``ground`` is that of the pass. ``shared`` False: they hold for this pass alone,
+    ``options`` hold while ``node_version`` is that of the cycle. ``shared`` False: they hold for this cycle alone,
     and the group is that of one run.
     """
 
-    wish: Wish
+    wish: NodeRequest
     rules: QueueRules
     shared: bool
     duration: float
@@ -28,7 +28,7 @@ class Group:
     latest_end: float | None
     not_before: float = 0.0
     """Never later than now: who has to wait for a time is not asked."""
-    ground: object = None
+    node_version: object = None
     options: tuple[Option, ...] = ()
     shortest: float = field(init=False)
     """None of them takes less time than this."""

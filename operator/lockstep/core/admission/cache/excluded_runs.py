@@ -1,4 +1,4 @@
-"""Runs that are left out of passes, as no pass can be decided with them. See ``others``."""
+"""Runs excluded from admission cycles because a cycle fails with them; see ``poison_runs``."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -11,8 +11,8 @@ from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A run, as it was when it was left out, what a pass with it raised, and until when (Unix seconds) that counts."""
+class ExcludedRun:
+    """A run, as it was when it was left out, what a cycle with it raised, and until when (Unix seconds) that counts."""
 
     run: RunView
     error: Exception
@@ -34,12 +34,14 @@ def without(snapshot: ClusterSnapshot, uids: Iterable[str]) -> ClusterSnapshot:
     return replace(snapshot, runs=runs)
 
 
-def told(runs: Iterable[RunView], left_out: Mapping[str, LeftOut], now: float) -> Iterable[StatusWrite]:
+def exclusion_writes(
+    runs: Iterable[RunView], excluded_runs: Mapping[str, ExcludedRun], now: float
+) -> Iterable[StatusWrite]:
     """What those of ``runs`` that are left out have to be told still."""
     for run in runs:
-        if run.uid not in left_out:
+        if run.uid not in excluded_runs:
             continue
-        kind = type(left_out[run.uid].error).__name__
+        kind = type(excluded_runs[run.uid].error).__name__
         message = (
             f"the operator cannot decide about this run ({kind}), which is a defect of the operator: its log has the "
             "details; other runs are admitted without it, and it is tried again when it is edited, or in ten minutes"

@@ -1,4 +1,4 @@
-"""The pods of gangs, by run and by node, counted on from one pass to the next."""
+"""Index of gang pods by run and by node, updated from one cycle to the next."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from lockstep.core.placement.node_index import NodeIndex
 from lockstep.core.placement.node_order import Numbering
 
 
-class PodBook:
+class GangPodIndex:
     """Those that were seen last."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class PodBook:
         self._numbering: Numbering | None = None
         self._sets = (EMPTY, EMPTY)
 
-    def see(self, pods: Sequence[PodView]) -> None:
+    def update(self, pods: Sequence[PodView]) -> None:
         """These are all pods now."""
         if pods is self._pods:
             return

@@ -1,4 +1,4 @@
-"""Which nodes are taken, and by whom. Two runs never share a node.
+"""Node bookings: which nodes are taken, and by whom. Two runs never share a node.
 
 A node is taken when a run's assignment names it, when a write whose result is not known books it, or
 when any pod of any run is on it that has not ended: Terminating pods and those of deleted runs too.
@@ -7,8 +7,8 @@ when any pod of any run is on it that has not ended: Terminating pods and those 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from lockstep.core.admission.cache.gang_pods import PodBook
-from lockstep.core.admission.cache.run_index import Roll, Row
+from lockstep.core.admission.cache.gang_pods import GangPodIndex
+from lockstep.core.admission.cache.run_index import RunIndex, RunRow
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.snapshot import ClusterSnapshot
@@ -27,7 +27,7 @@ class Ledger:
     ending: frozenset[str]
 
     @classmethod
-    def of(cls, snapshot: ClusterSnapshot) -> "Ledger":
+    def from_snapshot(cls, snapshot: ClusterSnapshot) -> "Ledger":
         """Read off everything that can hold a node."""
         booked: dict[str, set[str]] = {}
         keys = {pod.run_uid: f"{pod.namespace}/{pod.run}" for pod in snapshot.gang_pods}
@@ -58,17 +58,19 @@ class Ledger:
         return tuple(sorted(self.keys.get(uid, uid) for uid in self.by_node.get(node, ())))
 
 
-def taken(snapshot: ClusterSnapshot, roll: Roll, index: NodeIndex, pods: PodBook) -> tuple[NodeSet, NodeSet]:
+def taken(
+    snapshot: ClusterSnapshot, run_index: RunIndex, index: NodeIndex, pods: GangPodIndex
+) -> tuple[NodeSet, NodeSet]:
     """(booked, ending) as a ledger of ``snapshot`` has them, as sets of nodes. All of its runs and pods were seen."""
     of_live, wanted = pods.nodes(index)
-    for row in roll.taking.values():
+    for row in run_index.taking.values():
         wanted |= held(row, index)
     for nodes in snapshot.in_flight.values():
         wanted |= index.mask(nodes)
     return wanted | of_live, of_live & ~wanted
 
 
-def held(row: Row, index: NodeIndex) -> NodeSet:
+def held(row: RunRow, index: NodeIndex) -> NodeSet:
     """The nodes in the assignment of a run."""
     if row.mask[0] is not index.numbering:
         row.mask = index.numbering, index.mask(row.run.status.assignment.nodes)

@@ -1,11 +1,11 @@
-"""Maintenance windows as claims on nodes: nothing is stopped for one, and nothing starts that would overrun it."""
+"""Maintenance windows as node claims: nothing is stopped for one, and nothing starts that would overrun it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lockstep.api.base.times import to_rfc3339
-from lockstep.core.admission.cache.entry import Reason
-from lockstep.core.admission.engine.jobs import NO_LIMIT, Claim
+from lockstep.core.admission.cache.entry import PendingReason
+from lockstep.core.admission.engine.jobs import NO_LIMIT, NodeClaim
 from lockstep.core.model.admission_settings import MaintenanceWindow
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.reasons import WaitReason
@@ -17,13 +17,13 @@ _MOST_OCCURRENCES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Closing:
+class MaintenanceConflict:
     """Maintenance that a gang would be in, or run into, on nodes that it does not have yet.
 
     ``claims`` are those in its way from ``now`` until it ``ends``; times in Unix seconds.
     """
 
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[NodeClaim, ...] = ()
     now: float = 0.0
     ends: float = 0.0
 
@@ -32,42 +32,44 @@ class Closing:
         """None of these are for it."""
         return nodes_of(self.claims)
 
-    def reason(self, nodes: NodeSet) -> Reason:
+    def reason(self, nodes: NodeSet) -> PendingReason:
         """Why it does not get ``nodes``, some of which are closed to it."""
         inside = [claim for claim in self.claims if claim.nodes & nodes] or self.claims
         first = min(inside, key=lambda claim: claim.start)
         name, begins, over = first.owner.removeprefix(OWNER), to_rfc3339(first.begins), to_rfc3339(first.end)
         when = f"until {over}" if first.begins <= self.now else f"from {begins} on, before the run ends"
         words = f"the free nodes are in the maintenance window {name} {when}"
-        return Reason(WaitReason.WINDOW, words, start=clear_from(self.claims, nodes, self.now, self.ends - self.now))
+        return PendingReason(
+            WaitReason.WINDOW, words, start=clear_from(self.claims, nodes, self.now, self.ends - self.now)
+        )
 
 
-def closing(claims: Iterable[Claim], now: float, ends: float) -> Closing:
+def closing(claims: Iterable[NodeClaim], now: float, ends: float) -> MaintenanceConflict:
     """What of the maintenance ``claims`` is in the way of a gang that ``ends`` then."""
-    return Closing(overrun(claims, now, max(ends, now)), now, ends)
+    return MaintenanceConflict(overrun(claims, now, max(ends, now)), now, ends)
 
 
 def window_claims(
     windows: tuple[MaintenanceWindow, ...], index: NodeIndex, now: float, stop: float
-) -> tuple[Claim, ...]:
+) -> tuple[NodeClaim, ...]:
     """Every occurrence that has not ended, as far ahead as a run without a time limit is taken to last.
 
     Each claims its nodes ``stop`` seconds before it begins: a run that is stopped by its time limit may take as long.
     """
     return tuple(
-        Claim(start - stop, start + window.seconds, nodes, OWNER + window.name, stop)
+        NodeClaim(start - stop, start + window.seconds, nodes, OWNER + window.name, stop)
         for window in windows
         if (nodes := _nodes(window, index))
         for start in _starts(window, now)
     )
 
 
-def overrun(claims: Iterable[Claim], start: float, end: float) -> tuple[Claim, ...]:
+def overrun(claims: Iterable[NodeClaim], start: float, end: float) -> tuple[NodeClaim, ...]:
     """Those of ``claims`` that who has nodes from ``start`` until ``end`` would overrun, or be in, on their nodes."""
     return tuple(claim for claim in claims if claim.start < end and start < claim.end)
 
 
-def nodes_of(claims: Iterable[Claim]) -> NodeSet:
+def nodes_of(claims: Iterable[NodeClaim]) -> NodeSet:
     """All nodes of ``claims``."""
     nodes = EMPTY
     for claim in claims:
@@ -75,7 +77,7 @@ def nodes_of(claims: Iterable[Claim]) -> NodeSet:
     return nodes
 
 
-def clear_from(claims: Sequence[Claim], nodes: NodeSet, start: float, length: float) -> float:
+def clear_from(claims: Sequence[NodeClaim], nodes: NodeSet, start: float, length: float) -> float:
     """The first time from ``start`` on, in seconds, at which none of ``nodes`` is claimed for ``length`` seconds."""
     times = [start, *sorted(claim.end for claim in claims if claim.end > start)]
     return next(at for at in times if not nodes & nodes_of(overrun(claims, at, at + length)))

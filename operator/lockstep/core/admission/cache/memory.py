@@ -1,21 +1,21 @@
-"""What one admission pass leaves to the next: nothing that cannot be worked out anew.
+"""What one admission cycle keeps for the next: nothing that cannot be worked out anew.
 
 Whatever is kept says what it rests on, and is looked up by that or thrown away with it:
 
 | kept | rests on | goes |
 |---|---|---|
-| a row (``roll``) | one view of a run | when another object stands for the run |
+| a row (``run_index``) | one view of a run | when another object stands for the run |
 | its points and what holds it back | the rules of its queue, its share, time | with any of them |
-| its place in the line (``line``) | its points | when they have changed: it is taken out and put in again |
-| a group (``group``) | what its runs ask for, the rules of their queue | with the last of the runs |
-| options (``Group.options``) | nodes, those that come back, those that failed | with ``ground`` |
-| what it waits for in words (``Row.said``) | its group's words (``made_of``), position, estimate, rules | with any |
-| who waited in which order (``Said.line``) | nothing: compared by identity, queue by queue | with the next pass |
-| what was waited for (``Said.waits``) | nothing: equal ones stand for each other | with the next pass |
-| words of a group (``Said.words``) | its wait, what nodes lack, its options if not shared | with the next pass |
-| where pods are (``pod_book``) | views of pods | pod by pod |
-| what queues were found to say | their view, their figures, the rules | with any of them |
-| estimates (``forecast``) | nothing: they are up to half a minute old | when newer ones are complete |
+| its place in the line (``pending_queue``) | its points | when they have changed: it is taken out and put in again |
+| an equivalence class (``groups``) | what its runs ask for, the rules of their queue | with the last run |
+| options (``EquivalenceClass.options``) | nodes, those that come back, those that failed | with ``node_version`` |
+| its pending reason (``RunRow.reported``) | that of its class (``made_of``), position, estimate, rules | with any |
+| the order of pending runs (``ReportedReasons.line``) | nothing: compared by identity, by queue | with the next cycle |
+| waits (``ReportedReasons.waits``) | nothing: equal ones stand for each other | with the next cycle |
+| reasons of a class (``ReportedReasons.reasons``) | its wait, what nodes lack, its own options | with the next cycle |
+| where pods are (``pods``) | views of pods | pod by pod |
+| the status of queues (``reported_queues``) | their view, their figures, the rules | with any of them |
+| estimates (``start_estimates``) | nothing: they are up to half a minute old | when newer ones are complete |
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -24,13 +24,13 @@ from math import inf
 from typing import TypeVar, cast
 from weakref import WeakValueDictionary
 
-from lockstep.core.admission.cache.equivalence import Group, Wish
-from lockstep.core.admission.cache.excluded_runs import LeftOut
-from lockstep.core.admission.cache.gang_pods import PodBook
-from lockstep.core.admission.cache.pending_queue import Line
-from lockstep.core.admission.cache.reported_reasons import Said
-from lockstep.core.admission.cache.run_index import Roll
-from lockstep.core.admission.cache.start_estimates import Forecast
+from lockstep.core.admission.cache.equivalence import EquivalenceClass, NodeRequest
+from lockstep.core.admission.cache.excluded_runs import ExcludedRun
+from lockstep.core.admission.cache.gang_pods import GangPodIndex
+from lockstep.core.admission.cache.pending_queue import PendingQueue
+from lockstep.core.admission.cache.reported_reasons import ReportedReasons
+from lockstep.core.admission.cache.run_index import RunIndex
+from lockstep.core.admission.cache.start_estimates import StartEstimates
 from lockstep.core.admission.queueing.queue_rules import Rulebook
 from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.snapshot import ClusterSnapshot
@@ -43,7 +43,7 @@ _MOST_SHARED = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class QueueSaid:
+class ReportedQueueStatus:
     """What the status of a queue was found to lack: nothing (``complete``), or something that is ``due`` then.
     GPU-hours alone are no reason to speak: ``due`` is None."""
 
@@ -54,61 +54,61 @@ class QueueSaid:
 
 
 @dataclass(slots=True)
-class Memory:
-    """Kept for as long as one process admits."""
+class CycleMemory:
+    """What cycles keep for each other, for as long as one process admits."""
 
-    roll: Roll = field(default_factory=Roll)
+    run_index: RunIndex = field(default_factory=RunIndex)
     rules: Rulebook = field(default_factory=Rulebook)
-    pods: PodBook = field(default_factory=PodBook)
-    forecast: Forecast = field(default_factory=Forecast)
+    pods: GangPodIndex = field(default_factory=GangPodIndex)
+    start_estimates: StartEstimates = field(default_factory=StartEstimates)
     index: NodeIndex | None = None
-    ground: object = None
+    node_version: object = None
     """Another object whenever anything of the nodes is new that options rest on."""
-    line: Line = field(default_factory=Line)
-    said: Said = field(default_factory=Said)
-    """What the pass before found to tell those who wait."""
-    queues_said: dict[str, QueueSaid] = field(default_factory=dict)
-    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
-    """By UID, runs that no pass can be decided with."""
-    wishes: WeakValueDictionary[Hashable, Wish] = field(default_factory=WeakValueDictionary)
-    groups: WeakValueDictionary[Hashable, Group] = field(default_factory=WeakValueDictionary)
+    pending_queue: PendingQueue = field(default_factory=PendingQueue)
+    reported: ReportedReasons = field(default_factory=ReportedReasons)
+    """What the cycle before found to tell those who wait."""
+    reported_queues: dict[str, ReportedQueueStatus] = field(default_factory=dict)
+    excluded_runs: Mapping[str, ExcludedRun] = field(default_factory=dict)
+    """By UID, runs that no cycle can be decided with."""
+    wishes: WeakValueDictionary[Hashable, NodeRequest] = field(default_factory=WeakValueDictionary)
+    groups: WeakValueDictionary[Hashable, EquivalenceClass] = field(default_factory=WeakValueDictionary)
     _rests_on: object = None
     _now: float = -inf
     _version: int = 0
     _by_rules: dict[Hashable, object] = field(default_factory=dict)
-    _by_ground: dict[Hashable, object] = field(default_factory=dict)
+    _by_nodes: dict[Hashable, object] = field(default_factory=dict)
 
-    def look(self, snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> Roll:
+    def observe(self, snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> RunIndex:
         """All runs. When time goes back nothing counts that was judged by it."""
-        self.rules.see(snapshot, tunables, anew=now < self._now)
+        self.rules.update(snapshot, tunables, anew=now < self._now)
         self._now = now
         if self._version != self.rules.version:
             self._version = self.rules.version
             self._by_rules.clear()
-        self.roll.see(snapshot.runs)
-        self.pods.see(snapshot.gang_pods)
-        return self.roll
+        self.run_index.update(snapshot.runs)
+        self.pods.update(snapshot.gang_pods)
+        return self.run_index
 
-    def look_at_ground(self, index: NodeIndex, suspects: Mapping[str, str], returning: NodeSet) -> None:
-        """What options rest on, in this pass."""
+    def observe_nodes(self, index: NodeIndex, suspects: Mapping[str, str], returning: NodeSet) -> None:
+        """What options rest on, in this cycle."""
         rests_on = self._version, suspects, returning
         if self.index is not index or self._rests_on != rests_on:
-            self.ground = object()
+            self.node_version = object()
             self._rests_on = rests_on
-            self._by_ground.clear()
+            self._by_nodes.clear()
         self.index = index
 
     def by_rules(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make`` gives, made once while the rules are the same."""
         return _known(self._by_rules, key, make)
 
-    def by_ground(self, key: Hashable, make: Callable[[], T]) -> T:
+    def by_nodes(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make`` gives, made once while no node changes that matters."""
-        return _known(self._by_ground, key, make)
+        return _known(self._by_nodes, key, make)
 
-    def anew(self) -> "Memory":
+    def anew(self) -> "CycleMemory":
         """One that knows nothing but the estimates as they are: what it decides is what this one has to."""
-        return Memory(forecast=self.forecast.settled())
+        return CycleMemory(start_estimates=self.start_estimates.settled())
 
 
 def _known(known: dict[Hashable, object], key: Hashable, make: Callable[[], T]) -> T:

@@ -1,12 +1,12 @@
-"""The line of those who wait: who is judged anew in a pass, and everybody's place."""
+"""The queue of pending runs in priority order: who is judged anew in a cycle, and everybody's place."""
 
 from heapq import heapify, heappop, heappush
 from itertools import count, filterfalse
 from math import inf
 from operator import attrgetter
 
-from lockstep.core.admission.cache.entry import Reason
-from lockstep.core.admission.cache.run_index import Roll, Row, with_some, without_some
+from lockstep.core.admission.cache.entry import PendingReason
+from lockstep.core.admission.cache.run_index import RunIndex, RunRow, with_some, without_some
 from lockstep.core.admission.queueing.holds import hold_of
 from lockstep.core.admission.queueing.order import Order, order_key
 from lockstep.core.admission.queueing.queue_rules import Rulebook
@@ -17,30 +17,30 @@ _BY_ORDER, _GONE = attrgetter("order"), attrgetter("gone")
 _FEW = 64
 
 
-class Line:
-    """All pending runs in their order, as of the pass before, and when each of them is to be judged again."""
+class PendingQueue:
+    """All pending runs in their order, as of the cycle before, and when each of them is to be judged again."""
 
     def __init__(self) -> None:
-        self._rows: list[Row] = []
+        self._rows: list[RunRow] = []
         self._version = -1  # of the rules by which rows were judged
         self._shares: dict[tuple[str, str, str], float] = {}
         self._refused: dict[str, RefusedAdmission] = {}
-        self._unjudged: dict[Row, None] = {}
-        self._due: list[tuple[float, int, Row]] = []  # a heap; for a row only the one with its ``judge_at`` counts
+        self._unjudged: dict[RunRow, None] = {}
+        self._due: list[tuple[float, int, RunRow]] = []  # a heap; for a row only the one with its ``judge_at`` counts
         self._numbers = count()
 
     def put_in_order(
-        self, roll: Roll, rules: Rulebook, snapshot: ClusterSnapshot, tunables: Tunables, now: float
-    ) -> list[Row]:
+        self, run_index: RunIndex, rules: Rulebook, snapshot: ClusterSnapshot, tunables: Tunables, now: float
+    ) -> list[RunRow]:
         """All pending runs, the first first, with ``held`` of each: what of its own keeps it back."""
-        pending, shares, unjudged = roll.pending, snapshot.fair_shares, self._unjudged
-        news = roll.news()
-        self._find_unjudged(news, roll, rules, snapshot, tunables, now)
+        pending, shares, unjudged = run_index.pending, snapshot.fair_shares, self._unjudged
+        news = run_index.news()
+        self._find_unjudged(news, run_index, rules, snapshot, tunables, now)
         order = Order(tunables.admission, snapshot.priority_classes, len(snapshot.nodes), now)
         line, self._rows = self._rows, []  # should this break off, all of them are sorted next time
-        moved: dict[Row, tuple[int, bool, float, str]] = {}
+        moved: dict[RunRow, tuple[int, bool, float, str]] = {}
         for row in filterfalse(_GONE, unjudged):
-            row.rules = rules.of(row.queue)
+            row.rules = rules.for_queue(row.queue)
             share = shares.get(row.share_key, 1.0)
             row.share = int(tunables.admission.weights.fair_share * share)
             points = row.entry.points = order.points(row.run, share)
@@ -48,12 +48,12 @@ class Line:
             misled = told.updated is not None and points.have_moved(told.factors, tunables.admission.weights)
             if misled is not row.misled:
                 row.misled = misled
-                row.forget_words()  # when it is to be told something is found anew
+                row.forget_reasons()  # when it is to be told something is found anew
             place = order_key(row.run, points)
             if place != row.order:
                 moved[row] = place
             hold = hold_of(row.run, snapshot, tunables, now, has_live_pods=False)
-            row.held = None if hold is None else Reason(hold.reason, hold.message, start=hold.until)
+            row.held = None if hold is None else PendingReason(hold.reason, hold.message, start=hold.until)
             until = inf if hold is None or hold.until is None else hold.until
             row.judge_at = min(order.lasts_until(row.run), until)
             if row.judge_at < inf:
@@ -64,7 +64,7 @@ class Line:
             heapify(self._due)
         gone = [*filter(_GONE, news)]
         if gone or moved:
-            line = without_some([*line], [*gone, *moved], _BY_ORDER)  # the line of the pass before is compared with
+            line = without_some([*line], [*gone, *moved], _BY_ORDER)  # the line of the cycle before is compared with
         for row in moved:
             row.order = moved[row]
         line = with_some(line, [*moved], _BY_ORDER)
@@ -75,8 +75,8 @@ class Line:
 
     def _find_unjudged(
         self,
-        news: list[Row],
-        roll: Roll,
+        news: list[RunRow],
+        run_index: RunIndex,
         rules: Rulebook,
         snapshot: ClusterSnapshot,
         tunables: Tunables,
@@ -87,22 +87,22 @@ class Line:
         unjudged.update(dict.fromkeys(news))
         if self._version != rules.version:
             self._version = rules.version
-            for row in roll.pending.values():
-                if row.rules is not rules.of(row.queue):
-                    row.rules, row.group = rules.of(row.queue), None
-                    row.forget_words()
+            for row in run_index.pending.values():
+                if row.rules is not rules.for_queue(row.queue):
+                    row.rules, row.group = rules.for_queue(row.queue), None
+                    row.forget_reasons()
                     unjudged[row] = None
         weight = tunables.admission.weights.fair_share
         if self._shares != snapshot.fair_shares:
             self._shares = dict(snapshot.fair_shares)
             share_of = self._shares.get
-            for row in roll.pending.values():
+            for row in run_index.pending.values():
                 if row.share != int(weight * share_of(row.share_key, 1.0)):
                     unjudged[row] = None
         if self._refused != snapshot.refused:
             for uid in {*self._refused, *snapshot.refused}:
-                if self._refused.get(uid) != snapshot.refused.get(uid) and uid in roll.pending:
-                    unjudged[roll.pending[uid]] = None
+                if self._refused.get(uid) != snapshot.refused.get(uid) and uid in run_index.pending:
+                    unjudged[run_index.pending[uid]] = None
             self._refused = dict(snapshot.refused)
         due = self._due
         while due and due[0][0] <= now:

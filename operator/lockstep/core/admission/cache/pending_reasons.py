@@ -1,4 +1,4 @@
-"""What people who wait are told, in words."""
+"""Pending reasons in words, as people read them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -6,10 +6,10 @@ from dataclasses import replace
 from lockstep.api.base.durations import format_duration
 from lockstep.api.base.times import LAST_MOMENT, to_rfc3339
 from lockstep.api.run_status import QueueStatus
-from lockstep.core.admission.cache.entry import Entry, Reason
+from lockstep.core.admission.cache.entry import Entry, PendingReason
 from lockstep.core.admission.cache.maintenance_windows import OWNER
 from lockstep.core.admission.engine.cycle_result import Foreseen, Wait
-from lockstep.core.admission.engine.jobs import NO_LIMIT, Claim, Job
+from lockstep.core.admission.engine.jobs import NO_LIMIT, Job, NodeClaim
 from lockstep.core.admission.engine.quota import QuotaRefusal
 from lockstep.core.model.reasons import WaitReason
 
@@ -21,11 +21,11 @@ UNKNOWN_ASSUMPTION = "not known: it rests on the end of a run that has no time l
 
 
 def reason_of(
-    entry: Entry, job: Job, wait: Wait, shortage: str, names: Mapping[str, str], windows: Sequence[Claim]
-) -> Reason:
+    entry: Entry, job: Job, wait: Wait, shortage: str, names: Mapping[str, str], windows: Sequence[NodeClaim]
+) -> PendingReason:
     """In words why a job does not start now. ``names``: what this run may hear of others, by UID."""
     spec = entry.spec
-    reason = Reason(wait.kind, "", wait.blockers, wait.start)
+    reason = PendingReason(wait.kind, "", wait.blockers, wait.start)
     match wait.kind:
         case WaitReason.QUOTA | WaitReason.RUNNING_RUNS_LIMIT if wait.quota is not None:
             reason.message = quota_words(wait.quota, min(option.count for option in job.options))
@@ -43,7 +43,7 @@ def reason_of(
     return reason
 
 
-def preempts_later(reason: Reason, foreseen: Foreseen, names: Mapping[str, str]) -> Reason:
+def preempts_later(reason: PendingReason, foreseen: Foreseen, names: Mapping[str, str]) -> PendingReason:
     """The same of a run that will send others away once they have had their nodes for long enough."""
     who, at = listed(foreseen.victims, names), to_rfc3339(foreseen.at)
     words = f"it preempts {who} at {at}, by when they had their nodes for minRuntime; nobody more urgent comes"
@@ -90,7 +90,7 @@ def names_of(uids: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
     return tuple([name for uid in uids if (name := names.get(uid, ""))][:_MOST_BLOCKERS])
 
 
-def told(entry: Entry, blocked_by: tuple[str, ...], now: float) -> QueueStatus:
+def queue_status(entry: Entry, blocked_by: tuple[str, ...], now: float) -> QueueStatus:
     """What status is to say of a run that waits. ``blocked_by``: who is in its way, by name."""
     reason = entry.reason
     if reason is None:
@@ -113,12 +113,12 @@ def whole(time: float | None) -> float | None:
     return None if time is None else min(float(int(time)), LAST_MOMENT)
 
 
-def _window_words(job: Job, owner: str, windows: Sequence[Claim]) -> str:
+def _window_words(job: Job, owner: str, windows: Sequence[NodeClaim]) -> str:
     first = min((claim for claim in windows if claim.owner == owner), key=lambda claim: claim.start)
     return overrun_words(job.lengths(first.start)[0], first)
 
 
-def overrun_words(length: float, window: Claim) -> str:
+def overrun_words(length: float, window: NodeClaim) -> str:
     """Why a run of ``length`` seconds does not start before the ``window``."""
     limit = f"with a time limit of {format_duration(int(length))}" if length < NO_LIMIT else "without a time limit"
     stop = f" and a stop that may take {format_duration(int(window.notice))}" if window.notice else ""

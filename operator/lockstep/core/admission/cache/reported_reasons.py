@@ -1,4 +1,4 @@
-"""What one pass found to tell those who wait, for the next one to tell apart what is new."""
+"""Pending reasons of the last cycle, to write only changes."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from itertools import compress, count
 from operator import attrgetter, ne
 
-from lockstep.core.admission.cache.entry import Reason
-from lockstep.core.admission.cache.run_index import Row, out_of_line
+from lockstep.core.admission.cache.entry import PendingReason
+from lockstep.core.admission.cache.run_index import RunRow, out_of_line
 from lockstep.core.admission.engine.cycle_result import Wait
 from lockstep.core.admission.engine.jobs import Option
 
@@ -15,35 +15,35 @@ _BY_ORDER, _POSITION = attrgetter("order"), attrgetter("position")
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ClassReason:
     """A wait in the words that a group hears. ``options``: those that these tell of, if no other group shares them.
 
-    ``lasting``: they follow from the wait, and from nothing else that may change from pass to pass.
+    ``lasting``: they follow from the wait, and from nothing else that may change from cycle to cycle.
     """
 
     wait: Wait
     options: tuple[Option, ...] | None
     lacks: tuple[str, bool]
-    reason: Reason
+    reason: PendingReason
     lasting: bool
 
 
 @dataclass(slots=True)
-class Said:
-    """All of one pass. Empty after a pass that told nobody anything or broke off: then everybody is looked at."""
+class ReportedReasons:
+    """All of one cycle. Empty after a cycle that told nobody anything or broke off: then everybody is looked at."""
 
-    line: Sequence[Row] = ()
-    by_queue: Mapping[str, Sequence[Row]] = field(default_factory=dict)
-    estimated: Sequence[Row] = ()
+    line: Sequence[RunRow] = ()
+    by_queue: Mapping[str, Sequence[RunRow]] = field(default_factory=dict)
+    estimated: Sequence[RunRow] = ()
     """To whom a start was told that holds for nobody else of the group."""
     waits: dict[Wait, Wait] = field(default_factory=dict)
-    words: dict[Hashable, Words] = field(default_factory=dict)
+    reasons: dict[Hashable, ClassReason] = field(default_factory=dict)
     """By group and the identity of the wait."""
-    last_words: dict[Hashable, Words] = field(default_factory=dict)
+    last_reasons: dict[Hashable, ClassReason] = field(default_factory=dict)
     """By group, what the last of it in the line hears: mostly all of them do."""
 
-    def line_up(self, line: Sequence[Row], before: "Said") -> Mapping[Row, int]:
-        """``line`` waits now, by ``Row.order``. The positions of those who had others, or did not wait, in the pass
+    def set_order(self, line: Sequence[RunRow], before: "ReportedReasons") -> Mapping[RunRow, int]:
+        """``line`` waits now, by ``RunRow.order``. The positions of those who had others, or did not wait, in the cycle
         ``before``.
 
         A position is a place among those of the same queue, 1 the first: no other queue moves it.
@@ -53,11 +53,11 @@ class Said:
         if not now and not then:
             return {}
         come, gone = {*now}.difference(then), {*then}.difference(now)
-        changed = defaultdict[str, list[Row]](list)
+        changed = defaultdict[str, list[RunRow]](list)
         for row in {*now, *then}:
             changed[row.queue].append(row)
         by_queue = self.by_queue = dict(before.by_queue)
-        moved: dict[Row, int] = {}
+        moved: dict[RunRow, int] = {}
         for queue, others in changed.items():
             rows = by_queue[queue] = sorted({*by_queue.get(queue, ()), *others} - gone, key=_BY_ORDER)
             moved.update(compress(zip(rows, count(1)), map(ne, map(_POSITION, rows), count(1))))

@@ -1,7 +1,7 @@
-"""All runs, sorted into what a pass does with them, and kept up by what has changed since the pass before.
+"""Incremental index of runs by admission state.
 
 A row is about one view of a run. Views are never changed, so what was found of one holds for as long as it is the same
-object, and what else an answer rests on says so where it is kept. A pass over ten thousand runs that wait looks at each
+object, and what else an answer rests on says so where it is kept. A cycle over ten thousand pending runs looks at each
 of them a few times in passing, and closely only at those that are new or of which something is due.
 """
 
@@ -13,17 +13,17 @@ from math import inf
 from operator import attrgetter, is_, is_not
 from typing import Any, NamedTuple, TypeVar
 
-from lockstep.core.admission.cache.entry import Entry, Reason, holds_nodes, is_asked, is_pending, lacks_nodes
-from lockstep.core.admission.cache.equivalence import Group
-from lockstep.core.admission.cache.status_throttle import Due
-from lockstep.core.admission.engine.jobs import Job, Running
+from lockstep.core.admission.cache.entry import Entry, PendingReason, holds_nodes, is_asked, is_pending, lacks_nodes
+from lockstep.core.admission.cache.equivalence import EquivalenceClass
+from lockstep.core.admission.cache.status_throttle import DueUpdate
+from lockstep.core.admission.engine.jobs import Job, RunningJob
 from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.admission.queueing.queue_rules import QueueRules
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.kueue.api_names import LABEL_QUEUE
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.model.test_only import is_trial
+from lockstep.core.model.test_only import is_test_only
 
 T = TypeVar("T")
 _BY_AGE = attrgetter("place")
@@ -31,8 +31,8 @@ _MOST_GAPS, _GAP = 512, 256
 _FEW = 100  # up to here to find each its place is cheaper than to sort all of them
 
 
-class Row:
-    """One view of a run: what it is by itself, and what passes have found of it."""
+class RunRow:
+    """One view of a run: what it is by itself, and what cycles have found of it."""
 
     __slots__ = (
         "_decided",
@@ -46,6 +46,7 @@ class Row:
         "group",
         "held",
         "holds",
+        "is_test_only",
         "judge_at",
         "key",
         "lacks",
@@ -62,16 +63,15 @@ class Row:
         "queue",
         "related",
         "relimited",
+        "reported",
         "reserving",
         "rules",
         "run",
         "running",
-        "said",
         "share",
         "share_key",
         "size",
         "takes",
-        "trial",
         "uid",
         "unlimited",
     )
@@ -88,7 +88,7 @@ class Row:
         self.key = run.key
         self.place = run.created_at, self.key
         self.queue = spec.queue if spec is not None else ""
-        self.trial = is_trial(run)
+        self.is_test_only = is_test_only(run)
         self.asked = is_asked(run)
         self.lacks = lacks_nodes(run)
         self.pending = is_pending(run)
@@ -106,7 +106,7 @@ class Row:
         self.reserving = status.reservation is not None
         self.noticed = status.preemption is not None
         over = run.deleting or finished
-        self.outdated = bool(status.queue.reason) and not (self.pending or self.trial or over)
+        self.outdated = bool(status.queue.reason) and not (self.pending or self.is_test_only or over)
         # The place in the order, and what holds the run back. As of ``rules``, and until ``judge_at``.
         self.rules: QueueRules | None = None
         self.judge_at = -inf
@@ -114,21 +114,21 @@ class Row:
         self.share = 0
         self.order: tuple[object, ...] = ()
         self.misled = False  # its points have moved since it was told them
-        self.held: Reason | None = None
+        self.held: PendingReason | None = None
         # What it asks for. As of ``rules``.
-        self.group: Group | None = None
+        self.group: EquivalenceClass | None = None
         self._job: Job | None = None
         # What it was found to wait for last, at which position, and when it is to be told so. As of ``rules``.
-        self.said: Reason | None = None
-        self.made_of: Reason | None = None  # what was said without the estimate; None: it is to be looked at
+        self.reported: PendingReason | None = None
+        self.made_of: PendingReason | None = None  # what was said without the estimate; None: it is to be looked at
         self.position = 0
-        self.due: Due | None = None
+        self.due: DueUpdate | None = None
         # The nodes that it has, and until when. As of a numbering, and of ``rules``.
         self.mask: tuple[object, NodeSet] = (None, EMPTY)
-        self.running: tuple[object, QueueRules, Running] | None = None
+        self.running: tuple[object, QueueRules, RunningJob] | None = None
 
     @property
-    def terms(self) -> Group:
+    def terms(self) -> EquivalenceClass:
         """What it asks for like all of its group."""
         assert self.group is not None
         return self.group
@@ -148,68 +148,68 @@ class Row:
         points = self.entry.points
         self.entry = Entry(self.run, self.run.status, self._decided)
         self.entry.points = points
-        self.forget_words()
+        self.forget_reasons()
 
-    def forget_words(self) -> None:
+    def forget_reasons(self) -> None:
         """Nothing counts that it was found to wait for."""
-        self.said = self.made_of = None
+        self.reported = self.made_of = None
 
 
-class Holding(NamedTuple):
+class HeldNodes(NamedTuple):
     """So many runs that hold so many nodes together."""
 
     runs: int
     nodes: int
 
 
-class Roll:
-    """Rows by UID, each in every list that it belongs to."""
+class RunIndex:
+    """Rows by UID, each in every list that its admission state puts it in."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, RunRow] = {}
         self.keys: dict[str, str] = {}
-        self.by_age: list[Row] = []
-        self.pending: dict[str, Row] = {}
+        self.by_age: list[RunRow] = []
+        self.pending: dict[str, RunRow] = {}
         self.pending_in: Counter[str] = Counter()
         """How many of them by queue."""
-        self.trials: dict[str, Row] = {}
-        self.asked: dict[str, Row] = {}
-        self.holding: dict[str, Row] = {}
-        self.held_in: dict[tuple[str, str], Holding] = {}
+        self.test_only: dict[str, RunRow] = {}
+        self.asked: dict[str, RunRow] = {}
+        self.holding: dict[str, RunRow] = {}
+        self.held_in: dict[tuple[str, str], HeldNodes] = {}
         """What they come to, by queue and GPU type."""
-        self.lacking: dict[str, Row] = {}
-        self.taking: dict[str, Row] = {}
+        self.lacking: dict[str, RunRow] = {}
+        self.taking: dict[str, RunRow] = {}
         """Those whose assignment names nodes."""
-        self.related: dict[str, Row] = {}
+        self.related: dict[str, RunRow] = {}
         """Those of the pending that name others to wait for."""
-        self.named_to_kueue: dict[str, Row] = {}
+        self.named_to_kueue: dict[str, RunRow] = {}
         """Those of the pending that say themselves that Kueue admits them, or were asked for there."""
-        self.avoiding: dict[str, Row] = {}
+        self.avoiding: dict[str, RunRow] = {}
         """Those of the pending that recovery keeps off some nodes."""
-        self.outdated: dict[str, Row] = {}
+        self.outdated: dict[str, RunRow] = {}
         """Those that wait for nothing any more and say so still."""
-        self.reserving: dict[str, Row] = {}
-        """Those for whom nodes are kept."""
-        self.relimited: dict[str, Row] = {}
+        self.reserving: dict[str, RunRow] = {}
+        """Those with a reservation."""
+        self.relimited: dict[str, RunRow] = {}
         """Those of the holding whose time limit was changed since, or not granted as a whole."""
-        self.unlimited: dict[str, Row] = {}
+        self.unlimited: dict[str, RunRow] = {}
         """Those of the holding that were granted no time limit."""
-        self.noticed: dict[str, Row] = {}
-        """Those that were told to make room."""
-        self.told_at: Counter[float] = Counter()
+        self.noticed: dict[str, RunRow] = {}
+        """Those that were given notice of preemption."""
+        self.reported_at: Counter[float] = Counter()
         """When those of the pending were last told something, by the moment."""
-        self.telling: dict[str, Row] = {}
-        """Those of the pending that are to be told something, now or later."""
-        self._news: list[Row] = []
+        self.to_report: dict[str, RunRow] = {}
+        """Those of the pending whose status is to be written, now or later."""
+        self._news: list[RunRow] = []
         self._decided: list[Entry] = []
         self._runs: Sequence[RunView] = ()
 
-    def see(self, runs: Sequence[RunView]) -> None:
-        """These are all runs now."""
+    def update(self, runs: Sequence[RunView]) -> None:
+        """Index ``runs``, which are all runs now; only what has changed is looked at."""
         if runs is self._runs:
             return
         gone, come = difference(self._runs, runs)
-        new = [Row(run, self._decided) for run in come]
+        new = [RunRow(run, self._decided) for run in come]
         self._runs = runs
         if not gone and not come:
             return
@@ -217,13 +217,13 @@ class Roll:
         lost += [row for new_row in new if (row := self._add(new_row)) is not None]
         self.by_age = with_some(without_some(self.by_age, lost, _BY_AGE), [row for row in new if not row.gone], _BY_AGE)
 
-    def news(self) -> list[Row]:
+    def news(self) -> list[RunRow]:
         """Pending ones that came or are gone since this was asked last."""
         news, self._news = self._news, []
         return news
 
     def forget_decisions(self) -> None:
-        """What a pass decided is in its plan, or came to nothing: runs are again as they are seen."""
+        """What a cycle decided is in its plan, or came to nothing: runs are again as they are seen."""
         decided = [*self._decided]
         self._decided.clear()
         for entry in decided:
@@ -237,7 +237,7 @@ class Roll:
         rows = [row for uid in uids if (row := self.rows[uid]).entry.status is not row.run.status]
         return [row.entry for row in sorted(rows, key=_BY_AGE)]
 
-    def _lists(self, row: Row) -> Iterable[dict[str, Row]]:
+    def _lists(self, row: RunRow) -> Iterable[dict[str, RunRow]]:
         yield self.rows
         if row.pending:
             yield self.pending
@@ -251,8 +251,8 @@ class Roll:
             yield self.asked
         if row.takes:
             yield self.taking
-        if row.trial:
-            yield self.trials
+        if row.is_test_only:
+            yield self.test_only
             return
         if row.reserving:
             yield self.reserving
@@ -269,7 +269,7 @@ class Roll:
         if row.outdated:
             yield self.outdated
 
-    def _add(self, row: Row) -> Row | None:
+    def _add(self, row: RunRow) -> RunRow | None:
         """The row in whose place it comes. UIDs are unique; should one come twice, the later view counts."""
         known = self.rows.get(row.uid)
         replaced = self._drop(known.run) if known is not None else None
@@ -281,7 +281,7 @@ class Roll:
             self._news.append(row)
         return replaced
 
-    def _drop(self, run: RunView) -> Row | None:
+    def _drop(self, run: RunView) -> RunRow | None:
         row = self.rows.get(run.uid)
         if row is None or row.run is not run:
             return None
@@ -289,28 +289,28 @@ class Roll:
             del rows[row.uid]
         del self.keys[row.uid]
         self._count(row, -1)
-        self.telling.pop(row.uid, None)
+        self.to_report.pop(row.uid, None)
         row.gone = True
         if row.pending:
             self._news.append(row)
         return row
 
-    def _count(self, row: Row, step: int) -> None:
+    def _count(self, row: RunRow, step: int) -> None:
         self.pending_in[row.queue] += step * row.pending
         if row.pending and (told := row.run.status.queue.updated) is not None:
-            self.told_at[told] += step
-            if not self.told_at[told]:
-                del self.told_at[told]
+            self.reported_at[told] += step
+            if not self.reported_at[told]:
+                del self.reported_at[told]
         count_held(self.held_in, row, step)
 
 
-def count_held(held: dict[tuple[str, str], Holding], row: Row, step: int) -> None:
+def count_held(held: dict[tuple[str, str], HeldNodes], row: RunRow, step: int) -> None:
     """``row`` holds nodes from now on (1), or no longer (-1)."""
     if not row.holds:
         return
     runs, nodes = held.pop((row.queue, row.gpu_type), (0, 0))
     if runs + step:
-        held[row.queue, row.gpu_type] = Holding(runs + step, nodes + step * row.size)
+        held[row.queue, row.gpu_type] = HeldNodes(runs + step, nodes + step * row.size)
 
 
 def difference(before: Sequence[T], items: Sequence[T]) -> tuple[list[T], list[T]]:
@@ -363,7 +363,7 @@ def _ahead(item: T, line: Sequence[T], at: int) -> int:
     return next(compress(count(1), map(is_, islice(line, at + 1, at + _GAP), repeat(item))), 0)
 
 
-def with_some(rows: list[Row], more: Sequence[Row], key: Callable[[Row], Any]) -> list[Row]:
+def with_some(rows: list[RunRow], more: Sequence[RunRow], key: Callable[[RunRow], Any]) -> list[RunRow]:
     """``rows``, which are in the order of ``key``, with some ``more``. What is given may be changed."""
     if len(more) > _FEW:
         return sorted([*rows, *more], key=key)
@@ -372,7 +372,7 @@ def with_some(rows: list[Row], more: Sequence[Row], key: Callable[[Row], Any]) -
     return rows
 
 
-def without_some(rows: list[Row], lost: Sequence[Row], key: Callable[[Row], Any]) -> list[Row]:
+def without_some(rows: list[RunRow], lost: Sequence[RunRow], key: Callable[[RunRow], Any]) -> list[RunRow]:
     """``rows``, which are in the order of ``key``, without those that are ``lost``. What is given may be changed."""
     if len(lost) > _FEW:
         return [*filterfalse({*lost}.__contains__, rows)]

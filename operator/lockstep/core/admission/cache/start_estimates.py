@@ -1,7 +1,7 @@
-"""When those who wait start, as far as anybody can say, worked out a little in each pass.
+"""Estimated starts of pending runs, a few of them refreshed in each cycle.
 
-All of it at once takes longer than a pass over ten thousand runs that wait, and nobody is told an estimate more often
-than once a minute. So each pass works out the starts of a few, by what was known when the first of them was looked at.
+All of it at once takes longer than a cycle over ten thousand runs that wait, and nobody is told an estimate more often
+than once a minute. So each cycle works out the starts of a few, by what was known when the first of them was looked at.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,13 +12,13 @@ from lockstep.core.admission.engine.cycle_result import Estimate
 LIVES = 30.0
 """Seconds for which estimates count; those that took longer to work out count for twice that time."""
 STEP = 1.0
-"""Seconds between two passes while there are more to be worked out."""
+"""Seconds between two cycles while there are more to be worked out."""
 SHARE = 8
-"""Starts that one pass works out."""
+"""Starts that one cycle works out."""
 
 
-class Forecast:
-    """``begun``: as of when the estimates are; None: there are none. ``share``: how many one pass works out at most."""
+class StartEstimates:
+    """``begun``: as of when the estimates are; None: there are none. ``share``: how many one cycle works out."""
 
     def __init__(
         self, begun: float | None = None, estimates: Mapping[str, float] | None = None, share: int | None = SHARE
@@ -27,14 +27,14 @@ class Forecast:
         self.estimates: Mapping[str, float] = estimates or {}
         """Start by UID, where it is known."""
         self.wake_at = 0.0
-        """When a pass is to look again, as long as anybody waits."""
+        """When a cycle is to look again, as long as anybody waits."""
         self._due = 0.0
         self._left: Iterator[tuple[str, Estimate]] | None = None
         self._found: dict[str, float | None] = {}
         self._share = share
         self._settled = False
 
-    def look(self, now: float, begin: Callable[[], Iterator[tuple[str, Estimate]]]) -> Mapping[str, float]:
+    def refresh(self, now: float, begin: Callable[[], Iterator[tuple[str, Estimate]]]) -> Mapping[str, float]:
         """The estimates, some of them new. ``begin`` gives all of them, each worked out when it is asked for."""
         if self._settled:
             return self.estimates
@@ -53,8 +53,8 @@ class Forecast:
         self.wake_at = now + STEP if self._left is not None else self._due
         return self.estimates
 
-    def settled(self) -> "Forecast":
+    def settled(self) -> "StartEstimates":
         """The estimates as they are, for good."""
-        copy = Forecast(self.begun, self.estimates)
+        copy = StartEstimates(self.begun, self.estimates)
         copy.wake_at, copy._settled = self.wake_at, True
         return copy

@@ -1,4 +1,4 @@
-"""When those who wait are told what is new for them, so that no turnover makes a flood of writes of it.
+"""Rate-limits status updates of pending runs.
 
 Every start and every arrival is news for everybody behind it: its position, who is before it, what lacks. Who is near
 the head of its queue is told at once or within a minute. The others hear what matters to them, now and then, and all of
@@ -10,7 +10,7 @@ from enum import IntEnum
 from math import inf
 from typing import NamedTuple, TypeVar
 
-from lockstep.core.admission.cache.entry import Entry, Reason
+from lockstep.core.admission.cache.entry import Entry, PendingReason
 from lockstep.core.admission.cache.pending_reasons import LONGEST_MESSAGE, whole
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.reasons import WaitReason
@@ -28,7 +28,7 @@ _TURNS = (WaitReason.RESOURCES, WaitReason.PRIORITY, WaitReason.QUOTA, WaitReaso
 """Reasons that change with every start for those who are far from theirs."""
 
 
-class Rank(IntEnum):
+class UpdateRank(IntEnum):
     """Who is told first."""
 
     AT_ONCE = 0
@@ -38,26 +38,28 @@ class Rank(IntEnum):
     LATER = 2
 
 
-class Due(NamedTuple):
+class DueUpdate(NamedTuple):
     """From ``at`` on something is to be told."""
 
     at: float
-    rank: Rank
+    rank: UpdateRank
 
 
-def due_word(entry: Entry, reason: Reason, blocked_by: tuple[str, ...], settings: AdmissionSettings) -> Due | None:
+def due_word(
+    entry: Entry, reason: PendingReason, blocked_by: tuple[str, ...], settings: AdmissionSettings
+) -> DueUpdate | None:
     """When ``reason`` is to be told; None: it says what status says. ``blocked_by``: who is in its way, by name."""
     before = entry.status.queue
     if before.updated is None:
-        return Due(0.0, Rank.AT_ONCE)
+        return DueUpdate(0.0, UpdateRank.AT_ONCE)
     near = min(before.position, entry.position) <= NEAR
     often = before.updated + settings.told_every
     if before.reason != reason.word:
         is_turn = before.reason in _TURNS and reason.word in _TURNS
-        return Due(often, Rank.LATER) if is_turn and not near else Due(0.0, Rank.AT_ONCE)
+        return DueUpdate(often, UpdateRank.LATER) if is_turn and not near else DueUpdate(0.0, UpdateRank.AT_ONCE)
     if (before.estimated_start is None) is not (reason.start is None):
         # Whether anybody can know is news, however often estimates move.
-        return Due(0.0, Rank.AT_ONCE) if near else Due(often, Rank.LATER)
+        return DueUpdate(0.0, UpdateRank.AT_ONCE) if near else DueUpdate(often, UpdateRank.LATER)
     passed = abs(before.position - entry.position)
     moved = (
         passed * (1 if near else _PASSED_PART) > (0 if near else before.position)
@@ -68,23 +70,23 @@ def due_word(entry: Entry, reason: Reason, blocked_by: tuple[str, ...], settings
     since = -inf if moved else _moved_at(before.estimated_start, whole(reason.start))
     times = []
     if since is not None:
-        every, rank = (settings.told_every, Rank.SOON) if near else (settings.told_far_every, Rank.LATER)
-        times.append(Due(max(before.updated + every, since), rank))
+        every, rank = (settings.told_every, UpdateRank.SOON) if near else (settings.told_far_every, UpdateRank.LATER)
+        times.append(DueUpdate(max(before.updated + every, since), rank))
     if entry.points.have_moved(before.factors, settings.weights):
-        times.append(Due(before.updated + settings.told_points_every, Rank.LATER))
+        times.append(DueUpdate(before.updated + settings.told_points_every, UpdateRank.LATER))
     return min(times, default=None)
 
 
-def chosen(due: Sequence[tuple[Due, T]], told: int, settings: AdmissionSettings) -> list[T]:
+def chosen(due: Sequence[tuple[DueUpdate, T]], told: int, settings: AdmissionSettings) -> list[T]:
     """Those of ``due`` that are told now, the first first, ``told`` having been told something within ``COUNTED``
     seconds."""
-    in_turn: dict[Rank, list[T]] = {rank: [] for rank in Rank}
+    in_turn: dict[UpdateRank, list[T]] = {rank: [] for rank in UpdateRank}
     for (_, rank), each in due:
         in_turn[rank].append(each)
-    at_once = in_turn[Rank.AT_ONCE][: settings.told_per_pass]
+    at_once = in_turn[UpdateRank.AT_ONCE][: settings.told_per_pass]
     room = int(settings.told_per_second * COUNTED) - told - len(at_once)
     room = max(0, min(room, settings.told_per_pass - len(at_once)))
-    soon, later = in_turn[Rank.SOON], in_turn[Rank.LATER]
+    soon, later = in_turn[UpdateRank.SOON], in_turn[UpdateRank.LATER]
     for_later = min(len(later), max(room - len(soon), room // _LATER_PART))
     return [*at_once, *soon[: room - for_later], *later[:for_later]]
 

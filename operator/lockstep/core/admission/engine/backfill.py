@@ -1,4 +1,4 @@
-"""Who starts now, in one order over all queues, so that nobody who starts early delays those who were promised a time.
+"""Backfill in one order over all queues: nobody who starts early delays a reservation.
 
 Jobs are looked at in order. One starts if its nodes and its quota are free for as long as it may run, in view of
 all that was claimed before. If not, it gets the earliest start that holds as a claim, as long as its queue has
@@ -13,16 +13,16 @@ from typing import Any
 
 from lockstep.core.admission.engine.bookings import Bookings
 from lockstep.core.admission.engine.cycle_result import (
+    CycleResult,
     Estimate,
     Foreseen,
-    Outlook,
+    JobStart,
     Reservation,
-    Start,
     Wait,
     WaitKind,
     Waits,
 )
-from lockstep.core.admission.engine.jobs import Asker, Claim, Job, Option, Running
+from lockstep.core.admission.engine.jobs import Asker, Job, NodeClaim, Option, RunningJob
 from lockstep.core.admission.engine.quota import QuotaRefusal, QuotaRules
 from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.reasons import WaitReason
@@ -38,14 +38,14 @@ _NO_NODES = Wait(WaitReason.RESOURCES)
 
 @dataclass(frozen=True, slots=True)
 class BackfillPolicy:
-    """How many promises are made, and how much one pass does."""
+    """How many promises are made, and how much one cycle does."""
 
     reservations_per_queue: int | None = 1
     """None: conservative, as many as ``depth`` allows."""
     depth: int = 500
     """How many jobs a start is sought for, beside the first of each queue. Whether it can start now is asked of all."""
     admissions: int = 16
-    """Most starts; the rest is looked at in a further pass."""
+    """Most starts; the rest is looked at in a further cycle."""
     overtaking: bool = True
     """False: nobody starts before one that waits in the same queue."""
 
@@ -86,14 +86,14 @@ class _Queue:
 def backfill(
     now: float,
     askers: Sequence[Asker],
-    running: Sequence[Running],
+    running: Sequence[RunningJob],
     free: NodeSet,
-    claims: Sequence[Claim],
+    claims: Sequence[NodeClaim],
     quota: QuotaRules,
     policy: BackfillPolicy,
     foreseen: Mapping[str, Foreseen] = _NOTHING,
     groups: Sequence[object] | None = None,
-) -> Outlook:
+) -> CycleResult:
     """Look at ``askers`` in order. The waits of the outlook are in that order too.
 
     Claims whose owner is among them are held for it: unless it can start elsewhere now, it waits for just these nodes.
@@ -121,7 +121,7 @@ def backfill(
             elif wait is not None:
                 heard[alike] = wait
         answers.append(wait)
-    return Outlook(tuple(desk.starts), Waits(askers, answers), cut, desk.reserved)
+    return CycleResult(tuple(desk.starts), Waits(askers, answers), cut, desk.reserved)
 
 
 def _groups(askers: Sequence[Asker], promised: Collection[str], groups: list[Any]) -> Sequence[Hashable]:
@@ -139,7 +139,7 @@ class _Desk:
 
     def __init__(self, bookings: Bookings, policy: BackfillPolicy, foreseen: Mapping[str, Foreseen]) -> None:
         self.bookings = bookings
-        self.starts: list[Start] = []
+        self.starts: list[JobStart] = []
         self.reserved: dict[str, Reservation] = {}
         self._policy = policy
         self._foreseen = foreseen
@@ -188,12 +188,12 @@ class _Desk:
         return wait
 
 
-def forecast(
+def estimate_starts(
     now: float,
     askers: Sequence[Asker],
-    running: Sequence[Running],
+    running: Sequence[RunningJob],
     free: NodeSet,
-    claims: Sequence[Claim],
+    claims: Sequence[NodeClaim],
     quota: QuotaRules,
     depth: int,
     foreseen: Mapping[str, Foreseen] = _NOTHING,

@@ -1,4 +1,4 @@
-"""Nodes and quota while one pass gives them away: what fits when, and what is spoken for already."""
+"""Nodes and quota while one cycle assigns them: what fits when, and what is reserved already."""
 
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
@@ -7,8 +7,8 @@ from functools import partial
 from math import inf, nextafter
 
 from lockstep.core.admission.engine.calendar import Calendar
-from lockstep.core.admission.engine.cycle_result import Foreseen, Reservation, Start
-from lockstep.core.admission.engine.jobs import NO_LIMIT, OVERDUE, Asker, Choose, Claim, Job, Option, Running
+from lockstep.core.admission.engine.cycle_result import Foreseen, JobStart, Reservation
+from lockstep.core.admission.engine.jobs import NO_LIMIT, OVERDUE, Asker, Choose, Job, NodeClaim, Option, RunningJob
 from lockstep.core.admission.engine.quota import QuotaBook, QuotaRefusal, QuotaRules
 from lockstep.core.model.node_set import EMPTY, NodeSet
 
@@ -25,9 +25,9 @@ class Bookings:
         self,
         now: float,
         askers: Sequence[Asker],
-        running: Sequence[Running],
+        running: Sequence[RunningJob],
         free: NodeSet,
-        claims: Sequence[Claim],
+        claims: Sequence[NodeClaim],
         quota: QuotaRules,
     ) -> None:
         self.now = now
@@ -53,7 +53,7 @@ class Bookings:
         self._windows = [claim for claim in claims if claim.owner not in holders]
         self._but_for_windows = Calendar(now, self._calendar.free(now, self._instant), (), self._windows)
         self._holders = sorted((run.ends if run.ends > now else now + OVERDUE, run.uid, run.nodes) for run in running)
-        self._promised: list[Claim] = []
+        self._promised: list[NodeClaim] = []
         # From here on starts rest on runs without a limit.
         self._assumed = min((run.ends for run in running if not run.limited), default=inf)
         self._unfit: dict[tuple[Choose, int], NodeSet] = {}
@@ -68,7 +68,7 @@ class Bookings:
         """What is held for ``job`` is free again, for it to take."""
         if job.uid in self._held:
             self._calendar = self._calendar.without(job.uid)
-            self._quota.give(job.uid)
+            self._quota.release(job.uid)
             self._forget()
             self.changes += 1
             self.releases += 1
@@ -77,7 +77,7 @@ class Bookings:
         """Some nodes are held for ``job``, or were."""
         return job.uid in self._held
 
-    def start(self, job: Job, allowed: Sequence[Option]) -> Start | None:
+    def start(self, job: Job, allowed: Sequence[Option]) -> JobStart | None:
         """Book what ``job`` can have now: its first option, whole rather than cut short, cut rather than smaller.
 
         Nothing is held for it any more, and the quotas allow no other options than ``allowed``.
@@ -94,8 +94,8 @@ class Bookings:
             if found is not None:
                 until, nodes = found
                 self._book(job, option, nodes, self.now, until)
-                self._but_for_windows.claim(Claim(self.now, until, nodes, job.uid))
-                return Start(job.uid, option, nodes, until)
+                self._but_for_windows.claim(NodeClaim(self.now, until, nodes, job.uid))
+                return JobStart(job.uid, option, nodes, until)
         return None
 
     def keep(self, job: Job) -> Reservation | None:
@@ -120,7 +120,7 @@ class Bookings:
         for victim in foreseen.victims:
             self._quota.end(victim, foreseen.at)
         self._book(job, foreseen.option, foreseen.nodes, foreseen.at, until)
-        self._promised.append(Claim(foreseen.at, until, foreseen.nodes, job.uid))
+        self._promised.append(NodeClaim(foreseen.at, until, foreseen.nodes, job.uid))
         return Reservation(foreseen.start, until, foreseen.option, foreseen.nodes)
 
     def reserve(self, job: Job, after: float) -> Reservation | None:
@@ -132,7 +132,7 @@ class Bookings:
                 best = found
         if best is not None:
             self._book(job, best.option, best.nodes, best.start, best.until)
-            self._promised.append(Claim(best.start, best.until, best.nodes, job.uid))
+            self._promised.append(NodeClaim(best.start, best.until, best.nodes, job.uid))
         return best
 
     def could_ever_start(self, job: Job) -> bool:
@@ -327,16 +327,16 @@ class Bookings:
     def _take_held(self, job: Job, option: Option, until: float) -> None:
         """Take for ``job`` the quota that is held for it. Who makes room for it has it for one more instant."""
         start = self.now + OVERDUE if job.uid in self._cleared else self.now
-        self._quota.take(job.uid, job.queue, option.gpu_type, option.count, start, until)
+        self._quota.charge(job.uid, job.queue, option.gpu_type, option.count, start, until)
 
     def _book(self, job: Job, option: Option, nodes: NodeSet, start: float, until: float) -> None:
         self._claim(job, nodes, start, until)
-        self._quota.take(job.uid, job.queue, option.gpu_type, option.count, start, until)
+        self._quota.charge(job.uid, job.queue, option.gpu_type, option.count, start, until)
 
     def _claim(self, job: Job, nodes: NodeSet, start: float, until: float) -> None:
         self.changes += 1
         self._forget()
-        self._calendar.claim(Claim(start, until, nodes, job.uid))
+        self._calendar.claim(NodeClaim(start, until, nodes, job.uid))
         insort(self._holders, (until, job.uid, nodes))
         if job.duration >= NO_LIMIT:
             self._assumed = min(self._assumed, until)

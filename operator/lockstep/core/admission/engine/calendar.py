@@ -1,4 +1,4 @@
-"""Which nodes are free when: what runs gives back its nodes once, and claims take some for a while."""
+"""Node calendar: which nodes are free when, with releases at the ends of running jobs, and claims for a while."""
 
 import math
 from bisect import bisect_left, bisect_right, insort
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 
-from lockstep.core.admission.engine.jobs import OVERDUE, Choose, Claim
+from lockstep.core.admission.engine.jobs import OVERDUE, Choose, NodeClaim
 from lockstep.core.model.node_set import EMPTY, NodeSet
 
 _MOST_TALLIES = 8
@@ -34,11 +34,11 @@ class Calendar:
     """
 
     def __init__(
-        self, now: float, free: NodeSet, ends: Iterable[tuple[float, NodeSet]], claims: Iterable[Claim] = ()
+        self, now: float, free: NodeSet, ends: Iterable[tuple[float, NodeSet]], claims: Iterable[NodeClaim] = ()
     ) -> None:
         self.now = now
         self._free, self._ends = free, tuple(ends)
-        self._owned: list[Claim] = []
+        self._owned: list[NodeClaim] = []
         holders = sorted((end if end > now else now + OVERDUE, nodes) for end, nodes in self._ends)
         # From the last to the first, so that a node that two hold is free after both.
         held = EMPTY
@@ -68,7 +68,7 @@ class Calendar:
         others = (claim for claim in self._owned if claim.owner != owner)
         return Calendar(self.now, self._free, self._ends, others)
 
-    def claim(self, claim: Claim) -> None:
+    def claim(self, claim: NodeClaim) -> None:
         """The nodes of ``claim`` are nobody else's while it lasts."""
         start, end = max(self.now, claim.start), claim.end
         if end <= start:

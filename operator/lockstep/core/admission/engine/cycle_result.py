@@ -1,4 +1,4 @@
-"""What one pass over the queue comes to: who starts, and what everybody else waits for."""
+"""Result of one scheduling cycle: the jobs that start, and why each of the others waits."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ WaitKind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class JobStart:
     """A job gets ``nodes`` now, until ``until``. ``backfilled``: somebody before it in the order has to wait."""
 
     uid: str
@@ -46,9 +46,9 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What a job is to have once it may send ``victims`` (UIDs) away: from ``at`` on. At ``start`` they are gone.
+    """What a job is to have once it may preempt ``victims`` (UIDs): from ``at`` on. At ``start`` they are gone.
 
-    Nothing of it is written down: it follows from who holds what since when, and is found anew in every pass.
+    Nothing of it is written down: it follows from who holds what since when, and is found anew in every cycle.
     """
 
     at: float
@@ -81,7 +81,7 @@ class Wait:
 
 
 class Waits(Mapping[str, Wait]):
-    """Of all that were looked at, by UID: put together once somebody asks for one, which in most passes nobody does."""
+    """Of all that were looked at, by UID: put together once somebody asks for one, which in most cycles nobody does."""
 
     def __init__(self, askers: Sequence[Asker], answers: Sequence[Wait | None]) -> None:
         """``answers`` are those of the first of ``askers``; None: it starts."""
@@ -102,7 +102,7 @@ class Waits(Mapping[str, Wait]):
     def __getitem__(self, uid: str) -> Wait:
         return self._by_uid[uid]
 
-    def of(self, askers: Sequence[T]) -> Sequence[T]:
+    def waiting(self, askers: Sequence[T]) -> Sequence[T]:
         """Those who wait, in the order of ``in_order``. ``askers`` are those that were asked."""
         if len(self.in_order) == len(askers):
             return askers
@@ -111,10 +111,10 @@ class Waits(Mapping[str, Wait]):
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class CycleResult:
     """``cut``: there was no time for the rest of the line. ``reserved``, by UID: what those who wait are to have."""
 
-    starts: tuple[Start, ...]
+    starts: tuple[JobStart, ...]
     waits: Waits
     cut: bool
     reserved: Mapping[str, Reservation]

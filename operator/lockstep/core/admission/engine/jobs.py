@@ -1,4 +1,4 @@
-"""What the engine of the queue knows of runs. Times are in seconds."""
+"""Jobs and claims, as the scheduling engine sees runs. Times are in seconds."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -124,7 +124,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningJob:
     """A run that holds nodes, and until when it may."""
 
     uid: str
@@ -136,11 +136,11 @@ class Running:
     limited: bool = True
     """False: it has no time limit, and ``ends`` is only assumed."""
     yields_to: str = ""
-    """UID of the job that is promised what it uses of the quotas, because it makes room for it."""
+    """UID of the job that is promised what it uses of the quotas, as its victim."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class NodeClaim:
     """Nodes that are spoken for from ``start`` until ``end``: by maintenance, or for the job whose UID ``owner`` is."""
 
     start: float

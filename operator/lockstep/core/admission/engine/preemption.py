@@ -1,4 +1,4 @@
-"""Which runs have to go so that one that waits can start: those whose going loses the least work.
+"""Victim selection: which running jobs to preempt for a pending one, at the least lost work.
 
 A set of victims is chosen only if the nodes and the quota that it frees are proven to hold the job. It is minimal: no
 victim could be spared. Among a few candidates it is the cheapest set that there is. Among many, where that would be
@@ -11,8 +11,8 @@ from itertools import chain, combinations
 from typing import Literal
 
 from lockstep.core.admission.engine.jobs import Job, Option
-from lockstep.core.admission.engine.quota import Account, PoolKey
-from lockstep.core.admission.engine.usage import Usage
+from lockstep.core.admission.engine.quota import PoolKey, QuotaAccount
+from lockstep.core.admission.engine.usage import PoolUsage
 from lockstep.core.model.node_set import NodeSet
 
 FEW = 6
@@ -57,9 +57,9 @@ def preempt(
     class_value: int,
     available: NodeSet,
     victims: Sequence[Victim],
-    usage: Usage,
+    usage: PoolUsage,
     policy: PreemptionPolicy,
-    later: Sequence[Usage] = (),
+    later: Sequence[PoolUsage] = (),
 ) -> Preemption | None:
     """The best set that is found; None when the job would not start even then, or can start without any.
 
@@ -84,16 +84,16 @@ def can_preempt(
     class_value: int,
     available: NodeSet,
     victims: Sequence[Victim],
-    usage: Usage,
+    usage: PoolUsage,
     policy: PreemptionPolicy,
-    later: Sequence[Usage] = (),
+    later: Sequence[PoolUsage] = (),
 ) -> bool:
     """Whether ``preempt`` would find a set, for much less than to find one."""
     searches = _searches(job, available, usage, later)
     return any(search.has_set(*search.candidates(now, class_value, victims, policy)) for search in searches)
 
 
-def _searches(job: Job, available: NodeSet, usage: Usage, later: Sequence[Usage]) -> "Sequence[_Search]":
+def _searches(job: Job, available: NodeSet, usage: PoolUsage, later: Sequence[PoolUsage]) -> "Sequence[_Search]":
     """One for each full size of the job; none if it can start without victims."""
     full = [option for option in job.options if not option.fallback]
     searches = [_Search(job, option, available, usage, later) for option in full]
@@ -104,7 +104,7 @@ class _Search:
     """Sets of victims for one way to place the job."""
 
     def __init__(
-        self, job: Job, option: Option, available: NodeSet, usage: Usage, at_promises: Sequence[Usage] = ()
+        self, job: Job, option: Option, available: NodeSet, usage: PoolUsage, at_promises: Sequence[PoolUsage] = ()
     ) -> None:
         self._queue = job.queue
         self._option = option
@@ -287,7 +287,7 @@ class _Search:
     def _of_use(self, victim: Victim) -> int:
         return max(1, (victim.nodes & self._option.eligible).bit_count())
 
-    def _account_of(self, victim: Victim) -> Account | None:
+    def _account_of(self, victim: Victim) -> QuotaAccount | None:
         return self._usage.rules.account(victim.queue, victim.gpu_type)
 
     def _borrowed(self, victim: Victim) -> int:

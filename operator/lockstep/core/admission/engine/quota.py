@@ -1,4 +1,4 @@
-"""What each queue may use of each GPU type, in whole nodes, alone and with the queues of its cohort.
+"""Quota by queue and GPU type in whole nodes: nominal, borrowed in a cohort, and lent.
 
 A queue is guaranteed what it does not lend; the rest of everybody's nominal nodes is the cohort's pool. Beyond its
 guarantee a queue uses the pool, up to its nominal nodes and what it may borrow. What a queue uses within its guarantee
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, compress
 from typing import Literal, NamedTuple
 
-from lockstep.core.admission.engine.jobs import OVERDUE, Running
+from lockstep.core.admission.engine.jobs import OVERDUE, RunningJob
 
 ANY = "Any"
 """The GPU type that stands for all that a queue's quotas do not name."""
@@ -40,7 +40,7 @@ class QueueQuota:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class QuotaAccount:
     """What one queue may use out of one pool. ``limit`` None: no bound but the pool's."""
 
     pool: PoolKey
@@ -84,44 +84,44 @@ class QuotaRefusal:
 class QuotaRules:
     """The accounts of all queues."""
 
-    types: Mapping[str, Mapping[str, Account]]
+    types: Mapping[str, Mapping[str, QuotaAccount]]
     """By queue and GPU type; a queue without quotas is not in it."""
-    runs: Mapping[str, Account]
+    runs: Mapping[str, QuotaAccount]
     cohorts: Mapping[str, str]
 
     @classmethod
-    def of(cls, queues: Mapping[str, QueueQuota]) -> "QuotaRules":
+    def from_quotas(cls, queues: Mapping[str, QueueQuota]) -> "QuotaRules":
         """The rules of ``queues``, by name."""
         sizes: dict[PoolKey, int] = {}
         for name, quota in queues.items():
             for gpu_type, nodes in _quotas(quota):
                 key = _pool_key(name, quota.cohort, gpu_type)
                 sizes[key] = sizes.get(key, 0) + nodes.nominal - _guaranteed(quota.cohort, nodes)
-        types: dict[str, dict[str, Account]] = {}
+        types: dict[str, dict[str, QuotaAccount]] = {}
         for name, quota in queues.items():
             for gpu_type, nodes in _quotas(quota):
                 key = _pool_key(name, quota.cohort, gpu_type)
                 borrows = 0 if not quota.cohort else nodes.borrowing_limit
                 limit = None if borrows is None else nodes.nominal + borrows
                 guaranteed = _guaranteed(quota.cohort, nodes)
-                account = Account(key, name, gpu_type, nodes.nominal, guaranteed, limit, sizes[key])
+                account = QuotaAccount(key, name, gpu_type, nodes.nominal, guaranteed, limit, sizes[key])
                 types.setdefault(name, {})[gpu_type] = account
         runs = {
-            name: Account(("Runs", name, ""), name, "", most, most, most, 0)
+            name: QuotaAccount(("Runs", name, ""), name, "", most, most, most, 0)
             for name, quota in queues.items()
             if (most := quota.max_running_runs) is not None
         }
         return cls(types, runs, {name: quota.cohort for name, quota in queues.items() if quota.cohort})
 
-    def account(self, queue: str, gpu_type: str) -> Account | None:
+    def account(self, queue: str, gpu_type: str) -> QuotaAccount | None:
         """What nodes of ``gpu_type`` are booked on; None: the queue has no quotas."""
         accounts = self.types.get(queue)
         if accounts is None:
             return None
         account = accounts.get(gpu_type) or accounts.get(ANY)
-        return account or Account(("NoQuota", queue, gpu_type), queue, gpu_type, 0, 0, 0, 0)
+        return account or QuotaAccount(("NoQuota", queue, gpu_type), queue, gpu_type, 0, 0, 0, 0)
 
-    def needs(self, queue: str, gpu_type: str, count: int) -> Iterator[tuple[Account, int]]:
+    def needs(self, queue: str, gpu_type: str, count: int) -> Iterator[tuple[QuotaAccount, int]]:
         """What a run of ``count`` nodes uses of which account."""
         runs = self.runs.get(queue)
         if runs is not None:
@@ -147,10 +147,10 @@ def _guaranteed(cohort: str, nodes: TypeQuota) -> int:
 
 @dataclass(slots=True)
 class _Holding:
-    """Nobody changes one: hundreds are made in every pass, which takes longer for a class that forbids it."""
+    """Nobody changes one: hundreds are made in every cycle, which takes longer for a class that forbids it."""
 
     uid: str
-    account: Account
+    account: QuotaAccount
     count: int
     start: float
     end: float
@@ -164,7 +164,7 @@ class _Pool:
         self.times = [now, *sorted({holding.end for holding in self.holdings})]
         index = {time: position for position, time in enumerate(self.times)}
         changes: dict[str, list[int]] = {}
-        accounts: dict[str, Account] = {}
+        accounts: dict[str, QuotaAccount] = {}
         for holding in self.holdings:
             accounts[holding.account.queue] = holding.account
             change = changes.setdefault(holding.account.queue, [0] * len(self.times))
@@ -181,17 +181,17 @@ class _Pool:
                 lent[at] += beyond - before
         self.pooled = list(accumulate(lent))
 
-    def room(self, account: Account, index: int) -> int:
+    def room(self, account: QuotaAccount, index: int) -> int:
         used = self.used.get(account.queue)
         return account.room(used[index] if used is not None else 0, self.pooled[index])
 
-    def lacks(self, account: Account, count: int, start: float, end: float) -> int | None:
+    def lacks(self, account: QuotaAccount, count: int, start: float, end: float) -> int | None:
         """The first stretch between the two without room for ``count``."""
         times, pooled, used = self.times, self.pooled, self.used.get(account.queue)
         guaranteed, limit, pool_size = account.guaranteed, account.limit, account.pool_size
         first = bisect_right(times, start) - 1
         for index in range(first, max(first + 1, bisect_left(times, end))):
-            # As ``Account.room``, which a search for a start would ask thousands of times.
+            # As ``QuotaAccount.room``, which a search for a start would ask thousands of times.
             own, left = used[index] if used is not None else 0, pool_size - pooled[index]
             room = guaranteed - own if own < guaranteed else 0
             if left > 0:
@@ -202,7 +202,7 @@ class _Pool:
                 return index
         return None
 
-    def earliest(self, account: Account, count: int, length: float, after: float) -> float | None:
+    def earliest(self, account: QuotaAccount, count: int, length: float, after: float) -> float | None:
         """The first time with room for ``count`` that lasts for ``length``."""
         start = after
         while (index := self.lacks(account, count, start, start + length)) is not None:
@@ -219,7 +219,7 @@ class _Pool:
         for index in range(first, last):
             before = used[index]
             after = used[index] = before + count
-            # Of both what is beyond the guaranteed, and not by max(): this is done thousands of times in a pass.
+            # Of both what is beyond the guaranteed, and not by max(): this is done thousands of times in a cycle.
             pooled[index] += (after if after > guaranteed else guaranteed) - (
                 before if before > guaranteed else guaranteed
             )
@@ -237,7 +237,7 @@ class _Pool:
 class _Room:
     """How many more ``account`` lets a run have now, which hundreds of groups ask."""
 
-    account: Account
+    account: QuotaAccount
     counts_runs: bool
     used: int
     left: int
@@ -260,14 +260,14 @@ class QuotaBook:
     held against both: what is used now, and what will be when the promise is kept.
     """
 
-    def __init__(self, rules: QuotaRules, now: float, running: Iterable[Running]) -> None:
+    def __init__(self, rules: QuotaRules, now: float, running: Iterable[RunningJob]) -> None:
         self.now = now
         self._rules = rules
         self._refusals: dict[tuple[PoolKey, str, Bound], QuotaRefusal] = {}
         self._rooms: dict[tuple[str, str], Sequence[_Room]] = {}
         self._holders_known: dict[tuple[PoolKey, str], tuple[str, ...]] = {}
         by_pool: dict[PoolKey, list[_Holding]] = {}
-        alike: dict[tuple[str, str], Sequence[Account]] = {}
+        alike: dict[tuple[str, str], Sequence[QuotaAccount]] = {}
         for run in running:
             ends = run.ends if run.ends > now and not run.yields_to else now + OVERDUE
             accounts = alike.get((run.queue, run.gpu_type))
@@ -362,7 +362,7 @@ class QuotaBook:
             times.update(known[bisect_right(known, after) : bisect_left(known, before)])
         return sorted(times)
 
-    def take(self, uid: str, queue: str, gpu_type: str, count: int, start: float, end: float) -> None:
+    def charge(self, uid: str, queue: str, gpu_type: str, count: int, start: float, end: float) -> None:
         """The run ``uid`` uses ``count`` nodes from ``start`` to ``end``."""
         for account, need in self._rules.needs(queue, gpu_type, count):
             holding = _Holding(uid, account, need, max(self.now, start), end)
@@ -372,7 +372,7 @@ class QuotaBook:
             if holding.start <= self.now:  # else nothing of it is used now, which is what refusals are about
                 self._forget(account.pool)
 
-    def give(self, uid: str) -> None:
+    def release(self, uid: str) -> None:
         """The run ``uid`` uses nothing."""
         for key, pool in self._pools.items():
             given = [holding for holding in pool.holdings if holding.uid == uid]
@@ -397,7 +397,7 @@ class QuotaBook:
         used = self._pool(account).used.get(queue) if account is not None else None
         return max(0, used[0] - account.nominal) if account is not None and used is not None else 0
 
-    def _pool(self, account: Account) -> _Pool:
+    def _pool(self, account: QuotaAccount) -> _Pool:
         pool = self._pools.get(account.pool)
         if pool is None:
             pool = self._pools[account.pool] = _Pool(self.now, ())
@@ -408,7 +408,7 @@ class QuotaBook:
         self._holders_known = {key: uids for key, uids in self._holders_known.items() if key[0] != pool}
         self._rooms.clear()
 
-    def _holders(self, pool: _Pool, account: Account, queue: str) -> tuple[str, ...]:
+    def _holders(self, pool: _Pool, account: QuotaAccount, queue: str) -> tuple[str, ...]:
         """Who uses the pool, of ``queue`` or (empty) beyond what any queue is guaranteed."""
         key = account.pool, queue
         known = self._holders_known.get(key)

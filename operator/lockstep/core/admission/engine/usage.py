@@ -1,4 +1,4 @@
-"""What is used of each pool at a moment to come: by those who hold nodes until they end, and by those who begin.
+"""Quota usage of each pool at a moment to come: of running jobs until they end, and of those that start.
 
 Preemption asks for many moments and each time for one pool or two, so nothing is counted before it is asked for.
 """
@@ -10,8 +10,8 @@ from itertools import accumulate
 from math import inf
 from typing import Protocol
 
-from lockstep.core.admission.engine.jobs import Running
-from lockstep.core.admission.engine.quota import Account, PoolKey, QuotaRules
+from lockstep.core.admission.engine.jobs import RunningJob
+from lockstep.core.admission.engine.quota import PoolKey, QuotaAccount, QuotaRules
 
 
 class Uses(Protocol):
@@ -52,16 +52,16 @@ class _Share:
 class UsageOverTime:
     """Of runs that each use as much until they end."""
 
-    def __init__(self, rules: QuotaRules, running: Iterable[Running]) -> None:
+    def __init__(self, rules: QuotaRules, running: Iterable[RunningJob]) -> None:
         self.rules = rules
         self.ends: dict[str, float] = {}
         """By UID."""
         self._pools: dict[PoolKey, dict[str, _Share]] = {}
-        self._runs: dict[str, Running] = {}
+        self._runs: dict[str, RunningJob] = {}
         for run in running:
             self.add(run)
 
-    def add(self, run: Running) -> None:
+    def add(self, run: RunningJob) -> None:
         """One more."""
         self.ends[run.uid] = run.ends
         self._runs[run.uid] = run
@@ -71,10 +71,10 @@ class UsageOverTime:
                 shares[account.queue] = _Share(account.guaranteed)
             shares[account.queue].add(run.ends, count)
 
-    def at(self, moment: float = -inf, gone: frozenset[str] = frozenset(), come: Sequence[Uses] = ()) -> "Usage":
+    def at(self, moment: float = -inf, gone: frozenset[str] = frozenset(), come: Sequence[Uses] = ()) -> "PoolUsage":
         """When whoever ends by ``moment`` has ended, those of the UIDs ``gone`` are gone as well, and ``come`` are
         there."""
-        return Usage(self, moment, gone, come)
+        return PoolUsage(self, moment, gone, come)
 
     def used_after(self, pool: PoolKey, moment: float, gone: Iterable[str], come: Iterable[Uses]) -> dict[str, "_Used"]:
         """By queue."""
@@ -102,7 +102,7 @@ class _Used:
     guaranteed: int
 
 
-class Usage:
+class PoolUsage:
     """At one moment."""
 
     def __init__(self, over_time: UsageOverTime, moment: float, gone: frozenset[str], come: Sequence[Uses]) -> None:
@@ -111,16 +111,16 @@ class Usage:
         self._used: dict[PoolKey, dict[str, _Used]] = {}
 
     @classmethod
-    def of(cls, rules: QuotaRules, running: Iterable[Running]) -> "Usage":
+    def from_running(cls, rules: QuotaRules, running: Iterable[RunningJob]) -> "PoolUsage":
         """What all of ``running`` use."""
         return UsageOverTime(rules, running).at()
 
-    def used(self, account: Account) -> int:
+    def used(self, account: QuotaAccount) -> int:
         """How much the queue of the account uses of its pool."""
         used = self._in(account.pool).get(account.queue)
         return used.count if used is not None else 0
 
-    def has_room(self, needs: Iterable[tuple[Account, int]], gone: Sequence[Uses]) -> bool:
+    def has_room(self, needs: Iterable[tuple[QuotaAccount, int]], gone: Sequence[Uses]) -> bool:
         """There is room for ``needs`` when these are gone."""
         return all(self._room(account, self._freed(account, gone)) >= need for account, need in needs)
 
@@ -130,7 +130,7 @@ class Usage:
             used = self._used[pool] = self._over_time.used_after(pool, self._moment, self._gone, self._come)
         return used
 
-    def _freed(self, account: Account, gone: Sequence[Uses]) -> dict[str, int]:
+    def _freed(self, account: QuotaAccount, gone: Sequence[Uses]) -> dict[str, int]:
         """By queue, how much of the pool comes free."""
         freed: dict[str, int] = {}
         ends, moment = self._over_time.ends, self._moment
@@ -142,7 +142,7 @@ class Usage:
                     freed[user.queue] = freed.get(user.queue, 0) + count
         return freed
 
-    def _room(self, account: Account, freed: dict[str, int]) -> int:
+    def _room(self, account: QuotaAccount, freed: dict[str, int]) -> int:
         """Room for more when the queues have freed so much of the pool."""
         pooled, own = 0, self.used(account) - freed.get(account.queue, 0)
         for queue, used in self._in(account.pool).items():

@@ -1,4 +1,4 @@
-"""Which runs have to come first. What was once met stays met, what once failed stays failed.
+"""Dependencies between runs. What was once met stays met, what once failed stays failed.
 
 Both are remembered with the condition they were judged by, which may be edited: then it is judged anew.
 """
@@ -13,7 +13,7 @@ from lockstep.core.model.snapshot import RunView
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DependencyVerdict:
     """How far the dependencies of a run are. ``met`` and ``failed`` (``record_of``), to be remembered in its status.
 
     ``message`` says what is waited for, or what can never be; empty: nothing is waited for. ``circle``: runs wait for
@@ -105,7 +105,7 @@ def record_of(dependency: Dependency) -> str:
     return f"{dependency.name} {dependency.condition}"
 
 
-def judge(run: RunView, runs: Namespaces) -> Verdict:
+def judge(run: RunView, runs: Namespaces) -> DependencyVerdict:
     """Where ``run`` stands with what it depends on."""
     assert run.spec is not None
     before = run.status.admission
@@ -124,11 +124,11 @@ def judge(run: RunView, runs: Namespaces) -> Verdict:
             waiting.append(_awaited(dependency, parent))
     if missed:
         words = "; ".join(_missed(run, dependency, runs) for dependency in missed)
-        return Verdict(tuple(met), tuple(map(record_of, missed)), words)
+        return DependencyVerdict(tuple(met), tuple(map(record_of, missed)), words)
     circle = runs.circle_of(run) if waiting else ()
     if circle:
-        return Verdict(tuple(met), (), circle_in_words(circle), circle=True)
-    return Verdict(tuple(met), (), "; ".join(waiting))
+        return DependencyVerdict(tuple(met), (), circle_in_words(circle), circle=True)
+    return DependencyVerdict(tuple(met), (), "; ".join(waiting))
 
 
 def circle_in_words(circle: Sequence[str]) -> str:

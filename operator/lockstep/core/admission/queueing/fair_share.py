@@ -1,4 +1,4 @@
-"""Who has used how much of late, and what that leaves of everybody's share.
+"""Fair share: decayed usage by who is charged, and what it leaves of everybody's share.
 
 Usage is counted in node-seconds and decays with a half-life h: what was used t ago counts 2^(-t/h). A steady use of n
 nodes from a to b, both before now, counts n * h / ln 2 * (2^(-(now-b)/h) - 2^(-(now-a)/h)), the integral of the decay.
@@ -31,14 +31,14 @@ _NEGLIGIBLE = 1.0  # node-seconds
 
 
 @dataclass(frozen=True)
-class Holding:
+class ChargedUsage:
     """What runs hold, by who is charged: nodes, and by queue GPUs."""
 
     nodes: Mapping[Key, int] = field(default_factory=dict)
     gpus: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, runs: Iterable[RunView]) -> Self:
+    def from_runs(cls, runs: Iterable[RunView]) -> Self:
         """Everything that is held, spares included."""
         nodes: dict[Key, int] = {}
         gpus: dict[str, int] = {}
@@ -61,7 +61,7 @@ class UsageBook:
     rows: Mapping[Key, float] = field(default_factory=dict)
     hours: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
-    def advanced(self, now: float, held: Holding, half_life: float) -> "UsageBook":
+    def advanced(self, now: float, held: ChargedUsage, half_life: float) -> "UsageBook":
         """The book at ``now``, ``held`` having been held since ``at``. Going on in two steps comes to the same."""
         if not self.at or now <= self.at:
             return UsageBook(max(now, self.at), self.rows, self.hours)

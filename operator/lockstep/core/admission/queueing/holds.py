@@ -1,4 +1,4 @@
-"""What keeps a run from being considered at all, however many nodes are free. Such a run blocks nobody."""
+"""Holds: what keeps a run from being considered at all, however many nodes are free. It blocks nobody."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

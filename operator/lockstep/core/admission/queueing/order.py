@@ -1,4 +1,4 @@
-"""Who comes first: points for the priority class, age, fair share and size, less what a run gives up.
+"""Priority order: points for class, age, fair share and size, less what a run gives up.
 
 The sum of weight times factor is Slurm's multifactor priority; every factor lies between 0 and 1.
 """

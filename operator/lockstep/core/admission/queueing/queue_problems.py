@@ -1,4 +1,4 @@
-"""What is wrong with a TrainingQueue beside the others, the configuration and the cluster: no schema sees that."""
+"""Validation of TrainingQueues against each other, the configuration and the cluster: no schema sees that."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple

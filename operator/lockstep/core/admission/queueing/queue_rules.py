@@ -1,4 +1,4 @@
-"""What the runs of each queue are judged by. A new object stands for anything of it that is new."""
+"""Rules of each queue, indexed. A new object stands for anything of it that is new."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ class QueueRules:
     hours: int | None
     discreet: bool = False
     """What its runs hear of others depends on their namespace."""
-    ground: Hashable = field(init=False)
+    node_choice: Hashable = field(init=False)
     """What the nodes rest on that its runs may have, beside what they ask for."""
 
     def __post_init__(self) -> None:
-        ground = tuple(self.spec.node_selector.items()), tuple(quota.gpu_type for quota in self.spec.quotas)
-        object.__setattr__(self, "ground", ground)
+        node_choice = tuple(self.spec.node_selector.items()), tuple(quota.gpu_type for quota in self.spec.quotas)
+        object.__setattr__(self, "node_choice", node_choice)
 
 
 class Rulebook:
@@ -36,13 +36,13 @@ class Rulebook:
     def __init__(self) -> None:
         self.discreet: frozenset[str] = frozenset()
         self.version = 0
-        self.quotas = QuotaRules.of({})
+        self.quotas = QuotaRules.from_quotas({})
         self._of_all: object = None
         self._specs: Mapping[str, TrainingQueueSpec] = {}
         self._by_queue: dict[str, QueueRules] = {}
         self._snapshot: ClusterSnapshot | None = None
 
-    def see(self, snapshot: ClusterSnapshot, tunables: Tunables, *, anew: bool) -> None:
+    def update(self, snapshot: ClusterSnapshot, tunables: Tunables, *, anew: bool) -> None:
         """These are the rules now. ``anew``: nothing of what was judged before counts.
 
         What ``hold_of``, ``Order`` and ``requirement_of`` look at beside the run and its queue has to be in ``of_all``.
@@ -69,9 +69,9 @@ class Rulebook:
         if specs != self._specs:
             self.version += 1
             self._specs = specs
-            self.quotas = QuotaRules.of({name: quota_of(spec) for name, spec in specs.items()})
+            self.quotas = QuotaRules.from_quotas({name: quota_of(spec) for name, spec in specs.items()})
 
-    def of(self, queue: str) -> QueueRules:
+    def for_queue(self, queue: str) -> QueueRules:
         """The rules of ``queue``, which need not exist."""
         known = self._by_queue.get(queue)
         if known is None:

@@ -18,7 +18,7 @@ from lockstep.worker.checkpoints.formats import (
     orbax,
 )
 from lockstep.worker.checkpoints.formats.containers import pickled_facts
-from lockstep.worker.checkpoints.formats.findings import Entry, Format, list_entry
+from lockstep.worker.checkpoints.formats.findings import CheckpointEntry, Format, list_entry
 
 AUTO = "Auto"
 FORMATS: Dict[str, Format] = {
@@ -30,7 +30,7 @@ PASSED_OVER = re.compile(r"\.lockstep-(?:invalid|passed-over)-\d+(?:-\d+)?$")
 _TRAILING_NUMBER = re.compile(r"^(?!tmp-)(?:.*[^0-9])?(\d{1,15})$")
 
 
-def recognise(entry: Entry, form: str) -> Optional[Format]:
+def recognise(entry: CheckpointEntry, form: str) -> Optional[Format]:
     """The format of a checkpoint: the one that ``form`` names, with Auto the first that recognises it."""
     if form != AUTO:
         local = form == megatron.MEGATRON and nvrx.is_local(entry)

@@ -11,7 +11,7 @@ from typing import Any, Deque, Dict
 
 from lockstep.worker.checkpoints.formats.findings import (
     VALID,
-    Entry,
+    CheckpointEntry,
     Finding,
     Format,
     InvalidError,
@@ -25,12 +25,12 @@ MARKER = ".metadata"
 MAX_METADATA_BYTES = 64 << 20
 
 
-def is_dcp(entry: Entry) -> bool:
+def is_dcp(entry: CheckpointEntry) -> bool:
     """Whether a save of torch.distributed.checkpoint was at least begun there."""
     return any(name.endswith(".distcp") or name in (MARKER, MARKER + ".tmp") for name in entry.files)
 
 
-def read_dcp(entry: Entry) -> Reading:
+def read_dcp(entry: CheckpointEntry) -> Reading:
     """Raises InvalidError, OSError.
 
     What .metadata refers to is compared where its structure is understood; otherwise the files that are there

@@ -24,7 +24,7 @@ from lockstep.worker.checkpoints.formats.families import (
 from lockstep.worker.checkpoints.formats.findings import (
     VALID,
     ZIP,
-    Entry,
+    CheckpointEntry,
     Finding,
     Format,
     InvalidError,
@@ -43,13 +43,13 @@ _MODEL = re.compile(r"^mp_rank_(\d+)_model_states\.pt$")
 _LAYER = re.compile(r"^layer_(\d+)-model_(\d+)-model_states\.pt$")
 
 
-def is_deepspeed(entry: Entry) -> bool:
+def is_deepspeed(entry: CheckpointEntry) -> bool:
     """Whether a rank has at least begun to save there, or the directory is called by DeepSpeed's own tag."""
     named = entry.name.startswith("global_step") and not is_dcp(entry)
     return named or any(name.endswith(_SUFFIXES) for name in entry.files)
 
 
-def read_deepspeed(entry: Entry) -> Reading:
+def read_deepspeed(entry: CheckpointEntry) -> Reading:
     """Raises InvalidError, UnsureError, OSError."""
     states = sorted(name for name in entry.files if name.endswith(_SUFFIXES))
     if not states:

@@ -17,7 +17,7 @@ from lockstep.worker.checkpoints.formats.findings import (
     UNKNOWN,
     VALID,
     ZIP,
-    Entry,
+    CheckpointEntry,
     Finding,
     InterruptedCheckError,
     InvalidError,
@@ -70,18 +70,20 @@ def examine(
         return finding._replace(verdict=INVALID, reason=f"cannot be made sense of: {error!r}")
 
 
-def _entry(path: str, run_uid: str, step: Optional[int]) -> Entry:
+def _entry(path: str, run_uid: str, step: Optional[int]) -> CheckpointEntry:
     path = path.rstrip("/") or "/"
     try:
         return list_entry(path, run_uid, step)
     except FileNotFoundError:
-        absent = Entry(path, is_file=True, run_uid=run_uid, step=step)
+        absent = CheckpointEntry(path, is_file=True, run_uid=run_uid, step=step)
         if nvrx.is_local(absent) and os.path.isdir(os.path.dirname(path)):
             return absent
         raise
 
 
-def _check_files(entry: Entry, files: Sequence[ListedFile], newest: float, skew: float, share: int, of: int) -> None:
+def _check_files(
+    entry: CheckpointEntry, files: Sequence[ListedFile], newest: float, skew: float, share: int, of: int
+) -> None:
     """Files are opened by the rank whose share they are; together the ranks open all of them."""
     for index, listed in enumerate(files):
         own = index % of == share

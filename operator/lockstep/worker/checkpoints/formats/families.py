@@ -7,7 +7,7 @@ import time
 from itertools import product
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from lockstep.worker.checkpoints.formats.findings import Entry, InvalidError, UnsureError
+from lockstep.worker.checkpoints.formats.findings import CheckpointEntry, InvalidError, UnsureError
 
 SETTLE_SECONDS = 10.0
 # A file server's clock may be ahead by so much; a time still farther in the future says nothing.
@@ -37,12 +37,12 @@ def check_grid(found: Dict[Coordinates, str], expected: Sequence[Optional[int]],
             )
 
 
-def newest_time(entry: Entry, names: Sequence[str]) -> float:
+def newest_time(entry: CheckpointEntry, names: Sequence[str]) -> float:
     """When the youngest of these files was written. Raises InvalidError, OSError."""
     return max(stat_of(entry, name).st_mtime for name in names)
 
 
-def stat_of(entry: Entry, name: str) -> os.stat_result:
+def stat_of(entry: CheckpointEntry, name: str) -> os.stat_result:
     """Raises InvalidError when it is missing, OSError."""
     try:
         return os.stat(os.path.join(entry.base, name))
@@ -57,7 +57,7 @@ def check_settled(newest: float) -> None:
         raise UnsureError(f"may still be written: its newest file is {max(0.0, age):.0f} s old, and it has no marker")
 
 
-def check_pointer(entry: Entry, pointer: str, value: str, newest: float) -> None:
+def check_pointer(entry: CheckpointEntry, pointer: str, value: str, newest: float) -> None:
     """Raises InvalidError when the pointer beside it names it and is older than its files: a torn overwrite.
 
     A pointer is no proof of anything else: it may be written before the other ranks' files, or be garbled.
@@ -73,7 +73,7 @@ def check_pointer(entry: Entry, pointer: str, value: str, newest: float) -> None
         raise InvalidError(f"was overwritten, and not to the end: its files are younger than {pointer}, which names it")
 
 
-def check_one_save(entry: Entry, names: Sequence[str], share: float) -> None:
+def check_one_save(entry: CheckpointEntry, names: Sequence[str], share: float) -> None:
     """Raises InvalidError when a pause parts the files' times that is too long for one save, and OSError.
 
     ``share``: bytes that one rank writes at most. The pause, not the span: a copy may take any time in all.
@@ -84,7 +84,7 @@ def check_one_save(entry: Entry, names: Sequence[str], share: float) -> None:
             raise InvalidError(f"was overwritten, and not to the end: {old} is {after - before:.0f} s older than {new}")
 
 
-def sizes_apart(entry: Entry, names: Sequence[str], what: str) -> List[str]:
+def sizes_apart(entry: CheckpointEntry, names: Sequence[str], what: str) -> List[str]:
     """Files much smaller than their peers, which all ought to be alike. Raises InvalidError, OSError."""
     sizes = {name: stat_of(entry, name).st_size for name in names}
     usual = max(sizes.values(), default=0)

@@ -42,7 +42,7 @@ class InterruptedCheckError(Exception):
 
 
 class ListedFile(NamedTuple):
-    """A file that a checkpoint must have, its name relative to ``Entry.base``.
+    """A file that a checkpoint must have, its name relative to ``CheckpointEntry.base``.
 
     ``exact``: of exactly that many bytes, else at least. ``digest``: "crc32:<8 hex>" or "sha256:<64 hex>".
     ``container``: ZIP, SAFETENSORS or OCDBT, which tell by themselves whether they are whole.
@@ -57,7 +57,7 @@ class ListedFile(NamedTuple):
     dated: bool = True
 
 
-class Entry(NamedTuple):
+class CheckpointEntry(NamedTuple):
     """A checkpoint before it is judged: its path and, of a directory, the names in it.
 
     ``is_file``: it is no directory, so that its files are named from the one that holds it.
@@ -86,7 +86,7 @@ class Entry(NamedTuple):
         """Path of something in the directory."""
         return os.path.join(self.path, name)
 
-    def below(self, name: str) -> Entry:
+    def below(self, name: str) -> CheckpointEntry:
         """One of its directories. Raises OSError."""
         return list_entry(self.at(name))
 
@@ -102,21 +102,21 @@ class Format(NamedTuple):
     """
 
     name: str
-    recognises: Callable[[Entry], bool]
-    read: Callable[[Entry], Reading]
+    recognises: Callable[[CheckpointEntry], bool]
+    read: Callable[[CheckpointEntry], Reading]
     step_name: Pattern[str]
 
 
-def list_entry(path: str, run_uid: str = "", step: Optional[int] = None) -> Entry:
+def list_entry(path: str, run_uid: str = "", step: Optional[int] = None) -> CheckpointEntry:
     """Raises OSError. Links count as what they lead to."""
     try:
         with os.scandir(path) as found:
             kinds = [(entry.name, entry.is_dir()) for entry in found]
     except NotADirectoryError:
-        return Entry(path, is_file=True, run_uid=run_uid, step=step)
+        return CheckpointEntry(path, is_file=True, run_uid=run_uid, step=step)
     directories = frozenset(name for name, is_directory in kinds if is_directory)
     files = frozenset(name for name, is_directory in kinds if not is_directory)
-    return Entry(path, files, directories, run_uid=run_uid, step=step)
+    return CheckpointEntry(path, files, directories, run_uid=run_uid, step=step)
 
 
 def read_up_to(limit: int, stream: BinaryIO) -> bytes:

@@ -12,7 +12,7 @@ from lockstep.worker.checkpoints.formats.findings import (
     SAFETENSORS,
     VALID,
     ZIP,
-    Entry,
+    CheckpointEntry,
     Finding,
     Format,
     InvalidError,
@@ -39,7 +39,7 @@ _SHARD = re.compile(r"^(?:pytorch_)?model-\d+-of-\d+\.(?:safetensors|bin)$")  # 
 _STATE = re.compile(r"^(?:optimizer\.(?:pt|bin)|scheduler\.pt|scaler\.pt|rng_state(?:_\d+)?\.pth)$")
 
 
-def is_hugging_face(entry: Entry) -> bool:
+def is_hugging_face(entry: CheckpointEntry) -> bool:
     """Whether the directory has the Trainer's state, or is called as one that should and holds nothing foreign."""
     begun = any(pattern.match(name) for name in entry.files for pattern in (_WEIGHTS, _SHARD, _INDEX, _STATE)) or any(
         name.startswith("global_step") or _SHARDED.match(name) for name in entry.directories
@@ -48,7 +48,7 @@ def is_hugging_face(entry: Entry) -> bool:
     return MARKER in entry.files or (_STEP_NAME.match(entry.name) is not None and (begun or empty))
 
 
-def read_hugging_face(entry: Entry) -> Reading:
+def read_hugging_face(entry: CheckpointEntry) -> Reading:
     """Raises InvalidError, UnsureError, OSError."""
     if MARKER not in entry.files:
         raise InvalidError(f"no {MARKER}: it was never committed")
@@ -62,7 +62,7 @@ def read_hugging_face(entry: Entry) -> Reading:
     for name in sorted(entry.files & _CONFIGURATIONS):  # the loader can do without, but not with a broken one
         read_json(entry.at(name))
     files = _weights(entry)
-    tags = [name for name in entry.directories if is_deepspeed(Entry(entry.at(name)))]
+    tags = [name for name in entry.directories if is_deepspeed(CheckpointEntry(entry.at(name)))]
     processes = 0
     for tag in tags:  # all of them: the loader follows `latest`, which may name any
         reading = read_deepspeed(entry.below(tag))
@@ -81,7 +81,7 @@ def read_hugging_face(entry: Entry) -> Reading:
     return finding, files
 
 
-def _weights(entry: Entry) -> List[ListedFile]:
+def _weights(entry: CheckpointEntry) -> List[ListedFile]:
     names = {name for name in entry.files if _WEIGHTS.match(name)}
     for index in sorted(filter(_INDEX.match, entry.files)):
         try:
@@ -91,7 +91,7 @@ def _weights(entry: Entry) -> List[ListedFile]:
     return [ListedFile(name, container=SAFETENSORS if name.endswith(".safetensors") else ZIP) for name in sorted(names)]
 
 
-def _training_state(entry: Entry, by_deepspeed: bool) -> List[ListedFile]:
+def _training_state(entry: CheckpointEntry, by_deepspeed: bool) -> List[ListedFile]:
     """Optimizer, schedule and random numbers: all of them, or none (``save_only_model``)."""
     states = {name for name in entry.files if _STATE.match(name)}
     random = {name for name in states if _RANDOM.match(name)}
@@ -110,7 +110,7 @@ def _training_state(entry: Entry, by_deepspeed: bool) -> List[ListedFile]:
     return [ListedFile(name, container=ZIP, dated=name not in ranks.values()) for name in sorted(states)] + extra
 
 
-def _check_states(entry: Entry, states: Set[str], random: Set[str], by_deepspeed: bool) -> None:
+def _check_states(entry: CheckpointEntry, states: Set[str], random: Set[str], by_deepspeed: bool) -> None:
     sharded = any(name.startswith("optimizer_") for name in entry.directories)
     if not by_deepspeed and not sharded and not any(name.startswith("optimizer") for name in states):
         raise InvalidError("optimizer.pt is missing")

@@ -11,7 +11,7 @@ from lockstep.worker.checkpoints.formats.families import stat_of
 from lockstep.worker.checkpoints.formats.findings import (
     VALID,
     ZIP,
-    Entry,
+    CheckpointEntry,
     Finding,
     Format,
     InvalidError,
@@ -24,12 +24,12 @@ LIGHTNING = "Lightning"
 MARKER = "meta.pt"
 
 
-def is_lightning(entry: Entry) -> bool:
+def is_lightning(entry: CheckpointEntry) -> bool:
     """Whether it is called as Lightning calls them, or has its meta.pt."""
     return entry.name.endswith(".ckpt") or MARKER in entry.files
 
 
-def read_lightning(entry: Entry) -> Reading:
+def read_lightning(entry: CheckpointEntry) -> Reading:
     """Raises InvalidError, UnsureError, OSError."""
     if entry.is_file:
         found = os.stat(entry.path)

@@ -9,7 +9,7 @@ from typing import Any
 
 from lockstep.worker.checkpoints.formats.findings import (
     VALID,
-    Entry,
+    CheckpointEntry,
     Finding,
     Format,
     InvalidError,
@@ -24,12 +24,12 @@ MANIFEST_FORMAT = "lockstep/1"
 MAX_MANIFEST_BYTES = 64 << 20
 
 
-def is_manifest(entry: Entry) -> bool:
+def is_manifest(entry: CheckpointEntry) -> bool:
     """Whether the directory has a manifest, or is called as one that should."""
     return MARKER in entry.files or entry.name.startswith(("step-", "rank-"))
 
 
-def read_manifest(entry: Entry) -> Reading:
+def read_manifest(entry: CheckpointEntry) -> Reading:
     """Raises InvalidError, OSError."""
     try:
         with open(entry.at(MARKER), "rb") as stream:

@@ -23,7 +23,7 @@ from lockstep.worker.checkpoints.formats.families import (
 from lockstep.worker.checkpoints.formats.findings import (
     VALID,
     ZIP,
-    Entry,
+    CheckpointEntry,
     Finding,
     Format,
     InvalidError,
@@ -44,21 +44,21 @@ _RANK = re.compile(r"^mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?$")
 _MODEL, _OPTIMIZER = "model_optim_rng.pt", "distrib_optim.pt"
 
 
-def is_megatron(entry: Entry) -> bool:
+def is_megatron(entry: CheckpointEntry) -> bool:
     """Whether a save was at least begun there by Megatron rather than by plain torch."""
     return any(_RANK.match(name) for name in entry.directories) or (
         bool(entry.files & {MARKER, COMMON}) and (is_dcp(entry) or entry.name.startswith("iter_"))
     )
 
 
-def read_megatron(entry: Entry) -> Reading:
+def read_megatron(entry: CheckpointEntry) -> Reading:
     """Raises InvalidError, UnsureError, OSError."""
     if any(_RANK.match(name) for name in entry.directories):
         return _read_by_rank(entry)
     return read_distributed(entry)
 
 
-def read_distributed(entry: Entry) -> Reading:
+def read_distributed(entry: CheckpointEntry) -> Reading:
     """A directory of Megatron's dist_checkpointing. Raises InvalidError, OSError."""
     if MARKER not in entry.files:
         raise InvalidError(f"no {MARKER}: it was never committed")
@@ -77,7 +77,7 @@ def read_distributed(entry: Entry) -> Reading:
     return finding, files
 
 
-def _with_checksums(entry: Entry, files: List[ListedFile]) -> List[ListedFile]:
+def _with_checksums(entry: CheckpointEntry, files: List[ListedFile]) -> List[ListedFile]:
     """The files with the SHA-256 that integrity.json, written after everything else, has of them."""
     integrity = read_json(entry.at(INTEGRITY))
     if integrity.get("algorithm", "sha256") != "sha256":
@@ -107,7 +107,7 @@ def read_json(path: str) -> Dict[str, Any]:
     return value
 
 
-def _read_by_rank(entry: Entry) -> Reading:
+def _read_by_rank(entry: CheckpointEntry) -> Reading:
     """The legacy layout: mp_rank_<tensor>[_<pipeline>][_<expert>]/. Raises InvalidError, UnsureError, OSError."""
     models: Dict[Coordinates, str] = {}
     optimizers: Dict[Coordinates, str] = {}

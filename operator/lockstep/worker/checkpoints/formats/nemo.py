@@ -9,7 +9,7 @@ from lockstep.worker.checkpoints.formats.dcp import is_dcp
 from lockstep.worker.checkpoints.formats.findings import (
     VALID,
     ZIP,
-    Entry,
+    CheckpointEntry,
     Finding,
     Format,
     InvalidError,
@@ -24,7 +24,7 @@ WEIGHTS = "weights"
 UNFINISHED = "-unfinished"
 
 
-def is_nemo(entry: Entry) -> bool:
+def is_nemo(entry: CheckpointEntry) -> bool:
     """Whether it has NeMo's directories, its marker beside it, or its way to name the step of a directory."""
     if entry.is_file:
         return False
@@ -37,7 +37,7 @@ def unfinished_marker(path: str) -> str:
     return re.sub(r"\.(?:ckpt|nemo)$", "", path) + UNFINISHED
 
 
-def read_nemo(entry: Entry) -> Reading:
+def read_nemo(entry: CheckpointEntry) -> Reading:
     """Raises InvalidError, OSError."""
     marker = unfinished_marker(entry.path)
     if os.path.lexists(marker):

@@ -18,7 +18,7 @@ from lockstep.worker.checkpoints.formats.containers import check_container
 from lockstep.worker.checkpoints.formats.findings import (
     VALID,
     ZIP,
-    Entry,
+    CheckpointEntry,
     Finding,
     Format,
     InvalidError,
@@ -32,7 +32,7 @@ _FILE = re.compile(r"^iter_(\d{7,})_(\d+)_local(\.dirty)?\.pt$")
 _STEP_NAME = re.compile(r"^iter_(\d{7,15})$")
 
 
-def is_local(entry: Entry) -> bool:
+def is_local(entry: CheckpointEntry) -> bool:
     """Whether that name stands for local files: no directory has it, and ranks have theirs beside it."""
     return _STEP_NAME.match(entry.name) is not None and not os.path.lexists(entry.path)
 
@@ -51,7 +51,7 @@ def local_steps(directory: str) -> Iterator[Tuple[int, str]]:
             yield step, os.path.join(directory, session, f"iter_{step:07d}")
 
 
-def local_files(entry: Entry) -> Iterator[str]:
+def local_files(entry: CheckpointEntry) -> Iterator[str]:
     """The files that a name stands for, from the directory that holds the ranks' own. Raises InvalidError, OSError."""
     named = _STEP_NAME.match(entry.name)
     if named is None:
@@ -64,7 +64,7 @@ def local_files(entry: Entry) -> Iterator[str]:
                 yield f"{rank}/{name}"
 
 
-def read_local(entry: Entry) -> Reading:
+def read_local(entry: CheckpointEntry) -> Reading:
     """Raises InvalidError, OSError.
 
     Another node's copy stands in for a file that is missing or dirty, never for one that is cut off: the loader goes by

@@ -15,7 +15,7 @@ from lockstep.worker.checkpoints.formats.families import check_settled, stat_of
 from lockstep.worker.checkpoints.formats.findings import (
     OCDBT,
     VALID,
-    Entry,
+    CheckpointEntry,
     Finding,
     Format,
     InvalidError,
@@ -35,12 +35,12 @@ _MAX_DEPTH = 6
 _ARRAYS = (".zarray", "zarr.json")
 
 
-def is_orbax(entry: Entry) -> bool:
+def is_orbax(entry: CheckpointEntry) -> bool:
     """Whether Orbax has at least begun to save there."""
     return UNFINISHED in entry.name or bool(entry.files & _MARKERS)
 
 
-def read_orbax(entry: Entry) -> Reading:
+def read_orbax(entry: CheckpointEntry) -> Reading:
     """Raises InvalidError, UnsureError, OSError."""
     if UNFINISHED in entry.name:
         raise InvalidError("it was never committed: it has Orbax's temporary name")
@@ -74,7 +74,7 @@ def read_orbax(entry: Entry) -> Reading:
     ]
 
 
-def _files(entry: Entry, prefix: str, depth: int) -> Iterator[str]:
+def _files(entry: CheckpointEntry, prefix: str, depth: int) -> Iterator[str]:
     for name in entry.files:
         yield prefix + name
     for name in entry.directories if depth < _MAX_DEPTH else ():
@@ -83,7 +83,7 @@ def _files(entry: Entry, prefix: str, depth: int) -> Iterator[str]:
         yield from _files(entry.below(name), f"{prefix}{name}/", depth + 1)
 
 
-def _check_tree(entry: Entry, named: str) -> None:
+def _check_tree(entry: CheckpointEntry, named: str) -> None:
     """One directory of data: what its own metadata says must be there. Raises InvalidError, OSError."""
     if MANIFEST in entry.files:
         _check_ocdbt(entry, named)
@@ -113,7 +113,7 @@ def _arrays(metadata: Dict[str, Any]) -> List[str]:
         return []  # of a version that arranges it in another way
 
 
-def _check_ocdbt(entry: Entry, named: str) -> None:
+def _check_ocdbt(entry: CheckpointEntry, named: str) -> None:
     """The manifest says how long it is, and something must be there for it to refer to."""
     with open(entry.at(MANIFEST), "rb") as stream:
         size = os.fstat(stream.fileno()).st_size

@@ -8,8 +8,8 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.core.admission import poison_runs
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.cache.memory import Memory
-from lockstep.core.admission.poison_runs import AGAIN, admit_others
+from lockstep.core.admission.cache.memory import CycleMemory
+from lockstep.core.admission.poison_runs import AGAIN, admit_isolating_failures
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
@@ -27,8 +27,8 @@ def test_everybody_else_is_admitted_and_the_run_is_told() -> None:
     snapshot = world([run("a", 1), broken(run("b", 1)), run("c", 2), broken(run("d", 1)), run("e", 1)])
     with pytest.raises(TypeError):
         admit(snapshot, Tunables(), NOW)
-    memory = Memory()
-    plan = admit_others(snapshot, Tunables(), NOW, memory)
+    memory = CycleMemory()
+    plan = admit_isolating_failures(snapshot, Tunables(), NOW, memory)
     told = statuses(plan)
     assert {name: len(status.assignment.nodes) for name, status in told.items()} == {
         "a": 1,
@@ -42,38 +42,41 @@ def test_everybody_else_is_admitted_and_the_run_is_told() -> None:
         assert "TypeError" in told[name].queue.message
     assert plan.wake_at is not None
     assert plan.wake_at <= NOW + AGAIN
-    assert admit_others(after(snapshot, plan), Tunables(), NOW + 1, memory).writes == ()
+    assert admit_isolating_failures(after(snapshot, plan), Tunables(), NOW + 1, memory).writes == ()
 
 
 def test_a_run_that_is_mended_is_admitted() -> None:
-    memory, good = Memory(), run("a", 1)
-    admit_others(world([broken(good)]), Tunables(), NOW, memory)
-    plan = admit_others(world([good]), Tunables(), NOW + 1, memory)
+    memory, good = CycleMemory(), run("a", 1)
+    admit_isolating_failures(world([broken(good)]), Tunables(), NOW, memory)
+    plan = admit_isolating_failures(world([good]), Tunables(), NOW + 1, memory)
     assert statuses(plan)["a"].assignment.nodes
-    assert memory.left_out == {}
+    assert memory.excluded_runs == {}
 
 
 def test_it_is_tried_again_as_what_a_pass_fails_by_may_be_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def fail_at_first(snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: Memory) -> ClusterPlan:
+    def fail_at_first(snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: CycleMemory) -> ClusterPlan:
         if now < NOW + AGAIN and any(view.name == "a" and view.spec for view in snapshot.runs):
             tried.append(now)
             raise ArithmeticError
         return admit(snapshot, tunables, now, memory)
 
     monkeypatch.setattr(poison_runs, "admit", fail_at_first)
-    memory, snapshot = Memory(), world([run("a", 1)])
+    memory, snapshot = CycleMemory(), world([run("a", 1)])
     for now in (NOW, NOW + 1, NOW + AGAIN - 1):
-        assert statuses(admit_others(snapshot, Tunables(), now, memory))["a"].queue.reason == WaitReason.UNDECIDABLE
+        assert (
+            statuses(admit_isolating_failures(snapshot, Tunables(), now, memory))["a"].queue.reason
+            == WaitReason.UNDECIDABLE
+        )
     assert set(tried) == {NOW}
-    assert statuses(admit_others(snapshot, Tunables(), NOW + AGAIN, memory))["a"].assignment.nodes
+    assert statuses(admit_isolating_failures(snapshot, Tunables(), NOW + AGAIN, memory))["a"].assignment.nodes
 
 
 def test_who_depends_on_it_is_not_told_that_it_is_gone() -> None:
     waits: dict[str, Any] = {"dependsOn": [{"name": "a"}], "onUnsatisfiable": "Fail"}
     snapshot = world([broken(run("a", 1)), run("b", 1, **waits)])
-    told = statuses(admit_others(snapshot, Tunables(), NOW, Memory()))["b"]
+    told = statuses(admit_isolating_failures(snapshot, Tunables(), NOW, CycleMemory()))["b"]
     assert told.queue.reason == "Dependency"
     assert "a" in told.queue.message
     assert not told.assignment.nodes
@@ -88,7 +91,7 @@ def test_who_holds_nodes_is_never_left_out(monkeypatch: pytest.MonkeyPatch) -> N
         return ClusterPlan()
 
     monkeypatch.setattr(poison_runs, "admit", fail)
-    memory = Memory()
+    memory = CycleMemory()
     with pytest.raises(ArithmeticError):
-        admit_others(world([run("a", 1, status=held("n0")), run("b", 1)]), Tunables(), NOW, memory)
-    assert memory.left_out == {}
+        admit_isolating_failures(world([run("a", 1, status=held("n0")), run("b", 1)]), Tunables(), NOW, memory)
+    assert memory.excluded_runs == {}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import QueueStatus
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.cache.entry import Entry, Reason
-from lockstep.core.admission.cache.memory import Memory
-from lockstep.core.admission.cache.status_throttle import COUNTED, NEAR, Due, Rank, chosen, due_word
+from lockstep.core.admission.cache.entry import Entry, PendingReason
+from lockstep.core.admission.cache.memory import CycleMemory
+from lockstep.core.admission.cache.status_throttle import COUNTED, NEAR, DueUpdate, UpdateRank, chosen, due_word
 from lockstep.core.admission.queueing.order import Points
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.assignment import is_held
@@ -23,15 +23,21 @@ from support.admission import NOW, held, run, world
 
 SETTINGS = AdmissionSettings()
 FAR = 4 * NEAR
-AT_ONCE = Due(0.0, Rank.AT_ONCE)
-SOON, LATER, IN_A_MINUTE = Due(NOW + 60, Rank.SOON), Due(NOW + 300, Rank.LATER), Due(NOW + 60, Rank.LATER)
+AT_ONCE = DueUpdate(0.0, UpdateRank.AT_ONCE)
+SOON, LATER, IN_A_MINUTE = (
+    DueUpdate(NOW + 60, UpdateRank.SOON),
+    DueUpdate(NOW + 300, UpdateRank.LATER),
+    DueUpdate(NOW + 60, UpdateRank.LATER),
+)
 TOLD = QueueStatus(
     position=FAR, reason="Priority", message="behind others", updated=NOW, priority=5, factors={"age": 5}
 )
-WAITS = Reason("Priority", "behind others")
+WAITS = PendingReason("Priority", "behind others")
 
 
-def due(told: QueueStatus, reason: Reason = WAITS, position: int | None = None, points: int = 5) -> Due | None:
+def due(
+    told: QueueStatus, reason: PendingReason = WAITS, position: int | None = None, points: int = 5
+) -> DueUpdate | None:
     view = run("a")
     entry = Entry(view, changed(view.status, queue=told))
     entry.position = told.position if position is None else position
@@ -55,7 +61,7 @@ def due(told: QueueStatus, reason: Reason = WAITS, position: int | None = None, 
     ],
 )
 def test_a_position_is_news_near_the_head_and_further_back_once_it_is_quite_another(
-    before: int, position: int, word: Due | None
+    before: int, position: int, word: DueUpdate | None
 ) -> None:
     assert due(changed(TOLD, position=before), position=position) == word
 
@@ -63,19 +69,19 @@ def test_a_position_is_news_near_the_head_and_further_back_once_it_is_quite_anot
 @pytest.mark.parametrize(
     ("position", "reason", "word"),
     [
-        (FAR, Reason("QueueHeld", "its stopPolicy is Hold"), AT_ONCE),
-        (FAR, Reason("DeadlineUnreachable", "no start"), AT_ONCE),
-        (FAR, Reason("Resources", "needs 4 nodes"), IN_A_MINUTE),
-        (NEAR, Reason("Resources", "needs 4 nodes"), AT_ONCE),
-        (FAR, Reason("Priority", "behind team/b"), LATER),
-        (NEAR, Reason("Priority", "behind team/b"), SOON),
-        (FAR, Reason("Priority", "behind others", start=NOW + 600), IN_A_MINUTE),
-        (NEAR, Reason("Priority", "behind others", start=NOW + 600), AT_ONCE),
+        (FAR, PendingReason("QueueHeld", "its stopPolicy is Hold"), AT_ONCE),
+        (FAR, PendingReason("DeadlineUnreachable", "no start"), AT_ONCE),
+        (FAR, PendingReason("Resources", "needs 4 nodes"), IN_A_MINUTE),
+        (NEAR, PendingReason("Resources", "needs 4 nodes"), AT_ONCE),
+        (FAR, PendingReason("Priority", "behind team/b"), LATER),
+        (NEAR, PendingReason("Priority", "behind team/b"), SOON),
+        (FAR, PendingReason("Priority", "behind others", start=NOW + 600), IN_A_MINUTE),
+        (NEAR, PendingReason("Priority", "behind others", start=NOW + 600), AT_ONCE),
         (FAR, WAITS, None),
     ],
 )
 def test_a_reason_that_is_not_only_about_whose_turn_it_is_is_told_at_once(
-    position: int, reason: Reason, word: Due | None
+    position: int, reason: PendingReason, word: DueUpdate | None
 ) -> None:
     assert due(changed(TOLD, position=position), reason) == word
 
@@ -85,34 +91,36 @@ def test_who_has_heard_nothing_yet_is_told_at_once_wherever_it_stands() -> None:
 
 
 def test_points_alone_are_told_after_a_quarter_of_an_hour_and_the_earlier_of_two_words_counts() -> None:
-    assert due(TOLD, points=500) == Due(NOW + 900, Rank.LATER)
+    assert due(TOLD, points=500) == DueUpdate(NOW + 900, UpdateRank.LATER)
     assert due(TOLD, position=1, points=500) == SOON
     far_off = changed(TOLD, position=1, estimated_start=NOW + 10**6)
-    moved = Reason("Priority", "behind others", start=NOW + 10**6 + 3600.0)
-    assert due(far_off, moved) == Due(NOW + 10**6 - 36_000, Rank.SOON)
-    assert due(far_off, moved, points=500) == Due(NOW + 900, Rank.LATER)
+    moved = PendingReason("Priority", "behind others", start=NOW + 10**6 + 3600.0)
+    assert due(far_off, moved) == DueUpdate(NOW + 10**6 - 36_000, UpdateRank.SOON)
+    assert due(far_off, moved, points=500) == DueUpdate(NOW + 900, UpdateRank.LATER)
 
 
-WORDS = st.lists(st.tuples(st.floats(0, 900), st.sampled_from(list(Rank))).map(lambda pair: Due(*pair)), max_size=60)
+WORDS = st.lists(
+    st.tuples(st.floats(0, 900), st.sampled_from(list(UpdateRank))).map(lambda pair: DueUpdate(*pair)), max_size=60
+)
 
 
 @given(WORDS, st.integers(0, 150), st.integers(1, 40))
 def test_those_further_back_never_starve_and_no_more_is_said_than_may_be(
-    words: Sequence[Due], told: int, per_pass: int
+    words: Sequence[DueUpdate], told: int, per_pass: int
 ) -> None:
     settings = AdmissionSettings(told_per_pass=per_pass)
     waiting = sorted(words)
     said = chosen([(word, word) for word in waiting], told, settings)
     assert len(said) <= per_pass
-    by_rank = {rank: [word for word in waiting if word.rank is rank] for rank in Rank}
+    by_rank = {rank: [word for word in waiting if word.rank is rank] for rank in UpdateRank}
     for rank, of_rank in by_rank.items():
         mine = [word for word in said if word.rank is rank]
         assert mine == of_rank[: len(mine)], "who has waited for longest comes first"
-    at_once = sum(word.rank is Rank.AT_ONCE for word in said)
-    assert at_once == min(per_pass, len(by_rank[Rank.AT_ONCE]))
+    at_once = sum(word.rank is UpdateRank.AT_ONCE for word in said)
+    assert at_once == min(per_pass, len(by_rank[UpdateRank.AT_ONCE]))
     room = max(0, min(int(settings.told_per_second * COUNTED) - told - at_once, per_pass - at_once))
-    assert len(said) - at_once == min(room, len(by_rank[Rank.SOON]) + len(by_rank[Rank.LATER]))
-    assert sum(word.rank is Rank.LATER for word in said) >= min(len(by_rank[Rank.LATER]), room // 4)
+    assert len(said) - at_once == min(room, len(by_rank[UpdateRank.SOON]) + len(by_rank[UpdateRank.LATER]))
+    assert sum(word.rank is UpdateRank.LATER for word in said) >= min(len(by_rank[UpdateRank.LATER]), room // 4)
 
 
 class Turnover:
@@ -123,7 +131,7 @@ class Turnover:
         holders = [run(f"h{n}", 1, at=n - 99, status={**held(f"n{n}"), **begun}, timeLimit="9h") for n in range(10)]
         line = [run(f"w{n:04}", 1, at=n / 100, timeLimit="9h") for n in range(waiting)]
         self.snapshot = world([*holders, *line], 10)
-        self.tunables, self.memory, self.now, self.words = Tunables(admission=settings), Memory(), NOW, 0
+        self.tunables, self.memory, self.now, self.words = Tunables(admission=settings), CycleMemory(), NOW, 0
 
     def second(self, *, ends: bool) -> ClusterPlan:
         self.now += 1

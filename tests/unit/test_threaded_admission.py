@@ -1,4 +1,4 @@
-"""A long admission pass is decided beside the event loop, on what nothing changes any more."""
+"""A long admission cycle is decided beside the event loop, on what nothing changes any more."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from lockstep.controller.reconcile import threaded_admission
-from lockstep.controller.reconcile.threaded_admission import ASIDE_FROM, decide_pass, detached
-from lockstep.core.admission.cache.memory import Memory
+from lockstep.controller.reconcile.threaded_admission import ASIDE_FROM, decide_cycle, detached
+from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.kueue.installation import Kueue
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, NodeView
@@ -45,9 +45,9 @@ def test_a_long_pass_leaves_the_loop_to_the_lease_and_the_workers(monkeypatch: p
 
     async def admit_and_renew() -> None:
         asyncio.get_running_loop().call_later(0.01, renewed.set)
-        await decide_pass(snapshot(ASIDE_FROM), Tunables(), NOW, Memory())
+        await decide_cycle(snapshot(ASIDE_FROM), Tunables(), NOW, CycleMemory())
 
-    monkeypatch.setattr(threaded_admission, "admit_others", wait_for_the_loop)
+    monkeypatch.setattr(threaded_admission, "admit_isolating_failures", wait_for_the_loop)
     asyncio.run(admit_and_renew())
 
 
@@ -58,8 +58,8 @@ def test_a_short_pass_is_decided_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
         seen.append(threading.current_thread())
         return ClusterPlan()
 
-    monkeypatch.setattr(threaded_admission, "admit_others", note_the_thread)
-    asyncio.run(decide_pass(snapshot(3), Tunables(), NOW, Memory()))
+    monkeypatch.setattr(threaded_admission, "admit_isolating_failures", note_the_thread)
+    asyncio.run(decide_cycle(snapshot(3), Tunables(), NOW, CycleMemory()))
     assert seen == [threading.main_thread()]
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.cache.memory import Memory
-from lockstep.core.admission.cache.start_estimates import LIVES, SHARE, STEP, Forecast
+from lockstep.core.admission.cache.memory import CycleMemory
+from lockstep.core.admission.cache.start_estimates import LIVES, SHARE, STEP, StartEstimates
 from lockstep.core.admission.engine.cycle_result import Estimate
 from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, held, run, statuses, world
@@ -21,52 +21,52 @@ def never() -> Iterator[tuple[str, Estimate]]:
 
 
 def test_each_look_works_out_a_share_and_comes_back_for_the_rest() -> None:
-    forecast = Forecast(share=2)
+    start_estimates = StartEstimates(share=2)
     found = jobs({"a": 1.0, "b": 2.0, "c": 3.0})
-    assert forecast.look(100.0, found) == {"a": 1.0, "b": 2.0}
-    assert forecast.wake_at == 100.0 + STEP
-    assert forecast.look(101.0, never) == {"a": 1.0, "b": 2.0, "c": 3.0}
-    assert forecast.wake_at == 100.0 + LIVES
+    assert start_estimates.refresh(100.0, found) == {"a": 1.0, "b": 2.0}
+    assert start_estimates.wake_at == 100.0 + STEP
+    assert start_estimates.refresh(101.0, never) == {"a": 1.0, "b": 2.0, "c": 3.0}
+    assert start_estimates.wake_at == 100.0 + LIVES
 
 
 def test_an_estimate_counts_until_a_newer_one_is_known_or_nobody_waits_for_it() -> None:
-    forecast = Forecast(share=1)
+    start_estimates = StartEstimates(share=1)
     for now in (0.0, 1.0, 2.0, 3.0):
-        forecast.look(now, jobs({"a": 10.0, "b": 20.0, "gone": 30.0}))
-    assert forecast.look(3.5, never) == {"a": 10.0, "b": 20.0, "gone": 30.0}
+        start_estimates.refresh(now, jobs({"a": 10.0, "b": 20.0, "gone": 30.0}))
+    assert start_estimates.refresh(3.5, never) == {"a": 10.0, "b": 20.0, "gone": 30.0}
     later = jobs({"a": None, "b": 25.0})
-    assert forecast.look(40.0, later) == {"b": 20.0, "gone": 30.0}
-    assert forecast.look(41.0, never) == {"b": 25.0, "gone": 30.0}
-    assert forecast.look(42.0, never) == {"b": 25.0}
+    assert start_estimates.refresh(40.0, later) == {"b": 20.0, "gone": 30.0}
+    assert start_estimates.refresh(41.0, never) == {"b": 25.0, "gone": 30.0}
+    assert start_estimates.refresh(42.0, never) == {"b": 25.0}
 
 
 def test_without_a_share_all_are_worked_out_at_once() -> None:
     found = jobs({f"r{number}": float(number) for number in range(100)})
-    assert len(Forecast(share=None).look(0.0, found)) == 100
+    assert len(StartEstimates(share=None).refresh(0.0, found)) == 100
 
 
 def test_estimates_are_worked_out_anew_when_they_are_old_or_time_went_back() -> None:
-    forecast = Forecast(share=None)
-    forecast.look(100.0, jobs({"a": 1.0}))
-    assert forecast.look(100.0 + LIVES - 1, never) == {"a": 1.0}
-    assert forecast.look(100.0 + LIVES, jobs({"a": 2.0})) == {"a": 2.0}
-    assert forecast.look(50.0, jobs({"a": 3.0})) == {"a": 3.0}
+    start_estimates = StartEstimates(share=None)
+    start_estimates.refresh(100.0, jobs({"a": 1.0}))
+    assert start_estimates.refresh(100.0 + LIVES - 1, never) == {"a": 1.0}
+    assert start_estimates.refresh(100.0 + LIVES, jobs({"a": 2.0})) == {"a": 2.0}
+    assert start_estimates.refresh(50.0, jobs({"a": 3.0})) == {"a": 3.0}
 
 
 def test_who_took_long_rests_as_long() -> None:
-    forecast = Forecast(share=1)
+    start_estimates = StartEstimates(share=1)
     all_of_them = jobs({f"r{number}": float(number) for number in range(40)})
     for now in range(41):
-        forecast.look(float(now), all_of_them)
-    assert forecast.wake_at == 80.0
-    assert len(forecast.look(79.0, never)) == 40
+        start_estimates.refresh(float(now), all_of_them)
+    assert start_estimates.wake_at == 80.0
+    assert len(start_estimates.refresh(79.0, never)) == 40
 
 
 def test_a_long_queue_is_told_its_starts_within_a_few_passes() -> None:
     """None of them twice for the first time, and as a pass that is asked once tells them."""
     waiting = [run(f"r{number}", 4, at=float(number), timeLimit="1h") for number in range(2 * SHARE)]
     busy = run("busy", 4, status={**held("n0", "n1", "n2", "n3"), "last_admitted": NOW}, timeLimit="1h")
-    snapshot, memory = world([busy, *waiting]), Memory()
+    snapshot, memory = world([busy, *waiting]), CycleMemory()
     at_once = {
         name: status.queue.estimated_start for name, status in statuses(admit(snapshot, Tunables(), NOW)).items()
     }

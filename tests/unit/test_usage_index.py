@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.base.names import ANNOTATION_TEST_ONLY, ANNOTATION_USER
-from lockstep.controller.store.usage_index import Census
-from lockstep.core.admission.queueing.fair_share import Holding
+from lockstep.controller.store.usage_index import UsageIndex
+from lockstep.core.admission.queueing.fair_share import ChargedUsage
 from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.model.test_only import is_trial
+from lockstep.core.model.test_only import is_test_only
 from support.admission import held, run
 
 
@@ -34,11 +34,13 @@ views = st.builds(
 
 @given(st.lists(st.lists(views, max_size=8, unique_by=lambda view: view.uid), max_size=6))
 def test_it_comes_to_the_same_as_counting_all_runs(passes: list[list[RunView]]) -> None:
-    census = Census()
+    usage_index = UsageIndex()
     for runs in passes:
-        census.look(runs)
-        everybody = Holding.of(runs)
-        assert census.held.nodes == {key: count for key, count in everybody.nodes.items() if count}
-        assert census.held.gpus == {queue: count for queue, count in everybody.gpus.items() if count}
-        assert census.present == {share_key(each) for each in runs if each.spec is not None and not is_trial(each)}
-        assert census.asking == {share_key(each) for each in runs if is_trial(each)}
+        usage_index.update(runs)
+        everybody = ChargedUsage.from_runs(runs)
+        assert usage_index.held.nodes == {key: count for key, count in everybody.nodes.items() if count}
+        assert usage_index.held.gpus == {queue: count for queue, count in everybody.gpus.items() if count}
+        assert usage_index.present == {
+            share_key(each) for each in runs if each.spec is not None and not is_test_only(each)
+        }
+        assert usage_index.asking == {share_key(each) for each in runs if is_test_only(each)}

@@ -16,7 +16,7 @@ from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.assignment import assigned
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.snapshot import ClusterSnapshot, DryRunResult, Leadership, PodPhase, RunSnapshot, RunView
-from lockstep.core.model.test_only import KEPT, is_trial
+from lockstep.core.model.test_only import KEPT, is_test_only
 from lockstep.core.model.tunables import Tunables
 from support.admission import ACCEPTED, FINISHED, NOW, after, held, pod, run, statuses, world
 
@@ -120,12 +120,12 @@ def test_a_begin_time_is_kept() -> None:
 
 
 def test_only_one_that_never_had_nodes_asks() -> None:
-    assert is_trial(trial())
-    assert not is_trial(run("a"))
-    assert not is_trial(replace(holding("a", "n0"), annotations=ASKS))
+    assert is_test_only(trial())
+    assert not is_test_only(run("a"))
+    assert not is_test_only(replace(holding("a", "n0"), annotations=ASKS))
     requeued = run("a", status={"attempt": 1, "assignment": AssignmentStatus()})
-    assert not is_trial(replace(requeued, annotations=ASKS))
-    assert not is_trial(replace(trial(), annotations={names.ANNOTATION_TEST_ONLY: "false"}))
+    assert not is_test_only(replace(requeued, annotations=ASKS))
+    assert not is_test_only(replace(trial(), annotations={names.ANNOTATION_TEST_ONLY: "false"}))
 
 
 def test_an_answer_is_given_once_for_each_generation() -> None:
