@@ -61,6 +61,16 @@ CPU_192 = Requirement(resources={"cpu": 192_000})
         ),
         (node("n", unschedulable=True), EIGHT_GPUS, {}, "cordoned"),
         (node("n", ready=False), EIGHT_GPUS, {}, "not Ready"),
+        (node("n", drain="new firmware"), EIGHT_GPUS, {}, "being drained (new firmware)"),
+        (
+            node("n", taints=(Taint("leave", "NoSchedule"),)),
+            Requirement(resources={}, tolerations=(Toleration("leave", "Exists"),), drain_taints=frozenset({"leave"})),
+            {},
+            "being drained (taint leave)",
+        ),
+        (node("n"), Requirement(resources={}, excluded=frozenset({"n"})), {}, "excluded by placement.excludeNodes"),
+        (node("n"), Requirement(resources={}, named=frozenset({"m"})), {}, "not among placement.nodes"),
+        (node("n"), Requirement(resources={}, levels=("rack",)), {}, "without the label rack"),
         (node("n", deleting=True), EIGHT_GPUS, {}, "being deleted"),
         (
             node("n", taints=(Taint("gpu", "NoSchedule", "broken"),)),
