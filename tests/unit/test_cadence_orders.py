@@ -7,59 +7,13 @@ import pytest
 from lockstep.api.checkpoint_status import CadenceStatus
 from lockstep.core.accounting.book import read
 from lockstep.core.accounting.measures import pool_records
-from lockstep.core.decide import decide
 from lockstep.core.failures.failure_rate import PRIOR, pool_prior
-from lockstep.core.model.plan import CadenceOrder, Plan
-from lockstep.core.model.snapshot import CheckpointReport, TimingReport, Verdict
+from lockstep.core.model.plan import CadenceOrder
+from lockstep.core.model.snapshot import Timing
 from lockstep.core.run import resume_point
 from lockstep.core.run.cadence_orders import DISABLED, NOT_ASKED
-from support.world import World, node, spec
-
-
-class Training(World):
-    """A world whose workers measure: what ``timing`` and ``tiers`` say is in every report."""
-
-    def __init__(self) -> None:
-        super().__init__({f"n{i}": node(f"n{i}") for i in range(4)})
-        self.timing = TimingReport()
-        self.tiers: tuple[str, ...] = ("shared",)
-        self.listens = True
-
-    def work(self) -> None:
-        super().work()
-        for run in self.runs.values():
-            for slot, report in self.reports.get(run.uid, {}).items():
-                rows = tuple(
-                    CheckpointReport(tier, step, f"/{tier}/{step}", Verdict.VALID, attempt=report.attempt,
-                                     world=2, run_uid=run.uid, committed_at=self.now)
-                    for tier in self.tiers
-                    for step in self.saved.get(run.uid, [])[-1:]
-                )  # fmt: skip
-                self.reports[run.uid][slot] = replace(
-                    report, timing=self.timing, listens=self.listens, inventory=(*report.inventory, *rows)
-                )
-
-    @property
-    def cadence(self) -> CadenceStatus:
-        return self.status("llama").checkpoint.cadence
-
-    def decide(self) -> Plan:
-        return decide(self.snapshot("llama"), self.tunables, self.now)
-
-
-def started(
-    interval: str = "Adaptive", *, local: bool = False, archive: dict[str, object] | None = None, **timing: float
-) -> Training:
-    w = Training()
-    w.timing = TimingReport(**timing)  # type: ignore[arg-type]
-    tiers = {"shared": {"claimName": "lustre"}} | ({"local": {"storage": "nvme"}} if local else {})
-    tiers |= {"archive": archive} if archive is not None else {}  # type: ignore[dict-item]
-    w.tiers = ("local", "shared") if local else ("shared",)
-    w.tunables = replace(w.tunables, gang=replace(w.tunables.gang, local_storages={"nvme": "/mnt/nvme"}))
-    w.apply("llama", spec(2, checkpoint={**tiers, "cadence": {"interval": interval}}))
-    w.settle()
-    assert w.children("llama")
-    return w
+from support.measuring import Training, started
+from support.world import spec
 
 
 def test_from_the_start_there_is_a_cadence_in_seconds() -> None:

@@ -36,7 +36,7 @@ def test_every_place_that_an_attack_comes_from_names_tests(place: str) -> None:
 
 
 def test_the_tests_that_are_named_exist() -> None:
-    there = {path.stem for path in (ROOT / "tests").glob("*/test_*.py")}
+    there = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
     assert len(ATTACKS) > 20
     assert named_tests(MODEL) - there == set()
 

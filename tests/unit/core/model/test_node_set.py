@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.core.model import node_set
 from lockstep.core.model.node_set import ALL, EMPTY, ONE, NodeSet, members, span
 from support.type_checks import lines_refused
 
@@ -33,3 +37,11 @@ def test_the_first_nodes_are_those_that_are_not_beyond_them() -> None:
     assert [*members(~(ALL << 3))] == [0, 1, 2]
     assert [*members(span(2, 5))] == [2, 3, 4]
     assert span(4, 4) == EMPTY
+
+
+@given(st.sets(st.integers(0, 299)), st.integers(0, 300))
+def test_sets_of_nodes_are_what_they_say(bits: set[int], count: int) -> None:
+    nodes = node_set.from_bits(bits, 300)
+    assert nodes == sum(1 << bit for bit in bits)
+    assert list(node_set.members(nodes)) == sorted(bits)
+    assert list(node_set.members(node_set.lowest(nodes, count))) == sorted(bits)[:count]

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from lockstep.api.base import names
-from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
 from lockstep.core.model.cluster_objects import parse_pod
@@ -21,9 +18,6 @@ from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.launchers import launcher_of
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
 from lockstep.core.pods.plain_pods import NODELIST_LIMIT, PlainAttempt, PlainTemplate, master_port, plain_dry_run_body
-from lockstep.core.pods.secret_variables import is_secret
-from lockstep.core.pods.validation import validate
-from lockstep.worker import secrets
 from lockstep.worker.child.launch import launcher_command, launcher_environment
 from lockstep.worker.settings import Settings
 from lockstep.worker.start import Launch
@@ -156,16 +150,6 @@ def test_the_end_of_a_log_is_told_where_no_secret_can_be_in_it_or_its_user_says_
     assert trainer(body(run(**spec)))["terminationMessagePolicy"] == policy
 
 
-@given(name=st.from_regex(secrets.SECRET_NAME) | st.text(), value=st.from_regex(r"\A(/[a-z.]{1,8}){0,4}\Z") | st.text())
-@example(name="HF_TOKEN", value="1234567")
-@example(name="HF_TOKEN", value="12345678")
-@example(name="TOKEN_PATH", value="/abcdefgh")
-@example(name="TOKEN", value="/abcdefgh")
-@example(name="TOKEN", value="/etc/abcdefgh")
-def test_a_secret_is_what_the_worker_would_hide(name: str, value: str) -> None:
-    assert is_secret(name, value) == bool(secrets.secret_values({name: value}))
-
-
 def test_a_nodelist_that_is_too_long_is_left_out() -> None:
     many = tuple(f"2001:db8:0:{index:04x}:ffff:ffff:ffff:ffff" for index in range(1000))
     assert len(",".join(many)) > NODELIST_LIMIT
@@ -225,41 +209,3 @@ def test_launchers_are_told_what_the_worker_tells_them(
     launch = Launch(1, 1, 2, address, 20_123, "", "", [])
     assert list(ours.command(spec, rendezvous)) == launcher_command(settings, launch)
     assert dict(ours.environment(rendezvous)) == launcher_environment(settings, launch)
-
-
-REFUSED: Mapping[str, dict[str, Any]] = {
-    "spec.preflight.minDisk": {"preflight": {"minDisk": "10Gi"}},
-    "spec.preflight.startJitter": {"preflight": {"startJitter": "5s"}},
-    "spec.recovery.debugHold": {"recovery": {"debugHold": "10m"}},
-    "spec.recovery.rules[0].logPattern": {"recovery": {"rules": [{"name": "a", "logPattern": "x", "action": "Stop"}]}},
-    "spec.recovery.rules[0].action": {"recovery": {"rules": [{"name": "a", "exitCodes": [9], "action": "RollBack"}]}},
-    "spec.checkpoint.cadence": {"checkpoint": {"shared": {"claimName": "c"}, "cadence": {"interval": "10m"}}},
-    "spec.checkpoint.layout": {"checkpoint": {"shared": {"claimName": "c"}, "layout": "Shared"}},
-    "spec.checkpoint.start": {"checkpoint": {"shared": {"claimName": "c"}, "start": {"mode": "Require"}}},
-}
-
-
-@pytest.mark.parametrize("field", REFUSED)
-def test_what_only_the_worker_does_is_refused_with_the_remedy(field: str) -> None:
-    spec = run(**REFUSED[field]).spec
-    assert spec is not None
-    problems = validate(spec, {})
-    assert [problem.field for problem in problems] == [field]
-    assert "worker: Enabled" in problems[0].message
-    assert not validate(changed(spec, worker="Enabled"), {})
-
-
-CEL: Mapping[str, dict[str, Any]] = {
-    "network": {"network": "Pod"},
-    "warm": {"preflight": {"warmUp": "Ring"}},
-    "signal": {"checkpoint": {"shared": {"claimName": "c"}, "signal": "SIGUSR1"}},
-    "resumeBy": {"checkpoint": {"shared": {"claimName": "c"}, "resumeBy": "Env"}},
-    "archive": {"checkpoint": {"shared": {"claimName": "c"}, "archive": {"uri": "s3://bucket/x"}}},
-}
-
-
-@pytest.mark.parametrize("what", CEL)
-def test_what_the_api_server_refuses_is_refused_here_as_well(what: str) -> None:
-    spec = run(**CEL[what]).spec
-    assert spec is not None
-    assert any("worker: Enabled" in problem.message for problem in validate(spec, {}))

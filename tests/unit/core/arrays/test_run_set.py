@@ -11,16 +11,12 @@ from lockstep.api.base.changes import changed
 from lockstep.api.base.indices import parse_indices
 from lockstep.api.run_set import SetDependency, SetIndices, SetRefusal, TrainingRunSetStatus
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.arrays.members import governed, index_of, run_body, split_run_name
+from lockstep.core.arrays.members import governed, index_of, run_body
 from lockstep.core.arrays.run_set import WAITING_AT_ONCE, decide_run_set
 from lockstep.core.model.array_views import RunSetPlan, RunSetSnapshot, RunSetView
 from lockstep.core.model.conditions import find, is_true
-from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.ranges import count_ranges, format_ranges
 from lockstep.core.model.tunables import Mode, Tunables
-from lockstep.core.pods.array_environment import array_environment
-from lockstep.core.pods.gang import dry_run_body
-from lockstep.core.pods.plain_pods import plain_dry_run_body
 from support.arrays import HOLDING, NOW, ArrayWorld, ended, member, run_set, set_spec
 
 
@@ -293,37 +289,6 @@ def test_after_so_many_failures_the_rest_is_cancelled_and_that_is_written_first(
     assert status.state == "Stopping"
 
 
-@pytest.mark.parametrize(
-    ("fields", "suspended", "cancelled", "words"),
-    [
-        ({}, False, False, ""),
-        ({"suspend": True}, True, False, "suspend: true of its set sweep"),
-        ({"cancel": True}, False, True, "cancel: true of its set sweep"),
-        ({"cancelIndices": "3"}, False, True, "among cancelIndices"),
-        ({"cancelIndices": "4"}, False, False, ""),
-    ],
-)
-def test_a_run_does_what_its_set_says_and_its_own_spec_stays_as_it_is(
-    fields: dict[str, Any], suspended: bool, cancelled: bool, words: str
-) -> None:
-    view = run_set(**fields)
-    told = governed(member(view, 3), view)
-    assert told.spec is not None
-    assert (told.spec.suspend, told.spec.cancel) == (suspended, cancelled)
-    assert words in told.set_says
-    assert governed(told, view) is told
-    let_go = governed(told, run_set())
-    assert let_go.spec is not None
-    assert (let_go.spec.suspend, let_go.spec.cancel, let_go.set_says) == (False, False, "")
-
-
-def test_a_run_that_its_user_holds_stays_held_when_its_set_goes_on() -> None:
-    view = run_set()
-    held = member(view, 0, spec=changed(set_spec().template.spec, suspend=True))
-    paused = governed(held, run_set(suspend=True))
-    assert governed(paused, view).spec.suspend  # type: ignore[union-attr]
-
-
 AFTER = {"afterCorr": "before"}
 
 
@@ -422,79 +387,6 @@ def test_a_set_is_deleted_so_long_after_its_end() -> None:
 )
 def test_nothing_is_decided_for_a_set_that_is_left_alone(view: RunSetView, mode: Mode) -> None:
     assert decide_run_set(RunSetSnapshot(view), Tunables(mode=mode), NOW) == RunSetPlan()
-
-
-def test_a_run_is_made_from_the_template_with_its_index_wherever_that_stands() -> None:
-    template = {
-        "metadata": {"labels": {"team": "nlp"}, "annotations": {"note": "seed $(LOCKSTEP_ARRAY_INDEX)"}},
-        "spec": {
-            "nodes": 2,
-            "image": "i",
-            "command": ["train", "--seed=$(LOCKSTEP_ARRAY_INDEX)", "$$(LOCKSTEP_ARRAY_INDEX)"],
-            "checkpoint": {"shared": {"claimName": "c"}, "start": {"run": "base-$(LOCKSTEP_ARRAY_INDEX)"}},
-        },
-    }
-    view = replace(run_set(indices="3-9:3", template=template), annotations={"lockstep.dev/user": "kim"})
-    body = run_body(view, 6)
-    meta, spec = body["metadata"], body["spec"]
-    assert meta["name"] == "sweep-6"
-    assert meta["labels"] == {"team": "nlp", "lockstep.dev/set": "sweep", "lockstep.dev/index": "6"}
-    assert meta["annotations"]["note"] == "seed 6"
-    assert meta["annotations"]["lockstep.dev/user"] == "kim"
-    assert meta["ownerReferences"][0]["uid"] == view.uid
-    assert spec["command"] == ["train", "--seed=6", "$$(LOCKSTEP_ARRAY_INDEX)"]
-    assert spec["checkpoint"]["start"]["run"] == "base-6"
-    meta |= {"uid": "u", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    run = parse_run(body)
-    assert run.spec_error == ""
-    assert (index_of(run), run.set_uid) == (6, view.uid)
-    assert array_environment(run) == {
-        "LOCKSTEP_ARRAY_INDEX": "6",
-        "LOCKSTEP_ARRAY_COUNT": "3",
-        "LOCKSTEP_ARRAY_MIN": "3",
-        "LOCKSTEP_ARRAY_MAX": "9",
-        "SLURM_ARRAY_TASK_ID": "6",
-        "SLURM_ARRAY_TASK_COUNT": "3",
-        "SLURM_ARRAY_TASK_MIN": "3",
-        "SLURM_ARRAY_TASK_MAX": "9",
-    }
-
-
-@pytest.mark.parametrize("worker", ["Enabled", "Disabled"])
-def test_the_training_container_is_told_of_its_index(worker: str) -> None:
-    mine = [{"name": "SLURM_ARRAY_TASK_ID", "value": "mine"}]
-    template = {"spec": {"nodes": 1, "image": "i", "command": ["t"], "worker": worker, "env": mine}}
-    body = run_body(run_set(template=template), 3)
-    body["metadata"] |= {"uid": "uid-3", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    pod = (dry_run_body if worker == "Enabled" else plain_dry_run_body)(parse_run(body), Tunables())
-    [trainer] = pod["spec"]["containers"]
-    values = [(each["name"], each.get("value")) for each in trainer["env"] if "ARRAY" in each["name"]]
-    assert ("LOCKSTEP_ARRAY_INDEX", "3") in values
-    assert ("SLURM_ARRAY_TASK_MAX", "9") in values
-    assert [value for name, value in values if name == "SLURM_ARRAY_TASK_ID"] == ["mine"]
-    assert len(values) == 8
-
-
-@pytest.mark.parametrize("words", ["", "index=1", "index=1 count=2 min=0 max=$(x)", "index=1 count=2 min=0 max=9 a=1"])
-def test_an_annotation_that_somebody_else_wrote_gives_no_environment(words: str) -> None:
-    run = replace(member(run_set(), 0), annotations={"lockstep.dev/array": words})
-    assert array_environment(run) == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "split"),
-    [
-        ("sweep-3", ("sweep", 3)),
-        ("a-b-0", ("a-b", 0)),
-        ("sweep-03", None),
-        ("sweep", None),
-        ("-3", None),
-        ("sweep-x", None),
-        ("s-123456", None),
-    ],
-)
-def test_a_name_tells_set_and_index_in_one_way_only(name: str, split: tuple[str, int] | None) -> None:
-    assert split_run_name(name) == split
 
 
 def test_the_worst_status_of_ten_thousand_indices_stays_small() -> None:

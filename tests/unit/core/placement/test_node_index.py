@@ -8,13 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.run_spec import PlacementSpec
-from lockstep.core.model import node_set
 from lockstep.core.model.snapshot import NodeView, Taint
 from lockstep.core.placement.node_fit import Expression, Requirement, Toleration
 from lockstep.core.placement.node_index import NodeIndex
-from lockstep.core.placement.node_order import Numbering
-from lockstep.core.placement.node_pool import CandidateNodes
-from lockstep.core.placement.placement import ClusterNodes, Placed, Unplaceable, place
+from lockstep.core.placement.node_pool import Ground
+from lockstep.core.placement.placement import Cluster, Placed, Unplaceable, place
 from support import placement_by_node
 
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
@@ -232,25 +230,6 @@ def test_a_node_in_another_rack_or_a_new_one_changes_the_order_of_ranks() -> Non
     assert grown.names(grown.everything) == ("n1", "n2", "n3", "n4", "n10", "n11", "n12")
 
 
-def test_what_may_be_chosen_from_is_a_set_and_so_is_the_choice() -> None:
-    index = index_of(site(n3={"unschedulable": True}))
-    candidates = CandidateNodes.for_requirement(index, EIGHT, PACKED)
-    (kind,) = candidates.kinds(2)
-    assert index.names(kind.able) == ("n1", "n2", "n10", "n11", "n12")
-    assert kind.idle == index.everything
-    assert candidates.choose(kind, 2, index.mask(["n2", "n11", "n12"])) == index.mask(["n11", "n12"])
-    assert candidates.choose(kind, 3, index.mask(["n1", "n2", "n11", "n12"])) is None
-    assert (candidates.is_hopeless(6), candidates.is_hopeless(7)) == (False, True)
-
-
-def test_every_gpu_type_that_will_do_is_a_kind_of_its_own() -> None:
-    index = index_of(site(n3={"labels": {"gpu": "h200"}}))
-    both = PlacementSpec.model_validate({"gpuTypes": ["H200", "H100"]})
-    kinds = CandidateNodes.for_requirement(index, EIGHT, both).kinds(2)
-    assert [(kind.gpu_type, kind.able.bit_count()) for kind in kinds] == [("H200", 1), ("H100", 5)]
-    assert index.of_gpu_type("H200") == index.mask(["n3"])
-
-
 def test_no_words_are_made_for_a_run_that_nobody_asks_about() -> None:
     index = index_of(site())
     candidates = Unspoken(index, EIGHT, PACKED)
@@ -264,31 +243,3 @@ class Unspoken(CandidateNodes):
 
     def refused(self, booked: int, ending: int) -> Iterator[Any]:
         raise AssertionError("words were made")
-
-
-sets = st.sets(st.integers(0, 299))
-
-
-def as_mask(bits: set[int]) -> int:
-    return node_set.from_bits(bits, 300)
-
-
-@given(sets, st.integers(0, 300))
-def test_sets_of_nodes_are_what_they_say(bits: set[int], count: int) -> None:
-    nodes = as_mask(bits)
-    assert nodes == sum(1 << bit for bit in bits)
-    assert list(node_set.members(nodes)) == sorted(bits)
-    assert list(node_set.members(node_set.lowest(nodes, count))) == sorted(bits)[:count]
-
-
-@given(st.lists(sets, min_size=1, max_size=12), st.sampled_from([[RACK], [ZONE, RACK], [ZONE], []]))
-def test_nodes_are_counted_by_leaf_whatever_was_counted_before(several: list[set[int]], levels: list[str]) -> None:
-    labels = {f"n{bit}": {RACK: f"r{bit // 7}", ZONE: f"z{bit // 50}"} for bit in range(280)} | {
-        f"n{bit}": {} for bit in range(280, 300)
-    }
-    tree = Numbering(labels, (ZONE, RACK)).tree(levels)
-    for bits in several:
-        expected = [0] * len(tree)
-        for bit in bits:
-            expected[tree.leaf_of(bit)] += 1
-        assert tree.counts(as_mask(bits)) == expected

@@ -5,10 +5,6 @@ from typing import Any
 import orjson
 import pytest
 
-from lockstep.api.base.changes import changed
-from lockstep.api.run_status import AssignmentStatus, QueueStatus, TrainingRunStatus
-from lockstep.controller.runtime import patches
-from lockstep.controller.runtime.patches import dump_status, merge_patch, status_patch
 from lockstep.core.model.cluster_objects import (
     ForeignPod,
     parse_namespace,
@@ -17,7 +13,6 @@ from lockstep.core.model.cluster_objects import (
     parse_priority_class,
     pod_requests,
 )
-from lockstep.core.model.own_objects import parse_queue, parse_run
 from lockstep.core.model.snapshot import NodeView, PodPhase, PodView
 
 GIB = 2**30
@@ -362,112 +357,6 @@ def test_a_node_that_never_reported_is_not_ready() -> None:
 def test_a_namespace_is_its_name_and_labels() -> None:
     raw = {"metadata": {"name": "team", "uid": "u", "resourceVersion": "3", "labels": {"a": "b"}}}
     assert parse_namespace(orjson.dumps(raw)).view == ("team", {"a": "b"})
-
-
-def raw_run(**changes: Any) -> dict[str, Any]:
-    return {
-        "metadata": {
-            "namespace": "team",
-            "name": "llama",
-            "uid": "u1",
-            "resourceVersion": "12",
-            "generation": 3,
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "annotations": {"lockstep.dev/paused": "true", "kubectl.kubernetes.io/x": "long"},
-        },
-        "spec": {"nodes": 2, "image": "i", "command": ["train"]},
-        **changes,
-    }
-
-
-def test_a_run_keeps_only_our_annotations() -> None:
-    run = parse_run(raw_run())
-    assert run.spec is not None
-    assert run.spec.nodes == 2
-    assert run.annotations == {"lockstep.dev/paused": "true"}
-    assert (run.key, run.generation, run.created_at) == ("team/llama", 3, 1767225600.0)
-    assert run.status == TrainingRunStatus()
-
-
-def test_a_spec_that_does_not_parse_is_told_field_by_field() -> None:
-    run = parse_run(raw_run(spec={"nodes": 0, "image": "i", "command": ["x"], "gpuPerNode": 8}))
-    assert run.spec is None
-    assert "spec.nodes:" in run.spec_error
-    assert "spec.gpuPerNode:" in run.spec_error
-
-
-def test_a_broken_status_reads_as_a_lost_one() -> None:
-    assert parse_run(raw_run(status={"attempt": "seven"})).status == TrainingRunStatus()
-
-
-def test_of_a_status_that_a_newer_operator_wrote_everything_counts_that_is_understood() -> None:
-    over = {"type": "Finished", "status": "True", "reason": "Succeeded", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    known = {"attempt": 3, "conditions": [over], "assignment": {"nodes": ["n0"]}}
-    understood = parse_run(raw_run(status=known)).status
-    assert (understood.attempt, understood.assignment.nodes) == (3, ("n0",))
-    assert parse_run(raw_run(status={**known, "kueue": {"chosenBy": "Somebody else"}})).status == understood
-    assert parse_run(raw_run(status={**known, "attempts": [{"number": "three"}]})).status == understood
-
-
-def test_a_queue_that_does_not_parse_names_the_field() -> None:
-    raw = {
-        "metadata": {"name": "research", "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"stopPolicy": "Drain"},
-    }
-    with pytest.raises(ValueError, match=r"spec\.stopPolicy"):
-        parse_queue(raw)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "patch"),
-    [
-        ({}, {"a": 1}, {"a": 1}),
-        ({"a": 1}, {"a": 1}, {}),
-        ({"a": 1}, {}, {"a": None}),
-        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}, {"a": {"c": 3}}),
-        ({"a": {"b": 1}}, {"a": {}}, {"a": {"b": None}}),
-        ({"a": [1, 2]}, {"a": [1]}, {"a": [1]}),
-        ({"a": 1}, {"a": {"b": 1}}, {"a": {"b": 1}}),
-    ],
-)
-def test_a_merge_patch_says_only_what_changes(old: dict[str, Any], new: dict[str, Any], patch: dict[str, Any]) -> None:
-    assert merge_patch(old, new) == patch
-
-
-def test_an_assignment_in_a_config_map_is_only_named_in_status() -> None:
-    assignment = AssignmentStatus(revision=1, hash="h", nodes=("a", "b"), incarnations=(1, 1))
-    inline = TrainingRunStatus(assignment=assignment)
-    assert dump_status(inline)["assignment"]["nodes"] == ["a", "b"]
-    named = TrainingRunStatus(assignment=changed(assignment, config_map="big"))
-    assert dump_status(named)["assignment"] == {"revision": 1, "hash": "h", "configMap": "big"}
-
-
-OLD_STATUS = TrainingRunStatus(attempt=1, state="Pending", queue=QueueStatus(position=3))
-NEW_STATUS = changed(
-    OLD_STATUS,
-    attempt=2,
-    assignment=AssignmentStatus(revision=1, hash="h", nodes=("a",), incarnations=(1,)),
-    queue=QueueStatus(),
-)
-
-
-def test_a_status_patch_is_that_of_the_whole_status() -> None:
-    old, new = OLD_STATUS, NEW_STATUS
-    assert status_patch(old, new) == merge_patch(dump_status(old), dump_status(new))
-    assert status_patch(old, new).keys() == {"attempt", "assignment", "queue"}
-    assert status_patch(old, old) == {}
-
-
-def test_for_a_status_patch_only_what_is_new_is_dumped(monkeypatch: pytest.MonkeyPatch) -> None:
-    dumped: list[set[str] | None] = []
-
-    def note(status: TrainingRunStatus, only: set[str] | None = None) -> dict[str, Any]:
-        dumped.append(only)
-        return dump_status(status, only)
-
-    monkeypatch.setattr(patches, "dump_status", note)
-    status_patch(OLD_STATUS, NEW_STATUS)
-    assert dumped == [{"attempt", "assignment", "queue"}] * 2
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from lockstep.core.model.reasons import (
 from lockstep.core.model.tunables import Mode
 from lockstep.present.explanation import ACTIONS, WAITS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 KINDS = (*AnyReason.__subclasses__(), ActionWord)
 WORDS = [word for kind in KINDS for word in kind]
 PANELS = (ROOT / "charts/lockstep/files/alerts.yaml", *sorted((ROOT / "charts/dashboards").glob("*.yaml")))

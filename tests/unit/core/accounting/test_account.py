@@ -3,24 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lockstep.api.base.changes import changed
 from lockstep.api.goodput_status import BucketsStatus, GoodputStatus
-from lockstep.core.accounting.book import Book, new_book, read, write
-from lockstep.core.accounting.goodput import Bucket, GoodputAccount, GoodputStage, Mark
+from lockstep.core.accounting.book import read
+from lockstep.core.accounting.goodput import Bucket
 from lockstep.core.accounting.usage import (
     BudgetUse,
-    GpuUsage,
-    budget_use,
-    model_flops_utilisation,
-    seconds_until,
-    step_efficiency,
 )
-from lockstep.core.checkpoints.cadence import SaveCost
 from lockstep.core.decide import decide
-from lockstep.core.failures.failure_rate import Exposure
 from lockstep.core.model.settings import GpuRates
 from lockstep.core.model.tunables import Tunables
 from support.world import World, node, spec
@@ -261,76 +252,5 @@ def test_a_new_leader_answers_the_workers_before_it_brings_the_account_up_to_dat
     assert decide(w.snapshot("llama"), w.tunables, w.now + 30.0).status is not None
 
 
-@pytest.mark.parametrize(
-    ("hours", "use"),
-    [(79.9, BudgetUse.WITHIN), (80.0, BudgetUse.MOST), (99.9, BudgetUse.MOST), (100.0, BudgetUse.ALL)],
-)
-def test_budget_marks(hours: float, use: BudgetUse) -> None:
-    assert budget_use(hours, 100.0) is use
-
-
-def test_usage_counts_each_type_of_gpu_and_knows_when_more_is_due() -> None:
-    usage = GpuUsage(0).holding(16, "H100", 0.0).holding(8, "H200", 3600.0).until(7200.0)
-    assert usage.held == (("H100", 16 * 3_600_000), ("H200", 8 * 3_600_000))
-    assert usage.gpu_hours == 24.0
-    assert usage.cost({"H100": GpuRates(price=2.0)}) is None
-    assert usage.cost({"H100": GpuRates(price=2.0), "H200": GpuRates(price=3.0)}) == 56.0
-    assert seconds_until(usage, 26.0) == 900.0
-    assert seconds_until(usage, 24.0) is None
-    assert seconds_until(usage.holding(0, "", 7200.0), 26.0) is None
-
-
-def test_utilisation_and_efficiency() -> None:
-    assert model_flops_utilisation(1000.0, 6e9, 16, 1e12) == pytest.approx(0.375)
-    assert model_flops_utilisation(1000.0, 6e9, 0, 1e12) is None
-    assert step_efficiency(90, 1.0, 100.0) == pytest.approx(0.9)
-    assert step_efficiency(0, 1.0, 0.0) is None
-    assert step_efficiency(90, 0.0, 100.0) is None
-
-
 def test_the_buckets_of_status_are_those_of_the_account() -> None:
     assert set(BucketsStatus.model_fields) == {bucket.value for bucket in Bucket}
-
-
-amounts = st.integers(0, 2**45)
-seen = st.floats(0.0, 1e12)
-books = st.builds(
-    Book,
-    st.builds(
-        GoodputAccount,
-        submitted=amounts,
-        since=amounts,
-        stage=st.sampled_from(GoodputStage),
-        closed=st.tuples(*[amounts] * len(Bucket)),
-        marks=st.lists(st.builds(Mark, amounts, amounts), min_size=1, max_size=32).map(tuple),
-        first_step=st.none() | amounts,
-        broken_at=st.none() | amounts,
-        unrepaired=st.booleans(),
-        failures=amounts,
-        steps_lost=amounts,
-        recoveries=st.lists(amounts, max_size=32).map(tuple),
-    ),
-    st.builds(
-        GpuUsage, amounts, amounts, st.sampled_from(["", "H100"]), st.lists(st.tuples(st.text(), amounts)).map(tuple)
-    ),
-    st.builds(Exposure, seen, seen, seen),
-    amounts,
-    amounts,
-    amounts,
-    st.sampled_from(BudgetUse),
-    amounts,
-    amounts,
-    amounts,
-    st.none() | st.builds(SaveCost, seen, seen, amounts),
-    st.none() | st.builds(SaveCost, seen, seen, amounts),
-)
-
-
-@given(books)
-def test_a_book_reads_as_it_was_written(book: Book) -> None:
-    assert read(write(book)) == book
-
-
-@pytest.mark.parametrize("text", ["", "x", "[]", "null", "{}", '{"v":0}', write(new_book(0.0)).replace("queue", "?")])
-def test_what_is_no_book_is_not_taken_for_one(text: str) -> None:
-    assert read(text) is None

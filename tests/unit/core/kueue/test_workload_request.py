@@ -9,17 +9,14 @@ from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.api.recovery_status import ExcludedNode
-from lockstep.core.kueue.choice import choice_of, kueue_problems, workload_name
+from lockstep.core.kueue.choice import workload_name
 from lockstep.core.kueue.workload_request import Ask, ask_of, does_for, is_as_asked, topology_marks, workload_body
 from lockstep.core.model.kueue.installation import (
     Flavor,
     Kueue,
     Presence,
-    parse_cluster_queue,
-    parse_flavor,
-    parse_topology,
 )
-from lockstep.core.model.kueue.workload import ConflictError, PodSetUpdate, merged, parse_workload
+from lockstep.core.model.kueue.workload import PodSetUpdate, parse_workload
 from lockstep.core.model.snapshot import QueueView, RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import node, run
@@ -225,103 +222,3 @@ def test_the_digest_changes_with_what_is_asked_and_with_nothing_else() -> None:
     assert view.spec is not None
     larger = replace(view, spec=changed(view.spec, nodes=3))
     assert ask(view).digest != ask(larger).digest
-
-
-def test_the_label_wins_over_the_queue() -> None:
-    queue = QueueView("research", TrainingQueueSpec.model_validate({"backend": "Kueue"}))
-    view = run("llama")
-    assert choice_of(view, None) is None
-    assert choice_of(view, QueueView("default", TrainingQueueSpec())) is None
-    chosen = choice_of(view, queue)
-    assert chosen is not None
-    assert (chosen.queue, chosen.by) == ("research", "TrainingQueue")
-    labelled = choice_of(replace(view, labels={"kueue.x-k8s.io/queue-name": "mine"}), queue)
-    assert labelled is not None
-    assert (labelled.queue, labelled.by) == ("mine", "Label")
-
-
-@pytest.mark.parametrize(
-    ("topology", "words"),
-    [
-        ([{"level": "rack", "policy": "Spread", "maxNodes": 1, "mode": "Required"}], "can only require Pack"),
-        ([{"level": "zone", "mode": "Required"}], f"has no level topology.kubernetes.io/zone; it has {RACK}"),
-        ([{"level": "rack", "mode": "Required"}, {"level": "zone", "mode": "Required"}], "can require one level"),
-        ([{"level": "rack", "policy": "Spread", "maxNodes": 1}], ""),
-    ],
-)
-def test_required_topology_that_kueue_cannot_give_is_refused_by_field(
-    topology: list[dict[str, Any]], words: str
-) -> None:
-    view = run("llama", gpusPerNode=8, placement={"topology": topology})
-    assert view.spec is not None
-    problems = [f"{each.field}: {each.message}" for each in kueue_problems(view.spec, (RACK,), Tunables())]
-    assert bool(problems) == bool(words)
-    assert all(problem.startswith("spec.placement.topology[") for problem in problems)
-    assert words in "".join(problems)
-    assert not list(kueue_problems(view.spec, (), Tunables())), "without topology the placement is ours"
-
-
-def test_an_admission_is_read_with_its_checks_and_flavors() -> None:
-    raw = {
-        "metadata": {"namespace": "ns", "name": "w", "uid": "u", "resourceVersion": "3"},
-        "spec": {"queueName": "team"},
-        "status": {
-            "conditions": [{"type": "QuotaReserved", "status": "True"}, {"type": "Admitted", "status": "True"}],
-            "admission": {
-                "clusterQueue": "shared",
-                "podSetAssignments": [
-                    {"name": "gang", "count": 2, "flavors": {"nvidia.com/gpu": "h100", "cpu": "h100"}}
-                ],
-            },
-            "admissionChecks": [
-                {
-                    "name": "provision",
-                    "state": "Ready",
-                    "podSetUpdates": [{"name": "gang", "annotations": {"a": "b"}, "nodeSelector": {"new": "yes"}}],
-                }
-            ],
-            "requeueState": {"count": 2, "requeueAt": "2026-01-01T00:00:00Z"},
-        },
-    }
-    found = parse_workload(raw)
-    assert found.is_admitted
-    assert found.admission is not None
-    assert (found.admission.cluster_queue, found.admission.count, found.admission.flavors) == ("shared", 2, ("h100",))
-    assert found.checks[0].update is not None
-    assert found.checks[0].update.node_selector == {"new": "yes"}
-    assert found.requeues == 2
-    delayed = {**raw["status"]["admission"]["podSetAssignments"][0], "delayedTopologyRequest": "Pending"}  # type: ignore[index]
-    raw["status"]["admission"]["podSetAssignments"] = [delayed]  # type: ignore[index]
-    assert not parse_workload(raw).is_admitted, "the topology is yet to come"
-
-
-@pytest.mark.parametrize("condition", ["Evicted", "Finished"])
-def test_a_reservation_that_is_wanted_back_is_none(condition: str) -> None:
-    conditions = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted", condition)]
-    admission = {"clusterQueue": "q", "podSetAssignments": [{"name": "gang", "count": 1}]}
-    meta = {"namespace": "ns", "name": "w", "uid": "u", "resourceVersion": "3"}
-    found = parse_workload({"metadata": meta, "status": {"conditions": conditions, "admission": admission}})
-    assert not found.is_admitted
-    assert found.is_reserved
-
-
-def test_two_that_want_different_things_of_the_pods_are_a_conflict_that_names_both() -> None:
-    one = PodSetUpdate("ResourceFlavor a", node_selector={"pool": "a"}, tolerations=({"key": "x"},))
-    same = PodSetUpdate(
-        "admission check b", node_selector={"pool": "a"}, labels={"l": "1"}, tolerations=({"key": "x"},)
-    )
-    found = merged([one, same])
-    assert (found.node_selector, found.labels, found.tolerations) == ({"pool": "a"}, {"l": "1"}, ({"key": "x"},))
-    other = PodSetUpdate("admission check c", node_selector={"pool": "b"})
-    with pytest.raises(ConflictError, match="ResourceFlavor a and admission check c disagree about pool"):
-        merged([one, other])
-
-
-def test_queues_flavors_and_topologies_are_read() -> None:
-    queue = {
-        "spec": {"resourceGroups": [{"flavors": [{"name": "h100"}, {"name": "h200"}]}, {"flavors": [{"name": "h100"}]}]}
-    }
-    assert parse_cluster_queue(queue) == ("h100", "h200")
-    flavor = parse_flavor({"metadata": {"name": "h100"}, "spec": {"nodeLabels": {"a": "b"}, "topologyName": "racks"}})
-    assert (flavor.topology, flavor.update.node_selector) == ("racks", {"a": "b"})
-    assert parse_topology({"spec": {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOST}]}}) == (RACK, HOST)

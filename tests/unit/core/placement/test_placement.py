@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.api.run_spec import PlacementSpec
-from lockstep.core.model.snapshot import NodeView, Taint
-from lockstep.core.placement.node_fit import Expression, Requirement, Toleration, node_refusal
+from lockstep.core.model.snapshot import NodeView
+from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_index import NodeIndex
 from lockstep.core.placement.placement import ClusterNodes, Placed, Unplaceable, place
 
@@ -236,124 +236,6 @@ def test_the_message_counts_what_lacks_and_names_the_few() -> None:
         "2 short of nvidia.com/gpu (x1, x2: it has 4, 8 asked)"
     )
     assert not result.hopeless
-
-
-CPU_192 = Requirement(resources={"cpu": 192_000})
-
-
-@pytest.mark.parametrize(
-    ("view", "requirement", "foreign", "words"),
-    [
-        (node("n"), EIGHT_GPUS, {}, None),
-        (node("n"), CPU_192, {"cpu": 200}, "short of cpu (DaemonSets and other pods leave 191.8 of 192, 192 asked)"),
-        (node("n"), Requirement(resources={"rdma/hca": 8}), {}, "short of rdma/hca (it has 0, 8 asked)"),
-        (
-            node("n"),
-            Requirement(resources={"memory": 2**41}),
-            {"memory": 2**40},
-            "short of memory (DaemonSets and other pods leave 1Ti of 2Ti, 2Ti asked)",
-        ),
-        (node("n"), Requirement(resources={}, open=("cpu",)), {"cpu": 96_000}, None),
-        (
-            node("n"),
-            Requirement(resources={}, open=("cpu",)),
-            {"cpu": 150_000},
-            "short of cpu (DaemonSets and other pods leave 42 of 192)",
-        ),
-        (
-            node("n"),
-            Requirement(resources={}, open_gpus=True),
-            {GPU: 1},
-            "short of nvidia.com/gpu (DaemonSets and other pods leave 7 of 8)",
-        ),
-        (node("n", unschedulable=True), EIGHT_GPUS, {}, "cordoned"),
-        (node("n", ready=False), EIGHT_GPUS, {}, "not Ready"),
-        (node("n", deleting=True), EIGHT_GPUS, {}, "being deleted"),
-        (
-            node("n", taints=(Taint("gpu", "NoSchedule", "broken"),)),
-            EIGHT_GPUS,
-            {},
-            "tainted gpu=broken:NoSchedule",
-        ),
-        (node("n", taints=(Taint("gpu", "PreferNoSchedule"),)), EIGHT_GPUS, {}, None),
-        (
-            node("n", taints=(Taint("node.kubernetes.io/unschedulable", "NoSchedule"),), unschedulable=True),
-            EIGHT_GPUS,
-            {},
-            "cordoned",
-        ),
-        (
-            node("n", taints=(Taint("node.kubernetes.io/disk-pressure", "NoSchedule"),)),
-            EIGHT_GPUS,
-            {},
-            "tainted node.kubernetes.io/disk-pressure:NoSchedule",
-        ),
-        (
-            node("n", taints=(Taint(GPU, "NoSchedule", "present"),)),
-            Requirement(resources={}, tolerations=(Toleration(GPU, "Exists"),)),
-            {},
-            None,
-        ),
-        (node("n"), Requirement(resources={}, labels=(("pool", "a"),)), {}, "outside the node selector (needs pool=a)"),
-        (
-            node("n"),
-            Requirement(resources={}, avoided={"n": "failed twice"}),
-            {},
-            "avoided after failures (failed twice)",
-        ),
-        (
-            node("n", conditions={"XidCriticalError": "GPU 3", "SomethingHarmless": ""}),
-            EIGHT_GPUS,
-            {},
-            "with the condition XidCriticalError (GPU 3)",
-        ),
-        (
-            node("n"),
-            Requirement(resources={}, terms=((Expression("pool", "In", ("a",)),),)),
-            {},
-            "outside the pod template's node affinity",
-        ),
-    ],
-)
-def test_a_refused_node_says_why(
-    view: NodeView, requirement: Requirement, foreign: dict[str, int], words: str | None
-) -> None:
-    refusal = node_refusal(view, foreign, requirement)
-    assert (None if refusal is None else str(refusal)) == words
-
-
-@pytest.mark.parametrize(
-    ("expression", "accepted"),
-    [
-        (Expression("pool", "In", ("a", "b")), True),
-        (Expression("pool", "NotIn", ("a",)), False),
-        (Expression("other", "NotIn", ("a",)), True),
-        (Expression("pool", "Exists"), True),
-        (Expression("pool", "DoesNotExist"), False),
-        (Expression("generation", "Gt", ("3",)), True),
-        (Expression("generation", "Lt", ("4",)), False),
-        (Expression("pool", "Gt", ("4",)), False),
-        (Expression("metadata.name", "In", ("n",)), True),
-        (Expression("pool", "Near", ("a",)), False),
-    ],
-)
-def test_node_affinity_is_read_as_kubernetes_reads_it(expression: Expression, accepted: bool) -> None:
-    assert expression.accepts(node("n", labels={"pool": "a", "generation": "4"})) is accepted
-
-
-@pytest.mark.parametrize(
-    ("toleration", "tolerated"),
-    [
-        (Toleration("gpu", "Equal", "yes"), True),
-        (Toleration("gpu", "Equal", "no"), False),
-        (Toleration("gpu", "Exists"), True),
-        (Toleration("", "Exists"), True),
-        (Toleration("gpu", "Exists", effect="NoExecute"), False),
-        (Toleration("other", "Exists"), False),
-    ],
-)
-def test_taints_are_tolerated_as_kubernetes_does(toleration: Toleration, tolerated: bool) -> None:
-    assert toleration.tolerates(Taint("gpu", "NoSchedule", "yes")) is tolerated
 
 
 @st.composite

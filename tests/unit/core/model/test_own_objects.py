@@ -1,0 +1,96 @@
+"""From the JSON of our own kinds to views, as far as it can be understood."""
+
+from typing import Any
+
+import pytest
+
+from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.model.own_objects import parse_queue, parse_run, parse_run_set
+
+
+def raw_run(**changes: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "namespace": "team",
+            "name": "llama",
+            "uid": "u1",
+            "resourceVersion": "12",
+            "generation": 3,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"lockstep.dev/paused": "true", "kubectl.kubernetes.io/x": "long"},
+        },
+        "spec": {"nodes": 2, "image": "i", "command": ["train"]},
+        **changes,
+    }
+
+
+def test_a_run_keeps_only_our_annotations() -> None:
+    run = parse_run(raw_run())
+    assert run.spec is not None
+    assert run.spec.nodes == 2
+    assert run.annotations == {"lockstep.dev/paused": "true"}
+    assert (run.key, run.generation, run.created_at) == ("team/llama", 3, 1767225600.0)
+    assert run.status == TrainingRunStatus()
+
+
+def test_a_spec_that_does_not_parse_is_told_field_by_field() -> None:
+    run = parse_run(raw_run(spec={"nodes": 0, "image": "i", "command": ["x"], "gpuPerNode": 8}))
+    assert run.spec is None
+    assert "spec.nodes:" in run.spec_error
+    assert "spec.gpuPerNode:" in run.spec_error
+
+
+def test_a_broken_status_reads_as_a_lost_one() -> None:
+    assert parse_run(raw_run(status={"attempt": "seven"})).status == TrainingRunStatus()
+
+
+def test_of_a_status_that_a_newer_operator_wrote_everything_counts_that_is_understood() -> None:
+    over = {"type": "Finished", "status": "True", "reason": "Succeeded", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    known = {"attempt": 3, "conditions": [over], "assignment": {"nodes": ["n0"]}}
+    understood = parse_run(raw_run(status=known)).status
+    assert (understood.attempt, understood.assignment.nodes) == (3, ("n0",))
+    assert parse_run(raw_run(status={**known, "kueue": {"chosenBy": "Somebody else"}})).status == understood
+    assert parse_run(raw_run(status={**known, "attempts": [{"number": "three"}]})).status == understood
+
+
+def test_a_queue_that_does_not_parse_names_the_field() -> None:
+    raw = {
+        "metadata": {"name": "research", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"stopPolicy": "Drain"},
+    }
+    with pytest.raises(ValueError, match=r"spec\.stopPolicy"):
+        parse_queue(raw)
+
+
+@pytest.mark.parametrize(
+    ("owner", "set_name"),
+    [
+        ({"kind": "TrainingRunSet", "apiVersion": "lockstep.dev/v1alpha1", "name": "sweep", "uid": "s1"}, "sweep"),
+        ({"kind": "TrainingRunSet", "apiVersion": "lockstep.dev/v2", "name": "sweep", "uid": "s1"}, "sweep"),
+        ({"kind": "TrainingRunSet", "apiVersion": "other.dev/v1", "name": "sweep", "uid": "s1"}, ""),
+        ({"kind": "Job", "apiVersion": "batch/v1", "name": "sweep", "uid": "s1"}, ""),
+    ],
+)
+def test_a_run_is_of_the_set_that_owns_it(owner: dict[str, str], set_name: str) -> None:
+    raw = raw_run()
+    raw["metadata"]["ownerReferences"] = [owner]
+    assert (parse_run(raw).set_name, parse_run(raw).set_uid) == (set_name, "s1" if set_name else "")
+
+
+@pytest.mark.parametrize(
+    ("uid", "generation", "again"), [("u1", 3, False), ("u1", 4, True), ("u2", 3, True)], ids=["same", "edited", "new"]
+)
+def test_a_spec_is_read_again_when_it_may_have_changed(uid: str, generation: int, again: bool) -> None:
+    known = parse_run(raw_run())
+    raw = raw_run()
+    raw["metadata"] |= {"uid": uid, "generation": generation}
+    assert (parse_run(raw, known).spec is not known.spec) is again
+
+
+def test_of_a_set_neither_spec_nor_status_need_parse() -> None:
+    raw = raw_run(spec={"indices": "3-1", "template": {}}, status={"counts": "many"})
+    found = parse_run_set(raw)
+    assert found.spec is None
+    assert "spec.indices:" in found.spec_error
+    assert "status.counts:" in found.status_error
+    assert found.annotations == {"lockstep.dev/paused": "true"}

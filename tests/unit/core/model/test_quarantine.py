@@ -1,0 +1,43 @@
+"""Checkpoints that are not loaded again: a step that a later attempt saved anew is another one."""
+
+import pytest
+
+from lockstep.core.model.quarantine import Save, in_quarantine
+
+BAD = frozenset({("shared", Save(300, 2)), ("shared", Save(400)), ("local", Save(500, 1))})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (Save(300, 2), Save(300, 2), True),
+        (Save(300, 2), Save(300, 3), False),
+        (Save(300, 2), Save(300), True),
+        (Save(300), Save(300), True),
+        (Save(300), Save(400), False),
+        (Save(300, 2), Save(400, 2), False),
+    ],
+)
+def test_where_an_attempt_is_not_known_the_step_alone_tells_saves_apart(one: Save, other: Save, same: bool) -> None:
+    assert one.may_be(other) is same
+    assert other.may_be(one) is same
+
+
+@pytest.mark.parametrize(
+    ("tier", "step", "attempt", "bad"),
+    [
+        ("shared", 300, 2, True),
+        ("shared", 300, 3, False),
+        ("shared", 300, None, True),
+        ("shared", 300, 0, True),
+        ("shared", 400, 7, True),
+        ("local", 300, 2, False),
+        ("local", 500, 1, True),
+        ("shared", 301, 2, False),
+    ],
+)
+def test_a_checkpoint_that_may_be_a_bad_one_is_in_quarantine(
+    tier: str, step: int, attempt: int | None, bad: bool
+) -> None:
+    assert in_quarantine(BAD, tier, step, attempt) is bad
+    assert not in_quarantine(frozenset(), tier, step, attempt)

@@ -1,0 +1,48 @@
+"""Sets and orders of ranks as short text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.core.model.ranges import BEYOND, count_ranges, format_order, format_ranges, parse_order, parse_ranges
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [([], ""), ([5], "5"), ([0, 1], "0-1"), ([2, 0, 1, 5, 5], "0-2,5"), ([0, 2, 4], "0,2,4"), ([9, 10, 11], "9-11")],
+)
+def test_runs_of_numbers_are_folded(numbers: list[int], text: str) -> None:
+    assert format_ranges(numbers) == text
+    assert parse_ranges(text) == frozenset(numbers)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [([], ""), ([0, 1, 4, 2, 3], "0-1,4,2-3"), ([3, 2, 1], "3,2,1"), ([0, 1, 2], "0-2")],
+)
+def test_an_order_is_kept_and_its_ascending_runs_are_folded(numbers: list[int], text: str) -> None:
+    assert format_order(numbers) == text
+    assert parse_order(text) == tuple(numbers)
+
+
+@pytest.mark.parametrize(("text", "count"), [("", 0), ("0-2,5", 4), ("5,5", 2), (f"0-{BEYOND - 1}", BEYOND)])
+def test_numbers_are_counted_without_being_unfolded(text: str, count: int) -> None:
+    assert count_ranges(text) == count
+
+
+@pytest.mark.parametrize("text", ["x", "1-x", "-1", f"0-{BEYOND}", f"{BEYOND}", "9" * 5000])
+def test_what_is_no_ranges_of_ours_is_refused(text: str) -> None:
+    for read in (parse_ranges, count_ranges, parse_order):
+        with pytest.raises(ValueError, match=r"beyond|invalid|integer"):
+            read(text)
+
+
+def test_an_order_that_never_ends_is_refused() -> None:
+    with pytest.raises(ValueError, match="a number is there twice"):
+        parse_order(f"0-{BEYOND - 1},0")
+
+
+@given(st.lists(st.integers(0, 500), unique=True))
+def test_what_is_written_reads_the_same(numbers: list[int]) -> None:
+    assert parse_ranges(format_ranges(numbers)) == set(numbers)
+    assert parse_order(format_order(numbers)) == tuple(numbers)
