@@ -49,7 +49,7 @@ def test_ci_runs_the_command_that_the_readme_names() -> None:
 def test_property_tests_that_say_how_much_they_try_try_little_in_make_check() -> None:
     """What ``@settings`` names goes over the profile: it has to ask support.examples."""
     named = re.compile(r"(max_examples|stateful_step_count)=\d")
-    assert [path.name for path in (ROOT / "tests" / "unit").glob("test_*.py") if named.search(path.read_text())] == []
+    assert [path.name for path in (ROOT / "tests" / "unit").rglob("test_*.py") if named.search(path.read_text())] == []
 
 
 @pytest.mark.process
