@@ -1,4 +1,4 @@
-"""Nodes and quota while a cycle gives them away: what a job can have now, when it can have it, and who is in its way."""
+"""Nodes and quota while a cycle gives them away: what a job gets now, when it gets more, and who is in its way."""
 
 import pytest
 

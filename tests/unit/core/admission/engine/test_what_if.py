@@ -52,9 +52,10 @@ def test_it_starts_now_if_backfill_lets_it_and_else_once_those_before_it_have_th
     assert found.nodes.bit_count() == (0 if start is None else asked.options[0].count)
 
 
-def test_who_comes_after_it_is_no_concern_unless_nodes_are_kept_for_it() -> None:
+def test_it_leaves_alone_what_is_kept_for_one_that_comes_after_it() -> None:
+    """Two of the four free nodes are kept: the two that are somebody's until 30 have to do for it."""
     kept, asked = job("kept", 2), job("asked", 4)
-    claim = Claim(0.0, 1e9, NodeSet(0b111100), "kept")
+    claim = Claim(0.0, 1e9, NodeSet(0b001100), "kept")
     assert foretell(standing(), [], asked, [kept]).start == 0.0
-    late = foretell(standing(30.0, True, FREE, claim), [], asked, [kept])
-    assert late.start != 0.0
+    found = foretell(standing(30.0, True, FREE, claim), [], asked, [kept])
+    assert (found.start, found.nodes) == (30.0, 0b110011)
