@@ -18,11 +18,10 @@ from lockstep.api.queue import TrainingQueueSpec
 from lockstep.core.admission import admit as admitting
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache import pending_queue as line
-from lockstep.core.admission.cache import run_index, status_throttle
+from lockstep.core.admission.cache import status_throttle
 from lockstep.core.admission.cache.ledger import Ledger, taken
 from lockstep.core.admission.cache.memory import Memory
-from lockstep.core.admission.cache.reported_reasons import Said
-from lockstep.core.admission.cache.run_index import Row, difference
+from lockstep.core.admission.cache.run_index import Row
 from lockstep.core.admission.cache.start_estimates import Forecast
 from lockstep.core.model.admission_settings import AdmissionSettings, Weights
 from lockstep.core.model.plan import ClusterPlan
@@ -249,64 +248,6 @@ def test_who_has_an_estimate_no_more_is_found_to_have_none() -> None:
     memory.forecast = Forecast(NOW, {}).settled()
     admit(snapshot, TUNABLES, now + 1, memory)
     assert row.said.start is None
-
-
-def in_queues(*queues: str) -> list[Row]:
-    """Rows of these queues in this order."""
-    rows = [Row(run(f"r{at}", 1, queue=queue)) for at, queue in enumerate(queues)]
-    for at, row in enumerate(rows):
-        row.order = (at,)
-    return rows
-
-
-def test_only_whose_position_is_another_is_numbered_anew() -> None:
-    a, b, c, d = in_queues("x", "y", "x", "y")
-    first, then, same, back = Said(), Said(), Said(), Said()
-    assert first.line_up([a, b, c, d], Said()) == {a: 1, b: 1, c: 2, d: 2}
-    a.position, b.position, c.position, d.position = 1, 1, 2, 2
-    assert same.line_up([a, b, c, d], first) == {}
-    assert then.line_up([b, c, d], same) == {c: 1}  # nobody of the other queue
-    c.position, a.order = 1, (9,)
-    assert back.line_up([b, c, d, a], then) == {a: 2}
-    a.position = 2
-    assert Said().line_up([b, c, d, a], Said()) == {b: 1, c: 1, d: 2, a: 2}  # after a pass that told nobody
-
-
-@given(
-    st.lists(
-        st.permutations(range(8)).flatmap(lambda order: st.sampled_from([order[:n] for n in range(9)])), max_size=6
-    )
-)
-def test_positions_are_counted_by_queue_however_the_line_changes(lines: list[list[int]]) -> None:
-    rows, before = in_queues(*"xyzxyzxy"), Said()
-    for order in lines:
-        line, said, waited = [rows[number] for number in order], Said(), {*before.line}
-        for at, row in enumerate(line):
-            row.order = (at,)
-        positions = {row: [other for other in line if other.queue == row.queue].index(row) + 1 for row in line}
-        numbered = said.line_up(line, before)
-        assert numbered.items() <= positions.items()
-        assert {row for row in line if row not in waited or row.position != positions[row]} <= numbered.keys()
-        for row, position in numbered.items():
-            row.position = position
-        before = said
-
-
-@pytest.mark.parametrize(("gaps", "gap"), [(512, 256), (2, 3)])
-@given(before=st.lists(st.integers(0, 30), unique=True), then=st.lists(st.integers(0, 30), unique=True))
-def test_what_is_gone_and_what_is_new_is_found_wherever_it_was(
-    before: list[int], then: list[int], gaps: int, gap: int
-) -> None:
-    with patch.multiple(run_index, _MOST_GAPS=gaps, _GAP=gap):
-        old, new = run_index.out_of_line(before, then)  # small numbers are the same objects
-    stays, alike = [n for n in before if n not in old], [n for n in then if n not in new]
-    assert stays == alike
-    assert {*before} - {*then} <= {*old}
-    assert {*then} - {*before} <= {*new}
-    things = [object() for _ in range(31)]
-    gone, come = difference([things[n] for n in before], [things[n] for n in then])
-    assert {*gone} == {things[n] for n in {*before} - {*then}}
-    assert {*come} == {things[n] for n in {*then} - {*before}}
 
 
 @given(st.integers(0, 2**32))

@@ -121,4 +121,5 @@ def test_the_most_points_come_first_then_who_lost_its_nodes_then_who_came_first(
         (run("b", at=2.0), few),
         (run("c", at=2.0), few),
     ]
-    assert sorted(line[::-1], key=lambda each: order_key(*each)) == line
+    backwards = line[::-1]
+    assert sorted(backwards, key=lambda each: order_key(*each)) == line

@@ -73,8 +73,12 @@ def test_gpu_hours_are_of_the_rules_once_they_hold_runs_back(
     limits: dict[str, Any], used: int | None, hours: int | None
 ) -> None:
     rules = Rulebook()
-    rules.see(snapshot({"q": {"limits": limits}}, gpu_hours={} if used is None else {"q": used}), Tunables(), anew=True)
+    rules.see(snapshot({"q": {"limits": limits}}, gpu_hours={"q": 0}), Tunables(), anew=False)
+    unused = rules.of("q")
+    known = {} if used is None else {"q": used}
+    rules.see(snapshot({"q": {"limits": limits}}, gpu_hours=known), Tunables(), anew=False)
     assert rules.of("q").hours == hours
+    assert (rules.of("q") is unused) is (hours == 0)
 
 
 @pytest.mark.parametrize(("visibility", "discreet"), [("Full", False), ("OwnNamespace", True)])
