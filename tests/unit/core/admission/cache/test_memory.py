@@ -24,6 +24,7 @@ from lockstep.core.admission.cache.memory import Memory
 from lockstep.core.admission.cache.run_index import Row
 from lockstep.core.admission.cache.start_estimates import Forecast
 from lockstep.core.model.admission_settings import AdmissionSettings, Weights
+from lockstep.core.model.node_set import EMPTY
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.snapshot import ClusterSnapshot, NodeFailure, PodPhase, RunView
 from lockstep.core.model.tunables import Mode, Tunables
@@ -248,6 +249,34 @@ def test_who_has_an_estimate_no_more_is_found_to_have_none() -> None:
     memory.forecast = Forecast(NOW, {}).settled()
     admit(snapshot, TUNABLES, now + 1, memory)
     assert row.said.start is None
+
+
+NODES = [node(f"n{number}") for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "suspects", "rules_hold", "nodes_hold"),
+    [
+        (world([], NODES), NOW, {}, True, True),
+        (world([run("a")], NODES), NOW + 9, {}, True, True),
+        (world([], NODES), NOW - 1, {}, False, False),
+        (world([], NODES, queues={"q": {}}), NOW, {}, False, False),
+        (world([], NODES, classes={"high": 1}), NOW, {}, False, False),
+        (world([], NODES[:3]), NOW, {}, False, False),
+        (world([], [*NODES[:3], node("n3", labels={"new": "label"})]), NOW, {}, True, False),
+        (world([], NODES), NOW, {"n0": "failed twice"}, True, False),
+    ],
+)
+def test_what_was_found_out_counts_until_what_it_rests_on_changes(
+    then: ClusterSnapshot, now: float, suspects: dict[str, str], rules_hold: bool, nodes_hold: bool
+) -> None:
+    memory, found = Memory(), list[list[object]]()
+    for snapshot, at, known in ((world([], NODES), NOW, {}), (then, now, suspects)):
+        memory.look(snapshot, TUNABLES, at)
+        memory.look_at_ground(NodeIndex.of(snapshot.nodes, {}, {}, {}, memory.index), known, EMPTY)
+        found.append([each("key", object) for each in (memory.by_rules, memory.by_ground)])
+    before, after_it = found
+    assert [one is other for one, other in zip(before, after_it, strict=True)] == [rules_hold, nodes_hold]
 
 
 @given(st.integers(0, 2**32))
