@@ -5,7 +5,7 @@ from dataclasses import replace
 from lockstep.api.checkpoint_status import CadenceStatus
 from lockstep.core.decide import decide
 from lockstep.core.model.plan import Plan
-from lockstep.core.model.snapshot import CheckpointReport, Timing, Verdict
+from lockstep.core.model.snapshot import CheckpointReport, TimingReport, Verdict
 from support.world import World, node, spec
 
 
@@ -14,7 +14,7 @@ class Training(World):
 
     def __init__(self) -> None:
         super().__init__({f"n{i}": node(f"n{i}") for i in range(4)})
-        self.timing = Timing()
+        self.timing = TimingReport()
         self.tiers: tuple[str, ...] = ("shared",)
         self.listens = True
 
@@ -47,7 +47,7 @@ def started(
 ) -> Training:
     """One with a run, llama, that trains."""
     w = Training()
-    w.timing = Timing(**timing)  # type: ignore[arg-type]
+    w.timing = TimingReport(**timing)  # type: ignore[arg-type]
     tiers = {"shared": {"claimName": "lustre"}} | ({"local": {"storage": "nvme"}} if local else {})
     tiers |= {"archive": archive} if archive is not None else {}  # type: ignore[dict-item]
     w.tiers = ("local", "shared") if local else ("shared",)

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 CORE, TESTS = ROOT / "operator/lockstep/core", ROOT / "tests/unit/core"
-ROOMS = ("model", "placement", "pods", "accounting", "arrays", "kueue")
+ROOMS = ("model", "placement", "pods", "accounting", "arrays", "kueue", "admission")
 """Rooms in which every module has a test file."""
 DATA_ONLY = frozenset(
     {
@@ -22,7 +22,7 @@ DATA_ONLY = frozenset(
     }
 )
 """Modules that decide nothing."""
-WITH_THE_STEPS = frozenset({"model/draft.py", "model/plan.py"})
+WITH_THE_STEPS = frozenset({"model/plan.py"})
 """Tested by the steps that write to it."""
 
 MODULES = sorted(

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.accounting.book import Book, new_book, read, write
-from lockstep.core.accounting.goodput import Account, Bucket, Mark, Stage
-from lockstep.core.accounting.usage import BudgetUse, Usage
+from lockstep.core.accounting.goodput import Bucket, GoodputAccount, GoodputStage, Mark
+from lockstep.core.accounting.usage import BudgetUse, GpuUsage
 from lockstep.core.checkpoints.cadence import SaveCost
 from lockstep.core.failures.failure_rate import Exposure
 
@@ -19,10 +19,10 @@ seen = st.floats(0.0, 1e12)
 books = st.builds(
     Book,
     st.builds(
-        Account,
+        GoodputAccount,
         submitted=amounts,
         since=amounts,
-        stage=st.sampled_from(Stage),
+        stage=st.sampled_from(GoodputStage),
         closed=st.tuples(*[amounts] * len(Bucket)),
         marks=st.lists(st.builds(Mark, amounts, amounts), min_size=1, max_size=32).map(tuple),
         first_step=st.none() | amounts,
@@ -33,7 +33,7 @@ books = st.builds(
         recoveries=st.lists(amounts, max_size=32).map(tuple),
     ),
     st.builds(
-        Usage, amounts, amounts, st.sampled_from(["", "H100"]), st.lists(st.tuples(st.text(), amounts)).map(tuple)
+        GpuUsage, amounts, amounts, st.sampled_from(["", "H100"]), st.lists(st.tuples(st.text(), amounts)).map(tuple)
     ),
     st.builds(Exposure, seen, seen, seen),
     amounts,

@@ -4,7 +4,7 @@ import pytest
 
 from lockstep.core.accounting.usage import (
     BudgetUse,
-    Usage,
+    GpuUsage,
     budget_use,
     model_flops_utilisation,
     seconds_until,
@@ -22,7 +22,7 @@ def test_budget_marks(hours: float, use: BudgetUse) -> None:
 
 
 def test_usage_counts_each_type_of_gpu_and_knows_when_more_is_due() -> None:
-    usage = Usage(0).holding(16, "H100", 0.0).holding(8, "H200", 3600.0).until(7200.0)
+    usage = GpuUsage(0).holding(16, "H100", 0.0).holding(8, "H200", 3600.0).until(7200.0)
     assert usage.held == (("H100", 16 * 3_600_000), ("H200", 8 * 3_600_000))
     assert usage.gpu_hours == 24.0
     assert usage.cost({"H100": GpuRates(price=2.0)}) is None
@@ -50,15 +50,15 @@ def test_utilisation_and_efficiency() -> None:
     ],
 )
 def test_energy_is_known_where_the_power_of_every_gpu_is(rates: dict[str, GpuRates], kwh: float | None) -> None:
-    used = Usage(0).holding(8, "H100", 0.0).until(7200.0)
+    used = GpuUsage(0).holding(8, "H100", 0.0).until(7200.0)
     assert used.energy_kwh(rates) == kwh
-    assert Usage(0).energy_kwh(rates) is None, "nothing was held"
+    assert GpuUsage(0).energy_kwh(rates) is None, "nothing was held"
 
 
 @pytest.mark.parametrize(
     ("now", "hours"), [(0.0, 0.0), (3600.0, 8.0), (1800.0, 4.0), (-10.0, 0.0)], ids=["begin", "hour", "half", "back"]
 )
 def test_a_clock_that_goes_back_takes_nothing_away(now: float, hours: float) -> None:
-    counted = Usage(0).holding(8, "H100", 0.0).until(now)
+    counted = GpuUsage(0).holding(8, "H100", 0.0).until(now)
     assert counted.gpu_hours == hours
     assert counted.until(0.0) == counted

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from lockstep.core.model.snapshot import StartRecord
+from lockstep.core.model.snapshot import CollectiveStart
 from lockstep.core.model.start_record import to_record, to_status
 
 RESUMED = {"resume_tier": "shared", "resume_step": 300, "resume_path": "/ckpt/step-300"}
 
 
-def record(**fields: Any) -> StartRecord:
+def record(**fields: Any) -> CollectiveStart:
     known = {"attempt": 2, "assignment_hash": "abc", "master_address": "10.0.0.1", "master_port": 20_123, **fields}
-    return StartRecord(**known)
+    return CollectiveStart(**known)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from lockstep.api.run_status import Condition
 from lockstep.core.decide import decide
 from lockstep.core.model.snapshot import RunSnapshot
-from lockstep.core.model.test_only import KEPT, is_trial
+from lockstep.core.model.test_only import KEPT, is_test_only
 from lockstep.core.model.tunables import Tunables
 from support.admission import held, node, run, world
 
@@ -30,7 +30,7 @@ def test_a_run_only_asks_while_its_annotation_says_so_and_it_never_had_nodes(
     annotation: str | None, status: dict[str, Any], asks: bool
 ) -> None:
     annotations = {"lockstep.dev/test-only": annotation} if annotation is not None else {}
-    assert is_trial(replace(run("llama", status=status), annotations=annotations)) is asks
+    assert is_test_only(replace(run("llama", status=status), annotations=annotations)) is asks
 
 
 def refused(at: float) -> Condition:

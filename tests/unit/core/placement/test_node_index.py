@@ -11,8 +11,8 @@ from lockstep.api.run_spec import PlacementSpec
 from lockstep.core.model.snapshot import NodeView, Taint
 from lockstep.core.placement.node_fit import Expression, Requirement, Toleration
 from lockstep.core.placement.node_index import NodeIndex
-from lockstep.core.placement.node_pool import Ground
-from lockstep.core.placement.placement import Cluster, Placed, Unplaceable, place
+from lockstep.core.placement.node_pool import CandidateNodes
+from lockstep.core.placement.placement import ClusterNodes, Placed, Unplaceable, place
 from support import placement_by_node
 
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"

@@ -9,7 +9,7 @@ from lockstep.api.run_spec import PlacementSpec
 from lockstep.core.model.snapshot import NodeView
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_index import NodeIndex
-from lockstep.core.placement.node_pool import Ground
+from lockstep.core.placement.node_pool import CandidateNodes
 
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
 GPU = "nvidia.com/gpu"
@@ -20,7 +20,7 @@ PACKED = PlacementSpec.model_validate({"topology": [{"level": "rack", "policy": 
 
 
 def index_of(nodes: dict[str, NodeView]) -> NodeIndex:
-    return NodeIndex.of(nodes, {}, LEVELS, GPU_TYPES)
+    return NodeIndex.from_nodes(nodes, {}, LEVELS, GPU_TYPES)
 
 
 def site(**changes: Any) -> dict[str, NodeView]:
@@ -35,19 +35,19 @@ def site(**changes: Any) -> dict[str, NodeView]:
 
 def test_what_may_be_chosen_from_is_a_set_and_so_is_the_choice() -> None:
     index = index_of(site(n3={"unschedulable": True}))
-    ground = Ground.of(index, EIGHT, PACKED)
-    (kind,) = ground.kinds(2)
+    candidates = CandidateNodes.for_requirement(index, EIGHT, PACKED)
+    (kind,) = candidates.kinds(2)
     assert index.names(kind.able) == ("n1", "n2", "n10", "n11", "n12")
     assert kind.idle == index.everything
-    assert ground.choose(kind, 2, index.mask(["n2", "n11", "n12"])) == index.mask(["n11", "n12"])
-    assert ground.choose(kind, 3, index.mask(["n1", "n2", "n11", "n12"])) is None
-    assert (ground.is_hopeless(6), ground.is_hopeless(7)) == (False, True)
+    assert candidates.choose(kind, 2, index.mask(["n2", "n11", "n12"])) == index.mask(["n11", "n12"])
+    assert candidates.choose(kind, 3, index.mask(["n1", "n2", "n11", "n12"])) is None
+    assert (candidates.is_hopeless(6), candidates.is_hopeless(7)) == (False, True)
 
 
 def test_every_gpu_type_that_will_do_is_a_kind_of_its_own() -> None:
     index = index_of(site(n3={"labels": {"gpu": "h200"}}))
     both = PlacementSpec.model_validate({"gpuTypes": ["H200", "H100"]})
-    kinds = Ground.of(index, EIGHT, both).kinds(2)
+    kinds = CandidateNodes.for_requirement(index, EIGHT, both).kinds(2)
     assert [(kind.gpu_type, kind.able.bit_count()) for kind in kinds] == [("H200", 1), ("H100", 5)]
     assert index.of_gpu_type("H200") == index.mask(["n3"])
 
@@ -64,7 +64,7 @@ def test_every_gpu_type_that_will_do_is_a_kind_of_its_own() -> None:
     ],
 )
 def test_words_that_the_configuration_does_not_have_leave_no_candidates(fields: dict[str, Any], words: str) -> None:
-    found = Ground.of(index_of(site()), EIGHT, PlacementSpec.model_validate(fields))
+    found = CandidateNodes.for_requirement(index_of(site()), EIGHT, PlacementSpec.model_validate(fields))
     assert found.unknown == words
     assert bool(found.kinds(1)) is not bool(words)
 
@@ -83,13 +83,13 @@ def test_gpus_left_open_go_to_nodes_of_one_size_the_largest_first(
     gpus: dict[str, int], count: int, able: list[int]
 ) -> None:
     index = index_of(site(**{name: {"allocatable": {GPU: number}} for name, number in gpus.items()}))
-    found = Ground.of(index, Requirement(resources={}, open_gpus=True), PlacementSpec())
+    found = CandidateNodes.for_requirement(index, Requirement(resources={}, open_gpus=True), PlacementSpec())
     assert [kind.able.bit_count() for kind in found.kinds(count)] == able
 
 
 def test_nodes_that_the_gang_keeps_are_no_candidates_and_are_always_chosen() -> None:
     index = index_of(site())
-    found = Ground.of(index, EIGHT, PACKED, ["n1", "gone"])
+    found = CandidateNodes.for_requirement(index, EIGHT, PACKED, ["n1", "gone"])
     (kind,) = found.kinds(3)
     assert kind.able == index.everything & ~index.mask(["n1"])
     chosen = found.choose(kind, 3, index.everything)
@@ -99,11 +99,11 @@ def test_nodes_that_the_gang_keeps_are_no_candidates_and_are_always_chosen() -> 
 
 def test_the_nodes_of_a_level_are_counted_by_domain() -> None:
     index = index_of(site())
-    found = Ground.of(index, EIGHT, PACKED)
+    found = CandidateNodes.for_requirement(index, EIGHT, PACKED)
     assert found.domains("rack", index.mask(["n1", "n10", "n12"])) == {"r1": 1, "r2": 2}
     assert found.domains("zone", index.everything) == {"a": 6}
 
 
 def test_named_nodes_that_the_cluster_does_not_have_are_missing() -> None:
     wanted = PlacementSpec.model_validate({"nodes": ["n1", "n99"]})
-    assert Ground.of(index_of(site()), EIGHT, wanted).missing_names() == ["n99"]
+    assert CandidateNodes.for_requirement(index_of(site()), EIGHT, wanted).missing_names() == ["n99"]

@@ -13,7 +13,7 @@ from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_index import NodeIndex
-from lockstep.core.placement.placement import Cluster
+from lockstep.core.placement.placement import ClusterNodes
 from lockstep.core.pods.requirement import avoided_nodes, requirement_of, resolve, wish_of
 from support.admission import RACK, node, run
 
@@ -104,7 +104,7 @@ def resolved(view: RunView, cpu: int, memory: int, gpus: int = 8) -> ResolvedSta
     """On two nodes, of which the smaller has so much."""
     free = {"cpu": cpu, "memory": memory, GPU: gpus}
     nodes = {"n1": node("n1"), "n2": node("n2", allocatable=free)}
-    return resolve(view, Cluster(NodeIndex.of(nodes, {}, {}, {}), EMPTY), ["n1", "n2"], "H100")
+    return resolve(view, ClusterNodes(NodeIndex.from_nodes(nodes, {}, {}, {}), EMPTY), ["n1", "n2"], "H100")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lockstep.core.model.settings import PodPolicy
-from lockstep.core.pods.pod_policy import Grant
+from lockstep.core.pods.pod_policy import AllowedPowers
 from lockstep.core.pods.template_rules import template_problems
 from support.admission import run
 
@@ -17,7 +17,7 @@ def fields(template: dict[str, Any], **spec: Any) -> list[str]:
     """Of what is refused."""
     view = run("llama", podTemplate=template, **spec)
     assert view.spec is not None
-    return [problem.field for problem in template_problems(view.spec, Grant.of(PodPolicy(), {}))]
+    return [problem.field for problem in template_problems(view.spec, AllowedPowers.for_namespace(PodPolicy(), {}))]
 
 
 def trainer(**said: Any) -> dict[str, Any]:

@@ -9,10 +9,9 @@ from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_status import ResolvedStatus
 from lockstep.core.admission.admit import admit
-from lockstep.core.admission.queueing.queue_problems import problems_of
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan import ClusterPlan
-from lockstep.core.model.snapshot import ClusterSnapshot, QueueView, RunView
+from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Mode, Tunables
 from support.admission import NOW, held, node, run, world
 from support.admission import after as runs_after
@@ -251,9 +250,3 @@ class TestMistakes:
     def test_a_queue_that_makes_sense_is_valid(self, queues: dict[str, Any]) -> None:
         status = told(passed(world([], nodes(2), queues=queues, classes={"high": 1})))
         assert condition(status, "Valid") == ("True", "Valid")
-
-    def test_a_mistake_is_over_once_the_other_queue_is_there(self) -> None:
-        alone = QueueView("q", TrainingQueueSpec.model_validate({"cohort": "c", "quotas": [QUOTA]}))
-        other = replace(alone, name="r")
-        assert [each.reason for each in problems_of(alone, {"q": alone}, GPU_TYPES, ())] == ["CohortOfOne"]
-        assert not list(problems_of(alone, {"q": alone, "r": other}, GPU_TYPES, ()))

@@ -1,11 +1,8 @@
-"""Backfill and its calendar, case by case."""
-
-from math import inf
+"""Backfill, case by case."""
 
 import pytest
 
 from lockstep.core.admission.engine.backfill import BackfillPolicy, backfill, estimate_starts
-from lockstep.core.admission.engine.calendar import Calendar
 from lockstep.core.admission.engine.cycle_result import CycleResult
 from lockstep.core.admission.engine.jobs import NO_LIMIT, Choose, Job, NodeClaim, Option, RunningJob
 from lockstep.core.admission.engine.quota import QueueQuota, QuotaRules, TypeQuota
@@ -184,21 +181,3 @@ def test_a_choice_that_would_book_a_node_twice_is_an_error(wrong: int, what: str
     bad = Job("bad", "a", (option(2, lambda usable: wrong),), HOUR)
     with pytest.raises(ValueError, match="were chosen"):
         look([bad])
-
-
-def test_nodes_that_two_hold_are_free_when_both_have_gone() -> None:
-    calendar = Calendar(
-        0.0, 0b100, [(5.0, 0b011), (9.0, 0b001)], [NodeClaim(6.0, 7.0, 0b110, "w"), NodeClaim(-5, 0, 7, "past")]
-    )
-    assert [bin(calendar.free(at, at + 0.5)) for at in (0.0, 5.0, 6.5, 7.0, 9.0)] == [
-        "0b100", "0b110", "0b0", "0b110", "0b111",
-    ]  # fmt: skip
-    assert calendar.moments(1.0) == [1.0, 5.0, 7.0, 9.0]
-    assert calendar.free(0.0, 6.5) == 0
-    assert calendar.without("w").free(6.5, 7.0) == 0b110
-    anything = CHOICES["anywhere", 2]
-    for strict in (True, False):
-        assert calendar.earliest(0b110, 2, 1.0, 0.0, inf, anything, strict=strict) == (5.0, 0b110)
-        assert calendar.earliest(0b110, 2, 1.5, 0.0, inf, anything, strict=strict) == (7.0, 0b110)
-        assert calendar.earliest(0b110, 2, 1.5, 0.0, 6.0, anything, strict=strict) is None
-        assert calendar.earliest(EVERY, 4, 1.0, 0.0, inf, CHOICES["anywhere", 4], strict=strict) is None

@@ -18,13 +18,13 @@ from lockstep.api.queue import TrainingQueueSpec
 from lockstep.core.admission import admit as admitting
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache import pending_queue as line
-from lockstep.core.admission.cache import run_index, status_throttle
+from lockstep.core.admission.cache import status_throttle
 from lockstep.core.admission.cache.ledger import Ledger, taken
 from lockstep.core.admission.cache.memory import CycleMemory
-from lockstep.core.admission.cache.reported_reasons import ReportedReasons
-from lockstep.core.admission.cache.run_index import RunRow, difference
+from lockstep.core.admission.cache.run_index import RunRow
 from lockstep.core.admission.cache.start_estimates import StartEstimates
 from lockstep.core.model.admission_settings import AdmissionSettings
+from lockstep.core.model.node_set import EMPTY
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.settings import Weights
 from lockstep.core.model.snapshot import ClusterSnapshot, NodeFailure, PodPhase, RunView
@@ -252,67 +252,32 @@ def test_who_has_an_estimate_no_more_is_found_to_have_none() -> None:
     assert row.reported.start is None
 
 
-def in_queues(*queues: str) -> list[RunRow]:
-    """Rows of these queues in this order."""
-    rows = [RunRow(run(f"r{at}", 1, queue=queue)) for at, queue in enumerate(queues)]
-    for at, row in enumerate(rows):
-        row.order = (at,)
-    return rows
+NODES = [node(f"n{number}") for number in range(4)]
 
 
-def test_only_whose_position_is_another_is_numbered_anew() -> None:
-    a, b, c, d = in_queues("x", "y", "x", "y")
-    first, then, same, back = ReportedReasons(), ReportedReasons(), ReportedReasons(), ReportedReasons()
-    assert first.set_order([a, b, c, d], ReportedReasons()) == {a: 1, b: 1, c: 2, d: 2}
-    a.position, b.position, c.position, d.position = 1, 1, 2, 2
-    assert same.set_order([a, b, c, d], first) == {}
-    assert then.set_order([b, c, d], same) == {c: 1}  # nobody of the other queue
-    c.position, a.order = 1, (9,)
-    assert back.set_order([b, c, d, a], then) == {a: 2}
-    a.position = 2
-    assert ReportedReasons().set_order([b, c, d, a], ReportedReasons()) == {
-        b: 1,
-        c: 1,
-        d: 2,
-        a: 2,
-    }  # after a cycle that told nobody
-
-
-@given(
-    st.lists(
-        st.permutations(range(8)).flatmap(lambda order: st.sampled_from([order[:n] for n in range(9)])), max_size=6
-    )
+@pytest.mark.parametrize(
+    ("then", "now", "suspects", "rules_hold", "nodes_hold"),
+    [
+        (world([], NODES), NOW, {}, True, True),
+        (world([run("a")], NODES), NOW + 9, {}, True, True),
+        (world([], NODES), NOW - 1, {}, False, False),
+        (world([], NODES, queues={"q": {}}), NOW, {}, False, False),
+        (world([], NODES, classes={"high": 1}), NOW, {}, False, False),
+        (world([], NODES[:3]), NOW, {}, False, False),
+        (world([], [*NODES[:3], node("n3", labels={"new": "label"})]), NOW, {}, True, False),
+        (world([], NODES), NOW, {"n0": "failed twice"}, True, False),
+    ],
 )
-def test_positions_are_counted_by_queue_however_the_line_changes(lines: list[list[int]]) -> None:
-    rows, before = in_queues(*"xyzxyzxy"), ReportedReasons()
-    for order in lines:
-        line, reported, waited = [rows[number] for number in order], ReportedReasons(), {*before.line}
-        for at, row in enumerate(line):
-            row.order = (at,)
-        positions = {row: [other for other in line if other.queue == row.queue].index(row) + 1 for row in line}
-        numbered = reported.set_order(line, before)
-        assert numbered.items() <= positions.items()
-        assert {row for row in line if row not in waited or row.position != positions[row]} <= numbered.keys()
-        for row, position in numbered.items():
-            row.position = position
-        before = reported
-
-
-@pytest.mark.parametrize(("gaps", "gap"), [(512, 256), (2, 3)])
-@given(before=st.lists(st.integers(0, 30), unique=True), then=st.lists(st.integers(0, 30), unique=True))
-def test_what_is_gone_and_what_is_new_is_found_wherever_it_was(
-    before: list[int], then: list[int], gaps: int, gap: int
+def test_what_was_found_out_counts_until_what_it_rests_on_changes(
+    then: ClusterSnapshot, now: float, suspects: dict[str, str], rules_hold: bool, nodes_hold: bool
 ) -> None:
-    with patch.multiple(run_index, _MOST_GAPS=gaps, _GAP=gap):
-        old, new = run_index.out_of_line(before, then)  # small numbers are the same objects
-    stays, alike = [n for n in before if n not in old], [n for n in then if n not in new]
-    assert stays == alike
-    assert {*before} - {*then} <= {*old}
-    assert {*then} - {*before} <= {*new}
-    things = [object() for _ in range(31)]
-    gone, come = difference([things[n] for n in before], [things[n] for n in then])
-    assert {*gone} == {things[n] for n in {*before} - {*then}}
-    assert {*come} == {things[n] for n in {*then} - {*before}}
+    memory, found = CycleMemory(), list[list[object]]()
+    for snapshot, at, known in ((world([], NODES), NOW, {}), (then, now, suspects)):
+        memory.observe(snapshot, TUNABLES, at)
+        memory.observe_nodes(NodeIndex.from_nodes(snapshot.nodes, {}, {}, {}, memory.index), known, EMPTY)
+        found.append([each("key", object) for each in (memory.by_rules, memory.by_nodes)])
+    before, after_it = found
+    assert [one is other for one, other in zip(before, after_it, strict=True)] == [rules_hold, nodes_hold]
 
 
 @given(st.integers(0, 2**32))
