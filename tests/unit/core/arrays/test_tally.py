@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.base.changes import changed
-from lockstep.api.run_set import SetIndices, TrainingRunSetStatus
+from lockstep.api.run_set import SetCounts, SetIndices, TrainingRunSetStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.arrays.tally import outcome_of, tally
 from lockstep.core.model.array_views import RunSetSnapshot
@@ -86,8 +86,12 @@ def test_who_has_nodes_runs_and_who_waits_without_being_held_waits() -> None:
     runs = {0: member(view, 0, WITH_NODES), 1: member(view, 1), 2: member(view, 2, spec=HELD), 3: member(view, 3)}
     found = tally(RunSetSnapshot(view, {**runs, 3: member(view, 3, ended("Succeeded"))}))
     assert (found.holding, found.waiting, found.left) == ({0}, {1}, {4})
-    counts = found.counts()
-    assert (counts.total, counts.pending, counts.running, counts.succeeded) == (5, 3, 1, 1)
+    assert found.counts() == SetCounts(total=5, pending=3, running=1, succeeded=1)
+
+
+def test_counts_add_up_to_the_indices_of_the_set() -> None:
+    found = counted({0: WITH_NODES}, succeeded="1", failed="2", cancelled="3")
+    assert found.counts() == SetCounts(total=5, pending=1, running=1, succeeded=1, failed=1, cancelled=1)
 
 
 def test_a_status_that_is_no_ranges_is_not_counted_on() -> None:

@@ -31,6 +31,8 @@ def test_the_label_wins_over_the_queue() -> None:
     ("topology", "words"),
     [
         ([{"level": "rack", "policy": "Spread", "maxNodes": 1, "mode": "Required"}], "can only require Pack"),
+        ([{"level": "rack", "maxNodes": 2, "mode": "Required"}], "can only require Pack without maxNodes"),
+        ([{"level": "rack", "mode": "Required"}], ""),
         ([{"level": "zone", "mode": "Required"}], f"has no level topology.kubernetes.io/zone; it has {RACK}"),
         ([{"level": "rack", "mode": "Required"}, {"level": "zone", "mode": "Required"}], "can require one level"),
         ([{"level": "rack", "policy": "Spread", "maxNodes": 1}], ""),

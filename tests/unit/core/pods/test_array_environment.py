@@ -28,7 +28,16 @@ def test_the_training_container_is_told_of_its_index(worker: str) -> None:
     assert len(values) == 8
 
 
-@pytest.mark.parametrize("words", ["", "index=1", "index=1 count=2 min=0 max=$(x)", "index=1 count=2 min=0 max=9 a=1"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "index=1",
+        "index=1 count=2 min=0 max=$(x)",
+        "index=1 count=2 min=0 max=9 a=1",
+        "index=1 count=2 min=0 max=123456",
+    ],
+)
 def test_an_annotation_that_somebody_else_wrote_gives_no_environment(words: str) -> None:
     run = replace(member(run_set(), 0), annotations={"lockstep.dev/array": words})
     assert array_environment(run) == {}
