@@ -95,10 +95,10 @@ test: setup-demo build build-helm build-versitygw monitoring lint ## All checks 
 	@$(MAKE) --keep-going --jobs=2 --output-sync=target --no-print-directory test-nodes test-cluster test-unit test-others
 
 test-nodes: setup-demo build build-versitygw
-	.venv/bin/pytest tests/nodes
+	.venv/bin/pytest tests/nodes -m "not nightly"
 
 test-cluster: build build-prometheus
-	.venv/bin/pytest tests/cluster
+	.venv/bin/pytest tests/cluster -m "not nightly"
 
 test-others: build build-helm build-versitygw build-promtool
 	.venv/bin/pytest tests --ignore=tests/nodes --ignore=tests/cluster --ignore=tests/unit
@@ -130,8 +130,9 @@ test-more: setup ## The property tests with other examples each time, ROUNDS tim
 		.venv/bin/pytest tests/unit -m hypothesis --hypothesis-profile=others || exit 1; \
 	done
 
-nightly: ## What is not worth every run: long outages, every fault, other examples, real formats, full benchmarks (4 hours)
+nightly: ## What is not worth every run: long outages, every fault, other examples, real formats, full benchmarks
 	$(MAKE) test-outages faults-all
+	.venv/bin/pytest tests/cluster tests/nodes -m nightly
 	$(MAKE) test-more ROUNDS=1
 	$(MAKE) formats
 	$(MAKE) bench-failover bench-launch bench-recover-full bench-admission-full

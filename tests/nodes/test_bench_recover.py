@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.nightly]
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ["in_place_p95_s", "replace_p95_s", "flatness", "commanded_512_s", "writes_in_place_512"]
 SMALL = ["--nodes=3", "--small=2", "--simulated=4", "--recoveries=3", "--replacements=1", "--commands=1", "--pause=2"]
