@@ -1,7 +1,7 @@
 """One admission cycle: which pending runs get nodes now, and the pending reason of each of the others.
 
 ``admit`` is the whole cycle, step by step. The first step makes a ``CycleState`` of what there is, which the others
-read and change; what else a step finds it returns. Nothing here acts.
+share; what else a step finds it returns. Nothing here acts.
 """
 
 from collections.abc import Iterable, Sequence

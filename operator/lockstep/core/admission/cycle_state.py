@@ -30,8 +30,8 @@ from lockstep.core.pods.requirement import requirement_of
 class CycleState:
     """Nodes, their bookings, which of them are free for whom, and who got some.
 
-    The one object that the steps of a cycle change, as numbered in ``admit``. What is decided of a run is in its entry,
-    and what else a step finds it returns.
+    All steps of a cycle share it; ``admit`` numbers them. What is decided of a run is in its entry, and what else a
+    step finds it returns.
     """
 
     def __init__(self, snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: CycleMemory) -> None:
