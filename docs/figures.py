@@ -5,12 +5,14 @@ A figure stands between ``<!-- figure: NAME -->`` and ``<!-- end -->``; everythi
 
 import argparse
 import importlib
+import inspect
 import re
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from lockstep.core.admission.admit import admit
 from lockstep.core.decide import ALWAYS, STEPS
 from lockstep.core.model.lifecycle import TRANSITIONS, Phase
 
@@ -36,6 +38,11 @@ def steps() -> str:
 
 def _row(step: Callable[..., object]) -> str:
     return f"{step.__name__.replace('_', ' ')} | {' '.join((step.__doc__ or '').split())} |"
+
+
+def cycle() -> str:
+    """The steps of an admission cycle, by the comments that number them."""
+    return "\n".join(re.findall(r"^ +# (\d+\. .+)$", inspect.getsource(admit), re.MULTILINE))
 
 
 def rooms() -> str:
@@ -64,7 +71,7 @@ def _purpose(module: str) -> str:
     return " ".join((importlib.import_module(module).__doc__ or "").partition("\n\n")[0].split()).replace("|", "\\|")
 
 
-FIGURES: Mapping[str, Callable[[], str]] = {"lifecycle": lifecycle, "rooms": rooms, "steps": steps}
+FIGURES: Mapping[str, Callable[[], str]] = {"cycle": cycle, "lifecycle": lifecycle, "rooms": rooms, "steps": steps}
 
 
 def drawn(page: str) -> str:

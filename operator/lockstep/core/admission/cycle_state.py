@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import cast
 
 from lockstep.api.run_status import AssignmentStatus
@@ -10,6 +11,7 @@ from lockstep.core.admission.cache.equivalence import EquivalenceClass
 from lockstep.core.admission.cache.ledger import held, taken
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.cache.pending_reasons import visible_names
+from lockstep.core.admission.cache.run_index import RunRow
 from lockstep.core.admission.engine.jobs import NodeClaim
 from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.failures.node_memory import suspicion
@@ -26,31 +28,63 @@ from lockstep.core.pods.requirement import requirement_of
 
 
 class CycleState:
-    """Nodes, their bookings, and which of them are free for whom."""
+    """Nodes, their bookings, which of them are free for whom, and who got some.
+
+    All steps of a cycle share it; ``admit`` numbers them. What is decided of a run is in its entry, and what else a
+    step finds it returns.
+    """
 
     def __init__(self, snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: CycleMemory) -> None:
+        # Given.
         self.snapshot = snapshot
         self.tunables = tunables
         self.now = now
+        self.memory = memory
+
+        # Set by step 1, read by all.
         self.run_index = memory.observe(snapshot, tunables, now)
+        self.quotas = memory.rules.quotas
         self.busy = {uid for uid, nodes in snapshot.in_flight.items() if nodes}
         """Runs whose admission is being written."""
         self.index = NodeIndex.from_nodes(
             snapshot.nodes, snapshot.foreign_requests, tunables.topology_levels, tunables.gpu_types, memory.index
         )
-        self.cluster = ClusterNodes(self.index, *taken(snapshot, self.run_index, self.index, memory.pods))
         self.suspects = {node.name: why for node in self.index.failed_on if (why := suspicion(node, now))}
         self.returning = self._returning()
         self._all_returning = EMPTY
         for nodes in self.returning.values():
             self._all_returning |= nodes
+        self.pods_of = memory.pods.by_run
+
+        # Set by step 1, read by all; steps 4, 5, 8 and 12 book the nodes that they give.
+        self.cluster = ClusterNodes(self.index, *taken(snapshot, self.run_index, self.index, memory.pods))
+
+        # Set by step 3, read by 4 to 6, 12 and 14; step 8 adds what those are to have who wait.
         self.reserved = EMPTY
         """Nodes reserved for preemptors."""
+
+        # Set by step 3, read by 4 to 7, 9, 10, 12 and 14.
         self.windows: Sequence[NodeClaim] = ()
         """Maintenance, which nothing that is to start may be in or run into."""
+
+        # Set by steps 5 and 8, read by 6, 9, 10 and 12 to 14.
+        self.started: list[RunRow] = []
+        """Whole gangs that got nodes."""
+
+        # Set by most steps, each to its own time if that comes first; read by step 15.
+        self.wake_at: float | None = None
+        """When to look again at the latest."""
+
         memory.observe_nodes(self.index, self.suspects, self._all_returning)
-        self.memory = memory
-        self.pods_of = memory.pods.by_run
+
+    def wake(self, at: float | None) -> None:
+        """Look again ``at`` that time, if not before; None: no need."""
+        if at is not None:
+            self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
+
+    def decided_rows(self, rows: Mapping[str, RunRow]) -> list[RunRow]:
+        """Those of ``rows`` that this cycle decides about, by age."""
+        return sorted((row for row in rows.values() if row.uid not in self.busy), key=attrgetter("place"))
 
     def requirements(self, entry: Entry, group: EquivalenceClass) -> tuple[Requirement, ...]:
         """What a pending run asks of its nodes, the most wanted first: without nodes that failed, then with them."""

@@ -1,6 +1,7 @@
 """Converts runs to scheduler jobs."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
@@ -8,13 +9,16 @@ from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import ANY_GPU_TYPE, TrainingQueueSpec
 from lockstep.api.run_spec import PlacementSpec, TrainingRunSpec
-from lockstep.core.admission.cache.entry import Entry, lacks_nodes
+from lockstep.core.admission.cache.entry import Entry, holds_nodes, lacks_nodes
 from lockstep.core.admission.cache.equivalence import EquivalenceClass, NodeRequest
 from lockstep.core.admission.cache.run_index import RunRow
 from lockstep.core.admission.cycle_state import CycleState
+from lockstep.core.admission.engine.backfill import BackfillPolicy
 from lockstep.core.admission.engine.jobs import NO_LIMIT, Job, Option, RunningJob
+from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.model import assignment as slots
-from lockstep.core.model.limits import asked_limit
+from lockstep.core.model.admission_settings import AdmissionSettings, Backfill
+from lockstep.core.model.limits import asked_limit, limit_allowed
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.world_size import world_size
@@ -107,7 +111,7 @@ def granted_at_most(spec: TrainingRunSpec, queue: TrainingQueueSpec) -> float:
     return min(known, default=NO_LIMIT)
 
 
-def running_in(row: RunRow, cycle: CycleState) -> RunningJob:
+def _running_in(row: RunRow, cycle: CycleState) -> RunningJob:
     """The run of ``row``, which holds nodes, as it was seen."""
     rules, numbering, known = cycle.memory.rules.for_queue(row.queue), cycle.index.numbering, row.running
     if known is not None and known[0] is numbering and known[1] is rules:
@@ -140,7 +144,49 @@ def ends_by(run: RunView, limit: int | None, now: float) -> float:
     return since + (NO_LIMIT if limit is None else limit - status.held_seconds)
 
 
-def unsettled(cycle: CycleState, now: float) -> Iterator[RunningJob]:
+def running_jobs(cycle: CycleState) -> list[RunningJob]:
+    """Who holds nodes, as decided so far."""
+    known = []
+    for row in (*cycle.decided_rows(cycle.run_index.holding), *cycle.started):
+        entry = row.entry
+        if entry.status is row.run.status:
+            held = _running_in(row, cycle)
+            known.append(_if_granted(held, row, cycle) if row.uid in cycle.snapshot.in_flight else held)
+        elif holds_nodes(entry.view):
+            known.append(running_of(entry.view, cycle, cycle.now))
+    known += _unsettled(cycle, cycle.now)
+    return [*known, *_others(cycle, known, cycle.now)]
+
+
+def free_nodes(cycle: CycleState) -> NodeSet:
+    """Nodes that nobody has, as decided so far."""
+    free = cycle.index.everything & ~cycle.cluster.booked
+    for nodes in cycle.returning.values():
+        free &= ~nodes
+    return free
+
+
+def policy_of(settings: AdmissionSettings) -> BackfillPolicy:
+    """How many promises are made, and how much one cycle does."""
+    return BackfillPolicy(
+        reservations_per_queue=None if settings.backfill is Backfill.CONSERVATIVE else 1,
+        depth=settings.depth,
+        admissions=settings.admissions,
+        overtaking=settings.backfill is not Backfill.DISABLED,
+    )
+
+
+def _if_granted(held: RunningJob, row: RunRow, cycle: CycleState) -> RunningJob:
+    """The run of ``row`` with all that it asks for: a write with an answer that never came may have given it that."""
+    if row.run.status.stop is not None or row.run.status.preemption is not None:
+        return held
+    entry = row.entry
+    wanted = limit_allowed(entry.spec, queue_spec(cycle.snapshot, entry.spec.queue).limits)
+    ends = ends_by(row.run, wanted, cycle.now)
+    return held if ends <= held.ends else replace(held, ends=ends, limited=wanted is not None)
+
+
+def _unsettled(cycle: CycleState, now: float) -> Iterator[RunningJob]:
     """Runs whose admission is written with a result that is not known yet: they use what they may have got."""
     in_flight = {uid: nodes for uid, nodes in cycle.snapshot.in_flight.items() if nodes}
     for run in cycle.snapshot.runs if in_flight else ():
@@ -160,7 +206,7 @@ def _counted(run: RunView) -> int:
     return sum(map(bool, assignment.nodes)) + (len(slots.lacking(assignment)) if lacks_nodes(run) else 0)
 
 
-def others(cycle: CycleState, known: Iterable[RunningJob], now: float) -> Iterator[RunningJob]:
+def _others(cycle: CycleState, known: Iterable[RunningJob], now: float) -> Iterator[RunningJob]:
     """Nodes that nobody known holds: of gangs that are gone or whose writes are under way, and nodes out of order."""
     left = cycle.cluster.booked & ~cycle.cluster.ending
     for running in known:

@@ -93,15 +93,6 @@ def grant_limits(rows: Iterable[RunRow], cycle: CycleState, promises: Promises |
     return left
 
 
-def if_granted(held: RunningJob, row: RunRow, cycle: CycleState) -> RunningJob:
-    """The run of ``row`` with all that it asks for: a write with an answer that never came may have given it that."""
-    if row.run.status.stop is not None or row.run.status.preemption is not None:
-        return held
-    wanted = _allowed(row.entry, cycle)
-    ends = ends_by(row.run, wanted, cycle.now)
-    return held if ends <= held.ends else replace(held, ends=ends, limited=wanted is not None)
-
-
 def _allowed(entry: Entry, cycle: CycleState) -> int | None:
     return limit_allowed(entry.spec, queue_spec(cycle.snapshot, entry.spec.queue).limits)
 

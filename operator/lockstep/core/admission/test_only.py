@@ -11,16 +11,38 @@ from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import Wait
 from lockstep.core.admission.engine.jobs import Job
 from lockstep.core.admission.engine.what_if import Standing, WhatIfResult, what_if
-from lockstep.core.admission.engine_adapter import job_of
+from lockstep.core.admission.engine_adapter import free_nodes, job_of, running_jobs
 from lockstep.core.admission.queueing.dependencies import Namespaces, judge
 from lockstep.core.admission.queueing.holds import hold_of, queue_spec
 from lockstep.core.admission.queueing.order import Order, order_key, share_key
+from lockstep.core.admission.reservations import Reservations
+from lockstep.core.admission.scheduling import Schedule, StillPending
 from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.test_only import is_test_only
 
 _NODES_TOLD = 64
+_ANSWERS_PER_CYCLE = 8
 
 Shortage = Callable[[Entry, Job, Wait], tuple[str, bool]]
+
+
+def answer_test_only(
+    schedule: Schedule, left: StillPending, reservations: Reservations, shortage: Shortage, cycle: CycleState
+) -> Sequence[Entry]:
+    """Answer those who only ask when they would start, once it is known who starts before them."""
+    rows = cycle.decided_rows(cycle.run_index.asked)
+    asked = [Entry(row.run, row.run.status) for row in rows[:_ANSWERS_PER_CYCLE]]
+    if len(asked) < len(rows) or (asked and left.is_cut):
+        cycle.wake(cycle.now)
+    if not asked or left.is_cut:
+        return ()
+    claims = (*cycle.windows, *reservations.claims())
+    running, free = running_jobs(cycle), free_nodes(cycle)
+    standing = Standing(cycle.now, running, free, claims, cycle.quotas, schedule.policy, schedule.foreseen)
+    answers = TestOnlyAnswers(cycle, [(row.entry, row.wanted) for row in left.rows], standing)
+    for entry in asked:
+        answers.answer(entry, shortage)
+    return asked
 
 
 class TestOnlyAnswers:

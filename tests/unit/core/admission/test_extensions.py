@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import QueueLimits
 from lockstep.api.run_status import StopStatus
-from lockstep.core.admission import admit as admitting
+from lockstep.core.admission import scheduling
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.cycle_state import CycleState
@@ -349,7 +349,7 @@ class Site:
             return found[-1]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(admitting, "backfill", watched)
+            patch.setattr(scheduling, "backfill", watched)
             admit(snapshot, tunables, self.now)
         return {uid: kept.start for uid, kept in found[0].reserved.items() if kept.known} if found else {}
 

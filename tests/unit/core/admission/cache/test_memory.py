@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.core.admission import admit as admitting
+from lockstep.core.admission import scheduling
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache import pending_queue as line
 from lockstep.core.admission.cache import status_throttle
@@ -185,7 +186,7 @@ def test_a_pass_that_remembers_decides_as_one_that_does_not(seed: int, steps: in
 @example(95, "backfill")
 def test_a_pass_that_broke_off_leaves_nothing_behind(seed: int, where: str) -> None:
     chance, memory, now = Random(seed), CycleMemory(), NOW
-    module = line if where == "hold_of" else admitting
+    module = {"hold_of": line, "backfill": scheduling, "queue_writes": admitting}[where]
     snapshot = world([fresh_run(chance, NOW) for _ in range(12)], 2, queues=QUEUES, classes=CLASSES)
     for _ in range(6):
         snapshot = chance.choice(CHANGES)(snapshot, chance)
