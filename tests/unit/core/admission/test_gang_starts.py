@@ -1,0 +1,30 @@
+"""What a run has and says once a cycle gave it nodes."""
+
+from typing import Any
+
+import pytest
+
+from support.admission import NOW, node, run, world
+from support.preempting import passed
+
+RACKS = [node("n0", "r1"), node("n1", "r1"), node("n2", "r2")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes", "limit", "words"),
+    [
+        ({}, ("n2",), None, "1 node, rank 0 on n2; nodes by rack: r2 1"),
+        ({"nodes": 3}, ("n0", "n1", "n2"), None, "3 nodes, rank 0 on n0; nodes by rack: r1 2, r2 1"),
+        ({"timeLimit": "2h"}, ("n2",), 7200, "1 node, rank 0 on n2; nodes by rack: r2 1"),
+    ],
+)
+def test_a_gang_gets_its_nodes_its_attempt_and_its_time_in_one_write(
+    spec: dict[str, Any], nodes: tuple[str, ...], limit: int | None, words: str
+) -> None:
+    (write,) = passed(world([run("a", **spec)], RACKS)).writes
+    status = write.status
+    assert status.assignment.nodes == nodes
+    assert (status.attempt, status.last_admitted) == (1, NOW)
+    assert (status.admission.time_limit, status.admission.asked_limit) == (limit, spec.get("timeLimit", ""))
+    assert status.resolved.template_hash
+    assert [(event.reason, event.note) for event in write.events] == [("Admitted", words)]
