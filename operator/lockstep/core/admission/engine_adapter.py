@@ -154,8 +154,8 @@ def running_jobs(cycle: CycleState) -> list[RunningJob]:
             known.append(_if_granted(held, row, cycle) if row.uid in cycle.snapshot.in_flight else held)
         elif holds_nodes(entry.view):
             known.append(running_of(entry.view, cycle, cycle.now))
-    known += _unsettled(cycle, cycle.now)
-    return [*known, *_others(cycle, known, cycle.now)]
+    known += unsettled(cycle, cycle.now)
+    return [*known, *others(cycle, known, cycle.now)]
 
 
 def free_nodes(cycle: CycleState) -> NodeSet:
@@ -186,7 +186,7 @@ def _if_granted(held: RunningJob, row: RunRow, cycle: CycleState) -> RunningJob:
     return held if ends <= held.ends else replace(held, ends=ends, limited=wanted is not None)
 
 
-def _unsettled(cycle: CycleState, now: float) -> Iterator[RunningJob]:
+def unsettled(cycle: CycleState, now: float) -> Iterator[RunningJob]:
     """Runs whose admission is written with a result that is not known yet: they use what they may have got."""
     in_flight = {uid: nodes for uid, nodes in cycle.snapshot.in_flight.items() if nodes}
     for run in cycle.snapshot.runs if in_flight else ():
@@ -206,7 +206,7 @@ def _counted(run: RunView) -> int:
     return sum(map(bool, assignment.nodes)) + (len(slots.lacking(assignment)) if lacks_nodes(run) else 0)
 
 
-def _others(cycle: CycleState, known: Iterable[RunningJob], now: float) -> Iterator[RunningJob]:
+def others(cycle: CycleState, known: Iterable[RunningJob], now: float) -> Iterator[RunningJob]:
     """Nodes that nobody known holds: of gangs that are gone or whose writes are under way, and nodes out of order."""
     left = cycle.cluster.booked & ~cycle.cluster.ending
     for running in known:

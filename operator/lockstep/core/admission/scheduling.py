@@ -26,7 +26,7 @@ _NOBODY = CycleResult((), Waits((), ()), cut=False, reserved={})
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class CycleSchedule:
     """What the engine says of ``waiting``, and what it was told beside them: ``claims`` are maintenance windows and
     reservations, ``foreseen`` is who may preempt later.
 
@@ -63,21 +63,21 @@ class StillPending:
     lacks_nodes: bool
 
 
-def schedule_pending_runs(waiting: Sequence[RunRow], reservations: Reservations, cycle: CycleState) -> Schedule:
+def schedule_pending_runs(waiting: Sequence[RunRow], reservations: Reservations, cycle: CycleState) -> CycleSchedule:
     """Ask the engine who of ``waiting`` starts. Reservations that cannot hold their run any more lapse."""
     policy = policy_of(cycle.tunables.admission)
     if not waiting:
-        return Schedule((), (), (), EMPTY, (), policy)
+        return CycleSchedule((), (), (), EMPTY, (), policy)
     groups = refresh_groups(waiting, cycle)
     running = reservations.expected(running_jobs(cycle))
     claims = (*cycle.windows, *reservations.claims())
-    asked = Schedule(waiting, groups, running, free_nodes(cycle), claims, policy)
+    asked = CycleSchedule(waiting, groups, running, free_nodes(cycle), claims, policy)
     schedule = replace(asked, result=asked.computed(cycle))
     reservations.review(schedule.result)
     return schedule
 
 
-def preempt_for_first(schedule: Schedule, reservations: Reservations, cycle: CycleState) -> Schedule:
+def preempt_for_first(schedule: CycleSchedule, reservations: Reservations, cycle: CycleState) -> CycleSchedule:
     """Give notice to those in the way of a reservation, and make a new one where somebody may preempt. Where somebody
     may later, schedule all of them again, so that nobody who comes after it is in its way by then."""
     if not schedule.waiting or not (reservations.nodes or may_preempt(cycle.snapshot)):
@@ -104,7 +104,7 @@ def preempt_for_first(schedule: Schedule, reservations: Reservations, cycle: Cyc
     return schedule
 
 
-def start_gangs(schedule: Schedule, cycle: CycleState) -> StillPending:
+def start_gangs(schedule: CycleSchedule, cycle: CycleState) -> StillPending:
     """Start whom the engine says. What those are to have who wait is nobody's spare, and nobody grows by it."""
     result, waits, rows = schedule.result, schedule.result.waits, cycle.run_index.rows
     for start in result.starts:
@@ -125,7 +125,7 @@ def start_gangs(schedule: Schedule, cycle: CycleState) -> StillPending:
 
 
 def explain_waits(
-    schedule: Schedule, left: StillPending, reservations: Reservations, status: PendingStatus, cycle: CycleState
+    schedule: CycleSchedule, left: StillPending, reservations: Reservations, status: PendingStatus, cycle: CycleState
 ) -> None:
     """Find why each of those who are left waits, at which position, and when it starts."""
     if not schedule.waiting:
@@ -139,7 +139,7 @@ def explain_waits(
         cycle.wake(cycle.now + ENDING)
 
 
-def promises_of(schedule: Schedule, reservations: Reservations, cycle: CycleState) -> Promises | None:
+def promises_of(schedule: CycleSchedule, reservations: Reservations, cycle: CycleState) -> Promises | None:
     """What those who wait are promised, for those who ask for longer time limits; None: nobody does, or it is about to
     change."""
     kept, result = reservations.nodes, schedule.result
@@ -157,7 +157,7 @@ def promises_of(schedule: Schedule, reservations: Reservations, cycle: CycleStat
 
 
 def _estimates(
-    schedule: Schedule, left: StillPending, claims: Sequence[NodeClaim], cycle: CycleState
+    schedule: CycleSchedule, left: StillPending, claims: Sequence[NodeClaim], cycle: CycleState
 ) -> Mapping[str, float]:
     """When those who wait start, as far as anybody can say."""
 

@@ -16,7 +16,7 @@ from lockstep.core.admission.queueing.dependencies import Namespaces, judge
 from lockstep.core.admission.queueing.holds import hold_of, queue_spec
 from lockstep.core.admission.queueing.order import Order, order_key, share_key
 from lockstep.core.admission.reservations import Reservations
-from lockstep.core.admission.scheduling import Schedule, StillPending
+from lockstep.core.admission.scheduling import CycleSchedule, StillPending
 from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.test_only import is_test_only
 
@@ -27,7 +27,7 @@ Shortage = Callable[[Entry, Job, Wait], tuple[str, bool]]
 
 
 def answer_test_only(
-    schedule: Schedule, left: StillPending, reservations: Reservations, shortage: Shortage, cycle: CycleState
+    schedule: CycleSchedule, left: StillPending, reservations: Reservations, shortage: Shortage, cycle: CycleState
 ) -> Sequence[Entry]:
     """Answer those who only ask when they would start, once it is known who starts before them."""
     rows = cycle.decided_rows(cycle.run_index.asked)
