@@ -13,9 +13,9 @@ from lockstep.controller import handlers
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.kopf_session import WatchedKind, WatchFilter
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.store.own_kinds import OwnKinds
 from lockstep.controller.store.store import Store
+from support.manual_clock import ManualClock
 
 _HANDLERS: dict[str, Any] = {
     names.RUNS: handlers.training_run,

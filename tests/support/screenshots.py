@@ -12,10 +12,10 @@ from pathlib import Path
 
 from harness import browser
 from lockstep.api.base.changes import changed
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.web.server import WebPage
 from lockstep.controller.workers.listener import Listener
 from support import sample_runs
+from support.manual_clock import ManualClock
 from support.web_site import Cluster, busy_cluster
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"

@@ -29,7 +29,6 @@ from lockstep.controller.reconcile.node_marks import NodeMarker
 from lockstep.controller.reconcile.reconcile import Reconciler
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_set import RunSetReconciler
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.runtime.resources import CONFIG_MAPS, NODES, PODS, QUEUES, RUNS, Resource
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.store.store import Store
@@ -39,6 +38,7 @@ from lockstep.core.model.cluster_objects import Versioned, parse_node, parse_pod
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
+from support.manual_clock import ManualClock
 
 Json = dict[str, Any]
 NAMESPACE = "ns"

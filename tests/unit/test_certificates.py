@@ -12,7 +12,6 @@ from cryptography import x509
 
 from lockstep.api.base import names
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome, UnreachableError
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.workers.certificates import Certificates, first_material
 from lockstep.controller.workers.succession import RENEW_CA_BEFORE, next_step
 from lockstep.controller.workers.tls import (
@@ -24,6 +23,7 @@ from lockstep.controller.workers.tls import (
     server_context,
     stored,
 )
+from support.manual_clock import ManualClock
 from support.tls import FakeSecret, client_of, handshake
 
 HOSTS = ("lockstep-operator.lockstep-system.svc",)

@@ -8,11 +8,11 @@ import pytest
 
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome, UnreachableError
 from lockstep.controller.reconcile.config_maps import ConfigMaps, ensure, ensure_everywhere
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.runtime.resources import Resource
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.plan import EnsureConfigMap
 from lockstep.core.pods.gang import ca_config_map, worker_config_map
+from support.manual_clock import ManualClock
 
 
 class FakeMaps:

@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from lockstep.controller.runtime.clock import ManualClock, SystemClock
+from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.workers import listener
 from lockstep.controller.workers.connections import PROVE_SECONDS, SWEEP_SECONDS, Connections
 from lockstep.controller.workers.listener import Listener
 from lockstep.controller.workers.tls import Material, new_material, server_context
+from support.manual_clock import ManualClock
 
 
 class Transport(asyncio.Transport):

@@ -11,10 +11,10 @@ from kubernetes.aio.config import incluster_config
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.credentials import Credentials, load_credentials
 from lockstep.controller.kube.workqueue import WorkQueue
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.store.own_kinds import OwnKinds
 from lockstep.controller.store.store import Store
 from lockstep.controller.workers.tls import new_authority
+from support.manual_clock import ManualClock
 
 
 @pytest.fixture

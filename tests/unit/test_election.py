@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from lockstep.api.base.times import to_rfc3339
 from lockstep.controller.kube.election import Election, Epoch, LostLeadershipError
 from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.runtime.resources import Resource
 from support.examples import examples
+from support.manual_clock import ManualClock
 
 
 class FakeLeases:

@@ -10,10 +10,10 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.kube.election import LostLeadershipError
 from lockstep.controller.kube.errors import ApiError, UnreachableError
 from lockstep.controller.kube.events import EventRecorder
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.runtime.resources import EVENTS, Resource
 from lockstep.core.model.plan import Event
 from lockstep.core.model.snapshot import RunView
+from support.manual_clock import ManualClock
 
 RUN = RunView(
     namespace="team",

@@ -24,7 +24,6 @@ from lockstep.controller.reconcile.node_marks import NodeMarker
 from lockstep.controller.reconcile.reconcile import Reconciler
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_set import RunSetReconciler
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.store.store import Store
 from lockstep.controller.store.usage import UsageKeeper
@@ -45,6 +44,7 @@ from lockstep.core.model.plan import (
 )
 from lockstep.core.model.snapshot import Leadership
 from lockstep.core.model.tunables import Tunables
+from support.manual_clock import ManualClock
 
 GONE = ApiError(404, "NotFound", 'trainingruns.lockstep.dev "llama" not found')
 NO_KIND = ApiError(404, "NotFound", "the server could not find the requested resource")

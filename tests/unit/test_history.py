@@ -13,10 +13,10 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.cli.errors import CliError
 from lockstep.cli.views.history import recorded, show_recorded
 from lockstep.controller.reconcile.history import History
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.core.model.conditions import with_condition
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.run.history_records import records
+from support.manual_clock import ManualClock
 from support.world import World, node, spec
 
 NOW = 1_000_000.0

@@ -14,9 +14,9 @@ from lockstep.controller.kube.cache import ObjectCache
 from lockstep.controller.kube.client import Page
 from lockstep.controller.kube.errors import ApiError, KubeError, UnreachableError
 from lockstep.controller.kube.informer import Informer
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.runtime.resources import NAMESPACES, Resource
 from lockstep.core.model.cluster_objects import Unread, Versioned, parse_namespace, parse_unread
+from support.manual_clock import ManualClock
 
 Named = tuple[str, dict[str, str]]
 

@@ -16,8 +16,8 @@ from lockstep.api.base.nesting import TOO_DEEP, UNREADABLE
 from lockstep.controller.kube import kopf_session
 from lockstep.controller.kube.errors import UnreachableError
 from lockstep.controller.kube.kopf_session import Answer, KopfSession, WatchedKind, WatchFilter
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.runtime.resources import RUNS
+from support.manual_clock import ManualClock
 from support.own_events import line, passed
 
 

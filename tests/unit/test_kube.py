@@ -12,8 +12,9 @@ from aiohttp.test_utils import TestServer
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError
-from lockstep.controller.runtime.clock import ManualClock, SystemClock
+from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.runtime.resources import CONFIG_MAPS, LEASES, NODES, PODS, RUNS
+from support.manual_clock import ManualClock
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -14,7 +14,6 @@ from lockstep.controller.kube.errors import ApiError
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.reconcile import reconcile
 from lockstep.controller.reconcile.workload_writer import WorkloadWriter
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.store.kueue import KueueApi, KueueStore
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model.kueue.installation import Presence
@@ -22,6 +21,7 @@ from lockstep.core.model.kueue.writes import WorkloadVerb, WorkloadWrite
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.snapshot import RunView
 from support.admission import run
+from support.manual_clock import ManualClock
 from unit.test_execute import World
 
 KEY = ("team", "trainingrun-llama-uid-l")

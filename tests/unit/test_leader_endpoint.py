@@ -10,8 +10,8 @@ import pytest
 from lockstep.controller.kube.election import LostLeadershipError
 from lockstep.controller.kube.errors import ApiError, UnreachableError
 from lockstep.controller.kube.leader_endpoint import CHECK_SECONDS, PORT_NAME, LeaderEndpoint
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.runtime.resources import ENDPOINT_SLICES, SERVICES, Resource
+from support.manual_clock import ManualClock
 
 Json = dict[str, Any]
 

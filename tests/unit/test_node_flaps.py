@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.store.node_flaps import AGAIN, MOST_FLAPPING, WINDOW, NodeFlaps
 from lockstep.core.model.snapshot import NodeView
+from support.manual_clock import ManualClock
 
 READY = NodeView("gpu-1", "u1", {}, {})
 DOWN = replace(READY, ready=False)

@@ -12,11 +12,11 @@ from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.kube.workqueue import WorkQueue
 from lockstep.controller.reconcile.node_marks import REST_WITHOUT_RIGHTS, NodeMarker
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.store.store import Store
 from lockstep.core.model.plan import RememberFailure
 from lockstep.core.model.snapshot import NodeFailure
 from lockstep.core.model.tunables import Mode, Tunables
+from support.manual_clock import ManualClock
 
 FORBIDDEN = ApiError(403, "Forbidden", "nodes is forbidden: cannot patch")
 

@@ -11,11 +11,11 @@ import orjson
 
 from lockstep.controller.kube.client import KubeClient, Page
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.runtime.resources import RUNS
 from lockstep.controller.store.own_kinds import OwnKinds
 from lockstep.controller.store.store import Store
 from lockstep.core.model.cluster_objects import parse_unread
+from support.manual_clock import ManualClock
 from support.own_events import hear, no_credentials
 
 

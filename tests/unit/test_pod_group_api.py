@@ -7,9 +7,9 @@ import pytest
 
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import UnreachableError
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.store.pod_groups import PodGroupApi
 from lockstep.core.model.pod_group_settings import VOLCANO, PodGroupKind, PodGroupSettings
+from support.manual_clock import ManualClock
 
 ALPHA = "scheduling.k8s.io/v1alpha2"
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from lockstep.cli import output
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.workers.protocol import decode_report
 from lockstep.controller.workers.reports import ReportBook
 from lockstep.controller.workers.trust import SenderClaim
 from lockstep.core.model import sanitise
+from support.manual_clock import ManualClock
 
 CLEAR_SCREEN = "\x1b[2J\x1b[H"
 TITLE = "\x1b]0;owned\x07"

@@ -1,7 +1,7 @@
 """The token bucket of each sender."""
 
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.runtime.ratelimit import RateLimit
+from support.manual_clock import ManualClock
 
 
 async def test_a_burst_is_taken_and_then_only_the_steady_rate() -> None:

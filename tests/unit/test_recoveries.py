@@ -8,10 +8,10 @@ import pytest
 
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.reconcile.recoveries import Recoveries
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.runtime.tallies import BUCKETS, Tallies
 from lockstep.controller.runtime.tracing import Attributes, NoTracer, Phase
 from lockstep.core.model.snapshot import ExitReport, Leadership, RunSnapshot, RunView, WorkerPhase, WorkerReport
+from support.manual_clock import ManualClock
 
 START = {"assignmentHash": "h", "masterAddress": "10.0.0.1", "masterPort": 1}
 T0 = 1000.0

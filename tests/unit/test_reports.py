@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.workers.protocol import Checkpoint, Registration, Report, Start, State
 from lockstep.controller.workers.reports import (
     POLL_GRACE,
@@ -20,6 +19,7 @@ from lockstep.controller.workers.trust import SenderClaim
 from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
 from lockstep.core.model.snapshot import CollectiveStart, Verdict, WorkerPhase
 from lockstep.core.run.attendance import START_REMEMBERED, START_TOGETHER_WITHIN
+from support.manual_clock import ManualClock
 
 RUN = "run-1"
 CLAIM = SenderClaim(RUN, 0, 1, "pod-0-1")

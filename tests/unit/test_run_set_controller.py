@@ -19,7 +19,6 @@ from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.workqueue import WorkQueue, run_key, set_key, split_set_key
 from lockstep.controller.reconcile.execute import StaleError
 from lockstep.controller.reconcile.run_set import RunSetReconciler
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.store.store import Store
 from lockstep.core.admission.admit import admit
 from lockstep.core.decide import decide
@@ -27,6 +26,7 @@ from lockstep.core.model.cluster_objects import Unread, Versioned, parse_unread
 from lockstep.core.model.snapshot import Leadership, RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import run, world
+from support.manual_clock import ManualClock
 
 LEADER = Leadership(0.0)
 RUN = {"nodes": 1, "image": "trainer", "command": ["train"]}

@@ -11,7 +11,6 @@ from lockstep.api.base import names, nesting
 from lockstep.api.base.nesting import TOO_DEEP
 from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.runtime.patches import dump_status
 from lockstep.controller.store import store
 from lockstep.controller.store.store import Store
@@ -21,6 +20,7 @@ from lockstep.core.model.assignment import assigned, spilled
 from lockstep.core.model.cluster_objects import ForeignPod, Unread, Versioned, parse_node, parse_pod, parse_unread
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import DryRunResult, Leadership, PodPhase, PodView, RefusedCreate, RunView
+from support.manual_clock import ManualClock
 from support.own_events import hear
 
 LEADER = Leadership(since=0.0)

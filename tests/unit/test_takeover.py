@@ -7,7 +7,7 @@ import pytest
 from lockstep.config import OperatorConfig
 from lockstep.controller.kube.errors import ApiError
 from lockstep.controller.operator import Operator
-from lockstep.controller.runtime.clock import ManualClock
+from support.manual_clock import ManualClock
 
 
 async def test_a_list_that_fails_at_a_takeover_is_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.workers.trust import ReviewUnavailableError, TokenReviews, UnauthenticatedError
 from lockstep.core.model.snapshot import PodPhase, PodView
+from support.manual_clock import ManualClock
 
 LIFETIME = 600.0
 RENEWED_AFTER = 0.8 * LIFETIME  # as the kubelet does

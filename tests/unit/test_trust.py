@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from lockstep.api.base import names
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.workers import trust
 from lockstep.controller.workers.trust import (
     ForbiddenError,
@@ -23,6 +22,7 @@ from lockstep.controller.workers.trust import (
     authorize,
 )
 from lockstep.core.model.snapshot import PodPhase, PodView
+from support.manual_clock import ManualClock
 
 RUN_UID = "7f1c2a34-1"
 POD = PodView(

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from lockstep.controller.kube.errors import ApiError
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.web import access, strangers
 from lockstep.controller.web.access import Door, Viewer
 from lockstep.controller.web.strangers import TooManyStrangersError
 from lockstep.controller.workers.trust import ReviewUnavailableError, UnauthenticatedError
+from support.manual_clock import ManualClock
 from support.web_site import Reviewer
 
 HERE, ELSEWHERE = "192.0.2.1", "198.51.100.7"

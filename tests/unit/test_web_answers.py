@@ -10,7 +10,6 @@ import orjson
 import pytest
 
 from lockstep.api.base.changes import changed
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.web import array, fleet, queue, run
 from lockstep.controller.web import rows as table_rows
 from lockstep.controller.web.access import Sight
@@ -19,6 +18,7 @@ from lockstep.core.model.snapshot import NodeFailure, PodPhase, PodView, Progres
 from lockstep.core.model.tunables import Tunables
 from lockstep.present.runs import queue_of
 from support import sample_runs, web_site
+from support.manual_clock import ManualClock
 from support.web_site import holding, node, report, saved, waiting
 
 ALL = Sight(True, frozenset(), nodes=True, queues=True)

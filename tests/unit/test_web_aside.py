@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.web.threads import LONGEST_REST, REST, Aside
+from support.manual_clock import ManualClock
 
 
 class Bench:

@@ -11,12 +11,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.web import fleet, server
 from lockstep.controller.web.server import BURST, SHARED_SECONDS, WebPage
 from lockstep.controller.web.strangers import EACH_BURST
 from lockstep.controller.workers.listener import Listener
 from support import sample_runs
+from support.manual_clock import ManualClock
 from support.web_site import Cluster, busy_cluster
 
 ADMIN, TENANT = {"X-Lockstep-Token": "admin"}, {"X-Lockstep-Token": "tenant"}

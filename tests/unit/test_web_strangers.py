@@ -2,9 +2,9 @@
 
 import pytest
 
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.web import strangers
 from lockstep.controller.web.strangers import Strangers, TooManyStrangersError, block
+from support.manual_clock import ManualClock
 
 
 def spend(door: Strangers, address: str) -> int:

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from lockstep.controller.runtime.clock import ManualClock
 from lockstep.controller.runtime.in_flight_limit import AdaptiveWindow
+from support.manual_clock import ManualClock
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key, split_run_key
-from lockstep.controller.runtime.clock import ManualClock
+from support.manual_clock import ManualClock
 
 
 @pytest.fixture
