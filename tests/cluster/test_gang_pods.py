@@ -10,7 +10,7 @@ from localcluster import LocalCluster
 
 pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "unit" / "golden"
+GOLDEN = ROOT / "tests" / "unit" / "core" / "pods" / "golden"
 
 
 @pytest.fixture(scope="module")
