@@ -65,6 +65,7 @@ def test_a_token_is_taken_up_once(token: str, taken_up: bool) -> None:
     annotated(w, RESTART, "first")
     w.reconcile("one")
     annotated(w, RESTART, token)
+    w.now += 5.0
     plan = w.plan("one")
     obey_annotations(plan)
     assert (plan.build().status is not None) is taken_up
