@@ -18,6 +18,8 @@ from lockstep.core.decide import decide
 from lockstep.core.failures.breaker import disruption
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.plan import CreatePod, DesiredPhase, Directive, Plan, StatusWrite
+from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import (
     CheckpointReport,
     ClusterSnapshot,
@@ -232,6 +234,10 @@ class World:
     def wipe_status(self, name: str) -> None:
         """Somebody restores a backup without status, or edits it away."""
         self._store(replace(self.runs[name], status=TrainingRunStatus()))
+
+    def plan(self, name: str) -> PlanBuilder:
+        """What a step of ``decide`` is given now."""
+        return PlanBuilder(RunContext(self.snapshot(name), self.tunables, self.now))
 
     def reconcile(self, name: str, *, crash_after: int | None = None) -> Plan:
         """Decide and act for one run; ``crash_after`` writes the operator dies (None: it lives)."""
@@ -685,3 +691,11 @@ class World:
         self.version += 1
         self.runs[view.name] = replace(view, resource_version=str(self.version))
         return self.runs[view.name]
+
+
+def world_with_gang(ranks: int = 2, nodes: int | None = None, **fields: object) -> World:
+    """The run ``one`` trains on ``ranks`` of the nodes."""
+    world = World({f"n{i}": node(f"n{i}") for i in range(nodes or ranks)})
+    world.apply("one", spec(ranks, **fields))
+    world.settle()
+    return world

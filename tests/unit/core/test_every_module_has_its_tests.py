@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 CORE, TESTS = ROOT / "operator/lockstep/core", ROOT / "tests/unit/core"
-ROOMS = ("model", "placement", "pods", "accounting", "arrays", "kueue", "admission")
+ROOMS = ("model", "placement", "pods", "accounting", "arrays", "kueue", "failures", "checkpoints", "run", "admission")
 """Rooms in which every module has a test file."""
 DATA_ONLY = frozenset(
     {
@@ -19,6 +19,7 @@ DATA_ONLY = frozenset(
         "model/tiers.py",
         "model/wire.py",
         "pods/launchers/rendezvous.py",
+        "run/handover.py",
     }
 )
 """Modules that decide nothing."""

@@ -1,0 +1,113 @@
+"""The job that copies checkpoints: its name, its body, and what is believed of its last words."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lockstep.api.checkpoint_spec import RetentionSpec
+from lockstep.api.checkpoint_status import ArchiveJobStatus
+from lockstep.core.checkpoints.archive_job import (
+    LIST,
+    MAX_TOLD,
+    RESTORE,
+    RESULT_FORMAT,
+    TIDY,
+    UPLOAD,
+    job_body,
+    job_name,
+    parse_result,
+    retention_arguments,
+)
+from lockstep.core.model.settings import ArchiveSettings
+from lockstep.core.model.snapshot import RunView
+from support.world import World, node, spec
+
+COPY = {"step": 5, "attempt": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "believed"),
+    [
+        ({}, True),
+        ({"checkpoint": COPY}, True),
+        ({"checkpoint": {**COPY, "step": -1}}, False),
+        ({"checkpoint": {**COPY, "step": 2**53 + 1}}, False),
+        ({"checkpoint": {"step": 5}}, False),
+        ({"checkpoint": {**COPY, "step": "5"}}, False),
+        ({"checkpoint": {**COPY, "world": 2**20 + 1}}, False),
+        ({"format": "lockstep-archive-job/2"}, False),
+        ({"published": 3}, False),
+        ({"message": float("nan")}, False),
+        ({"message": "\ud800"}, False),
+    ],
+)
+def test_last_words_are_believed_only_where_they_fit_into_status(fields: dict[str, Any], believed: bool) -> None:
+    text = json.dumps({"format": RESULT_FORMAT, "outcome": "Done", **fields})
+    assert (parse_result(text) is not None) is believed
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "{", '{"format": "lockstep-archive-job/1"', "[" * 100_000])
+def test_words_of_another_form_say_nothing(text: str) -> None:
+    assert parse_result(text) is None
+
+
+def test_so_many_copies_are_told_of_and_an_unknown_format_is_none() -> None:
+    published = [{**COPY, "format": "made-up"}] * (MAX_TOLD + 1)
+    result = parse_result(json.dumps({"format": RESULT_FORMAT, "outcome": "Done", "published": published}))
+    assert result is not None
+    assert result.published is not None
+    assert [copy.format for copy in result.published] == [""] * MAX_TOLD
+
+
+def run(name: str = "one", **checkpoint: object) -> RunView:
+    w = World({"n0": node("n0")})
+    tiers = {"shared": {"claimName": "lustre"}, "archive": {"uri": "s3://bucket/runs"}, **checkpoint}
+    return w.apply(name, spec(1, checkpoint=tiers))
+
+
+@pytest.mark.parametrize(
+    ("action", "failures", "end"),
+    [
+        (UPLOAD, 0, "archive-2-7"),
+        (UPLOAD, 3, "archive-2-7-3"),
+        (RESTORE, 0, "restore-2-7"),
+        (LIST, 0, "archive-list"),
+        (TIDY, 0, "tidy-2-7"),
+    ],
+)
+def test_the_same_work_has_the_same_name_and_it_fits(action: str, failures: int, end: str) -> None:
+    assert job_name(run(), action, 2, 7, failures) == f"one-uid-o-{end}"
+    long = job_name(run("x" * 52 + ".y-z"), action, 2, 7, failures)
+    assert len(long) <= 63
+    assert long.endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("action", "first", "read_only"),
+    [(UPLOAD, "upload", True), (RESTORE, "restore", False), (LIST, "list", True), (TIDY, "prune", False)],
+)
+def test_only_what_writes_to_the_shared_tier_may(action: str, first: str, read_only: bool) -> None:
+    view = run(retention={"keepLast": 3})
+    assert view.spec is not None
+    assert view.spec.checkpoint is not None
+    work = ArchiveJobStatus(name="job", action=action, step=7, attempt=2, path="/shared/7")
+    body = job_body(view, view.spec.checkpoint.archive, work, ArchiveSettings(image="op"))
+    (container,) = body["spec"]["template"]["spec"]["containers"]
+    assert container["args"][0] == first
+    assert container["volumeMounts"][0]["readOnly"] is read_only
+    assert body["metadata"]["ownerReferences"][0]["uid"] == view.uid
+    assert ("--keep-last" in container["args"]) is (action == TIDY)
+
+
+@pytest.mark.parametrize(
+    ("retention", "least", "words"),
+    [
+        ({"keepLast": 3}, 1, ["--keep-last", "3"]),
+        ({"keepLast": 1}, 2, ["--keep-last", "2"]),
+        ({"keepLast": 3, "keepEvery": 100}, 1, ["--keep-last", "3", "--keep-every", "100"]),
+        ({"keepLast": 3, "keepFor": "2h"}, 1, ["--keep-last", "3", "--keep-for", "7200s"]),
+    ],
+)
+def test_the_policy_is_told_as_the_program_reads_it(retention: dict[str, Any], least: int, words: list[str]) -> None:
+    assert retention_arguments(RetentionSpec.model_validate(retention), least=least) == words

@@ -1,0 +1,114 @@
+"""Whose checkpoints the workers see, and which of them are the newest that can be loaded."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.api.base.changes import changed
+from lockstep.api.checkpoint_status import SavedCheckpoint
+from lockstep.core.checkpoints.checkpoint_record import record_latest
+from lockstep.core.checkpoints.inventory import (
+    candidates,
+    committed_step,
+    foreign_candidates,
+    is_foreign,
+    is_own,
+    latest_valid,
+    rank_view,
+    seen_candidates,
+)
+from lockstep.core.model.snapshot import CheckpointReport, Verdict
+from support.world import World, world_with_gang
+
+ROOT = "/shared/ns/other"
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "is_theirs"),
+    [
+        (f"{ROOT}/step-5", ROOT, True),
+        (f"{ROOT}/a2/step-5", ROOT, True),
+        (f"{ROOT}/ax/step-5", ROOT, False),
+        (f"{ROOT}/a/step-5", ROOT, False),
+        (f"{ROOT}/b2/step-5", ROOT, False),
+        (f"{ROOT}/a2/deeper/step-5", ROOT, False),
+        ("/shared/ns/another/step-5", ROOT, False),
+        ("/shared/ns/one/uid-one/step-5", "/shared/ns/one/uid-one", False),
+        ("/shared/step-5", "", False),
+    ],
+)
+def test_what_lies_in_the_directory_to_start_from_is_not_the_runs_own(path: str, root: str, is_theirs: bool) -> None:
+    assert is_foreign(path, root, "uid-one") is is_theirs
+
+
+def row(step: int, path: str = "", uid: str = "uid-one", verdict: Verdict = Verdict.VALID) -> CheckpointReport:
+    path = path or f"/shared/ns/one/{step}"
+    return CheckpointReport("shared", step, path, verdict, attempt=1, world=2, run_uid=uid, committed_at=1.0)
+
+
+@pytest.mark.parametrize(
+    ("seen", "own"),
+    [
+        (row(5), True),
+        (row(5, uid="uid-other"), False),
+        (row(5, uid=""), True),
+        (row(5, f"{ROOT}/step-5", uid=""), False),
+    ],
+)
+def test_a_checkpoint_is_the_runs_own_by_what_it_says_or_else_by_where_it_lies(
+    seen: CheckpointReport, own: bool
+) -> None:
+    w = world_with_gang(2)
+    w.amend("one", resolved=changed(w.status("one").resolved, start_root=ROOT))
+    assert is_own(seen, w.plan("one")) is own
+
+
+def seen_by_all(*rows: CheckpointReport) -> World:
+    w = world_with_gang(2)
+    reports = w.reports[w.runs["one"].uid]
+    for slot, report in reports.items():
+        reports[slot] = replace(report, inventory=rows)
+    return w
+
+
+@pytest.mark.parametrize(
+    ("known", "rows", "newest"),
+    [
+        (None, (), None),
+        (None, (row(5),), 5),
+        (None, (row(5), row(7)), 7),
+        (None, (row(5), row(7, verdict=Verdict.INVALID)), 5),
+        (9, (row(5),), 9),
+        (3, (row(5),), 5),
+        (3, (), 3),
+    ],
+)
+def test_what_status_has_stays_until_something_newer_is_seen(
+    known: int | None, rows: tuple[CheckpointReport, ...], newest: int | None
+) -> None:
+    w = seen_by_all(*rows)
+    status = w.status("one")
+    if known is not None:
+        saved = SavedCheckpoint(tier="shared", step=known, path=f"/shared/ns/one/{known}", attempt=1)
+        status = record_latest(status, (saved,))
+    snapshot = w.snapshot("one")
+    assert [saved.step for saved in latest_valid(snapshot, status)] == ([] if newest is None else [newest])
+    assert committed_step(snapshot, status) == (newest or 0)
+    assert known not in {found.step for found in seen_candidates(snapshot, status)}
+
+
+def test_own_and_foreign_checkpoints_are_told_apart() -> None:
+    w = seen_by_all(row(5), row(8, f"{ROOT}/step-8", uid="uid-other"))
+    resolved = changed(w.status("one").resolved, start_root=ROOT, start_run_uid="uid-other")
+    w.amend("one", resolved=resolved)
+    snapshot, status = w.snapshot("one"), w.status("one")
+    assert [found.step for found in candidates(snapshot, status)] == [5]
+    assert [found.step for found in foreign_candidates(snapshot, status)] == [8]
+
+
+def test_a_report_of_an_earlier_incarnation_is_of_no_rank() -> None:
+    w = world_with_gang(2)
+    assignment = w.status("one").assignment
+    w.amend("one", assignment=changed(assignment, incarnations=(assignment.incarnations[0], 9)))
+    view = rank_view(w.snapshot("one"), w.status("one"))
+    assert (view.nodes, sorted(view.reports)) == (assignment.nodes, [0])

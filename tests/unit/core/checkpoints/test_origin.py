@@ -1,0 +1,67 @@
+"""What a run starts from besides its own checkpoints, or what is wrong with what the spec says."""
+
+from typing import Any
+
+import pytest
+
+from lockstep.core.checkpoints.origin import ASK_AGAIN_AFTER, resolve_origin
+from support.world import World, node, spec
+
+SHARED = {"claimName": "lustre"}
+
+
+def world_of(start: dict[str, str], origin: dict[str, Any] | None = None, **tiers: object) -> World:
+    w = World({"n0": node("n0")})
+    if origin is not None:
+        w.apply("base", spec(1, checkpoint=origin))
+    w.apply("one", spec(1, checkpoint={"start": start, **(tiers or {"shared": SHARED})}))
+    return w
+
+
+@pytest.mark.parametrize(
+    ("start", "origin", "root", "uid"),
+    [
+        ({}, None, "", ""),
+        ({"path": "team/base"}, None, "/team/base", ""),
+        ({"run": "base"}, {"shared": SHARED}, "/ns/base/uid-base", "uid-base"),
+        ({"run": "base"}, {"shared": SHARED, "layout": "Shared"}, "/ns/base", "uid-base"),
+    ],
+)
+def test_the_directory_to_start_from_goes_into_status(
+    start: dict[str, str], origin: dict[str, Any] | None, root: str, uid: str
+) -> None:
+    plan = world_of(start, origin).plan("one")
+    assert resolve_origin(plan) is None
+    resolved = plan.status.resolved
+    assert resolved.start_root.endswith(root)
+    assert (bool(resolved.start_root), resolved.start_run_uid) == (bool(root), uid)
+
+
+@pytest.mark.parametrize(
+    ("start", "origin", "words"),
+    [
+        ({"run": "base"}, None, "there is no run base in namespace ns"),
+        ({"run": "one"}, None, "is this run itself"),
+        ({"run": "base"}, {"shared": {"claimName": "nfs"}}, "saves on claim nfs, this one on lustre"),
+    ],
+)
+def test_what_cannot_be_started_from_is_said_and_looked_for_again(
+    start: dict[str, str], origin: dict[str, Any] | None, words: str
+) -> None:
+    plan = world_of(start, origin).plan("one")
+    problem = resolve_origin(plan)
+    assert problem is not None
+    assert words in problem.message
+    assert plan.build().wake_at == plan.now + ASK_AGAIN_AFTER
+    assert plan.build().status is None
+
+
+def test_once_resolved_the_other_run_may_go() -> None:
+    w = world_of({"run": "base"}, {"shared": SHARED})
+    plan = w.plan("one")
+    resolve_origin(plan)
+    w.amend("one", resolved=plan.status.resolved)
+    del w.runs["base"]
+    plan = w.plan("one")
+    assert resolve_origin(plan) is None
+    assert plan.build().status is None

@@ -1,0 +1,27 @@
+"""What is said of a gang without workers: pods that run, and that more is not known."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.core.model.conditions import find
+from lockstep.core.model.snapshot import PodPhase
+from lockstep.core.run.plain.report import tell_of_plain_gang
+from support.world import world_with_gang
+
+
+@pytest.mark.parametrize(("up", "status", "reason"), [(2, "True", "Started"), (1, "False", "PodsStarting")])
+def test_the_gang_is_ready_when_all_of_its_pods_run(up: int, status: str, reason: str) -> None:
+    w = world_with_gang(2, worker="Disabled")
+    for key, pod in w.pods.items():
+        if pod.slot >= up:
+            w.pods[key] = replace(pod, phase=PodPhase.PENDING, started_at=None, reason="ImagePullBackOff")
+    plan = w.plan("one")
+    tell_of_plain_gang(plan, "")
+    ready, progressing = find(plan.status, "GangReady"), find(plan.status, "Progressing")
+    assert ready is not None
+    assert progressing is not None
+    assert (ready.status, ready.reason, plan.status.nodes_ready) == (status, reason, f"{up}/2")
+    assert "there is no barrier" in ready.message
+    assert ("rank 1 on n1" in ready.message) is (up == 1)
+    assert (progressing.status, progressing.reason) == ("Unknown", "StepsUnknown")

@@ -1,0 +1,199 @@
+"""How far a slot has come, how long it may stay there, and what becomes of one that is late."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from lockstep.api.base.changes import changed
+from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.reasons import StopReason
+from lockstep.core.model.snapshot import PodPhase, RefusedCreate, WorkerPhase
+from lockstep.core.run.launching import (
+    SHARED_TIER_IS_FULL,
+    SHARED_TIER_REFUSES,
+    STILL_PREPARING,
+    SlotStage,
+    Stage,
+    desire_pods,
+    end_superseded_pods,
+    enforce_deadlines,
+    stages_of_ranks,
+    stages_of_spares,
+)
+from support.world import World, node, spec
+
+
+def admitted(ranks: int = 2, **fields: object) -> World:
+    """Its gang has nodes and pods, and its workers have not been heard."""
+    w = World({f"n{i}": node(f"n{i}") for i in range(ranks + 1)})
+    w.apply("one", spec(ranks, **fields))
+    w.reconcile("one")
+    w.reconcile("one")
+    w.admit()
+    w.reconcile("one")
+    return w
+
+
+def pods(w: World, **changes: object) -> None:
+    for key, pod in w.pods.items():
+        w.pods[key] = replace(pod, **changes)  # type: ignore[arg-type]
+
+
+def scheduling(w: World) -> None:
+    pods(w, reason="Unschedulable")
+
+
+def unheard(w: World) -> None:
+    pods(w, reason="")
+
+
+def starting(w: World) -> None:
+    pods(w, bound=True, reason="ImagePullBackOff")
+
+
+def registering(w: World) -> None:
+    pods(w, bound=True, phase=PodPhase.RUNNING, started_at=w.now)
+
+
+def preparing(w: World) -> None:
+    w.kubelets()
+    w.work_reports_only()
+
+
+def ready(w: World) -> None:
+    w.kubelets()
+    w.reconcile("one")
+    w.work()
+
+
+SCHEDULED, STARTED, REGISTERED, READY, VACANT = range(5)
+
+
+@pytest.mark.parametrize(
+    ("come_to", "stage", "within"),
+    [
+        (scheduling, Stage.SCHEDULING, (SCHEDULED,)),
+        (unheard, Stage.SCHEDULING, (VACANT,)),
+        (starting, Stage.STARTING, (SCHEDULED, STARTED)),
+        (registering, Stage.REGISTERING, (REGISTERED,)),
+        (preparing, Stage.PREPARING, (REGISTERED, READY)),
+        (ready, Stage.READY, ()),
+    ],
+)
+def test_every_stage_but_the_last_has_a_deadline(
+    come_to: Callable[[World], None], stage: Stage, within: tuple[int, ...]
+) -> None:
+    w = admitted()
+    come_to(w)
+    plan = w.plan("one")
+    limits = w.tunables.deadlines
+    times = (limits.scheduled, limits.started, limits.registered, limits.ready, limits.vacant)
+    found = stages_of_ranks(plan)
+    assert [at.stage for at in found] == [stage] * 2
+    until = w.now + sum(times[index] for index in within)
+    assert [at.deadline for at in found] == [pytest.approx(until) if within else None] * 2
+
+
+def test_a_refused_pod_is_told_apart_from_one_that_is_made_in_this_pass() -> None:
+    w = admitted()
+    names = sorted(w.pods)
+    w.pods.clear()
+    plan = w.plan("one")
+    refused = {names[1]: RefusedCreate(w.now - 5, "exceeded quota")}
+    plan = PlanBuilder(replace(plan.context, snapshot=replace(plan.snapshot, refused_creates=refused)))
+    made, not_made = stages_of_ranks(plan)
+    assert (made.stage, made.deadline) == (Stage.SCHEDULING, None)
+    assert (not_made.stage, not_made.detail) == (Stage.REFUSED, "exceeded quota")
+    assert not_made.deadline == w.now - 5 + w.tunables.deadlines.scheduled
+
+
+def test_a_spare_without_a_node_waits_for_ever() -> None:
+    w = admitted(2, spareNodes=1)
+    nodes = w.status("one").assignment.nodes
+    w.amend("one", assignment=changed(w.status("one").assignment, nodes=(*nodes[:2], "")))
+    assert [(at.stage, at.deadline) for at in stages_of_spares(w.plan("one"))] == [(Stage.VACANT, None)]
+
+
+def at(slot: int, stage: Stage, detail: str = "", *, late: bool = False) -> SlotStage:
+    return SlotStage(slot, stage, 0.0 if late else None, detail)
+
+
+IN_TIME = at(0, Stage.READY)
+
+
+@pytest.mark.parametrize(
+    ("reached", "outcome"),
+    [
+        ((IN_TIME, at(1, Stage.SCHEDULING, "Unschedulable")), "waits"),
+        ((IN_TIME, at(1, Stage.SCHEDULING, "Unschedulable", late=True)), "replaced"),
+        ((IN_TIME, at(1, Stage.SCHEDULING, late=True)), "gives back"),
+        ((IN_TIME, at(1, Stage.VACANT, late=True)), "gives back"),
+        ((IN_TIME, at(1, Stage.REFUSED, "quota", late=True)), "gives back"),
+        ((IN_TIME, at(1, Stage.HELD, late=True)), "gives back"),
+        ((IN_TIME, at(1, Stage.STARTING, "ImagePullBackOff", late=True)), "replaced"),
+        ((at(0, Stage.STARTING, late=True), at(1, Stage.STARTING, late=True)), "gives back"),
+        ((at(0, Stage.SCHEDULING, "x", late=True), at(1, Stage.STARTING, "x", late=True)), "replaced"),
+        ((at(0, Stage.REGISTERING), at(1, Stage.REGISTERING, late=True)), "gives back"),
+        ((IN_TIME, at(1, Stage.REGISTERING, late=True)), "replaced"),
+        ((IN_TIME, at(1, Stage.PREPARING, SHARED_TIER_IS_FULL, late=True)), "gives back"),
+        ((IN_TIME, at(1, Stage.PREPARING, SHARED_TIER_REFUSES, late=True)), "replaced"),
+        ((at(0, Stage.PREPARING), at(1, Stage.PREPARING, SHARED_TIER_REFUSES, late=True)), "gives back"),
+        ((IN_TIME, at(1, Stage.PREPARING, f"{STILL_PREPARING}the local disk", late=True)), "replaced"),
+    ],
+)
+def test_who_is_late_is_replaced_unless_another_node_would_not_help(
+    reached: tuple[SlotStage, ...], outcome: str
+) -> None:
+    plan = admitted().plan("one")
+    before = plan.status.assignment
+    enforce_deadlines(plan, list(reached))
+    stop = plan.status.stop
+    assert (stop is not None and stop.reason == StopReason.NODES_LOST) is (outcome == "gives back")
+    assert (plan.status.assignment != before) is (outcome == "replaced")
+
+
+def test_while_the_cluster_looks_broken_nobody_is_late() -> None:
+    plan = admitted().plan("one")
+    leadership = replace(plan.snapshot.leadership, disruption="most nodes are NotReady")
+    plan = PlanBuilder(replace(plan.context, snapshot=replace(plan.snapshot, leadership=leadership)))
+    enforce_deadlines(plan, [at(1, Stage.VACANT, late=True)])
+    assert plan.build().status is None
+
+
+def test_a_missing_pod_is_made_while_the_gang_gathers_and_not_past_the_barrier() -> None:
+    w = admitted()
+    w.pods.pop(sorted(w.pods)[1])
+    plan = w.plan("one")
+    desire_pods(plan)
+    assert [(new.slot, new.node) for new in plan.creates] == [(1, plan.status.assignment.nodes[1])]
+    w.settle()
+    w.pods.pop(sorted(w.pods)[1])
+    plan = w.plan("one")
+    desire_pods(plan)
+    assert not plan.creates
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_terminal", "ended"), [(0, False, False), (1, False, True), (1, True, False), (2, True, True)]
+)
+def test_a_pod_that_was_superseded_is_ended_and_the_last_dead_one_is_kept_for_its_logs(
+    behind: int, is_terminal: bool, ended: bool
+) -> None:
+    w = admitted()
+    assignment = w.status("one").assignment
+    newer = tuple(n + behind for n in assignment.incarnations)
+    w.amend("one", assignment=changed(assignment, incarnations=newer))
+    pods(w, phase=PodPhase.FAILED if is_terminal else PodPhase.RUNNING)
+    plan = w.plan("one")
+    end_superseded_pods(plan)
+    assert len(plan.deletes) == (2 if ended else 0)
+
+
+def test_a_worker_is_ready_for_the_attempt_that_status_tells_of() -> None:
+    w = admitted()
+    ready(w)
+    uid = w.runs["one"].uid
+    assert all(report.phase is WorkerPhase.READY for report in w.reports[uid].values())
+    w.amend("one", attempt=w.status("one").attempt + 1)
+    assert [at.stage for at in stages_of_ranks(w.plan("one"))] == [Stage.PREPARING] * 2

@@ -1,0 +1,142 @@
+"""Status behind what lives: rebuilt where the pods and workers say unambiguously what runs, held where they do not."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from lockstep.api.base.changes import changed
+from lockstep.api.run_status import ResolvedStatus
+from lockstep.core.model.conditions import find
+from lockstep.core.model.reasons import EventReason
+from lockstep.core.run.regression import CONDITION, hold_or_rebuild
+from support.world import World, world_with_gang
+
+
+def edited(**changes: object) -> Callable[[World], None]:
+    return lambda w: w.amend("one", **changes)
+
+
+def wiped(w: World) -> None:
+    w.wipe_status("one")
+
+
+def incarnations_set_back(w: World) -> None:
+    w.amend("one", assignment=changed(w.status("one").assignment, incarnations=(0, 0)))
+
+
+def nodes_swapped(w: World) -> None:
+    w.amend("one", assignment=changed(w.status("one").assignment, nodes=("n1", "n0")))
+
+
+def node_named_twice(w: World) -> None:
+    w.amend("one", assignment=changed(w.status("one").assignment, nodes=("n0", "n0")))
+
+
+@pytest.mark.parametrize(
+    "damage", [wiped, incarnations_set_back, nodes_swapped, node_named_twice, edited(attempt=0), edited(start=None)]
+)
+def test_what_lives_is_read_off_the_pods_and_their_workers(damage: Callable[[World], None]) -> None:
+    w = world_with_gang(2)
+    w.train("one", 5)
+    w.work_reports_only()
+    before = w.status("one")
+    damage(w)
+    plan = w.plan("one")
+    assert not hold_or_rebuild(plan)
+    after = plan.status
+    assert after.assignment.nodes == before.assignment.nodes
+    assert after.assignment.incarnations == before.assignment.incarnations
+    assert (after.attempt, after.start) == (before.attempt, before.start)
+    assert [event.reason for event in plan.events] == [EventReason.STATUS_REBUILT]
+    assert not plan.deletes
+
+
+def test_a_status_that_fits_is_left_alone() -> None:
+    plan = world_with_gang(2).plan("one")
+    assert not hold_or_rebuild(plan)
+    assert plan.build().status is None
+    assert not plan.events
+
+
+def a_worker_is_not_heard(w: World) -> None:
+    del w.reports[w.runs["one"].uid][1]
+
+
+def no_spec(w: World) -> None:
+    w.runs["one"] = replace(w.runs["one"], spec=None)
+
+
+def a_pod_is_gone(w: World) -> None:
+    del w.pods[next(key for key, pod in w.pods.items() if pod.slot == 1)]
+
+
+def a_pod_too_many(w: World) -> None:
+    key, pod = next(iter(w.pods.items()))
+    w.pods[f"{key}-x"] = replace(pod, name=f"{key}-x", uid="x", slot=2, node="n9")
+
+
+def attempts_differ(w: World) -> None:
+    key, pod = next(iter(w.pods.items()))
+    w.pods[key] = replace(pod, attempt=1)
+
+
+def not_annotated(w: World) -> None:
+    for key, pod in w.pods.items():
+        w.pods[key] = replace(pod, resolved="{")
+
+
+def starts_differ(w: World) -> None:
+    reports = w.reports[w.runs["one"].uid]
+    start = reports[1].start
+    assert start is not None
+    reports[1] = replace(reports[1], start=replace(start, master_port=1))
+
+
+@pytest.mark.parametrize(
+    ("doubt", "words"),
+    [
+        (a_worker_is_not_heard, "waiting for the workers of slots [1]"),
+        (no_spec, "the spec cannot be read"),
+        (a_pod_is_gone, "slots [1] have no pod"),
+        (a_pod_too_many, "pods for 3 slots, but the spec asks for 2"),
+        (attempts_differ, "pods of attempts [0, 1]"),
+        (not_annotated, "does not carry the annotation"),
+        (starts_differ, "workers disagree on how attempt 1 was started"),
+    ],
+)
+def test_what_is_ambiguous_waits_for_a_person_and_nothing_is_deleted(
+    doubt: Callable[[World], None], words: str
+) -> None:
+    w = world_with_gang(2)
+    wiped(w)
+    doubt(w)
+    plan = w.plan("one")
+    assert hold_or_rebuild(plan)
+    held = find(plan.status, CONDITION)
+    assert held is not None
+    assert words in held.message
+    assert [event.reason for event in plan.events] == [EventReason.STATE_REGRESSION]
+    assert not plan.deletes
+    assert plan.build().wake_at == plan.now + 5.0
+
+
+def test_a_pod_of_a_stranger_says_nothing() -> None:
+    w = world_with_gang(2)
+    wiped(w)
+    for key, pod in w.pods.items():
+        w.pods[key] = replace(pod, owner_uid="somebody else")
+    assert not hold_or_rebuild(w.plan("one"))
+
+
+@pytest.mark.parametrize(("readable", "held"), [(True, False), (False, True)])
+def test_what_was_resolved_is_read_off_a_pod_again(readable: bool, held: bool) -> None:
+    w = world_with_gang(2)
+    before = w.status("one").resolved
+    w.amend("one", resolved=ResolvedStatus())
+    if not readable:
+        not_annotated(w)
+    plan = w.plan("one")
+    assert hold_or_rebuild(plan) is held
+    restored = plan.status.resolved
+    assert ((restored.nodes, restored.cpu) == (before.nodes, before.cpu)) is readable

@@ -1,0 +1,73 @@
+"""What status says to people: step counts, words that change, and when progress is worth a write."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.api.base.changes import changed
+from lockstep.core.model.conditions import find
+from lockstep.core.run.report import conclude, first_words_differ, record_progress, short_count
+from support.world import World, node, spec, world_with_gang
+
+
+@pytest.mark.parametrize(
+    ("number", "short"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1000, "1k"),
+        (1250, "1250"),
+        (9999, "9999"),
+        (10_000, "10k"),
+        (12_345, "12.3k"),
+        (120_000, "120k"),
+        (34_000_000, "34M"),
+        (2_000_000_000, "2G"),
+    ],
+)
+def test_a_count_is_short_and_exact_below_ten_thousand(number: int, short: str) -> None:
+    assert short_count(number) == short
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "differ"),
+    [
+        ("a: b: c: 10 s", "a: b: c: 20 s", False),
+        ("a: b: c", "a: b: d", True),
+        ("", "a", True),
+        ("", "", False),
+    ],
+)
+def test_only_another_rank_or_stage_is_worth_telling(before: str, now: str, differ: bool) -> None:
+    assert first_words_differ(before, now) is differ
+
+
+@pytest.mark.parametrize(
+    ("since_written", "at_once", "written"), [(0.0, False, False), (0.0, True, True), (1e4, False, True)]
+)
+def test_steps_are_written_once_per_interval(since_written: float, at_once: bool, written: bool) -> None:
+    w = world_with_gang(2)
+    w.now += 1e5
+    w.train("one", 7)
+    w.work_reports_only()
+    w.amend("one", progress=changed(w.status("one").progress, step=3, time=w.now - since_written))
+    plan = w.plan("one")
+    record_progress(plan, at_once=at_once)
+    assert plan.status.progress.step == (7 if written else 3)
+
+
+@pytest.mark.parametrize(
+    ("suspended", "nodes", "state"), [(False, 2, "Running"), (False, 1, "Pending"), (True, 2, "Suspended")]
+)
+def test_the_state_is_one_word(suspended: bool, nodes: int, state: str) -> None:
+    w = World({f"n{i}": node(f"n{i}") for i in range(nodes)})
+    w.apply("one", spec(2, suspend=suspended))
+    w.settle()
+    plan = w.plan("one")
+    plan.status = changed(plan.status, state="")
+    conclude(plan, "")
+    assert plan.status.state == state
+    finished = find(plan.status, "Finished")
+    assert finished is not None
+    assert finished.status == "False"
+    assert replace(plan.run, status=plan.status).status.observed_generation == plan.run.generation
