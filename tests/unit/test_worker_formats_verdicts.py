@@ -2,21 +2,25 @@
 
 import json
 import os
+import re
 import shutil
 import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from lockstep.worker.checkpoints.formats import examine, families, verify_checkpoint
+from lockstep.api.checkpoint_spec import CheckpointFormat
+from lockstep.worker.checkpoints.formats import FORMATS, examine, families, verify_checkpoint
+from lockstep.worker.checkpoints.formats.catalogue import MARKERS
 from lockstep.worker.checkpoints.formats.examination import commit_mark
 from lockstep.worker.checkpoints.tiers import scan_tier
 from support import checkpoint_layouts as layouts
 from support.checkpoint_layouts import age
 
+ROOT = Path(__file__).parents[2]
 WHOLE: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
     # case: (format, name, how it is made)
     "dcp": ("TorchDCP", "step-100", layouts.dcp),
@@ -51,6 +55,19 @@ def verdict_on(path: Path, form: str = "Auto", **how: Any) -> tuple[str, str]:
     return finding.verdict, finding.reason
 
 
+def test_every_format_is_held_to_whole_checkpoints_of_it_and_can_be_asked_for_and_is_documented() -> None:
+    """Manifests have tests of their own, and NVRx's files: with ``Megatron`` they are meant as well."""
+    table = (ROOT / "docs/checkpoints.md").read_text().partition("\n## Formats\n")[2].partition("\n## ")[0]
+    told = set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
+    assert set(FORMATS) == {form for form, _, _ in WHOLE.values()} | {"Manifest", "NVRxLocal"}, (
+        "each needs a line in WHOLE"
+    )
+    assert {*FORMATS, "Auto"} == {*get_args(CheckpointFormat), "NVRxLocal"}, (
+        "CheckpointFormat of api/checkpoint_spec.py needs each"
+    )
+    assert set(FORMATS) - {"NVRxLocal"} == told, "each needs a row in docs/checkpoints.md"
+
+
 def test_a_whole_checkpoint_is_valid_and_recognised_by_its_files(whole: tuple[str, Path]) -> None:
     form, path = whole
     finding = examine(str(path))
@@ -70,6 +87,7 @@ def test_it_is_found_in_its_attempt_with_its_step(whole: tuple[str, Path], tmp_p
     assert (row["step"], row["attempt"]) == (100, 0)
 
 
+# What a loader does without. Of any other file a loss or a cut has to be noticed.
 UNNEEDED = {"config.json", "training_args.bin", "integrity.json", "io.json", "commit_success.txt"}
 # Orbax: what a manifest refers to cannot be read, and its step metadata is optional.
 UNKNOWABLE = {"8ea73b90", "_CHECKPOINT_METADATA", "_METADATA"}
@@ -86,9 +104,15 @@ def test_without_any_one_of_its_files_it_is_invalid(whole: tuple[str, Path]) -> 
             continue
         aside = path.parent / "aside"
         file.rename(aside)
-        assert verdict_on(path, form)[0] == "Invalid", file
+        verdict, reason = verdict_on(path, form)
+        assert verdict == "Invalid", f"without {file}; what no loader needs is in UNNEEDED"
+        if "never committed" in reason:  # else a save that goes on is told from one that has ended by luck alone
+            assert file.name in {os.path.basename(marker) for marker in MARKERS}, f"{file} belongs to FORMAT's markers"
         aside.rename(file)
     assert verdict_on(path, form) == ("Valid", "")
+
+
+CUT = "what no loader needs is in UNNEEDED, and a marker has to hold something by which it is known to be whole"
 
 
 def test_with_any_one_of_its_files_cut_in_half_it_is_invalid(whole: tuple[str, Path]) -> None:
@@ -99,7 +123,7 @@ def test_with_any_one_of_its_files_cut_in_half_it_is_invalid(whole: tuple[str, P
         data = file.read_bytes()
         file.write_bytes(data[: len(data) // 2])
         age(file)
-        assert verify_checkpoint(str(path), form=form)[0] == "Invalid", file
+        assert verify_checkpoint(str(path), form=form)[0] == "Invalid", f"half of {file}; {CUT}"
         file.write_bytes(data)
         age(file)
     assert verdict_on(path, form) == ("Valid", "")

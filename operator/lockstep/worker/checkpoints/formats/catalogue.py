@@ -25,6 +25,8 @@ FORMATS: Dict[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (nvrx, huggingface, nemo, orbax, megatron, deepspeed, lightning, dcp, manifest)
 }
+# A manifest first: with it somebody has committed what is there, whatever else it is.
+MARKERS = tuple(dict.fromkeys(marker for each in (manifest.FORMAT, *FORMATS.values()) for marker in each.markers))
 PASSED_OVER = re.compile(r"\.lockstep-(?:invalid|passed-over)-\d+(?:-\d+)?$")
 
 _TRAILING_NUMBER = re.compile(r"^(?!tmp-)(?:.*[^0-9])?(\d{1,15})$")

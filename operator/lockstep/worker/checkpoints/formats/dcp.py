@@ -115,4 +115,4 @@ def dcp_extents(metadata: bytes) -> Dict[str, int]:
     return extents if understood == seen else {}
 
 
-FORMAT = Format(TORCH_DCP, is_dcp, read_dcp, re.compile(r"^(?:.*[^0-9])?(\d{1,15})$"))
+FORMAT = Format(TORCH_DCP, is_dcp, read_dcp, re.compile(r"^(?:.*[^0-9])?(\d{1,15})$"), (MARKER,))

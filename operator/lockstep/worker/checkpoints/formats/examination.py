@@ -10,7 +10,7 @@ import zlib
 from typing import Callable, Optional, Sequence, Tuple
 
 from lockstep.worker.checkpoints.formats import nemo, nvrx, orbax
-from lockstep.worker.checkpoints.formats.catalogue import AUTO, recognise
+from lockstep.worker.checkpoints.formats.catalogue import AUTO, MARKERS, recognise
 from lockstep.worker.checkpoints.formats.containers import CHUNK, check_container, check_zip_checksums
 from lockstep.worker.checkpoints.formats.findings import (
     INVALID,
@@ -31,11 +31,6 @@ from lockstep.worker.settings import LOCAL_SKEW
 ODD = (ValueError, ArithmeticError, LookupError, struct.error)
 """What damaged bytes may lead to anywhere: every rank meets the same, and none may fail at its barrier for it."""
 ALL_FILES = 1024  # up to so many files every rank looks at all of them, beyond at its share
-# Written last in their formats; of several in one directory the first is written after the others.
-_MARKERS = (
-    "manifest.json", "trainer_state.json", "integrity.json", "metadata.json", "weights/metadata.json", "meta.pt",
-    "commit_success.txt", "_CHECKPOINT_METADATA", ".metadata",
-)  # fmt: skip
 
 
 def examine(
@@ -175,7 +170,7 @@ def commit_mark(path: str) -> Optional[Tuple[int, int]]:
     with contextlib.suppress(OSError):
         entry = _entry(path, "", None)
         held = [entry, *(entry.below(name) for name in entry.directories)]
-        marker = next((name for name in _MARKERS if os.path.lexists(entry.at(name))), "")
+        marker = next((name for name in MARKERS if os.path.lexists(entry.at(name))), "")
         if nvrx.is_local(entry):
             found = [os.stat(os.path.join(entry.base, name)) for name in nvrx.local_files(entry)]
         elif entry.is_file:
@@ -191,4 +186,4 @@ def commit_mark(path: str) -> Optional[Tuple[int, int]]:
 
 def has_marker(path: str) -> bool:
     """Whether something says that a save was meant to be complete."""
-    return any(os.path.lexists(os.path.join(path, name)) for name in _MARKERS)
+    return any(os.path.lexists(os.path.join(path, name)) for name in MARKERS)

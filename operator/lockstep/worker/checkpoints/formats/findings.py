@@ -99,12 +99,14 @@ class Format(NamedTuple):
 
     ``recognises``: by names alone. ``read``: what the checkpoint says of itself, and the files that it must have;
     raises InvalidError, UnsureError, OSError. ``step_name``: searched for in names, the step in group 1.
+    ``markers``: files written last, each of which commits a save; of several the first is written after the others.
     """
 
     name: str
     recognises: Callable[[CheckpointEntry], bool]
     read: Callable[[CheckpointEntry], Reading]
     step_name: Pattern[str]
+    markers: Tuple[str, ...] = ()
 
 
 def list_entry(path: str, run_uid: str = "", step: Optional[int] = None) -> CheckpointEntry:

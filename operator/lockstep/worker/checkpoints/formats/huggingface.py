@@ -120,4 +120,4 @@ def _check_states(entry: CheckpointEntry, states: Set[str], random: Set[str], by
         raise InvalidError("the state of the random numbers is missing")
 
 
-FORMAT = Format(HUGGING_FACE, is_hugging_face, read_hugging_face, _STEP_NAME)
+FORMAT = Format(HUGGING_FACE, is_hugging_face, read_hugging_face, _STEP_NAME, (MARKER,))

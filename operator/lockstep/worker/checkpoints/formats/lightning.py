@@ -47,4 +47,4 @@ def read_lightning(entry: CheckpointEntry) -> Reading:
 
 
 # epoch=0-step=100.ckpt, perhaps with a metric and -v1 behind it; what has no step in its name has it inside.
-FORMAT = Format(LIGHTNING, is_lightning, read_lightning, re.compile(r"(?:^|[^A-Za-z])step=(\d{1,15})"))
+FORMAT = Format(LIGHTNING, is_lightning, read_lightning, re.compile(r"(?:^|[^A-Za-z])step=(\d{1,15})"), (MARKER,))

@@ -77,4 +77,4 @@ def whole(number: Any) -> int:
     return number
 
 
-FORMAT = Format(MANIFEST, is_manifest, read_manifest, re.compile(r"^(?:.*[^0-9])?(\d{1,15})$"))
+FORMAT = Format(MANIFEST, is_manifest, read_manifest, re.compile(r"^(?:.*[^0-9])?(\d{1,15})$"), (MARKER,))

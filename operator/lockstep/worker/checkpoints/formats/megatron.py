@@ -144,4 +144,4 @@ def _read_by_rank(entry: CheckpointEntry) -> Reading:
     return finding, [ListedFile(name, container=ZIP) for name in sorted(files)]
 
 
-FORMAT = Format(MEGATRON, is_megatron, read_megatron, re.compile(r"^iter_(\d{1,15})$"))
+FORMAT = Format(MEGATRON, is_megatron, read_megatron, re.compile(r"^iter_(\d{1,15})$"), (INTEGRITY, MARKER))

@@ -55,4 +55,4 @@ def read_nemo(entry: CheckpointEntry) -> Reading:
     return finding._replace(format=NEMO), files
 
 
-FORMAT = Format(NEMO, is_nemo, read_nemo, re.compile(r"(?:^|[^A-Za-z])step=(\d{1,15})"))
+FORMAT = Format(NEMO, is_nemo, read_nemo, re.compile(r"(?:^|[^A-Za-z])step=(\d{1,15})"), (f"{WEIGHTS}/{MARKER}",))

@@ -125,4 +125,4 @@ def _check_ocdbt(entry: CheckpointEntry, named: str) -> None:
         raise InvalidError(f"{named}/d holds no data")
 
 
-FORMAT = Format(ORBAX, is_orbax, read_orbax, re.compile(r"^(?:.*[^0-9])?(\d{1,15})$"))
+FORMAT = Format(ORBAX, is_orbax, read_orbax, re.compile(r"^(?:.*[^0-9])?(\d{1,15})$"), (COMMITTED, STEP_METADATA))
