@@ -146,8 +146,16 @@ WAITS: Mapping[str, str] = {
     WaitReason.CLUSTER_DISRUPTION: "for the cluster to calm down",
     WaitReason.NO_NEW_ADMISSIONS: "for the operator to admit again",
     WaitReason.REPORT_ONLY: "for the operator to act again",
+    WaitReason.MAX_RUNNING: "for other runs of its set to end",
+    WaitReason.UNDECIDABLE: "until it is tried again",
+    WaitReason.WAITING_FOR_KUEUE: "for Kueue to admit it",
+    WaitReason.LOCAL_QUEUE_NOT_FOUND: "for a LocalQueue that does not exist",
+    WaitReason.KUEUE_NOT_INSTALLED: "for Kueue, which is not installed",
+    WaitReason.KUEUE_DISABLED: "for Kueue, which the operator does not look for",
+    WaitReason.KUEUE_DEACTIVATED: "for its Workload to be made active",
+    WaitReason.KUEUE_ASSIGNMENT: "for nodes of Kueue's that it can use",
 }
-"""What a run waits for, by its pending reason (``status.queue.reason``)."""
+"""What a run waits for, by its pending reason (``status.queue.reason``): words that follow "It waits, "."""
 
 
 def _holders(found: LiveAdmission) -> Iterator[str]:

@@ -121,8 +121,8 @@ def test_a_worker_ends_processes_with_the_words_that_are_read() -> None:
     assert set(ExitReason) <= spelt
 
 
-def test_the_command_line_words_reasons_that_there_are() -> None:
-    assert set(WAITS) <= set(WaitReason)
+def test_the_command_line_has_words_for_every_pending_reason_and_for_no_other() -> None:
+    assert set(WAITS) == set(WaitReason), "say in WAITS of present/explanation.py what such a run waits for"
     assert set(ACTIONS) <= set(ActionWord)
 
 
