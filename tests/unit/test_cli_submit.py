@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import yaml
 
+from lockstep.api.run_spec import LauncherType
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.cli.main import main
 from lockstep.cli.submission.flags import Flags
@@ -19,6 +20,12 @@ from lockstep.cli.views import render
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 HELLO = str(MANIFESTS / "hello.yaml")
+
+
+def test_every_launcher_can_be_asked_for() -> None:
+    """The flag spells them out, as the API's models take long to import."""
+    asked = {word for words in get_args(get_type_hints(Flags)["launcher"]) for word in get_args(words)}
+    assert asked == set(get_args(LauncherType)), "the words of --launcher stand in cli/submission/flags.py"
 
 
 def test_flags_make_the_manifest_that_a_user_would_have_written() -> None:

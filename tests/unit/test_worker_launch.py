@@ -1,10 +1,12 @@
 """How the worker turns START into a command, and what it makes of the progress file."""
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from lockstep.api.run_spec import LauncherType
 from lockstep.worker.child import progress
 from lockstep.worker.child.launch import expand, launcher_command, launcher_environment
 from lockstep.worker.child.progress import ProgressTail, Section, parse_line
@@ -44,6 +46,14 @@ def test_torchrun_takes_the_interpreters_place(command: list[str], entrypoint: i
     options = {"nprocPerNode": 8, "entrypoint": entrypoint}
     made = settings(command, launcher="Torchrun", launcher_options=options)
     assert launcher_command(made, LAUNCH) == expected
+
+
+def test_what_each_launcher_adds_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs/worker.md").read_text(encoding="utf-8")
+    rows = page.partition("| Launcher | What it adds |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)`", rows, re.MULTILINE)) == set(get_args(LauncherType)), (
+        "each needs a row in docs/worker.md"
+    )
 
 
 def test_plain_and_jax_leave_the_command_alone() -> None:

@@ -4,12 +4,12 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from lockstep.api.base import names
-from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_spec import LauncherType, TrainingRunSpec
 from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
 from lockstep.core.model.cluster_objects import parse_pod
 from lockstep.core.model.gang_settings import GangSettings
@@ -174,7 +174,10 @@ def test_the_dry_run_is_of_such_a_pod() -> None:
     assert pod["metadata"]["annotations"][names.ANNOTATION_ATTEMPT] == "1"
 
 
-@pytest.mark.parametrize("launcher", ["Plain", "Torchrun", "JAX"])
+BOTH = "say the same in core/pods/launchers, for pods without a worker, and in worker/child/launch.py, for the others"
+
+
+@pytest.mark.parametrize("launcher", get_args(LauncherType))
 @pytest.mark.parametrize("address", ["10.0.0.1", "2001:db8::1"])
 @pytest.mark.parametrize(
     "command",
@@ -207,5 +210,5 @@ def test_launchers_are_told_what_the_worker_tells_them(
     }.items():
         object.__setattr__(settings, name, value)
     launch = Launch(1, 1, 2, address, 20_123, "", "", [])
-    assert list(ours.command(spec, rendezvous)) == launcher_command(settings, launch)
-    assert dict(ours.environment(rendezvous)) == launcher_environment(settings, launch)
+    assert list(ours.command(spec, rendezvous)) == launcher_command(settings, launch), BOTH
+    assert dict(ours.environment(rendezvous)) == launcher_environment(settings, launch), BOTH
