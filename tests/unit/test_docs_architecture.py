@@ -32,3 +32,12 @@ def test_every_figure_is_on_the_page(figures: ModuleType) -> None:
 def test_modules_that_the_page_names_exist() -> None:
     for name in set(re.findall(r"`((?:core|controller|worker|api|cli)/[\w/]+\.py)`", PAGE)):
         assert (ROOT / "operator" / "lockstep" / name).is_file(), name
+
+
+def test_functions_that_the_page_names_are_where_it_says() -> None:
+    named = re.findall(r"`((?:core|controller|worker)/[\w/]+\.py)` \(((?:`\w+`(?:, )?)+)\)", PAGE)
+    assert len(named) > 10
+    for module, functions in named:
+        text = (ROOT / "operator" / "lockstep" / module).read_text(encoding="utf-8")
+        for function in re.findall(r"\w+", functions):
+            assert re.search(rf"\bdef {function}\b", text), f"{module} has no {function}"
