@@ -33,7 +33,7 @@ def test_an_unknown_field_is_named(tmp_path: Path) -> None:
 def test_rates_of_gpu_types_reach_decisions(tmp_path: Path) -> None:
     path = tmp_path / "operator.yaml"
     path.write_text("gpuRates: {H100: {price: 2.5, watts: 1300, peakFlops: 989.0e+12}}")
-    rates = load(str(path), {}).tunables(Tunables().gang).rates
+    rates = load(str(path), {}).tunables(Tunables().gang).gpu_rates
     assert rates["H100"] == GpuRates(price=2.5, watts=1300.0, peak_flops=989e12)
 
 
