@@ -16,6 +16,7 @@ from itertools import zip_longest
 from statistics import median
 
 from bench.crowd import NOW, Crowd, written
+from bench.forgetful import anew
 from bench.recoveries import quantile
 from lockstep.api.base.changes import changed
 from lockstep.core.admission.admit import admit
@@ -135,8 +136,8 @@ class _Cluster:
     def _look(self, *, check: bool = False) -> tuple[ClusterPlan, float]:
         self._now += _REST
         plan, seconds = _timed(self._snapshot, self._now, self._memory)
-        if check and plan != (anew := admit(self._snapshot, _TUNABLES, self._now, self._memory.anew())):
-            raise AssertionError(f"what is remembered changes what is decided: {_difference(plan, anew)}")
+        if check and plan != (fresh := admit(self._snapshot, _TUNABLES, self._now, anew(self._memory))):
+            raise AssertionError(f"what is remembered changes what is decided: {_difference(plan, fresh)}")
         self._snapshot = written(self._snapshot, plan)
         return plan, seconds
 

@@ -2,9 +2,7 @@
 
 import ipaddress
 import os
-import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -13,13 +11,13 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 
 from lockstep.api.base import names
 from lockstep.api.base.durations import parse_duration
-from lockstep.api.base.quantities import QUANTITY_REMEDY
 from lockstep.api.base.schema import Duration, Timestamp
 from lockstep.core.failures.evidence import LONGEST_POLL
 from lockstep.core.model.admission_settings import AdmissionSettings, Backfill, MaintenanceWindow
 from lockstep.core.model.gang_settings import SHARED_CLOCK_SKEW, GangSettings
-from lockstep.core.model.pod_group_settings import PodGroupKind, PodGroupSettings
+from lockstep.core.model.pod_group_settings import PodGroupConfig, PodGroupSettings
 from lockstep.core.model.settings import (
+    ArchiveConfig,
     ArchiveSettings,
     Breaker,
     Deadlines,
@@ -27,7 +25,9 @@ from lockstep.core.model.settings import (
     PodPolicy,
     SettingsSection,
     Weights,
+    matches,
 )
+from lockstep.core.model.tiers import ARCHIVE, BANDWIDTH, LOCAL, SHARED
 from lockstep.core.model.tunables import Mode, Tunables, heartbeat_problems
 
 _ENVIRONMENT = {
@@ -43,17 +43,6 @@ class ConfigError(Exception):
     """The configuration is unusable; the message names the field and the remedy."""
 
 
-def _matches(pattern: str, remedy: str) -> AfterValidator:
-    """Says in words what the pattern says to the chart's schema."""
-
-    def check(text: str) -> str:
-        if re.fullmatch(pattern, text) is None:
-            raise ValueError(remedy)
-        return text
-
-    return AfterValidator(check)
-
-
 def _is_not_kubernetes_own(name: str) -> str:
     if name.startswith("system-"):
         raise ValueError(f"{name} is Kubernetes' own, and preempts; name a class with preemptionPolicy: Never")
@@ -65,100 +54,43 @@ _PLACE = rf"([^\s/@]+@)?(\[[0-9a-fA-F:.]+\]|[^\s/?#@:\[\]]+)(:{_PORT})?(/\S*)?"
 _WORKER_URL = rf"^https://{_PLACE}$"
 _ENDPOINT = rf"^(https?://{_PLACE})?$"
 _CLASS = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
-_AMOUNT = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$"
 WorkerUrl = Annotated[
     str,
-    _matches(_WORKER_URL, "write it as https://HOST:8443, with a port of 1 to 65535 or none"),
+    matches(_WORKER_URL, "write it as https://HOST:8443, with a port of 1 to 65535 or none"),
     Field(json_schema_extra={"pattern": _WORKER_URL}),
 ]
 Endpoint = Annotated[
     str,
-    _matches(_ENDPOINT, "write the URL of a collector as http://HOST:4318, with a port of 1 to 65535 or none"),
+    matches(_ENDPOINT, "write the URL of a collector as http://HOST:4318, with a port of 1 to 65535 or none"),
     Field(json_schema_extra={"pattern": _ENDPOINT}),
 ]
 GangClass = Annotated[
     str,
-    _matches(_CLASS, "write the name of a PriorityClass, e.g. lockstep-gang"),
+    matches(_CLASS, "write the name of a PriorityClass, e.g. lockstep-gang"),
     AfterValidator(_is_not_kubernetes_own),
     Field(json_schema_extra={"pattern": _CLASS}),
 ]
-Amount = Annotated[str, _matches(_AMOUNT, QUANTITY_REMEDY), Field(json_schema_extra={"pattern": _AMOUNT})]
-
-
-class ArchiveConfig(SettingsSection):
-    """See ``lockstep.core.checkpoints.archive_job.ArchiveSettings``."""
-
-    image: str = ""
-    image_pull_secrets: tuple[str, ...] = ()
-    cpu: Amount = "2"
-    memory: Amount = "2Gi"
-    parallel: int = Field(8, ge=1, le=256)
-    bandwidth: int = Field(0, ge=0)
-    deadline: int = Field(86_400, ge=60)
-    pod_retries: int = Field(6, ge=0)
-    keep_finished: int = Field(86_400, ge=0)
-    node_selector: dict[str, str] = Field(default={})
 
 
 class BandwidthConfig(SettingsSection):
     """Bytes per second; see ``lockstep.core.model.tunables.Tunables.bandwidth``."""
 
-    local: float = Field(5e9, gt=0)
-    shared: float = Field(50e9, gt=0)
-    archive: float = Field(10e9, gt=0)
+    local: float = Field(default=BANDWIDTH[LOCAL], gt=0)
+    shared: float = Field(default=BANDWIDTH[SHARED], gt=0)
+    archive: float = Field(default=BANDWIDTH[ARCHIVE], gt=0)
 
 
 class CheckpointsConfig(SettingsSection):
     """What is known of the checkpoint tiers that no worker can measure."""
 
     shared_clock_skew: float = Field(SHARED_CLOCK_SKEW, ge=0, le=300)
-    bandwidth: BandwidthConfig = BandwidthConfig()  # type: ignore[call-arg]
-
-
-class PodGroupConfig(SettingsSection):
-    """See docs/schedulers.md and ``lockstep.core.model.pod_group_settings.PodGroupSettings``."""
-
-    kind: Literal["Disabled", "Auto", "Native", "Volcano"] = "Disabled"
-    queue: str = Field("", max_length=63)
-    scheduler_name: str = Field("volcano", min_length=1, max_length=63)
-
-    def settings(self) -> PodGroupSettings:
-        """What decisions see of it before discovery."""
-        return PodGroupSettings(PodGroupKind(self.kind), self.queue, self.scheduler_name)
+    bandwidth: BandwidthConfig = BandwidthConfig()
 
 
 class KueueConfig(SettingsSection):
     """See docs/kueue.md. The rights come with it: the chart has both where Kueue's API is served."""
 
     enabled: bool = False
-
-
-class PodPolicyConfig(SettingsSection):
-    """What users may ask of nodes beyond Pod Security's Baseline; see ``lockstep.core.pods.pod_policy.PodPolicy``."""
-
-    capabilities: tuple[Annotated[str, Field(pattern=r"^[A-Z][A-Z_]*$")], ...] = ()  # without CAP_
-    host_paths: tuple[Annotated[str, Field(pattern=r"^(/[^/]+)+$")], ...] = ()
-    sysctls: tuple[str, ...] = ()
-    service_accounts: tuple[str, ...] | None = None  # beside the namespace's default one; all when left out
-
-    def policy(self) -> PodPolicy:
-        """What decisions see of it."""
-        accounts = self.service_accounts
-        return PodPolicy(
-            frozenset(self.capabilities),
-            frozenset(self.host_paths),
-            frozenset(self.sysctls),
-            frozenset(accounts) if accounts is not None else None,
-        )
-
-    @model_validator(mode="after")
-    def _is_sound(self) -> Self:
-        for path in self.host_paths:
-            if ".." in path.split("/"):
-                raise ValueError(f"hostPaths: {path} leads elsewhere; write the path itself, without ..")
-        if prefixed := [name for name in self.capabilities if name.startswith("CAP_")]:
-            raise ValueError(f"capabilities: write {prefixed[0].removeprefix('CAP_')}, as pods do")
-        return self
 
 
 class WindowConfig(SettingsSection):
@@ -266,12 +198,12 @@ class OperatorConfig(SettingsSection):
     check_gpus: bool = True  # a worker that sees no GPU device refuses its node; false where GPUs are simulated
     deadlines: Deadlines = Deadlines()
     breaker: Breaker = Breaker()
-    archive: ArchiveConfig = ArchiveConfig()  # type: ignore[call-arg]
+    archive: ArchiveConfig = ArchiveConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()  # type: ignore[call-arg]
-    pod_groups: PodGroupConfig = PodGroupConfig()  # type: ignore[call-arg]
+    pod_groups: PodGroupConfig = PodGroupConfig()
     kueue: KueueConfig = KueueConfig()
     admission: AdmissionConfig = AdmissionConfig()  # type: ignore[call-arg]
-    pod_policy: PodPolicyConfig = PodPolicyConfig()
+    pod_policy: PodPolicy = PodPolicy()
     history: HistoryConfig = HistoryConfig()  # type: ignore[call-arg]
     tracing: TracingConfig = TracingConfig()  # type: ignore[call-arg]
     web: WebConfig = WebConfig()  # type: ignore[call-arg]
@@ -313,32 +245,18 @@ class OperatorConfig(SettingsSection):
 
     def tunables(self, gang: GangSettings) -> Tunables:
         """What decisions see of this."""
-        tunables = Tunables(
-            mode=Mode(self.mode),
-            deadlines=self.deadlines,
-            breaker=self.breaker,
-            gang=gang,
-            archive=ArchiveSettings(**self.archive.model_dump(), shared_clock_skew=self.checkpoints.shared_clock_skew),
-            bandwidth=self.checkpoints.bandwidth.model_dump(),
-            pod_groups=self.pod_groups.settings(),
-            admission=self.admission.settings(),
-            pod_policy=self.pod_policy.policy(),
-            rates=self.gpu_rates,
-            heartbeat_min=self.heartbeat_min,
-            heartbeat_max=self.heartbeat_max,
-            progress_write_interval=self.progress_write_interval,
-            steps_stopped_after=self.steps_stopped_after,
-            stop_grace=self.stop_grace,
-            fence_seconds=self.fence_seconds,
-            max_clock_skew=self.max_clock_skew,
-            drain_taints=self.drain_taints,
-            taint_suspects=self.taint_suspects,
+        same = {name: value for name, value in self if value is not None and name in Tunables.__dataclass_fields__}
+        return Tunables(
+            **same
+            | {
+                "mode": Mode(self.mode),
+                "gang": gang,
+                "archive": ArchiveSettings(**dict(self.archive), shared_clock_skew=self.checkpoints.shared_clock_skew),
+                "bandwidth": dict(self.checkpoints.bandwidth),
+                "pod_groups": PodGroupSettings(**dict(self.pod_groups)),
+                "admission": self.admission.settings(),
+            }
         )
-        if self.topology_levels is not None:
-            tunables = replace(tunables, topology_levels=self.topology_levels)
-        if self.gpu_types is not None:
-            tunables = replace(tunables, gpu_types=self.gpu_types)
-        return tunables
 
 
 def load(path: str | None, environment: Mapping[str, str] = os.environ) -> OperatorConfig:

@@ -6,11 +6,35 @@ from dataclasses import dataclass, field
 from lockstep.api.base import names
 from lockstep.api.run_spec import PlacementSpec
 from lockstep.core.model.snapshot import NodeView, Resources
-from lockstep.core.placement.node_fit import Obstacle, Refusal, Requirement, node_refusal
+from lockstep.core.placement.node_fit import (
+    DELETING,
+    Obstacle,
+    Refusal,
+    Requirement,
+    avoidance,
+    class_refusal,
+    selections,
+)
 from support.topology_by_node import Labels, arrange, fullest_domains
 
 _NAMES_SHOWN = 3
 _NOTHING: Resources = {}
+
+
+def node_refusal(node: NodeView, foreign: Resources, requirement: Requirement) -> Refusal | None:
+    """Why ``node`` cannot hold a pod, bookings aside; None when it can. Lasting reasons come first.
+
+    ``foreign`` is what pods of others on the node request: DaemonSets, system pods, strangers.
+    """
+    if node.deleting:
+        return DELETING
+    for terms, unselected in selections(requirement):
+        if not any(all(expression.accepts(node) for expression in term) for term in terms):
+            return unselected
+    refusal = class_refusal(node, foreign, requirement)
+    if node.name in requirement.avoided and (refusal is None or not refusal.lasting):
+        return avoidance(requirement.avoided[node.name])
+    return refusal
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lockstep.core.checkpoints.cadence import Level
-from lockstep.core.failures.incomplete_gamma import poisson_tail
+from lockstep.core.failures.incomplete_gamma import gamma_cdf
 
 FALSE_FLAGS_ALLOWED = 0.1
 """A node is a lemon when fewer healthy nodes than this, in the whole pool, would look as bad by luck."""
@@ -126,6 +126,11 @@ def _one_plus_lambert_w(x: float) -> float:
         if abs(step) <= 1e-15 * u:
             break
     return u
+
+
+def poisson_tail(mean: float, count: int) -> float:
+    """P(N >= count) for N ~ Poisson(mean)."""
+    return 1.0 if count <= 0 else gamma_cdf(float(count), mean)
 
 
 def by_luck(failures: int, rate: float, days: float) -> float:

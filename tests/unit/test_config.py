@@ -1,6 +1,7 @@
 """The operator's configuration file."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ import yaml
 
 from lockstep.config import ConfigError, OperatorConfig, load
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
-from lockstep.core.model.settings import GpuRates
-from lockstep.core.model.tunables import Tunables
+from lockstep.core.model.pod_group_settings import PodGroupKind, PodGroupSettings
+from lockstep.core.model.settings import ArchiveSettings, Breaker, Deadlines, GpuRates, PodPolicy
+from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.worker.link import operator_link
 
 
@@ -33,7 +35,7 @@ def test_an_unknown_field_is_named(tmp_path: Path) -> None:
 def test_rates_of_gpu_types_reach_decisions(tmp_path: Path) -> None:
     path = tmp_path / "operator.yaml"
     path.write_text("gpuRates: {H100: {price: 2.5, watts: 1300, peakFlops: 989.0e+12}}")
-    rates = load(str(path), {}).tunables(Tunables().gang).rates
+    rates = load(str(path), {}).tunables(Tunables().gang).gpu_rates
     assert rates["H100"] == GpuRates(price=2.5, watts=1300.0, peak_flops=989e12)
 
 
@@ -45,6 +47,35 @@ def test_what_is_known_of_checkpoints_reaches_decisions_pods_and_archive_jobs(tm
     assert tunables.bandwidth == {"local": 1e9, "shared": 50e9, "archive": 10e9}
     assert (tunables.gang.shared_clock_skew, tunables.archive.shared_clock_skew) == (20.0, 20.0)
     assert (tunables.gang.worker_archive, tunables.gang.local_storages) == (b"worker", {"nvme": "/mnt/nvme"})
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("mode: ReportOnly", "mode", Mode.REPORT_ONLY),
+        ("deadlines: {stop: 9}", "deadlines", Deadlines(stop=9)),
+        ("breaker: {runs: 9}", "breaker", Breaker(runs=9)),
+        ("archive: {image: i, nodeSelector: {a: b}}", "archive", ArchiveSettings(image="i", node_selector={"a": "b"})),
+        ("podGroups: {kind: Auto, queue: q}", "pod_groups", PodGroupSettings(kind=PodGroupKind.AUTO, queue="q")),
+        ("podPolicy: {serviceAccounts: []}", "pod_policy", PodPolicy(service_accounts=())),
+        ("topologyLevels: {}", "topology_levels", {}),
+        ("gpuTypes: {}", "gpu_types", {}),
+        ("heartbeatMin: 3", "heartbeat_min", 3.0),
+        ("progressWriteInterval: 9", "progress_write_interval", 9.0),
+        ("stepsStoppedAfter: 90", "steps_stopped_after", 90.0),
+        ("stopGrace: 9", "stop_grace", 9),
+        ("fenceSeconds: 90", "fence_seconds", 90.0),
+        ("maxClockSkew: 9", "max_clock_skew", 9.0),
+        ("drainTaints: [leave]", "drain_taints", ("leave",)),
+        ("taintSuspects: true", "taint_suspects", True),
+    ],
+)
+def test_what_is_said_reaches_decisions_and_the_rest_is_as_by_default(
+    tmp_path: Path, text: str, field: str, value: object
+) -> None:
+    found = configured(tmp_path, text).tunables(Tunables().gang)
+    assert found == replace(Tunables(), **{field: value})
+    assert type(getattr(found, field)) is type(value)
 
 
 def admission_of(tmp_path: Path, text: str) -> AdmissionSettings:

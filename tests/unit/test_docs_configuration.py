@@ -9,20 +9,18 @@ from pydantic import BaseModel
 
 from lockstep.config import (
     AdmissionConfig,
-    ArchiveConfig,
     BandwidthConfig,
     CheckpointsConfig,
     HistoryConfig,
     KueueConfig,
     OperatorConfig,
-    PodGroupConfig,
-    PodPolicyConfig,
     TracingConfig,
     WebConfig,
     WindowConfig,
     load,
 )
-from lockstep.core.model.settings import Breaker, Deadlines, GpuRates, Weights
+from lockstep.core.model.pod_group_settings import PodGroupConfig
+from lockstep.core.model.settings import ArchiveConfig, Breaker, Deadlines, GpuRates, PodPolicy, Weights
 from lockstep.core.model.tunables import Tunables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -58,7 +56,7 @@ def documented(part: str) -> dict[str, str]:
         ("## bandwidth", BandwidthConfig),
         ("## podGroups", PodGroupConfig),
         ("## kueue", KueueConfig),
-        ("## podPolicy", PodPolicyConfig),
+        ("## podPolicy", PodPolicy),
         ("## admission", AdmissionConfig),
         ("## weights", Weights),
         ("## windows", WindowConfig),

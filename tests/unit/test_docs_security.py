@@ -94,6 +94,6 @@ def test_the_limits_of_the_page_are_those_of_the_code(said: str) -> None:
 
 def test_everything_that_a_policy_may_allow_is_in_the_table() -> None:
     configuration = (ROOT / "docs/configuration.md").read_text()
-    for name in pod_policy.PodPolicy.__dataclass_fields__:
+    for name in pod_policy.PodPolicy.model_fields:
         alias = re.sub(r"_(\w)", lambda match: match[1].upper(), name)
         assert f"| `{alias}` |" in configuration

@@ -314,7 +314,7 @@ def _numbers(ranges: str) -> list[int]:
 class GroupedGangs(Gangs):
     """The same where every launch has a PodGroup and pods are bound as its scheduler would."""
 
-    tunables = Tunables(pod_groups=PodGroupSettings(PodGroupKind.VOLCANO, served=(VOLCANO,)))
+    tunables = Tunables(pod_groups=PodGroupSettings(kind=PodGroupKind.VOLCANO, served=(VOLCANO,)))
 
     @invariant()
     def a_group_that_status_does_not_name_is_gone(self) -> None:

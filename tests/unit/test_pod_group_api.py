@@ -32,7 +32,7 @@ class Kube:
 def follow(kube: Kube, kind: PodGroupKind) -> tuple[PodGroupApi, ManualClock, list[str]]:
     told: list[str] = []
     clock = ManualClock()
-    settings = PodGroupSettings(kind)
+    settings = PodGroupSettings(kind=kind)
     api = PodGroupApi(cast(KubeClient, kube), clock, settings, lambda found: told.append(found.api_version))
     return api, clock, told
 

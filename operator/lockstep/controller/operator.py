@@ -125,7 +125,9 @@ class Operator:
             tracer=self.tracer,
         )
         self.kueue = KueueApi(self.kube, self.store.kueue, self.clock, config.kueue.enabled)
-        self.pod_group_api = PodGroupApi(self.kube, self.clock, config.pod_groups.settings(), self._use_pod_groups)
+        self.pod_group_api = PodGroupApi(
+            self.kube, self.clock, PodGroupSettings(**dict(config.pod_groups)), self._use_pod_groups
+        )
         self.own_kinds = OwnKinds(self.store, self.kube, self.clock, credentials)
         self.informers = cluster_informers(self.kube, self.clock, self.store)
         self.web = self._web_page() if config.web.enabled else None

@@ -15,7 +15,6 @@ DATA_ONLY = frozenset(
         "model/array_views.py",
         "model/kueue/api_names.py",
         "model/kueue/writes.py",
-        "model/settings.py",
         "model/tiers.py",
         "model/wire.py",
         "pods/launchers/rendezvous.py",

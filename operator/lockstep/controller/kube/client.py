@@ -137,12 +137,12 @@ class KubeClient:
             params["continue"] = page.metadata.continue_
 
     async def list_all(
-        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
+        self, resource: Resource, namespace: str = "", *, labels: str = ""
     ) -> tuple[list[dict[str, Any]], str]:
         """Read a whole collection as dicts, and its resourceVersion."""
         items: list[dict[str, Any]] = []
         version = ""
-        async for page in self.list_pages(resource, namespace, labels=labels, fields=fields):
+        async for page in self.list_pages(resource, namespace, labels=labels):
             items += [nesting.read_object(item) for item in page.items]
             version = page.resource_version
         return items, version

@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import orjson
 
+from lockstep.api.base.changes import changed
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.runtime.clock import Clock
@@ -50,7 +50,7 @@ class PodGroupApi:
         except KubeError as error:
             log.warning("cannot tell which PodGroups the API server serves: %s", error)
             return False
-        self._settings = replace(before, served=tuple(served))
+        self._settings = changed(before, served=tuple(served))
         if self._settings != before:
             log.info("gangs get PodGroups of %s", self._settings.api_version or "no kind: none is served")
             self._changed(self._settings)

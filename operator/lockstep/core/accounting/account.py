@@ -289,7 +289,7 @@ def _published(state: RunState, book: Book) -> GoodputStatus:
         now = max(now, state.stamp)
     parts = buckets(account, now)
     recoveries = sorted(account.recoveries)
-    rates = state.tunables.rates
+    rates = state.tunables.gpu_rates
     energy, cost = book.usage.energy_kwh(rates), book.usage.cost(rates)
     tokens, mfu = _throughput(state, book)
     efficiency = step_efficiency(account.steps, book.best_step_ms / 1000.0, account.marks[-1].productive / 1000.0)
@@ -328,7 +328,7 @@ def _throughput(state: RunState, book: Book) -> tuple[float | None, float | None
     if took <= 0.0:
         return None, None
     tokens = (marks[-1].step - marks[-2].step) * progress.tokens_per_step / took
-    rates = state.tunables.rates.get(book.usage.gpu_type)
+    rates = state.tunables.gpu_rates.get(book.usage.gpu_type)
     if progress.flops_per_token is None or rates is None:
         return tokens, None
     return tokens, model_flops_utilisation(tokens, progress.flops_per_token, book.usage.gpus, rates.peak_flops)

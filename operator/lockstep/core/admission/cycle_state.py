@@ -21,7 +21,7 @@ from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_index import NodeIndex
-from lockstep.core.placement.node_pool import CandidateNodes, HomogeneousNodes
+from lockstep.core.placement.node_pool import HomogeneousNodes
 from lockstep.core.placement.placement import ClusterNodes, Placed, Unplaceable, place
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.requirement import requirement_of
@@ -123,7 +123,7 @@ class CycleState:
             return held(row, self.index)
         return self.index.mask(run.status.assignment.nodes)
 
-    def awaited(self, candidates: CandidateNodes, kind: HomogeneousNodes) -> HomogeneousNodes:
+    def awaited(self, kind: HomogeneousNodes) -> HomogeneousNodes:
         """``kind`` with those of its nodes that are expected back soon: none of them is free before."""
         more = kind.idle & self._all_returning
         if not more:

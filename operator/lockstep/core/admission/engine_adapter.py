@@ -254,7 +254,7 @@ def _option(
     fallback: bool = False,
 ) -> Option:
     def make() -> Option:
-        able = cycle.awaited(candidates, kind)
+        able = cycle.awaited(kind)
         choose = partial(candidates.choose, able, count)
         return Option(kind.gpu_type, count, able.able & limit, choose, fallback, candidates.is_strict)
 

@@ -32,11 +32,6 @@ class Level:
         """The level's own optimum (Benoit et al. 2017): sqrt(2 C / rate); endless where nothing needs it."""
         return math.sqrt(2.0 * self.cost / self.rate) if self.rate > 0.0 else math.inf
 
-    @property
-    def waste(self) -> float:
-        """Its share of the optimal overhead: sqrt(2 rate C)."""
-        return math.sqrt(2.0 * self.rate * self.cost)
-
 
 @dataclass(frozen=True, slots=True)
 class SaveCost:
@@ -126,9 +121,8 @@ class TierCadence:
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """A planned cadence, what it rests on, and why in a sentence. ``archive_every``: n-th shared save; 0: none."""
+    """A planned cadence, and why in a sentence. ``archive_every``: n-th shared save; 0: none."""
 
-    inputs: CadenceInputs
     local: TierCadence | None
     shared: TierCadence | None
     archive_every: int
@@ -168,7 +162,7 @@ def plan_cadence(inputs: CadenceInputs) -> Cadence:
     overhead = min(1.0, sum(tier.overhead for tier in chosen))
     archive_every = _archive_every(inputs.archive, shared)
     why = _why(inputs, local, shared, archive_every, dropped, overhead)
-    return Cadence(inputs, local, shared, archive_every, overhead, why)
+    return Cadence(local, shared, archive_every, overhead, why)
 
 
 def worth_publishing(published: Sequence[int], changed_at: float, planned: Sequence[int], now: float) -> bool:

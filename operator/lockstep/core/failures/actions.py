@@ -150,7 +150,7 @@ def _by_kind(cause: Cause, case: Case) -> Action:
         case AttemptCause.HARDWARE if not (cause.reading.weak and _nodes_of_root(cause, case) - {cause.node}):
             return _leave(cause, case, charged=cause.reading.weak)
         case AttemptCause.CORRUPT_CHECKPOINT if case.resumed is not None and not case.has_stepped:
-            return _quarantine(cause, case, "the next candidate is tried")
+            return _quarantine(case, "the next candidate is tried")
         case AttemptCause.STRAGGLER if case.held or case.excluded_enough:
             # To start again on the same node would cost time and leave it as slow.
             return Action(Verb.WAIT, f"training goes on as it is: {case.held or case.excluded_enough}")
@@ -205,7 +205,7 @@ def _leave(cause: Cause, case: Case, *, charged: bool = False) -> Action:
     )
 
 
-def _quarantine(cause: Cause, case: Case, then: str) -> Action:
+def _quarantine(case: Case, then: str) -> Action:
     assert case.resumed is not None
     tier, save = case.resumed
     # Each checkpoint can fail so once: only where they can no longer be told apart does it count.
@@ -221,12 +221,12 @@ def _diverged(cause: Cause, case: Case) -> Action:
         return _stop(cause, StopReason.DIVERGED, "without spec.checkpoint there is nothing to go back to")
     local = case.resumed is not None and case.resumed[0] == "local"
     if cause.kind is AttemptCause.NAN and local and case.steps_since_load <= SOON_AFTER_LOAD:
-        return _quarantine(cause, case, "the next candidate is tried")
+        return _quarantine(case, "the next candidate is tried")
     if case.alike_before and case.resumed is not None:  # nothing but what was loaded is the same each time
         tier, save = case.resumed
         times = f"training diverged {case.alike_before + 1} times at the same place after {save.label} ({tier})"
         if any(step < save.step for step in case.valid_steps):
-            return _quarantine(cause, case, f"as {times}; the next older one is tried")
+            return _quarantine(case, f"as {times}; the next older one is tried")
         if case.alike_before > 1 or not _may_be_one_machine(cause, case):
             remedy = "start from an earlier one by hand, or look at the data and the learning rate"
             return _stop(cause, StopReason.DIVERGED, f"{times} was loaded, and nothing older is valid; {remedy}")

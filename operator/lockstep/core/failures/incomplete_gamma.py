@@ -47,11 +47,6 @@ def gamma_quantile(shape: float, probability: float) -> float:
     return x
 
 
-def poisson_tail(mean: float, count: int) -> float:
-    """P(N >= count) for N ~ Poisson(mean)."""
-    return 1.0 if count <= 0 else gamma_cdf(float(count), mean)
-
-
 def _series(shape: float, x: float) -> float:
     term = total = 1.0 / shape
     for n in range(1, _MOST_TERMS):

@@ -43,8 +43,6 @@ def _numbers(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-XID_RESTART_APP = _numbers("8,11,13,25,31,32,39-41,45,60,68-72,75-77,80,82-86,88,89,94,96-105,126-135,139,159")
-"""The program ends and may start again on the same GPU. 45 follows from another failure."""
 XID_RESET_GPU = _numbers("46,62,64,95,109,110,119,120,136,140,143,155,156,158")
 XID_REBOOT = _numbers("79")
 XID_WORKFLOW = _numbers("48,54,74,78,142,144-151")

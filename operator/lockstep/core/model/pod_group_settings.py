@@ -1,7 +1,11 @@
 """Which PodGroups the operator's installation asks for, and which this API server serves."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, WithJsonSchema
+
+from lockstep.core.model.settings import SettingsSection
 
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 
@@ -10,9 +14,9 @@ class PodGroupKind(StrEnum):
     """Whose PodGroups gangs get."""
 
     DISABLED = "Disabled"
+    AUTO = "Auto"  # what is served: Kubernetes' own, then Volcano's, then none
     NATIVE = "Native"  # Kubernetes' own
     VOLCANO = "Volcano"
-    AUTO = "Auto"  # what is served: Kubernetes' own, then Volcano's, then none
 
 
 _VERSIONS = {
@@ -32,13 +36,17 @@ _REMEDIES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PodGroupSettings:
-    """``queue`` is Volcano's, empty for its default. ``served``: what discovery found, of ``versions``."""
+class PodGroupConfig(SettingsSection):
+    """See docs/schedulers.md. ``queue`` is Volcano's, empty for its default."""
 
-    kind: PodGroupKind = PodGroupKind.DISABLED
-    queue: str = ""
-    scheduler_name: str = "volcano"
+    kind: Annotated[PodGroupKind, WithJsonSchema({"enum": [*PodGroupKind], "type": "string"})] = PodGroupKind.DISABLED
+    queue: str = Field(default="", max_length=63)
+    scheduler_name: str = Field(default="volcano", min_length=1, max_length=63)
+
+
+class PodGroupSettings(PodGroupConfig):
+    """What decisions see of it. ``served``: what discovery found, of ``versions``."""
+
     served: tuple[str, ...] = ()
 
     @property

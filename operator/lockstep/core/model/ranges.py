@@ -57,4 +57,6 @@ def _runs(text: str) -> Iterator[range]:
         run = range(int(first), int(last if dash else first) + 1)
         if run.start < 0 or run.stop > BEYOND:
             raise ValueError(f"{part[:32]!r} is beyond {BEYOND - 1}")
+        if not run:
+            raise ValueError(f"{part[:32]!r} ends before it begins")
         yield run

@@ -1,12 +1,28 @@
 """What an installation says, as decisions see it. A ``SettingsSection`` stands so in the configuration file too."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from lockstep.api.base.quantities import QUANTITY_REMEDY
 from lockstep.core.model.gang_settings import SHARED_CLOCK_SKEW
+
+
+def matches(pattern: str, remedy: str) -> AfterValidator:
+    """Says in words what the pattern says to the chart's schema."""
+
+    def check(text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise ValueError(remedy)
+        return text
+
+    return AfterValidator(check)
+
+
+_AMOUNT = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$"
+Amount = Annotated[str, matches(_AMOUNT, QUANTITY_REMEDY), Field(json_schema_extra={"pattern": _AMOUNT})]
 
 
 class SettingsSection(BaseModel):
@@ -62,37 +78,41 @@ class GpuRates(SettingsSection):
     peak_flops: float = Field(default=0.0, ge=0)
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveSettings:
-    """What the operator's installation says about archive jobs."""
+class ArchiveConfig(SettingsSection):
+    """What an installation says about archive jobs."""
 
-    image: str = ""
-    """The operator's own image with the `archive` extra; empty: no job can be made."""
-    image_pull_secrets: tuple[str, ...] = ()
-    """Secrets that every namespace with runs has to have, to pull that image."""
-    cpu: str = "2"
-    memory: str = "2Gi"
-    """Eight parts of 64 MiB on their way, four being read, and what the program itself needs."""
-    parallel: int = 8
-    bandwidth: int = 0
-    """Bytes per second of one job at most; 0: no limit."""
-    deadline: int = 86_400
-    """Seconds after which a job is ended; the next one goes on from there."""
-    pod_retries: int = 6
-    keep_finished: int = 86_400
-    """Seconds that a finished job and its log stay."""
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    shared_clock_skew: float = SHARED_CLOCK_SKEW
-    """As ``GangSettings`` has it."""
+    image: str = ""  # the operator's own with the `archive` extra; empty: no job can be made
+    image_pull_secrets: tuple[str, ...] = ()  # which every namespace with runs has to have, to pull that image
+    cpu: Amount = "2"
+    memory: Amount = "2Gi"  # eight parts of 64 MiB on their way, four being read, and what the program itself needs
+    parallel: int = Field(default=8, ge=1, le=256)
+    bandwidth: int = Field(default=0, ge=0)  # bytes per second of one job at most; 0: no limit
+    deadline: int = Field(default=86_400, ge=60)  # seconds after which a job is ended; the next one goes on from there
+    pod_retries: int = Field(default=6, ge=0)
+    keep_finished: int = Field(default=86_400, ge=0)  # seconds that a finished job and its log stay
+    node_selector: dict[str, str] = Field(default={})
 
 
-@dataclass(frozen=True, slots=True)
-class PodPolicy:
-    """What an installation gives to every namespace beyond Baseline, and which accounts gangs may run as."""
+class ArchiveSettings(ArchiveConfig):
+    """What decisions see of it."""
 
-    capabilities: frozenset[str] = frozenset()
-    host_paths: frozenset[str] = frozenset()
-    """Exact ones. What is below them is reached by a mount's subPath, which the kubelet keeps inside."""
-    sysctls: frozenset[str] = frozenset()
-    service_accounts: frozenset[str] | None = None
-    """None: every account of the run's namespace, as for whoever may make pods there."""
+    shared_clock_skew: float = SHARED_CLOCK_SKEW  # as ``GangSettings`` has it
+
+
+class PodPolicy(SettingsSection):
+    """What every namespace is given beyond Pod Security's Baseline, and which accounts gangs may run as."""
+
+    capabilities: tuple[Annotated[str, Field(pattern=r"^[A-Z][A-Z_]*$")], ...] = ()  # without CAP_
+    # Exact ones. What is below them is reached by a mount's subPath, which the kubelet keeps inside.
+    host_paths: tuple[Annotated[str, Field(pattern=r"^(/[^/]+)+$")], ...] = ()
+    sysctls: tuple[str, ...] = ()
+    service_accounts: tuple[str, ...] | None = None  # beside the namespace's default one; all when left out
+
+    @model_validator(mode="after")
+    def _is_sound(self) -> Self:
+        for path in self.host_paths:
+            if ".." in path.split("/"):
+                raise ValueError(f"hostPaths: {path} leads elsewhere; write the path itself, without ..")
+        if prefixed := [name for name in self.capabilities if name.startswith("CAP_")]:
+            raise ValueError(f"capabilities: write {prefixed[0].removeprefix('CAP_')}, as pods do")
+        return self

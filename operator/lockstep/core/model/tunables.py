@@ -48,7 +48,7 @@ class Tunables:
         }
     )
     bandwidth: Mapping[str, float] = field(default_factory=lambda: BANDWIDTH)  # B/s by tier; local: of one node
-    rates: Mapping[str, GpuRates] = field(default_factory=dict)  # by GPU type
+    gpu_rates: Mapping[str, GpuRates] = field(default_factory=dict)  # by GPU type
     heartbeat_min: float = 2.0
     heartbeat_max: float = 10.0
     workers_per_second: float = 800.0

@@ -143,22 +143,6 @@ class Refusal:
         return f"{self.group} ({self.detail})" if self.detail else self.group
 
 
-def node_refusal(node: NodeView, foreign: Resources, requirement: Requirement) -> Refusal | None:
-    """Why ``node`` cannot hold a pod, bookings aside; None when it can. Lasting reasons come first.
-
-    ``foreign`` is what pods of others on the node request: DaemonSets, system pods, strangers.
-    """
-    if node.deleting:
-        return DELETING
-    for terms, unselected in selections(requirement):
-        if not any(all(expression.accepts(node) for expression in term) for term in terms):
-            return unselected
-    refusal = class_refusal(node, foreign, requirement)
-    if node.name in requirement.avoided and (refusal is None or not refusal.lasting):
-        return avoidance(requirement.avoided[node.name])
-    return refusal
-
-
 DELETING = Refusal(Obstacle.DELETING, "being deleted")
 """Comes before everything else."""
 

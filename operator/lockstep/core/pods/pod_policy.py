@@ -92,7 +92,7 @@ def account_problems(account: object, path: str, grant: AllowedPowers) -> Iterat
     """Yield the refusal of a service account that gangs may not run as; the namespace's default one they may."""
     allowed = grant.policy.service_accounts if grant.policy is not None else None
     if isinstance(account, str) and account != "default" and allowed is not None and account not in allowed:
-        choices = f"use one of {', '.join(sorted(allowed))}" if allowed else "leave it out"
+        choices = f"use one of {', '.join(sorted(set(allowed)))}" if allowed else "leave it out"
         yield Problem(path, f"{account} is not in podPolicy.serviceAccounts of the operator; {choices}")
 
 

@@ -73,10 +73,11 @@ def _something_was_saved(state: RunState) -> bool:
 
 
 def short_count(number: int) -> str:
-    """120000 -> 120k, 1250 -> 1250, 3400000 -> 3.4M: exact below ten thousand."""
-    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if number >= 10 * size or (number >= size and number % size == 0):
-            return f"{number / size:.3g}".rstrip(".") + unit if number < 1000 * size else f"{number // size}{unit}"
+    """120000 -> 120k, 1250 -> 1250, 3400000 -> 3.4M: exact below ten thousand, then three digits."""
+    rounded = float(f"{number:.3g}")
+    for size, unit in (10**9, "G"), (10**6, "M"), (10**3, "k"):
+        if rounded >= size and (number >= 10_000 or number % size == 0):
+            return f"{rounded / size:.15g}{unit}"
     return str(number)
 
 

@@ -203,7 +203,7 @@ def test_a_waiting_run_costs_no_writes() -> None:
 
 
 def test_what_is_held_is_counted_and_priced() -> None:
-    w = world(rates=RATES, gpu_types={"H100": {}})
+    w = world(gpu_rates=RATES, gpu_types={"H100": {}})
     w.apply("llama", spec(2, gpusPerNode=8, placement={"gpuTypes": ["H100"]}))
     w.settle()
     train(w, 3600, step_seconds=60)
@@ -218,7 +218,7 @@ def test_what_is_held_is_counted_and_priced() -> None:
 
 
 def test_throughput_is_that_of_the_newest_steps() -> None:
-    w = world(rates=RATES, gpu_types={"H100": {}})
+    w = world(gpu_rates=RATES, gpu_types={"H100": {}})
     progress = {"tokensPerStep": 4_000_000, "flopsPerToken": 4_000_000_000}
     w.apply("llama", spec(2, gpusPerNode=8, placement={"gpuTypes": ["H100"]}, progress=progress))
     w.settle()

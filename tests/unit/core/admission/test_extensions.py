@@ -9,6 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from bench.forgetful import anew
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import QueueLimits
 from lockstep.api.run_status import StopStatus
@@ -328,7 +329,7 @@ class Site:
     def decide(self) -> None:
         tunables = Tunables(admission=AdmissionSettings(windows=self.windows))
         plan = admit(self.snapshot, tunables, self.now, self.memory)
-        assert plan == admit(self.snapshot, tunables, self.now, self.memory.anew())
+        assert plan == admit(self.snapshot, tunables, self.now, anew(self.memory))
         taken = [write for write in plan.writes if write.nodes or self.chance.random() < 0.8]
         before = self.snapshot
         self.snapshot = after(before, replace(plan, writes=tuple(taken)))

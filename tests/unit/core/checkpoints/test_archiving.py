@@ -110,7 +110,7 @@ def test_what_is_published_is_not_copied_again() -> None:
 
 
 def test_a_job_is_told_by_how_much_clocks_may_be_apart() -> None:
-    plan = plan_archive(run_of(), (), replace(SETTINGS, shared_clock_skew=20.0), NOW)
+    plan = plan_archive(run_of(), (), changed(SETTINGS, shared_clock_skew=20.0), NOW)
     assert plan.create is not None
     (container,) = plan.create.body["spec"]["template"]["spec"]["containers"]
     assert {"name": "LOCKSTEP_SHARED_CLOCK_SKEW", "value": "20"} in container["env"]

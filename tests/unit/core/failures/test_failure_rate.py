@@ -11,9 +11,9 @@ from lockstep.api.checkpoint_status import CadenceStatus, CheckpointStatus
 from lockstep.api.goodput_status import GoodputStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.failures.failure_rate import PRIOR, Exposure, FailureRate, Remedy, failure_shares, planning_rate
-from lockstep.core.failures.incomplete_gamma import gamma_cdf, gamma_quantile, poisson_tail
+from lockstep.core.failures.incomplete_gamma import gamma_cdf, gamma_quantile
 from lockstep.core.run.backoff import MOST_ATTEMPTS, adaptive_limit, measured_limit
-from support.published_formulae import by_luck, clique_lost, is_lemon, spares_needed, survival
+from support.published_formulae import by_luck, clique_lost, is_lemon, poisson_tail, spares_needed, survival
 
 HOUR, DAY = 3600.0, 86_400.0
 RSC_1 = 6.5e-3

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lockstep.core.failures.incomplete_gamma import gamma_cdf, gamma_quantile, poisson_tail
+from lockstep.core.failures.incomplete_gamma import gamma_cdf, gamma_quantile
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,3 @@ def test_a_quantile_is_the_inverse(shape: float, probability: float) -> None:
 def test_a_quantile_of_what_is_no_probability_is_an_error(probability: float) -> None:
     with pytest.raises(ValueError, match="inside"):
         gamma_quantile(1.0, probability)
-
-
-@pytest.mark.parametrize(
-    ("mean", "count", "probability"),
-    [(2.0, 0, 1.0), (2.0, -1, 1.0), (2.0, 1, 1 - math.exp(-2)), (2.0, 2, 1 - 3 * math.exp(-2)), (0.0, 1, 0.0)],
-)
-def test_the_tail_of_a_count(mean: float, count: int, probability: float) -> None:
-    assert poisson_tail(mean, count) == pytest.approx(probability, abs=1e-13)

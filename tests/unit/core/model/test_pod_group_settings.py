@@ -24,7 +24,7 @@ BETA, ALPHA = "scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha2"
 def test_a_gang_gets_the_best_group_that_is_served_or_it_is_said_what_lacks(
     kind: PodGroupKind, served: tuple[str, ...], api_version: str, lack: str
 ) -> None:
-    settings = PodGroupSettings(kind, served=served)
+    settings = PodGroupSettings(kind=kind, served=served)
     assert settings.api_version == api_version
     assert lack in settings.lack
     assert bool(settings.lack) is bool(lack)
@@ -40,4 +40,4 @@ def test_a_gang_gets_the_best_group_that_is_served_or_it_is_said_what_lacks(
     ],
 )
 def test_gangs_start_without_a_group_where_none_was_asked_for_by_name(kind: PodGroupKind, optional: bool) -> None:
-    assert PodGroupSettings(kind).is_optional is optional
+    assert PodGroupSettings(kind=kind).is_optional is optional

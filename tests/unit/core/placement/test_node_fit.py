@@ -13,9 +13,9 @@ from lockstep.core.placement.node_fit import (
     Requirement,
     Toleration,
     node_class,
-    node_refusal,
     summary,
 )
+from support.placement_by_node import node_refusal
 
 GPU = "nvidia.com/gpu"
 EIGHT_GPUS = Requirement(resources={GPU: 8})

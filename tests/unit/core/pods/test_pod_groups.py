@@ -21,7 +21,7 @@ NO_FIT = {"reason": "Unschedulable", "message": "0/4 nodes are available: 1 Insu
 
 
 def asked(kind: str, *served: str, **more: Any) -> Tunables:
-    return Tunables(pod_groups=PodGroupSettings(PodGroupKind(kind), served=served, **more))
+    return Tunables(pod_groups=PodGroupSettings(kind=PodGroupKind(kind), served=served, **more))
 
 
 def world(tunables: Tunables, count: int = 4) -> World:

@@ -31,7 +31,7 @@ def before(**container: Any) -> TrainingRunSpec:
 
 def asked(spec: TrainingRunSpec, labels: dict[str, str] | None = None, **policy: Any) -> list[str]:
     """The fields that are refused."""
-    given = PodPolicy(**{key: frozenset(value) for key, value in policy.items()})
+    given = PodPolicy(**policy)
     return [problem.field for problem in validate(spec, labels or {}, KnownNames(pod_policy=given))]
 
 

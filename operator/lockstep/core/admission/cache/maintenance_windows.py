@@ -45,8 +45,9 @@ class MaintenanceConflict:
 
 
 def closing(claims: Iterable[NodeClaim], now: float, ends: float) -> MaintenanceConflict:
-    """What of the maintenance ``claims`` is in the way of a gang that ``ends`` then."""
-    return MaintenanceConflict(overrun(claims, now, max(ends, now)), now, ends)
+    """What of the maintenance ``claims`` is in the way of a gang that ``ends`` then, or is about to."""
+    ends = max(ends, now)
+    return MaintenanceConflict(overrun(claims, now, ends), now, ends)
 
 
 def window_claims(

@@ -106,10 +106,6 @@ class CycleMemory:
         """What ``make`` gives, made once while no node changes that matters."""
         return _known(self._by_nodes, key, make)
 
-    def anew(self) -> "CycleMemory":
-        """One that knows nothing but the estimates as they are: what it decides is what this one has to."""
-        return CycleMemory(start_estimates=self.start_estimates.settled())
-
 
 def _known(known: dict[Hashable, object], key: Hashable, make: Callable[[], T]) -> T:
     found = known.get(key)

@@ -32,12 +32,9 @@ class StartEstimates:
         self._left: Iterator[tuple[str, Estimate]] | None = None
         self._found: dict[str, float | None] = {}
         self._share = share
-        self._settled = False
 
     def refresh(self, now: float, begin: Callable[[], Iterator[tuple[str, Estimate]]]) -> Mapping[str, float]:
         """The estimates, some of them new. ``begin`` gives all of them, each worked out when it is asked for."""
-        if self._settled:
-            return self.estimates
         if self._left is None and (self.begun is None or now < self.begun or now >= self._due):
             self.begun, self._left, self._found = now, begin(), {}
         if self._left is not None:
@@ -52,9 +49,3 @@ class StartEstimates:
             self.estimates = known
         self.wake_at = now + STEP if self._left is not None else self._due
         return self.estimates
-
-    def settled(self) -> "StartEstimates":
-        """The estimates as they are, for good."""
-        copy = StartEstimates(self.begun, self.estimates)
-        copy.wake_at, copy._settled = self.wake_at, True
-        return copy

@@ -110,11 +110,6 @@ class PoolUsage:
         self._over_time, self._moment, self._gone, self._come = over_time, moment, gone, come
         self._used: dict[PoolKey, dict[str, _Used]] = {}
 
-    @classmethod
-    def from_running(cls, rules: QuotaRules, running: Iterable[RunningJob]) -> "PoolUsage":
-        """What all of ``running`` use."""
-        return UsageOverTime(rules, running).at()
-
     def used(self, account: QuotaAccount) -> int:
         """How much the queue of the account uses of its pool."""
         used = self._in(account.pool).get(account.queue)

@@ -129,7 +129,9 @@ def test_a_gang_is_told_of_the_first_window_that_closes_nodes_to_it(
 
 
 def test_a_gang_that_is_past_its_end_gets_no_node_under_maintenance_either() -> None:
-    assert closing(BOTH, now=120.0, ends=90.0).nodes == 0b01
+    found = closing(BOTH, now=120.0, ends=90.0)
+    assert found.nodes == 0b01
+    assert found.reason(NodeSet(0b01)).start == 200.0, "when the maintenance is over"
 
 
 def test_where_there_are_no_windows_nothing_is_closed() -> None:

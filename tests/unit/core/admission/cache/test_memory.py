@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bench.forgetful import SettledEstimates, anew
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueSpec
 from lockstep.core.admission import admit as admitting
@@ -23,7 +24,6 @@ from lockstep.core.admission.cache import status_throttle
 from lockstep.core.admission.cache.ledger import Ledger, taken
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.cache.run_index import RunRow
-from lockstep.core.admission.cache.start_estimates import StartEstimates
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.node_set import EMPTY
 from lockstep.core.model.plan import ClusterPlan
@@ -176,7 +176,7 @@ def test_a_pass_that_remembers_decides_as_one_that_does_not(seed: int, steps: in
         now += chance.choice([0.0, 1.0, 40.0, 700.0, 90_000.0, -5.0])
         tunables = replace(TUNABLES, mode=chance.choice([Mode.ACTIVE] * 5 + [Mode.NO_NEW_ADMISSIONS]))
         plan = admit(snapshot, tunables, now, memory)
-        assert plan == admit(snapshot, tunables, now, memory.anew())
+        assert plan == admit(snapshot, tunables, now, anew(memory))
         snapshot = carried_out(snapshot, plan)
 
 
@@ -206,7 +206,7 @@ def test_a_pass_that_broke_off_leaves_nothing_behind(seed: int, where: str) -> N
                 admit(snapshot, TUNABLES, now, memory)
             now += 1.0
         plan = admit(snapshot, TUNABLES, now, memory)
-        assert plan == admit(snapshot, TUNABLES, now, memory.anew())
+        assert plan == admit(snapshot, TUNABLES, now, anew(memory))
         snapshot = carried_out(snapshot, plan)
 
 
@@ -226,7 +226,7 @@ def test_a_pass_over_runs_that_nothing_holds_back_decides_as_one_that_remembers_
             snapshot = leave(snapshot, chance)
         now += 1.0
         plan = admit(snapshot, TUNABLES, now, memory)
-        assert plan == admit(snapshot, TUNABLES, now, memory.anew())
+        assert plan == admit(snapshot, TUNABLES, now, anew(memory))
         snapshot = carried_out(snapshot, plan)
 
 
@@ -240,7 +240,7 @@ def test_those_that_are_gone_are_not_kept_for_when_they_would_have_been_judged()
 
 
 def test_who_has_an_estimate_no_more_is_found_to_have_none() -> None:
-    memory, now = CycleMemory(start_estimates=StartEstimates(NOW, {"uid-c": NOW + 60}).settled()), NOW
+    memory, now = CycleMemory(start_estimates=SettledEstimates(NOW, {"uid-c": NOW + 60})), NOW
     snapshot = world([run("a", 3, timeLimit="1h"), run("b", 3), run("c", 3)], 3)
     for _ in range(4):  # until nobody is to be told anything
         now += 1.0
@@ -248,7 +248,7 @@ def test_who_has_an_estimate_no_more_is_found_to_have_none() -> None:
     row = memory.run_index.rows["uid-c"]
     assert row.reported is not None
     assert row.reported.start == NOW + 60
-    memory.start_estimates = StartEstimates(NOW, {}).settled()
+    memory.start_estimates = SettledEstimates(NOW, {})
     admit(snapshot, TUNABLES, now + 1, memory)
     assert row.reported.start is None
 

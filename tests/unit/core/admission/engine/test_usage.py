@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lockstep.core.admission.engine.jobs import RunningJob
 from lockstep.core.admission.engine.quota import QueueQuota, QuotaBook, QuotaRules, TypeQuota
-from lockstep.core.admission.engine.usage import PoolUsage, UsageOverTime
+from lockstep.core.admission.engine.usage import UsageOverTime
 from support.small_queues import quota_rules
 
 QUEUES = ("a", "b", "c")
@@ -55,7 +55,7 @@ def test_the_usage_of_a_moment_is_that_of_those_who_are_there(
         for run in more:
             over_time.add(run)
         there = [run for run in (*held, *more) if run.ends > moment and run.uid not in sent]
-        asked, counted = over_time.at(moment, sent, come), PoolUsage.from_running(rules, [*there, *come])
+        asked, counted = over_time.at(moment, sent, come), UsageOverTime(rules, [*there, *come]).at()
         left = QuotaBook(rules, 0.0, [*(run for run in there if run not in chosen), *come])
         for queue, gpu_type, count in product(QUEUES, ("A", "B"), range(1, 9)):
             needs = [*rules.needs(queue, gpu_type, count)]
