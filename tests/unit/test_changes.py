@@ -44,6 +44,7 @@ def test_a_misspelled_field_is_refused() -> None:
         changed(TrainingRunStatus(), atempt=2)
 
 
+@pytest.mark.process
 def test_mypy_refuses_a_misspelled_field_and_a_value_of_another_type(tmp_path: Path) -> None:
     assert lines_refused(MISTAKES, tmp_path) == [7, 8, 9]
 
