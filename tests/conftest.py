@@ -38,7 +38,7 @@ settings.load_profile("the same")
 
 
 # Thousands of tests are collected, and none of what that makes is garbage: to look for it takes half of that time, and
-# a good part of that of the tests afterwards. What these make is small: to look as often as by default is a tenth of it.
+# a good part of that of the tests afterwards. To look as often as Python does is still a tenth of these.
 def pytest_configure() -> None:
     gc.disable()
 

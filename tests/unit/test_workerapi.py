@@ -367,27 +367,23 @@ async def test_large_reports_count_for_as_many_as_their_size(world: World) -> No
 async def test_a_worker_holds_only_so_many_connections_and_is_told(material: Material) -> None:
     world = World()
     world.api.connections = Connections(world.clock, per_sender=4)
-    async with served(world, material):
-        await only_so_many_connections(4, world, material)
-
-
-async def only_so_many_connections(most: int, world: World, material: Material) -> None:
     trust = ssl.create_default_context(cadata=material.ca_bundle)
     body = json.dumps(world.body(pod(0))).encode()
     head = f"POST /v1/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {world.token(pod(0).uid)}\r\n"
     request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
     held, answers = [], []
-    for _ in range(most + 1):
-        reader, writer = await asyncio.open_connection(*urlsplit(world.url).netloc.split(":"), ssl=trust)
-        writer.write(request)
-        answers.append((await reader.readline()).split()[1])
-        held.append((reader, writer))
-    assert answers == [b"200"] * most + [b"429"]
-    told = await asyncio.wait_for(held[-1][0].read(), 20)
-    assert b"too-many-connections" in told  # and closed, or this had not ended
-    assert (await world.say("/v1/register", pod(1)))[0] == 200
-    for _, writer in held:
-        writer.close()
+    async with served(world, material):
+        for _ in range(4 + 1):
+            reader, writer = await asyncio.open_connection(*urlsplit(world.url).netloc.split(":"), ssl=trust)
+            writer.write(request)
+            answers.append((await reader.readline()).split()[1])
+            held.append((reader, writer))
+        assert answers == [b"200"] * 4 + [b"429"]
+        told = await asyncio.wait_for(held[-1][0].read(), 20)
+        assert b"too-many-connections" in told  # and closed, or this had not ended
+        assert (await world.say("/v1/register", pod(1)))[0] == 200
+        for _, writer in held:
+            writer.close()
 
 
 async def test_a_body_that_comes_slowly_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
