@@ -38,13 +38,14 @@ settings.load_profile("the same")
 
 
 # Thousands of tests are collected, and none of what that makes is garbage: to look for it takes half of that time, and
-# a good part of that of the tests afterwards.
+# a good part of that of the tests afterwards. To look as often as Python does is still a tenth of these.
 def pytest_configure() -> None:
     gc.disable()
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    gc.set_threshold(20_000, 20)
     gc.enable()
 
 

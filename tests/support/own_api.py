@@ -15,9 +15,9 @@ from lockstep.controller.handlers import registry
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.workqueue import WorkQueue
-from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.store.own_kinds import OwnKinds
 from lockstep.controller.store.store import Store
+from support.hasty_clock import HastyClock
 
 _KINDS = {
     names.RUNS: (names.RUN_KIND, True),
@@ -119,7 +119,7 @@ class Watching:
     """A store that is kept equal to an ``OwnApi`` by kopf itself."""
 
     def __init__(self, api: OwnApi) -> None:
-        clock = SystemClock()
+        clock = HastyClock()
         self.api = api
         self.kube = KubeClient(self._load, clock)
         self.store = Store(WorkQueue(clock), clock)

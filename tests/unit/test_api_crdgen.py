@@ -38,6 +38,7 @@ def schemas(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[
             yield from schemas(schema[word], f"{path}[]")
 
 
+@pytest.mark.slow
 def test_the_committed_files_are_those_the_models_generate() -> None:
     assert main(["--check", str(ROOT)]) == 0
 

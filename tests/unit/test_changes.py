@@ -8,9 +8,9 @@ import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
+from support.sources import CORE, nodes
 from support.type_checks import lines_refused
 
-PACKAGE = Path(__file__).parents[2] / "operator" / "lockstep"
 MISTAKES = """
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
@@ -44,6 +44,7 @@ def test_a_misspelled_field_is_refused() -> None:
         changed(TrainingRunStatus(), atempt=2)
 
 
+@pytest.mark.process
 def test_mypy_refuses_a_misspelled_field_and_a_value_of_another_type(tmp_path: Path) -> None:
     assert lines_refused(MISTAKES, tmp_path) == [7, 8, 9]
 
@@ -61,23 +62,14 @@ def test_every_change_names_its_fields() -> None:
 def test_no_function_of_the_core_takes_whatever_it_is_given_by_name() -> None:
     loose = [
         f"{path}:{node.lineno}"
-        for path, tree in trees()
-        if path.is_relative_to("core")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.Lambda)
-        and (rest := node.args.kwarg) is not None
+        for path, node in (*nodes(ast.FunctionDef, CORE), *nodes(ast.Lambda, CORE))
+        if (rest := node.args.kwarg) is not None
         and (rest.annotation is None or ast.unparse(rest.annotation) in ("Any", "object"))
     ]
     assert loose == []
 
 
 def calls(name: str) -> Iterator[tuple[Path, ast.Call]]:
-    for path, tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name:
-                yield path, node
-
-
-def trees() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE), ast.parse(path.read_text())
+    for path, node in nodes(ast.Call):
+        if ast.unparse(node.func).rpartition(".")[2] == name:
+            yield path, node

@@ -14,6 +14,7 @@ from lockstep.controller.workers import listener
 from lockstep.controller.workers.connections import PROVE_SECONDS, SWEEP_SECONDS, Connections
 from lockstep.controller.workers.listener import Listener
 from lockstep.controller.workers.tls import Material, new_material, server_context
+from support.hasty_clock import HastyClock
 from support.manual_clock import ManualClock
 
 
@@ -172,14 +173,14 @@ async def test_connections_that_never_shake_hands_are_cut_when_there_is_no_room(
 
 
 async def test_headers_that_come_slowly_are_not_waited_for() -> None:
-    async with listening(Connections(SystemClock(), prove_seconds=1.0), None) as port:
+    async with listening(Connections(HastyClock(), prove_seconds=0.2), None) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\n")
 
         async def dribble() -> None:
             while True:
                 writer.write(b"A: b\r\n")
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.02)
 
         slowly = asyncio.create_task(dribble())
         assert await is_cut(reader)

@@ -14,6 +14,7 @@ from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError
 from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.runtime.resources import CONFIG_MAPS, LEASES, NODES, PODS, RUNS
+from support.hasty_clock import HastyClock
 from support.manual_clock import ManualClock
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -80,7 +81,7 @@ async def kube(server: TestServer) -> AsyncIterator[KubeClient]:
     async def load() -> Credentials:
         return credentials(server)
 
-    async with KubeClient(load, SystemClock()) as client:
+    async with KubeClient(load, HastyClock()) as client:
         yield client
 
 

@@ -109,6 +109,7 @@ def test_spans_reach_a_collector_when_the_operator_ends() -> None:
         assert collector.names() == {"reconcile run"}
 
 
+@pytest.mark.process
 def test_a_collector_that_is_away_holds_nobody_up_for_long() -> None:
     with Collector.started() as collector:
         gone = collector.url

@@ -121,7 +121,7 @@ async def test_an_array_is_for_those_who_may_get_it_and_its_runs_for_those_who_m
 
 async def test_who_does_not_take_an_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is in the operator's memory meanwhile: that to a large cluster is a megabyte for each."""
-    monkeypatch.setattr(server, "SEND_SECONDS", 0.5)
+    monkeypatch.setattr(server, "SEND_SECONDS", 0.1)
     monkeypatch.setattr(server, "_encoded", lambda said: server._Answer(b" " * 2**24, b"", '"large"'))
     async with served() as site:
         host, port = site.url.removeprefix("http://").split(":")

@@ -64,6 +64,7 @@ def test_healthy_nodes_find_nothing(kind: str, count: int) -> None:
     assert count == 1 or all(outcome.seconds > 0 for outcome in outcomes.values())
 
 
+@pytest.mark.process
 def test_in_a_ring_the_neighbours_name_a_peer_that_does_not_answer() -> None:
     with nodes(5, deaf=[3]) as gang:
         outcomes = gang.exchange("Ring", 1.0)
@@ -74,12 +75,14 @@ def test_in_a_ring_the_neighbours_name_a_peer_that_does_not_answer() -> None:
     assert all("the ring is broken" in outcomes[rank].problem for rank in (0, 1))
 
 
+@pytest.mark.process
 def test_pairwise_everybody_names_the_peer_that_does_not_answer_and_nobody_else() -> None:
     with nodes(6, deaf=[4]) as gang:
         outcomes = gang.exchange("Pairwise", 1.0)
     assert {outcome.peer for outcome in outcomes.values()} == {4}
 
 
+@pytest.mark.process
 def test_a_peer_that_falls_silent_in_the_middle_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warmup, "EXCHANGE_SECONDS", 0.5)
     silent = socket.create_server(("127.0.0.1", 0))  # the kernel accepts, nobody reads

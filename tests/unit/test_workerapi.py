@@ -21,7 +21,7 @@ from lockstep.api.base import names
 from lockstep.controller.runtime.clock import SystemClock
 from lockstep.controller.workers import api, protocol
 from lockstep.controller.workers.api import WorkerApi
-from lockstep.controller.workers.connections import PER_SENDER
+from lockstep.controller.workers.connections import Connections
 from lockstep.controller.workers.listener import Listener
 from lockstep.controller.workers.protocol import REGISTER_LIMIT, REPORT_LIMIT
 from lockstep.controller.workers.reports import ReportBook
@@ -364,33 +364,35 @@ async def test_large_reports_count_for_as_many_as_their_size(world: World) -> No
     assert (await world.say("/v1/register", pod(1)))[0] == 200
 
 
-async def test_a_worker_holds_only_so_many_connections_and_is_told(world: World, material: Material) -> None:
+async def test_a_worker_holds_only_so_many_connections_and_is_told(material: Material) -> None:
+    world = World()
+    world.api.connections = Connections(world.clock, per_sender=4)
     trust = ssl.create_default_context(cadata=material.ca_bundle)
     body = json.dumps(world.body(pod(0))).encode()
     head = f"POST /v1/register HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {world.token(pod(0).uid)}\r\n"
     request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
     held, answers = [], []
-    for _ in range(PER_SENDER + 1):
-        reader, writer = await asyncio.open_connection(*urlsplit(world.url).netloc.split(":"), ssl=trust)
-        writer.write(request)
-        answers.append((await reader.readline()).split()[1])
-        held.append((reader, writer))
-        await asyncio.sleep(1 / 20)  # its pace
-    assert answers == [b"200"] * PER_SENDER + [b"429"]
-    told = await asyncio.wait_for(held[-1][0].read(), 20)
-    assert b"too-many-connections" in told  # and closed, or this had not ended
-    assert (await world.say("/v1/register", pod(1)))[0] == 200
-    for _, writer in held:
-        writer.close()
+    async with served(world, material):
+        for _ in range(4 + 1):
+            reader, writer = await asyncio.open_connection(*urlsplit(world.url).netloc.split(":"), ssl=trust)
+            writer.write(request)
+            answers.append((await reader.readline()).split()[1])
+            held.append((reader, writer))
+        assert answers == [b"200"] * 4 + [b"429"]
+        told = await asyncio.wait_for(held[-1][0].read(), 20)
+        assert b"too-many-connections" in told  # and closed, or this had not ended
+        assert (await world.say("/v1/register", pod(1)))[0] == 200
+        for _, writer in held:
+            writer.close()
 
 
 async def test_a_body_that_comes_slowly_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(api, "REQUEST_SECONDS", 0.1)
 
     async def dribble() -> AsyncIterator[bytes]:
         while True:
             yield b" "
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.01)
 
     headers = {"Authorization": f"Bearer {world.token(pod(0).uid)}"}
     async with asyncio.timeout(20):

@@ -1,16 +1,14 @@
 """Recovery and checkpoint of a status have one owner each, whose verbs keep bounded what they hold."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
-import lockstep.core
 from lockstep.api.recovery_status import ExcludedNode
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.failures import recovery_record as record
+from support.sources import CORE, nodes
 
-CORE = Path(next(iter(lockstep.core.__path__)))
 OWNERS = {"recovery": "failures/recovery_record.py", "checkpoint": "checkpoints/checkpoint_record.py"}
 NOTHING = TrainingRunStatus()
 
@@ -18,13 +16,12 @@ NOTHING = TrainingRunStatus()
 def writers(part: str) -> set[str]:
     """Modules of the core that change ``part`` of a status."""
     found = set()
-    for path in CORE.rglob("*.py"):
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "changed":
-                whole = {keyword.arg for keyword in call.keywords}
-                changes = ast.unparse(call.args[0]) if call.args else ""
-                if part in whole or changes == part or changes.endswith(f"status.{part}"):
-                    found.add(str(path.relative_to(CORE)))
+    for path, call in nodes(ast.Call, CORE):
+        if ast.unparse(call.func) == "changed":
+            whole = {keyword.arg for keyword in call.keywords}
+            changes = ast.unparse(call.args[0]) if call.args else ""
+            if part in whole or changes == part or changes.endswith(f"status.{part}"):
+                found.add(str(path))
     return found
 
 

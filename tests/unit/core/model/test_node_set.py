@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ list(members(3))
 """
 
 
+@pytest.mark.process
 def test_mypy_takes_no_number_for_a_set_of_nodes_and_no_set_for_a_number(tmp_path: Path) -> None:
     assert lines_refused(MISTAKES, tmp_path) == [9, 10, 11, 12]
 

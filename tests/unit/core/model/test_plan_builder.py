@@ -3,13 +3,12 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-import lockstep.core
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import MAX_ATTEMPTS, PlanBuilder
 from lockstep.core.model.reasons import ActionWord, ConditionReason, EventReason
 from lockstep.core.model.run_state import RunContext
+from support.sources import CORE, nodes
 from support.world import World, node, spec
 
 
@@ -61,12 +60,10 @@ QUESTION = re.compile(
 
 def takers(of: str) -> Iterator[str]:
     """Functions of the core that take ``of``."""
-    for path in Path(next(iter(lockstep.core.__path__))).rglob("*.py"):
-        for found in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(found, ast.FunctionDef):
-                kinds = [ast.unparse(each.annotation) for each in found.args.args if each.annotation is not None]
-                if of in kinds:
-                    yield found.name
+    for _, found in nodes(ast.FunctionDef, CORE):
+        kinds = [ast.unparse(each.annotation) for each in found.args.args if each.annotation is not None]
+        if of in kinds:
+            yield found.name
 
 
 def test_a_function_named_as_a_question_changes_nothing() -> None:

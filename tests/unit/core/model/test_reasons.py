@@ -40,6 +40,7 @@ from lockstep.core.model.reasons import (
 )
 from lockstep.core.model.tunables import Mode
 from lockstep.present.explanation import ACTIONS, WAITS
+from support.sources import PACKAGE, nodes, trees
 
 ROOT = Path(__file__).parents[4]
 KINDS = (*AnyReason.__subclasses__(), ActionWord)
@@ -112,12 +113,7 @@ def test_words_of_other_enumerations_are_reasons_where_they_are_given_as_such() 
 
 
 def test_a_worker_ends_processes_with_the_words_that_are_read() -> None:
-    spelt = {
-        node.value
-        for path in (ROOT / "operator/lockstep/worker").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant)
-    }
+    spelt = {node.value for _, node in nodes(ast.Constant, PACKAGE / "worker")}
     assert set(ExitReason) <= spelt
 
 
@@ -162,11 +158,10 @@ def test_no_module_spells_a_reason_for_itself() -> None:
     """Of several parts, that is: single words mean other things besides, and types of conditions are none."""
     kinds = (WaitReason, StopReason, LossReason, ConditionReason, EventReason, QueueReason, SetReason, ShownReason)
     reasons = {word for kind in kinds for word in kind if re.fullmatch(r"[A-Z][a-z]+([A-Z][a-z]+)+", word)}
-    package = ROOT / "operator/lockstep"
-    for path in package.rglob("*.py"):
-        if path.relative_to(package).parts[0] in ("worker", "archive", "api") or path.name == "reasons.py":
+    for path, tree in trees().items():
+        if path.relative_to(PACKAGE).parts[0] in ("worker", "archive", "api") or path.name == "reasons.py":
             continue
-        found = {node.value: node.lineno for node in spelt_out(ast.parse(path.read_text(encoding="utf-8")))}
+        found = {node.value: node.lineno for node in spelt_out(tree)}
         assert not found.keys() & (reasons - NO_REASONS), path
 
 
