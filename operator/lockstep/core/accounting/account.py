@@ -42,7 +42,7 @@ from lockstep.core.checkpoints.inventory import committed_step, is_own
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ActionWord, EventReason
+from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason
 from lockstep.core.model.run_state import RunState
 
 _RUNS = (GoodputStage.INIT, GoodputStage.LOADING, GoodputStage.STEPS)
@@ -187,7 +187,7 @@ def _stage_of(phase: Phase, stage: GoodputStage) -> GoodputStage | None:
 
 def _kept_step(state: RunState) -> int | None:
     """The last step of a finished run that is worth something; None: all of them."""
-    if is_true(state.status, "Succeeded"):
+    if is_true(state.status, ConditionType.SUCCEEDED):
         return None
     return committed_step(state.snapshot, state.status)
 

@@ -35,7 +35,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import CreateJob, Event
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
-from lockstep.core.model.reasons import ActionWord, ArchiveFailure, EventReason
+from lockstep.core.model.reasons import ActionWord, ArchiveFailure, ConditionType, EventReason
 from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import JobPhase, JobView, RunView, Verdict
 from lockstep.core.model.tiers import ARCHIVE, SHARED
@@ -160,7 +160,7 @@ def paths_awaited(run: RunView, successors: Iterable[RunView]) -> frozenset[str]
     held = set()
     for other in successors:
         checkpoint = other.spec.checkpoint if other.spec is not None else None
-        if checkpoint is None or is_true(other.status, "Finished"):
+        if checkpoint is None or is_true(other.status, ConditionType.FINISHED):
             continue
         if other.status.resolved.start_run_uid not in ("", run.uid):
             continue  # started from an earlier run of this name

@@ -6,7 +6,7 @@ from lockstep.core.failures.causes import Evidence
 from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, EventReason
+from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, ConditionType, EventReason
 from lockstep.core.model.run_state import RunState
 
 NAN, SPIKE = "Loss:NaN", "Loss:Spike"
@@ -24,11 +24,11 @@ def judge_divergence(plan: PlanBuilder) -> Evidence | None:
         return spike
     reported = spike if spec.on_loss_spike == "Report" else None
     if reported is None:
-        plan.status = without_condition(plan.status, "Diverging")
+        plan.status = without_condition(plan.status, ConditionType.DIVERGING)
         return None
-    if find(plan.status, "Diverging") is None:
+    if find(plan.status, ConditionType.DIVERGING) is None:
         plan.event(EventReason.LOSS_SPIKE, reported.message, action=ActionWord.REPORT, warning=True)
-    plan.condition("Diverging", True, ConditionReason.LOSS_SPIKE, reported.message)
+    plan.condition(ConditionType.DIVERGING, True, ConditionReason.LOSS_SPIKE, reported.message)
     return None
 
 

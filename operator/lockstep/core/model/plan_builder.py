@@ -19,7 +19,15 @@ from lockstep.core.model.plan import (
     Plan,
     RememberFailure,
 )
-from lockstep.core.model.reasons import ActionWord, ConditionReason, EndReason, EventReason, Recorded, StopReason
+from lockstep.core.model.reasons import (
+    ActionWord,
+    ConditionReason,
+    ConditionType,
+    EndReason,
+    EventReason,
+    Recorded,
+    StopReason,
+)
 from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.model.snapshot import PodView
 
@@ -58,7 +66,7 @@ class PlanBuilder(RunState):
         self._status = status
 
     def condition(
-        self, kind: str, value: bool | None, reason: ConditionReason | StopReason | Recorded, message: str
+        self, kind: ConditionType, value: bool | None, reason: ConditionReason | StopReason | Recorded, message: str
     ) -> None:
         """Set one condition of the status."""
         self.status = with_condition(

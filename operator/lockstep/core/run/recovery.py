@@ -37,10 +37,10 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, EventReason, Recorded
+from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, ConditionType, EventReason, Recorded
 from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress, backoff
-from lockstep.core.run.replacement import CLUSTER_DISRUPTION, keep_off, replace, replace_before_start, tell_of_limit
+from lockstep.core.run.replacement import keep_off, replace, replace_before_start, tell_of_limit
 from lockstep.core.run.roll_back import lift_ceiling, quarantine, roll_back, saved_step, trusted_steps
 from lockstep.core.run.stopping import begin_stop
 
@@ -115,16 +115,16 @@ def _of_ranks(state: RunState, lost: Sequence[Loss]) -> list[Loss]:
 def hold_back_nodes(plan: PlanBuilder, lost: list[Loss]) -> list[Loss]:
     """While the cluster itself looks broken no node is replaced: what seems lost may all come back."""
     held = plan.snapshot.leadership.disruption
-    shown = find(plan.status, CLUSTER_DISRUPTION)
+    shown = find(plan.status, ConditionType.CLUSTER_DISRUPTION)
     if (
         not held
         and shown is not None
         and (shown.reason != ConditionReason.EXCLUSION_LIMIT or not excluded_enough(plan))
     ):
-        plan.status = without_condition(plan.status, CLUSTER_DISRUPTION)
+        plan.status = without_condition(plan.status, ConditionType.CLUSTER_DISRUPTION)
     if not held or not any(loss.kind is LossKind.NODE for loss in lost):
         return lost
-    plan.condition(CLUSTER_DISRUPTION, True, ConditionReason.BREAKER_OPEN, f"no node is replaced: {held}")
+    plan.condition(ConditionType.CLUSTER_DISRUPTION, True, ConditionReason.BREAKER_OPEN, f"no node is replaced: {held}")
     return [loss for loss in lost if loss.kind is not LossKind.NODE]
 
 

@@ -16,7 +16,7 @@ from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ActionWord, EventReason, Recorded, StopReason
+from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, Recorded, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.pods.leftover_pods import holds_up
@@ -117,8 +117,8 @@ def carry_out_stop(plan: PlanBuilder, leaving: frozenset[int]) -> None:
 def finish(plan: PlanBuilder, succeeded: bool, reason: StopReason | Recorded, message: str) -> None:
     """The end of the run, for good."""
     plan.status = changed(plan.status, stop=None, preemption=None, reservation=None)
-    plan.condition("Succeeded", succeeded, reason, message)
-    plan.condition("Finished", True, reason, message)
+    plan.condition(ConditionType.SUCCEEDED, succeeded, reason, message)
+    plan.condition(ConditionType.FINISHED, True, reason, message)
     plan.event(EventReason.SUCCEEDED if succeeded else reason, message, action=ActionWord.FINISH, warning=not succeeded)
     plan.admission_changed = True
 
