@@ -13,7 +13,7 @@ from lockstep.core.admission.queueing.holds import mode_words
 from lockstep.core.admission.queueing.queue_problems import problems_of
 from lockstep.core.model.conditions import with_condition
 from lockstep.core.model.plan import QueueStatusWrite, StatusWrite
-from lockstep.core.model.reasons import QueueReason
+from lockstep.core.model.reasons import ConditionType, QueueReason
 from lockstep.core.model.snapshot import ClusterSnapshot, QueueView
 from lockstep.core.model.tunables import Mode, Tunables
 
@@ -104,11 +104,11 @@ def _status(
         gpu_hours_last_day=snapshot.gpu_hours.get(view.name, before.gpu_hours_last_day),
     )
     admits, reason, message = _activity(view, figures, tunables.mode)
-    status = with_condition(status, "Active", admits, reason, message, now=now, generation=view.generation)
+    status = with_condition(status, ConditionType.ACTIVE, admits, reason, message, now=now, generation=view.generation)
     wrong = list(problems_of(view, snapshot.queues, tunables.gpu_types, snapshot.priority_classes))
     reason = wrong[0].reason if wrong else QueueReason.VALID
     words = "; ".join(problem.message for problem in wrong)
-    return with_condition(status, "Valid", not wrong, reason, words, now=now, generation=view.generation)
+    return with_condition(status, ConditionType.VALID, not wrong, reason, words, now=now, generation=view.generation)
 
 
 def _activity(view: QueueView, figures: _Figures, mode: Mode) -> tuple[bool, QueueReason, str]:

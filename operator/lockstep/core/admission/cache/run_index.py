@@ -22,6 +22,7 @@ from lockstep.core.admission.queueing.queue_rules import QueueRules
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.kueue.api_names import LABEL_QUEUE
 from lockstep.core.model.node_set import EMPTY, NodeSet
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
 
@@ -79,7 +80,7 @@ class RunRow:
     def __init__(self, run: RunView, decided: list[Entry] | None = None) -> None:
         """``decided``: see ``Entry``."""
         spec, status = run.spec, run.status
-        finished = is_true(status, "Finished")
+        finished = is_true(status, ConditionType.FINISHED)
         self.run = run
         self._decided = decided
         self.entry = Entry(run, status, decided)

@@ -11,6 +11,7 @@ from math import inf
 from lockstep.api.base import names
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.settings import Weights
 from lockstep.core.model.snapshot import RunView
 
@@ -111,7 +112,7 @@ def waits_since(run: RunView, now: float) -> float:
     known, status = run.status.admission.since, run.status
     if known is not None:
         return known
-    was_held = bool(status.attempt or status.queue.reason) or is_true(status, "Suspended")
+    was_held = bool(status.attempt or status.queue.reason) or is_true(status, ConditionType.SUSPENDED)
     return float(int(now if was_held else run.created_at))
 
 
