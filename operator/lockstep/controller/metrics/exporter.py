@@ -28,7 +28,7 @@ from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
-from lockstep.core.model.reasons import AttemptCause, PreemptionReason, ShownReason
+from lockstep.core.model.reasons import AttemptCause, ConditionType, PreemptionReason, ShownReason
 from lockstep.core.model.snapshot import NodeView, QueueView, RunView
 from lockstep.core.model.test_only import is_test_only
 from lockstep.core.model.tunables import Mode
@@ -198,7 +198,7 @@ class Metrics(Collector):
 
     def _of_run_sets(self) -> Iterator[Sample]:
         for view in tuple(self._sources.run_sets()):
-            if not is_true(view.status, "Finished"):
+            if not is_true(view.status, ConditionType.FINISHED):
                 counts = view.status.counts.model_dump(exclude={"total"})
                 for state, count in counts.items():
                     yield "lockstep_set_indices", [view.namespace, view.name, state], count

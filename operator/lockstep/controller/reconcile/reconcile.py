@@ -33,6 +33,7 @@ from lockstep.core.failures.node_memory import forgiven_at
 from lockstep.core.model.assignment import ASSIGNMENT_KEY, is_held
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.plan import DeletePod
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.reservation import RESERVATION_KEY
 from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, RunSnapshot, RunView
 from lockstep.core.model.tunables import Mode, Tunables
@@ -254,5 +255,5 @@ class Reconciler:
 
 def _has_nobody_left(snapshot: RunSnapshot) -> bool:
     """No worker will be heard again: those of the past must not stretch the heartbeats of the living."""
-    over = is_true(snapshot.run.status, "Finished") or not is_held(snapshot.run.status.assignment)
+    over = is_true(snapshot.run.status, ConditionType.FINISHED) or not is_held(snapshot.run.status.assignment)
     return over and all(pod.is_terminal for pod in snapshot.pods)

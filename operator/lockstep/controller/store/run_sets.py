@@ -22,6 +22,7 @@ from lockstep.core.model.array_views import RunSetSnapshot, RunSetView
 from lockstep.core.model.cluster_objects import Unread, Versioned
 from lockstep.core.model.conditions import find
 from lockstep.core.model.own_objects import parse_run_set
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.run.waiting import over_at
 
@@ -215,7 +216,7 @@ class RunSets:
         newly = recorded_indices(new) - (recorded_indices(old) if old is not None else frozenset())
         for uid, index in self._members.get(new.uid, {}).items() if newly else ():
             run = self._run(uid) if index in newly else None
-            ended = find(run.status, "Finished") if run is not None else None
+            ended = find(run.status, ConditionType.FINISHED) if run is not None else None
             if run is None or ended is None or ended.status != "True":
                 continue
             due = over_at(run, ended.last_transition_time)

@@ -48,6 +48,7 @@ from lockstep.core.model.cluster_objects import (
 )
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import (
     ClusterSnapshot,
     DryRunResult,
@@ -307,7 +308,7 @@ class Store:
             queue=self.queues.by_name.get(run.spec.queue) if run.spec is not None else None,
             preemptor=self._preemptor(run),
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
-            recorded=not is_true(run.status, "Finished") or is_recorded(run, self.run_sets.owner_of(run)),
+            recorded=not is_true(run.status, ConditionType.FINISHED) or is_recorded(run, self.run_sets.owner_of(run)),
         )
 
     def _origin(self, run: RunView) -> RunView | None:

@@ -14,6 +14,7 @@ from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.natural_order import natural_key
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import QueueView, RunView
 from lockstep.core.model.test_only import is_test_only
 from lockstep.present import arrays
@@ -51,7 +52,7 @@ def queues(facts: QueueFacts, sight: Sight) -> dict[str, Any]:
     finished = sorted((run for run in own if phases[run.uid] is Phase.FINISHED), key=ended, reverse=True)
     suspended = [run for run in own if phases[run.uid] is Phase.SUSPENDED]
     sets = [each for each in facts.sets if sight.sees_arrays(each.namespace)]
-    going = [each for each in sets if not is_true(each.status, "Finished")]
+    going = [each for each in sets if not is_true(each.status, ConditionType.FINISHED)]
     _, folded = arrays.folded([run for run in own if phases[run.uid] is not Phase.FINISHED], going)
     line: defaultdict[str, list[RunView]] = defaultdict(list)
     for run in waiting:

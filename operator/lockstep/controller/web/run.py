@@ -13,6 +13,7 @@ from lockstep.controller.web.timeline import timeline
 from lockstep.core.checkpoints.verdicts import RankView, merge_inventories
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import TYPES, is_true
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import CheckpointReport, RunView, WorkerReport
 from lockstep.present import explanation
 from lockstep.present.runs import current_phase, nodes_of, queue_of, ranked_nodes, state_of
@@ -39,7 +40,7 @@ def run(facts: RunFacts) -> dict[str, Any]:
     state, reason = state_of(view)
     goodput = status.goodput.dump()
     goodput.pop("state", None)  # opaque: only the account itself reads it
-    order = {kind: index for index, kind in enumerate(TYPES)}
+    order = {kind.value: index for index, kind in enumerate(TYPES)}
     return {
         "namespace": view.namespace,
         "name": view.name,
@@ -48,7 +49,7 @@ def run(facts: RunFacts) -> dict[str, Any]:
         "created": view.created_at,
         "state": state,
         "reason": reason,
-        "finished": is_true(status, "Finished"),
+        "finished": is_true(status, ConditionType.FINISHED),
         "sentences": [*explanation.sentences(view, None, facts.now)],
         "queue": {"name": queue_of(view)} | status.queue.dump(),
         "nodes": nodes_of(view),
