@@ -176,7 +176,7 @@ class Executor:
         for write in writes:
             if under_way.is_under_way(write.uid) or self._store.refusals.bars(write):
                 continue
-            if not under_way.is_being_told(write.uid):
+            if not under_way.is_reporting(write.uid):
                 yield write
             elif not is_queue_status(write, self._store.run_by_uid(write.uid)):
                 under_way.hold_up(write.uid)

@@ -104,11 +104,11 @@ class Reconciler:
         begun, kind = self._clock.monotonic(), key.partition("/")[0]
         try:
             with self._tracer.span(f"reconcile {kind}", key=key):
-                await self._look(key)
+                await self._reconcile_key(key)
         finally:
             self._tallies.looks[kind].observe(self._clock.monotonic() - begun)
 
-    async def _look(self, key: str) -> None:
+    async def _reconcile_key(self, key: str) -> None:
         try:
             if key == CLUSTER_KEY:
                 await self._cluster()
@@ -132,7 +132,7 @@ class Reconciler:
         if is_assignment_missing(run):
             await self._read_assignment(run)
         await self._read_last_words(run)
-        leadership = dataclasses.replace(self._leadership, workers=self._workers_told())
+        leadership = dataclasses.replace(self._leadership, workers=self._recent_workers())
         snapshot = self._store.snapshot_run(namespace, name, self._book.reports(run.uid), leadership)
         if snapshot is None or is_assignment_missing(snapshot.run):
             return
@@ -143,7 +143,7 @@ class Reconciler:
             self._book.forget(run.uid)
             self._recoveries.forget(run.uid)
 
-    def _workers_told(self) -> int:
+    def _recent_workers(self) -> int:
         """The most workers of the last minute: some still keep the longer interval they were told then."""
         workers, now = self._book.worker_count(), self._clock.monotonic()
         most, at = self._most_workers

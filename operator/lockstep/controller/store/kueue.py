@@ -174,7 +174,7 @@ class KueueApi:
         try:
             while True:
                 try:
-                    await self._look()
+                    await self._discover()
                 except KubeError as error:  # what is known stays true
                     log.warning("cannot see whether Kueue is installed: %s", error)
                 await self._clock.sleep(LOOKS_EVERY)
@@ -187,13 +187,13 @@ class KueueApi:
         What was not listed yet is not waited for: runs that Kueue admits are left as they are until it was.
         """
         try:
-            await self._look()
+            await self._discover()
             known = [informer for informer in self._informers if informer.synced.is_set()]
             await asyncio.gather(*(informer.refresh() for informer in known))
         except ApiError as error:
             log.warning("cannot list what Kueue has: %s", error)
 
-    async def _look(self) -> None:
+    async def _discover(self) -> None:
         if not self._enabled:
             self._store.found(Presence.DISABLED)
             return

@@ -52,7 +52,7 @@ class RunSets:
         self._run = run
         self._uid_named = uid_named
         self._govern = govern
-        self._looks_after = looks_after
+        self._is_watched = looks_after
         self._compared_at = 0  # version of the last list that was read from a quorum
         self._uids: dict[str, str] = {}  # namespace/name -> UID
         self._members: dict[str, dict[str, int]] = {}  # set UID -> run UID -> index
@@ -130,7 +130,7 @@ class RunSets:
     def apply(self, raw: Mapping[str, Any]) -> RunSetView:
         """Take in a TrainingRunSet from a watch or from the answer to a write."""
         view = parse_run_set(raw)
-        if self._looks_after(view.namespace):
+        if self._is_watched(view.namespace):
             self.cache.upsert(Versioned(view.uid, int(view.resource_version), view))
         return view
 
@@ -140,11 +140,11 @@ class RunSets:
 
     def is_news(self, item: Versioned[Unread]) -> bool:
         """It is no version that is known: what a watch repeats of our own writes need not even be decoded."""
-        return self._looks_after(item.view.namespace) and self.cache.version(item.uid) < item.version
+        return self._is_watched(item.view.namespace) and self.cache.version(item.uid) < item.version
 
     def replace(self, items: Iterable[Versioned[Unread]], version: int, *, reset: bool = False) -> None:
         """Take in a complete, consistent list; with ``reset`` even where older versions say otherwise."""
-        ours = [item for item in items if self._looks_after(item.view.namespace)]
+        ours = [item for item in items if self._is_watched(item.view.namespace)]
         listed = filter(None, [self._listed(item, anew=reset) for item in ours])
         self.cache.replace(listed, version, reset=reset)
 
@@ -172,14 +172,14 @@ class RunSets:
             index = self._members.get(old.set_uid, {}).pop(old.uid, None)
             if index is not None and self.owner_of(old) is not None:
                 self._departed.setdefault(old.set_uid, {})[index] = old
-            self._look_soon(old)
+            self._reconcile_soon(old)
         run = new or old
         assert run is not None
         if new is not None and new.set_uid and (index := index_of(new)) is not None:
             self._members.setdefault(new.set_uid, {})[new.uid] = index
-        self._look_soon(run)
+        self._reconcile_soon(run)
 
-    def _look_soon(self, run: RunView) -> None:
+    def _reconcile_soon(self, run: RunView) -> None:
         """Have the set looked at whose run this is, or whose run it is in the way of."""
         found = split_run_name(run.name)
         owner = self.named(run.namespace, found[0]) if found is not None else None
@@ -202,14 +202,14 @@ class RunSets:
         if governance(old) != governance(new):
             for uid in list(self._members.get(view.uid, ())):
                 self._govern(uid)
-        self._look_at_recorded(old, new)
+        self._reconcile_recorded(old, new)
         if new is None and not self._members.get(view.uid):
             self._members.pop(view.uid, None)
         self._queue.add(set_key(view.namespace, view.name))
         for follower in self._followers(view):
             self._queue.add(set_key(follower.namespace, follower.name))
 
-    def _look_at_recorded(self, old: RunSetView | None, new: RunSetView | None) -> None:
+    def _reconcile_recorded(self, old: RunSetView | None, new: RunSetView | None) -> None:
         """Have those looked at whose time is over and whose outcome is on record now: nothing else wakes them."""
         if new is None or (old is not None and old.status.indices == new.status.indices):
             return

@@ -92,7 +92,7 @@ class Store:
         self.namespaces: ObjectCache[tuple[str, dict[str, str]]] = ObjectCache(self._namespace_changed)
         self.priority_classes: ObjectCache[tuple[str, int]] = ObjectCache(self._priority_class_changed)
         self.archive_jobs = ArchiveJobs(self._archive_job_changed)
-        self.run_sets = RunSets(queue, clock, self.runs.get, self._uid_named, self._govern, self._looks_after)
+        self.run_sets = RunSets(queue, clock, self.runs.get, self._uid_named, self._govern, self._is_watched)
         self.kueue = KueueStore(queue, self.touch_all)
         self.node_flaps = NodeFlaps(clock)
         self.refusals = Refusals(clock)
@@ -125,7 +125,7 @@ class Store:
         """
         meta = raw["metadata"]
         uid, version = meta["uid"], int(meta["resourceVersion"])
-        if not self._looks_after(meta["namespace"]):
+        if not self._is_watched(meta["namespace"]):
             return parse_run(raw)
         self._whole.wrote(uid, assignment, reservation)
         if self.runs.version(uid) < version:  # what a watch repeats of our own writes is not even parsed
@@ -140,7 +140,7 @@ class Store:
 
     def is_news_of_run(self, item: Versioned[Unread]) -> bool:
         """It is no version that is known: what a watch repeats of our own writes need not even be decoded."""
-        return self._looks_after(item.view.namespace) and self.runs.version(item.uid) < item.version
+        return self._is_watched(item.view.namespace) and self.runs.version(item.uid) < item.version
 
     def remove_run(self, namespace: str, name: str, uid: str) -> None:
         """A TrainingRun is gone for good: no UID ever comes back."""
@@ -157,7 +157,7 @@ class Store:
 
     def replace_runs(self, items: Iterable[Versioned[Unread]], version: int, *, reset: bool = False) -> None:
         """Take in a complete, consistent list; with ``reset`` even where older versions say otherwise."""
-        ours = [item for item in items if self._looks_after(item.view.namespace)]
+        ours = [item for item in items if self._is_watched(item.view.namespace)]
         listed = filter(None, [self._listed(item, anew=reset) for item in ours])
         self.runs.replace(listed, version, reset=reset)
 
@@ -184,7 +184,7 @@ class Store:
             _log.exception("a TrainingRun of %s cannot be read (UID %s)", item.view.namespace, item.uid)
             return None if known is None else Versioned(item.uid, self.runs.version(item.uid), known)
 
-    def _looks_after(self, namespace: str) -> bool:
+    def _is_watched(self, namespace: str) -> bool:
         return not self._ours or namespace in self._ours
 
     # -- what others found out ------------------------------------------------------------------
@@ -357,7 +357,7 @@ class Store:
         must be owned by it, so that a copied label alone never gets anybody's pod deleted.
         """
         orphans: list[PodView] = []
-        if not self._looks_after(namespace):
+        if not self._is_watched(namespace):
             return ()
         for run_uid in self._pods.uids_of_runs_named(run_key(namespace, name)):
             if self.runs.get(run_uid) is not None or not self.runs.synced:
@@ -379,7 +379,7 @@ class Store:
         """
         run = self.runs.get(run_uid)
         if run is not None:
-            self._look_soon(run_key(run.namespace, run.name), run_uid)
+            self._reconcile_soon(run_key(run.namespace, run.name), run_uid)
 
     def gang_completed(self, run_uid: str) -> None:
         """Every worker of the run has said what a decision waits for."""
@@ -495,13 +495,13 @@ class Store:
         self._refused.get(pod.run_uid, {}).pop(pod.name, None)
         key = run_key(pod.namespace, pod.run)
         if isinstance(new, PodView) and not (new.is_terminal or new.deleting):
-            self._look_soon(key, pod.run_uid)
+            self._reconcile_soon(key, pod.run_uid)
             return
         self._queue.add(key)
         if not isinstance(new, PodView) or new.is_terminal:
             self._queue.add(CLUSTER_KEY)
 
-    def _look_soon(self, key: str, run_uid: str) -> None:
+    def _reconcile_soon(self, key: str, run_uid: str) -> None:
         delay = min(_SOON_AT_MOST, _SOON + _SOON_PER_POD * len(self._pods.for_run(run_uid)))
         self._queue.wake_at(key, self._clock.now() + delay)
 

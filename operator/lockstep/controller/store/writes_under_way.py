@@ -16,7 +16,7 @@ class WritesUnderWay:
         self._assumption_changed = assumed
         self._in_flight: dict[str, frozenset[str]] = {}
         self._assumed: dict[str, TrainingRunStatus] = {}
-        self._told: set[str] = set()
+        self._reporting: set[str] = set()
         self._held_up: set[str] = set()
         self.in_flight: Mapping[str, frozenset[str]] = MappingProxyType(self._in_flight)
         """Run UID to the nodes that are booked for it."""
@@ -49,20 +49,20 @@ class WritesUnderWay:
         """A write of an admission cycle is under way for this run, or its outcome is not known yet."""
         return run_uid in self._assumed or run_uid in self._in_flight
 
-    def begin_word(self, run_uid: str) -> None:
+    def begin_report(self, run_uid: str) -> None:
         """The run is being told what it waits for. That changes nothing for anybody else."""
-        self._told.add(run_uid)
+        self._reporting.add(run_uid)
 
-    def end_word(self, run_uid: str) -> None:
+    def end_report(self, run_uid: str) -> None:
         """The result of that has been taken in, or it was refused."""
-        self._told.discard(run_uid)
+        self._reporting.discard(run_uid)
         if run_uid in self._held_up:
             self._held_up.discard(run_uid)
             self._queue.add(CLUSTER_KEY)
 
-    def is_being_told(self, run_uid: str) -> bool:
+    def is_reporting(self, run_uid: str) -> bool:
         """The run is being told what it waits for: nothing else may be written of it meanwhile."""
-        return run_uid in self._told
+        return run_uid in self._reporting
 
     def hold_up(self, run_uid: str) -> None:
         """A pass has something else to write of the run, which another pass is to do once the word is there."""
