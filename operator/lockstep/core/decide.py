@@ -265,12 +265,12 @@ def follow_the_training(plan: PlanBuilder) -> bool:
     return False
 
 
-def look_after_the_archive(plan: PlanBuilder, known: Handover) -> None:
+def follow_archive(plan: PlanBuilder, known: Handover) -> None:
     """Copies to the archive and back, whatever phase the run is in; what the gang waits for comes first."""
     keep_archive(plan, known.gathering.restore, search=known.gathering.search_archive)
 
 
-def tell_people(plan: PlanBuilder, known: Handover) -> None:
+def report_status(plan: PlanBuilder, known: Handover) -> None:
     """Every condition of the run, and the words for people, from what was decided."""
     conclude(plan, known.gathering.waiting_for)
 
@@ -324,8 +324,8 @@ ALWAYS: tuple[Last, ...] = (
     _always(forget_test_only),
     _always(follow_kueue),
     _always(keep_account),
-    look_after_the_archive,
-    tell_people,
+    follow_archive,
+    report_status,
     _always(remember_on_nodes),
     answer_workers,
     _always(delete_ended_groups),

@@ -88,7 +88,7 @@ def grant_limits(rows: Iterable[RunRow], cycle: CycleState, promises: Promises |
                 _write(entry, granted, _promised(entry, late, cycle))
                 continue
             promises, why = replace(promises, running=longer), why or _beyond_queue(entry, cycle)
-            _tell(entry, limit, why)
+            _report_extension(entry, limit, why)
             _write(entry, limit, why)
     return left
 
@@ -163,7 +163,7 @@ def _promised(entry: Entry, uid: str, cycle: CycleState) -> str:
     return f"others are promised a start that it would delay: {listed((uid,), cycle.names_for(entry))}"
 
 
-def _tell(entry: Entry, limit: int | None, why: str) -> None:
+def _report_extension(entry: Entry, limit: int | None, why: str) -> None:
     words = f"its time limit is {format_duration(limit)} now" if limit is not None else "it has no time limit any more"
     words += f", not yet all of the {entry.spec.time_limit or 'time'} it asks for: {why}" if why else ""
     entry.events.append(Event("Normal", EventReason.TIME_LIMIT_EXTENDED, ActionWord.ADMIT, words))

@@ -16,7 +16,7 @@ from lockstep.core.admission.cache.maintenance_windows import nodes_of, overrun
 from lockstep.core.admission.cache.pending_reasons import ASSUMPTION, names_of, preempts_later, queue_status, reason_of
 from lockstep.core.admission.cache.reported_reasons import ClassReason, ReportedReasons
 from lockstep.core.admission.cache.run_index import RunRow
-from lockstep.core.admission.cache.status_throttle import COUNTED, DueUpdate, chosen, due_word
+from lockstep.core.admission.cache.status_throttle import COUNTED, DueUpdate, chosen, due_update
 from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import Foreseen, Wait
 from lockstep.core.admission.engine.jobs import Job, NodeClaim, Option
@@ -266,7 +266,7 @@ class PendingStatus:
         row.reported, row.position = reason, position
         if before is not None and same_place and before == reason:
             return
-        row.due = due_word(entry, reason, self._named(entry, reason), self._settings)
+        row.due = due_update(entry, reason, self._named(entry, reason), self._settings)
         to_report = self._cycle.run_index.to_report
         if row.due is not None:
             to_report[row.uid] = row

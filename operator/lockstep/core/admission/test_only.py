@@ -73,7 +73,7 @@ class TestOnlyAnswers:
             reason = self._in_words(entry, job, found, shortage, reason)
             if found.start is not None and found.known:
                 nodes = tuple(self._cycle.index.names(found.nodes)[:_NODES_TOLD])
-        self._tell(entry, reason, nodes)
+        self._report_answer(entry, reason, nodes)
 
     def _what_if(self, entry: Entry, job: Job) -> WhatIfResult:
         key = order_key(entry.run, entry.points)
@@ -122,7 +122,7 @@ class TestOnlyAnswers:
             return None
         return PendingReason(WaitReason.PENDING_RUNS_LIMIT, f"queue {entry.spec.queue} lets at most {most} runs wait")
 
-    def _tell(self, entry: Entry, reason: PendingReason, nodes: tuple[str, ...]) -> None:
+    def _report_answer(self, entry: Entry, reason: PendingReason, nodes: tuple[str, ...]) -> None:
         now = float(int(self._cycle.now))
         answer = TrialStatus(
             at=now,

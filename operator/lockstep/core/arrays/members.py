@@ -62,7 +62,7 @@ def governed(run: RunView, owner: RunSetView | None) -> RunView:
     own = run.own_spec or run.spec
     if own is None:
         return run
-    field, words = _said_by(owner, run, own)
+    field, words = _set_by_owner(owner, run, own)
     if words == run.set_says and (not field or getattr(run.spec, field) is True):
         return run
     if not field:
@@ -79,7 +79,7 @@ def governance(run_set: RunSetView | None) -> object:
     return spec.suspend, spec.cancel, spec.cancel_indices, stop.cancel if stop is not None else ""
 
 
-def _said_by(
+def _set_by_owner(
     owner: RunSetView | None, run: RunView, own: TrainingRunSpec
 ) -> tuple[Literal["", "suspend", "cancel"], str]:
     """The field of the spec that the set has as true where the run has not, if any, and why."""

@@ -107,7 +107,7 @@ def local_retention(state: RunState, choice: Candidate | None) -> LocalRetention
     )
 
 
-def retention_told(status: TrainingRunStatus) -> RetentionOrder | None:
+def order_for_workers(status: TrainingRunStatus) -> RetentionOrder | None:
     """What the workers of the current attempt are told; None: to remove nothing."""
     retention, start = status.checkpoint.local_retention, status.start
     if retention is None or start is None or retention.attempt != start.attempt:

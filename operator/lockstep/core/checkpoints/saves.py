@@ -65,7 +65,7 @@ def settle_save(plan: PlanBuilder) -> None:
     if save is None or save.outcome:
         return
     step = _answer(plan, save)
-    if step is None and _is_told_of_at_the_barrier(plan, save):
+    if step is None and _is_reported_at_the_barrier(plan, save):
         return
     if step is None and (not plan.trains or save.attempt != plan.status.attempt):
         fail_save(plan, f"attempt {save.attempt} ended before it was complete")
@@ -85,7 +85,7 @@ def settle_save(plan: PlanBuilder) -> None:
         fail_save(plan, "no process asks for saves any more")
 
 
-def _is_told_of_at_the_barrier(state: RunState, save: SaveStatus) -> bool:
+def _is_reported_at_the_barrier(state: RunState, save: SaveStatus) -> bool:
     """A rank that leaves may end with its save done, before everybody has told of theirs: they do so at the barrier."""
     return state.phase is Phase.RECOVERING and state.status.attempt == save.attempt + 1
 

@@ -52,11 +52,11 @@ def _first(state: RunState, kind: str) -> Evidence | None:
     what = "the loss is no number" if kind == NAN else "the loss jumped"
     message = f"{what} at step {step} on rank {state.rank(slot)} ({node}): {text}"
     word = AttemptCause.NAN if kind == NAN else AttemptCause.LOSS_SPIKE
-    alone = not any(_tells_losses(state, other) for other in state.ranked_slots() if other != slot)
+    alone = not any(_reports_losses(state, other) for other in state.ranked_slots() if other != slot)
     return Evidence(word, slot, node, at, message, kind, tied=tied, sole_witness=alone)
 
 
-def _tells_losses(state: RunState, slot: int) -> bool:
+def _reports_losses(state: RunState, slot: int) -> bool:
     """Most programs print the loss, the same on all ranks after the all-reduce, on one of them alone."""
     report = state.report(slot)
     return report is not None and report.progress is not None and bool(report.progress.loss)

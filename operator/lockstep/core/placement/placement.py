@@ -60,15 +60,15 @@ class Unplaceable:
         return shortage(self._candidates, self._count, self._kept, self._booked, self._ending)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Unplaceable) and self._told() == other._told()
+        return isinstance(other, Unplaceable) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash(self._told())
+        return hash(self._identity())
 
     def __repr__(self) -> str:
-        return f"Unplaceable{self._told()}"
+        return f"Unplaceable{self._identity()}"
 
-    def _told(self) -> tuple[str, bool, int]:
+    def _identity(self) -> tuple[str, bool, int]:
         return self.message, self.hopeless, self.fits
 
 

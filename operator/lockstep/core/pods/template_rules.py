@@ -59,7 +59,7 @@ def template_problems(spec: TrainingRunSpec, grant: AllowedPowers) -> Iterator[P
     yield from _metadata(metadata)
     yield from _no_lists(pod, _LISTS_IN_POD, _POD)
     yield from _no_names(pod, _POD)
-    yield from _said_elsewhere(spec, pod)
+    yield from _set_elsewhere(spec, pod)
     yield from _volumes(spec, pod)
     for kind in _CONTAINER_LISTS:
         for index, container in enumerate(_objects(pod.get(kind))):
@@ -115,7 +115,7 @@ def _no_amounts(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
                 yield Problem(f"{path}.resources.{kind}[{name}]", str(error))
 
 
-def _said_elsewhere(spec: TrainingRunSpec, pod: Mapping[str, Any]) -> Iterator[Problem]:
+def _set_elsewhere(spec: TrainingRunSpec, pod: Mapping[str, Any]) -> Iterator[Problem]:
     for name, why in _NEVER_IN_POD.items():
         if name in pod:
             yield Problem(f"{_POD}.{name}", why)

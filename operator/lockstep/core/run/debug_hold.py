@@ -12,7 +12,7 @@ from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.run_state import RunState
 
 
-def hold_for_a_look(plan: PlanBuilder) -> None:
+def hold_for_debugging(plan: PlanBuilder) -> None:
     """Write until when pods and nodes are kept, where the spec wants it so and anything is left to look at."""
     wanted = plan.spec.recovery.debug_hold
     if wanted is None or not plan.live_pods:

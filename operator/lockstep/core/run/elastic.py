@@ -45,7 +45,7 @@ def follow_size(plan: PlanBuilder) -> None:
         plan.status = without_condition(plan.status, ConditionType.AT_FULL_SIZE)
         return
     if plan.world == plan.spec.nodes and not plan.has_spares and not plan.status.assignment.vacant:
-        _tell(plan, "")  # as most gangs are, most of the time
+        _report_size(plan, "")  # as most gangs are, most of the time
         return
     if plan.world > plan.spec.nodes:
         why_not = _obey(plan)
@@ -54,7 +54,7 @@ def follow_size(plan: PlanBuilder) -> None:
     else:
         why_not = _grow(plan) if plan.world < plan.spec.nodes else ""
     _seek_nodes(plan, growing=not why_not)
-    _tell(plan, why_not)
+    _report_size(plan, why_not)
 
 
 def _obey(plan: PlanBuilder) -> str:
@@ -236,7 +236,7 @@ def _cannot_load(state: RunState, assignment: AssignmentStatus, size: int) -> st
     return f"step {valid[0].step} {refusals[0]}" if refusals else "no checkpoint is valid yet"
 
 
-def _tell(plan: PlanBuilder, why_not: str) -> None:
+def _report_size(plan: PlanBuilder, why_not: str) -> None:
     if plan.world == plan.spec.nodes and not why_not:
         plan.status = without_condition(plan.status, ConditionType.AT_FULL_SIZE)
         return

@@ -106,7 +106,7 @@ def _follow_workload(plan: PlanBuilder, workload: WorkloadView) -> WorkloadWrite
     if kueue is None or workload.uid == kueue.given_up:
         return _deleted(plan, workload, "the run does without this reservation")
     if slots.is_held(plan.status.assignment):
-        return _told_of_gang(plan, workload)
+        return _gang_report(plan, workload)
     if workload.is_finished or not _waits(plan):
         return _deleted(plan, workload, "the run asks for nothing now")
     if workload.is_evicted and workload.is_reserved:
@@ -145,7 +145,7 @@ def _adopt(plan: PlanBuilder, workload: WorkloadView) -> None:
     plan.status = changed(plan.status, kueue=marked(kueue, workload, ask, PodSetUpdate("")))
 
 
-def _told_of_gang(state: RunState, workload: WorkloadView) -> WorkloadWrite | None:
+def _gang_report(state: RunState, workload: WorkloadView) -> WorkloadWrite | None:
     assert state.status.kueue is not None
     if workload.uid != state.status.kueue.workload_uid or state.phase not in _AT_WORK:
         return None

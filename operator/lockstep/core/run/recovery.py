@@ -40,7 +40,7 @@ from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, ConditionType, EventReason, Recorded
 from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress, backoff
-from lockstep.core.run.replacement import keep_off, replace, replace_before_start, tell_of_limit
+from lockstep.core.run.replacement import keep_off, replace, replace_before_start, report_exclusion_limit
 from lockstep.core.run.roll_back import lift_ceiling, quarantine, roll_back, saved_step, trusted_steps
 from lockstep.core.run.stopping import begin_stop
 
@@ -101,7 +101,7 @@ def recheck_root_cause(plan: PlanBuilder) -> bool:
     return _correct_root_cause(plan, ended, first)
 
 
-def tell_steps_lost(plan: PlanBuilder, resumed: int) -> None:
+def report_steps_lost(plan: PlanBuilder, resumed: int) -> None:
     """Where the next attempt begins is known: how many steps the end of the last one cost."""
     ended = last_end(plan)
     if ended is not None and ended.last_step is not None:
@@ -235,7 +235,7 @@ def _write_history(plan: PlanBuilder, cause: Cause, action: Action, case: Case) 
             plan.attempt(plan.status.attempt),
             ended_at=float(int(min(cause.at, plan.now))),
             seen_at=plan.stamp,
-            message=_told(plan, cause, action)[:512],
+            message=_cause_message(plan, cause, action)[:512],
             rank=plan.rank(cause.slot),
             node=cause.node,
             exit_code=cause.exit_code,
@@ -250,7 +250,7 @@ def _write_history(plan: PlanBuilder, cause: Cause, action: Action, case: Case) 
     )
 
 
-def _told(state: RunState, cause: Cause, action: Action) -> str:
+def _cause_message(state: RunState, cause: Cause, action: Action) -> str:
     """The evidence, whether it is alone, and what is done about it."""
     words = cause.evidence.message
     if cause.evidence.tied:
@@ -285,7 +285,7 @@ def _remember(plan: PlanBuilder, cause: Cause, action: Action, case: Case) -> No
     if action.ceiling is not None:
         roll_back(plan, action.ceiling)
     if action.alert:
-        tell_of_limit(plan, action.alert)
+        report_exclusion_limit(plan, action.alert)
 
 
 def _begin_next(plan: PlanBuilder, cause: Cause, action: Action, case: Case, lost: list[Loss]) -> None:
@@ -318,7 +318,7 @@ def _begin_next(plan: PlanBuilder, cause: Cause, action: Action, case: Case, los
     if not lost:
         reason = EventReason.ROLLING_BACK if action.verb is Verb.ROLL_BACK else EventReason.RESTARTING_IN_PLACE
         reason = reason if plan.has_workers else EventReason.REPLACING_GANG
-        words = f"{_told(plan, cause, action)}; attempt {number}" + (f" in {wait:.0f} s" if wait else "")
+        words = f"{_cause_message(plan, cause, action)}; attempt {number}" + (f" in {wait:.0f} s" if wait else "")
         if action.verb is not Verb.REPLACE_NODES:
             plan.event(reason, words, action=_word(action), warning=True)
     if plan.spec.checkpoint is None:
@@ -354,7 +354,7 @@ def _correct_root_cause(plan: PlanBuilder, ended: AttemptStatus, first: Cause, l
     named = ended.rank if ended.rank is not None else rank
     others = {named, *(plan.rank(slot) for slot in (*first.victims, *first.evidence.tied))}
     at_first = "its own program was blamed" if named == rank else f"rank {named} was named"
-    words = f"{_told(plan, first, action)} (at first {at_first})"
+    words = f"{_cause_message(plan, first, action)} (at first {at_first})"
     plan.put_attempt(
         changed(
             plan.attempt(ended.number),

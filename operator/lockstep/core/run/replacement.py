@@ -122,7 +122,7 @@ def replace(plan: PlanBuilder, lost: Sequence[Loss], condition: str = "") -> lis
     return given_up
 
 
-def tell_of_limit(plan: PlanBuilder, why: str) -> None:
+def report_exclusion_limit(plan: PlanBuilder, why: str) -> None:
     """Say that so many nodes go bad that it is no longer believed."""
     if not is_true(plan.status, ConditionType.CLUSTER_DISRUPTION):
         plan.event(
@@ -167,6 +167,6 @@ def keep_off(plan: PlanBuilder, loss: Loss, seconds: float, condition: str = "")
     """Exclude the node of a loss, unless too many are excluded already."""
     enough = excluded_enough(plan)
     if enough:
-        tell_of_limit(plan, enough)
+        report_exclusion_limit(plan, enough)
     else:
         exclude(plan, loss.node, loss.message, seconds, condition)

@@ -13,7 +13,7 @@ from lockstep.core.model.reasons import ConditionReason, ConditionType, Recorded
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.run.launching import SlotStage, Stage, stages_of_ranks
-from lockstep.core.run.plain.report import tell_of_plain_gang
+from lockstep.core.run.plain.report import report_plain_gang
 from lockstep.core.run.spares import count_spares
 from lockstep.core.run.stopping import REQUEUES
 
@@ -84,25 +84,25 @@ def conclude(plan: PlanBuilder, waiting_for: str) -> None:
     """Set every condition of the run, and the words for people. ``waiting_for``: what a complete gang waits for."""
     phase = plan.phase
     plan.status = changed(plan.status, observed_generation=plan.run.generation)
-    _tell_admitted(plan, phase)
+    _report_admitted(plan, phase)
     if plan.has_workers or phase not in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING):
-        _tell_gang_ready(plan, phase, waiting_for)
-        _tell_progressing(plan, phase)
+        _report_gang_ready(plan, phase, waiting_for)
+        _report_progressing(plan, phase)
     else:
-        tell_of_plain_gang(plan, waiting_for)
+        report_plain_gang(plan, waiting_for)
     count_spares(plan)
-    _tell_suspended(plan, phase)
+    _report_suspended(plan, phase)
     if phase is not Phase.FINISHED:
         plan.condition(ConditionType.FINISHED, False, ConditionReason.NOT_FINISHED, "")
         plan.condition(ConditionType.SUCCEEDED, None, ConditionReason.NOT_FINISHED, "")
     if phase in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
         # It has no nodes to replace any more.
         plan.status = without_condition(plan.status, ConditionType.CLUSTER_DISRUPTION)
-    state, reason = _words(plan, phase)
+    state, reason = _state_and_reason(plan, phase)
     plan.status = changed(plan.status, state=state.value, reason=str(reason))
 
 
-def _tell_admitted(plan: PlanBuilder, phase: Phase) -> None:
+def _report_admitted(plan: PlanBuilder, phase: Phase) -> None:
     if phase in (Phase.PENDING, Phase.SUSPENDED):
         queue = plan.status.queue
         plan.condition(
@@ -118,7 +118,7 @@ def _tell_admitted(plan: PlanBuilder, phase: Phase) -> None:
         plan.condition(ConditionType.ADMITTED, True, ConditionReason.ADMITTED, f"{held} nodes are held")
 
 
-def _tell_gang_ready(plan: PlanBuilder, phase: Phase, waiting_for: str) -> None:
+def _report_gang_ready(plan: PlanBuilder, phase: Phase, waiting_for: str) -> None:
     everybody = plan.world
     if phase is Phase.RUNNING:
         plan.status = changed(plan.status, nodes_ready=f"{everybody}/{everybody}")
@@ -129,7 +129,7 @@ def _tell_gang_ready(plan: PlanBuilder, phase: Phase, waiting_for: str) -> None:
             f"attempt {plan.status.attempt} started on all ranks",
         )
     elif phase in (Phase.LAUNCHING, Phase.RECOVERING):
-        _tell_gathering(plan, stages_of_ranks(plan), waiting_for)
+        _report_gathering(plan, stages_of_ranks(plan), waiting_for)
     elif phase is not Phase.STOPPING:
         wanted = plan.run.spec.nodes if plan.run.spec is not None else 0
         plan.status = changed(
@@ -138,7 +138,7 @@ def _tell_gang_ready(plan: PlanBuilder, phase: Phase, waiting_for: str) -> None:
         plan.condition(ConditionType.GANG_READY, False, ConditionReason(phase.value), "")
 
 
-def _tell_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: str) -> None:
+def _report_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: str) -> None:
     missing = [at for at in reached if at.stage is not Stage.READY]
     count = f"{len(reached) - len(missing)}/{len(reached)}"
     before = find(plan.status, ConditionType.GANG_READY)
@@ -155,17 +155,17 @@ def _tell_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: st
         words += f": {first.stage.value}" + (f": {first.detail}" if first.detail else "")
     elif waiting_for and plan.reached(newest + SETTLED_AFTER):
         words = waiting_for
-    if fresh or count != plan.status.nodes_ready or first_words_differ(before.message if before else "", words):
+    if fresh or count != plan.status.nodes_ready or rank_or_stage_differs(before.message if before else "", words):
         plan.status = changed(plan.status, nodes_ready=count)
         plan.condition(ConditionType.GANG_READY, False, ConditionReason.GATHERING, words)
 
 
-def first_words_differ(before: str, now: str) -> bool:
+def rank_or_stage_differs(before: str, now: str) -> bool:
     """Whether the message tells of another rank or stage (details such as back-off times keep changing)."""
     return before.split(": ")[:3] != now.split(": ")[:3]
 
 
-def _tell_progressing(plan: PlanBuilder, phase: Phase) -> None:
+def _report_progressing(plan: PlanBuilder, phase: Phase) -> None:
     if phase is not Phase.RUNNING:
         plan.condition(ConditionType.PROGRESSING, False, ConditionReason(phase.value), "")
         return
@@ -180,7 +180,7 @@ def _tell_progressing(plan: PlanBuilder, phase: Phase) -> None:
         )
 
 
-def _tell_suspended(plan: PlanBuilder, phase: Phase) -> None:
+def _report_suspended(plan: PlanBuilder, phase: Phase) -> None:
     admission = plan.status.admission
     if phase is Phase.SUSPENDED:
         asked = plan.run.set_says or "suspend: true"
@@ -193,7 +193,7 @@ def _tell_suspended(plan: PlanBuilder, phase: Phase) -> None:
     plan.condition(ConditionType.SUSPENDED, False, ConditionReason.NOT_SUSPENDED, "")
 
 
-def _words(state: RunState, phase: Phase) -> tuple[Phase | Outcome, str]:
+def _state_and_reason(state: RunState, phase: Phase) -> tuple[Phase | Outcome, str]:
     status = state.status
     if phase is Phase.FINISHED:
         succeeded = find(status, ConditionType.SUCCEEDED)

@@ -22,7 +22,7 @@ from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.pod_groups import let_go_of_group
 from lockstep.core.run.backoff import backoff
-from lockstep.core.run.debug_hold import hold_for_a_look
+from lockstep.core.run.debug_hold import hold_for_debugging
 from lockstep.core.run.fencing import keep_fence
 
 REQUEUES = (
@@ -111,7 +111,7 @@ def carry_out_stop(plan: PlanBuilder, leaving: frozenset[int]) -> None:
         return
     finish(plan, False, Recorded(stop.reason), stop.message)
     if _is_failure(stop.reason) and stop.reason not in OUT_OF_SHARE:
-        hold_for_a_look(plan)  # what ran out of its share has nothing to show, and is to hold no node beyond it
+        hold_for_debugging(plan)  # what ran out of its share has nothing to show, and is to hold no node beyond it
 
 
 def finish(plan: PlanBuilder, succeeded: bool, reason: StopReason | Recorded, message: str) -> None:

@@ -45,7 +45,7 @@ class DueUpdate(NamedTuple):
     rank: UpdateRank
 
 
-def due_word(
+def due_update(
     entry: Entry, reason: PendingReason, blocked_by: tuple[str, ...], settings: AdmissionSettings
 ) -> DueUpdate | None:
     """When ``reason`` is to be told; None: it says what status says. ``blocked_by``: who is in its way, by name."""

@@ -12,10 +12,10 @@ SETTLED_AFTER = 2.0
 _NO_BARRIER = "there is no barrier (worker: Disabled): pods start as they come"
 
 
-def tell_of_plain_gang(plan: PlanBuilder, waiting_for: str) -> None:
+def report_plain_gang(plan: PlanBuilder, waiting_for: str) -> None:
     """GangReady and Progressing of a gang that holds nodes and is not being stopped."""
     if plan.phase is Phase.RUNNING:
-        _tell_of_pods(plan)
+        _report_pods(plan)
         plan.condition(
             ConditionType.PROGRESSING, None, ConditionReason.STEPS_UNKNOWN, "worker: Disabled, so no steps are reported"
         )
@@ -25,7 +25,7 @@ def tell_of_plain_gang(plan: PlanBuilder, waiting_for: str) -> None:
     plan.condition(ConditionType.PROGRESSING, False, ConditionReason(plan.phase.value), "")
 
 
-def _tell_of_pods(plan: PlanBuilder) -> None:
+def _report_pods(plan: PlanBuilder) -> None:
     missing, world = ranks_not_up(plan), plan.world
     count = f"{world - len(missing)}/{world}"
     before = find(plan.status, ConditionType.GANG_READY)
