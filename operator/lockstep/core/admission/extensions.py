@@ -29,14 +29,14 @@ from lockstep.core.model.reasons import ActionWord, EventReason
 
 WORTH_A_WRITE = 60
 """Seconds by which a limit grows at least, as long as not all of the wish can be granted."""
-_MOST_TRIED = 4  # by a whole look at those who wait, in one cycle
+_MOST_TRIED = 4  # by rescheduling all pending runs, in one cycle
 
 Reserved = Mapping[str, Reservation]
 
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What those who wait are to have, by UID, as the cycle found it for those who hold nodes as ``running``.
+    """What pending runs are to have, by UID, as the cycle found it for the ``running`` gangs.
 
     ``kept``: nodes that others make room for already. ``again`` finds what they would have were these the holders.
     """

@@ -18,7 +18,7 @@ from lockstep.core.model.snapshot import ClusterSnapshot, QueueView
 from lockstep.core.model.tunables import Mode, Tunables
 
 TOLD_EVERY = 10.0
-"""Seconds between two writes about one queue; a condition that changes is told at once."""
+"""Seconds between two writes about one queue; a condition that changes is written at once."""
 OTHER_GPU_TYPE = "Other"
 """Stands for nodes of no configured GPU type."""
 _TYPES_TOLD = 16
@@ -59,8 +59,8 @@ def queue_writes(
             status = _status(view, figures[name], memory.rules.quotas, snapshot, tunables, now)
             due = _due(view.status, status, now)
             if due is not None and due <= now:
-                told = changed(status, updated=float(int(now)))
-                writes.append(QueueStatusWrite(name, view.uid, view.resource_version, told))
+                updated = changed(status, updated=float(int(now)))
+                writes.append(QueueStatusWrite(name, view.uid, view.resource_version, updated))
                 continue
             reported = ReportedQueueStatus(rests_on, hours, due, status == view.status)
         memory.reported_queues[name] = reported

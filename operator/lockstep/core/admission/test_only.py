@@ -49,7 +49,7 @@ class TestOnlyAnswers:
     """Answers at the end of one cycle, when everybody else has been looked at."""
 
     def __init__(self, cycle: CycleState, left: Sequence[tuple[Entry, Job]], standing: Standing) -> None:
-        """``left``: who waits for nodes, in order."""
+        """``left``: the pending runs, in order."""
         self._cycle = cycle
         self._snapshot = cycle.snapshot
         self._left = left
@@ -135,5 +135,5 @@ class TestOnlyAnswers:
             priority=entry.points.total,
         )
         words = "only asks when it would start; status.testOnly has the answer"
-        told = QueueStatus(reason=WaitReason.TEST_ONLY, message=words, updated=now)
-        entry.status = changed(entry.status, test_only=answer, queue=told)
+        queue = QueueStatus(reason=WaitReason.TEST_ONLY, message=words, updated=now)
+        entry.status = changed(entry.status, test_only=answer, queue=queue)

@@ -91,10 +91,10 @@ def is_ending_in_time(pod: PodView, now: float) -> bool:
 
 def _would_go(run: RunView) -> bool:
     """A notice would make it stop: it does not stop already, and decisions about it are made."""
-    told = run.status.preemption is not None
+    notified = run.status.preemption is not None
     kueues = run.status.kueue is not None  # Kueue says who is preempted
     return not (
-        kueues or is_leaving(run) or told or _is_paused(run) or is_true(run.status, ConditionType.STATE_REGRESSION)
+        kueues or is_leaving(run) or notified or _is_paused(run) or is_true(run.status, ConditionType.STATE_REGRESSION)
     )
 
 

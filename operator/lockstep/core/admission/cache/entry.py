@@ -115,11 +115,11 @@ def is_pending(run: RunView) -> bool:
 
 
 def is_asked(run: RunView) -> bool:
-    """The run is accepted as it is now and asks when it would start, which it has not been told yet."""
+    """The run is accepted as it is now and asks when it would start, which is not answered yet."""
     if not is_test_only(run) or run.spec is None or run.spec.cancel or run.deleting or _is_ending(run):
         return False
-    told = run.status.test_only
-    return (told is None or told.observed_generation != run.generation) and _is_accepted(run)
+    answer = run.status.test_only
+    return (answer is None or answer.observed_generation != run.generation) and _is_accepted(run)
 
 
 def _is_accepted(run: RunView) -> bool:

@@ -114,14 +114,14 @@ class RunRow:
         self.share_key = share_key(run)
         self.share = 0
         self.order: tuple[object, ...] = ()
-        self.misled = False  # its points have moved since it was told them
+        self.misled = False  # its points have moved since they were reported
         self.held: PendingReason | None = None
         # What it asks for. As of ``rules``.
         self.group: EquivalenceClass | None = None
         self._job: Job | None = None
-        # What it was found to wait for last, at which position, and when it is to be told so. As of ``rules``.
+        # Its last pending reason, at which position, and when that is to be reported. As of ``rules``.
         self.reported: PendingReason | None = None
-        self.made_of: PendingReason | None = None  # what was said without the estimate; None: it is to be looked at
+        self.made_of: PendingReason | None = None  # the reason without the estimate; None: it is to be found anew
         self.position = 0
         self.due: DueUpdate | None = None
         # The nodes that it has, and until when. As of a numbering, and of ``rules``.
@@ -188,7 +188,7 @@ class RunIndex:
         self.avoiding: dict[str, RunRow] = {}
         """Those of the pending that recovery keeps off some nodes."""
         self.outdated: dict[str, RunRow] = {}
-        """Those that wait for nothing any more and say so still."""
+        """Those no longer pending whose status still has a pending reason."""
         self.reserving: dict[str, RunRow] = {}
         """Those with a reservation."""
         self.relimited: dict[str, RunRow] = {}
@@ -198,7 +198,7 @@ class RunIndex:
         self.noticed: dict[str, RunRow] = {}
         """Those that were given notice of preemption."""
         self.reported_at: Counter[float] = Counter()
-        """When those of the pending were last told something, by the moment."""
+        """Pending runs by the time of their last status update."""
         self.to_report: dict[str, RunRow] = {}
         """Those of the pending whose status is to be written, now or later."""
         self._news: list[RunRow] = []
@@ -298,10 +298,10 @@ class RunIndex:
 
     def _count(self, row: RunRow, step: int) -> None:
         self.pending_in[row.queue] += step * row.pending
-        if row.pending and (told := row.run.status.queue.updated) is not None:
-            self.reported_at[told] += step
-            if not self.reported_at[told]:
-                del self.reported_at[told]
+        if row.pending and (updated := row.run.status.queue.updated) is not None:
+            self.reported_at[updated] += step
+            if not self.reported_at[updated]:
+                del self.reported_at[updated]
         count_held(self.held_in, row, step)
 
 

@@ -1,6 +1,6 @@
 """Estimated starts of pending runs, a few of them refreshed in each cycle.
 
-All of it at once takes longer than a cycle over ten thousand runs that wait, and nobody is told an estimate more often
+All of it at once takes longer than a cycle over ten thousand pending runs, and no estimate is reported more often
 than once a minute. So each cycle works out the starts of a few, by what was known when the first of them was looked at.
 """
 

@@ -62,7 +62,7 @@ class Namespaces:
         return found
 
     def circle_of(self, run: RunView) -> tuple[str, ...]:
-        """Names from ``run`` over those that it waits for back to itself; empty when there is no way."""
+        """Names from ``run`` over its dependencies back to itself; empty when there is no way."""
         path: list[str] = [run.name]
         seen: set[str] = set()
         branches: list[list[str]] = [self._awaited_by(run)]
@@ -134,7 +134,7 @@ def judge(run: RunView, runs: Namespaces) -> DependencyVerdict:
 
 
 def circle_in_words(circle: Sequence[str]) -> str:
-    """What those of a circle are told."""
+    """The pending reason of runs in a circle."""
     return f"the runs wait for each other: {' -> '.join(circle)}"
 
 
