@@ -144,7 +144,7 @@ class Executor:
         """Carry out an admission cycle: all nodes are booked before the first write is on its way.
 
         Returns when all admissions are on their way and those writes are done that others may be judged by; the next
-        passes take the rest for written. What those who wait are told is written as there is room. Once something that
+        cycles take the rest for written. Pending reasons are written as there is room. Once something that
         was not waited for has failed, passes wait for all of their writes until these succeed. Raises the first
         failure of those that were waited for.
         """

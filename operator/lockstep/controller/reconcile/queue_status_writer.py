@@ -21,7 +21,7 @@ AT_A_TIME = 4
 
 
 def is_queue_status(write: StatusWrite, run: RunView | None) -> bool:
-    """All that ``write`` changes of ``run`` is what the run is told, and since when it waits."""
+    """All that ``write`` changes of ``run`` is its pending reason, and since when it is pending."""
     if run is None or write.nodes or write.config_maps or write.events:
         return False
     before, after = run.status, write.status

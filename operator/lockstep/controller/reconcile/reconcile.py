@@ -144,7 +144,7 @@ class Reconciler:
             self._recoveries.forget(run.uid)
 
     def _recent_workers(self) -> int:
-        """The most workers of the last minute: some still keep the longer interval they were told then."""
+        """The most workers of the last minute: some still keep the longer heartbeat interval of then."""
         workers, now = self._book.worker_count(), self._clock.monotonic()
         most, at = self._most_workers
         if workers >= most or now - at > _INTERVAL_LIVES:

@@ -136,7 +136,7 @@ class KueueStore:
         )
 
     def answered(self, namespace: str, name: str, refusal: str = "") -> None:
-        """A Workload was written, or the API server does not take it, in whose words the run is told."""
+        """A Workload was written, or the API server refuses it: the run's pending reason has its words."""
         before = self._refused.pop((namespace, name), "")
         if refusal:
             self._refused[namespace, name] = refusal

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 class RunSets:
     """``cache`` is fed from watches, lists and the answers to our own writes, in namespaces that are looked after;
-    ``govern`` is told the UID of a run whose set has something else to say to it."""
+    ``govern`` gets the UID of a run whose set has something else to say to it."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class RunSets:
         self._reconcile_soon(run)
 
     def _reconcile_soon(self, run: RunView) -> None:
-        """Have the set looked at whose run this is, or whose run it is in the way of."""
+        """Have the set reconciled whose run this is, or whose run it is in the way of."""
         found = split_run_name(run.name)
         owner = self.named(run.namespace, found[0]) if found is not None else None
         if owner is not None:
@@ -210,7 +210,7 @@ class RunSets:
             self._queue.add(set_key(follower.namespace, follower.name))
 
     def _reconcile_recorded(self, old: RunSetView | None, new: RunSetView | None) -> None:
-        """Have those looked at whose time is over and whose outcome is on record now: nothing else wakes them."""
+        """Have those reconciled whose time is over and whose outcome is on record now: nothing else wakes them."""
         if new is None or (old is not None and old.status.indices == new.status.indices):
             return
         newly = recorded_indices(new) - (recorded_indices(old) if old is not None else frozenset())

@@ -50,7 +50,7 @@ class WritesUnderWay:
         return run_uid in self._assumed or run_uid in self._in_flight
 
     def begin_report(self, run_uid: str) -> None:
-        """The run is being told what it waits for. That changes nothing for anybody else."""
+        """The run's pending reason is being written. That changes nothing for any other run."""
         self._reporting.add(run_uid)
 
     def end_report(self, run_uid: str) -> None:
@@ -61,9 +61,9 @@ class WritesUnderWay:
             self._queue.add(CLUSTER_KEY)
 
     def is_reporting(self, run_uid: str) -> bool:
-        """The run is being told what it waits for: nothing else may be written of it meanwhile."""
+        """The run's pending reason is being written: nothing else may be written of it meanwhile."""
         return run_uid in self._reporting
 
     def hold_up(self, run_uid: str) -> None:
-        """A pass has something else to write of the run, which another pass is to do once the word is there."""
+        """A pass has something else to write of the run, which another cycle is to do once that is written."""
         self._held_up.add(run_uid)

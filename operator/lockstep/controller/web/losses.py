@@ -98,11 +98,11 @@ class Losses:
         status = run.status
         step, at, loss = status.progress.step, status.progress.time, status.progress.loss
         for report in self._reports(run.uid).values():
-            told = report.progress
-            if told is None or report.attempt != status.attempt or not told.loss:
+            progress = report.progress
+            if progress is None or report.attempt != status.attempt or not progress.loss:
                 continue
-            if at is None or told.at > at:
-                step, at, loss = told.step, told.at, told.loss
+            if at is None or progress.at > at:
+                step, at, loss = progress.step, progress.at, progress.loss
         if at is None or not loss:
             return
         try:

@@ -11,10 +11,10 @@ from lockstep.present.runs import current_phase, nodes_of, queue_of, state_of
 
 
 def row(run: RunView) -> dict[str, Any]:
-    """What somebody who may read the run is told of it among others."""
+    """The row of a run for somebody who may read it."""
     status = run.status
     state, reason = state_of(run)
-    told: dict[str, Any] = {
+    cells: dict[str, Any] = {
         "namespace": run.namespace,
         "name": run.name,
         "queue": queue_of(run),
@@ -29,7 +29,7 @@ def row(run: RunView) -> dict[str, Any]:
     }
     if current_phase(run) is Phase.PENDING:
         queue = status.queue
-        told |= {
+        cells |= {
             "position": queue.position,
             "message": queue.message,
             "gloss": WAITS.get(queue.reason, ""),
@@ -41,8 +41,8 @@ def row(run: RunView) -> dict[str, Any]:
         }
     elif is_true(status, ConditionType.FINISHED):
         end = find(status, ConditionType.SUCCEEDED)
-        told |= {"ended": ended(run), "message": end.message if end is not None else ""}
-    return told
+        cells |= {"ended": ended(run), "message": end.message if end is not None else ""}
+    return cells
 
 
 def ended(run: RunView) -> float:

@@ -78,10 +78,10 @@ def _legible(view: RunView) -> RunView:
 
 def _attempts(view: RunView) -> Iterator[dict[str, Any]]:
     """As status has them. ``parts``: what the time went to; ``lost``: steps that do not count, and their seconds."""
-    told = timeline(view.status, current_phase(view))
+    timelines = timeline(view.status, current_phase(view))
     for attempt in view.status.attempts:
         entry = attempt.dump()
-        if (known := told.get(attempt.number)) is not None:
+        if (known := timelines.get(attempt.number)) is not None:
             entry["parts"] = [{"bucket": part.bucket, "from": part.begin, "to": part.end} for part in known.parts]
             entry["lost"] = {"steps": known.lost_steps, "seconds": known.lost_seconds}
         yield entry
