@@ -271,7 +271,7 @@ def follow_archive(plan: PlanBuilder, known: Handover) -> None:
 
 
 def report_status(plan: PlanBuilder, known: Handover) -> None:
-    """Every condition of the run, and the words for people, from what was decided."""
+    """Every condition of the run, its state and reason, from what was decided."""
     conclude(plan, known.gathering.waiting_for)
 
 
@@ -281,7 +281,7 @@ def remember_on_nodes(plan: PlanBuilder) -> None:
 
 
 def answer_workers(plan: PlanBuilder, known: Handover) -> None:
-    """What the workers are told until the next decision: a function of the status."""
+    """The workers' directive until the next decision: a function of the status."""
     plan.directive = directive_for(plan, known)
 
 

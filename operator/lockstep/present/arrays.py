@@ -41,9 +41,9 @@ class Pending:
             return Phase.SUSPENDED, SetReason.SUSPENDED
         if self.waiting:
             return state_of(self.waiting[0])
-        said = find(status, ConditionType.PROGRESSING)
-        if said is not None and said.status == "False":
-            return Phase.PENDING, said.reason
+        progressing = find(status, ConditionType.PROGRESSING)
+        if progressing is not None and progressing.status == "False":
+            return Phase.PENDING, progressing.reason
         return Phase.PENDING, WaitReason.MAX_RUNNING if status.state else ShownReason.NOT_SEEN_YET
 
 

@@ -1,4 +1,4 @@
-"""A loss that is no number, or that jumps and stays: seen by the workers, line by line, and told as signs."""
+"""A loss that is no number, or that jumps and stays: seen by the workers, line by line, and reported as signs."""
 
 import math
 

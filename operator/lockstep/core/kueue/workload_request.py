@@ -89,10 +89,10 @@ def does_for(workload: WorkloadView, ask: Ask) -> bool:
         return False
     wanted = {each["name"]: each["resources"].get("requests", {}) for each in pod_set["template"]["spec"]["containers"]}
     try:
-        said = {name: amounts(requests) for name, requests in workload.requests}
+        requested = {name: amounts(requests) for name, requests in workload.requests}
     except ValueError:
         return False
-    return said == {name: amounts(requests) for name, requests in wanted.items()}
+    return requested == {name: amounts(requests) for name, requests in wanted.items()}
 
 
 def workload_body(run: RunView, ask: Ask) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What Kueue is told in the status of a Workload: whether the pods are ready, that it is over, and the release.
+"""The status of a Workload: whether the pods are ready, that it is over, and the release.
 
 Each is one merge patch with the whole list of conditions, guarded by the version that was seen: nobody's condition is
-lost, and nothing is told on the strength of old news.
+lost, and nothing is written on the strength of a stale cache.
 """
 
 from collections.abc import Iterable, Mapping

@@ -52,7 +52,7 @@ class PlanBuilder(RunState):
         self.directive: Directive | None = None
         self.dry_run: DryRunPod | None = None
         self.node_failures: list[RememberFailure] = []
-        self.workload: WorkloadWrite | None = None  # what Kueue is to be told
+        self.workload: WorkloadWrite | None = None  # the Workload's next write
         self.admission_changed = False
         self.delete_run = False
 

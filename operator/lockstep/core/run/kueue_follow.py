@@ -1,4 +1,4 @@
-"""One run and its Workload: when the gang has to leave, and what Kueue is told.
+"""One run and its Workload: when the gang has to leave, and the Workload's status.
 
 Kueue's quota is given back last: first the ranks have saved and ended, then the pods are gone, then status says
 that the nodes are given back, and only then the Workload is released. Level-triggered, so that a write that was
@@ -210,8 +210,8 @@ def _leave_in_time(plan: PlanBuilder, lost: str) -> bool:
         ConditionReason.RESERVATION_LOST,
         f"{lost}; the gang saves and asks Kueue again",
     )
-    said = find(plan.run.status, ConditionType.KUEUE_RESERVATION)
-    since = said.last_transition_time if said is not None and said.status == "False" else plan.stamp
+    shown = find(plan.run.status, ConditionType.KUEUE_RESERVATION)
+    since = shown.last_transition_time if shown is not None and shown.status == "False" else plan.stamp
     if not plan.reached(since + LOST_AFTER):
         return False
     stop_after_save(plan, StopReason.RESERVATION_LOST, f"{lost}; it queues again")

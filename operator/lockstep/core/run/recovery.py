@@ -398,8 +398,8 @@ def _clear_node_blame(plan: PlanBuilder, ended: AttemptStatus) -> None:
 
 
 def _blame_earlier_pod(plan: PlanBuilder, lost: Sequence[Loss]) -> list[Loss]:
-    """A pod whose end is told only now, but lies before that of the rank which was named, was its cause. Returns what
-    of ``lost`` remains to be answered: what has failed on the way to the barrier."""
+    """A pod whose end is reported only now, but lies before that of the rank which was named, was its cause. Returns
+    what of ``lost`` remains to be answered: what has failed on the way to the barrier."""
     ended = last_end(plan)
     first, earlier = pods_lost_before(plan, ended, lost) if ended is not None else (None, [])
     if ended is None or first is None:

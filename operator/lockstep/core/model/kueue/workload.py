@@ -134,7 +134,7 @@ class WorkloadView:
 
 
 def parse_workload(raw: Mapping[str, Any]) -> WorkloadView:
-    """A Workload as the API server has it. What does not make sense is told in ``admission.problem``."""
+    """A Workload as the API server has it. What does not make sense is explained in ``admission.problem``."""
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     owner: Mapping[str, Any] = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), {})
     requeue, pod_sets = status.get("requeueState") or {}, spec.get("podSets") or ()
