@@ -2,7 +2,7 @@
 
 Others are promised starts by when those with nodes end. So a shorter limit counts for others once it is written into
 status, and a longer one holds once it is: as far as the run overruns no maintenance window by it, and delays nobody who
-is promised a start. What is left of the wish is looked at again in each cycle.
+is promised a start. What is left of the wish is tried again in each cycle.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,7 +64,7 @@ class Promises:
 def grant_limits(rows: Iterable[RunRow], cycle: CycleState, promises: Promises | None) -> bool:
     """Write the limits that hold from now on. ``promises`` None: they are about to change, and nothing grows.
 
-    True: more is to be looked at.
+    True: more is to be tried.
     """
     left, tried = False, 0
     for row in rows:

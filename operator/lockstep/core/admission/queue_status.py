@@ -37,7 +37,7 @@ class _Figures:
 def queue_writes(
     snapshot: ClusterSnapshot, memory: CycleMemory, decided: Iterable[StatusWrite], tunables: Tunables, now: float
 ) -> tuple[tuple[QueueStatusWrite, ...], float | None]:
-    """The queues whose status is to change once ``decided`` is carried out, and when to look at the others again.
+    """The queues whose status is to change once ``decided`` is carried out, and when to check the others again.
 
     ``memory`` has seen the snapshot. A queue of which nothing has changed says what it said, until it may say more.
     """

@@ -120,7 +120,7 @@ class Reservations:
 
     @property
     def wake_at(self) -> float | None:
-        """When the first of them is to be looked at again at the latest."""
+        """When the first of them is to be checked again at the latest."""
         return min((self._expires(self._of(uid)) + 1.0 for uid in self._standing), default=None)
 
     def make(self, entry: Entry, reservation: ReservationStatus) -> None:

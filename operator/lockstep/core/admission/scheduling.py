@@ -1,4 +1,4 @@
-"""Schedules pending runs on nodes and quotas as they are and will be: who starts, who preempts, who waits for what."""
+"""Schedules pending runs on nodes and quotas, now and later: who starts, who preempts, why the others wait."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -46,7 +46,7 @@ def answer_test_only(
 
 
 class TestOnlyAnswers:
-    """Answers at the end of one cycle, when everybody else has been looked at."""
+    """Answers at the end of one cycle, when everybody else has been decided on."""
 
     def __init__(self, cycle: CycleState, left: Sequence[tuple[Entry, Job]], standing: Standing) -> None:
         """``left``: the pending runs, in order."""

@@ -206,7 +206,7 @@ class RunIndex:
         self._runs: Sequence[RunView] = ()
 
     def update(self, runs: Sequence[RunView]) -> None:
-        """Index ``runs``, which are all runs now; only what has changed is looked at."""
+        """Index ``runs``, which are all runs now; only what has changed is read."""
         if runs is self._runs:
             return
         gone, come = difference(self._runs, runs)

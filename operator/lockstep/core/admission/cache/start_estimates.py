@@ -27,7 +27,7 @@ class StartEstimates:
         self.estimates: Mapping[str, float] = estimates or {}
         """Start by UID, where it is known."""
         self.wake_at = 0.0
-        """When a cycle is to look again, as long as anybody waits."""
+        """When the next cycle is due, as long as any run is pending."""
         self._due = 0.0
         self._left: Iterator[tuple[str, Estimate]] | None = None
         self._found: dict[str, float | None] = {}

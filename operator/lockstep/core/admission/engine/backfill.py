@@ -1,6 +1,6 @@
 """Backfill in one order over all queues: nobody who starts early delays a reservation.
 
-Jobs are looked at in order. One starts if its nodes and its quota are free for as long as it may run, in view of
+Jobs are tried in order. One starts if its nodes and its quota are free for as long as it may run, in view of
 all that was claimed before. If not, it gets the earliest start that holds as a claim, as long as its queue has
 claims to give: one in EASY backfill, any number in conservative backfill. Whoever cannot start at any time, for lack of
 nodes or because of a deadline, holds up nobody.
