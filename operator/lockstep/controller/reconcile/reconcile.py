@@ -185,7 +185,7 @@ class Reconciler:
             self._queue.wake_at(CLUSTER_KEY, max(moment, now + REST))
 
     def _notice_disruption(self, snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> ClusterSnapshot:
-        """Begin or end to take the cluster itself for broken, and have everybody affected looked at."""
+        """Begin or end to take the cluster itself for broken, and have every run affected reconciled."""
         trouble = disruption(snapshot, tunables, now)
         if trouble != self._leadership.disruption:
             calm_since = self._leadership.calm_since if trouble else now

@@ -79,7 +79,7 @@ class _Table(Generic[T]):
 
 
 class KueueStore:
-    """What is known of Kueue. ``touch_all`` has everything looked at, when its presence changes."""
+    """What is known of Kueue. ``touch_all`` has everything reconciled, when its presence changes."""
 
     def __init__(self, queue: WorkQueue, touch_all: Callable[[], None]) -> None:
         self._queue = queue

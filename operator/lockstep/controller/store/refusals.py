@@ -45,7 +45,7 @@ class Refusals:
         return known.of_status or bool(write.nodes or write.config_maps)
 
     def current(self, run_by_uid: Callable[[str], RunView | None]) -> Mapping[str, RefusedAdmission]:
-        """What passes are to know of runs that are still as they were refused."""
+        """What cycles are to know of runs that are still as they were refused."""
         for uid, refusal in [*self._refusals.items()]:
             run = run_by_uid(uid)
             if run is None or run.generation != refusal.generation:

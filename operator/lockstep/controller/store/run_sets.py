@@ -26,7 +26,7 @@ from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.run.waiting import over_at
 
-_SOON = 0.2  # the runs of a set change by the dozen: one look at all of them is enough …
+_SOON = 0.2  # the runs of a set change by the dozen: one reconcile for all of them is enough …
 _SOON_PER_RUN = 0.0002  # … and costs the more, the more there are
 _SOON_AT_MOST = 2.0
 
@@ -121,7 +121,7 @@ class RunSets:
             self._departed[run_set.uid] = left
 
     def touch_all(self) -> None:
-        """Have every set looked at."""
+        """Have every set reconciled."""
         for view in self.cache:
             self._queue.add(set_key(view.namespace, view.name))
 

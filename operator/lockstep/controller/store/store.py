@@ -1,4 +1,4 @@
-"""What the controller knows of the cluster, and who must look at what when it changes.
+"""What the controller knows of the cluster, and which keys are reconciled when it changes.
 
 Watches, lists and the answers to our own writes end here; every change becomes keys in the work
 queue. Snapshots are views into the live state: valid until the next await, which decisions, being
@@ -63,7 +63,7 @@ from lockstep.core.model.snapshot import (
     WorkerReport,
 )
 
-_SOON = 0.05  # a gang's pods and workers change by the hundred: one look at all of them is enough …
+_SOON = 0.05  # a gang's pods and workers change by the hundred: one reconcile for all of them is enough …
 _SOON_PER_POD = 0.0003  # … and costs the more, the larger the gang is
 _SOON_AT_MOST = 1.0
 _FREED = 1.0  # other people's pods come and go all day; whether one made room can wait a moment
@@ -190,7 +190,7 @@ class Store:
     # -- what others found out ------------------------------------------------------------------
 
     def set_dry_run(self, run_uid: str, result: DryRunResult) -> None:
-        """Keep what the API server said of a run's pod, and have the run looked at again."""
+        """Keep what the API server said of a run's pod, and have the run reconciled."""
         run = self.runs.get(run_uid)
         if run is not None:
             self._dry_runs[run_uid] = result
@@ -388,7 +388,7 @@ class Store:
             self._queue.add(run_key(run.namespace, run.name))
 
     def touch_all(self) -> None:
-        """Have everything looked at: after becoming leader, and as the regular resync."""
+        """Have everything reconciled: after becoming leader, and as the regular resync."""
         for run in self.runs:
             self._queue.add(run_key(run.namespace, run.name))
         self.run_sets.touch_all()
@@ -519,7 +519,7 @@ def _bookable(run: RunView) -> RunView:
 
 
 def _admission_differs(old: RunView, new: RunView) -> bool:
-    """Something that the admission cycle looks at and no reconcile of ours wrote."""
+    """Something that the admission cycle reads and no reconcile of ours wrote."""
     if old.set_says != new.set_says:
         return True
     seen, sees = (old.generation, old.deleting, old.annotations), (new.generation, new.deleting, new.annotations)

@@ -8,7 +8,7 @@ from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue
 
 
 class WritesUnderWay:
-    """Nobody else gets nodes that are being written. ``assumed`` is called with the UID of a run whose status passes
+    """Nobody else gets nodes that are being written. ``assumed`` is called with the UID of a run whose status cycles
     take for another from now on."""
 
     def __init__(self, queue: WorkQueue, assumed: Callable[[str], None]) -> None:
@@ -42,7 +42,7 @@ class WritesUnderWay:
             self._queue.add(CLUSTER_KEY)
 
     def assumed(self, run_uid: str) -> TrainingRunStatus | None:
-        """The status that passes take for written."""
+        """The status that cycles take for written."""
         return self._assumed.get(run_uid)
 
     def is_under_way(self, run_uid: str) -> bool:
@@ -65,5 +65,5 @@ class WritesUnderWay:
         return run_uid in self._reporting
 
     def hold_up(self, run_uid: str) -> None:
-        """A pass has something else to write of the run, which another cycle is to do once that is written."""
+        """A cycle has something else to write of the run, which another cycle is to do once that is written."""
         self._held_up.add(run_uid)
