@@ -186,7 +186,7 @@ def obey_requests(plan: PlanBuilder, known: Handover) -> Handover:
 
 
 def _stop_as_asked(plan: PlanBuilder, leaving: frozenset[int]) -> bool:
-    """True when the run stops, or is to be looked at again after what was asked for."""
+    """True when the run stops, or is to be reconciled again after what was asked for."""
     phase = plan.phase
     if phase is Phase.STOPPING:
         if not _finish_if_succeeded(plan):

@@ -1,7 +1,7 @@
-"""Keeps the account of a run: what a pass of ``decide`` saw, as facts, into status.goodput.
+"""Keeps the account of a run: what one ``decide`` saw, as facts, into status.goodput.
 
 Level-triggered like everything else: facts are what status and reports say beyond what the book has, so that
-a pass that is lost or done twice changes nothing. The book is written together with the change it tells of.
+a decision that is lost or made twice changes nothing. The book is written together with the change it tells of.
 """
 
 import math
@@ -245,7 +245,7 @@ def _watch_budget(plan: PlanBuilder, book: Book) -> Book:
 
 
 def _is_as_it_was(state: RunState, book: Book, usage: GpuUsage) -> bool:
-    """Nothing can be worth a write. Said cheaply: most passes, over hundreds of reports, are of this kind."""
+    """Nothing can be worth a write. Found cheaply: most reconciles, over hundreds of reports, are of this kind."""
     stage = book.account.stage
     if (book.usage.gpus, book.usage.gpu_type) != (usage.gpus, usage.gpu_type) or _is_due(state):
         return False

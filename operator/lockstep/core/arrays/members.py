@@ -72,7 +72,7 @@ def governed(run: RunView, owner: RunSetView | None) -> RunView:
 
 
 def governance(run_set: RunSetView | None) -> object:
-    """All of a set that ``governed`` looks at: while it is equal, nothing changes for its runs."""
+    """All of a set that ``governed`` reads: while it is equal, nothing changes for its runs."""
     if run_set is None or run_set.spec is None:
         return run_set is None
     spec, stop = run_set.spec, run_set.status.stop

@@ -126,7 +126,7 @@ def grace_period(state: RunState) -> float:
 
 
 def _conclude(plan: PlanBuilder, save: SaveStatus, outcome: RequestResult, words: str, step: int = 0) -> None:
-    # Workers may be gone by the next pass: what they say of the checkpoint is kept now.
+    # Workers may be gone by the next reconcile: what they say of the checkpoint is kept now.
     latest = latest_valid(plan.snapshot, plan.status)
     plan.status = record_latest(plan.status, latest)
     _write(plan, changed(save, outcome=outcome.value, step=step))

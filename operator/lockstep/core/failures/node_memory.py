@@ -80,7 +80,7 @@ def marks_now(node: NodeView, now: float) -> NodeMarks | None:
 
 
 def forgiven_at(nodes: Iterable[NodeView]) -> float | None:
-    """When the next suspect node is to be looked at again (Unix seconds)."""
+    """When the next suspect node is to be judged again (Unix seconds)."""
     moments = []
     for node in nodes:
         if node.suspect and node.failures:

@@ -166,7 +166,7 @@ def _priority(run: RunView, kueue: Kueue) -> dict[str, Any]:
 def _pod_spec(
     run: RunView, queue: QueueView | None, nodes: Mapping[str, NodeView], tunables: Tunables, avoided: frozenset[str]
 ) -> dict[str, Any]:
-    """What Kueue looks at: requests, selectors and tolerations. The rest of a pod is none of its business."""
+    """What Kueue reads: requests, selectors and tolerations. The rest of a pod is none of its business."""
     assert run.spec is not None
     view = replace(run, status=changed(run.status, kueue=None))
     body = gang.template_for(view, gang.dry_run_status(view), tunables).body["spec"]

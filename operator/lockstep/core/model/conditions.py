@@ -24,7 +24,7 @@ TYPES = (
 
 def find(status: AnyStatus, kind: ConditionType) -> Condition | None:
     """The condition of type ``kind``, if it was ever set."""
-    for condition in status.conditions:  # asked of every run in every pass: a generator would cost twice as much
+    for condition in status.conditions:  # asked of every run in every cycle: a generator would cost twice as much
         if condition.type == kind:
             return condition
     return None

@@ -1,4 +1,4 @@
-"""What the core may look at: frozen views of the cluster, parsed once from raw objects.
+"""What the core reads: frozen views of the cluster, parsed once from raw objects.
 
 Times are Unix seconds on the operator's clock. Resource amounts are integers: ``cpu`` in
 millicores, everything else in its base unit (bytes, devices).
@@ -391,7 +391,7 @@ class Leadership:
 
 @dataclass(frozen=True, slots=True)
 class RunSnapshot:
-    """Everything ``decide`` may look at for one run."""
+    """Snapshot of one run: everything ``decide`` reads."""
 
     run: RunView
     pods: tuple[PodView, ...]
@@ -412,7 +412,7 @@ class RunSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """Everything one admission cycle may look at."""
+    """Snapshot of the cluster: everything one admission cycle reads."""
 
     runs: tuple[RunView, ...]
     queues: Mapping[str, QueueView]

@@ -13,7 +13,7 @@ from lockstep.core.placement.topology import fullest_domains
 
 @dataclass(slots=True)
 class ClusterNodes:
-    """What placement looks at beside the run. The bookings, sets of nodes, may change while it is in use."""
+    """What placement reads beside the run. The bookings, sets of nodes, may change while it is in use."""
 
     index: NodeIndex
     booked: NodeSet = EMPTY

@@ -155,7 +155,7 @@ def _gang_report(state: RunState, workload: WorkloadView) -> WorkloadWrite | Non
 
 
 def _waits(state: RunState) -> bool:
-    """The run waits for Kueue. One that was refused as it is now does not."""
+    """The run is pending for Kueue. One that was refused as it is now is not."""
     spec, accepted = state.run.spec, find(state.status, ConditionType.ACCEPTED)
     if state.phase is not Phase.PENDING or state.status.kueue is None or spec is None or spec.cancel:
         return False

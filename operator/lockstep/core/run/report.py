@@ -39,7 +39,7 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
     first = newest is not None and (written is None or written < begun)
     moved = newest is not None and (newest.step != plan.status.progress.step or first)
     interval = plan.tunables.progress_write_interval
-    # Steps alone bring nobody back here: it is looked again when the next write is due, moved or not.
+    # Steps alone cause no reconcile: the next one comes when the next write is due, moved or not.
     if not (at_once or first or plan.reached((written or 0.0) + interval)):
         return
     plan.wake(plan.now + interval)
