@@ -26,7 +26,7 @@ _NODES_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class LiveAdmission:
-    """What the next admission pass would find for one run."""
+    """What the next admission cycle would find for one run."""
 
     queue: QueueStatus
     """Why it would wait; empty when it would get all its nodes."""
@@ -45,14 +45,14 @@ class NotLive(Exception):  # noqa: N818 (a reason, not a failure)
 
 
 def waits_for_nodes(run: RunView) -> bool:
-    """The admission pass has the next word: the run is accepted and has no nodes, or lacks some."""
+    """The next admission cycle decides: the run is accepted and has no nodes, or lacks some."""
     if run.spec is None or not is_true(run.status, ConditionType.ACCEPTED):
         return False
     return current_phase(run) is Phase.PENDING or bool(slots.lacking(run.status.assignment))
 
 
 def sentences(run: RunView, found: LiveAdmission | NotLive | None, now: float) -> Iterator[str]:
-    """What is to be said beyond state and reason. ``found``: the live admission pass, or why there is none; None where
+    """What is to be said beyond state and reason. ``found``: the live admission cycle, or why there is none; None where
     it has no part."""
     phase = current_phase(run)
     yield from _refusal(run)

@@ -119,7 +119,7 @@ def listing(
 
 
 def order(run: RunView) -> tuple[int, int, float, str]:
-    """Who holds nodes first, then who waits by position, then who has finished."""
+    """Running runs first, then pending ones by position, then finished ones."""
     phase = current_phase(run)
     group = {Phase.PENDING: 1, Phase.SUSPENDED: 2, Phase.FINISHED: 3}.get(phase, 0)
     return group, run.status.queue.position if group == 1 else 0, run.created_at, run.key
