@@ -26,7 +26,7 @@ class ArrayFacts:
 
     view: RunSetView
     runs: Sequence[RunView]
-    said: Sequence[RecentEvent]
+    events: Sequence[RecentEvent]
 
 
 def array(facts: ArrayFacts) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def array(facts: ArrayFacts) -> dict[str, Any]:
         "finished": [rows.row(run) for run in ended[:MOST_FINISHED]],
         "more": {"runs": max(0, len(going) - MOST_ROWS), "finished": max(0, len(ended) - MOST_FINISHED)},
         "conditions": [condition.dump() for condition in view.status.conditions],
-        "events": [asdict(said) | {"at": to_rfc3339(said.at)} for said in reversed(facts.said)],
+        "events": [asdict(event) | {"at": to_rfc3339(event.at)} for event in reversed(facts.events)],
     }
 
 

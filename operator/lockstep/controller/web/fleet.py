@@ -154,8 +154,8 @@ def _gpu_type(node: NodeView, gpu_types: Mapping[str, Mapping[str, str]]) -> str
 
 def _why(node: NodeView, now: float) -> str:
     """What is to be said of a node that is not simply Ready."""
-    said = [f"draining: {node.drain}"] if node.drain else []
-    said += [f"condition {condition}" for condition in bad_conditions(node)]
+    reasons = [f"draining: {node.drain}"] if node.drain else []
+    reasons += [f"condition {condition}" for condition in bad_conditions(node)]
     if suspect := suspicion(node, now):
-        said.append(suspect)
-    return "; ".join(said)
+        reasons.append(suspect)
+    return "; ".join(reasons)

@@ -30,7 +30,7 @@ class RunFacts:
     run: RunView
     reports: Mapping[int, WorkerReport]
     losses: Sequence[Point]
-    said: Sequence[RecentEvent]
+    events: Sequence[RecentEvent]
     now: float
 
 
@@ -66,7 +66,7 @@ def run(facts: RunFacts) -> dict[str, Any]:
         "checkpoints": _checkpoints(view, facts.reports),
         "losses": _losses(facts.losses),
         "ranks": _ranks(view, facts.reports, facts.now),
-        "events": [asdict(said) | {"at": to_rfc3339(said.at)} for said in reversed(facts.said)],
+        "events": [asdict(event) | {"at": to_rfc3339(event.at)} for event in reversed(facts.events)],
     }
 
 

@@ -200,7 +200,7 @@ class ReportBook:
             )
             self._workers += before is None
             worker = run.workers[claim.slot] = _Worker(known)
-        said = before.report if before is not None else None
+        last = before.report if before is not None else None
         worker.report = replace(
             known,
             address=body.address,
@@ -210,7 +210,7 @@ class ReportBook:
         self._apply(claim.run_uid, worker, body.report)
         if run.is_completed_by(worker.report):
             self._completed(claim.run_uid)
-        elif said is None or _says_more(said, worker.report):
+        elif last is None or _says_more(last, worker.report):
             self._changed(claim.run_uid)
 
     def report(self, claim: SenderClaim, body: Report) -> None:
