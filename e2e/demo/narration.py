@@ -9,6 +9,7 @@ from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import StartRecord, TrainingRunStatus
 from lockstep.core.model.assignment import slot_of_rank
 from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.reasons import ConditionType
 
 STEPS_BETWEEN_LINES = 10
 RANKS_ONE_BY_ONE = 16
@@ -52,10 +53,10 @@ def _by_rack(nodes: list[str], racks: Mapping[str, str]) -> list[str]:
 
 
 def _admission(before: TrainingRunStatus, now: TrainingRunStatus) -> Iterator[str]:
-    accepted = find(now, "Accepted")
-    if accepted is not None and accepted.status == "False" and accepted != find(before, "Accepted"):
+    accepted = find(now, ConditionType.ACCEPTED)
+    if accepted is not None and accepted.status == "False" and accepted != find(before, ConditionType.ACCEPTED):
         yield f"not accepted: {accepted.message}"
-    elif is_true(now, "Accepted") and not is_true(before, "Accepted"):
+    elif is_true(now, ConditionType.ACCEPTED) and not is_true(before, ConditionType.ACCEPTED):
         yield "accepted: the spec is valid, and the API server would take its pod"
     if now.queue != before.queue and now.queue.message:
         yield f"waits in the queue at position {now.queue.position}: {now.queue.message}"
@@ -83,7 +84,7 @@ def _placement(before: TrainingRunStatus, now: TrainingRunStatus, racks: Mapping
 def _barrier(before: TrainingRunStatus, now: TrainingRunStatus) -> Iterator[str]:
     if not _gathers(now) or (_gathers(before) and now.nodes_ready == before.nodes_ready):
         return
-    ready = find(now, "GangReady")
+    ready = find(now, ConditionType.GANG_READY)
     yield f"barrier: {now.nodes_ready} ready" + (f" ({ready.message})" if ready and ready.message else "")
 
 
@@ -137,6 +138,6 @@ def in_words(attempt: AttemptStatus) -> str:
 
 
 def _end(before: TrainingRunStatus, now: TrainingRunStatus) -> Iterator[str]:
-    if is_true(now, "Finished") and not is_true(before, "Finished"):
-        succeeded = find(now, "Succeeded")
+    if is_true(now, ConditionType.FINISHED) and not is_true(before, ConditionType.FINISHED):
+        succeeded = find(now, ConditionType.SUCCEEDED)
         yield f"finished: {now.state}" + (f", {succeeded.message}" if succeeded is not None else "")

@@ -31,6 +31,7 @@ from lockstep.cli.actions import wait
 from lockstep.cli.client import connect
 from lockstep.cli.errors import CliError
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 
 NAMESPACE = "lockstep-demo"
@@ -138,7 +139,7 @@ def _tell_times(stats: Json, applied: float, say: Callable[[str], None]) -> None
 
 def _broken_promises(run: RunView, stats: Json, count: int) -> list[str]:
     wrong = []
-    if not is_true(run.status, "Succeeded"):
+    if not is_true(run.status, ConditionType.SUCCEEDED):
         wrong.append(f"the run ended as {run.status.state} ({run.status.reason}), not Succeeded")
     if run.status.attempt != 1:
         wrong.append(f"it took {run.status.attempt} attempts, not 1")

@@ -17,6 +17,7 @@ from lockstep.cli.actions import wait
 from lockstep.cli.client import Cluster, connect, resource_path
 from lockstep.cli.views import history
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 
 NAMESPACE = "lockstep-demo"
@@ -131,7 +132,7 @@ class Story:
 
     def _broken_promises(self, run: RunView) -> list[str]:
         status, wrong = run.status, []
-        if not is_true(status, "Succeeded"):
+        if not is_true(status, ConditionType.SUCCEEDED):
             wrong.append(f"the run ended as {status.state} ({status.reason}), not Succeeded")
         if status.attempt != 2:
             wrong.append(f"it took {status.attempt} attempts, not 2")

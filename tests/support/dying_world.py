@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.plan import Plan, StatusWrite
+from lockstep.core.model.reasons import ConditionType
 from support.world import World
 
 
@@ -53,7 +54,7 @@ class DyingWorld(World):
         return {
             name: [each for each in view.status.assignment.nodes if each]
             for name, view in self.runs.items()
-            if not is_true(view.status, "Finished")
+            if not is_true(view.status, ConditionType.FINISHED)
         }
 
     def check_bookings(self) -> None:

@@ -197,7 +197,7 @@ class Cluster:
             run_set=lambda namespace, name: next(
                 (each for each in self.sets if (each.namespace, each.name) == (namespace, name)), None
             ),
-            said=self.said.for_run,
+            events=self.said.for_run,
             levels=usual.topology_levels,
             gpu_types=usual.gpu_types,
         )

@@ -11,6 +11,7 @@ from lockstep.core.arrays.members import split_run_name
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.own_objects import parse_run_set
+from lockstep.core.model.reasons import ConditionType
 from lockstep.present.arrays import OUTCOMES, indices_of
 
 
@@ -88,7 +89,11 @@ def listed(cluster: Cluster, *, everywhere: bool, selector: str, queue: str) -> 
             return []
         raise
     views = [(parse_run_set(raw), raw) for raw in found]
-    return [raw for view, raw in views if not is_true(view.status, "Finished") and queue in ("", _queue_of(view))]
+    return [
+        raw
+        for view, raw in views
+        if not is_true(view.status, ConditionType.FINISHED) and queue in ("", _queue_of(view))
+    ]
 
 
 def _queue_of(view: RunSetView) -> str:

@@ -67,7 +67,7 @@ def fair_shares(
     settings: OperatorSettings,
     now: float,
 ) -> Mapping[Key, float]:
-    """Everybody's factor: by the operator's book, or else as it last told those who wait."""
+    """Everybody's factor: by the operator's book, or else as pending runs have it in status."""
     runs, rules = list(views), settings.tunables.admission
     book = _read_book(cluster, namespace)
     if book is None:

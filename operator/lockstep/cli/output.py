@@ -12,15 +12,16 @@ from typing import Any
 import typer
 
 from lockstep.core.model import sanitise
+from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.present.amounts import NONE
 
-_COLOURS = {
-    "Running": typer.colors.GREEN,
-    "Succeeded": typer.colors.GREEN,
-    "Failed": typer.colors.RED,
-    "Recovering": typer.colors.YELLOW,
-    "Stopping": typer.colors.YELLOW,
-    "Launching": typer.colors.CYAN,
+_COLOURS: Mapping[str, str] = {
+    Phase.RUNNING: typer.colors.GREEN,
+    Outcome.SUCCEEDED: typer.colors.GREEN,
+    Outcome.FAILED: typer.colors.RED,
+    Phase.RECOVERING: typer.colors.YELLOW,
+    Phase.STOPPING: typer.colors.YELLOW,
+    Phase.LAUNCHING: typer.colors.CYAN,
 }
 _OWN_COLOUR = re.compile("\x1b\\[(?:0|3[1236])m")
 

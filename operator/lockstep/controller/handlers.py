@@ -1,7 +1,7 @@
 """Where the operator hears of its own kinds: kopf calls one of these handlers for each event. Newcomers: start here.
 
 event -> store -> key. A handler hands the object to the store, the store compares it with what it knows and puts the
-keys of what is to be looked at into the work queue, and ``reconcile`` takes them from there. Nothing is decided here. A
+keys of what is to be reconciled into the work queue, from where ``reconcile`` takes them. Nothing is decided here. A
 handler that fails has lost one event, which the next list makes good (``own_kinds``). Answers to our own writes go to
 the store at once, so what a watch repeats of them need not come by here: ``kopf_session``, which kopf sends by, drops
 it. Pods, nodes and other people's kinds come by ``informer``.

@@ -370,7 +370,7 @@ class Operator:
             reports=self.book.reports,
             run_sets=lambda: store.run_sets.cache,
             run_set=store.run_sets.named,
-            said=self.events.recent.for_run,
+            events=self.events.recent.for_run,
             levels=usual.topology_levels if levels is None else levels,
             gpu_types=usual.gpu_types if gpu_types is None else gpu_types,
         )

@@ -26,7 +26,7 @@ from lockstep.core.model.plan import DryRunPod, Plan
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.problems import Problem
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, StopReason
+from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, ConditionType, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.model.snapshot import RunSnapshot
 from lockstep.core.model.test_only import forget_test_only, is_test_only
@@ -105,7 +105,7 @@ def leave_the_finished_alone(plan: PlanBuilder) -> bool:
         plan.status = record_latest(plan.status, latest)
     else:
         let_go_of_group(plan)
-    finished = next(c for c in plan.status.conditions if c.type == "Finished")
+    finished = next(c for c in plan.status.conditions if c.type == ConditionType.FINISHED)
     ended, tunables = finished.last_transition_time, plan.tunables
     forget_when_due(plan, ended)
     out_of_share = finished.reason in OUT_OF_SHARE
@@ -127,10 +127,10 @@ def hold_when_status_is_behind(plan: PlanBuilder) -> bool:
 def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     """Accepted: the spec parses, makes sense, and the API server would take its pod."""
     if plan.run.spec is None:
-        plan.condition("Accepted", False, ConditionReason.INVALID_SPEC, plan.run.spec_error)
+        plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, plan.run.spec_error)
         return True  # a gang that runs goes on, and waits for a spec that can be read
     if plan.phase not in (Phase.PENDING, Phase.SUSPENDED):
-        plan.condition("Accepted", True, ConditionReason.ACCEPTED, "the spec is valid")
+        plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
         return False
     problems = validate(plan.spec, plan.snapshot.namespace_labels, KnownNames.from_tunables(plan.tunables))
     problems += _refused_with_kueue(plan)
@@ -138,10 +138,12 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     problems += [elsewhere] if elsewhere is not None else []
     if problems:
         words = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
-        plan.condition("Accepted", False, ConditionReason.INVALID_SPEC, words)
+        plan.condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID_SPEC, words)
         return not plan.spec.cancel
     if plan.tunables.pod_groups.lack and not plan.tunables.pod_groups.is_optional:
-        plan.condition("Accepted", False, ConditionReason.POD_GROUPS_NOT_SERVED, plan.tunables.pod_groups.lack)
+        plan.condition(
+            ConditionType.ACCEPTED, False, ConditionReason.POD_GROUPS_NOT_SERVED, plan.tunables.pod_groups.lack
+        )
         return not plan.spec.cancel
     answer = plan.snapshot.dry_run
     if answer is None or answer.generation != plan.run.generation:
@@ -149,12 +151,12 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
         return not plan.spec.cancel
     if not answer.accepted:
         words = f"the API server refuses the pod: {answer.message}{remedy_for(answer.message, plan.spec)}"
-        plan.condition("Accepted", False, ConditionReason.POD_REFUSED, words)
+        plan.condition(ConditionType.ACCEPTED, False, ConditionReason.POD_REFUSED, words)
         if plan.reached(answer.at + DRY_RUN_AGAIN_AFTER):
             plan.dry_run = _dry_run(plan)
         return not plan.spec.cancel
     before = plan.status
-    plan.condition("Accepted", True, ConditionReason.ACCEPTED, "the spec is valid")
+    plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
     plan.admission_changed = plan.admission_changed or before.conditions != plan.status.conditions
     return False
 
@@ -184,7 +186,7 @@ def obey_requests(plan: PlanBuilder, known: Handover) -> Handover:
 
 
 def _stop_as_asked(plan: PlanBuilder, leaving: frozenset[int]) -> bool:
-    """True when the run stops, or is to be looked at again after what was asked for."""
+    """True when the run stops, or is to be reconciled again after what was asked for."""
     phase = plan.phase
     if phase is Phase.STOPPING:
         if not _finish_if_succeeded(plan):
@@ -263,13 +265,13 @@ def follow_the_training(plan: PlanBuilder) -> bool:
     return False
 
 
-def look_after_the_archive(plan: PlanBuilder, known: Handover) -> None:
+def follow_archive(plan: PlanBuilder, known: Handover) -> None:
     """Copies to the archive and back, whatever phase the run is in; what the gang waits for comes first."""
     keep_archive(plan, known.gathering.restore, search=known.gathering.search_archive)
 
 
-def tell_people(plan: PlanBuilder, known: Handover) -> None:
-    """Every condition of the run, and the words for people, from what was decided."""
+def report_status(plan: PlanBuilder, known: Handover) -> None:
+    """Every condition of the run, its state and reason, from what was decided."""
     conclude(plan, known.gathering.waiting_for)
 
 
@@ -279,7 +281,7 @@ def remember_on_nodes(plan: PlanBuilder) -> None:
 
 
 def answer_workers(plan: PlanBuilder, known: Handover) -> None:
-    """What the workers are told until the next decision: a function of the status."""
+    """The workers' directive until the next decision: a function of the status."""
     plan.directive = directive_for(plan, known)
 
 
@@ -322,8 +324,8 @@ ALWAYS: tuple[Last, ...] = (
     _always(forget_test_only),
     _always(follow_kueue),
     _always(keep_account),
-    look_after_the_archive,
-    tell_people,
+    follow_archive,
+    report_status,
     _always(remember_on_nodes),
     answer_workers,
     _always(delete_ended_groups),

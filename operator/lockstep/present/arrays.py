@@ -11,7 +11,7 @@ from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.reasons import ShownReason, WaitReason
+from lockstep.core.model.reasons import ConditionType, SetReason, ShownReason, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import current_phase, state_of
 
@@ -38,18 +38,18 @@ class Pending:
         """State and reason: those of the run that is first in line, else of the set."""
         spec, status = self.view.spec, self.view.status
         if spec is not None and spec.suspend:
-            return "Suspended", "Suspended"
+            return Phase.SUSPENDED, SetReason.SUSPENDED
         if self.waiting:
             return state_of(self.waiting[0])
-        said = find(status, "Progressing")
-        if said is not None and said.status == "False":
-            return "Pending", said.reason
-        return "Pending", WaitReason.MAX_RUNNING if status.state else ShownReason.NOT_SEEN_YET
+        progressing = find(status, ConditionType.PROGRESSING)
+        if progressing is not None and progressing.status == "False":
+            return Phase.PENDING, progressing.reason
+        return Phase.PENDING, WaitReason.MAX_RUNNING if status.state else ShownReason.NOT_SEEN_YET
 
 
 def set_state(view: RunSetView) -> tuple[str, str]:
     """State and reason of a whole set as shown to people."""
-    return view.status.state or "Pending", view.status.reason or ShownReason.NOT_SEEN_YET
+    return view.status.state or Phase.PENDING, view.status.reason or ShownReason.NOT_SEEN_YET
 
 
 def folded(views: Sequence[RunView], sets: Iterable[RunSetView]) -> tuple[list[RunView], list[Pending]]:
@@ -60,7 +60,7 @@ def folded(views: Sequence[RunView], sets: Iterable[RunSetView]) -> tuple[list[R
     for run in views:
         owner = by_uid.get(run.set_uid)
         belongs = owner is not None and index_of(run) is not None
-        if belongs and current_phase(run) is Phase.PENDING and run.status.state != "Suspended":
+        if belongs and current_phase(run) is Phase.PENDING and run.status.state != Phase.SUSPENDED:
             waiting[run.set_uid].append(run)
         else:
             single.append(run)
@@ -101,7 +101,7 @@ def sentences(view: RunSetView) -> Iterator[str]:
 
 def why_it_waits(view: RunSetView) -> str:
     """Why it is not accepted or does not go on, a line for each; empty when nothing is in its way."""
-    found = (find(view.status, kind) for kind in ("Accepted", "Progressing"))
+    found = (find(view.status, kind) for kind in (ConditionType.ACCEPTED, ConditionType.PROGRESSING))
     return "\n".join(each.message for each in found if each is not None and each.status == "False" and each.message)
 
 

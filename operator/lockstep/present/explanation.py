@@ -12,7 +12,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.quarantine import Save
-from lockstep.core.model.reasons import ActionWord, AttemptEnd, WaitReason
+from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionType, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.backoff import allowed_without_progress
@@ -26,7 +26,7 @@ _NODES_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class LiveAdmission:
-    """What the next admission pass would find for one run."""
+    """What the next admission cycle would find for one run."""
 
     queue: QueueStatus
     """Why it would wait; empty when it would get all its nodes."""
@@ -45,14 +45,14 @@ class NotLive(Exception):  # noqa: N818 (a reason, not a failure)
 
 
 def waits_for_nodes(run: RunView) -> bool:
-    """The admission pass has the next word: the run is accepted and has no nodes, or lacks some."""
-    if run.spec is None or not is_true(run.status, "Accepted"):
+    """The next admission cycle decides: the run is accepted and has no nodes, or lacks some."""
+    if run.spec is None or not is_true(run.status, ConditionType.ACCEPTED):
         return False
     return current_phase(run) is Phase.PENDING or bool(slots.lacking(run.status.assignment))
 
 
 def sentences(run: RunView, found: LiveAdmission | NotLive | None, now: float) -> Iterator[str]:
-    """What is to be said beyond state and reason. ``found``: the live admission pass, or why there is none; None where
+    """What is to be said beyond state and reason. ``found``: the live admission cycle, or why there is none; None where
     it has no part."""
     phase = current_phase(run)
     yield from _refusal(run)
@@ -70,7 +70,7 @@ def checkpoint_summary(candidate: SavedCheckpoint) -> str:
 
 
 def _refusal(run: RunView) -> Iterator[str]:
-    accepted = find(run.status, "Accepted")
+    accepted = find(run.status, ConditionType.ACCEPTED)
     if accepted is None:
         yield "The operator has not looked at it yet; if this lasts, the operator is not running."
     elif accepted.status == "False":
@@ -78,11 +78,11 @@ def _refusal(run: RunView) -> Iterator[str]:
 
 
 def _oddities(status: TrainingRunStatus) -> Iterator[str]:
-    for kind in ("StateRegression", "ClusterDisruption"):
+    for kind in (ConditionType.STATE_REGRESSION, ConditionType.CLUSTER_DISRUPTION):
         found = find(status, kind)
         if found is not None and found.status == "True":
             yield f"{kind}: {found.message}"
-    size = find(status, "AtFullSize")
+    size = find(status, ConditionType.AT_FULL_SIZE)
     if size is not None:
         yield f"It is not at its full size: {size.message}"
 
@@ -210,10 +210,10 @@ def _resume(status: TrainingRunStatus) -> Iterator[str]:
 
 def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
     status = run.status
-    gang = find(status, "GangReady")
+    gang = find(status, ConditionType.GANG_READY)
     match phase:
         case Phase.FINISHED:
-            succeeded = find(status, "Succeeded")
+            succeeded = find(status, ConditionType.SUCCEEDED)
             if succeeded is not None and succeeded.message:
                 yield f"The end: {succeeded.message}"
             yield "Next: nothing, the end is final; create a new run to train on."
@@ -235,7 +235,7 @@ def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
             yield from _backoff(status, now)
             yield f"Next: attempt {status.attempt} starts when every rank is at the barrier."
         case Phase.RUNNING:
-            progressing = find(status, "Progressing")
+            progressing = find(status, ConditionType.PROGRESSING)
             if progressing is not None and progressing.message:
                 yield f"It runs; {progressing.message}."
             elif status.progress.time is not None:

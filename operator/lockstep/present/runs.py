@@ -17,7 +17,7 @@ def current_phase(run: RunView) -> Phase:
 def state_of(run: RunView) -> tuple[str, str]:
     """State and reason as shown to people."""
     if not run.status.state:
-        return "Pending", ShownReason.NOT_SEEN_YET
+        return Phase.PENDING, ShownReason.NOT_SEEN_YET
     return run.status.state, run.status.reason
 
 

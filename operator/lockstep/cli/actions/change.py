@@ -12,6 +12,7 @@ from lockstep.cli.actions import change_array
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import CliError, Unreachable
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.reasons import ConditionType
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def _apply_to(cluster: Cluster, name: str, change: Change, form: str) -> None:
             return
         raise
     run = runs.view(raw)
-    if is_true(run.status, "Finished"):
+    if is_true(run.status, ConditionType.FINISHED):
         output.note(f"{name} has finished already ({run.status.reason}); nothing to change.")
     elif all((raw["spec"].get(field) or False) == value for field, value in change.spec.items()):
         output.note(f"{name} {change.already}.")

@@ -14,6 +14,7 @@ from lockstep.core.arrays.members import split_run_name
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.reasons import ConditionType
 from lockstep.present.arrays import shortened
 
 _TARGET = re.compile(r"(?P<name>[^_\s]+)_(?:\[(?P<ranges>[^\]]+)\]|(?P<index>\d+))")
@@ -67,7 +68,7 @@ def _cancel_indices(cluster: Cluster, name: str, text: str, form: str) -> None:
 def change_set(cluster: Cluster, raw: Json, spec: Mapping[str, object], done: str, form: str) -> None:
     """Change the spec of one set, unless it has finished."""
     view = parse_run_set(raw)
-    if is_true(view.status, "Finished"):
+    if is_true(view.status, ConditionType.FINISHED):
         output.note(f"{view.name} has finished already ({view.status.reason}); nothing to change.")
         return
     output.print_done(

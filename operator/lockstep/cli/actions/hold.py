@@ -12,7 +12,7 @@ from lockstep.cli.client import Cluster, Json, resource_path, retried, runs_path
 from lockstep.cli.errors import ApiServerError, CliError, if_forbidden
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.reasons import WaitReason
+from lockstep.core.model.reasons import ConditionType, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import current_phase, queue_of
 
@@ -123,7 +123,7 @@ def _change(cluster: Cluster, name: str, form: str, done: str, patch: Callable[[
     def write() -> Json | None:
         raw = runs.fetch(cluster, name)
         run = runs.view(raw)
-        if is_true(run.status, "Finished"):
+        if is_true(run.status, ConditionType.FINISHED):
             output.note(f"{name} has finished already ({run.status.reason}); nothing to change.")
             return None
         body = patch(run, raw)

@@ -12,7 +12,7 @@ from lockstep.cli.actions import wait
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import CliError
 from lockstep.core.model.conditions import is_true
-from lockstep.core.model.reasons import RequestResult
+from lockstep.core.model.reasons import ConditionType, RequestResult
 
 _NAME = names.ANNOTATION_CHECKPOINT_REQUEST.partition("/")[2]
 _REMEDIES: Mapping[str, tuple[str, str]] = {
@@ -33,7 +33,7 @@ def ask(cluster: Cluster, name: str) -> tuple[Json, str]:
     """Ask for a save; the run as it is then, and the request's token. Raises CliError when it has finished."""
     raw = runs.fetch(cluster, name)
     run = runs.view(raw)
-    if is_true(run.status, "Finished"):
+    if is_true(run.status, ConditionType.FINISHED):
         raise CliError(f"{name} has finished already ({run.status.reason}); there is nothing to save")
     token = uuid.uuid4().hex[:16]
     patch = {"metadata": {"annotations": {names.ANNOTATION_CHECKPOINT_REQUEST: token}}}
@@ -59,6 +59,6 @@ def answer(cluster: Cluster, raw: Json, token: str, timeout: float | None) -> st
             raise CliError(f"{name} was not saved: {why}", remedy.format(run=name))
         if run.annotations.get(names.ANNOTATION_CHECKPOINT_REQUEST) != token:
             raise CliError(f"somebody else asked {name} to save meanwhile", f"lockstep checkpoint {name} --wait")
-        if is_true(run.status, "Finished"):
+        if is_true(run.status, ConditionType.FINISHED):
             raise CliError(f"{name} has ended as {run.status.state} ({run.status.reason}) and was not saved for this")
         raw = wait.next_version(cluster, raw, deadline)

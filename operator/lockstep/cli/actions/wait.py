@@ -12,6 +12,7 @@ from lockstep.cli.errors import ApiServerError, CliError, ExitCode, Unreachable
 from lockstep.cli.output import note
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import current_phase, state_of
 
@@ -46,9 +47,9 @@ def is_met(run: RunView, goal: Goal) -> bool:
     """Whether the run has come so far. Raises CliError when it has ended without."""
     phase = current_phase(run)
     if phase is Phase.FINISHED:
-        if goal == "finished" or is_true(run.status, "Succeeded"):
+        if goal == "finished" or is_true(run.status, ConditionType.SUCCEEDED):
             return True
-        succeeded = find(run.status, "Succeeded")
+        succeeded = find(run.status, ConditionType.SUCCEEDED)
         why = f": {succeeded.message}" if succeeded is not None and succeeded.message else ""
         raise CliError(
             f"{run.name} has ended as {run.status.state} ({run.status.reason}){why}", f"lockstep explain {run.name}"

@@ -15,6 +15,7 @@ from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import CliError, ExitCode
 from lockstep.cli.submission import submit
 from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.reasons import ConditionType
 from lockstep.present.amounts import moment, plural
 from lockstep.present.runs import queue_of
 
@@ -68,10 +69,10 @@ def question(manifest: Json) -> Json:
 def is_answered(raw: Json) -> bool:
     """Raises CliError, with the operator's words, when the run is refused or was ended."""
     run = runs.view(raw)
-    accepted, answer = find(run.status, "Accepted"), run.status.test_only
+    accepted, answer = find(run.status, ConditionType.ACCEPTED), run.status.test_only
     if accepted is not None and accepted.status == "False" and accepted.observed_generation == run.generation:
         raise CliError(f"it would not be accepted: {accepted.message}")
-    if is_true(run.status, "Finished"):
+    if is_true(run.status, ConditionType.FINISHED):
         raise CliError(f"somebody has ended the question ({run.status.reason})", "ask again")
     return answer is not None and answer.observed_generation == run.generation
 

@@ -12,6 +12,7 @@ from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.arrays import OUTCOMES, by_outcome, sentences, set_state
 from lockstep.present.runs import nodes_of, state_of
@@ -35,12 +36,18 @@ def page(view: RunSetView, own: Sequence[RunView]) -> Iterator[str]:
     yield f"{view.name} is {output.state_word(state)} ({reason})."
     yield from sentences(view)
     if view.spec is not None:
-        holding = {index_of(run) for run in own if run.status.assignment.nodes and not is_true(run.status, "Finished")}
+        holding = {
+            index_of(run)
+            for run in own
+            if run.status.assignment.nodes and not is_true(run.status, ConditionType.FINISHED)
+        }
         which = by_outcome(view, holding)
         yield ""
         rows = [[word, str(len(which[word])), format_ranges(which[word])] for word in OUTCOMES]
         yield from output.table(("OUTCOME", "COUNT", "INDICES"), rows)
-    active = sorted((run for run in own if not is_true(run.status, "Finished")), key=lambda run: index_of(run) or 0)
+    active = sorted(
+        (run for run in own if not is_true(run.status, ConditionType.FINISHED)), key=lambda run: index_of(run) or 0
+    )
     if active:
         yield ""
         rows = [[run.name, *state_of(run), nodes_of(run), run.status.progress.summary] for run in active]

@@ -151,7 +151,7 @@ def _facts(facts: Iterator[tuple[str, str]]) -> Iterator[str]:
 
 
 def _conditions(status: TrainingRunStatus, now: float) -> Iterator[str]:
-    order = {kind: index for index, kind in enumerate(TYPES)}
+    order = {kind.value: index for index, kind in enumerate(TYPES)}
     rows = [
         [c.type, c.status, c.reason, duration(now - c.last_transition_time), c.message]
         for c in sorted(status.conditions, key=lambda c: order.get(c.type, -1))

@@ -18,6 +18,7 @@ from lockstep.core.failures.node_state import state_of
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.natural_order import natural_key
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import NodeView, RunView
 from lockstep.core.placement.node_conditions import bad_conditions
 from lockstep.present.amounts import plural
@@ -81,7 +82,7 @@ def _all_runs(cluster: Cluster) -> list[RunView]:
 
 def _places(run: RunView) -> Iterator[tuple[str, RunSlot]]:
     assignment = run.status.assignment
-    if is_true(run.status, "Finished"):
+    if is_true(run.status, ConditionType.FINISHED):
         return
     ranks = slots.slot_ranks(assignment)
     for slot, node in enumerate(assignment.nodes):
@@ -93,7 +94,7 @@ def _avoided(runs: Iterable[RunView], now: float) -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
     for run in runs:
         for entry in run.status.recovery.excluded_nodes:
-            if not is_true(run.status, "Finished") and (entry.until is None or entry.until > now):
+            if not is_true(run.status, ConditionType.FINISHED) and (entry.until is None or entry.until > now):
                 found.setdefault(entry.node, []).append(f"avoided by {run.key}: {entry.reason}")
     return found
 

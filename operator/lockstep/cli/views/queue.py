@@ -15,6 +15,7 @@ from lockstep.cli.errors import ApiServerError
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.own_objects import parse_run_set
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.present import start_estimate
 from lockstep.present.amounts import duration, local_time, plural
@@ -86,7 +87,7 @@ def show(cluster: Cluster, selection: Selection, form: str, *, with_finished: bo
     path = runs_path(None if everywhere else cluster.namespace)
     found = cluster.list(path, **query)
     views = [(runs.view(raw), raw) for raw in found["items"]]
-    shown = [(run, raw) for run, raw in views if with_finished or not is_true(run.status, "Finished")]
+    shown = [(run, raw) for run, raw in views if with_finished or not is_true(run.status, ConditionType.FINISHED)]
     shown.sort(key=lambda pair: order(pair[0]))
     sets = arrays.listed(cluster, everywhere=everywhere, selector=selection.selector, queue=selection.queue)
     if form in ("table", "wide"):
@@ -118,7 +119,7 @@ def listing(
 
 
 def order(run: RunView) -> tuple[int, int, float, str]:
-    """Who holds nodes first, then who waits by position, then who has finished."""
+    """Running runs first, then pending ones by position, then finished ones."""
     phase = current_phase(run)
     group = {Phase.PENDING: 1, Phase.SUSPENDED: 2, Phase.FINISHED: 3}.get(phase, 0)
     return group, run.status.queue.position if group == 1 else 0, run.created_at, run.key

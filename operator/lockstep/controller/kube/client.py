@@ -338,7 +338,7 @@ class KubeClient:
                     raise UnknownOutcome(f"{verb} {path}: {_words(error)}", settles_at) from error
                 failure = None if response.status < 300 else refusal_of(response, reply)
                 if resource is PODS:
-                    self._tell_window(failure, self._clock.monotonic() - begun)
+                    self._adapt_window(failure, self._clock.monotonic() - begun)
             if failure is None:
                 return reply
             if failure.status >= 500:
@@ -350,7 +350,7 @@ class KubeClient:
                 await self._clock.sleep(failure.retry_after)
         raise AssertionError("the last try returns or raises")
 
-    def _tell_window(self, failure: ApiError | None, latency: float) -> None:
+    def _adapt_window(self, failure: ApiError | None, latency: float) -> None:
         if failure is not None and (failure.status == 429 or failure.status >= 500):
             self.window.pushed_back(failure.retry_after)
         else:

@@ -1,6 +1,6 @@
 """Work queue of keys to reconcile, each at most once and never twice at a time.
 
-Level-triggered: a key says *what* to look at, never what happened. Watch events, wake-ups and
+Level-triggered: a key says *what* to reconcile, never what happened. Watch events, wake-ups and
 retries all become keys here, so nothing else in the controller keeps timers.
 """
 
@@ -63,7 +63,7 @@ class WorkQueue:
         self._changed = asyncio.Event()
 
     def add(self, key: str) -> None:
-        """Have ``key`` looked at soon."""
+        """Have ``key`` reconciled soon."""
         if key in self._working:
             self._again.add(key)
         else:
@@ -76,9 +76,9 @@ class WorkQueue:
         self._wake_heap.clear()
 
     def wake_at(self, key: str, at: float) -> None:
-        """Have ``key`` looked at at ``at`` (Unix seconds). Of several moments the earliest counts.
+        """Have ``key`` reconciled at ``at`` (Unix seconds). Of several moments the earliest counts.
 
-        The wake-up is dropped when the key is worked on before: that pass asks for the next one.
+        The wake-up is dropped when the key is reconciled before: that reconcile asks for the next one.
         """
         if at < self._wakes.get(key, float("inf")):
             self._wakes[key] = at
@@ -94,7 +94,7 @@ class WorkQueue:
         return key
 
     def done(self, key: str, *, failed: bool = False) -> None:
-        """Say that the work on ``key`` ended; a failed key is looked at again after its back-off."""
+        """Say that the work on ``key`` ended; a failed key is retried after its back-off."""
         del self._working[key]
         if failed:
             failures = self._failures[key] = self._failures.get(key, 0) + 1

@@ -2,7 +2,7 @@
 
 Labels are bounded: words of the core, codes, and for what is under way namespace and run. Nothing is
 kept per run, so a run's series end with it; there is never one per rank or pod. What the cluster is like is
-told by the leader alone, or every sum would count it once per replica.
+exported by the leader alone, or every sum would count it once per replica.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
-from lockstep.core.model.reasons import AttemptCause, PreemptionReason, ShownReason
+from lockstep.core.model.reasons import AttemptCause, ConditionType, PreemptionReason, ShownReason
 from lockstep.core.model.snapshot import NodeView, QueueView, RunView
 from lockstep.core.model.test_only import is_test_only
 from lockstep.core.model.tunables import Mode
@@ -198,7 +198,7 @@ class Metrics(Collector):
 
     def _of_run_sets(self) -> Iterator[Sample]:
         for view in tuple(self._sources.run_sets()):
-            if not is_true(view.status, "Finished"):
+            if not is_true(view.status, ConditionType.FINISHED):
                 counts = view.status.counts.model_dump(exclude={"total"})
                 for state, count in counts.items():
                     yield "lockstep_set_indices", [view.namespace, view.name, state], count
@@ -246,7 +246,7 @@ def _with_all(counted: Iterable[_Key], possible: Iterable[_Key]) -> Iterable[_Ke
 
 
 class _Waiting:
-    """The runs that wait, by queue. ``known``: names of queues; a run that names another is counted under none."""
+    """The pending runs, by queue. ``known``: names of queues; a run that names another is counted under none."""
 
     def __init__(self, known: set[str]) -> None:
         self._known = known
@@ -258,13 +258,13 @@ class _Waiting:
     def add(self, run: RunView, now: float) -> None:
         named = run.spec.queue if run.spec is not None else ""
         queue = named if named in self._known else ""
-        told, admission = run.status.queue, run.status.admission
-        self._runs[queue, told.reason or ShownReason.NEW.value] += 1
+        pending, admission = run.status.queue, run.status.admission
+        self._runs[queue, pending.reason or ShownReason.NEW.value] += 1
         self._nodes[queue] = self._nodes.get(queue, 0) + (run.spec.nodes if run.spec is not None else 0)
         if admission.since is not None:
             self._longest[queue] = max(self._longest.get(queue, 0.0), now - admission.since)
-        if told.estimated_start is not None and admission.first_estimate is not None:
-            drift = told.estimated_start - admission.first_estimate
+        if pending.estimated_start is not None and admission.first_estimate is not None:
+            drift = pending.estimated_start - admission.first_estimate
             self._drift[queue] = max(self._drift.get(queue, 0.0), drift)
 
     def samples(self) -> Iterator[Sample]:

@@ -6,6 +6,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.workers.reports import RunSummary
 from lockstep.core.model.conditions import TYPES, find
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 
 RunSample = tuple[str, list[str], float]
@@ -34,7 +35,7 @@ def run_samples(run: RunView, phase: Phase, workers: RunSummary, now: float) -> 
 
 def _barrier_wait(status: TrainingRunStatus, phase: Phase, now: float) -> float:
     """GangReady has been False since the run was made: what counts is since it has nodes."""
-    gang = find(status, "GangReady")
+    gang = find(status, ConditionType.GANG_READY)
     if phase is Phase.STOPPING or gang is None or gang.status == "True":
         return 0.0
     return max(0.0, now - max(gang.last_transition_time, status.last_admitted or 0.0))

@@ -64,7 +64,7 @@ async def ensure_everywhere(
     """Have one in each namespace. False: in some the API server did not get to judge it.
 
     Where it refuses, that is the affair of that namespace alone (an immutable one in its place, a quota): the others
-    must not wait for it. It is logged, and told as an event when a gang is launched there.
+    must not wait for it. It is logged, and an event says so when a gang is launched there.
     """
     everywhere = True
     for namespace in namespaces:

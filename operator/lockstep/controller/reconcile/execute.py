@@ -50,7 +50,7 @@ from lockstep.core.model.snapshot import DryRunResult, PodView, RefusedCreate, R
 log = logging.getLogger("lockstep.execute")
 _CONCURRENT_ADMISSIONS = 16  # more of them only make each other, and the lease, wait longer
 _ANSWER_SOON = 1.0
-"""Seconds until a run is looked at again that was decided upon while an admission of it had no answer."""
+"""Seconds until a run is reconciled again that was decided upon while an admission of it had no answer."""
 _REFRESH_PAUSE = 1.0
 _REFRESH_PAUSE_MAX = 30.0
 
@@ -144,8 +144,8 @@ class Executor:
         """Carry out an admission cycle: all nodes are booked before the first write is on its way.
 
         Returns when all admissions are on their way and those writes are done that others may be judged by; the next
-        passes take the rest for written. What those who wait are told is written as there is room. Once something that
-        was not waited for has failed, passes wait for all of their writes until these succeed. Raises the first
+        cycles take the rest for written. Pending reasons are written as there is room. Once something that
+        was not waited for has failed, cycles wait for all of their writes until these succeed. Raises the first
         failure of those that were waited for.
         """
         failures = self._failures
@@ -176,7 +176,7 @@ class Executor:
         for write in writes:
             if under_way.is_under_way(write.uid) or self._store.refusals.bars(write):
                 continue
-            if not under_way.is_being_told(write.uid):
+            if not under_way.is_reporting(write.uid):
                 yield write
             elif not is_queue_status(write, self._store.run_by_uid(write.uid)):
                 under_way.hold_up(write.uid)
@@ -425,7 +425,7 @@ class Executor:
         raise ApiError(409, "AlreadyExists", message)
 
     async def _create_job(self, run: RunView, job: CreateJob) -> None:
-        """One that is refused holds up nothing else: it is said, and made again when the run is next looked at."""
+        """One that is refused holds up nothing else: it is said, and made again when the run is next reconciled."""
         try:
             reply = await self._kube.create(JOBS, job.body, job.namespace)
         except ApiError as error:

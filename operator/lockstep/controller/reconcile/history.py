@@ -67,7 +67,7 @@ class _Lines(RotatingFileHandler):
         self._fails = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """One line was not written, as on a full disk. It is told once for all in a row."""
+        """One line was not written, as on a full disk. It is logged once for all in a row."""
         self._dropped()
         if not self._fails:
             self._fails = True

@@ -21,7 +21,7 @@ AT_A_TIME = 4
 
 
 def is_queue_status(write: StatusWrite, run: RunView | None) -> bool:
-    """All that ``write`` changes of ``run`` is what the run is told, and since when it waits."""
+    """All that ``write`` changes of ``run`` is its pending reason, and since when it is pending."""
     if run is None or write.nodes or write.config_maps or write.events:
         return False
     before, after = run.status, write.status
@@ -59,9 +59,9 @@ class QueueStatusWriter:
     async def _say(self) -> None:
         while self._left:
             write = self._left.popleft()
-            if self._under_way.is_under_way(write.uid) or self._under_way.is_being_told(write.uid):
+            if self._under_way.is_under_way(write.uid) or self._under_way.is_reporting(write.uid):
                 continue
-            self._under_way.begin_word(write.uid)
+            self._under_way.begin_report(write.uid)
             try:
                 if not await self._send(write):
                     self._under_way.book(write.uid, ())  # until its outcome is known
@@ -71,5 +71,5 @@ class QueueStatusWriter:
                 self._under_way.hold_up(write.uid)
                 self._failed()
             finally:
-                self._under_way.end_word(write.uid)
+                self._under_way.end_report(write.uid)
         self._saying -= 1

@@ -33,6 +33,7 @@ from lockstep.core.failures.node_memory import forgiven_at
 from lockstep.core.model.assignment import ASSIGNMENT_KEY, is_held
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.plan import DeletePod
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.reservation import RESERVATION_KEY
 from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, RunSnapshot, RunView
 from lockstep.core.model.tunables import Mode, Tunables
@@ -103,11 +104,11 @@ class Reconciler:
         begun, kind = self._clock.monotonic(), key.partition("/")[0]
         try:
             with self._tracer.span(f"reconcile {kind}", key=key):
-                await self._look(key)
+                await self._reconcile_key(key)
         finally:
             self._tallies.looks[kind].observe(self._clock.monotonic() - begun)
 
-    async def _look(self, key: str) -> None:
+    async def _reconcile_key(self, key: str) -> None:
         try:
             if key == CLUSTER_KEY:
                 await self._cluster()
@@ -131,7 +132,7 @@ class Reconciler:
         if is_assignment_missing(run):
             await self._read_assignment(run)
         await self._read_last_words(run)
-        leadership = dataclasses.replace(self._leadership, workers=self._workers_told())
+        leadership = dataclasses.replace(self._leadership, workers=self._recent_workers())
         snapshot = self._store.snapshot_run(namespace, name, self._book.reports(run.uid), leadership)
         if snapshot is None or is_assignment_missing(snapshot.run):
             return
@@ -142,8 +143,8 @@ class Reconciler:
             self._book.forget(run.uid)
             self._recoveries.forget(run.uid)
 
-    def _workers_told(self) -> int:
-        """The most workers of the last minute: some still keep the longer interval they were told then."""
+    def _recent_workers(self) -> int:
+        """The most workers of the last minute: some still keep the longer heartbeat interval of then."""
         workers, now = self._book.worker_count(), self._clock.monotonic()
         most, at = self._most_workers
         if workers >= most or now - at > _INTERVAL_LIVES:
@@ -184,7 +185,7 @@ class Reconciler:
             self._queue.wake_at(CLUSTER_KEY, max(moment, now + REST))
 
     def _notice_disruption(self, snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> ClusterSnapshot:
-        """Begin or end to take the cluster itself for broken, and have everybody affected looked at."""
+        """Begin or end to take the cluster itself for broken, and have every run affected reconciled."""
         trouble = disruption(snapshot, tunables, now)
         if trouble != self._leadership.disruption:
             calm_since = self._leadership.calm_since if trouble else now
@@ -254,5 +255,5 @@ class Reconciler:
 
 def _has_nobody_left(snapshot: RunSnapshot) -> bool:
     """No worker will be heard again: those of the past must not stretch the heartbeats of the living."""
-    over = is_true(snapshot.run.status, "Finished") or not is_held(snapshot.run.status.assignment)
+    over = is_true(snapshot.run.status, ConditionType.FINISHED) or not is_held(snapshot.run.status.assignment)
     return over and all(pod.is_terminal for pod in snapshot.pods)

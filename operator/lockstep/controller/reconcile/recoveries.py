@@ -109,8 +109,8 @@ class Recoveries:
         spans = list(zip(("decide", "stop", "gather", "start"), moments, moments[1:], strict=False))
         phases = {phase: until - since for phase, since, until in spans}
         seconds = acknowledged_at - recovery.reported_at
-        told: Attributes = {"run": run.key, "attempt": recovery.attempt, "cause": recovery.cause, "action": action}
-        self._tracer.past("recovery", told, spans)
+        of_span: Attributes = {"run": run.key, "attempt": recovery.attempt, "cause": recovery.cause, "action": action}
+        self._tracer.past("recovery", of_span, spans)
         self._tallies.recovered(action, {**phases, "total": seconds})
         log.info(
             "all ranks run again",

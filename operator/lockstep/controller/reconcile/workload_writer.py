@@ -86,7 +86,7 @@ class WorkloadWriter:
     async def _reread(self, run: RunView, write: WorkloadWrite) -> bool:
         """Take in the Workload as it is. One of the run's that lost the labels by which it is watched gets them back:
         to the watch it is deleted, and so it would be to us. Who takes them off again and again is not followed at
-        that pace: False when they have to wait, after which the run is looked at again."""
+        that pace: False when they have to wait, after which the run is reconciled again."""
         table = self._store.workloads
         try:
             found = table.parse(await self._kube.get(WORKLOADS, write.name, write.namespace))

@@ -15,7 +15,7 @@ BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 WAITS = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
 """A run starts within a second of its submission, or waits for weeks."""
 ERRORS = (*(-seconds for seconds in reversed(WAITS[2:])), 0.0, *WAITS[2:])
-"""A minute is what an estimate is told again for; less than none: it started before."""
+"""A minute is what an estimate is reported again for; less than none: it started before."""
 PASSES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """From an idle cluster to the largest with everything to be worked out anew."""
 LOOKS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)

@@ -1,4 +1,4 @@
-"""Traces by OpenTelemetry, for who wants to see one look at one run among everything else: off unless configured.
+"""Traces by OpenTelemetry, for who wants to see one reconcile of one run among everything else: off unless configured.
 
 The extra ``otel`` brings OpenTelemetry; nothing else imports it. Spans are sent from a thread of its own, in batches,
 and dropped when the collector does not keep up: nothing waits for them.

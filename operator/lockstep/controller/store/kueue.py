@@ -79,7 +79,7 @@ class _Table(Generic[T]):
 
 
 class KueueStore:
-    """What is known of Kueue. ``touch_all`` has everything looked at, when its presence changes."""
+    """What is known of Kueue. ``touch_all`` has everything reconciled, when its presence changes."""
 
     def __init__(self, queue: WorkQueue, touch_all: Callable[[], None]) -> None:
         self._queue = queue
@@ -136,7 +136,7 @@ class KueueStore:
         )
 
     def answered(self, namespace: str, name: str, refusal: str = "") -> None:
-        """A Workload was written, or the API server does not take it, in whose words the run is told."""
+        """A Workload was written, or the API server refuses it: the run's pending reason has its words."""
         before = self._refused.pop((namespace, name), "")
         if refusal:
             self._refused[namespace, name] = refusal
@@ -174,7 +174,7 @@ class KueueApi:
         try:
             while True:
                 try:
-                    await self._look()
+                    await self._discover()
                 except KubeError as error:  # what is known stays true
                     log.warning("cannot see whether Kueue is installed: %s", error)
                 await self._clock.sleep(LOOKS_EVERY)
@@ -187,13 +187,13 @@ class KueueApi:
         What was not listed yet is not waited for: runs that Kueue admits are left as they are until it was.
         """
         try:
-            await self._look()
+            await self._discover()
             known = [informer for informer in self._informers if informer.synced.is_set()]
             await asyncio.gather(*(informer.refresh() for informer in known))
         except ApiError as error:
             log.warning("cannot list what Kueue has: %s", error)
 
-    async def _look(self) -> None:
+    async def _discover(self) -> None:
         if not self._enabled:
             self._store.found(Presence.DISABLED)
             return

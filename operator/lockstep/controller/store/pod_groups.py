@@ -21,7 +21,7 @@ _LOOK_AGAIN = 2.0
 
 
 class PodGroupApi:
-    """Follows which PodGroups the API server serves. ``changed`` is told of every change."""
+    """Follows which PodGroups the API server serves. ``changed`` is called with every change."""
 
     def __init__(
         self, kube: KubeClient, clock: Clock, settings: PodGroupSettings, changed: Callable[[PodGroupSettings], None]

@@ -15,7 +15,7 @@ class _Refusal:
     generation: int
     of_status: bool
     pause: float
-    told: RefusedAdmission
+    refused: RefusedAdmission
 
 
 class Refusals:
@@ -30,8 +30,8 @@ class Refusals:
         before = self._refusals.get(run.uid)
         known = before is not None and before.generation == run.generation
         pause = min(2 * before.pause, _LONGEST_PAUSE) if before is not None and known else _PAUSE
-        told = RefusedAdmission(words, self._clock.now() + pause)
-        self._refusals[run.uid] = _Refusal(run.generation, of_status, pause, told)
+        refused = RefusedAdmission(words, self._clock.now() + pause)
+        self._refusals[run.uid] = _Refusal(run.generation, of_status, pause, refused)
 
     def forget(self, run_uid: str) -> None:
         """It was taken."""
@@ -40,14 +40,14 @@ class Refusals:
     def bars(self, write: StatusWrite) -> bool:
         """This write would only be refused again."""
         known = self._refusals.get(write.uid)
-        if known is None or known.told.until <= self._clock.now():
+        if known is None or known.refused.until <= self._clock.now():
             return False
         return known.of_status or bool(write.nodes or write.config_maps)
 
     def current(self, run_by_uid: Callable[[str], RunView | None]) -> Mapping[str, RefusedAdmission]:
-        """What passes are to know of runs that are still as they were refused."""
+        """What cycles are to know of runs that are still as they were refused."""
         for uid, refusal in [*self._refusals.items()]:
             run = run_by_uid(uid)
             if run is None or run.generation != refusal.generation:
                 del self._refusals[uid]
-        return {uid: refusal.told for uid, refusal in self._refusals.items()}
+        return {uid: refusal.refused for uid, refusal in self._refusals.items()}

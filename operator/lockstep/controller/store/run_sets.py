@@ -22,10 +22,11 @@ from lockstep.core.model.array_views import RunSetSnapshot, RunSetView
 from lockstep.core.model.cluster_objects import Unread, Versioned
 from lockstep.core.model.conditions import find
 from lockstep.core.model.own_objects import parse_run_set
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.run.waiting import over_at
 
-_SOON = 0.2  # the runs of a set change by the dozen: one look at all of them is enough …
+_SOON = 0.2  # the runs of a set change by the dozen: one reconcile for all of them is enough …
 _SOON_PER_RUN = 0.0002  # … and costs the more, the more there are
 _SOON_AT_MOST = 2.0
 
@@ -34,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 class RunSets:
     """``cache`` is fed from watches, lists and the answers to our own writes, in namespaces that are looked after;
-    ``govern`` is told the UID of a run whose set has something else to say to it."""
+    ``govern`` gets the UID of a run whose set has something else to say to it."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class RunSets:
         self._run = run
         self._uid_named = uid_named
         self._govern = govern
-        self._looks_after = looks_after
+        self._is_watched = looks_after
         self._compared_at = 0  # version of the last list that was read from a quorum
         self._uids: dict[str, str] = {}  # namespace/name -> UID
         self._members: dict[str, dict[str, int]] = {}  # set UID -> run UID -> index
@@ -120,7 +121,7 @@ class RunSets:
             self._departed[run_set.uid] = left
 
     def touch_all(self) -> None:
-        """Have every set looked at."""
+        """Have every set reconciled."""
         for view in self.cache:
             self._queue.add(set_key(view.namespace, view.name))
 
@@ -129,7 +130,7 @@ class RunSets:
     def apply(self, raw: Mapping[str, Any]) -> RunSetView:
         """Take in a TrainingRunSet from a watch or from the answer to a write."""
         view = parse_run_set(raw)
-        if self._looks_after(view.namespace):
+        if self._is_watched(view.namespace):
             self.cache.upsert(Versioned(view.uid, int(view.resource_version), view))
         return view
 
@@ -139,11 +140,11 @@ class RunSets:
 
     def is_news(self, item: Versioned[Unread]) -> bool:
         """It is no version that is known: what a watch repeats of our own writes need not even be decoded."""
-        return self._looks_after(item.view.namespace) and self.cache.version(item.uid) < item.version
+        return self._is_watched(item.view.namespace) and self.cache.version(item.uid) < item.version
 
     def replace(self, items: Iterable[Versioned[Unread]], version: int, *, reset: bool = False) -> None:
         """Take in a complete, consistent list; with ``reset`` even where older versions say otherwise."""
-        ours = [item for item in items if self._looks_after(item.view.namespace)]
+        ours = [item for item in items if self._is_watched(item.view.namespace)]
         listed = filter(None, [self._listed(item, anew=reset) for item in ours])
         self.cache.replace(listed, version, reset=reset)
 
@@ -171,15 +172,15 @@ class RunSets:
             index = self._members.get(old.set_uid, {}).pop(old.uid, None)
             if index is not None and self.owner_of(old) is not None:
                 self._departed.setdefault(old.set_uid, {})[index] = old
-            self._look_soon(old)
+            self._reconcile_soon(old)
         run = new or old
         assert run is not None
         if new is not None and new.set_uid and (index := index_of(new)) is not None:
             self._members.setdefault(new.set_uid, {})[new.uid] = index
-        self._look_soon(run)
+        self._reconcile_soon(run)
 
-    def _look_soon(self, run: RunView) -> None:
-        """Have the set looked at whose run this is, or whose run it is in the way of."""
+    def _reconcile_soon(self, run: RunView) -> None:
+        """Have the set reconciled whose run this is, or whose run it is in the way of."""
         found = split_run_name(run.name)
         owner = self.named(run.namespace, found[0]) if found is not None else None
         if owner is not None:
@@ -201,21 +202,21 @@ class RunSets:
         if governance(old) != governance(new):
             for uid in list(self._members.get(view.uid, ())):
                 self._govern(uid)
-        self._look_at_recorded(old, new)
+        self._reconcile_recorded(old, new)
         if new is None and not self._members.get(view.uid):
             self._members.pop(view.uid, None)
         self._queue.add(set_key(view.namespace, view.name))
         for follower in self._followers(view):
             self._queue.add(set_key(follower.namespace, follower.name))
 
-    def _look_at_recorded(self, old: RunSetView | None, new: RunSetView | None) -> None:
-        """Have those looked at whose time is over and whose outcome is on record now: nothing else wakes them."""
+    def _reconcile_recorded(self, old: RunSetView | None, new: RunSetView | None) -> None:
+        """Have those reconciled whose time is over and whose outcome is on record now: nothing else wakes them."""
         if new is None or (old is not None and old.status.indices == new.status.indices):
             return
         newly = recorded_indices(new) - (recorded_indices(old) if old is not None else frozenset())
         for uid, index in self._members.get(new.uid, {}).items() if newly else ():
             run = self._run(uid) if index in newly else None
-            ended = find(run.status, "Finished") if run is not None else None
+            ended = find(run.status, ConditionType.FINISHED) if run is not None else None
             if run is None or ended is None or ended.status != "True":
                 continue
             due = over_at(run, ended.last_transition_time)

@@ -1,4 +1,4 @@
-"""What the controller knows of the cluster, and who must look at what when it changes.
+"""What the controller knows of the cluster, and which keys are reconciled when it changes.
 
 Watches, lists and the answers to our own writes end here; every change becomes keys in the work
 queue. Snapshots are views into the live state: valid until the next await, which decisions, being
@@ -48,6 +48,7 @@ from lockstep.core.model.cluster_objects import (
 )
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import (
     ClusterSnapshot,
     DryRunResult,
@@ -62,7 +63,7 @@ from lockstep.core.model.snapshot import (
     WorkerReport,
 )
 
-_SOON = 0.05  # a gang's pods and workers change by the hundred: one look at all of them is enough …
+_SOON = 0.05  # a gang's pods and workers change by the hundred: one reconcile for all of them is enough …
 _SOON_PER_POD = 0.0003  # … and costs the more, the larger the gang is
 _SOON_AT_MOST = 1.0
 _FREED = 1.0  # other people's pods come and go all day; whether one made room can wait a moment
@@ -91,7 +92,7 @@ class Store:
         self.namespaces: ObjectCache[tuple[str, dict[str, str]]] = ObjectCache(self._namespace_changed)
         self.priority_classes: ObjectCache[tuple[str, int]] = ObjectCache(self._priority_class_changed)
         self.archive_jobs = ArchiveJobs(self._archive_job_changed)
-        self.run_sets = RunSets(queue, clock, self.runs.get, self._uid_named, self._govern, self._looks_after)
+        self.run_sets = RunSets(queue, clock, self.runs.get, self._uid_named, self._govern, self._is_watched)
         self.kueue = KueueStore(queue, self.touch_all)
         self.node_flaps = NodeFlaps(clock)
         self.refusals = Refusals(clock)
@@ -124,7 +125,7 @@ class Store:
         """
         meta = raw["metadata"]
         uid, version = meta["uid"], int(meta["resourceVersion"])
-        if not self._looks_after(meta["namespace"]):
+        if not self._is_watched(meta["namespace"]):
             return parse_run(raw)
         self._whole.wrote(uid, assignment, reservation)
         if self.runs.version(uid) < version:  # what a watch repeats of our own writes is not even parsed
@@ -139,7 +140,7 @@ class Store:
 
     def is_news_of_run(self, item: Versioned[Unread]) -> bool:
         """It is no version that is known: what a watch repeats of our own writes need not even be decoded."""
-        return self._looks_after(item.view.namespace) and self.runs.version(item.uid) < item.version
+        return self._is_watched(item.view.namespace) and self.runs.version(item.uid) < item.version
 
     def remove_run(self, namespace: str, name: str, uid: str) -> None:
         """A TrainingRun is gone for good: no UID ever comes back."""
@@ -156,7 +157,7 @@ class Store:
 
     def replace_runs(self, items: Iterable[Versioned[Unread]], version: int, *, reset: bool = False) -> None:
         """Take in a complete, consistent list; with ``reset`` even where older versions say otherwise."""
-        ours = [item for item in items if self._looks_after(item.view.namespace)]
+        ours = [item for item in items if self._is_watched(item.view.namespace)]
         listed = filter(None, [self._listed(item, anew=reset) for item in ours])
         self.runs.replace(listed, version, reset=reset)
 
@@ -183,13 +184,13 @@ class Store:
             _log.exception("a TrainingRun of %s cannot be read (UID %s)", item.view.namespace, item.uid)
             return None if known is None else Versioned(item.uid, self.runs.version(item.uid), known)
 
-    def _looks_after(self, namespace: str) -> bool:
+    def _is_watched(self, namespace: str) -> bool:
         return not self._ours or namespace in self._ours
 
     # -- what others found out ------------------------------------------------------------------
 
     def set_dry_run(self, run_uid: str, result: DryRunResult) -> None:
-        """Keep what the API server said of a run's pod, and have the run looked at again."""
+        """Keep what the API server said of a run's pod, and have the run reconciled."""
         run = self.runs.get(run_uid)
         if run is not None:
             self._dry_runs[run_uid] = result
@@ -307,7 +308,7 @@ class Store:
             queue=self.queues.by_name.get(run.spec.queue) if run.spec is not None else None,
             preemptor=self._preemptor(run),
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
-            recorded=not is_true(run.status, "Finished") or is_recorded(run, self.run_sets.owner_of(run)),
+            recorded=not is_true(run.status, ConditionType.FINISHED) or is_recorded(run, self.run_sets.owner_of(run)),
         )
 
     def _origin(self, run: RunView) -> RunView | None:
@@ -356,7 +357,7 @@ class Store:
         must be owned by it, so that a copied label alone never gets anybody's pod deleted.
         """
         orphans: list[PodView] = []
-        if not self._looks_after(namespace):
+        if not self._is_watched(namespace):
             return ()
         for run_uid in self._pods.uids_of_runs_named(run_key(namespace, name)):
             if self.runs.get(run_uid) is not None or not self.runs.synced:
@@ -378,7 +379,7 @@ class Store:
         """
         run = self.runs.get(run_uid)
         if run is not None:
-            self._look_soon(run_key(run.namespace, run.name), run_uid)
+            self._reconcile_soon(run_key(run.namespace, run.name), run_uid)
 
     def gang_completed(self, run_uid: str) -> None:
         """Every worker of the run has said what a decision waits for."""
@@ -387,7 +388,7 @@ class Store:
             self._queue.add(run_key(run.namespace, run.name))
 
     def touch_all(self) -> None:
-        """Have everything looked at: after becoming leader, and as the regular resync."""
+        """Have everything reconciled: after becoming leader, and as the regular resync."""
         for run in self.runs:
             self._queue.add(run_key(run.namespace, run.name))
         self.run_sets.touch_all()
@@ -494,13 +495,13 @@ class Store:
         self._refused.get(pod.run_uid, {}).pop(pod.name, None)
         key = run_key(pod.namespace, pod.run)
         if isinstance(new, PodView) and not (new.is_terminal or new.deleting):
-            self._look_soon(key, pod.run_uid)
+            self._reconcile_soon(key, pod.run_uid)
             return
         self._queue.add(key)
         if not isinstance(new, PodView) or new.is_terminal:
             self._queue.add(CLUSTER_KEY)
 
-    def _look_soon(self, key: str, run_uid: str) -> None:
+    def _reconcile_soon(self, key: str, run_uid: str) -> None:
         delay = min(_SOON_AT_MOST, _SOON + _SOON_PER_POD * len(self._pods.for_run(run_uid)))
         self._queue.wake_at(key, self._clock.now() + delay)
 
@@ -518,7 +519,7 @@ def _bookable(run: RunView) -> RunView:
 
 
 def _admission_differs(old: RunView, new: RunView) -> bool:
-    """Something that the admission cycle looks at and no reconcile of ours wrote."""
+    """Something that the admission cycle reads and no reconcile of ours wrote."""
     if old.set_says != new.set_says:
         return True
     seen, sees = (old.generation, old.deleting, old.annotations), (new.generation, new.deleting, new.annotations)

@@ -8,7 +8,7 @@ from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue
 
 
 class WritesUnderWay:
-    """Nobody else gets nodes that are being written. ``assumed`` is called with the UID of a run whose status passes
+    """Nobody else gets nodes that are being written. ``assumed`` is called with the UID of a run whose status cycles
     take for another from now on."""
 
     def __init__(self, queue: WorkQueue, assumed: Callable[[str], None]) -> None:
@@ -16,7 +16,7 @@ class WritesUnderWay:
         self._assumption_changed = assumed
         self._in_flight: dict[str, frozenset[str]] = {}
         self._assumed: dict[str, TrainingRunStatus] = {}
-        self._told: set[str] = set()
+        self._reporting: set[str] = set()
         self._held_up: set[str] = set()
         self.in_flight: Mapping[str, frozenset[str]] = MappingProxyType(self._in_flight)
         """Run UID to the nodes that are booked for it."""
@@ -42,28 +42,28 @@ class WritesUnderWay:
             self._queue.add(CLUSTER_KEY)
 
     def assumed(self, run_uid: str) -> TrainingRunStatus | None:
-        """The status that passes take for written."""
+        """The status that cycles take for written."""
         return self._assumed.get(run_uid)
 
     def is_under_way(self, run_uid: str) -> bool:
         """A write of an admission cycle is under way for this run, or its outcome is not known yet."""
         return run_uid in self._assumed or run_uid in self._in_flight
 
-    def begin_word(self, run_uid: str) -> None:
-        """The run is being told what it waits for. That changes nothing for anybody else."""
-        self._told.add(run_uid)
+    def begin_report(self, run_uid: str) -> None:
+        """The run's pending reason is being written. That changes nothing for any other run."""
+        self._reporting.add(run_uid)
 
-    def end_word(self, run_uid: str) -> None:
+    def end_report(self, run_uid: str) -> None:
         """The result of that has been taken in, or it was refused."""
-        self._told.discard(run_uid)
+        self._reporting.discard(run_uid)
         if run_uid in self._held_up:
             self._held_up.discard(run_uid)
             self._queue.add(CLUSTER_KEY)
 
-    def is_being_told(self, run_uid: str) -> bool:
-        """The run is being told what it waits for: nothing else may be written of it meanwhile."""
-        return run_uid in self._told
+    def is_reporting(self, run_uid: str) -> bool:
+        """The run's pending reason is being written: nothing else may be written of it meanwhile."""
+        return run_uid in self._reporting
 
     def hold_up(self, run_uid: str) -> None:
-        """A pass has something else to write of the run, which another pass is to do once the word is there."""
+        """A cycle has something else to write of the run, which another cycle is to do once that is written."""
         self._held_up.add(run_uid)

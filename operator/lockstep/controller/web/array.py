@@ -11,6 +11,7 @@ from lockstep.core.arrays.members import holds_nodes, index_of
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.present import arrays
 
@@ -25,14 +26,16 @@ class ArrayFacts:
 
     view: RunSetView
     runs: Sequence[RunView]
-    said: Sequence[RecentEvent]
+    events: Sequence[RecentEvent]
 
 
 def array(facts: ArrayFacts) -> dict[str, Any]:
     """Everything that somebody who may read the set is shown of it."""
     view = facts.view
-    going = sorted((run for run in facts.runs if not is_true(run.status, "Finished")), key=_index)
-    ended = sorted((run for run in facts.runs if is_true(run.status, "Finished")), key=rows.ended, reverse=True)
+    going = sorted((run for run in facts.runs if not is_true(run.status, ConditionType.FINISHED)), key=_index)
+    ended = sorted(
+        (run for run in facts.runs if is_true(run.status, ConditionType.FINISHED)), key=rows.ended, reverse=True
+    )
     return summary(view) | {
         "uid": view.uid,
         "sentences": [*arrays.sentences(view)],
@@ -45,7 +48,7 @@ def array(facts: ArrayFacts) -> dict[str, Any]:
         "finished": [rows.row(run) for run in ended[:MOST_FINISHED]],
         "more": {"runs": max(0, len(going) - MOST_ROWS), "finished": max(0, len(ended) - MOST_FINISHED)},
         "conditions": [condition.dump() for condition in view.status.conditions],
-        "events": [asdict(said) | {"at": to_rfc3339(said.at)} for said in reversed(facts.said)],
+        "events": [asdict(event) | {"at": to_rfc3339(event.at)} for event in reversed(facts.events)],
     }
 
 

@@ -16,6 +16,7 @@ from lockstep.core.failures.node_state import NODE_STATES, state_of
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.natural_order import natural_key
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import NodeView, PodView, Resources, RunView
 from lockstep.core.placement.node_conditions import bad_conditions
 
@@ -127,7 +128,9 @@ def _run(run: RunView, nodes: int) -> dict[str, Any]:
 
 
 def _holds(run: RunView, facts: FleetFacts) -> bool:
-    return not is_true(run.status, "Finished") and (slots.is_held(run.status.assignment) or run.uid in facts.pods)
+    return not is_true(run.status, ConditionType.FINISHED) and (
+        slots.is_held(run.status.assignment) or run.uid in facts.pods
+    )
 
 
 def _places(run: RunView, facts: FleetFacts) -> Iterable[tuple[str, int]]:
@@ -151,8 +154,8 @@ def _gpu_type(node: NodeView, gpu_types: Mapping[str, Mapping[str, str]]) -> str
 
 def _why(node: NodeView, now: float) -> str:
     """What is to be said of a node that is not simply Ready."""
-    said = [f"draining: {node.drain}"] if node.drain else []
-    said += [f"condition {condition}" for condition in bad_conditions(node)]
+    reasons = [f"draining: {node.drain}"] if node.drain else []
+    reasons += [f"condition {condition}" for condition in bad_conditions(node)]
     if suspect := suspicion(node, now):
-        said.append(suspect)
-    return "; ".join(said)
+        reasons.append(suspect)
+    return "; ".join(reasons)

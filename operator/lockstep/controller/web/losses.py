@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from lockstep.controller.runtime.clock import Clock
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView, WorkerReport
 
 log = logging.getLogger("lockstep.controller.web")
@@ -82,7 +83,7 @@ class Losses:
         there = set()
         for run in self._runs():
             there.add(run.uid)
-            if run.status.attempt and not is_true(run.status, "Finished"):
+            if run.status.attempt and not is_true(run.status, ConditionType.FINISHED):
                 self._take(run)
         self._curves = {uid: curve for uid, curve in self._curves.items() if uid in there}
         while len(self._curves) > MOST_RUNS:
@@ -97,11 +98,11 @@ class Losses:
         status = run.status
         step, at, loss = status.progress.step, status.progress.time, status.progress.loss
         for report in self._reports(run.uid).values():
-            told = report.progress
-            if told is None or report.attempt != status.attempt or not told.loss:
+            progress = report.progress
+            if progress is None or report.attempt != status.attempt or not progress.loss:
                 continue
-            if at is None or told.at > at:
-                step, at, loss = told.step, told.at, told.loss
+            if at is None or progress.at > at:
+                step, at, loss = progress.step, progress.at, progress.loss
         if at is None or not loss:
             return
         try:

@@ -1,4 +1,4 @@
-"""The queues: who waits where, for what and until when; who holds nodes; who has ended of late."""
+"""The queues: pending runs with reason and estimated start, running ones, and those that ended of late."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.natural_order import natural_key
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import QueueView, RunView
 from lockstep.core.model.test_only import is_test_only
 from lockstep.present import arrays
@@ -51,7 +52,7 @@ def queues(facts: QueueFacts, sight: Sight) -> dict[str, Any]:
     finished = sorted((run for run in own if phases[run.uid] is Phase.FINISHED), key=ended, reverse=True)
     suspended = [run for run in own if phases[run.uid] is Phase.SUSPENDED]
     sets = [each for each in facts.sets if sight.sees_arrays(each.namespace)]
-    going = [each for each in sets if not is_true(each.status, "Finished")]
+    going = [each for each in sets if not is_true(each.status, ConditionType.FINISHED)]
     _, folded = arrays.folded([run for run in own if phases[run.uid] is not Phase.FINISHED], going)
     line: defaultdict[str, list[RunView]] = defaultdict(list)
     for run in waiting:
@@ -113,13 +114,13 @@ def _array_row(pending: Pending) -> dict[str, Any]:
     """What waits of an array: as the run that is first in line, else as the array itself."""
     state, reason = pending.state
     of_set = array.summary(pending.view)
-    told = row(pending.waiting[0]) if pending.waiting else {"nodes": "", "message": of_set["message"]}
+    cells = row(pending.waiting[0]) if pending.waiting else {"nodes": "", "message": of_set["message"]}
     name = {"array": pending.name, "name": pending.view.name, "namespace": pending.view.namespace}
-    return told | name | {"queue": of_set["queue"], "state": state, "reason": reason, "indices": len(pending.indices)}
+    return cells | name | {"queue": of_set["queue"], "state": state, "reason": reason, "indices": len(pending.indices)}
 
 
 def _names_heard(waiting: Sequence[RunView], spec: TrainingQueueSpec, sight: Sight) -> Mapping[str, str]:
-    """What the viewer's own runs that wait here may hear of the others, by UID."""
+    """What the viewer's own pending runs may hear of the others, by UID."""
     listens = any(sight.sees(run.namespace) for run in waiting)
     if not listens or spec.visibility != "Full":
         return {}

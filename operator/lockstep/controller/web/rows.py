@@ -4,16 +4,17 @@ from typing import Any
 
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.explanation import WAITS
 from lockstep.present.runs import current_phase, nodes_of, queue_of, state_of
 
 
 def row(run: RunView) -> dict[str, Any]:
-    """What somebody who may read the run is told of it among others."""
+    """The row of a run for somebody who may read it."""
     status = run.status
     state, reason = state_of(run)
-    told: dict[str, Any] = {
+    cells: dict[str, Any] = {
         "namespace": run.namespace,
         "name": run.name,
         "queue": queue_of(run),
@@ -28,7 +29,7 @@ def row(run: RunView) -> dict[str, Any]:
     }
     if current_phase(run) is Phase.PENDING:
         queue = status.queue
-        told |= {
+        cells |= {
             "position": queue.position,
             "message": queue.message,
             "gloss": WAITS.get(queue.reason, ""),
@@ -38,13 +39,13 @@ def row(run: RunView) -> dict[str, Any]:
             "priority": queue.priority if queue.updated is not None else None,
             "factors": queue.factors,
         }
-    elif is_true(status, "Finished"):
-        end = find(status, "Succeeded")
-        told |= {"ended": ended(run), "message": end.message if end is not None else ""}
-    return told
+    elif is_true(status, ConditionType.FINISHED):
+        end = find(status, ConditionType.SUCCEEDED)
+        cells |= {"ended": ended(run), "message": end.message if end is not None else ""}
+    return cells
 
 
 def ended(run: RunView) -> float:
     """When it came to its end, in Unix seconds; 0 while it has not."""
-    finished = find(run.status, "Finished")
+    finished = find(run.status, ConditionType.FINISHED)
     return finished.last_transition_time if finished is not None else 0.0

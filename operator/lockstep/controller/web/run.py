@@ -13,6 +13,7 @@ from lockstep.controller.web.timeline import timeline
 from lockstep.core.checkpoints.verdicts import RankView, merge_inventories
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import TYPES, is_true
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import CheckpointReport, RunView, WorkerReport
 from lockstep.present import explanation
 from lockstep.present.runs import current_phase, nodes_of, queue_of, ranked_nodes, state_of
@@ -29,7 +30,7 @@ class RunFacts:
     run: RunView
     reports: Mapping[int, WorkerReport]
     losses: Sequence[Point]
-    said: Sequence[RecentEvent]
+    events: Sequence[RecentEvent]
     now: float
 
 
@@ -39,7 +40,7 @@ def run(facts: RunFacts) -> dict[str, Any]:
     state, reason = state_of(view)
     goodput = status.goodput.dump()
     goodput.pop("state", None)  # opaque: only the account itself reads it
-    order = {kind: index for index, kind in enumerate(TYPES)}
+    order = {kind.value: index for index, kind in enumerate(TYPES)}
     return {
         "namespace": view.namespace,
         "name": view.name,
@@ -48,7 +49,7 @@ def run(facts: RunFacts) -> dict[str, Any]:
         "created": view.created_at,
         "state": state,
         "reason": reason,
-        "finished": is_true(status, "Finished"),
+        "finished": is_true(status, ConditionType.FINISHED),
         "sentences": [*explanation.sentences(view, None, facts.now)],
         "queue": {"name": queue_of(view)} | status.queue.dump(),
         "nodes": nodes_of(view),
@@ -65,7 +66,7 @@ def run(facts: RunFacts) -> dict[str, Any]:
         "checkpoints": _checkpoints(view, facts.reports),
         "losses": _losses(facts.losses),
         "ranks": _ranks(view, facts.reports, facts.now),
-        "events": [asdict(said) | {"at": to_rfc3339(said.at)} for said in reversed(facts.said)],
+        "events": [asdict(event) | {"at": to_rfc3339(event.at)} for event in reversed(facts.events)],
     }
 
 
@@ -77,10 +78,10 @@ def _legible(view: RunView) -> RunView:
 
 def _attempts(view: RunView) -> Iterator[dict[str, Any]]:
     """As status has them. ``parts``: what the time went to; ``lost``: steps that do not count, and their seconds."""
-    told = timeline(view.status, current_phase(view))
+    timelines = timeline(view.status, current_phase(view))
     for attempt in view.status.attempts:
         entry = attempt.dump()
-        if (known := told.get(attempt.number)) is not None:
+        if (known := timelines.get(attempt.number)) is not None:
             entry["parts"] = [{"bucket": part.bucket, "from": part.begin, "to": part.end} for part in known.parts]
             entry["lost"] = {"steps": known.lost_steps, "seconds": known.lost_seconds}
         yield entry

@@ -130,14 +130,14 @@ class WebPage:
     async def _me(self, request: web.Request) -> web.Response:
         viewer = await self._admit(request)
         sight = await self._sight(viewer)
-        said = {
+        body = {
             "name": viewer.name,
             "everywhere": sight.everywhere,
             "namespaces": sorted(sight.namespaces),
             "nodes": sight.nodes,
             "queues": sight.queues,
         }
-        return self._reply(request, _encoded(said))
+        return self._reply(request, _encoded(body))
 
     async def _get_fleet(self, request: web.Request) -> web.Response:
         sight = await self._sight(await self._admit(request))
@@ -159,7 +159,7 @@ class WebPage:
             run=found,
             reports=self._sources.reports(found.uid),
             losses=self.losses.points(found.uid),
-            said=self._sources.said(found.uid),
+            events=self._sources.events(found.uid),
             now=self._clock.now(),
         )
         return self._reply(request, await self._shared(("run", found.uid), lambda: one_run.run(facts)))
@@ -171,7 +171,7 @@ class WebPage:
         if found is None:
             raise _RefusalError(404, f"there is no array {name[:63]} in namespace {namespace}")
         own = tuple(run for run in self._sources.runs() if run.set_uid == found.uid and run.namespace == namespace)
-        facts = array.ArrayFacts(found, own if sees_runs else (), self._sources.said(found.uid))
+        facts = array.ArrayFacts(found, own if sees_runs else (), self._sources.events(found.uid))
         return self._reply(request, await self._shared(("array", found.uid, sees_runs), lambda: array.array(facts)))
 
     # -- gates ----------------------------------------------------------------------------------
@@ -269,8 +269,8 @@ def _token(request: web.Request) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _encoded(said: Mapping[str, Any]) -> _Answer:
-    body = orjson.dumps(said)
+def _encoded(content: Mapping[str, Any]) -> _Answer:
+    body = orjson.dumps(content)
     return _Answer(body, gzip.compress(body, 1), f'"{hashlib.sha256(body).hexdigest()[:20]}"')
 
 

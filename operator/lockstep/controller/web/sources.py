@@ -26,6 +26,6 @@ class PageSources:
     reports: Callable[[str], Mapping[int, WorkerReport]]
     run_sets: Callable[[], Iterable[RunSetView]]
     run_set: Callable[[str, str], RunSetView | None]
-    said: Callable[[str], Sequence[RecentEvent]]
+    events: Callable[[str], Sequence[RecentEvent]]
     levels: Mapping[str, str]
     gpu_types: Mapping[str, Mapping[str, str]]

@@ -12,6 +12,7 @@ from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ConditionType
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ def _kept_step(
     """
     if later:
         return min(_base(each) for each in later)
-    if attempt.ended_at is None or is_true(status, "Succeeded"):
+    if attempt.ended_at is None or is_true(status, ConditionType.SUCCEEDED):
         return math.inf
     if attempt.last_step is not None and attempt.steps_lost is not None:
         return attempt.last_step - attempt.steps_lost

@@ -1,1 +1,1 @@
-"""The worker API: who a worker is, what it reports, what it is told."""
+"""The worker API: who a worker is, what it reports, and the directive it gets."""

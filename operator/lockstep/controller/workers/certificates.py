@@ -73,7 +73,7 @@ class Certificates:
     """Keeps ``context`` and the workers' trust up to date with the Secret.
 
     ``overlap``: seconds between two steps of a change of CA; ``every``: between two looks. ``leads``: whether this
-    replica may take a step. ``trust`` is told what workers are to trust from now on. ``publish`` brings that to every
+    replica may take a step. ``trust`` gets what workers are to trust from now on. ``publish`` brings that to every
     namespace with runs; False: not to all of them yet.
     """
 

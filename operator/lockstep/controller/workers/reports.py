@@ -133,16 +133,16 @@ class ReportBook:
         return {slot: worker.report for slot, worker in run.workers.items()}
 
     def set_directive(self, run_uid: str, directive: Directive) -> None:
-        """From now on every worker of the run is told this. Those that poll are told at once."""
+        """The directive of every worker of the run from now on. Those that poll get it at once."""
         run = self._runs.setdefault(run_uid, _Run())
         if run.orders is not None and run.orders.directive == directive:
             return
         before, now = run.orders, self._clock.now()
-        told = before.directive if before else None
+        last = before.directive if before else None
         start_at = before.start_at if before else 0.0
-        if is_release(told, directive):
+        if is_release(last, directive):
             start_at = now + run.pace.held_back
-        run.pace = run.pace.directed(directive, told, now)
+        run.pace = run.pace.directed(directive, last, now)
         run.orders = Orders(directive, before.revision + 1 if before else 1, start_at)
         run.await_gang()
         run.wake_pollers()
@@ -200,7 +200,7 @@ class ReportBook:
             )
             self._workers += before is None
             worker = run.workers[claim.slot] = _Worker(known)
-        said = before.report if before is not None else None
+        last = before.report if before is not None else None
         worker.report = replace(
             known,
             address=body.address,
@@ -210,7 +210,7 @@ class ReportBook:
         self._apply(claim.run_uid, worker, body.report)
         if run.is_completed_by(worker.report):
             self._completed(claim.run_uid)
-        elif said is None or _says_more(said, worker.report):
+        elif last is None or _says_more(last, worker.report):
             self._changed(claim.run_uid)
 
     def report(self, claim: SenderClaim, body: Report) -> None:

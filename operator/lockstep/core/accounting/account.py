@@ -1,7 +1,7 @@
-"""Keeps the account of a run: what a pass of ``decide`` saw, as facts, into status.goodput.
+"""Keeps the account of a run: what one ``decide`` saw, as facts, into status.goodput.
 
 Level-triggered like everything else: facts are what status and reports say beyond what the book has, so that
-a pass that is lost or done twice changes nothing. The book is written together with the change it tells of.
+a decision that is lost or made twice changes nothing. The book is written together with the change it tells of.
 """
 
 import math
@@ -42,7 +42,7 @@ from lockstep.core.checkpoints.inventory import committed_step, is_own
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ActionWord, EventReason
+from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason
 from lockstep.core.model.run_state import RunState
 
 _RUNS = (GoodputStage.INIT, GoodputStage.LOADING, GoodputStage.STEPS)
@@ -187,7 +187,7 @@ def _stage_of(phase: Phase, stage: GoodputStage) -> GoodputStage | None:
 
 def _kept_step(state: RunState) -> int | None:
     """The last step of a finished run that is worth something; None: all of them."""
-    if is_true(state.status, "Succeeded"):
+    if is_true(state.status, ConditionType.SUCCEEDED):
         return None
     return committed_step(state.snapshot, state.status)
 
@@ -245,7 +245,7 @@ def _watch_budget(plan: PlanBuilder, book: Book) -> Book:
 
 
 def _is_as_it_was(state: RunState, book: Book, usage: GpuUsage) -> bool:
-    """Nothing can be worth a write. Said cheaply: most passes, over hundreds of reports, are of this kind."""
+    """Nothing can be worth a write. Found cheaply: most reconciles, over hundreds of reports, are of this kind."""
     stage = book.account.stage
     if (book.usage.gpus, book.usage.gpu_type) != (usage.gpus, usage.gpu_type) or _is_due(state):
         return False

@@ -42,13 +42,13 @@ from lockstep.core.model.tunables import Tunables
 
 def admit(snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: CycleMemory | None = None) -> ClusterPlan:
     """Decide who gets nodes at ``now``. Deterministic; deciding again after the writes gives nobody anything, and soon
-    writes nothing: only who waited while others were yet to start may be told another reason.
+    writes nothing: only the pending reason of runs that waited for others to start may differ.
 
     The plan's ``wake_at`` is ``now`` when there is more to look at than one cycle takes, and the next may give more.
     ``memory`` spares work that the cycle before has done; it changes no decision but how fresh estimates are.
     """
     memory = memory if memory is not None else CycleMemory(start_estimates=StartEstimates(share=None))
-    # 1. Observe the cluster: its nodes, who holds which of them, and all runs; only news is looked at closely.
+    # 1. Observe the cluster: its nodes, who holds which of them, and all runs; only changes are examined closely.
     cycle = observe_cluster(snapshot, tunables, now, memory)
     kueue, pending_status = KueueAdmission(cycle), PendingStatus(cycle)
     # 2. Sort pending runs into one order over all queues; whoever is held back by something else is in nobody's way.
@@ -135,7 +135,7 @@ def grant_time_limits(promises: Promises | None, cycle: CycleState) -> None:
 
 
 def top_up_gangs(gangs: Sequence[Entry], left: StillPending, cycle: CycleState) -> None:
-    """Spares once nobody is to start any more, for those that start too; growth once nobody waits for nodes."""
+    """Spares once nobody is to start any more, for those that start too; growth once no run is pending."""
 
     def quota() -> QuotaBook:
         used = (*running_jobs(cycle), *left.awaited) if cycle.snapshot.queues else ()
@@ -148,7 +148,7 @@ def top_up_gangs(gangs: Sequence[Entry], left: StillPending, cycle: CycleState) 
 
 
 def write_pending_reasons(held: Sequence[RunRow], pending_status: PendingStatus, cycle: CycleState) -> None:
-    """Status of those who wait, and of those who do not any more and say so still."""
+    """Status of pending runs, and of those no longer pending whose status says otherwise."""
     for row in (*held, *cycle.decided_rows(cycle.run_index.lacking)):
         reason = row.entry.reason
         if reason is not None:

@@ -59,7 +59,7 @@ class CycleState:
         # Set by step 1, read by all; steps 4, 5, 8 and 12 book the nodes that they give.
         self.cluster = ClusterNodes(self.index, *taken(snapshot, self.run_index, self.index, memory.pods))
 
-        # Set by step 3, read by 4 to 6, 12 and 14; step 8 adds what those are to have who wait.
+        # Set by step 3, read by 4 to 6, 12 and 14; step 8 adds what pending runs are to have.
         self.reserved = EMPTY
         """Nodes reserved for preemptors."""
 
@@ -73,7 +73,7 @@ class CycleState:
 
         # Set by most steps, each to its own time if that comes first; read by step 15.
         self.wake_at: float | None = None
-        """When to look again at the latest."""
+        """When the next cycle is due at the latest."""
 
         memory.observe_nodes(self.index, self.suspects, self._all_returning)
 

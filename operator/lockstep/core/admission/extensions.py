@@ -2,7 +2,7 @@
 
 Others are promised starts by when those with nodes end. So a shorter limit counts for others once it is written into
 status, and a longer one holds once it is: as far as the run overruns no maintenance window by it, and delays nobody who
-is promised a start. What is left of the wish is looked at again in each cycle.
+is promised a start. What is left of the wish is tried again in each cycle.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,14 +29,14 @@ from lockstep.core.model.reasons import ActionWord, EventReason
 
 WORTH_A_WRITE = 60
 """Seconds by which a limit grows at least, as long as not all of the wish can be granted."""
-_MOST_TRIED = 4  # by a whole look at those who wait, in one cycle
+_MOST_TRIED = 4  # by rescheduling all pending runs, in one cycle
 
 Reserved = Mapping[str, Reservation]
 
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What those who wait are to have, by UID, as the cycle found it for those who hold nodes as ``running``.
+    """What pending runs are to have, by UID, as the cycle found it for the ``running`` gangs.
 
     ``kept``: nodes that others make room for already. ``again`` finds what they would have were these the holders.
     """
@@ -64,7 +64,7 @@ class Promises:
 def grant_limits(rows: Iterable[RunRow], cycle: CycleState, promises: Promises | None) -> bool:
     """Write the limits that hold from now on. ``promises`` None: they are about to change, and nothing grows.
 
-    True: more is to be looked at.
+    True: more is to be tried.
     """
     left, tried = False, 0
     for row in rows:
@@ -88,7 +88,7 @@ def grant_limits(rows: Iterable[RunRow], cycle: CycleState, promises: Promises |
                 _write(entry, granted, _promised(entry, late, cycle))
                 continue
             promises, why = replace(promises, running=longer), why or _beyond_queue(entry, cycle)
-            _tell(entry, limit, why)
+            _report_extension(entry, limit, why)
             _write(entry, limit, why)
     return left
 
@@ -163,7 +163,7 @@ def _promised(entry: Entry, uid: str, cycle: CycleState) -> str:
     return f"others are promised a start that it would delay: {listed((uid,), cycle.names_for(entry))}"
 
 
-def _tell(entry: Entry, limit: int | None, why: str) -> None:
+def _report_extension(entry: Entry, limit: int | None, why: str) -> None:
     words = f"its time limit is {format_duration(limit)} now" if limit is not None else "it has no time limit any more"
     words += f", not yet all of the {entry.spec.time_limit or 'time'} it asks for: {why}" if why else ""
     entry.events.append(Event("Normal", EventReason.TIME_LIMIT_EXTENDED, ActionWord.ADMIT, words))

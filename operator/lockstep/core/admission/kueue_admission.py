@@ -90,7 +90,7 @@ class KueueAdmission:
         self._queues = {name for name, view in cycle.snapshot.queues.items() if view.spec.backend == "Kueue"}
 
     def owns(self, entry: Entry) -> bool:
-        """Whether the pending run is Kueue's; it is then asked for and told what it waits for."""
+        """Whether the pending run is Kueue's; it is then requested there and gets its pending reason."""
         if entry.status.kueue is None and not entry.run.labels and entry.spec.queue not in self._queues:
             return False  # as almost everybody's, where there are thousands
         choice = choice_of(entry.run, self._cycle.snapshot.queues.get(entry.spec.queue))
@@ -127,7 +127,7 @@ class KueueAdmission:
         return True
 
     def grants(self, windows: Sequence[NodeClaim]) -> Iterator[NodeGrant]:
-        """Nodes for those whose reservation is there; the others are told what is wrong with it.
+        """Nodes for those whose reservation is there; a pending reason for the others.
 
         ``windows``: maintenance, which binds what Kueue admits as everybody else.
         """

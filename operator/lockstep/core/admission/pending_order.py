@@ -56,7 +56,7 @@ def _pass_over(taken: Collection[str], waiting: Sequence[RunRow], held: list[Run
 
 
 def _owned_by_kueue(waiting: Sequence[RunRow], cycle: CycleState, kueue: KueueAdmission) -> Collection[str]:
-    """UIDs of those that Kueue admits. They are asked for, and told what they wait for."""
+    """UIDs of those that Kueue admits. They are requested there, and get their pending reason."""
     pending, queues = cycle.run_index.pending, cycle.snapshot.queues
     backed = {name for name, view in queues.items() if view.spec.backend == "Kueue"}
     by_queue = {uid: row for uid, row in pending.items() if row.queue in backed} if backed else {}

@@ -16,7 +16,7 @@ from lockstep.core.admission.cache.maintenance_windows import nodes_of, overrun
 from lockstep.core.admission.cache.pending_reasons import ASSUMPTION, names_of, preempts_later, queue_status, reason_of
 from lockstep.core.admission.cache.reported_reasons import ClassReason, ReportedReasons
 from lockstep.core.admission.cache.run_index import RunRow
-from lockstep.core.admission.cache.status_throttle import COUNTED, DueUpdate, chosen, due_word
+from lockstep.core.admission.cache.status_throttle import COUNTED, DueUpdate, chosen, due_update
 from lockstep.core.admission.cycle_state import CycleState
 from lockstep.core.admission.engine.cycle_result import Foreseen, Wait
 from lockstep.core.admission.engine.jobs import Job, NodeClaim, Option
@@ -37,7 +37,7 @@ _NOT_ITS_TURN = (
     WaitReason.PAUSED,
     WaitReason.SINGLETON,
 )
-"""Whoever waits for these does not grow older in the queue."""
+"""Runs pending for these do not age in the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class Known:
 
     @property
     def any_promises(self) -> bool:
-        """There may be something to tell some run that holds for no other."""
+        """There may be a reason that holds for one run alone."""
         return bool(self.foreseen or self.reservations.nodes)
 
     def promises(self, uid: str) -> bool:
-        """There is something to tell this run that holds for no other."""
+        """There is a reason that holds for this run alone."""
         return uid in self.foreseen or self.reservations.keeps_for(uid)
 
 
@@ -97,7 +97,7 @@ class PendingStatus:
             start = estimated.get(row) if reason.start is None and reason.word != WaitReason.PLACEMENT else None
             before, then = row.reported, reason.start if start is None else start
             if before is not None and row.made_of is reason and row.position == position and before.start == then:
-                continue  # as in the cycle before; when that is to be told is known
+                continue  # as in the cycle before; when that is to be reported is known
             row.made_of = reason
             if start is not None:
                 reason = replace(reason, start=start, assumption=ASSUMPTION)
@@ -126,7 +126,7 @@ class PendingStatus:
             self._wake(row.due.at)
 
     def write(self) -> None:
-        """Write the status of those who are to be told something: new reasons first, then who has not heard for
+        """Write the status of pending runs that are due for an update: new reasons first, then who has not heard for
         longest, and no more of them than ``chosen`` has it."""
         now, run_index = self._cycle.now, self._cycle.run_index
         lately = (run_index.reported_at[float(at)] for at in range(int(now - COUNTED) + 1, int(now) + 1))
@@ -228,7 +228,7 @@ class PendingStatus:
         return words
 
     def _lasts(self, words: ClassReason, row: RunRow) -> bool:
-        """They follow from the wait alone. But who is to wait for its turn is told so only if it can ever start."""
+        """They follow from the wait alone. But that a run waits for its turn is reported only if it can ever start."""
         return words.lasting and (words.wait.kind != WaitReason.PRIORITY or not self._is_too_large(row.terms.options))
 
     def _reason(self, entry: Entry, job: Job, wait: Wait, known: Known) -> PendingReason:
@@ -260,13 +260,13 @@ class PendingStatus:
         return known
 
     def _report(self, row: RunRow, reason: PendingReason, position: int) -> None:
-        """This is what a run waits for: when is it to be told so?"""
+        """This is the run's pending reason: when is it to be reported?"""
         entry, before, same_place = row.entry, row.reported, row.position == position
         entry.reason, entry.position = reason, position
         row.reported, row.position = reason, position
         if before is not None and same_place and before == reason:
             return
-        row.due = due_word(entry, reason, self._named(entry, reason), self._settings)
+        row.due = due_update(entry, reason, self._named(entry, reason), self._settings)
         to_report = self._cycle.run_index.to_report
         if row.due is not None:
             to_report[row.uid] = row

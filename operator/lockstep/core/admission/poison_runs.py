@@ -1,8 +1,8 @@
 """Isolates a run that admission fails with (a poison run), so that it holds up nobody but itself.
 
 Nothing that a run says should make a cycle raise; where something does, that is a defect of ours and no reason for
-everybody else to wait. Which of those that wait it is, is found by halving: passes are tried with fewer and fewer of
-them. It is then left out and told so, until it is edited or some time has passed.
+everybody else to wait. Which pending run it is, is found by halving: cycles are tried with fewer and fewer of
+them. It is then left out, with that as its pending reason, until it is edited or some time has passed.
 
 A run that holds nodes is never left out: they would be given to somebody else.
 """
@@ -26,9 +26,9 @@ _MOST = 8  # found in one cycle; the next finds more
 def admit_isolating_failures(
     snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: CycleMemory
 ) -> ClusterPlan:
-    """What ``admit`` decides; where one of those that wait makes it raise, what it decides of the others.
+    """What ``admit`` decides; where a pending run makes it raise, what it decides of the others.
 
-    ``memory.excluded_runs`` has those. Raises what ``admit`` raises without any of those that wait.
+    ``memory.excluded_runs`` has those. Raises what ``admit`` raises without any pending run.
     """
     if memory.excluded_runs:
         runs = {run.uid: run for run in snapshot.runs if run.uid in memory.excluded_runs and _waits(run)}
@@ -60,7 +60,7 @@ def _culprits(
     found: dict[str, ExcludedRun] = {}
 
     def error_with(first: int) -> Exception | None:
-        """What is raised with so many of those that wait."""
+        """What is raised with so many of the pending runs."""
         absent = {*excluded_runs, *found, *(run.uid for run in waiting[first:])}
         try:
             decide(without(snapshot, absent))

@@ -28,7 +28,7 @@ from lockstep.core.admission.reservations import Reservations
 from lockstep.core.admission.victims import class_value, goes_anyway, is_ending_in_time, notice_seconds, victim_of
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.node_set import EMPTY, NodeSet
-from lockstep.core.model.reasons import WaitReason
+from lockstep.core.model.reasons import ConditionType, WaitReason
 from lockstep.core.model.reservation import reservation_of
 from lockstep.core.model.snapshot import ClusterSnapshot, PodView
 
@@ -374,7 +374,7 @@ class PreemptionCandidates:
         cycle, held, nodes = self._cycle, EMPTY, list[str]()
         rows = cycle.run_index.rows
         for uid, pods in cycle.pods_of.items():
-            if uid not in rows or is_true(rows[uid].run.status, "Finished"):
+            if uid not in rows or is_true(rows[uid].run.status, ConditionType.FINISHED):
                 nodes += [pod.node for pod in pods if not pod.is_terminal]
         for running in self._running if nodes else ():
             held |= running.nodes if running.uid else EMPTY

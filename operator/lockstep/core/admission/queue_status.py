@@ -13,12 +13,12 @@ from lockstep.core.admission.queueing.holds import mode_words
 from lockstep.core.admission.queueing.queue_problems import problems_of
 from lockstep.core.model.conditions import with_condition
 from lockstep.core.model.plan import QueueStatusWrite, StatusWrite
-from lockstep.core.model.reasons import QueueReason
+from lockstep.core.model.reasons import ConditionType, QueueReason
 from lockstep.core.model.snapshot import ClusterSnapshot, QueueView
 from lockstep.core.model.tunables import Mode, Tunables
 
 TOLD_EVERY = 10.0
-"""Seconds between two writes about one queue; a condition that changes is told at once."""
+"""Seconds between two writes about one queue; a condition that changes is written at once."""
 OTHER_GPU_TYPE = "Other"
 """Stands for nodes of no configured GPU type."""
 _TYPES_TOLD = 16
@@ -37,7 +37,7 @@ class _Figures:
 def queue_writes(
     snapshot: ClusterSnapshot, memory: CycleMemory, decided: Iterable[StatusWrite], tunables: Tunables, now: float
 ) -> tuple[tuple[QueueStatusWrite, ...], float | None]:
-    """The queues whose status is to change once ``decided`` is carried out, and when to look at the others again.
+    """The queues whose status is to change once ``decided`` is carried out, and when to check the others again.
 
     ``memory`` has seen the snapshot. A queue of which nothing has changed says what it said, until it may say more.
     """
@@ -59,8 +59,8 @@ def queue_writes(
             status = _status(view, figures[name], memory.rules.quotas, snapshot, tunables, now)
             due = _due(view.status, status, now)
             if due is not None and due <= now:
-                told = changed(status, updated=float(int(now)))
-                writes.append(QueueStatusWrite(name, view.uid, view.resource_version, told))
+                updated = changed(status, updated=float(int(now)))
+                writes.append(QueueStatusWrite(name, view.uid, view.resource_version, updated))
                 continue
             reported = ReportedQueueStatus(rests_on, hours, due, status == view.status)
         memory.reported_queues[name] = reported
@@ -104,11 +104,11 @@ def _status(
         gpu_hours_last_day=snapshot.gpu_hours.get(view.name, before.gpu_hours_last_day),
     )
     admits, reason, message = _activity(view, figures, tunables.mode)
-    status = with_condition(status, "Active", admits, reason, message, now=now, generation=view.generation)
+    status = with_condition(status, ConditionType.ACTIVE, admits, reason, message, now=now, generation=view.generation)
     wrong = list(problems_of(view, snapshot.queues, tunables.gpu_types, snapshot.priority_classes))
     reason = wrong[0].reason if wrong else QueueReason.VALID
     words = "; ".join(problem.message for problem in wrong)
-    return with_condition(status, "Valid", not wrong, reason, words, now=now, generation=view.generation)
+    return with_condition(status, ConditionType.VALID, not wrong, reason, words, now=now, generation=view.generation)
 
 
 def _activity(view: QueueView, figures: _Figures, mode: Mode) -> tuple[bool, QueueReason, str]:

@@ -92,7 +92,7 @@ def find_spares(entry: Entry, cycle: CycleState, quota: Callable[[], QuotaBook])
 
 
 def find_growth(entry: Entry, cycle: CycleState, quota: Callable[[], QuotaBook]) -> None:
-    """Give a gang that is to grow the nodes for its next size, when no run waits for nodes."""
+    """Give a gang that is to grow the nodes for its next size, when no run is pending."""
     assignment, spec = entry.status.assignment, entry.spec
     most = queue_spec(cycle.snapshot, spec.queue).limits.max_nodes_per_run
     too_many = most is not None and spec.nodes + spec.spare_nodes > most

@@ -72,7 +72,7 @@ class Reservations:
         return tuple(NodeClaim(self._cycle.now, inf, nodes, uid) for uid, nodes in self._standing.items())
 
     def expected(self, running: Sequence[RunningJob]) -> Sequence[RunningJob]:
-        """``running`` with those in the way gone by the deadline, be they told already or not."""
+        """``running`` with the victims gone by the deadline, be they notified already or not."""
         if not self._standing:
             return running
         victims = ((victim, uid) for uid in self._standing for victim in self._of(uid).victims)
@@ -120,7 +120,7 @@ class Reservations:
 
     @property
     def wake_at(self) -> float | None:
-        """When the first of them is to be looked at again at the latest."""
+        """When the first of them is to be checked again at the latest."""
         return min((self._expires(self._of(uid)) + 1.0 for uid in self._standing), default=None)
 
     def make(self, entry: Entry, reservation: ReservationStatus) -> None:
@@ -181,7 +181,7 @@ class Reservations:
         return PendingReason(WaitReason.PREEMPTING, words, victims, start, ASSUMPTION if kept.known else "")
 
     def _flaw(self, entry: Entry, reservation: ReservationStatus, nodes: NodeSet) -> str:
-        """Why the reservation of a run that waits cannot stand; empty: it can."""
+        """Why the reservation of a pending run cannot stand; empty: it can."""
         cycle = self._cycle
         if not reservation.nodes:
             return "its record was lost"
@@ -202,7 +202,7 @@ class Reservations:
         return ""
 
     def _no_longer_allowed(self, entry: Entry, reservation: ReservationStatus) -> Entry | None:
-        """A victim that has not been told yet, and that the queues' rules protect by now."""
+        """A victim that has not been notified yet, and that the queues' rules protect by now."""
         mine = queue_spec(self._cycle.snapshot, entry.spec.queue)
         for uid in reservation.victims:
             victim = self._cycle.entry_of(uid)

@@ -1,4 +1,4 @@
-"""Schedules pending runs on nodes and quotas as they are and will be: who starts, who preempts, who waits for what."""
+"""Schedules pending runs on nodes and quotas, now and later: who starts, who preempts, why the others wait."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,15 +20,15 @@ from lockstep.core.model.reasons import WaitReason
 from lockstep.core.pods.requirement import avoided_nodes
 
 _LOOKS_PAST_A_CUT = 4
-"""How often the whole order is looked at for a longer stretch of it, when fewer start because of who comes first."""
+"""How often the whole order is examined for a longer stretch of it, when fewer start because of who comes first."""
 _BLOCKING = (WaitReason.RESOURCES, WaitReason.QUOTA, WaitReason.PRIORITY, WaitReason.WINDOW)
 _NOBODY = CycleResult((), Waits((), ()), cut=False, reserved={})
 
 
 @dataclass(frozen=True, slots=True)
 class CycleSchedule:
-    """What the engine says of ``waiting``, and what it was told beside them: ``claims`` are maintenance windows and
-    reservations, ``foreseen`` is who may preempt later.
+    """The engine's result for the pending jobs ``waiting``, and its other inputs: ``claims`` are maintenance windows
+    and reservations, ``foreseen`` is who may preempt later.
 
     ``is_final`` False: a reservation was made, and whoever comes after it starts in the next cycle at the earliest.
     """
@@ -44,15 +44,15 @@ class CycleSchedule:
     is_final: bool = True
 
     def computed(self, cycle: CycleState) -> CycleResult:
-        """What the engine says, were it told this."""
+        """The engine's result, given this."""
         rest = self.running, self.free, self.claims, cycle.quotas, self.policy
         return backfill(cycle.now, self.waiting, *rest, self.foreseen, self.groups)
 
 
 @dataclass(frozen=True, slots=True)
 class StillPending:
-    """``rows``, in order: who waits for nodes once the others have started. ``awaited``: what they are to have, as if
-    they ran there.
+    """``rows``, in order: the runs still pending once the others have started. ``awaited``: what they are to have, as
+    if they ran there.
 
     ``is_cut``: more may start in the next cycle, which follows at once. ``lacks_nodes``: nobody may grow meanwhile.
     """
@@ -105,7 +105,7 @@ def preempt_for_first(schedule: CycleSchedule, reservations: Reservations, cycle
 
 
 def start_gangs(schedule: CycleSchedule, cycle: CycleState) -> StillPending:
-    """Start whom the engine says. What those are to have who wait is nobody's spare, and nobody grows by it."""
+    """Start the gangs that the engine chose. What pending runs are to have is nobody's spare, nor for growth."""
     result, waits, rows = schedule.result, schedule.result.waits, cycle.run_index.rows
     for start in result.starts:
         start_gang(rows[start.uid], start, cycle)
@@ -127,7 +127,7 @@ def start_gangs(schedule: CycleSchedule, cycle: CycleState) -> StillPending:
 def explain_waits(
     schedule: CycleSchedule, left: StillPending, reservations: Reservations, status: PendingStatus, cycle: CycleState
 ) -> None:
-    """Find why each of those who are left waits, at which position, and when it starts."""
+    """Find the pending reason, position and estimated start of each run that is left."""
     if not schedule.waiting:
         return
     waits, claims = schedule.result.waits, (*cycle.windows, *reservations.claims())
@@ -140,7 +140,7 @@ def explain_waits(
 
 
 def promises_of(schedule: CycleSchedule, reservations: Reservations, cycle: CycleState) -> Promises | None:
-    """What those who wait are promised, for those who ask for longer time limits; None: nobody does, or it is about to
+    """What pending runs are promised, for those who ask for longer time limits; None: nobody does, or it is about to
     change."""
     kept, result = reservations.nodes, schedule.result
     if not schedule.waiting:
@@ -159,7 +159,7 @@ def promises_of(schedule: CycleSchedule, reservations: Reservations, cycle: Cycl
 def _estimates(
     schedule: CycleSchedule, left: StillPending, claims: Sequence[NodeClaim], cycle: CycleState
 ) -> Mapping[str, float]:
-    """When those who wait start, as far as anybody can say."""
+    """Estimated starts of pending runs, as far as anybody can say."""
 
     def begin() -> Iterator[tuple[str, Estimate]]:
         free = schedule.free & ~cycle.cluster.booked

@@ -46,10 +46,10 @@ def answer_test_only(
 
 
 class TestOnlyAnswers:
-    """Answers at the end of one cycle, when everybody else has been looked at."""
+    """Answers at the end of one cycle, when everybody else has been decided on."""
 
     def __init__(self, cycle: CycleState, left: Sequence[tuple[Entry, Job]], standing: Standing) -> None:
-        """``left``: who waits for nodes, in order."""
+        """``left``: the pending runs, in order."""
         self._cycle = cycle
         self._snapshot = cycle.snapshot
         self._left = left
@@ -73,7 +73,7 @@ class TestOnlyAnswers:
             reason = self._in_words(entry, job, found, shortage, reason)
             if found.start is not None and found.known:
                 nodes = tuple(self._cycle.index.names(found.nodes)[:_NODES_TOLD])
-        self._tell(entry, reason, nodes)
+        self._report_answer(entry, reason, nodes)
 
     def _what_if(self, entry: Entry, job: Job) -> WhatIfResult:
         key = order_key(entry.run, entry.points)
@@ -122,7 +122,7 @@ class TestOnlyAnswers:
             return None
         return PendingReason(WaitReason.PENDING_RUNS_LIMIT, f"queue {entry.spec.queue} lets at most {most} runs wait")
 
-    def _tell(self, entry: Entry, reason: PendingReason, nodes: tuple[str, ...]) -> None:
+    def _report_answer(self, entry: Entry, reason: PendingReason, nodes: tuple[str, ...]) -> None:
         now = float(int(self._cycle.now))
         answer = TrialStatus(
             at=now,
@@ -135,5 +135,5 @@ class TestOnlyAnswers:
             priority=entry.points.total,
         )
         words = "only asks when it would start; status.testOnly has the answer"
-        told = QueueStatus(reason=WaitReason.TEST_ONLY, message=words, updated=now)
-        entry.status = changed(entry.status, test_only=answer, queue=told)
+        queue = QueueStatus(reason=WaitReason.TEST_ONLY, message=words, updated=now)
+        entry.status = changed(entry.status, test_only=answer, queue=queue)

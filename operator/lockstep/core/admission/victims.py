@@ -12,6 +12,7 @@ from lockstep.core.admission.engine.jobs import RunningJob
 from lockstep.core.admission.engine.preemption import Victim
 from lockstep.core.admission.engine_adapter import ENDING
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import PodView, RunView
 
 RESTART = 300.0
@@ -90,9 +91,11 @@ def is_ending_in_time(pod: PodView, now: float) -> bool:
 
 def _would_go(run: RunView) -> bool:
     """A notice would make it stop: it does not stop already, and decisions about it are made."""
-    told = run.status.preemption is not None
+    notified = run.status.preemption is not None
     kueues = run.status.kueue is not None  # Kueue says who is preempted
-    return not (kueues or is_leaving(run) or told or _is_paused(run) or is_true(run.status, "StateRegression"))
+    return not (
+        kueues or is_leaving(run) or notified or _is_paused(run) or is_true(run.status, ConditionType.STATE_REGRESSION)
+    )
 
 
 def _is_paused(run: RunView) -> bool:

@@ -18,6 +18,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.ranges import parse_ranges
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 
 _NAMED = re.compile(rf"(?<!\$){re.escape(INDEX_VARIABLE)}")
@@ -50,7 +51,7 @@ def is_member(run: RunView, run_set: RunSetView) -> bool:
 
 def holds_nodes(run: RunView) -> bool:
     """The run has nodes, be it to end soon."""
-    return slots.is_held(run.status.assignment) and not is_true(run.status, "Finished")
+    return slots.is_held(run.status.assignment) and not is_true(run.status, ConditionType.FINISHED)
 
 
 def governed(run: RunView, owner: RunSetView | None) -> RunView:
@@ -61,7 +62,7 @@ def governed(run: RunView, owner: RunSetView | None) -> RunView:
     own = run.own_spec or run.spec
     if own is None:
         return run
-    field, words = _said_by(owner, run, own)
+    field, words = _set_by_owner(owner, run, own)
     if words == run.set_says and (not field or getattr(run.spec, field) is True):
         return run
     if not field:
@@ -71,18 +72,18 @@ def governed(run: RunView, owner: RunSetView | None) -> RunView:
 
 
 def governance(run_set: RunSetView | None) -> object:
-    """All of a set that ``governed`` looks at: while it is equal, nothing changes for its runs."""
+    """All of a set that ``governed`` reads: while it is equal, nothing changes for its runs."""
     if run_set is None or run_set.spec is None:
         return run_set is None
     spec, stop = run_set.spec, run_set.status.stop
     return spec.suspend, spec.cancel, spec.cancel_indices, stop.cancel if stop is not None else ""
 
 
-def _said_by(
+def _set_by_owner(
     owner: RunSetView | None, run: RunView, own: TrainingRunSpec
 ) -> tuple[Literal["", "suspend", "cancel"], str]:
     """The field of the spec that the set has as true where the run has not, if any, and why."""
-    if owner is None or is_true(run.status, "Finished"):
+    if owner is None or is_true(run.status, ConditionType.FINISHED):
         return "", ""
     if owner.spec is None:  # it may say that they wait, or end: who trains goes on, nobody starts
         waits = not own.suspend and not holds_nodes(run)

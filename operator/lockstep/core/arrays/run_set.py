@@ -23,9 +23,10 @@ from lockstep.core.arrays.refusals import is_due, never_tried_now, next_to_try, 
 from lockstep.core.arrays.tally import Tally, tally
 from lockstep.core.model.array_views import CreateRun, RunSetPlan, RunSetSnapshot
 from lockstep.core.model.conditions import find, with_condition
+from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.core.model.plan import Event
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.reasons import ActionWord, ConditionReason, EventReason, Recorded, SetReason
+from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, Recorded, SetReason
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.pods.validation import KnownNames, validate
 
@@ -91,12 +92,12 @@ class _Draft:
 
     def is_over(self) -> bool:
         """Terminal is terminal."""
-        ended = find(self.status, "Finished")
+        ended = find(self.status, ConditionType.FINISHED)
         return ended is not None and ended.status == "True"
 
     def forget_when_due(self) -> RunSetPlan:
         """Have the set deleted so long after its end; its runs go with it."""
-        ended = find(self.status, "Finished")
+        ended = find(self.status, ConditionType.FINISHED)
         ttl = self.run_set.spec.ttl_after_finished if self.run_set.spec is not None else None
         if ttl is None or ended is None:
             return RunSetPlan()
@@ -161,7 +162,7 @@ class _Draft:
         if problems:
             self._refuse(SetReason.INVALID_SPEC, "; ".join(problems).replace("spec.", "spec.template.spec."))
             return
-        self._condition("Accepted", True, ConditionReason.ACCEPTED, "the spec is valid")
+        self._condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
         tally, width = self.tally, self.spec.max_running
         free = WAITING_AT_ONCE - len(tally.waiting)
         if width is not None:
@@ -199,27 +200,29 @@ class _Draft:
         done = counts.succeeded + counts.failed + counts.cancelled
         self.status = changed(self.status, indices=tally.ranges(), counts=counts, done=f"{done}/{counts.total}")
         value, reason, message = self._progress()
-        self._condition("Progressing", value, reason, message)
+        self._condition(ConditionType.PROGRESSING, value, reason, message)
         if reason in (SetReason.NAME_TAKEN, SetReason.RUN_REFUSED):
             self._say_once(reason, message)
         suspended = self.spec.suspend and not tally.holding
         self._condition(
-            "Suspended",
+            ConditionType.SUSPENDED,
             suspended,
             ConditionReason.SUSPEND_REQUESTED if suspended else ConditionReason.NOT_SUSPENDED,
             "",
         )
         if done < counts.total:
-            self._condition("Finished", False, ConditionReason.NOT_FINISHED, "")
-            self._condition("Succeeded", None, ConditionReason.NOT_FINISHED, "")
-            self.status = changed(self.status, state=self._state(), reason=str(reason))
+            self._condition(ConditionType.FINISHED, False, ConditionReason.NOT_FINISHED, "")
+            self._condition(ConditionType.SUCCEEDED, None, ConditionReason.NOT_FINISHED, "")
+            self.status = changed(self.status, state=self._state().value, reason=str(reason))
             return
         state, reason, words = self._outcome()
-        self._condition("Progressing", False, ConditionReason.FINISHED, "")
-        self._condition("Finished", True, reason, words)
-        self._condition("Succeeded", state == "Succeeded", reason, words)
-        self.status = changed(self.status, state=state, reason=str(reason))
-        self.events.append(Event("Normal" if state == "Succeeded" else "Warning", reason, ActionWord.FINISH, words))
+        self._condition(ConditionType.PROGRESSING, False, ConditionReason.FINISHED, "")
+        self._condition(ConditionType.FINISHED, True, reason, words)
+        self._condition(ConditionType.SUCCEEDED, state is Outcome.SUCCEEDED, reason, words)
+        self.status = changed(self.status, state=state.value, reason=str(reason))
+        self.events.append(
+            Event("Normal" if state is Outcome.SUCCEEDED else "Warning", reason, ActionWord.FINISH, words)
+        )
 
     # -- words ----------------------------------------------------------------------------------
 
@@ -237,7 +240,7 @@ class _Draft:
             words = f"the API server refuses {refusal.indices[:_SHOWN]}{others}; tried again at"
             named = f"{run_name(self.run_set.name, refusal.last)}: {refusal.message}"
             return False, SetReason.RUN_REFUSED, f"{words} {to_rfc3339(refusal.retry_at)}; {named}"
-        accepted = find(self.status, "Accepted")
+        accepted = find(self.status, ConditionType.ACCEPTED)
         if accepted is not None and accepted.status == "False":
             return False, Recorded(accepted.reason), accepted.message
         if self.spec.suspend:
@@ -252,25 +255,25 @@ class _Draft:
             return False, SetReason.MAX_RUNNING, "maxRunning: 0; raise it to let runs start"
         return True, SetReason.RUNS_ACTIVE, ""
 
-    def _state(self) -> str:
+    def _state(self) -> Phase:
         spec, stop = self.spec, self.status.stop
         if spec.cancel or stop is not None:
-            return "Stopping"
+            return Phase.STOPPING
         if self.tally.holding:
-            return "Running"
-        return "Suspended" if spec.suspend else "Pending"
+            return Phase.RUNNING
+        return Phase.SUSPENDED if spec.suspend else Phase.PENDING
 
-    def _outcome(self) -> tuple[str, SetReason, str]:
+    def _outcome(self) -> tuple[Outcome, SetReason, str]:
         counts = self.status.counts
         words = f"{counts.succeeded} of {counts.total} succeeded"
         if counts.succeeded == counts.total:
-            return "Succeeded", SetReason.ALL_SUCCEEDED, words
+            return Outcome.SUCCEEDED, SetReason.ALL_SUCCEEDED, words
         words += f", {counts.failed} failed, {counts.cancelled} were cancelled"
         if self.status.stop is not None:
-            return "Failed", SetReason.STOPPED_ON_FAILURE, words
+            return Outcome.FAILED, SetReason.STOPPED_ON_FAILURE, words
         if counts.failed:
-            return "Failed", SetReason.SOME_FAILED, words
-        return "Cancelled", SetReason.CANCELLED if self.spec.cancel else SetReason.SOME_CANCELLED, words
+            return Outcome.FAILED, SetReason.SOME_FAILED, words
+        return Outcome.CANCELLED, SetReason.CANCELLED if self.spec.cancel else SetReason.SOME_CANCELLED, words
 
     def _problems(self) -> list[Any]:
         return validate(
@@ -278,17 +281,17 @@ class _Draft:
         )
 
     def _refuse(self, reason: SetReason, message: str) -> None:
-        self._condition("Accepted", False, reason, message)
+        self._condition(ConditionType.ACCEPTED, False, reason, message)
         if not self.tally.active:
-            self.status = changed(self.status, state="Pending", reason=reason.value)
+            self.status = changed(self.status, state=Phase.PENDING.value, reason=reason.value)
 
     def _say_once(self, reason: SetReason | Recorded, message: str) -> None:
-        before = find(self.run_set.status, "Progressing")
+        before = find(self.run_set.status, ConditionType.PROGRESSING)
         if before is None or before.reason != reason:
             self.events.append(Event("Warning", reason, ActionWord.CREATE_RUN, message))
 
     def _condition(
-        self, kind: str, value: bool | None, reason: ConditionReason | SetReason | Recorded, message: str
+        self, kind: ConditionType, value: bool | None, reason: ConditionReason | SetReason | Recorded, message: str
     ) -> None:
         generation = self.run_set.generation
         self.status = with_condition(self.status, kind, value, reason, message, now=self.now, generation=generation)

@@ -15,7 +15,7 @@ from lockstep.core.model.array_views import RunSetSnapshot
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.plan import Event
 from lockstep.core.model.ranges import format_ranges, parse_ranges
-from lockstep.core.model.reasons import ActionWord, EventReason, SetReason, StopReason
+from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, SetReason, StopReason
 from lockstep.core.model.snapshot import RunView
 
 OUTCOMES = ("succeeded", "failed", "cancelled")
@@ -100,10 +100,10 @@ def tally(snapshot: RunSetSnapshot) -> Tally:
 
 def outcome_of(run: RunView) -> str:
     """What came of a run: a word of ``OUTCOMES``, empty while it has not ended."""
-    ended = find(run.status, "Finished")
+    ended = find(run.status, ConditionType.FINISHED)
     if ended is None or ended.status != "True":
         return ""
-    if is_true(run.status, "Succeeded"):
+    if is_true(run.status, ConditionType.SUCCEEDED):
         return "succeeded"
     return "cancelled" if ended.reason == StopReason.CANCELLED else "failed"
 

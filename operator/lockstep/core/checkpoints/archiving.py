@@ -35,7 +35,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import CreateJob, Event
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
-from lockstep.core.model.reasons import ActionWord, ArchiveFailure, EventReason
+from lockstep.core.model.reasons import ActionWord, ArchiveFailure, ConditionType, EventReason
 from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import JobPhase, JobView, RunView, Verdict
 from lockstep.core.model.tiers import ARCHIVE, SHARED
@@ -49,7 +49,7 @@ BACKOFF_BASE, BACKOFF_MAX = 60.0, 3600.0
 BACKOFF_MAX_WAITING = 300.0
 """While a gang waits for the job, it is tried again sooner."""
 IDLE_TOO_LONG = 600.0
-"""Seconds after which a job none of whose pods runs is told of: a missing Secret, an image, no room on any node."""
+"""Seconds after which a job none of whose pods runs is reported: a missing Secret, an image, no room on any node."""
 TIDY_EVERY = 1800.0
 """Seconds between two looks for checkpoints of the shared tier that may go."""
 _SPENT_SOURCE = frozenset({ArchiveFailure.SOURCE_INVALID, ArchiveFailure.SOURCE_VANISHED, "Conflict"})
@@ -160,7 +160,7 @@ def paths_awaited(run: RunView, successors: Iterable[RunView]) -> frozenset[str]
     held = set()
     for other in successors:
         checkpoint = other.spec.checkpoint if other.spec is not None else None
-        if checkpoint is None or is_true(other.status, "Finished"):
+        if checkpoint is None or is_true(other.status, ConditionType.FINISHED):
             continue
         if other.status.resolved.start_run_uid not in ("", run.uid):
             continue  # started from an earlier run of this name
@@ -311,8 +311,8 @@ def _succeeded(
         return changed(status, restored=back), (_event(EventReason.RESTORED, note),)
     # The exit code alone proves an upload; without the message, what retention removed stays in the list until a
     # restore finds it missing.
-    told = result.checkpoint if result is not None and result.checkpoint is not None else ArchivedCheckpoint(step=0)
-    copied = changed(told, step=work.step, attempt=work.attempt, time=at)
+    reported = result.checkpoint if result is not None and result.checkpoint is not None else ArchivedCheckpoint(step=0)
+    copied = changed(reported, step=work.step, attempt=work.attempt, time=at)
     others = status.published if result is None or result.published is None else result.published
     published = _newest_first([copied, *_without_damaged(status, others)])
     note = f"step {work.step} of attempt {work.attempt} is in the archive"

@@ -1,7 +1,7 @@
 """Which saves on the nodes' own disks may go once a later attempt has started.
 
 A step is recoverable only where every rank holds its part. So it is decided for the whole gang, of what all ranks have
-told at the barrier; it is in status with START, and every worker carries it out on its own disk.
+reported at the barrier; it is in status with START, and every worker carries it out on its own disk.
 
 What stays: what the attempt resumes from; the newest valid steps; whatever could not be judged; and as many of the
 newest steps that these nodes lack a part of, if the shared tier has none that is as new: with a node that is away now
@@ -107,8 +107,8 @@ def local_retention(state: RunState, choice: Candidate | None) -> LocalRetention
     )
 
 
-def retention_told(status: TrainingRunStatus) -> RetentionOrder | None:
-    """What the workers of the current attempt are told; None: to remove nothing."""
+def order_for_workers(status: TrainingRunStatus) -> RetentionOrder | None:
+    """The order that the workers of the current attempt get; None: to remove nothing."""
     retention, start = status.checkpoint.local_retention, status.start
     if retention is None or start is None or retention.attempt != start.attempt:
         return None

@@ -1,6 +1,6 @@
 """Collective saves: every rank at the same step, for whoever has to stop the gang or move a part of it.
 
-A save is in status before any worker hears of it, and what workers are told is a function of status. It is
+A save is in status before any worker hears of it, and their directive is a function of status. It is
 answered by a checkpoint that is valid on every rank, never by a rank's word, and waiting for it ends at its
 deadline whatever happens. One is awaited at a time; a second reason joins it.
 """
@@ -65,13 +65,13 @@ def settle_save(plan: PlanBuilder) -> None:
     if save is None or save.outcome:
         return
     step = _answer(plan, save)
-    if step is None and _is_told_of_at_the_barrier(plan, save):
+    if step is None and _is_reported_at_the_barrier(plan, save):
         return
     if step is None and (not plan.trains or save.attempt != plan.status.attempt):
         fail_save(plan, f"attempt {save.attempt} ended before it was complete")
         return
     deadline = save.deadline if save.deadline is not None else plan.stamp
-    # A new leader has yet to be told what was saved while nobody listened.
+    # A new leader has yet to get reports of what was saved while nobody listened.
     heard = plan.snapshot.leadership.since + plan.silent_after
     if step is not None:
         _conclude(plan, save, RequestResult.SAVED, f"step {step} is saved on all ranks", step)
@@ -85,8 +85,8 @@ def settle_save(plan: PlanBuilder) -> None:
         fail_save(plan, "no process asks for saves any more")
 
 
-def _is_told_of_at_the_barrier(state: RunState, save: SaveStatus) -> bool:
-    """A rank that leaves may end with its save done, before everybody has told of theirs: they do so at the barrier."""
+def _is_reported_at_the_barrier(state: RunState, save: SaveStatus) -> bool:
+    """A rank that leaves may end with its save done, before the others have reported theirs: they do at the barrier."""
     return state.phase is Phase.RECOVERING and state.status.attempt == save.attempt + 1
 
 
@@ -112,7 +112,7 @@ def is_settled_for(status: TrainingRunStatus, reason: SaveReason) -> bool:
 
 
 def save_order(status: TrainingRunStatus) -> SaveRequest | None:
-    """What the workers are told of an awaited save."""
+    """The workers' directive for an awaited save."""
     save = status.checkpoint.save
     if save is None or save.outcome or save.attempt != status.attempt:
         return None
@@ -126,7 +126,7 @@ def grace_period(state: RunState) -> float:
 
 
 def _conclude(plan: PlanBuilder, save: SaveStatus, outcome: RequestResult, words: str, step: int = 0) -> None:
-    # Workers may be gone by the next pass: what they say of the checkpoint is kept now.
+    # Workers may be gone by the next reconcile: what they say of the checkpoint is kept now.
     latest = latest_valid(plan.snapshot, plan.status)
     plan.status = record_latest(plan.status, latest)
     _write(plan, changed(save, outcome=outcome.value, step=step))
@@ -218,11 +218,11 @@ def _needed_step(state: RunState) -> int:
 def _answer(state: RunState, save: SaveStatus) -> int | None:
     """Step of a valid checkpoint of this attempt that fulfils the request, if there is one."""
     tier = _tier(state)
-    told = [r for slot in _ranks(state) if (r := state.report(slot)) is not None and r.attempt == save.attempt]
-    seen = (row for report in told for row in report.inventory)
+    reports = [r for slot in _ranks(state) if (r := state.report(slot)) is not None and r.attempt == save.attempt]
+    seen = (row for report in reports for row in report.inventory)
     if not any(row.tier == tier and row.step >= save.needs_step for row in seen):
         return None  # spares the merging, which costs ranks times rows
-    reached = max(save.at_step, *(report.progress.step for report in told if report.progress is not None), 0)
+    reached = max(save.at_step, *(report.progress.step for report in reports if report.progress is not None), 0)
     for found in candidates(state.snapshot, state.status):
         fits = found.tier == tier and found.step >= save.needs_step and (not save.at_step or found.step <= reached)
         if fits and found.verdict is Verdict.VALID and found.attempt in (0, save.attempt):
@@ -237,7 +237,7 @@ def _tier(state: RunState) -> str:
 
 
 def _is_over(state: RunState) -> bool:
-    """Every process has ended, and long enough ago that its worker has told of what it found afterwards."""
+    """Every process has ended, and long enough ago that its worker has reported what it found afterwards."""
     if not _all_exited(state):
         return False
     return state.reached(max(report.since for report in _of_attempt(state)) + 2 * state.heartbeat)

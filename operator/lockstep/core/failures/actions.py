@@ -20,7 +20,7 @@ ONE_DAY = 86_400.0
 SOON_AFTER_LOAD = 10
 """Steps after which a checkpoint that was loaded is above suspicion."""
 SAME_STEP = 10
-"""Failures whose last steps are no further apart fell at the same place: steps are told of now and then."""
+"""Failures whose last steps are no further apart fell at the same place: steps are reported now and then."""
 LIKE_FAILURES = 2
 LIKE_FAILURES_BARE = 3
 """Like failures on different nodes after which it is the program; more where no more than a number is alike."""
@@ -250,7 +250,7 @@ def _roll_back(cause: Cause, case: Case) -> Action:
         remedy = "look at the data around that step, the learning rate and the ranks named"
         return _stop(cause, StopReason.DIVERGED, f"{case.roll_backs} roll-backs did not help{why}; {remedy}")
     further = min(2**case.roll_backs, len(earlier) - 1)
-    # What was saved a moment ago may not have been told yet: at the barrier everything is looked at again.
+    # What was saved a moment ago may not have been reported yet: at the barrier everything is checked again.
     ceiling = earlier[further] if earlier else max(0, (diverged or 0) - 1)
     suspects = (cause.slot,) if _may_be_one_machine(cause, case) else ()
     back = f"step {ceiling}" if earlier or not ceiling else f"what is saved up to step {ceiling}"

@@ -33,7 +33,7 @@ TIED_SECONDS = 0.1
 TORN_DOWN_SECONDS = 0.5
 """A container's end is dated once all of it is torn down; by then its peers may have noticed."""
 LEAVING_SECONDS = 2.0
-"""A pod that is driven away is told of, or at its end, up to so long after its program began to fail its peers."""
+"""An evicted pod is reported, or at its end, up to so long after its program began to fail its peers."""
 STDERR_KEPT = 1000
 """Characters of it in the history."""
 NEVER_ALONE = frozenset({AttemptCause.STRAGGLER, AttemptCause.LOSS_SPIKE})
@@ -48,7 +48,7 @@ class Evidence:
     LossSpike, Straggler. ``at`` is Unix seconds on the operator's clock. ``root`` is what failures that look
     alike share, without rank, node or step. ``tied`` are slots that may as well have been first; ``slots`` are
     those that it speaks of together (the suspects of a hang), when they are more than ``slot``. ``sole_witness``: no
-    other slot would have told of it, so that nothing sets ``slot`` apart.
+    other slot would have reported it, so that nothing sets ``slot`` apart.
     """
 
     kind: str

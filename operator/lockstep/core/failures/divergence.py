@@ -1,4 +1,4 @@
-"""A loss that is no number, or that jumps and stays: seen by the workers, line by line, and told as signs."""
+"""A loss that is no number, or that jumps and stays: seen by the workers, line by line, and reported as signs."""
 
 import math
 
@@ -6,7 +6,7 @@ from lockstep.core.failures.causes import Evidence
 from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, EventReason
+from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, ConditionType, EventReason
 from lockstep.core.model.run_state import RunState
 
 NAN, SPIKE = "Loss:NaN", "Loss:Spike"
@@ -24,11 +24,11 @@ def judge_divergence(plan: PlanBuilder) -> Evidence | None:
         return spike
     reported = spike if spec.on_loss_spike == "Report" else None
     if reported is None:
-        plan.status = without_condition(plan.status, "Diverging")
+        plan.status = without_condition(plan.status, ConditionType.DIVERGING)
         return None
-    if find(plan.status, "Diverging") is None:
+    if find(plan.status, ConditionType.DIVERGING) is None:
         plan.event(EventReason.LOSS_SPIKE, reported.message, action=ActionWord.REPORT, warning=True)
-    plan.condition("Diverging", True, ConditionReason.LOSS_SPIKE, reported.message)
+    plan.condition(ConditionType.DIVERGING, True, ConditionReason.LOSS_SPIKE, reported.message)
     return None
 
 
@@ -52,11 +52,11 @@ def _first(state: RunState, kind: str) -> Evidence | None:
     what = "the loss is no number" if kind == NAN else "the loss jumped"
     message = f"{what} at step {step} on rank {state.rank(slot)} ({node}): {text}"
     word = AttemptCause.NAN if kind == NAN else AttemptCause.LOSS_SPIKE
-    alone = not any(_tells_losses(state, other) for other in state.ranked_slots() if other != slot)
+    alone = not any(_reports_losses(state, other) for other in state.ranked_slots() if other != slot)
     return Evidence(word, slot, node, at, message, kind, tied=tied, sole_witness=alone)
 
 
-def _tells_losses(state: RunState, slot: int) -> bool:
+def _reports_losses(state: RunState, slot: int) -> bool:
     """Most programs print the loss, the same on all ranks after the all-reduce, on one of them alone."""
     report = state.report(slot)
     return report is not None and report.progress is not None and bool(report.progress.loss)

@@ -74,7 +74,7 @@ def failed_exits(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:
     for slot in state.ranked_slots():
         report = state.report(slot)
         exited = _exit_in(report, state.status.attempt)
-        if report is None or exited is None or exited.succeeded or _was_told_to_leave(report):
+        if report is None or exited is None or exited.succeeded or _was_terminated(report):
             continue
         if leaving and exited.reason == ExitReason.STOPPED_ON_REQUEST:
             continue  # it has saved and ended as it was asked to, before the save of all ranks is settled
@@ -164,7 +164,7 @@ def _loss_of(
     trains = state.trains and state.rank(slot) >= 0  # a spare has begun nothing: its pod is simply made again
     if pod is None and trains:
         return lost_pod(LossReason.POD_VANISHED, f"the pod of {state.title(slot)} on {name} is gone")
-    if report is not None and _was_told_to_leave(report) and not waited_with:
+    if report is not None and _was_terminated(report) and not waited_with:
         return lost_pod(LossReason.POD_TERMINATED, f"the pod of {state.title(slot)} on {name} was told to end")
     if pod is None:
         return None
@@ -198,7 +198,7 @@ def _last_known_good(state: RunState, slot: int, report: WorkerReport | None) ->
     return entry.started_at if took_part(state, slot) else state.now
 
 
-def _was_told_to_leave(report: WorkerReport) -> bool:
+def _was_terminated(report: WorkerReport) -> bool:
     """Its pod is being ended: what its process did after that is no word on the program."""
     told = report.problem == TOLD_TO_LEAVE or report.leaving_by > 0
     return told or (report.exit is not None and report.exit.reason == ExitReason.WORKER_TERMINATED)

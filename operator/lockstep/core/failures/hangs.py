@@ -201,10 +201,10 @@ def _steps_to_compare(state: RunState, reports: dict[int, WorkerReport]) -> dict
     nobody, as frameworks do of all ranks but one: it says nothing of who is behind."""
     entry = state.attempt_entry(state.status.attempt)
     resumed = entry.resume_step if entry is not None and entry.resume_step is not None else 0
-    told = {state.rank(slot): r.progress.step for slot, r in reports.items() if r.progress is not None}
-    if max(told.values(), default=resumed) - resumed >= _STEPS_APART:
-        return told
-    return {state.rank(slot): told.get(state.rank(slot), -1) for slot in reports}
+    steps = {state.rank(slot): r.progress.step for slot, r in reports.items() if r.progress is not None}
+    if max(steps.values(), default=resumed) - resumed >= _STEPS_APART:
+        return steps
+    return {state.rank(slot): steps.get(state.rank(slot), -1) for slot in reports}
 
 
 def suspected(steps: dict[int, int], groups: list[StackGroup]) -> tuple[tuple[int, ...], str]:

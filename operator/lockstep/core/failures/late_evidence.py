@@ -1,7 +1,7 @@
 """What is heard of the end of an attempt only while the gang gathers for the next one.
 
-The first word decides, so that nobody is kept waiting. A pod's end is told by its kubelet, often a second after its
-peers have hung up: until START it may still turn out to have been first.
+The first evidence decides, so that nobody is kept waiting. A pod's end is reported by its kubelet, often a second after
+its peers have hung up: until START it may still turn out to have been first.
 """
 
 from collections.abc import Sequence

@@ -39,14 +39,14 @@ def suspicion(node: NodeView, now: float) -> str:
     recent = _recent(node.failures, now)
     if len(recent) < SUSPECT_AFTER:
         return ""
-    told = "; ".join(f"{failure.cause} of {failure.run} at {to_rfc3339(failure.time)}" for failure in recent[-3:])
-    return f"{len(recent)} ranks failed first here within a day: {told}"
+    causes = "; ".join(f"{failure.cause} of {failure.run} at {to_rfc3339(failure.time)}" for failure in recent[-3:])
+    return f"{len(recent)} ranks failed first here within a day: {causes}"
 
 
 def to_remember(state: RunState) -> list[RememberFailure]:
     """First failures of this run that their nodes do not carry yet.
 
-    While the gang gathers another rank may still turn out to have been first: until then the node is told nothing.
+    While the gang gathers another rank may still turn out to have been first: until then nothing is written.
     """
     ended = last_end(state) if state.phase is Phase.RECOVERING else None
     unsettled = ended.seen_at if ended is not None else None
@@ -80,7 +80,7 @@ def marks_now(node: NodeView, now: float) -> NodeMarks | None:
 
 
 def forgiven_at(nodes: Iterable[NodeView]) -> float | None:
-    """When the next suspect node is to be looked at again (Unix seconds)."""
+    """When the next suspect node is to be judged again (Unix seconds)."""
     moments = []
     for node in nodes:
         if node.suspect and node.failures:

@@ -12,7 +12,7 @@ from lockstep.core.failures.recovery_record import record_straggler
 from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, EventReason
+from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, ConditionType, EventReason
 from lockstep.core.model.run_state import RunState
 
 FLAGGED_BELOW = 0.7
@@ -51,14 +51,14 @@ def judge_straggler(plan: PlanBuilder) -> Evidence | None:
     )
     if plan.spec.recovery.on_straggler == "Replace" and _pays(plan, known.percent / 100):
         return Evidence(AttemptCause.STRAGGLER, slot, node, plan.now, message, "Straggler")
-    if find(plan.status, "Straggling") is None:
+    if find(plan.status, ConditionType.STRAGGLING) is None:
         plan.event(EventReason.STRAGGLING, message, action=ActionWord.REPORT, warning=True, node=node)
-    plan.condition("Straggling", True, ConditionReason.SLOW_RANK, message)
+    plan.condition(ConditionType.STRAGGLING, True, ConditionReason.SLOW_RANK, message)
     return None
 
 
 def _forget(plan: PlanBuilder) -> None:
-    plan.status = without_condition(plan.status, "Straggling")
+    plan.status = without_condition(plan.status, ConditionType.STRAGGLING)
     if plan.status.recovery.straggler is not None:
         plan.status = record_straggler(plan.status, None)
 

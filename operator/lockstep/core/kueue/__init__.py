@@ -1,1 +1,1 @@
-"""Admission by Kueue: what a run asks for, which nodes its reservation means, and what Kueue is told."""
+"""Admission by Kueue: what a run asks for, which nodes its reservation means, and the Workload's status."""

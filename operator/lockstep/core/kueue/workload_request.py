@@ -89,10 +89,10 @@ def does_for(workload: WorkloadView, ask: Ask) -> bool:
         return False
     wanted = {each["name"]: each["resources"].get("requests", {}) for each in pod_set["template"]["spec"]["containers"]}
     try:
-        said = {name: amounts(requests) for name, requests in workload.requests}
+        requested = {name: amounts(requests) for name, requests in workload.requests}
     except ValueError:
         return False
-    return said == {name: amounts(requests) for name, requests in wanted.items()}
+    return requested == {name: amounts(requests) for name, requests in wanted.items()}
 
 
 def workload_body(run: RunView, ask: Ask) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _priority(run: RunView, kueue: Kueue) -> dict[str, Any]:
 def _pod_spec(
     run: RunView, queue: QueueView | None, nodes: Mapping[str, NodeView], tunables: Tunables, avoided: frozenset[str]
 ) -> dict[str, Any]:
-    """What Kueue looks at: requests, selectors and tolerations. The rest of a pod is none of its business."""
+    """What Kueue reads: requests, selectors and tolerations. The rest of a pod is none of its business."""
     assert run.spec is not None
     view = replace(run, status=changed(run.status, kueue=None))
     body = gang.template_for(view, gang.dry_run_status(view), tunables).body["spec"]

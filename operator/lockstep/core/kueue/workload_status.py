@@ -1,7 +1,7 @@
-"""What Kueue is told in the status of a Workload: whether the pods are ready, that it is over, and the release.
+"""The status of a Workload: whether the pods are ready, that it is over, and the release.
 
 Each is one merge patch with the whole list of conditions, guarded by the version that was seen: nobody's condition is
-lost, and nothing is told on the strength of old news.
+lost, and nothing is written on the strength of a stale cache.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,13 +25,15 @@ def pods_ready(workload: WorkloadView, ready: bool, now: float) -> WorkloadWrite
         reason, message = api_names.RECOVERED if again else api_names.STARTED, "every rank is up"
     else:
         reason, message = api_names.WAIT_FOR_RECOVERY, "a rank was lost, and the gang gathers again"
-    return _told(workload, [_made(workload, api_names.PODS_READY, ready, reason, message, now)], f"PodsReady {ready}")
+    return _status_write(
+        workload, [_made(workload, api_names.PODS_READY, ready, reason, message, now)], f"PodsReady {ready}"
+    )
 
 
 def finished(workload: WorkloadView, succeeded: bool, message: str, now: float) -> WorkloadWrite:
     """Give the quota back for good."""
     reason = "Succeeded" if succeeded else "Failed"
-    return _told(workload, [_made(workload, api_names.FINISHED, True, reason, message, now)], "Finished")
+    return _status_write(workload, [_made(workload, api_names.FINISHED, True, reason, message, now)], "Finished")
 
 
 def released(workload: WorkloadView, now: float) -> WorkloadWrite:
@@ -51,7 +53,7 @@ def released(workload: WorkloadView, now: float) -> WorkloadWrite:
         changed.append(_made(workload, api_names.PODS_READY, False, api_names.WAIT_FOR_START, "not admitted", now))
     past = workload.past_seconds + _admitted_seconds(workload, now)
     more = {"admission": None, "accumulatedPastExecutionTimeSeconds": past}
-    return _told(workload, changed, f"released after {reason or 'an eviction'}", more)
+    return _status_write(workload, changed, f"released after {reason or 'an eviction'}", more)
 
 
 def _admitted_seconds(workload: WorkloadView, now: float) -> int:
@@ -67,7 +69,7 @@ def _made(workload: WorkloadView, kind: str, value: bool, reason: str, message: 
     return WorkloadCondition(kind, status, reason, message[:_LONGEST], since, workload.generation)
 
 
-def _told(
+def _status_write(
     workload: WorkloadView,
     changed: Iterable[WorkloadCondition],
     why: str,

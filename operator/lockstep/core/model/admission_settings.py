@@ -10,7 +10,7 @@ DAY = 86_400.0
 
 
 class Backfill(StrEnum):
-    """Who may start before somebody who waits."""
+    """Which runs may start before an earlier pending one."""
 
     EASY = "Easy"  # whoever does not delay the first of any queue
     CONSERVATIVE = "Conservative"  # whoever delays nobody who came before

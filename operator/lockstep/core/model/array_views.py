@@ -1,4 +1,4 @@
-"""What the planner of arrays may look at, and its decisions as data."""
+"""Snapshot for the planner of arrays, and its decisions as data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class RunSetView:
 
 @dataclass(frozen=True, slots=True)
 class RunSetSnapshot:
-    """Everything ``decide_run_set`` may look at.
+    """Everything ``decide_run_set`` reads.
 
     ``runs`` are the set's own, by index. ``departed`` are those that were seen to go, as they were seen last. Indices
     in ``taken`` have a run of their name that is not the set's. ``refused`` is what the API server said, by index, of

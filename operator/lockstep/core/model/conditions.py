@@ -6,31 +6,31 @@ from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueStatus
 from lockstep.api.run_set import TrainingRunSetStatus
 from lockstep.api.run_status import Condition, TrainingRunStatus
-from lockstep.core.model.reasons import AnyReason, Recorded
+from lockstep.core.model.reasons import AnyReason, ConditionType, Recorded
 
 S = TypeVar("S", TrainingRunStatus, TrainingQueueStatus, TrainingRunSetStatus)
 AnyStatus = TrainingRunStatus | TrainingQueueStatus | TrainingRunSetStatus
 TYPES = (
-    "Accepted",
-    "Admitted",
-    "GangReady",
-    "Progressing",
-    "Suspended",
-    "Finished",
-    "Succeeded",
+    ConditionType.ACCEPTED,
+    ConditionType.ADMITTED,
+    ConditionType.GANG_READY,
+    ConditionType.PROGRESSING,
+    ConditionType.SUSPENDED,
+    ConditionType.FINISHED,
+    ConditionType.SUCCEEDED,
 )
-"""The conditions every run carries; ``StateRegression`` and ``ClusterDisruption`` appear when they matter."""
+"""The conditions that every run has; the others appear while they matter."""
 
 
-def find(status: AnyStatus, kind: str) -> Condition | None:
+def find(status: AnyStatus, kind: ConditionType) -> Condition | None:
     """The condition of type ``kind``, if it was ever set."""
-    for condition in status.conditions:  # asked of every run in every pass: a generator would cost twice as much
+    for condition in status.conditions:  # asked of every run in every cycle: a generator would cost twice as much
         if condition.type == kind:
             return condition
     return None
 
 
-def is_true(status: AnyStatus, kind: str) -> bool:
+def is_true(status: AnyStatus, kind: ConditionType) -> bool:
     """The condition exists and is True."""
     found = find(status, kind)
     return found is not None and found.status == "True"
@@ -38,7 +38,7 @@ def is_true(status: AnyStatus, kind: str) -> bool:
 
 def with_condition(
     status: S,
-    kind: str,
+    kind: ConditionType,
     value: bool | None,
     reason: AnyReason | Recorded,
     message: str,
@@ -51,9 +51,9 @@ def with_condition(
     before = find(status, kind)
     changed_at = before.last_transition_time if before is not None and before.status == word else float(int(now))
     condition = Condition.model_construct(
-        type=kind,
+        type=str(kind),  # status is made of plain strings
         status=word,
-        reason=str(reason),  # status is made of plain strings
+        reason=str(reason),
         message=message[:1024],
         last_transition_time=changed_at,
         observed_generation=generation,
@@ -65,7 +65,7 @@ def with_condition(
     return changed(status, conditions=conditions)
 
 
-def without_condition(status: TrainingRunStatus, kind: str) -> TrainingRunStatus:
+def without_condition(status: TrainingRunStatus, kind: ConditionType) -> TrainingRunStatus:
     """``status`` without a condition that only appears when it matters."""
     return changed(status, conditions=tuple(c for c in status.conditions if c.type != kind))
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.reasons import ConditionType
 
 
 class Phase(StrEnum):
@@ -21,6 +22,14 @@ class Phase(StrEnum):
     STOPPING = "Stopping"
     SUSPENDED = "Suspended"
     FINISHED = "Finished"
+
+
+class Outcome(StrEnum):
+    """How a run has ended: its state in place of the phase ``Finished``."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
 
 
 TRANSITIONS: tuple[tuple[Phase, str, Phase], ...] = (
@@ -44,7 +53,7 @@ TRANSITIONS: tuple[tuple[Phase, str, Phase], ...] = (
 
 def phase_of(status: TrainingRunStatus, suspended: bool) -> Phase:
     """The phase that ``status`` describes; ``suspended`` is ``spec.suspend``."""
-    if is_true(status, "Finished"):
+    if is_true(status, ConditionType.FINISHED):
         return Phase.FINISHED
     if status.stop is not None:
         return Phase.STOPPING

@@ -18,7 +18,7 @@ from lockstep.core.model.snapshot import QueueView, RunView
 
 
 def parse_run(raw: Mapping[str, Any], known: RunView | None = None) -> RunView:
-    """A TrainingRun. A spec that does not parse is told in ``spec_error``, field by field.
+    """A TrainingRun. A spec that does not parse is explained in ``spec_error``, field by field.
 
     Of a status that does not parse, as a newer operator may have left it, what does counts. The rest reads as never
     written: decisions then treat it as lost, not as true. The spec of one

@@ -208,7 +208,7 @@ class Plan:
     whatever must last is in status before it is acted on.
     """
 
-    wake_at: float | None = None  # first, so that the run is looked at again whatever becomes of the rest
+    wake_at: float | None = None  # first, so that the run is reconciled again whatever becomes of the rest
     config_maps: tuple[EnsureConfigMap, ...] = ()
     status: TrainingRunStatus | None = None  # None: unchanged. With ``pod_group_deletes`` it waits for these
     directive: Directive | None = None
@@ -222,7 +222,7 @@ class Plan:
     pod_group_deletes: tuple[DeletePodGroup, ...] = ()  # then comes the status, which only forgets them
     delete_run: bool = False  # its record has been kept for as long as was asked
     workload: WorkloadWrite | None = None  # rests on the status and on the pods that are gone already
-    admission_changed: bool = False  # the cluster key is looked at again, also when something above has failed
+    admission_changed: bool = False  # an admission cycle follows, also when something above has failed
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,15 @@ from lockstep.core.model.plan import (
     Plan,
     RememberFailure,
 )
-from lockstep.core.model.reasons import ActionWord, ConditionReason, EndReason, EventReason, Recorded, StopReason
+from lockstep.core.model.reasons import (
+    ActionWord,
+    ConditionReason,
+    ConditionType,
+    EndReason,
+    EventReason,
+    Recorded,
+    StopReason,
+)
 from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.model.snapshot import PodView
 
@@ -44,7 +52,7 @@ class PlanBuilder(RunState):
         self.directive: Directive | None = None
         self.dry_run: DryRunPod | None = None
         self.node_failures: list[RememberFailure] = []
-        self.workload: WorkloadWrite | None = None  # what Kueue is to be told
+        self.workload: WorkloadWrite | None = None  # the Workload's next write
         self.admission_changed = False
         self.delete_run = False
 
@@ -58,7 +66,7 @@ class PlanBuilder(RunState):
         self._status = status
 
     def condition(
-        self, kind: str, value: bool | None, reason: ConditionReason | StopReason | Recorded, message: str
+        self, kind: ConditionType, value: bool | None, reason: ConditionReason | StopReason | Recorded, message: str
     ) -> None:
         """Set one condition of the status."""
         self.status = with_condition(

@@ -1,4 +1,4 @@
-"""Every reason that Lockstep writes, by kind: one CamelCase word for programs, beside a message for people.
+"""Every condition type and reason that Lockstep writes, by kind: one CamelCase word for programs, beside a message.
 
 Status and events hold plain strings, as an operator of another version may have written them: what is read back is
 ``Recorded``. docs/troubleshooting.md explains each member; a test compares the two.
@@ -9,6 +9,29 @@ from typing import NewType
 
 Recorded = NewType("Recorded", str)
 """A reason as it stands in status, of this version's enumerations or not."""
+
+
+class ConditionType(StrEnum):
+    """Types of the conditions of runs, arrays and queues."""
+
+    # Of every run and array, in the order of a run's life; an array has no nodes, hence neither of the next two.
+    ACCEPTED = "Accepted"
+    ADMITTED = "Admitted"
+    GANG_READY = "GangReady"
+    PROGRESSING = "Progressing"
+    SUSPENDED = "Suspended"
+    FINISHED = "Finished"
+    SUCCEEDED = "Succeeded"
+    # Of a run while they matter.
+    STATE_REGRESSION = "StateRegression"
+    CLUSTER_DISRUPTION = "ClusterDisruption"
+    AT_FULL_SIZE = "AtFullSize"
+    DIVERGING = "Diverging"
+    STRAGGLING = "Straggling"
+    KUEUE_RESERVATION = "KueueReservation"
+    # Of a queue.
+    ACTIVE = "Active"
+    VALID = "Valid"
 
 
 class AnyReason(StrEnum):

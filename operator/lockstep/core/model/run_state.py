@@ -135,19 +135,19 @@ class RunState:
         return self.run.spec is None or self.run.spec.worker == "Enabled"
 
     def reached(self, at: float) -> bool:
-        """The moment ``at`` has come. If it has not, it is looked again then."""
+        """The moment ``at`` has come. If it has not, the run is reconciled again then."""
         self.wake(at)
         return self.now >= at
 
     def passed(self, at: float, *, margin: float = JUST_AFTER) -> bool:
-        """The moment ``at`` lies behind. If it does not, it is looked again ``margin`` seconds after it."""
+        """The moment ``at`` lies behind. If it does not, the run is reconciled ``margin`` seconds after it."""
         if self.now > at:
             return True
         self.wake(at + margin)
         return False
 
     def wake(self, at: float) -> None:
-        """Look again no later than ``at``. What lies behind has been looked at just now."""
+        """Reconcile again no later than ``at``. What lies behind has been seen just now."""
         if at <= self.now:
             return
         self._wake_at = at if self._wake_at is None else min(self._wake_at, at)

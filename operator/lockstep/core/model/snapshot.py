@@ -1,4 +1,4 @@
-"""What the core may look at: frozen views of the cluster, parsed once from raw objects.
+"""What the core reads: frozen views of the cluster, parsed once from raw objects.
 
 Times are Unix seconds on the operator's clock. Resource amounts are integers: ``cpu`` in
 millicores, everything else in its base unit (bytes, devices).
@@ -385,13 +385,13 @@ class Leadership:
     since: float
     disruption: str = ""  # empty, or why no node is replaced now
     calm_since: float = 0.0  # when the last disruption that this leader saw was over
-    workers: int = 0  # of all runs together: what the heartbeat interval they are told rests on
+    workers: int = 0  # of all runs together: what their heartbeat interval rests on
     pools: Mapping[str, PoolRecord] = field(default_factory=dict)  # by GPU type: what its nodes did in all runs
 
 
 @dataclass(frozen=True, slots=True)
 class RunSnapshot:
-    """Everything ``decide`` may look at for one run."""
+    """Snapshot of one run: everything ``decide`` reads."""
 
     run: RunView
     pods: tuple[PodView, ...]
@@ -405,14 +405,14 @@ class RunSnapshot:
     origin: RunView | None = None  # the run that the spec says to start from, if there is one of that name
     successors: tuple[RunView, ...] = ()  # the runs that say to start from this one
     queue: QueueView | None = None  # the run's queue; None: it has no object
-    preemptor: RunView | None = None  # whom it was told to make room for; None: nobody knows what became of that run
+    preemptor: RunView | None = None  # the preemptor it makes room for; None: nobody knows what became of that run
     recorded: bool = True  # what came of it stands where it outlives the run: in the status of its set, if it has one
     kueue: Kueue = field(default_factory=Kueue)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """Everything one admission cycle may look at."""
+    """Snapshot of the cluster: everything one admission cycle reads."""
 
     runs: tuple[RunView, ...]
     queues: Mapping[str, QueueView]

@@ -5,6 +5,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 
 KEPT = 600.0
@@ -20,12 +21,12 @@ def is_test_only(run: RunView) -> bool:
 def forget_test_only(plan: PlanBuilder) -> None:
     """Have a run deleted that only asked, so long after it was answered, be it by a refusal."""
     run, status = plan.run, plan.status
-    if not is_test_only(run) or run.deleting or is_true(status, "StateRegression") or plan.snapshot.pods:
+    if not is_test_only(run) or run.deleting or is_true(status, ConditionType.STATE_REGRESSION) or plan.snapshot.pods:
         return
     if plan.phase not in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
         return
     answered = [] if status.test_only is None else [status.test_only.at]
-    for kind, value in (("Accepted", "False"), ("Finished", "True")):
+    for kind, value in ((ConditionType.ACCEPTED, "False"), (ConditionType.FINISHED, "True")):
         found = find(status, kind)
         if found is not None and found.status == value:
             answered.append(found.last_transition_time)

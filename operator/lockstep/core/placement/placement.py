@@ -13,7 +13,7 @@ from lockstep.core.placement.topology import fullest_domains
 
 @dataclass(slots=True)
 class ClusterNodes:
-    """What placement looks at beside the run. The bookings, sets of nodes, may change while it is in use."""
+    """What placement reads beside the run. The bookings, sets of nodes, may change while it is in use."""
 
     index: NodeIndex
     booked: NodeSet = EMPTY
@@ -60,15 +60,15 @@ class Unplaceable:
         return shortage(self._candidates, self._count, self._kept, self._booked, self._ending)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Unplaceable) and self._told() == other._told()
+        return isinstance(other, Unplaceable) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash(self._told())
+        return hash(self._identity())
 
     def __repr__(self) -> str:
-        return f"Unplaceable{self._told()}"
+        return f"Unplaceable{self._identity()}"
 
-    def _told(self) -> tuple[str, bool, int]:
+    def _identity(self) -> tuple[str, bool, int]:
         return self.message, self.hopeless, self.fits
 
 

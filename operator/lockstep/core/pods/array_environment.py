@@ -1,4 +1,4 @@
-"""What the pods of an array's runs are told of their array."""
+"""Environment variables that tell the pods of an array's runs their index."""
 
 from lockstep.api.base import names
 from lockstep.api.base.indices import MAX_INDEX
@@ -6,7 +6,7 @@ from lockstep.core.model.snapshot import RunView
 
 
 def array_environment(run: RunView) -> dict[str, str]:
-    """What the training container is told of the array; SLURM_ARRAY_TASK_* are for programs that know those."""
+    """The array's variables for the training container; SLURM_ARRAY_TASK_* are for programs that know those."""
     words = run.annotations.get(names.ANNOTATION_ARRAY, "").split()
     shape = {name: value for name, _, value in (word.partition("=") for word in words)}
     if set(shape) != {"index", "count", "min", "max"} or not all(_is_number(value) for value in shape.values()):

@@ -21,7 +21,7 @@ _GIBIBYTE, _MEBIBYTE = 2**30, 2**20
 def requirement_of(
     run: RunView, queue_labels: Mapping[str, str], tunables: Tunables, now: float, *, held: bool
 ) -> Requirement:
-    """The requirement of a run that waits, or (``held``) of one that needs nodes like those it has."""
+    """The requirement of a pending run, or (``held``) of one that needs nodes like those it has."""
     assert run.spec is not None
     spec, resolved = run.spec, run.status.resolved
     template = pod_template.section(spec.pod_template, "spec")

@@ -59,7 +59,7 @@ def template_problems(spec: TrainingRunSpec, grant: AllowedPowers) -> Iterator[P
     yield from _metadata(metadata)
     yield from _no_lists(pod, _LISTS_IN_POD, _POD)
     yield from _no_names(pod, _POD)
-    yield from _said_elsewhere(spec, pod)
+    yield from _set_elsewhere(spec, pod)
     yield from _volumes(spec, pod)
     for kind in _CONTAINER_LISTS:
         for index, container in enumerate(_objects(pod.get(kind))):
@@ -115,7 +115,7 @@ def _no_amounts(container: Mapping[str, Any], path: str) -> Iterator[Problem]:
                 yield Problem(f"{path}.resources.{kind}[{name}]", str(error))
 
 
-def _said_elsewhere(spec: TrainingRunSpec, pod: Mapping[str, Any]) -> Iterator[Problem]:
+def _set_elsewhere(spec: TrainingRunSpec, pod: Mapping[str, Any]) -> Iterator[Problem]:
     for name, why in _NEVER_IN_POD.items():
         if name in pod:
             yield Problem(f"{_POD}.{name}", why)
@@ -132,8 +132,8 @@ def _said_elsewhere(spec: TrainingRunSpec, pod: Mapping[str, Any]) -> Iterator[P
 
 
 def _volumes(spec: TrainingRunSpec, pod: Mapping[str, Any]) -> Iterator[Problem]:
-    said = {volume.name for volume in spec.volumes}
-    yield from _twice(pod.get("volumes"), "name", said, f"{_POD}.volumes", "volumes")
+    taken = {volume.name for volume in spec.volumes}
+    yield from _twice(pod.get("volumes"), "name", taken, f"{_POD}.volumes", "volumes")
     for index, volume in enumerate(_objects(pod.get("volumes"))):
         path = f"{_POD}.volumes[{index}]"
         if str(volume.get("name", "")).startswith("lockstep-"):
@@ -164,10 +164,10 @@ def _lockstep_volumes(container: Mapping[str, Any], path: str) -> Iterator[Probl
             yield Problem(f"{path}.volumeMounts[{index}].name", words)
 
 
-def _twice(items: Any, key: str, said: Collection[str], path: str, elsewhere: str) -> Iterator[Problem]:
+def _twice(items: Any, key: str, taken: Collection[str], path: str, elsewhere: str) -> Iterator[Problem]:
     """Yield the items that the spec names as well: a value in two places is an error, never a silent winner."""
     for index, item in enumerate(_objects(items)):
-        if str(item.get(key)) in said:
+        if str(item.get(key)) in taken:
             yield Problem(f"{path}[{index}]", f"{item[key]} is set in spec.{elsewhere} too; keep that one")
 
 

@@ -49,7 +49,7 @@ def is_where_wanted(report: WorkerReport, directive: Directive) -> bool:
 
 
 def is_release(before: Directive | None, directive: Directive) -> bool:
-    """The gang is told START now, and has not been before."""
+    """The gang gets START now, and has not before."""
     return before is not None and before.phase is DesiredPhase.PREPARE and directive.phase is DesiredPhase.RUN
 
 
@@ -67,13 +67,13 @@ class StartPace:
         return min(START_TOGETHER_WITHIN, self.took)
 
     def directed(self, directive: Directive, before: Directive | None, now: float) -> "StartPace":
-        """The gang is told something new."""
+        """The gang gets a new directive."""
         if directive.phase is not DesiredPhase.RUN:
             return replace(self, told_at=None)
         return replace(self, told_at=now) if is_release(before, directive) else self
 
     def heard_by_all(self, at: float) -> "StartPace":
-        """The last rank has acknowledged what it was told."""
+        """The last rank has acknowledged its directive."""
         if self.told_at is None:
             return self
         return StartPace(took=max(at - self.told_at, START_REMEMBERED * self.took))

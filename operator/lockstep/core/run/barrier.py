@@ -26,7 +26,7 @@ from lockstep.core.run.handover import Gathering
 from lockstep.core.run.launching import SlotStage, Stage
 from lockstep.core.run.pointers import PointingState, ensure_pointers
 from lockstep.core.run.preflight import check_gang
-from lockstep.core.run.recovery import recheck_root_cause, tell_steps_lost
+from lockstep.core.run.recovery import recheck_root_cause, report_steps_lost
 from lockstep.core.run.replacement import replace_before_start
 from lockstep.core.run.resume_point import choose, expected_resume
 from lockstep.core.run.stopping import begin_stop
@@ -73,7 +73,7 @@ def _resume(plan: PlanBuilder, decision: ResumeDecision) -> Gathering:
         return replace(gathering, waiting_for=decision.message)
     if decision.kind is ResumeKind.BLOCKED:
         plan.status = record_no_choice(plan.status, rejected, decision.message[:512])
-        _tell_of_rejected(plan, rejected)
+        _report_rejected(plan, rejected)
         assert isinstance(decision.reason, StopReason)
         begin_stop(plan, decision.reason, decision.message)
         return gathering
@@ -164,7 +164,7 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
     )
     status = record_start(status, choice.step if choice is not None else None)
     plan.status = changed(status, start=start, totals=changed(totals, attempts=totals.attempts + 1))
-    tell_steps_lost(plan, choice.step if choice else 0)
+    report_steps_lost(plan, choice.step if choice else 0)
     begun = changed(
         plan.attempt(attempt), started_at=plan.stamp, admitted_at=plan.status.last_admitted, nodes=plan.world
     )
@@ -176,7 +176,7 @@ def _write_start(plan: PlanBuilder, decision: ResumeDecision, rejected: tuple[Re
         f"attempt {attempt} starts on {plan.world} nodes: {decision.message}",
         action=ActionWord.START,
     )
-    _tell_of_rejected(plan, rejected)
+    _report_rejected(plan, rejected)
 
 
 def _in_words(decision: ResumeDecision) -> str:
@@ -197,7 +197,7 @@ def _as_rejected(rejection: Rejection) -> RejectedCandidate:
     )
 
 
-def _tell_of_rejected(plan: PlanBuilder, rejected: tuple[RejectedCandidate, ...]) -> None:
+def _report_rejected(plan: PlanBuilder, rejected: tuple[RejectedCandidate, ...]) -> None:
     for candidate in rejected:
         save = Save(candidate.step, candidate.attempt or 0)
         plan.event(

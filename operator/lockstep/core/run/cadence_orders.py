@@ -1,4 +1,4 @@
-"""The cadence of a run: planned from what it has measured, kept in status, told to every worker."""
+"""The cadence of a run: planned from what it has measured, kept in status, sent to every worker."""
 
 from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
@@ -40,7 +40,7 @@ def follow_cadence(plan: PlanBuilder) -> None:
 
 
 def cadence_order(state: RunState) -> CadenceOrder | None:
-    """What the workers are told: a function of status."""
+    """The cadence that workers get: a function of status."""
     cadence = state.status.checkpoint.cadence
     if not cadence.interval:
         return None

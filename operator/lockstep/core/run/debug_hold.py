@@ -12,8 +12,8 @@ from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.run_state import RunState
 
 
-def hold_for_a_look(plan: PlanBuilder) -> None:
-    """Write until when pods and nodes are kept, where the spec wants it so and anything is left to look at."""
+def hold_for_debugging(plan: PlanBuilder) -> None:
+    """Write until when pods and nodes are kept, where the spec wants it so and anything is left to debug."""
     wanted = plan.spec.recovery.debug_hold
     if wanted is None or not plan.live_pods:
         return

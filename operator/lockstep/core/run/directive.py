@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from lockstep.api.base.durations import parse_duration
-from lockstep.core.checkpoints.local_retention import retention_told
+from lockstep.core.checkpoints.local_retention import order_for_workers
 from lockstep.core.checkpoints.saves import save_order
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase
@@ -71,7 +71,7 @@ def _released(state: RunState, known: Handover) -> Directive | None:
         stopping_at=_stopping_at(state, save),
         cadence=cadence_order(state),
         jitter=parse_duration(spread) if spread is not None else 0.0,
-        retention=retention_told(state.status),
+        retention=order_for_workers(state.status),
         watch=tuple((rule.name, rule.log_pattern) for rule in rules if rule.log_pattern is not None),
     )
 

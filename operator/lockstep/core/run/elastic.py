@@ -21,14 +21,20 @@ from lockstep.core.model.conditions import without_condition
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
-from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, EventReason, RequestResult
+from lockstep.core.model.reasons import (
+    ActionWord,
+    AttemptEnd,
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    RequestResult,
+)
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.model.world_size import world_size
 from lockstep.core.run.launching import Stage, stages_of_ranks
 from lockstep.core.run.spares import is_ready, rack_of
 
-AT_FULL_SIZE = "AtFullSize"
 ASKS_AGAIN_AFTER = 600.0
 """Seconds after which a save that did not come is asked for once more."""
 
@@ -36,10 +42,10 @@ ASKS_AGAIN_AFTER = 600.0
 def follow_size(plan: PlanBuilder) -> None:
     """Bring the gang nearer to the size that the spec asks for and the nodes allow."""
     if plan.phase not in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):
-        plan.status = without_condition(plan.status, AT_FULL_SIZE)
+        plan.status = without_condition(plan.status, ConditionType.AT_FULL_SIZE)
         return
     if plan.world == plan.spec.nodes and not plan.has_spares and not plan.status.assignment.vacant:
-        _tell(plan, "")  # as most gangs are, most of the time
+        _report_size(plan, "")  # as most gangs are, most of the time
         return
     if plan.world > plan.spec.nodes:
         why_not = _obey(plan)
@@ -48,7 +54,7 @@ def follow_size(plan: PlanBuilder) -> None:
     else:
         why_not = _grow(plan) if plan.world < plan.spec.nodes else ""
     _seek_nodes(plan, growing=not why_not)
-    _tell(plan, why_not)
+    _report_size(plan, why_not)
 
 
 def _obey(plan: PlanBuilder) -> str:
@@ -230,11 +236,14 @@ def _cannot_load(state: RunState, assignment: AssignmentStatus, size: int) -> st
     return f"step {valid[0].step} {refusals[0]}" if refusals else "no checkpoint is valid yet"
 
 
-def _tell(plan: PlanBuilder, why_not: str) -> None:
+def _report_size(plan: PlanBuilder, why_not: str) -> None:
     if plan.world == plan.spec.nodes and not why_not:
-        plan.status = without_condition(plan.status, AT_FULL_SIZE)
+        plan.status = without_condition(plan.status, ConditionType.AT_FULL_SIZE)
         return
     words = f"{plan.world} of {plan.spec.nodes} nodes train"
     plan.condition(
-        AT_FULL_SIZE, False, ConditionReason.CANNOT_RESIZE if why_not else ConditionReason.RESIZED, why_not or words
+        ConditionType.AT_FULL_SIZE,
+        False,
+        ConditionReason.CANNOT_RESIZE if why_not else ConditionReason.RESIZED,
+        why_not or words,
     )

@@ -11,6 +11,8 @@ from lockstep.api.base.times import to_rfc3339
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.lifecycle import Outcome
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 
 SCHEMA = "lockstep.dev/history/1"
@@ -22,7 +24,7 @@ def records(run: RunView, after: TrainingRunStatus, now: float) -> Iterator[dict
     for entry in after.attempts:
         if entry.ended_at is not None and entry != before.get(entry.number):
             yield _attempt(run, after, entry, now)
-    if is_true(after, "Finished") and not is_true(run.status, "Finished"):
+    if is_true(after, ConditionType.FINISHED) and not is_true(run.status, ConditionType.FINISHED):
         yield _end(run, after, now)
 
 
@@ -45,13 +47,13 @@ def _attempt(run: RunView, after: TrainingRunStatus, entry: AttemptStatus, now: 
 
 
 def _end(run: RunView, after: TrainingRunStatus, now: float) -> dict[str, Any]:
-    succeeded = find(after, "Succeeded")
+    succeeded = find(after, ConditionType.SUCCEEDED)
     assert succeeded is not None
     goodput = after.goodput.dump()
     goodput.pop("state", None)  # of use to a running account only
     return _common(run, "run", now) | {
         "attempt": after.attempt,
-        "outcome": "Succeeded" if succeeded.status == "True" else "Failed",
+        "outcome": (Outcome.SUCCEEDED if succeeded.status == "True" else Outcome.FAILED).value,
         "reason": succeeded.reason,
         "message": succeeded.message,
         "createdAt": to_rfc3339(run.created_at),

@@ -1,4 +1,4 @@
-"""One run and its Workload: when the gang has to leave, and what Kueue is told.
+"""One run and its Workload: when the gang has to leave, and the Workload's status.
 
 Kueue's quota is given back last: first the ranks have saved and ended, then the pods are gone, then status says
 that the nodes are given back, and only then the Workload is released. Level-triggered, so that a write that was
@@ -23,14 +23,13 @@ from lockstep.core.model.kueue.workload import PodSetUpdate, WorkloadView, merge
 from lockstep.core.model.kueue.writes import WorkloadVerb, WorkloadWrite
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ConditionReason, StopReason
+from lockstep.core.model.reasons import ConditionReason, ConditionType, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.test_only import is_test_only
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.requirement import avoided_nodes
 from lockstep.core.run.stopping import begin_stop, stop_after_save
 
-RESERVATION = "KueueReservation"
 LOST_AFTER = 60.0
 """Seconds for which a reservation is missing before the gang leaves: whoever removes Kueue removes Workloads first."""
 _AT_WORK = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
@@ -45,11 +44,11 @@ def leave_for_kueue(plan: PlanBuilder) -> bool:
         return False
     if seen.presence is Presence.ABSENT:
         gone = "Kueue's API is gone: nobody can want the nodes back, and the gang goes on; install Kueue again"
-        plan.condition(RESERVATION, None, ConditionReason.KUEUE_NOT_INSTALLED, gone)
+        plan.condition(ConditionType.KUEUE_RESERVATION, None, ConditionReason.KUEUE_NOT_INSTALLED, gone)
         return False
     if seen.presence is Presence.DISABLED:
         off = "kueue.enabled of the operator's configuration is false: nobody follows the reservation; the gang goes on"
-        plan.condition(RESERVATION, None, ConditionReason.KUEUE_DISABLED, off)
+        plan.condition(ConditionType.KUEUE_RESERVATION, None, ConditionReason.KUEUE_DISABLED, off)
         return False
     workload = _own_workload(plan)
     if workload is not None and workload.uid == kueue.workload_uid and (workload.is_evicted or not workload.active):
@@ -59,7 +58,10 @@ def leave_for_kueue(plan: PlanBuilder) -> bool:
     if lost:
         return _leave_in_time(plan, lost)
     plan.condition(
-        RESERVATION, True, ConditionReason.ADMITTED, f"ClusterQueue {kueue.cluster_queue}, Workload {kueue.workload}"
+        ConditionType.KUEUE_RESERVATION,
+        True,
+        ConditionReason.ADMITTED,
+        f"ClusterQueue {kueue.cluster_queue}, Workload {kueue.workload}",
     )
     assert workload is not None
     return _resize(plan) or _ask_without_node(plan, workload)
@@ -68,8 +70,11 @@ def leave_for_kueue(plan: PlanBuilder) -> bool:
 def follow_kueue(plan: PlanBuilder) -> None:
     """What the Workload is to say or to be, as far as anything is to be written."""
     is_held = slots.is_held(plan.status.assignment) and plan.phase is not Phase.FINISHED
-    if not (is_held and plan.status.kueue is not None) and find(plan.status, RESERVATION) is not None:
-        plan.status = without_condition(plan.status, RESERVATION)
+    if (
+        not (is_held and plan.status.kueue is not None)
+        and find(plan.status, ConditionType.KUEUE_RESERVATION) is not None
+    ):
+        plan.status = without_condition(plan.status, ConditionType.KUEUE_RESERVATION)
     if not plan.snapshot.kueue.is_present or plan.run.deleting or is_test_only(plan.run):
         return
     workload = plan.snapshot.kueue.workloads.get((plan.run.namespace, workload_name(plan.run)))
@@ -92,7 +97,7 @@ def _follow_workload(plan: PlanBuilder, workload: WorkloadView) -> WorkloadWrite
     if plan.phase is Phase.FINISHED:
         if workload.is_finished:
             return None
-        end = find(plan.status, "Succeeded")
+        end = find(plan.status, ConditionType.SUCCEEDED)
         succeeded = end is not None and end.status == "True"
         return workload_status.finished(workload, succeeded, end.message if end is not None else "", now)
     if kueue is None and slots.is_held(plan.status.assignment) and workload.is_reserved:
@@ -101,7 +106,7 @@ def _follow_workload(plan: PlanBuilder, workload: WorkloadView) -> WorkloadWrite
     if kueue is None or workload.uid == kueue.given_up:
         return _deleted(plan, workload, "the run does without this reservation")
     if slots.is_held(plan.status.assignment):
-        return _told_of_gang(plan, workload)
+        return _gang_report(plan, workload)
     if workload.is_finished or not _waits(plan):
         return _deleted(plan, workload, "the run asks for nothing now")
     if workload.is_evicted and workload.is_reserved:
@@ -140,7 +145,7 @@ def _adopt(plan: PlanBuilder, workload: WorkloadView) -> None:
     plan.status = changed(plan.status, kueue=marked(kueue, workload, ask, PodSetUpdate("")))
 
 
-def _told_of_gang(state: RunState, workload: WorkloadView) -> WorkloadWrite | None:
+def _gang_report(state: RunState, workload: WorkloadView) -> WorkloadWrite | None:
     assert state.status.kueue is not None
     if workload.uid != state.status.kueue.workload_uid or state.phase not in _AT_WORK:
         return None
@@ -150,8 +155,8 @@ def _told_of_gang(state: RunState, workload: WorkloadView) -> WorkloadWrite | No
 
 
 def _waits(state: RunState) -> bool:
-    """The run waits for Kueue. One that was refused as it is now does not."""
-    spec, accepted = state.run.spec, find(state.status, "Accepted")
+    """The run is pending for Kueue. One that was refused as it is now is not."""
+    spec, accepted = state.run.spec, find(state.status, ConditionType.ACCEPTED)
     if state.phase is not Phase.PENDING or state.status.kueue is None or spec is None or spec.cancel:
         return False
     if choice_of(state.run, state.snapshot.queue) is None:
@@ -163,7 +168,7 @@ def _waits(state: RunState) -> bool:
 def _wanted(state: RunState) -> Ask | None:
     """What the run asks Kueue for; None: whether it may be as it is now is yet to be found out."""
     run, status = state.run, state.status
-    accepted = find(status, "Accepted")
+    accepted = find(status, ConditionType.ACCEPTED)
     if accepted is None or accepted.status != "True" or accepted.observed_generation != run.generation:
         return None
     snapshot = state.snapshot
@@ -199,9 +204,14 @@ def _loss(workload: WorkloadView | None, uid: str) -> str:
 
 def _leave_in_time(plan: PlanBuilder, lost: str) -> bool:
     """Written first, acted on a while later, if it is still so."""
-    plan.condition(RESERVATION, False, ConditionReason.RESERVATION_LOST, f"{lost}; the gang saves and asks Kueue again")
-    said = find(plan.run.status, RESERVATION)
-    since = said.last_transition_time if said is not None and said.status == "False" else plan.stamp
+    plan.condition(
+        ConditionType.KUEUE_RESERVATION,
+        False,
+        ConditionReason.RESERVATION_LOST,
+        f"{lost}; the gang saves and asks Kueue again",
+    )
+    shown = find(plan.run.status, ConditionType.KUEUE_RESERVATION)
+    since = shown.last_transition_time if shown is not None and shown.status == "False" else plan.stamp
     if not plan.reached(since + LOST_AFTER):
         return False
     stop_after_save(plan, StopReason.RESERVATION_LOST, f"{lost}; it queues again")

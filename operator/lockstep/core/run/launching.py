@@ -204,7 +204,7 @@ def _stage(state: RunState, slot: int) -> SlotStage:
         name = pod_name(state.run.name, state.run.uid, slot, assignment.incarnations[slot])
         refused = state.snapshot.refused_creates.get(name)
         if refused is None:
-            return SlotStage(slot, Stage.SCHEDULING, None)  # it is made in this very pass
+            return SlotStage(slot, Stage.SCHEDULING, None)  # it is made in this very reconcile
         return SlotStage(slot, Stage.REFUSED, refused.since + limits.scheduled, refused.message)
     detail = ": ".join(filter(None, (pod.reason, pod.message)))
     if is_held_by_group(pod):

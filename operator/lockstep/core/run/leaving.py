@@ -1,4 +1,4 @@
-"""Ranks whose pods are told to end by somebody else: the gang saves while they still can.
+"""Eviction: ranks whose pods are told to end by somebody else: the gang saves while they still can.
 
 Evictions, `kubectl drain`, a kubelet that shuts its node down: the pod gets SIGTERM and will be killed at a
 known moment. Its worker keeps the program running until then, so that the save can be one of all ranks.
@@ -35,5 +35,5 @@ def _end_of(state: RunState, slot: int) -> float:
     report, pod = state.report(slot), state.pod(slot)
     if report is None or report.phase is not WorkerPhase.RUNNING or report.attempt != state.status.attempt:
         return 0.0
-    told = [moment for moment in (report.leaving_by, pod.killed_at if pod is not None else 0.0) if moment]
-    return min(told, default=0.0)
+    deadlines = [moment for moment in (report.leaving_by, pod.killed_at if pod is not None else 0.0) if moment]
+    return min(deadlines, default=0.0)

@@ -78,7 +78,7 @@ def _warm_up(plan: PlanBuilder) -> Preflight:
     if at_fault:
         replace_before_start(plan, [_loss(plan, rank, answers[accuser]) for rank, accuser in at_fault.items()])
         return Preflight(False)
-    _tell_of_doubts(plan, answers)
+    _report_doubts(plan, answers)
     plan.status = record_warm_up(plan.status, assignment.hash)
     return Preflight(True)
 
@@ -100,7 +100,7 @@ def _loss(state: RunState, rank: int, answer: WarmUpReport) -> Loss:
     return Loss(slot, node, LossKind.POD, LossReason.NODE_CHECK_FAILED, words, state.now)
 
 
-def _tell_of_doubts(plan: PlanBuilder, answers: dict[int, WarmUpReport]) -> None:
+def _report_doubts(plan: PlanBuilder, answers: dict[int, WarmUpReport]) -> None:
     """The gang starts all the same: who is at fault cannot be told, or it took too long."""
     silent = [rank for rank in range(plan.world) if rank not in answers]
     failed = [rank for rank, answer in sorted(answers.items()) if answer.problem]

@@ -37,10 +37,10 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, EventReason, Recorded
+from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, ConditionType, EventReason, Recorded
 from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress, backoff
-from lockstep.core.run.replacement import CLUSTER_DISRUPTION, keep_off, replace, replace_before_start, tell_of_limit
+from lockstep.core.run.replacement import keep_off, replace, replace_before_start, report_exclusion_limit
 from lockstep.core.run.roll_back import lift_ceiling, quarantine, roll_back, saved_step, trusted_steps
 from lockstep.core.run.stopping import begin_stop
 
@@ -101,7 +101,7 @@ def recheck_root_cause(plan: PlanBuilder) -> bool:
     return _correct_root_cause(plan, ended, first)
 
 
-def tell_steps_lost(plan: PlanBuilder, resumed: int) -> None:
+def report_steps_lost(plan: PlanBuilder, resumed: int) -> None:
     """Where the next attempt begins is known: how many steps the end of the last one cost."""
     ended = last_end(plan)
     if ended is not None and ended.last_step is not None:
@@ -115,16 +115,16 @@ def _of_ranks(state: RunState, lost: Sequence[Loss]) -> list[Loss]:
 def hold_back_nodes(plan: PlanBuilder, lost: list[Loss]) -> list[Loss]:
     """While the cluster itself looks broken no node is replaced: what seems lost may all come back."""
     held = plan.snapshot.leadership.disruption
-    shown = find(plan.status, CLUSTER_DISRUPTION)
+    shown = find(plan.status, ConditionType.CLUSTER_DISRUPTION)
     if (
         not held
         and shown is not None
         and (shown.reason != ConditionReason.EXCLUSION_LIMIT or not excluded_enough(plan))
     ):
-        plan.status = without_condition(plan.status, CLUSTER_DISRUPTION)
+        plan.status = without_condition(plan.status, ConditionType.CLUSTER_DISRUPTION)
     if not held or not any(loss.kind is LossKind.NODE for loss in lost):
         return lost
-    plan.condition(CLUSTER_DISRUPTION, True, ConditionReason.BREAKER_OPEN, f"no node is replaced: {held}")
+    plan.condition(ConditionType.CLUSTER_DISRUPTION, True, ConditionReason.BREAKER_OPEN, f"no node is replaced: {held}")
     return [loss for loss in lost if loss.kind is not LossKind.NODE]
 
 
@@ -235,7 +235,7 @@ def _write_history(plan: PlanBuilder, cause: Cause, action: Action, case: Case) 
             plan.attempt(plan.status.attempt),
             ended_at=float(int(min(cause.at, plan.now))),
             seen_at=plan.stamp,
-            message=_told(plan, cause, action)[:512],
+            message=_cause_message(plan, cause, action)[:512],
             rank=plan.rank(cause.slot),
             node=cause.node,
             exit_code=cause.exit_code,
@@ -250,7 +250,7 @@ def _write_history(plan: PlanBuilder, cause: Cause, action: Action, case: Case) 
     )
 
 
-def _told(state: RunState, cause: Cause, action: Action) -> str:
+def _cause_message(state: RunState, cause: Cause, action: Action) -> str:
     """The evidence, whether it is alone, and what is done about it."""
     words = cause.evidence.message
     if cause.evidence.tied:
@@ -285,7 +285,7 @@ def _remember(plan: PlanBuilder, cause: Cause, action: Action, case: Case) -> No
     if action.ceiling is not None:
         roll_back(plan, action.ceiling)
     if action.alert:
-        tell_of_limit(plan, action.alert)
+        report_exclusion_limit(plan, action.alert)
 
 
 def _begin_next(plan: PlanBuilder, cause: Cause, action: Action, case: Case, lost: list[Loss]) -> None:
@@ -318,7 +318,7 @@ def _begin_next(plan: PlanBuilder, cause: Cause, action: Action, case: Case, los
     if not lost:
         reason = EventReason.ROLLING_BACK if action.verb is Verb.ROLL_BACK else EventReason.RESTARTING_IN_PLACE
         reason = reason if plan.has_workers else EventReason.REPLACING_GANG
-        words = f"{_told(plan, cause, action)}; attempt {number}" + (f" in {wait:.0f} s" if wait else "")
+        words = f"{_cause_message(plan, cause, action)}; attempt {number}" + (f" in {wait:.0f} s" if wait else "")
         if action.verb is not Verb.REPLACE_NODES:
             plan.event(reason, words, action=_word(action), warning=True)
     if plan.spec.checkpoint is None:
@@ -354,7 +354,7 @@ def _correct_root_cause(plan: PlanBuilder, ended: AttemptStatus, first: Cause, l
     named = ended.rank if ended.rank is not None else rank
     others = {named, *(plan.rank(slot) for slot in (*first.victims, *first.evidence.tied))}
     at_first = "its own program was blamed" if named == rank else f"rank {named} was named"
-    words = f"{_told(plan, first, action)} (at first {at_first})"
+    words = f"{_cause_message(plan, first, action)} (at first {at_first})"
     plan.put_attempt(
         changed(
             plan.attempt(ended.number),
@@ -398,8 +398,8 @@ def _clear_node_blame(plan: PlanBuilder, ended: AttemptStatus) -> None:
 
 
 def _blame_earlier_pod(plan: PlanBuilder, lost: Sequence[Loss]) -> list[Loss]:
-    """A pod whose end is told only now, but lies before that of the rank which was named, was its cause. Returns what
-    of ``lost`` remains to be answered: what has failed on the way to the barrier."""
+    """A pod whose end is reported only now, but lies before that of the rank which was named, was its cause. Returns
+    what of ``lost`` remains to be answered: what has failed on the way to the barrier."""
     ended = last_end(plan)
     first, earlier = pods_lost_before(plan, ended, lost) if ended is not None else (None, [])
     if ended is None or first is None:

@@ -17,13 +17,11 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import parse_order, parse_ranges
-from lockstep.core.model.reasons import ActionWord, ConditionReason, EventReason
+from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import CollectiveStart, PodView, WorkerReport
 from lockstep.core.model.start_record import to_status
 from lockstep.core.pods.plain_pods import plain_reports
-
-CONDITION = "StateRegression"
 
 
 def hold_or_rebuild(plan: PlanBuilder) -> bool:
@@ -32,8 +30,8 @@ def hold_or_rebuild(plan: PlanBuilder) -> bool:
     if why is None and slots.is_held(plan.status.assignment) and not _is_whole(plan.status.resolved):
         return _resolve_again(plan)
     if why is None:
-        if is_true(plan.status, CONDITION):
-            plan.status = without_condition(plan.status, CONDITION)
+        if is_true(plan.status, ConditionType.STATE_REGRESSION):
+            plan.status = without_condition(plan.status, ConditionType.STATE_REGRESSION)
         return False
     newest = _newest_pods(plan)
     doubt = _ambiguity(plan, newest)
@@ -50,11 +48,16 @@ def hold_or_rebuild(plan: PlanBuilder) -> bool:
 
 
 def _hold(plan: PlanBuilder, why: str, doubt: str) -> bool:
-    if find(plan.status, CONDITION) is None:
+    if find(plan.status, ConditionType.STATE_REGRESSION) is None:
         plan.event(
             EventReason.STATE_REGRESSION, f"{why}; nothing is deleted ({doubt})", action=ActionWord.HOLD, warning=True
         )
-    plan.condition(CONDITION, True, ConditionReason.STATUS_BEHIND_PODS, f"{why}; held, nothing is deleted: {doubt}")
+    plan.condition(
+        ConditionType.STATE_REGRESSION,
+        True,
+        ConditionReason.STATUS_BEHIND_PODS,
+        f"{why}; held, nothing is deleted: {doubt}",
+    )
     plan.wake(plan.now + 5.0)
     return True
 
@@ -68,7 +71,7 @@ def _resolve_again(plan: PlanBuilder) -> bool:
     left = {name: value for name, value in plan.status.resolved if value}
     restored = ResolvedStatus.model_validate({**dict(ResolvedStatus.load(json.loads(found))), **left})
     plan.status = changed(plan.status, resolved=changed(restored, nodes=slots.world(plan.status.assignment)))
-    plan.status = without_condition(plan.status, CONDITION)
+    plan.status = without_condition(plan.status, ConditionType.STATE_REGRESSION)
     plan.event(
         EventReason.STATUS_REBUILT, f"{why}; it was read off a pod", action=ActionWord.REBUILD_STATUS, warning=True
     )
@@ -178,7 +181,7 @@ def _rebuild(plan: PlanBuilder, newest: dict[int, PodView]) -> None:
             changed(plan.attempt(record.attempt), started_at=plan.stamp, resume_step=record.resume_step or None)
         )
     _remember_saves(plan)
-    plan.status = without_condition(plan.status, CONDITION)
+    plan.status = without_condition(plan.status, ConditionType.STATE_REGRESSION)
 
 
 def _ranked_slots(spec: TrainingRunSpec, reports: Mapping[int, WorkerReport]) -> tuple[int, ...]:

@@ -21,7 +21,15 @@ from lockstep.core.failures.signs import read_pod
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, EventReason, LossReason, StopReason
+from lockstep.core.model.reasons import (
+    ActionWord,
+    AttemptCause,
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    LossReason,
+    StopReason,
+)
 from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress
 from lockstep.core.run.spares import seat_spares
@@ -29,7 +37,6 @@ from lockstep.core.run.stopping import begin_stop
 
 FOR_GOOD = math.inf
 """Seconds: the run does not go back there."""
-CLUSTER_DISRUPTION = "ClusterDisruption"
 FAILED_LAUNCHES = (LossReason.POD_FAILED, LossReason.LAUNCH_DEADLINE)
 """Reasons of losses before START for which the run may be as much to blame as the node."""
 UNFIT_NODES = (LossReason.NOT_SCHEDULED, LossReason.NODE_CHECK_FAILED)
@@ -115,16 +122,18 @@ def replace(plan: PlanBuilder, lost: Sequence[Loss], condition: str = "") -> lis
     return given_up
 
 
-def tell_of_limit(plan: PlanBuilder, why: str) -> None:
+def report_exclusion_limit(plan: PlanBuilder, why: str) -> None:
     """Say that so many nodes go bad that it is no longer believed."""
-    if not is_true(plan.status, CLUSTER_DISRUPTION):
+    if not is_true(plan.status, ConditionType.CLUSTER_DISRUPTION):
         plan.event(
             EventReason.CLUSTER_DISRUPTION,
             f"no further node is excluded: {why}",
             action=ActionWord.REPLACE_NODE,
             warning=True,
         )
-    plan.condition(CLUSTER_DISRUPTION, True, ConditionReason.EXCLUSION_LIMIT, f"no further node is excluded: {why}")
+    plan.condition(
+        ConditionType.CLUSTER_DISRUPTION, True, ConditionReason.EXCLUSION_LIMIT, f"no further node is excluded: {why}"
+    )
 
 
 def _count_loss(plan: PlanBuilder, loss: Loss) -> float | None:
@@ -158,6 +167,6 @@ def keep_off(plan: PlanBuilder, loss: Loss, seconds: float, condition: str = "")
     """Exclude the node of a loss, unless too many are excluded already."""
     enough = excluded_enough(plan)
     if enough:
-        tell_of_limit(plan, enough)
+        report_exclusion_limit(plan, enough)
     else:
         exclude(plan, loss.node, loss.message, seconds, condition)

@@ -7,13 +7,13 @@ from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.failures.hangs import remember_pace
 from lockstep.core.model.conditions import find, is_true, without_condition
-from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ConditionReason, Recorded, ShownReason, StopReason
+from lockstep.core.model.reasons import ConditionReason, ConditionType, Recorded, ShownReason, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.run.launching import SlotStage, Stage, stages_of_ranks
-from lockstep.core.run.plain.report import tell_of_plain_gang
+from lockstep.core.run.plain.report import report_plain_gang
 from lockstep.core.run.spares import count_spares
 from lockstep.core.run.stopping import REQUEUES
 
@@ -39,7 +39,7 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
     first = newest is not None and (written is None or written < begun)
     moved = newest is not None and (newest.step != plan.status.progress.step or first)
     interval = plan.tunables.progress_write_interval
-    # Steps alone bring nobody back here: it is looked again when the next write is due, moved or not.
+    # Steps alone cause no reconcile: the next one comes when the next write is due, moved or not.
     if not (at_once or first or plan.reached((written or 0.0) + interval)):
         return
     plan.wake(plan.now + interval)
@@ -85,57 +85,64 @@ def conclude(plan: PlanBuilder, waiting_for: str) -> None:
     """Set every condition of the run, and the words for people. ``waiting_for``: what a complete gang waits for."""
     phase = plan.phase
     plan.status = changed(plan.status, observed_generation=plan.run.generation)
-    _tell_admitted(plan, phase)
+    _report_admitted(plan, phase)
     if plan.has_workers or phase not in (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING):
-        _tell_gang_ready(plan, phase, waiting_for)
-        _tell_progressing(plan, phase)
+        _report_gang_ready(plan, phase, waiting_for)
+        _report_progressing(plan, phase)
     else:
-        tell_of_plain_gang(plan, waiting_for)
+        report_plain_gang(plan, waiting_for)
     count_spares(plan)
-    _tell_suspended(plan, phase)
+    _report_suspended(plan, phase)
     if phase is not Phase.FINISHED:
-        plan.condition("Finished", False, ConditionReason.NOT_FINISHED, "")
-        plan.condition("Succeeded", None, ConditionReason.NOT_FINISHED, "")
+        plan.condition(ConditionType.FINISHED, False, ConditionReason.NOT_FINISHED, "")
+        plan.condition(ConditionType.SUCCEEDED, None, ConditionReason.NOT_FINISHED, "")
     if phase in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
-        plan.status = without_condition(plan.status, "ClusterDisruption")  # it has no nodes to replace any more
-    state, reason = _words(plan, phase)
-    plan.status = changed(plan.status, state=state, reason=str(reason))
+        # It has no nodes to replace any more.
+        plan.status = without_condition(plan.status, ConditionType.CLUSTER_DISRUPTION)
+    state, reason = _state_and_reason(plan, phase)
+    plan.status = changed(plan.status, state=state.value, reason=str(reason))
 
 
-def _tell_admitted(plan: PlanBuilder, phase: Phase) -> None:
+def _report_admitted(plan: PlanBuilder, phase: Phase) -> None:
     if phase in (Phase.PENDING, Phase.SUSPENDED):
         queue = plan.status.queue
         plan.condition(
-            "Admitted", False, Recorded(queue.reason) if queue.reason else ConditionReason.PENDING, queue.message
+            ConditionType.ADMITTED,
+            False,
+            Recorded(queue.reason) if queue.reason else ConditionReason.PENDING,
+            queue.message,
         )
     elif phase is Phase.FINISHED:
-        plan.condition("Admitted", False, ConditionReason.FINISHED, "")
+        plan.condition(ConditionType.ADMITTED, False, ConditionReason.FINISHED, "")
     else:
         held = sum(1 for node in plan.status.assignment.nodes if node)
-        plan.condition("Admitted", True, ConditionReason.ADMITTED, f"{held} nodes are held")
+        plan.condition(ConditionType.ADMITTED, True, ConditionReason.ADMITTED, f"{held} nodes are held")
 
 
-def _tell_gang_ready(plan: PlanBuilder, phase: Phase, waiting_for: str) -> None:
+def _report_gang_ready(plan: PlanBuilder, phase: Phase, waiting_for: str) -> None:
     everybody = plan.world
     if phase is Phase.RUNNING:
         plan.status = changed(plan.status, nodes_ready=f"{everybody}/{everybody}")
         plan.condition(
-            "GangReady", True, ConditionReason.STARTED, f"attempt {plan.status.attempt} started on all ranks"
+            ConditionType.GANG_READY,
+            True,
+            ConditionReason.STARTED,
+            f"attempt {plan.status.attempt} started on all ranks",
         )
     elif phase in (Phase.LAUNCHING, Phase.RECOVERING):
-        _tell_gathering(plan, stages_of_ranks(plan), waiting_for)
+        _report_gathering(plan, stages_of_ranks(plan), waiting_for)
     elif phase is not Phase.STOPPING:
         wanted = plan.run.spec.nodes if plan.run.spec is not None else 0
         plan.status = changed(
             plan.status, nodes_ready=plan.status.nodes_ready if phase is Phase.FINISHED else f"0/{wanted}"
         )
-        plan.condition("GangReady", False, ConditionReason(phase.value), "")
+        plan.condition(ConditionType.GANG_READY, False, ConditionReason(phase.value), "")
 
 
-def _tell_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: str) -> None:
+def _report_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: str) -> None:
     missing = [at for at in reached if at.stage is not Stage.READY]
     count = f"{len(reached) - len(missing)}/{len(reached)}"
-    before = find(plan.status, "GangReady")
+    before = find(plan.status, ConditionType.GANG_READY)
     fresh = before is None or before.status == "True" or before.reason != ConditionReason.GATHERING
     newest = max((report.since for report in plan.snapshot.reports.values()), default=0.0)
     if not fresh and count != plan.status.nodes_ready and not plan.reached(newest + SETTLED_AFTER):
@@ -149,68 +156,70 @@ def _tell_gathering(plan: PlanBuilder, reached: list[SlotStage], waiting_for: st
         words += f": {first.stage.value}" + (f": {first.detail}" if first.detail else "")
     elif waiting_for and plan.reached(newest + SETTLED_AFTER):
         words = waiting_for
-    if fresh or count != plan.status.nodes_ready or first_words_differ(before.message if before else "", words):
+    if fresh or count != plan.status.nodes_ready or rank_or_stage_differs(before.message if before else "", words):
         plan.status = changed(plan.status, nodes_ready=count)
-        plan.condition("GangReady", False, ConditionReason.GATHERING, words)
+        plan.condition(ConditionType.GANG_READY, False, ConditionReason.GATHERING, words)
 
 
-def first_words_differ(before: str, now: str) -> bool:
+def rank_or_stage_differs(before: str, now: str) -> bool:
     """Whether the message tells of another rank or stage (details such as back-off times keep changing)."""
     return before.split(": ")[:3] != now.split(": ")[:3]
 
 
-def _tell_progressing(plan: PlanBuilder, phase: Phase) -> None:
+def _report_progressing(plan: PlanBuilder, phase: Phase) -> None:
     if phase is not Phase.RUNNING:
-        plan.condition("Progressing", False, ConditionReason(phase.value), "")
+        plan.condition(ConditionType.PROGRESSING, False, ConditionReason(phase.value), "")
         return
     entry = plan.attempt_entry(plan.status.attempt)
     begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
     at = plan.status.progress.time
     if at is not None and at >= begun:
-        plan.condition("Progressing", True, ConditionReason.STEPS_REPORTED, "")
+        plan.condition(ConditionType.PROGRESSING, True, ConditionReason.STEPS_REPORTED, "")
     else:
-        plan.condition("Progressing", False, ConditionReason.NO_STEP_YET, "no step of this attempt was reported yet")
+        plan.condition(
+            ConditionType.PROGRESSING, False, ConditionReason.NO_STEP_YET, "no step of this attempt was reported yet"
+        )
 
 
-def _tell_suspended(plan: PlanBuilder, phase: Phase) -> None:
+def _report_suspended(plan: PlanBuilder, phase: Phase) -> None:
     admission = plan.status.admission
     if phase is Phase.SUSPENDED:
         asked = plan.run.set_says or "suspend: true"
         if admission.since is not None and not admission.requeued_for:
             plan.status = changed(plan.status, admission=changed(admission, since=None))
-        plan.condition("Suspended", True, ConditionReason.SUSPEND_REQUESTED, f"{asked}; no nodes are held")
+        plan.condition(ConditionType.SUSPENDED, True, ConditionReason.SUSPEND_REQUESTED, f"{asked}; no nodes are held")
         return
-    if phase is Phase.PENDING and admission.since is None and is_true(plan.status, "Suspended"):
+    if phase is Phase.PENDING and admission.since is None and is_true(plan.status, ConditionType.SUSPENDED):
         plan.status = changed(plan.status, admission=changed(admission, since=plan.stamp))  # it waits from now on
-    plan.condition("Suspended", False, ConditionReason.NOT_SUSPENDED, "")
+    plan.condition(ConditionType.SUSPENDED, False, ConditionReason.NOT_SUSPENDED, "")
 
 
-def _words(state: RunState, phase: Phase) -> tuple[str, str]:
+def _state_and_reason(state: RunState, phase: Phase) -> tuple[Phase | Outcome, str]:
     status = state.status
     if phase is Phase.FINISHED:
-        succeeded = find(status, "Succeeded")
+        succeeded = find(status, ConditionType.SUCCEEDED)
         reason = succeeded.reason if succeeded is not None else ""
         if succeeded is not None and succeeded.status == "True":
-            return "Succeeded", reason
-        return ("Cancelled" if reason == StopReason.CANCELLED else "Failed"), reason
+            return Outcome.SUCCEEDED, reason
+        return (Outcome.CANCELLED if reason == StopReason.CANCELLED else Outcome.FAILED), reason
     if phase is Phase.STOPPING:
         reason = status.stop.reason if status.stop is not None else ""
-        return "Stopping", _SAVING_FIRST.get(reason, ShownReason.SAVING_BEFORE_END) if state.trains else reason
-    for kind in ("StateRegression", "ClusterDisruption"):
+        return phase, _SAVING_FIRST.get(reason, ShownReason.SAVING_BEFORE_END) if state.trains else reason
+    for kind in (ConditionType.STATE_REGRESSION, ConditionType.CLUSTER_DISRUPTION):
         found = find(status, kind)
         if found is not None and found.status == "True":
-            return phase.value, kind
-    accepted = find(status, "Accepted")
+            return phase, kind
+    accepted = find(status, ConditionType.ACCEPTED)
     if accepted is not None and accepted.status == "False":
-        return phase.value, accepted.reason
+        return phase, accepted.reason
     if phase is Phase.PENDING:
-        return phase.value, status.queue.reason or ShownReason.NOT_ACCEPTED if accepted is None else status.queue.reason
+        return phase, status.queue.reason or ShownReason.NOT_ACCEPTED if accepted is None else status.queue.reason
     if phase is Phase.RUNNING:
-        gang = find(status, "GangReady")
+        gang = find(status, ConditionType.GANG_READY)
         if gang is not None and gang.status == "False":  # plain pods that are not all up yet
-            return Phase.LAUNCHING.value, gang.reason
-        progressing = find(status, "Progressing")
-        return phase.value, progressing.reason if progressing is not None else ""
+            return Phase.LAUNCHING, gang.reason
+        progressing = find(status, ConditionType.PROGRESSING)
+        return phase, progressing.reason if progressing is not None else ""
     if phase is Phase.RECOVERING and status.attempts:
-        return phase.value, status.attempts[-1].cause
-    return phase.value, ConditionReason.GATHERING if phase is Phase.LAUNCHING else phase.value
+        return phase, status.attempts[-1].cause
+    return phase, ConditionReason.GATHERING if phase is Phase.LAUNCHING else phase.value

@@ -46,9 +46,9 @@ def obey_annotations(plan: PlanBuilder) -> bool:
 
 def _end_attempt(plan: PlanBuilder) -> None:
     number = plan.status.attempt
-    told = [r.progress.step for r in plan.snapshot.reports.values() if r.attempt == number and r.progress is not None]
+    steps = [r.progress.step for r in plan.snapshot.reports.values() if r.attempt == number and r.progress is not None]
     plan.put_attempt(
-        changed(plan.attempt(number), ended_at=plan.stamp, last_step=max(told, default=None)),
+        changed(plan.attempt(number), ended_at=plan.stamp, last_step=max(steps, default=None)),
         cause=AttemptEnd.REQUESTED,
         action=ActionWord.RESTART_IN_PLACE,
     )

@@ -16,13 +16,13 @@ from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ActionWord, EventReason, Recorded, StopReason
+from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason, Recorded, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.pod_groups import let_go_of_group
 from lockstep.core.run.backoff import backoff
-from lockstep.core.run.debug_hold import hold_for_a_look
+from lockstep.core.run.debug_hold import hold_for_debugging
 from lockstep.core.run.fencing import keep_fence
 
 REQUEUES = (
@@ -111,14 +111,14 @@ def carry_out_stop(plan: PlanBuilder, leaving: frozenset[int]) -> None:
         return
     finish(plan, False, Recorded(stop.reason), stop.message)
     if _is_failure(stop.reason) and stop.reason not in OUT_OF_SHARE:
-        hold_for_a_look(plan)  # what ran out of its share has nothing to show, and is to hold no node beyond it
+        hold_for_debugging(plan)  # what ran out of its share has nothing to show, and is to hold no node beyond it
 
 
 def finish(plan: PlanBuilder, succeeded: bool, reason: StopReason | Recorded, message: str) -> None:
     """The end of the run, for good."""
     plan.status = changed(plan.status, stop=None, preemption=None, reservation=None)
-    plan.condition("Succeeded", succeeded, reason, message)
-    plan.condition("Finished", True, reason, message)
+    plan.condition(ConditionType.SUCCEEDED, succeeded, reason, message)
+    plan.condition(ConditionType.FINISHED, True, reason, message)
     plan.event(EventReason.SUCCEEDED if succeeded else reason, message, action=ActionWord.FINISH, warning=not succeeded)
     plan.admission_changed = True
 

@@ -10,11 +10,11 @@ from lockstep.core.model.snapshot import RunView
 from lockstep.core.run.stopping import finish, stop_after_save
 
 _ASK_AGAIN = 2.0
-"""Seconds until it is looked again whether nodes are kept for the run that preempts another."""
+"""Seconds until it is checked again whether nodes are kept for the run that preempts another."""
 
 
 def give_up_waiting(plan: PlanBuilder) -> bool:
-    """End a run that waits for what cannot come any more: True when it has ended."""
+    """End a pending run that can never start any more, as by its dependencies: True when it has ended."""
     spec = plan.spec
     remembered = plan.status.admission.failed
     failed = [each.name for each in spec.depends_on if record_of(each) in remembered]  # as they are now
@@ -80,7 +80,7 @@ def over_at(run: RunView, ended: float) -> float | None:
 def forget_when_due(plan: PlanBuilder, ended: float) -> None:
     """Have the run deleted ``ttlAfterFinished`` after its end, once none of its pods is left.
 
-    A run of a set waits for its outcome to be on record there as well; the store has it looked at when that is so.
+    A run of a set waits for its outcome to be on record there as well; the store has it reconciled when that is so.
     """
     due = over_at(plan.run, ended)
     if due is not None and plan.reached(due) and plan.snapshot.recorded:

@@ -14,7 +14,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.checkpoint_status import LocalRetentionStatus, LocalSave, QuarantinedCheckpoint
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.controller.workers.orders import Orders, encode_reply
-from lockstep.core.checkpoints.local_retention import local_retention, retention_order, retention_told
+from lockstep.core.checkpoints.local_retention import local_retention, order_for_workers, retention_order
 from lockstep.core.checkpoints.resume import ResumeContext, choose_resume
 from lockstep.core.checkpoints.verdicts import Candidate, Check, RankView, merge_inventories
 from lockstep.core.model.gang_settings import GangSettings
@@ -376,10 +376,10 @@ def test_what_was_decided_for_an_earlier_start_is_told_to_nobody() -> None:
     order = LocalRetentionStatus(attempt=1, floor=LocalSave(step=20, attempt=1))
     status = w.status("one")
     status = changed(status, checkpoint=changed(status.checkpoint, local_retention=order))
-    assert retention_told(status) == RetentionOrder(Save(20, 1))
+    assert order_for_workers(status) == RetentionOrder(Save(20, 1))
     assert status.start is not None
     rebuilt = changed(status, start=changed(status.start, attempt=2))
-    assert retention_told(rebuilt) is None
+    assert order_for_workers(rebuilt) is None
 
 
 def test_with_one_start_after_the_other_status_knows_of_everything() -> None:

@@ -7,8 +7,9 @@ import pytest
 from lockstep.core.model.conditions import find
 from lockstep.core.model.kueue.installation import Presence
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.run_state import RunContext
-from lockstep.core.run.kueue_follow import RESERVATION, leave_for_kueue
+from lockstep.core.run.kueue_follow import leave_for_kueue
 from support.kueue_world import KueueWorld, running
 
 
@@ -30,7 +31,7 @@ def plan_of(w: KueueWorld, presence: Presence = Presence.PRESENT) -> PlanBuilder
 def test_a_gang_goes_on_where_nobody_can_want_its_nodes_back(presence: Presence, status: str, reason: str) -> None:
     plan = plan_of(running(), presence)
     assert not leave_for_kueue(plan)
-    said = find(plan.status, RESERVATION)
+    said = find(plan.status, ConditionType.KUEUE_RESERVATION)
     assert said is not None
     assert (said.status, said.reason) == (status, reason)
 
@@ -40,7 +41,7 @@ def test_a_lost_reservation_is_said_first_and_an_eviction_acted_on_at_once() -> 
     w.lose_workload()
     plan = plan_of(w)
     assert not leave_for_kueue(plan)
-    said = find(plan.status, RESERVATION)
+    said = find(plan.status, ConditionType.KUEUE_RESERVATION)
     assert said is not None
     assert said.status == "False"
     w = running()

@@ -7,10 +7,9 @@ import pytest
 from lockstep.core.failures.evidence import Loss, LossKind
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.reasons import ActionWord, AttemptCause, LossReason
+from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionType, LossReason
 from lockstep.core.model.snapshot import Leadership
-from lockstep.core.run.recovery import SYMPTOMS_WAIT, blame_earlier_loss, hold_back_nodes, recover, tell_steps_lost
-from lockstep.core.run.replacement import CLUSTER_DISRUPTION
+from lockstep.core.run.recovery import SYMPTOMS_WAIT, blame_earlier_loss, hold_back_nodes, recover, report_steps_lost
 from support.world import World, world_with_gang
 
 NOBODY: frozenset[int] = frozenset()
@@ -78,7 +77,7 @@ def test_while_the_cluster_looks_broken_no_node_is_replaced(kind: LossKind, disr
     plan = type(plan)(replace(plan.context, snapshot=snapshot))
     lost = [Loss(1, "n1", kind, LossReason.NODE_DELETED, "gone", w.now)]
     assert len(hold_back_nodes(plan, lost)) == left
-    assert is_true(plan.status, CLUSTER_DISRUPTION) is (left == 0)
+    assert is_true(plan.status, ConditionType.CLUSTER_DISRUPTION) is (left == 0)
 
 
 @pytest.mark.parametrize(
@@ -111,5 +110,5 @@ def test_what_the_end_cost_is_known_once_it_is_known_where_the_next_begins(resum
     w.work_reports_only()
     failed(w).reconcile("one")
     plan = w.plan("one")
-    tell_steps_lost(plan, resumed)
+    report_steps_lost(plan, resumed)
     assert plan.attempt(1).steps_lost == lost

@@ -8,8 +8,8 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import ResolvedStatus
 from lockstep.core.model.conditions import find
-from lockstep.core.model.reasons import EventReason
-from lockstep.core.run.regression import CONDITION, hold_or_rebuild
+from lockstep.core.model.reasons import ConditionType, EventReason
+from lockstep.core.run.regression import hold_or_rebuild
 from support.world import World, world_with_gang
 
 
@@ -113,7 +113,7 @@ def test_what_is_ambiguous_waits_for_a_person_and_nothing_is_deleted(
     doubt(w)
     plan = w.plan("one")
     assert hold_or_rebuild(plan)
-    held = find(plan.status, CONDITION)
+    held = find(plan.status, ConditionType.STATE_REGRESSION)
     assert held is not None
     assert words in held.message
     assert [event.reason for event in plan.events] == [EventReason.STATE_REGRESSION]

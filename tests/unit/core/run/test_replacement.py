@@ -11,10 +11,10 @@ from lockstep.core.failures.recovery_record import count_lost_pods, remember_fir
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import AttemptCause, AttemptEnd, LossReason, StopReason
+from lockstep.core.model.reasons import AttemptCause, AttemptEnd, ConditionType, LossReason, StopReason
 from lockstep.core.model.snapshot import PodPhase
 from lockstep.core.run.backoff import LEAST_ATTEMPTS
-from lockstep.core.run.replacement import CLUSTER_DISRUPTION, replace, replace_before_start
+from lockstep.core.run.replacement import replace, replace_before_start
 from support.world import world_with_gang
 
 SHORTLY, LONG = 900.0, 86_400.0
@@ -98,7 +98,7 @@ def test_a_run_that_excluded_enough_nodes_still_leaves_this_one_and_says_so() ->
     replace(plan, [loss(LossKind.LEFT, AttemptCause.STRAGGLER)])
     assert plan.status.assignment.nodes[1] == ""
     assert all(entry.node != "n1" for entry in plan.status.recovery.excluded_nodes)
-    assert is_true(plan.status, CLUSTER_DISRUPTION)
+    assert is_true(plan.status, ConditionType.CLUSTER_DISRUPTION)
 
 
 @pytest.mark.parametrize(

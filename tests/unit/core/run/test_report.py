@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find
-from lockstep.core.run.report import conclude, first_words_differ, record_progress, short_count
+from lockstep.core.run.report import conclude, rank_or_stage_differs, record_progress, short_count
 from support.world import World, node, spec, world_with_gang
 
 
@@ -43,7 +43,7 @@ def test_a_count_is_short_and_exact_below_ten_thousand(number: int, short: str) 
     ],
 )
 def test_only_another_rank_or_stage_is_worth_telling(before: str, now: str, differ: bool) -> None:
-    assert first_words_differ(before, now) is differ
+    assert rank_or_stage_differs(before, now) is differ
 
 
 @pytest.mark.parametrize(

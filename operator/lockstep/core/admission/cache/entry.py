@@ -11,7 +11,7 @@ from lockstep.core.admission.queueing.order import Points
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.plan import EnsureConfigMap, Event, StatusWrite
-from lockstep.core.model.reasons import WaitReason
+from lockstep.core.model.reasons import ConditionType, WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
 
@@ -109,28 +109,28 @@ def is_pending(run: RunView) -> bool:
     """The run is accepted as it is now, wants nodes and has none."""
     if run.spec is None or run.spec.suspend or run.spec.cancel or run.deleting or _is_ending(run):
         return False
-    if slots.is_held(run.status.assignment) or is_true(run.status, "StateRegression") or is_test_only(run):
+    if slots.is_held(run.status.assignment) or is_true(run.status, ConditionType.STATE_REGRESSION) or is_test_only(run):
         return False
     return _is_accepted(run)
 
 
 def is_asked(run: RunView) -> bool:
-    """The run is accepted as it is now and asks when it would start, which it has not been told yet."""
+    """The run is accepted as it is now and asks when it would start, which is not answered yet."""
     if not is_test_only(run) or run.spec is None or run.spec.cancel or run.deleting or _is_ending(run):
         return False
-    told = run.status.test_only
-    return (told is None or told.observed_generation != run.generation) and _is_accepted(run)
+    answer = run.status.test_only
+    return (answer is None or answer.observed_generation != run.generation) and _is_accepted(run)
 
 
 def _is_accepted(run: RunView) -> bool:
-    accepted = find(run.status, "Accepted")
+    accepted = find(run.status, ConditionType.ACCEPTED)
     return accepted is not None and accepted.status == "True" and accepted.observed_generation == run.generation
 
 
 def holds_nodes(run: RunView) -> bool:
     """The run has nodes of its own, be it to end soon."""
-    return slots.is_held(run.status.assignment) and not is_true(run.status, "Finished")
+    return slots.is_held(run.status.assignment) and not is_true(run.status, ConditionType.FINISHED)
 
 
 def _is_ending(run: RunView) -> bool:
-    return run.status.stop is not None or is_true(run.status, "Finished")
+    return run.status.stop is not None or is_true(run.status, ConditionType.FINISHED)

@@ -26,7 +26,7 @@ class ExcludedRun:
 
 
 def without(snapshot: ClusterSnapshot, uids: Iterable[str]) -> ClusterSnapshot:
-    """The same, with these as runs whose spec cannot be read: who depends on them is not told that they are gone."""
+    """The same, with these as runs whose spec cannot be read: a run that depends on them does not find them gone."""
     absent = frozenset(uids)
     if not absent:
         return snapshot
@@ -37,7 +37,7 @@ def without(snapshot: ClusterSnapshot, uids: Iterable[str]) -> ClusterSnapshot:
 def exclusion_writes(
     runs: Iterable[RunView], excluded_runs: Mapping[str, ExcludedRun], now: float
 ) -> Iterable[StatusWrite]:
-    """What those of ``runs`` that are left out have to be told still."""
+    """Pending reasons still to be written of those of ``runs`` that are left out."""
     for run in runs:
         if run.uid not in excluded_runs:
             continue

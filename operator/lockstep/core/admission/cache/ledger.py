@@ -11,6 +11,7 @@ from lockstep.core.admission.cache.gang_pods import GangPodIndex
 from lockstep.core.admission.cache.run_index import RunIndex, RunRow
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.node_set import NodeSet
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import ClusterSnapshot
 from lockstep.core.placement.node_index import NodeIndex
 
@@ -33,7 +34,7 @@ class Ledger:
         keys = {pod.run_uid: f"{pod.namespace}/{pod.run}" for pod in snapshot.gang_pods}
         for run in snapshot.runs:
             keys[run.uid] = run.key
-            if is_true(run.status, "Finished"):
+            if is_true(run.status, ConditionType.FINISHED):
                 continue  # it holds nodes by its pods only
             for node in run.status.assignment.nodes:
                 booked.setdefault(node, set()).add(run.uid)

@@ -66,7 +66,7 @@ class CycleMemory:
     """Another object whenever anything of the nodes is new that options rest on."""
     pending_queue: PendingQueue = field(default_factory=PendingQueue)
     reported: ReportedReasons = field(default_factory=ReportedReasons)
-    """What the cycle before found to tell those who wait."""
+    """Pending reasons that the last cycle found."""
     reported_queues: dict[str, ReportedQueueStatus] = field(default_factory=dict)
     excluded_runs: Mapping[str, ExcludedRun] = field(default_factory=dict)
     """By UID, runs that no cycle can be decided with."""

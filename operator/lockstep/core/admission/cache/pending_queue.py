@@ -44,11 +44,11 @@ class PendingQueue:
             share = shares.get(row.share_key, 1.0)
             row.share = int(tunables.admission.weights.fair_share * share)
             points = row.entry.points = order.points(row.run, share)
-            told = row.run.status.queue
-            misled = told.updated is not None and points.have_moved(told.factors, tunables.admission.weights)
+            reported = row.run.status.queue
+            misled = reported.updated is not None and points.have_moved(reported.factors, tunables.admission.weights)
             if misled is not row.misled:
                 row.misled = misled
-                row.forget_reasons()  # when it is to be told something is found anew
+                row.forget_reasons()  # when its status is to be updated is found anew
             place = order_key(row.run, points)
             if place != row.order:
                 moved[row] = place

@@ -91,7 +91,7 @@ def names_of(uids: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def queue_status(entry: Entry, blocked_by: tuple[str, ...], now: float) -> QueueStatus:
-    """What status is to say of a run that waits. ``blocked_by``: who is in its way, by name."""
+    """The queue status of a pending run. ``blocked_by``: who is in its way, by name."""
     reason = entry.reason
     if reason is None:
         return QueueStatus()

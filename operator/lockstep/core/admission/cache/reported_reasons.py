@@ -16,7 +16,7 @@ _BY_ORDER, _POSITION = attrgetter("order"), attrgetter("position")
 
 @dataclass(frozen=True, slots=True)
 class ClassReason:
-    """A wait in the words that a group hears. ``options``: those that these tell of, if no other group shares them.
+    """The pending reason of a wait, for one group. ``options``: those it names, if no other group shares them.
 
     ``lasting``: they follow from the wait, and from nothing else that may change from cycle to cycle.
     """
@@ -30,17 +30,17 @@ class ClassReason:
 
 @dataclass(slots=True)
 class ReportedReasons:
-    """All of one cycle. Empty after a cycle that told nobody anything or broke off: then everybody is looked at."""
+    """All of one cycle. Empty after a cycle that reported nothing or broke off: then every pending run is examined."""
 
     line: Sequence[RunRow] = ()
     by_queue: Mapping[str, Sequence[RunRow]] = field(default_factory=dict)
     estimated: Sequence[RunRow] = ()
-    """To whom a start was told that holds for nobody else of the group."""
+    """Pending runs with an estimated start of their own, apart from their group's."""
     waits: dict[Wait, Wait] = field(default_factory=dict)
     reasons: dict[Hashable, ClassReason] = field(default_factory=dict)
     """By group and the identity of the wait."""
     last_reasons: dict[Hashable, ClassReason] = field(default_factory=dict)
-    """By group, what the last of it in the line hears: mostly all of them do."""
+    """By group, the reason of its last run in the queue: mostly that of all of them."""
 
     def set_order(self, line: Sequence[RunRow], before: "ReportedReasons") -> Mapping[RunRow, int]:
         """``line`` waits now, by ``RunRow.order``. The positions of those who had others, or did not wait, in the cycle

@@ -22,6 +22,7 @@ from lockstep.core.admission.queueing.queue_rules import QueueRules
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.kueue.api_names import LABEL_QUEUE
 from lockstep.core.model.node_set import EMPTY, NodeSet
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.test_only import is_test_only
 
@@ -79,7 +80,7 @@ class RunRow:
     def __init__(self, run: RunView, decided: list[Entry] | None = None) -> None:
         """``decided``: see ``Entry``."""
         spec, status = run.spec, run.status
-        finished = is_true(status, "Finished")
+        finished = is_true(status, ConditionType.FINISHED)
         self.run = run
         self._decided = decided
         self.entry = Entry(run, status, decided)
@@ -113,14 +114,14 @@ class RunRow:
         self.share_key = share_key(run)
         self.share = 0
         self.order: tuple[object, ...] = ()
-        self.misled = False  # its points have moved since it was told them
+        self.misled = False  # its points have moved since they were reported
         self.held: PendingReason | None = None
         # What it asks for. As of ``rules``.
         self.group: EquivalenceClass | None = None
         self._job: Job | None = None
-        # What it was found to wait for last, at which position, and when it is to be told so. As of ``rules``.
+        # Its last pending reason, at which position, and when that is to be reported. As of ``rules``.
         self.reported: PendingReason | None = None
-        self.made_of: PendingReason | None = None  # what was said without the estimate; None: it is to be looked at
+        self.made_of: PendingReason | None = None  # the reason without the estimate; None: it is to be found anew
         self.position = 0
         self.due: DueUpdate | None = None
         # The nodes that it has, and until when. As of a numbering, and of ``rules``.
@@ -187,7 +188,7 @@ class RunIndex:
         self.avoiding: dict[str, RunRow] = {}
         """Those of the pending that recovery keeps off some nodes."""
         self.outdated: dict[str, RunRow] = {}
-        """Those that wait for nothing any more and say so still."""
+        """Those no longer pending whose status still has a pending reason."""
         self.reserving: dict[str, RunRow] = {}
         """Those with a reservation."""
         self.relimited: dict[str, RunRow] = {}
@@ -197,7 +198,7 @@ class RunIndex:
         self.noticed: dict[str, RunRow] = {}
         """Those that were given notice of preemption."""
         self.reported_at: Counter[float] = Counter()
-        """When those of the pending were last told something, by the moment."""
+        """Pending runs by the time of their last status update."""
         self.to_report: dict[str, RunRow] = {}
         """Those of the pending whose status is to be written, now or later."""
         self._news: list[RunRow] = []
@@ -205,7 +206,7 @@ class RunIndex:
         self._runs: Sequence[RunView] = ()
 
     def update(self, runs: Sequence[RunView]) -> None:
-        """Index ``runs``, which are all runs now; only what has changed is looked at."""
+        """Index ``runs``, which are all runs now; only what has changed is read."""
         if runs is self._runs:
             return
         gone, come = difference(self._runs, runs)
@@ -297,10 +298,10 @@ class RunIndex:
 
     def _count(self, row: RunRow, step: int) -> None:
         self.pending_in[row.queue] += step * row.pending
-        if row.pending and (told := row.run.status.queue.updated) is not None:
-            self.reported_at[told] += step
-            if not self.reported_at[told]:
-                del self.reported_at[told]
+        if row.pending and (updated := row.run.status.queue.updated) is not None:
+            self.reported_at[updated] += step
+            if not self.reported_at[updated]:
+                del self.reported_at[updated]
         count_held(self.held_in, row, step)
 
 

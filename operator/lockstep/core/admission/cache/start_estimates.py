@@ -1,6 +1,6 @@
 """Estimated starts of pending runs, a few of them refreshed in each cycle.
 
-All of it at once takes longer than a cycle over ten thousand runs that wait, and nobody is told an estimate more often
+All of it at once takes longer than a cycle over ten thousand pending runs, and no estimate is reported more often
 than once a minute. So each cycle works out the starts of a few, by what was known when the first of them was looked at.
 """
 
@@ -27,7 +27,7 @@ class StartEstimates:
         self.estimates: Mapping[str, float] = estimates or {}
         """Start by UID, where it is known."""
         self.wake_at = 0.0
-        """When a cycle is to look again, as long as anybody waits."""
+        """When the next cycle is due, as long as any run is pending."""
         self._due = 0.0
         self._left: Iterator[tuple[str, Estimate]] | None = None
         self._found: dict[str, float | None] = {}

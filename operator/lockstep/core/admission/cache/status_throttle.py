@@ -1,8 +1,8 @@
 """Rate-limits status updates of pending runs.
 
-Every start and every arrival is news for everybody behind it: its position, who is before it, what lacks. Who is near
-the head of its queue is told at once or within a minute. The others hear what matters to them, now and then, and all of
-them together no more than a number of words a second.
+Every start and every arrival changes the pending reason of all runs behind it: position, blockers, what lacks. Runs
+near the head of their queue get theirs written at once or within a minute; the others now and then, and all of them
+together no more than a number of status updates a second.
 """
 
 from collections.abc import Sequence
@@ -18,37 +18,37 @@ from lockstep.core.model.reasons import WaitReason
 T = TypeVar("T")
 
 NEAR = 50
-"""Positions of a queue up to which every news is told."""
+"""Positions of a queue up to which every change is reported."""
 COUNTED = 10.0
-"""Seconds over which words are counted."""
-_MOVED_BY, _MOVED_BY_PART = 60.0, 0.1  # an estimate that moves by less seconds, or less of what is left, is not told
+"""Seconds over which updates are counted."""
+_MOVED_BY, _MOVED_BY_PART = 60.0, 0.1  # an estimate that moves by less seconds, or less of what is left, is no change
 _PASSED_PART = 10  # nor, further back, a position that moves by less than this part of it
-_LATER_PART = 4  # of what may be said, so much at least is for those further back
+_LATER_PART = 4  # of the updates allowed, so many at least is for those further back
 _TURNS = (WaitReason.RESOURCES, WaitReason.PRIORITY, WaitReason.QUOTA, WaitReason.RUNNING_RUNS_LIMIT, WaitReason.WINDOW)
 """Reasons that change with every start for those who are far from theirs."""
 
 
 class UpdateRank(IntEnum):
-    """Who is told first."""
+    """Which pending runs are updated first."""
 
     AT_ONCE = 0
-    """However much else there is to say."""
+    """However many other updates are due."""
     SOON = 1
     """Near the head."""
     LATER = 2
 
 
 class DueUpdate(NamedTuple):
-    """From ``at`` on something is to be told."""
+    """From ``at`` on the status is to be updated."""
 
     at: float
     rank: UpdateRank
 
 
-def due_word(
+def due_update(
     entry: Entry, reason: PendingReason, blocked_by: tuple[str, ...], settings: AdmissionSettings
 ) -> DueUpdate | None:
-    """When ``reason`` is to be told; None: it says what status says. ``blocked_by``: who is in its way, by name."""
+    """When ``reason`` is to be reported; None: it is what status has. ``blocked_by``: who is in its way, by name."""
     before = entry.status.queue
     if before.updated is None:
         return DueUpdate(0.0, UpdateRank.AT_ONCE)
@@ -77,14 +77,13 @@ def due_word(
     return min(times, default=None)
 
 
-def chosen(due: Sequence[tuple[DueUpdate, T]], told: int, settings: AdmissionSettings) -> list[T]:
-    """Those of ``due`` that are told now, the first first, ``told`` having been told something within ``COUNTED``
-    seconds."""
+def chosen(due: Sequence[tuple[DueUpdate, T]], reported: int, settings: AdmissionSettings) -> list[T]:
+    """Those of ``due`` that are updated now, in order, after ``reported`` updates within ``COUNTED`` seconds."""
     in_turn: dict[UpdateRank, list[T]] = {rank: [] for rank in UpdateRank}
     for (_, rank), each in due:
         in_turn[rank].append(each)
     at_once = in_turn[UpdateRank.AT_ONCE][: settings.told_per_pass]
-    room = int(settings.told_per_second * COUNTED) - told - len(at_once)
+    room = int(settings.told_per_second * COUNTED) - reported - len(at_once)
     room = max(0, min(room, settings.told_per_pass - len(at_once)))
     soon, later = in_turn[UpdateRank.SOON], in_turn[UpdateRank.LATER]
     for_later = min(len(later), max(room - len(soon), room // _LATER_PART))
@@ -92,7 +91,7 @@ def chosen(due: Sequence[tuple[DueUpdate, T]], told: int, settings: AdmissionSet
 
 
 def _moved_at(before: float | None, after: float | None) -> float | None:
-    """From when on an estimate is worth another word; None: never."""
+    """From when on an estimate is worth another update; None: never."""
     if before is None or after is None:
         return None if before is after else -inf
     by = abs(after - before)

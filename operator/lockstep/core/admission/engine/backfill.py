@@ -1,6 +1,6 @@
 """Backfill in one order over all queues: nobody who starts early delays a reservation.
 
-Jobs are looked at in order. One starts if its nodes and its quota are free for as long as it may run, in view of
+Jobs are tried in order. One starts if its nodes and its quota are free for as long as it may run, in view of
 all that was claimed before. If not, it gets the earliest start that holds as a claim, as long as its queue has
 claims to give: one in EASY backfill, any number in conservative backfill. Whoever cannot start at any time, for lack of
 nodes or because of a deadline, holds up nobody.
@@ -45,9 +45,9 @@ class BackfillPolicy:
     depth: int = 500
     """How many jobs a start is sought for, beside the first of each queue. Whether it can start now is asked of all."""
     admissions: int = 16
-    """Most starts; the rest is looked at in a further cycle."""
+    """Most starts; the rest is left to a further cycle."""
     overtaking: bool = True
-    """False: nobody starts before one that waits in the same queue."""
+    """False: no job is backfilled before a pending one of the same queue."""
 
 
 @dataclass(slots=True)
@@ -63,13 +63,13 @@ class _Queue:
     limited: list[tuple[QuotaRefusal, Wait]] = field(default_factory=list)
 
     def wait_behind(self) -> Wait:
-        """What those say who wait for no more than the ones before them."""
+        """The wait of jobs that are held up by nothing but those before them."""
         if self.behind is None:
             self.behind = Wait(WaitReason.PRIORITY, blockers=tuple(self.promised[:BLOCKERS_NAMED]))
         return self.behind
 
     def wait_for_quota(self, refusal: QuotaRefusal) -> Wait:
-        """What those say who hear of ``refusal``: the same object, so that it is put into words once."""
+        """The wait of jobs with this quota ``refusal``: the same object, so that it is put into words once."""
         for known, wait in self.limited:
             if known is refusal:
                 return wait
@@ -94,7 +94,7 @@ def backfill(
     foreseen: Mapping[str, Foreseen] = _NOTHING,
     groups: Sequence[object] | None = None,
 ) -> CycleResult:
-    """Look at ``askers`` in order. The waits of the outlook are in that order too.
+    """Try ``askers`` in order. The waits of the outlook are in that order too.
 
     Claims whose owner is among them are held for it: unless it can start elsewhere now, it waits for just these nodes.
     All others are maintenance windows. Nodes that are expected back are part of ``free`` and claimed until then.
@@ -214,7 +214,7 @@ def estimate_starts(
 
 
 def kept_or_foreseen(bookings: Bookings, job: Job, foreseen: Mapping[str, Foreseen]) -> Reservation | None:
-    """What was promised to ``job`` before anybody was looked at."""
+    """What was promised to ``job`` before any job was tried."""
     reservation = bookings.keep(job)
     later = foreseen.get(job.uid) if foreseen and reservation is None else None
     return bookings.foresee(job, later) if later is not None else reservation
@@ -229,7 +229,7 @@ def _why(
     queue: _Queue,
     sought: bool,
 ) -> Wait:
-    """What to tell of ``job``, which cannot start now. ``sizes`` and ``refusal``: what the quotas say of it."""
+    """The wait of ``job``, which cannot start now. ``sizes`` and ``refusal``: what the quotas say of it."""
     latest = job.latest_start if job.latest_end is not None else None
     hurried = latest is not None and (latest < bookings.now or (sought and reservation is None))
     if hurried and bookings.misses_deadline(job):

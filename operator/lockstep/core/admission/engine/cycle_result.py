@@ -81,7 +81,7 @@ class Wait:
 
 
 class Waits(Mapping[str, Wait]):
-    """Of all that were looked at, by UID: put together once somebody asks for one, which in most cycles nobody does."""
+    """Of all that were tried, by UID: put together once somebody asks for one, which in most cycles nobody does."""
 
     def __init__(self, askers: Sequence[Asker], answers: Sequence[Wait | None]) -> None:
         """``answers`` are those of the first of ``askers``; None: it starts."""
@@ -103,7 +103,7 @@ class Waits(Mapping[str, Wait]):
         return self._by_uid[uid]
 
     def waiting(self, askers: Sequence[T]) -> Sequence[T]:
-        """Those who wait, in the order of ``in_order``. ``askers`` are those that were asked."""
+        """The pending jobs, in the order of ``in_order``. ``askers`` are those that were asked."""
         if len(self.in_order) == len(askers):
             return askers
         answered = zip(askers, self._answers, strict=False)
@@ -112,7 +112,7 @@ class Waits(Mapping[str, Wait]):
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
-    """``cut``: there was no time for the rest of the line. ``reserved``, by UID: what those who wait are to have."""
+    """``cut``: there was no time for the rest of the line. ``reserved``, by UID: what pending jobs are to have."""
 
     starts: tuple[JobStart, ...]
     waits: Waits

@@ -50,7 +50,7 @@ class Terms(Protocol):
 
 
 class Asker(Protocol):
-    """Whoever waits for nodes: a job, or what can say which job it is once that matters."""
+    """A pending job: or what can say which job it is once that matters."""
 
     @property
     def uid(self) -> str:
@@ -75,7 +75,7 @@ class Asker(Protocol):
 
 @dataclass(slots=True, unsafe_hash=True)
 class Job:
-    """A run that waits. Its options come in the order of its liking. Nobody changes one: thousands are made at once,
+    """A pending run. Its options come in the order of its liking. Nobody changes one: thousands are made at once,
     which takes four times as long for a class that forbids it."""
 
     uid: str

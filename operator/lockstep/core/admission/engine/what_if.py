@@ -23,7 +23,7 @@ class WhatIfResult:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How things are after a cycle: who waits in which order, who holds what, and the rules of both."""
+    """How things are after a cycle: pending jobs in order, running ones with what they hold, and the rules of both."""
 
     now: float
     running: Sequence[RunningJob]

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from lockstep.api.run_spec import Dependency
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.lifecycle import Phase
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 
 
@@ -60,7 +62,7 @@ class Namespaces:
         return found
 
     def circle_of(self, run: RunView) -> tuple[str, ...]:
-        """Names from ``run`` over those that it waits for back to itself; empty when there is no way."""
+        """Names from ``run`` over its dependencies back to itself; empty when there is no way."""
         path: list[str] = [run.name]
         seen: set[str] = set()
         branches: list[list[str]] = [self._awaited_by(run)]
@@ -132,7 +134,7 @@ def judge(run: RunView, runs: Namespaces) -> DependencyVerdict:
 
 
 def circle_in_words(circle: Sequence[str]) -> str:
-    """What those of a circle are told."""
+    """The pending reason of runs in a circle."""
     return f"the runs wait for each other: {' -> '.join(circle)}"
 
 
@@ -141,7 +143,7 @@ def _age(run: RunView) -> tuple[float, str]:
 
 
 def _is_over(run: RunView) -> bool:
-    return is_true(run.status, "Finished")
+    return is_true(run.status, ConditionType.FINISHED)
 
 
 def _waits(run: RunView) -> bool:
@@ -150,7 +152,7 @@ def _waits(run: RunView) -> bool:
 
 
 def _is_refused(run: RunView) -> bool:
-    accepted = find(run.status, "Accepted")
+    accepted = find(run.status, ConditionType.ACCEPTED)
     return accepted is not None and accepted.status == "False" and accepted.observed_generation == run.generation
 
 
@@ -161,20 +163,20 @@ def _holds(parent: RunView, dependency: Dependency) -> bool:
         case "Finished":
             return _is_over(parent)
         case "Succeeded":
-            return is_true(parent.status, "Succeeded")
+            return is_true(parent.status, ConditionType.SUCCEEDED)
         case "Failed":
-            succeeded = find(parent.status, "Succeeded")
+            succeeded = find(parent.status, ConditionType.SUCCEEDED)
             return _is_over(parent) and succeeded is not None and succeeded.status == "False"
 
 
 def _awaited(dependency: Dependency, parent: RunView) -> str:
     done = {"Started": "start", "Finished": "finish", "Succeeded": "succeed", "Failed": "fail"}[dependency.condition]
-    state = parent.status.state or "Pending"
+    state = parent.status.state or Phase.PENDING
     return f"{dependency.name} has to {done} first; it is {state}"
 
 
 def _missed(run: RunView, dependency: Dependency, runs: Namespaces) -> str:
     parent = runs.named(run.namespace, dependency.name)
-    ended = find(parent.status, "Finished") if parent is not None else None
+    ended = find(parent.status, ConditionType.FINISHED) if parent is not None else None
     how = f" ({ended.reason})" if ended is not None and ended.status == "True" else ""
     return f"{dependency.name} has ended{how} and was to be {dependency.condition}"

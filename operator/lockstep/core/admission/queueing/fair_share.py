@@ -17,6 +17,7 @@ from typing import Any, Self
 from lockstep.core.admission.queueing.order import share_key
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 
 Key = tuple[str, str, str]
@@ -43,7 +44,7 @@ class ChargedUsage:
         nodes: dict[Key, int] = {}
         gpus: dict[str, int] = {}
         for run in runs:
-            if run.spec is None or not is_held(run.status.assignment) or is_true(run.status, "Finished"):
+            if run.spec is None or not is_held(run.status.assignment) or is_true(run.status, ConditionType.FINISHED):
                 continue
             count = sum(1 for node in run.status.assignment.nodes if node)
             key = share_key(run)

@@ -11,12 +11,13 @@ from math import inf
 from lockstep.api.base import names
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.settings import Weights
 from lockstep.core.model.snapshot import RunView
 
 _ROUNDING = 0.01  # seconds by which a point is looked for early rather than late
 _FACTORS = "class", "age", "fairShare", "size", "nice"
-_PART_TOLD = 20  # a factor is told again when it has moved by more than this part of its weight
+_PART_REPORTED = 20  # a factor is reported again when it has moved by more than this part of its weight
 
 
 LONGEST_USER = 63
@@ -44,11 +45,11 @@ class Points:
         """By name, as in status; what is 0 is left out."""
         return {name: points for name, points in zip(_FACTORS, self._by_factor, strict=True) if points}
 
-    def have_moved(self, told: Mapping[str, int], weights: Weights) -> bool:
-        """Whoever was ``told`` other points is misled by now: by any that is given up, or a twentieth of a weight."""
+    def have_moved(self, reported: Mapping[str, int], weights: Weights) -> bool:
+        """Whether the ``reported`` points mislead by now: by any that is given up, or a twentieth of a weight."""
         most = weights.priority_class, weights.age, weights.fair_share, weights.size, 0
         return any(
-            abs(points - told.get(name, 0)) * _PART_TOLD > weight
+            abs(points - reported.get(name, 0)) * _PART_REPORTED > weight
             for name, points, weight in zip(_FACTORS, self._by_factor, most, strict=True)
         )
 
@@ -69,7 +70,7 @@ class Order:
         self._now = now
 
     def points(self, run: RunView, fair_share: float) -> Points:
-        """The points of a run that waits; ``fair_share`` is its factor.
+        """The points of a pending run; ``fair_share`` is its factor.
 
         One that lost its nodes through no wish of its user goes to the head of its class: every other factor counts
         in full, and it gives nothing up.
@@ -111,7 +112,7 @@ def waits_since(run: RunView, now: float) -> float:
     known, status = run.status.admission.since, run.status
     if known is not None:
         return known
-    was_held = bool(status.attempt or status.queue.reason) or is_true(status, "Suspended")
+    was_held = bool(status.attempt or status.queue.reason) or is_true(status, ConditionType.SUSPENDED)
     return float(int(now if was_held else run.created_at))
 
 

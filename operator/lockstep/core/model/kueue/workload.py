@@ -134,7 +134,7 @@ class WorkloadView:
 
 
 def parse_workload(raw: Mapping[str, Any]) -> WorkloadView:
-    """A Workload as the API server has it. What does not make sense is told in ``admission.problem``."""
+    """A Workload as the API server has it. What does not make sense is explained in ``admission.problem``."""
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     owner: Mapping[str, Any] = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), {})
     requeue, pod_sets = status.get("requeueState") or {}, spec.get("podSets") or ()
@@ -230,13 +230,13 @@ class ConflictError(ValueError):
 def merged(updates: Iterable[PodSetUpdate]) -> PodSetUpdate:
     """All of ``updates`` in one. Raises ConflictError where two of them say different things of one key."""
     parts: dict[str, dict[str, str]] = {"labels": {}, "annotations": {}, "node_selector": {}}
-    said: dict[tuple[str, str], str] = {}
+    sources: dict[tuple[str, str], str] = {}
     tolerations: list[Mapping[str, Any]] = []
     for update in updates:
         for part, known in parts.items():
             for key, value in getattr(update, part).items():
                 if known.setdefault(key, value) != value:
-                    raise ConflictError(f"{said[part, key]} and {update.source} disagree about {key}")
-                said.setdefault((part, key), update.source)
+                    raise ConflictError(f"{sources[part, key]} and {update.source} disagree about {key}")
+                sources.setdefault((part, key), update.source)
         tolerations += [each for each in update.tolerations if each not in tolerations]
     return PodSetUpdate("", **parts, tolerations=tuple(tolerations))

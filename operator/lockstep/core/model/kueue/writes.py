@@ -18,7 +18,7 @@ class WorkloadVerb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadWrite:
-    """One write. ``resource_version`` guards it: a Workload that changed since is looked at again instead."""
+    """One write. ``resource_version`` guards it: one that changed since is reconciled again instead."""
 
     verb: WorkloadVerb
     namespace: str

@@ -1,7 +1,7 @@
 """How the ranks of one node are started, one small module each.
 
 What depends on the attempt (rank, address, port) is filled in by the worker at START; the core only says
-what a launcher is told beforehand and which ranks decide how the run ends. For pods without a worker the core
+what a launcher gets beforehand and which ranks decide how the run ends. For pods without a worker the core
 fills it in, by the same rules: ``lockstep.worker.child.launch`` has them for the worker, which can import nothing.
 """
 
@@ -19,7 +19,7 @@ class Launcher(Protocol):
     """What every launcher module provides."""
 
     def options(self, spec: TrainingRunSpec, gpus_per_node: int) -> Mapping[str, Any]:
-        """What the worker is told of it, as JSON."""
+        """What the worker gets of it, as JSON."""
 
     def deciding_ranks(self, world_size: int) -> range:
         """The ranks whose exits decide the run's: it has succeeded when all of them ended with code 0."""

@@ -1,4 +1,4 @@
-"""Where the ranks of one attempt meet, as a launcher has to be told it."""
+"""The rendezvous of one attempt, as a launcher needs it."""
 
 from dataclasses import dataclass
 

@@ -75,6 +75,6 @@ def _peers_may_have_been_first(state: RunState, cause: Cause) -> bool:
 
 
 def _all_have_ended(state: RunState) -> bool:
-    """Every node has told of its pod's end."""
+    """Every node has reported its pod's end."""
     pods = [state.pod(slot) for slot in state.slot_range()]
     return all(pod is not None and pod.is_terminal for pod in pods)

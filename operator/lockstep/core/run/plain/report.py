@@ -4,7 +4,7 @@ from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ConditionReason
+from lockstep.core.model.reasons import ConditionReason, ConditionType
 from lockstep.core.run.plain.gang import ranks_not_up
 
 SETTLED_AFTER = 2.0
@@ -12,25 +12,27 @@ SETTLED_AFTER = 2.0
 _NO_BARRIER = "there is no barrier (worker: Disabled): pods start as they come"
 
 
-def tell_of_plain_gang(plan: PlanBuilder, waiting_for: str) -> None:
+def report_plain_gang(plan: PlanBuilder, waiting_for: str) -> None:
     """GangReady and Progressing of a gang that holds nodes and is not being stopped."""
     if plan.phase is Phase.RUNNING:
-        _tell_of_pods(plan)
-        plan.condition("Progressing", None, ConditionReason.STEPS_UNKNOWN, "worker: Disabled, so no steps are reported")
+        _report_pods(plan)
+        plan.condition(
+            ConditionType.PROGRESSING, None, ConditionReason.STEPS_UNKNOWN, "worker: Disabled, so no steps are reported"
+        )
         return
     plan.status = changed(plan.status, nodes_ready=f"0/{plan.world}")
-    plan.condition("GangReady", False, ConditionReason.GATHERING, waiting_for)
-    plan.condition("Progressing", False, ConditionReason(plan.phase.value), "")
+    plan.condition(ConditionType.GANG_READY, False, ConditionReason.GATHERING, waiting_for)
+    plan.condition(ConditionType.PROGRESSING, False, ConditionReason(plan.phase.value), "")
 
 
-def _tell_of_pods(plan: PlanBuilder) -> None:
+def _report_pods(plan: PlanBuilder) -> None:
     missing, world = ranks_not_up(plan), plan.world
     count = f"{world - len(missing)}/{world}"
-    before = find(plan.status, "GangReady")
+    before = find(plan.status, ConditionType.GANG_READY)
     if not missing:
         words = f"attempt {plan.status.attempt} runs on all ranks; {_NO_BARRIER}"
         plan.status = changed(plan.status, nodes_ready=count)
-        plan.condition("GangReady", True, ConditionReason.STARTED, words)
+        plan.condition(ConditionType.GANG_READY, True, ConditionReason.STARTED, words)
         return
     fresh = before is None or before.reason != ConditionReason.PODS_STARTING
     newest = max((pod.started_at or 0.0 for pod in plan.live_pods), default=0.0)
@@ -41,4 +43,4 @@ def _tell_of_pods(plan: PlanBuilder) -> None:
     words = f"{len(missing)} of {world} are missing; rank {plan.rank(first.slot)} on {node}: {first.stage.value}"
     words += f": {first.detail}" if first.detail else ""
     plan.status = changed(plan.status, nodes_ready=count)
-    plan.condition("GangReady", False, ConditionReason.PODS_STARTING, f"{words}; {_NO_BARRIER}")
+    plan.condition(ConditionType.GANG_READY, False, ConditionReason.PODS_STARTING, f"{words}; {_NO_BARRIER}")

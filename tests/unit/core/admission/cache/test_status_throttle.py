@@ -12,7 +12,7 @@ from lockstep.api.run_status import QueueStatus
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.entry import Entry, PendingReason
 from lockstep.core.admission.cache.memory import CycleMemory
-from lockstep.core.admission.cache.status_throttle import COUNTED, NEAR, DueUpdate, UpdateRank, chosen, due_word
+from lockstep.core.admission.cache.status_throttle import COUNTED, NEAR, DueUpdate, UpdateRank, chosen, due_update
 from lockstep.core.admission.queueing.order import Points
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.assignment import is_held
@@ -42,7 +42,7 @@ def due(
     entry = Entry(view, changed(view.status, queue=told))
     entry.position = told.position if position is None else position
     entry.points = Points(0, points, 0, 0, 0)
-    return due_word(entry, reason, (), SETTINGS)
+    return due_update(entry, reason, (), SETTINGS)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.core.model.conditions import find
 from lockstep.core.model.snapshot import PodPhase
-from lockstep.core.run.plain.report import tell_of_plain_gang
+from lockstep.core.run.plain.report import report_plain_gang
 from support.world import world_with_gang
 
 
@@ -17,7 +17,7 @@ def test_the_gang_is_ready_when_all_of_its_pods_run(up: int, status: str, reason
         if pod.slot >= up:
             w.pods[key] = replace(pod, phase=PodPhase.PENDING, started_at=None, reason="ImagePullBackOff")
     plan = w.plan("one")
-    tell_of_plain_gang(plan, "")
+    report_plain_gang(plan, "")
     ready, progressing = find(plan.status, "GangReady"), find(plan.status, "Progressing")
     assert ready is not None
     assert progressing is not None
