@@ -23,7 +23,6 @@ from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import (
     CheckpointReport,
     ClusterSnapshot,
-    CollectiveStart,
     DryRunResult,
     ExitReport,
     JobView,
@@ -43,6 +42,7 @@ from lockstep.core.model.snapshot import (
     WorkerPhase,
     WorkerReport,
 )
+from lockstep.core.model.start_record import CollectiveStart
 from lockstep.core.model.tunables import Tunables
 
 GPU = {"nvidia.com/gpu": 8, "cpu": 192_000, "memory": 2**41, "pods": 110}

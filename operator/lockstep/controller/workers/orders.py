@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from lockstep.controller.workers.protocol import PROTOCOL, Epoch, Start
+from lockstep.controller.workers.protocol import PROTOCOL, Epoch
 from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
 
 HOLD = "Hold"
@@ -65,7 +65,7 @@ class Orders:
         self.revision = revision
         self.start_at = start_at
         self._world_size = sum(rank >= 0 for rank in directive.slot_ranks)
-        self._start = _NULL if directive.start is None else _encoded(Start.from_record(directive.start))
+        self._start = _encoded(directive.start)
         self._nodelist = _encoded(directive.nodelist)
         self._save = _raw(directive.save)
         self._cadence = _raw(directive.cadence)

@@ -5,17 +5,17 @@ out. Fields not known here are passed over, so that a worker of a newer release 
 operator was rolled back.
 """
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from lockstep.api.base.times import LAST_MOMENT
 from lockstep.core.model import sanitise
+from lockstep.core.model.bounds import MAX_SLOTS, Count, Moment, Name, Path, Port, Slot, Step, Text, Tier, Word
 from lockstep.core.model.ranges import count_ranges
 from lockstep.core.model.snapshot import (
     CheckpointReport,
-    CollectiveStart,
     ExitReport,
     PointReport,
     ProgressReport,
@@ -27,6 +27,7 @@ from lockstep.core.model.snapshot import (
     WarmUpReport,
     WorkerPhase,
 )
+from lockstep.core.model.start_record import CollectiveStart
 
 PROTOCOL = 1
 REGISTER_LIMIT = 1024 * 1024
@@ -42,22 +43,11 @@ STACKS = 2048
 MAX_REASON = 256
 MAX_SIGNS = 16
 MAX_PROBLEM = 1024
-MAX_SLOTS = 65_536
 
 Epoch = tuple[int, int]
 """Of a leader: its Lease's creation in unix seconds, then its transitions. Compared in that order."""
 
-_Name = Annotated[str, Meta(min_length=1, max_length=253)]
 _Uid = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9-]+$")]
-_Word = Annotated[str, Meta(max_length=64)]
-_Text = Annotated[str, Meta(max_length=65_536)]
-_Path = Annotated[str, Meta(max_length=4096)]
-_Slot = Annotated[int, Meta(ge=0, lt=MAX_SLOTS)]
-_Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-_Step = Annotated[int, Meta(ge=0, le=2**53)]
-_Port = Annotated[int, Meta(ge=0, le=65_535)]
-_Moment = Annotated[float, Meta(ge=0, le=2**40)]
-_Tier = Literal["local", "shared"]
 
 
 class MalformedError(ValueError):
@@ -72,71 +62,14 @@ class _Wire(Struct, rename="camel"):
     pass
 
 
-class Resume(_Wire):
-    """A checkpoint to resume from."""
-
-    tier: _Word
-    step: _Step
-    path: _Path
-
-
-class Members(_Wire):
-    """Slots that start at the same incarnation."""
-
-    slots: Annotated[str, Meta(max_length=REPORT_LIMIT)]
-    incarnation: _Count
-
-
-class Start(_Wire):
-    """The START record."""
-
-    attempt: _Count
-    assignment_hash: _Word
-    master_address: _Name
-    master_port: _Port
-    resume: Resume | None = None
-    members: Annotated[tuple[Members, ...], Meta(max_length=4096)] = ()
-    order: _Text = ""
-
-    @classmethod
-    def from_record(cls, record: CollectiveStart) -> "Start":
-        """The record as it goes over the wire."""
-        resume = None
-        if record.resume_tier:
-            resume = Resume(record.resume_tier, record.resume_step, record.resume_path)
-        return cls(
-            attempt=record.attempt,
-            assignment_hash=record.assignment_hash,
-            master_address=record.master_address,
-            master_port=record.master_port,
-            resume=resume,
-            members=tuple(Members(slots, incarnation) for slots, incarnation in record.members),
-            order=record.order,
-        )
-
-    def record(self) -> CollectiveStart:
-        """The record as the core knows it."""
-        return CollectiveStart(
-            attempt=self.attempt,
-            assignment_hash=self.assignment_hash,
-            master_address=self.master_address,
-            master_port=self.master_port,
-            resume_tier=self.resume.tier if self.resume else "",
-            resume_step=self.resume.step if self.resume else 0,
-            resume_path=self.resume.path if self.resume else "",
-            members=tuple((m.slots, m.incarnation) for m in self.members),
-            order=self.order,
-        )
-
-
 class Exit(_Wire):
     """How the child ended."""
 
     code: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
     signal: Annotated[int, Meta(ge=0, le=255)] | None = None
-    at: _Moment = 0.0
-    reason: _Word = ""
-    stderr_tail: _Text = ""
+    at: Moment = 0.0
+    reason: Word = ""
+    stderr_tail: Text = ""
 
     def report(self, clock_offset: float) -> ExitReport:
         """As the core knows it; ``clock_offset`` seconds turn the worker's time into the operator's."""
@@ -152,10 +85,10 @@ class Exit(_Wire):
 class Progress(_Wire):
     """The newest progress line. A trainer that writes the loss as a number is understood too."""
 
-    step: _Step
-    at: _Moment = 0.0
-    loss: _Text | float | None = None
-    total_steps: _Step | None = None
+    step: Step
+    at: Moment = 0.0
+    loss: Text | float | None = None
+    total_steps: Step | None = None
 
     def report(self, clock_offset: float) -> ProgressReport:
         """As the core knows it; ``clock_offset`` seconds turn the worker's time into the operator's."""
@@ -170,18 +103,18 @@ class Progress(_Wire):
 class Checkpoint(_Wire):
     """One row of the inventory."""
 
-    tier: _Tier
-    step: _Step
-    path: _Path
+    tier: Tier
+    step: Step
+    path: Path
     verdict: Verdict
-    reason: _Text = ""
-    format: _Word = ""
-    attempt: _Count = 0
-    world: _Count = 0
+    reason: Text = ""
+    format: Word = ""
+    attempt: Count = 0
+    world: Count = 0
     run_uid: Annotated[str, Meta(max_length=64)] = msgspec.field(name="runUid", default="")
     bytes: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    committed_at: _Moment = 0.0
-    owners: Annotated[tuple[_Slot, ...], Meta(max_length=1024)] = ()
+    committed_at: Moment = 0.0
+    owners: Annotated[tuple[Slot, ...], Meta(max_length=1024)] = ()
 
     def report(self) -> CheckpointReport:
         """As the core knows it. ``committed_at`` stays on the file server's clock."""
@@ -204,10 +137,10 @@ class Checkpoint(_Wire):
 class Verified(_Wire):
     """The answer to a request to verify."""
 
-    tier: _Tier
-    path: _Path
+    tier: Tier
+    path: Path
     verdict: Verdict
-    reason: _Text = ""
+    reason: Text = ""
 
     def report(self) -> VerifyReport:
         """As the core knows it."""
@@ -217,9 +150,9 @@ class Verified(_Wire):
 class Pointed(_Wire):
     """The answer to a request to rewrite pointers."""
 
-    path: _Path
-    step: _Step
-    problem: _Text = ""
+    path: Path
+    step: Step
+    problem: Text = ""
 
     def report(self) -> PointReport:
         """As the core knows it."""
@@ -229,15 +162,15 @@ class Pointed(_Wire):
 class Timings(Struct, rename="camel", frozen=True):
     """What was measured of the child, in seconds."""
 
-    section: _Word = ""
-    in_section: _Moment = 0.0
-    step: _Moment = 0.0
-    longest: _Moment = 0.0
-    intervals: _Count = 0
-    longest_init: _Moment = 0.0
-    longest_save: _Moment = 0.0
-    save_block: _Moment = 0.0
-    persist: _Moment = 0.0
+    section: Word = ""
+    in_section: Moment = 0.0
+    step: Moment = 0.0
+    longest: Moment = 0.0
+    intervals: Count = 0
+    longest_init: Moment = 0.0
+    longest_save: Moment = 0.0
+    save_block: Moment = 0.0
+    persist: Moment = 0.0
 
     def report(self) -> TimingReport:
         """As the core knows it."""
@@ -247,10 +180,10 @@ class Timings(Struct, rename="camel", frozen=True):
 class Signal(_Wire):
     """A line or a loss that tells something."""
 
-    kind: _Word
-    at: _Moment
-    step: _Step = 0
-    text: _Text = ""
+    kind: Word
+    at: Moment
+    step: Step = 0
+    text: Text = ""
 
     def report(self, clock_offset: float) -> Sign:
         """As the core knows it; ``clock_offset`` seconds turn the worker's time into the operator's."""
@@ -262,8 +195,8 @@ class Signal(_Wire):
 class Stacks(_Wire):
     """What the processes of a rank were doing."""
 
-    id: _Word
-    text: _Text = ""
+    id: Word
+    text: Text = ""
 
     def report(self) -> StackReport:
         """As the core knows it."""
@@ -273,10 +206,10 @@ class Stacks(_Wire):
 class Warmed(_Wire):
     """The outcome of the exchange with a peer."""
 
-    id: _Word
-    seconds: _Moment = 0.0
+    id: Word
+    seconds: Moment = 0.0
     peer: Annotated[int, Meta(ge=-1, le=65_535)] = -1
-    problem: _Text = ""
+    problem: Text = ""
 
     def report(self) -> WarmUpReport:
         """As the core knows it."""
@@ -287,20 +220,20 @@ class State(_Wire):
     """What a worker says of itself, in a report or inside a registration."""
 
     phase: WorkerPhase
-    wall: _Moment
+    wall: Moment
     mono: Annotated[float, Meta(ge=0)]
-    attempt: _Count = 0
-    ready_for: _Count = 0
-    port: _Port = 0
-    start: Start | None = None
+    attempt: Count = 0
+    ready_for: Count = 0
+    port: Port = 0
+    start: CollectiveStart | None = None
     exit: Exit | None = None
     progress: Progress | None = None
     new_checkpoints: Annotated[tuple[Checkpoint, ...], Meta(max_length=1024)] = ()
     verified: Annotated[tuple[Verified, ...], Meta(max_length=64)] = ()
-    problem: _Text | None = None
+    problem: Text | None = None
     """None: as registered."""
-    leaving_by: _Moment = 0.0
-    saved: _Word = ""
+    leaving_by: Moment = 0.0
+    saved: Word = ""
     timing: Timings = Timings()
     signs: Annotated[tuple[Signal, ...], Meta(max_length=64)] = ()
     stacks: Stacks | None = None
@@ -317,8 +250,8 @@ class Report(State, kw_only=True):
 
     protocol: int
     run_uid: _Uid
-    slot: _Slot
-    incarnation: _Count
+    slot: Slot
+    incarnation: Count
     pod_uid: _Uid
 
 
@@ -327,17 +260,17 @@ class Registration(_Wire, kw_only=True):
 
     protocol: int
     run_uid: _Uid
-    slot: _Slot
-    incarnation: _Count
+    slot: Slot
+    incarnation: Count
     pod_uid: _Uid
-    namespace: _Name
-    run: _Name
+    namespace: Name
+    run: Name
     address: Annotated[str, Meta(min_length=1, max_length=64)]
     report: State
     node: Annotated[str, Meta(max_length=253)] = ""
     hostname: Annotated[str, Meta(max_length=253)] = ""
-    worker_version: _Word = ""
-    problem: _Text = ""
+    worker_version: Word = ""
+    problem: Text = ""
     inventory: Annotated[tuple[Checkpoint, ...], Meta(max_length=1024)] = ()
 
 
@@ -386,7 +319,7 @@ def moment(at: float, clock_offset: float) -> float:
     return min(max(0.0, at + clock_offset), LAST_MOMENT)
 
 
-def _require_a_gang(start: Start) -> None:
+def _require_a_gang(start: CollectiveStart) -> None:
     """A few bytes could name more slots than fit into memory, and a registration has room for very many bytes."""
     texts = [*(member.slots for member in start.members), start.order]
     if sum(map(len, texts)) > REPORT_LIMIT:

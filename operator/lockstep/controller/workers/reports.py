@@ -11,7 +11,8 @@ from lockstep.controller.workers.protocol import MAX_PROBLEM, MAX_SIGNS, Exit, R
 from lockstep.controller.workers.trust import SenderClaim
 from lockstep.core.model import sanitise
 from lockstep.core.model.plan import Directive
-from lockstep.core.model.snapshot import CheckpointReport, CollectiveStart, ExitReport, Sign, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import CheckpointReport, ExitReport, Sign, WorkerPhase, WorkerReport
+from lockstep.core.model.start_record import CollectiveStart
 from lockstep.core.run.attendance import StartPace, is_release, is_where_wanted, slots_wanted
 
 ROWS_PER_TIER = 32
@@ -271,11 +272,9 @@ class ReportBook:
 
     def _start(self, run_uid: str, state: State) -> CollectiveStart | None:
         """The START that a worker runs with. All ranks have the same one: it is kept once, not once a rank."""
-        if state.start is None:
-            return None
-        said, orders = state.start.record(), self._runs[run_uid].orders
+        orders = self._runs[run_uid].orders
         given = orders.directive.start if orders is not None else None
-        return given if said == given else said
+        return given if state.start == given else state.start
 
     def _apply(self, run_uid: str, worker: _Worker, state: State) -> None:
         now = self._clock.now()

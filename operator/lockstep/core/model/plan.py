@@ -15,7 +15,8 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.kueue.writes import WorkloadWrite
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import ActionWord, AnyReason, Recorded
-from lockstep.core.model.snapshot import CollectiveStart, NodeFailure
+from lockstep.core.model.snapshot import NodeFailure
+from lockstep.core.model.start_record import CollectiveStart
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.kueue.installation import Kueue
 from lockstep.core.model.reasons import ExitReason
+from lockstep.core.model.start_record import CollectiveStart
 
 Resources = Mapping[str, int]
 
@@ -179,21 +180,6 @@ class VerifyReport:
     path: str
     verdict: Verdict
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CollectiveStart:
-    """The write-ahead record of one collective start (see status.start)."""
-
-    attempt: int
-    assignment_hash: str
-    master_address: str
-    master_port: int
-    resume_tier: str = ""  # empty: fresh
-    resume_step: int = 0
-    resume_path: str = ""
-    members: tuple[tuple[str, int], ...] = ()  # (slot ranges such as "0-2,5", incarnation)
-    order: str = ""  # slots in rank order such as "0-1,4,3"; empty: the slot of its number
 
 
 @dataclass(frozen=True, slots=True)
