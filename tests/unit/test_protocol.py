@@ -136,6 +136,17 @@ def test_a_field_of_a_newer_release_is_passed_over() -> None:
         ({"verified": [ANSWER] * 65}, "$.verified"),
         ({"start": {**START, "masterPort": 0x10000}}, "$.start.masterPort"),
         ({"newCheckpoints": [{**ROW, "bytes": 2**63}]}, "$.newCheckpoints[0].bytes"),
+        ({"newCheckpoints": [{**ROW, "owners": [65_536]}]}, "$.newCheckpoints[0].owners[0]"),
+        ({"newCheckpoints": [{**ROW, "committedAt": -1}]}, "$.newCheckpoints[0].committedAt"),
+        ({"verified": [{**ANSWER, "tier": "moon"}]}, "$.verified[0].tier"),
+        ({"start": {**START, "resume": {"tier": "shared", "step": -1, "path": "/c"}}}, "$.start.resume.step"),
+        ({"timing": {"section": "s" * 65}}, "$.timing.section"),
+        ({"timing": {"longestSave": -0.5}}, "$.timing.longestSave"),
+        ({"signs": [{"kind": "Xid:79", "at": 2**41}]}, "$.signs[0].at"),
+        ({"signs": [{"kind": "Xid:79", "at": 1}] * 65}, "$.signs"),
+        ({"stacks": {"id": "i" * 65}}, "$.stacks.id"),
+        ({"pointed": {"path": "/c", "step": 2**53 + 1}}, "$.pointed.step"),
+        ({"warmed": {"id": "w", "peer": -2}}, "$.warmed.peer"),
     ],
 )
 def test_a_value_out_of_bounds_is_refused_by_name(changes: dict[str, Any], field: str) -> None:
@@ -200,10 +211,21 @@ def test_another_version_of_the_protocol_is_named_even_when_its_fields_differ() 
         decode_report(b'{"protocol": 2, "everything": "else"}')
 
 
+def test_prose_is_fit_to_be_shown_as_soon_as_it_is_decoded() -> None:
+    evil = "\x1b[2J" + "a\n" * 2000
+    decoded = decode_report(report(newCheckpoints=[{**ROW, "reason": evil}], verified=[ANSWER] * 64, problem=evil))
+    assert decoded.new_checkpoints[0].reason.startswith("a a a")
+    assert len(decoded.new_checkpoints[0].reason) < 256
+    assert len(decoded.verified) == 16
+    assert decoded.problem is not None
+    assert "\n" not in decoded.problem
+    assert decode_registration(registration(problem=evil)).problem == decoded.problem
+
+
 def test_a_registration_is_understood() -> None:
     decoded = decode_registration(registration(inventory=[ROW] * 64, problem="no GPU"))
     assert (decoded.namespace, decoded.run, decoded.address) == ("team", "llama", "10.0.0.1")
-    assert decoded.inventory[0].report().step == 300
+    assert decoded.inventory[0].step == 300
     assert decoded.report.attempt == 1
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lockstep.controller.workers.protocol import Checkpoint, Registration, Report, State
+from lockstep.controller.workers.protocol import Registration, Report, State
 from lockstep.controller.workers.reports import (
     POLL_GRACE,
     ReportBook,
@@ -17,7 +17,7 @@ from lockstep.controller.workers.reports import (
 )
 from lockstep.controller.workers.trust import SenderClaim
 from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
-from lockstep.core.model.snapshot import Verdict, WorkerPhase
+from lockstep.core.model.snapshot import CheckpointReport, Verdict, WorkerPhase
 from lockstep.core.model.start_record import CollectiveStart, Members
 from lockstep.core.run.attendance import START_REMEMBERED, START_TOGETHER_WITHIN
 from support.manual_clock import ManualClock
@@ -44,7 +44,9 @@ class Desk:
             **fields,
         }
 
-    def register(self, claim: SenderClaim = CLAIM, *, inventory: tuple[Checkpoint, ...] = (), **fields: Any) -> None:
+    def register(
+        self, claim: SenderClaim = CLAIM, *, inventory: tuple[CheckpointReport, ...] = (), **fields: Any
+    ) -> None:
         body = Registration(
             protocol=1,
             run_uid=claim.run_uid,
@@ -76,9 +78,9 @@ class Desk:
         return count
 
 
-def saved(step: int, tier: str = "shared", **fields: Any) -> Checkpoint:
+def saved(step: int, tier: str = "shared", **fields: Any) -> CheckpointReport:
     row = {"tier": tier, "step": step, "path": f"/{tier}/step-{step}", "verdict": "Valid", **fields}
-    return msgspec.convert(row, Checkpoint)
+    return msgspec.convert(row, CheckpointReport)
 
 
 @pytest.fixture

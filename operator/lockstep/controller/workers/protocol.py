@@ -1,18 +1,19 @@
 """What workers and operator say to each other, version 1: strict decoding of what workers send.
 
 What identifies or steers is refused when out of bounds; prose is cut, and what a terminal would obey is taken
-out. Fields not known here are passed over, so that a worker of a newer release goes on being heard after the
-operator was rolled back.
+out before anybody reads it. Fields not known here are passed over, so that a worker of a newer release goes on being
+heard after the operator was rolled back.
 """
 
 from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from lockstep.api.base.times import LAST_MOMENT
 from lockstep.core.model import sanitise
-from lockstep.core.model.bounds import MAX_SLOTS, Count, Moment, Name, Path, Port, Slot, Step, Text, Tier, Word
+from lockstep.core.model.bounds import MAX_SLOTS, Count, Moment, Name, Port, Slot, Step, Text, Word
 from lockstep.core.model.ranges import count_ranges
 from lockstep.core.model.snapshot import (
     CheckpointReport,
@@ -22,7 +23,6 @@ from lockstep.core.model.snapshot import (
     Sign,
     StackReport,
     TimingReport,
-    Verdict,
     VerifyReport,
     WarmUpReport,
     WorkerPhase,
@@ -43,6 +43,7 @@ STACKS = 2048
 MAX_REASON = 256
 MAX_SIGNS = 16
 MAX_PROBLEM = 1024
+MAX_VERIFIED = 16
 
 Epoch = tuple[int, int]
 """Of a leader: its Lease's creation in unix seconds, then its transitions. Compared in that order."""
@@ -100,122 +101,6 @@ class Progress(_Wire):
         )
 
 
-class Checkpoint(_Wire):
-    """One row of the inventory."""
-
-    tier: Tier
-    step: Step
-    path: Path
-    verdict: Verdict
-    reason: Text = ""
-    format: Word = ""
-    attempt: Count = 0
-    world: Count = 0
-    run_uid: Annotated[str, Meta(max_length=64)] = msgspec.field(name="runUid", default="")
-    bytes: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    committed_at: Moment = 0.0
-    owners: Annotated[tuple[Slot, ...], Meta(max_length=1024)] = ()
-
-    def report(self) -> CheckpointReport:
-        """As the core knows it. ``committed_at`` stays on the file server's clock."""
-        return CheckpointReport(
-            tier=self.tier,
-            step=self.step,
-            path=sanitise.line(self.path),  # one that this changes is found by nobody, and so never resumed from
-            verdict=self.verdict,
-            reason=sanitise.line(self.reason[:MAX_REASON]),
-            format=self.format,
-            attempt=self.attempt,
-            world=self.world,
-            run_uid=self.run_uid,
-            bytes=self.bytes,
-            committed_at=self.committed_at,
-            owners=self.owners,
-        )
-
-
-class Verified(_Wire):
-    """The answer to a request to verify."""
-
-    tier: Tier
-    path: Path
-    verdict: Verdict
-    reason: Text = ""
-
-    def report(self) -> VerifyReport:
-        """As the core knows it."""
-        return VerifyReport(self.tier, sanitise.line(self.path), self.verdict, sanitise.line(self.reason[:MAX_REASON]))
-
-
-class Pointed(_Wire):
-    """The answer to a request to rewrite pointers."""
-
-    path: Path
-    step: Step
-    problem: Text = ""
-
-    def report(self) -> PointReport:
-        """As the core knows it."""
-        return PointReport(sanitise.line(self.path), self.step, sanitise.line(self.problem[:MAX_REASON]))
-
-
-class Timings(Struct, rename="camel", frozen=True):
-    """What was measured of the child, in seconds."""
-
-    section: Word = ""
-    in_section: Moment = 0.0
-    step: Moment = 0.0
-    longest: Moment = 0.0
-    intervals: Count = 0
-    longest_init: Moment = 0.0
-    longest_save: Moment = 0.0
-    save_block: Moment = 0.0
-    persist: Moment = 0.0
-
-    def report(self) -> TimingReport:
-        """As the core knows it."""
-        return TimingReport(**{**msgspec.structs.asdict(self), "section": sanitise.line(self.section)})
-
-
-class Signal(_Wire):
-    """A line or a loss that tells something."""
-
-    kind: Word
-    at: Moment
-    step: Step = 0
-    text: Text = ""
-
-    def report(self, clock_offset: float) -> Sign:
-        """As the core knows it; ``clock_offset`` seconds turn the worker's time into the operator's."""
-        return Sign(
-            sanitise.line(self.kind), moment(self.at, clock_offset), self.step, sanitise.line(self.text[:MAX_REASON])
-        )
-
-
-class Stacks(_Wire):
-    """What the processes of a rank were doing."""
-
-    id: Word
-    text: Text = ""
-
-    def report(self) -> StackReport:
-        """As the core knows it."""
-        return StackReport(self.id, sanitise.lines(self.text[:STACKS]))
-
-
-class Warmed(_Wire):
-    """The outcome of the exchange with a peer."""
-
-    id: Word
-    seconds: Moment = 0.0
-    peer: Annotated[int, Meta(ge=-1, le=65_535)] = -1
-    problem: Text = ""
-
-    def report(self) -> WarmUpReport:
-        """As the core knows it."""
-        return WarmUpReport(self.id, self.seconds, self.peer, sanitise.line(self.problem[:MAX_REASON]))
-
-
 class State(_Wire):
     """What a worker says of itself, in a report or inside a registration."""
 
@@ -228,21 +113,42 @@ class State(_Wire):
     start: CollectiveStart | None = None
     exit: Exit | None = None
     progress: Progress | None = None
-    new_checkpoints: Annotated[tuple[Checkpoint, ...], Meta(max_length=1024)] = ()
-    verified: Annotated[tuple[Verified, ...], Meta(max_length=64)] = ()
+    new_checkpoints: Annotated[tuple[CheckpointReport, ...], Meta(max_length=1024)] = ()
+    verified: Annotated[tuple[VerifyReport, ...], Meta(max_length=64)] = ()
     problem: Text | None = None
     """None: as registered."""
     leaving_by: Moment = 0.0
     saved: Word = ""
-    timing: Timings = Timings()
-    signs: Annotated[tuple[Signal, ...], Meta(max_length=64)] = ()
-    stacks: Stacks | None = None
-    pointed: Pointed | None = None
-    warmed: Warmed | None = None
+    timing: TimingReport = TimingReport()
+    signs: Annotated[tuple[Sign, ...], Meta(max_length=64)] = ()
+    stacks: StackReport | None = None
+    pointed: PointReport | None = None
+    warmed: WarmUpReport | None = None
     listens: bool = False
     epoch: Epoch | None = None
     seen: Annotated[int, Meta(ge=0)] = 0
     wait_seconds: Annotated[float, Meta(ge=0, le=MAX_WAIT)] = 0.0
+
+    def __post_init__(self) -> None:
+        self.new_checkpoints = _shown_rows(self.new_checkpoints)
+        self.verified = tuple(
+            replace(answer, path=sanitise.line(answer.path), reason=_cut(answer.reason))
+            for answer in self.verified[-MAX_VERIFIED:]
+        )
+        self.signs = tuple(
+            replace(sign, kind=sanitise.line(sign.kind), text=_cut(sign.text)) for sign in self.signs[-MAX_SIGNS:]
+        )
+        self.timing = replace(self.timing, section=sanitise.line(self.timing.section))
+        if self.problem is not None:
+            self.problem = _cut(self.problem, MAX_PROBLEM)
+        if self.stacks is not None:
+            self.stacks = replace(self.stacks, text=sanitise.lines(self.stacks.text[:STACKS]))
+        if self.pointed is not None:
+            self.pointed = replace(
+                self.pointed, path=sanitise.line(self.pointed.path), problem=_cut(self.pointed.problem)
+            )
+        if self.warmed is not None:
+            self.warmed = replace(self.warmed, problem=_cut(self.warmed.problem))
 
 
 class Report(State, kw_only=True):
@@ -271,7 +177,11 @@ class Registration(_Wire, kw_only=True):
     hostname: Annotated[str, Meta(max_length=253)] = ""
     worker_version: Word = ""
     problem: Text = ""
-    inventory: Annotated[tuple[Checkpoint, ...], Meta(max_length=1024)] = ()
+    inventory: Annotated[tuple[CheckpointReport, ...], Meta(max_length=1024)] = ()
+
+    def __post_init__(self) -> None:
+        self.inventory = _shown_rows(self.inventory)
+        self.problem = _cut(self.problem, MAX_PROBLEM)
 
 
 class _Version(Struct):
@@ -317,6 +227,15 @@ def _decode(decoder: msgspec.json.Decoder[_Body], body: bytes) -> _Body:
 def moment(at: float, clock_offset: float) -> float:
     """A worker's time on the operator's clock, one that can be written into status whatever the worker's shows."""
     return min(max(0.0, at + clock_offset), LAST_MOMENT)
+
+
+def _shown_rows(rows: tuple[CheckpointReport, ...]) -> tuple[CheckpointReport, ...]:
+    # A path that this changes is found by nobody, and so never resumed from.
+    return tuple(replace(row, path=sanitise.line(row.path), reason=_cut(row.reason)) for row in rows)
+
+
+def _cut(prose: str, characters: int = MAX_REASON) -> str:
+    return sanitise.line(prose[:characters])
 
 
 def _require_a_gang(start: CollectiveStart) -> None:
