@@ -74,19 +74,18 @@ class Orders:
         self._watch = _raw([{"name": name, "pattern": pattern} for name, pattern in directive.watch])
 
     def tell(self, reply: _Reply, slot: int, incarnation: int, attempt: int) -> None:
-        """Fill in what one worker is to do. The rest stays ``Hold`` where the directive was not made for it, but for
-        an incarnation before or after it."""
+        """Say what one worker is to do; ``Hold`` stays where the directive does not know of its incarnation yet."""
         directive = self.directive
         reply.revision, reply.world_size = self.revision, self._world_size
         reply.stop_grace_seconds, reply.jitter_seconds = directive.stop_grace, directive.jitter or UNSET
         made_for = directive.incarnations[slot] if slot < len(directive.incarnations) else -1
         if made_for > incarnation:  # it should be gone already, and writes where its successor does
-            reply.phase, reply.attempt = DesiredPhase.STOP.value, directive.attempt
+            reply.phase, reply.attempt = DesiredPhase.STOP, directive.attempt
         if made_for != incarnation or slot >= len(directive.slot_ranks):
             return
-        reply.phase, reply.attempt, reply.rank = directive.phase.value, directive.attempt, directive.slot_ranks[slot]
+        reply.phase, reply.attempt, reply.rank = directive.phase, directive.attempt, directive.slot_ranks[slot]
         if directive.phase is DesiredPhase.RUN and reply.rank < 0:
-            reply.phase = DesiredPhase.PREPARE.value  # a spare stays at the barrier while the others run
+            reply.phase = DesiredPhase.PREPARE  # a spare stays at the barrier while the others run
         if reply.phase == DesiredPhase.PREPARE:
             self._tell_of_barrier(reply, slot)
         elif reply.phase == DesiredPhase.RUN:
