@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from lockstep.api.checkpoint_status import CadenceStatus
 from lockstep.core.decide import decide
+from lockstep.core.model.bounds import Tier
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.snapshot import CheckpointReport, TimingReport, Verdict
 from support.world import World, node, spec
@@ -15,7 +16,7 @@ class Training(World):
     def __init__(self) -> None:
         super().__init__({f"n{i}": node(f"n{i}") for i in range(4)})
         self.timing = TimingReport()
-        self.tiers: tuple[str, ...] = ("shared",)
+        self.tiers: tuple[Tier, ...] = ("shared",)
         self.listens = True
 
     def work(self) -> None:

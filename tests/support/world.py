@@ -17,13 +17,13 @@ from lockstep.core.admission.admit import admit
 from lockstep.core.decide import decide
 from lockstep.core.failures.breaker import disruption
 from lockstep.core.model import assignment as slots
+from lockstep.core.model.bounds import Tier
 from lockstep.core.model.plan import CreatePod, DesiredPhase, Directive, Plan, StatusWrite
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import (
     CheckpointReport,
     ClusterSnapshot,
-    CollectiveStart,
     DryRunResult,
     ExitReport,
     JobView,
@@ -43,6 +43,7 @@ from lockstep.core.model.snapshot import (
     WorkerPhase,
     WorkerReport,
 )
+from lockstep.core.model.start_record import CollectiveStart
 from lockstep.core.model.tunables import Tunables
 
 GPU = {"nvidia.com/gpu": 8, "cpu": 192_000, "memory": 2**41, "pods": 110}
@@ -519,7 +520,8 @@ class World:
             worker.inventory = self._rows(pod.run_uid, self.saved.get(pod.run_uid, []), world)
         elif phase is DesiredPhase.PREPARE and rank >= 0:
             if orders.verify is not None:
-                worker.verified = (VerifyReport(orders.verify.tier, orders.verify.path, Verdict.VALID),)
+                tier: Tier = "local" if orders.verify.tier == "local" else "shared"
+                worker.verified = (VerifyReport(tier, orders.verify.path, Verdict.VALID),)
             point = orders.point
             asked = point is not None and point.slot == worker.slot and worker.pointed is None
             if point is not None and asked and worker.node not in self.hung_at_pointers:

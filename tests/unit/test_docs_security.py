@@ -56,7 +56,7 @@ def test_the_tests_that_are_named_exist() -> None:
         f"{trust.REVIEWS_PER_POD:.0f} for a pod, then one a second; {trust.CONCURRENT_REVIEWS} reviews under way",
         (
             f"{reports.ROWS_PER_TIER} checkpoints a tier with {reports.TEXT_PER_TIER >> 10} KiB of text, "
-            f"{reports.MAX_VERIFIED} answers, {protocol.MAX_SIGNS} signs, {protocol.STDERR_TAIL >> 10} KiB of stderr, "
+            f"{protocol.MAX_VERIFIED} answers, {protocol.MAX_SIGNS} signs, {protocol.STDERR_TAIL >> 10} KiB of stderr, "
             f"{protocol.STACKS >> 10} KiB of stacks"
         ),
     ],

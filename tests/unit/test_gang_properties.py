@@ -186,7 +186,7 @@ class Gangs(RuleBasedStateMachine):
         """Whoever runs user code does so from a START that was in status and names everybody."""
         for (uid, attempt), launched in self.w.launched.items():
             record = self.w.starts[uid, attempt]
-            members = [number for ranges, _ in record.members for number in _numbers(ranges)]
+            members = [number for member in record.members for number in _numbers(member.slots)]
             assert launched <= set(members)
             assert sorted(_numbers(record.order) if record.order else range(len(members))) == sorted(members)
 
@@ -265,7 +265,7 @@ class Gangs(RuleBasedStateMachine):
     @invariant()
     def resume_points_were_saved(self) -> None:
         for (uid, _), record in self.w.starts.items():
-            assert not record.resume_tier or record.resume_step in self.w.saved.get(uid, [])
+            assert record.resume is None or record.resume_step in self.w.saved.get(uid, [])
 
     @invariant()
     def no_attempt_starts_beside_a_writer_to_its_one_directory(self) -> None:

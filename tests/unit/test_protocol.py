@@ -2,7 +2,6 @@
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +18,8 @@ from lockstep.controller.workers.protocol import (
 )
 from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.snapshot import CollectiveStart, WorkerPhase
+from lockstep.core.model.snapshot import WorkerPhase
+from lockstep.core.model.start_record import CollectiveStart, Members, Resume
 
 NOW = 1_800_000_000.0
 RUN_UID = "7f1c2a34-0000-4000-8000-000000000001"
@@ -89,9 +89,8 @@ def test_a_full_report_is_understood() -> None:
     )
     assert decoded.phase is WorkerPhase.EXITED
     assert decoded.start is not None
-    assert decoded.start.record() == CollectiveStart(
-        2, "abc", "10.0.0.1", 40123, "shared", 300, "/c", (("0-2", 1), ("3", 2))
-    )
+    members = (Members("0-2", 1), Members("3", 2))
+    assert decoded.start == CollectiveStart(2, "abc", "10.0.0.1", 40123, Resume("shared", 300, "/c"), members)
     assert decoded.exit is not None
     assert decoded.exit.report(0.5).at == 1000.0
     assert (decoded.exit.report(0).code, decoded.exit.report(0).signal) == (0, 9)
@@ -137,6 +136,17 @@ def test_a_field_of_a_newer_release_is_passed_over() -> None:
         ({"verified": [ANSWER] * 65}, "$.verified"),
         ({"start": {**START, "masterPort": 0x10000}}, "$.start.masterPort"),
         ({"newCheckpoints": [{**ROW, "bytes": 2**63}]}, "$.newCheckpoints[0].bytes"),
+        ({"newCheckpoints": [{**ROW, "owners": [65_536]}]}, "$.newCheckpoints[0].owners[0]"),
+        ({"newCheckpoints": [{**ROW, "committedAt": -1}]}, "$.newCheckpoints[0].committedAt"),
+        ({"verified": [{**ANSWER, "tier": "moon"}]}, "$.verified[0].tier"),
+        ({"start": {**START, "resume": {"tier": "shared", "step": -1, "path": "/c"}}}, "$.start.resume.step"),
+        ({"timing": {"section": "s" * 65}}, "$.timing.section"),
+        ({"timing": {"longestSave": -0.5}}, "$.timing.longestSave"),
+        ({"signs": [{"kind": "Xid:79", "at": 2**41}]}, "$.signs[0].at"),
+        ({"signs": [{"kind": "Xid:79", "at": 1}] * 65}, "$.signs"),
+        ({"stacks": {"id": "i" * 65}}, "$.stacks.id"),
+        ({"pointed": {"path": "/c", "step": 2**53 + 1}}, "$.pointed.step"),
+        ({"warmed": {"id": "w", "peer": -2}}, "$.warmed.peer"),
     ],
 )
 def test_a_value_out_of_bounds_is_refused_by_name(changes: dict[str, Any], field: str) -> None:
@@ -201,10 +211,21 @@ def test_another_version_of_the_protocol_is_named_even_when_its_fields_differ() 
         decode_report(b'{"protocol": 2, "everything": "else"}')
 
 
+def test_prose_is_fit_to_be_shown_as_soon_as_it_is_decoded() -> None:
+    evil = "\x1b[2J" + "a\n" * 2000
+    decoded = decode_report(report(newCheckpoints=[{**ROW, "reason": evil}], verified=[ANSWER] * 64, problem=evil))
+    assert decoded.new_checkpoints[0].reason.startswith("a a a")
+    assert len(decoded.new_checkpoints[0].reason) < 256
+    assert len(decoded.verified) == 16
+    assert decoded.problem is not None
+    assert "\n" not in decoded.problem
+    assert decode_registration(registration(problem=evil)).problem == decoded.problem
+
+
 def test_a_registration_is_understood() -> None:
     decoded = decode_registration(registration(inventory=[ROW] * 64, problem="no GPU"))
     assert (decoded.namespace, decoded.run, decoded.address) == ("team", "llama", "10.0.0.1")
-    assert decoded.inventory[0].report().step == 300
+    assert decoded.inventory[0].step == 300
     assert decoded.report.attempt == 1
 
 
@@ -216,7 +237,7 @@ def test_prose_is_cut_rather_than_refused() -> None:
     assert tail.endswith("the end")
 
 
-RECORD = CollectiveStart(2, "abc", "10.0.0.1", 40123, "shared", 300, "/c", (("0-1", 1),))
+RECORD = CollectiveStart(2, "abc", "10.0.0.1", 40123, Resume("shared", 300, "/c"), (Members("0-1", 1),))
 
 
 def directive(**changes: Any) -> Directive:
@@ -369,17 +390,11 @@ ranges = st.lists(st.integers(0, 9000), max_size=9).map(format_ranges)
         assignment_hash=words,
         master_address=words,
         master_port=st.integers(0, 65_535),
-        members=st.lists(st.tuples(ranges, st.integers(0, 9)), max_size=4).map(tuple),
+        members=st.lists(st.builds(Members, ranges, st.integers(0, 9)), max_size=4).map(tuple),
         order=ranges,
+        resume=st.none() | st.builds(Resume, st.sampled_from(["local", "shared"]), st.integers(0, 10**9), words),
     ),
-    st.none() | st.tuples(st.sampled_from(["local", "shared"]), st.integers(0, 10**9), words),
 )
-def test_the_start_record_a_worker_sends_back_is_the_one_it_was_given(
-    record: CollectiveStart, resume: tuple[str, int, str] | None
-) -> None:
-    if resume is not None:
-        record = replace(record, resume_tier=resume[0], resume_step=resume[1], resume_path=resume[2])
+def test_the_start_record_a_worker_sends_back_is_the_one_it_was_given(record: CollectiveStart) -> None:
     sent = reply(Orders(directive(start=record), 1))["start"]
-    returned = decode_report(report(start=sent)).start
-    assert returned is not None
-    assert returned.record() == record
+    assert decode_report(report(start=sent)).start == record

@@ -4,6 +4,7 @@ not say whose a checkpoint is."""
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from lockstep.api.base.changes import changed
 from lockstep.core.accounting.book import read
@@ -112,7 +113,9 @@ class DcpTraining(World):
                     for step in self.saved.get(run.uid, [])[-1:]
                 )  # fmt: skip
                 self.reports[run.uid][slot] = replace(
-                    report, timing=timing, inventory=tuple(replace(r, run_uid="") for r in (*report.inventory, *rows))
+                    report,
+                    timing=timing,
+                    inventory=tuple(structs.replace(r, run_uid="") for r in (*report.inventory, *rows)),
                 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lockstep.controller.workers.protocol import Checkpoint, Registration, Report, Start, State
+from lockstep.controller.workers.protocol import Registration, Report, State
 from lockstep.controller.workers.reports import (
     POLL_GRACE,
     ReportBook,
@@ -17,7 +17,8 @@ from lockstep.controller.workers.reports import (
 )
 from lockstep.controller.workers.trust import SenderClaim
 from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
-from lockstep.core.model.snapshot import CollectiveStart, Verdict, WorkerPhase
+from lockstep.core.model.snapshot import CheckpointReport, Verdict, WorkerPhase
+from lockstep.core.model.start_record import CollectiveStart, Members
 from lockstep.core.run.attendance import START_REMEMBERED, START_TOGETHER_WITHIN
 from support.manual_clock import ManualClock
 
@@ -43,7 +44,9 @@ class Desk:
             **fields,
         }
 
-    def register(self, claim: SenderClaim = CLAIM, *, inventory: tuple[Checkpoint, ...] = (), **fields: Any) -> None:
+    def register(
+        self, claim: SenderClaim = CLAIM, *, inventory: tuple[CheckpointReport, ...] = (), **fields: Any
+    ) -> None:
         body = Registration(
             protocol=1,
             run_uid=claim.run_uid,
@@ -75,9 +78,9 @@ class Desk:
         return count
 
 
-def saved(step: int, tier: str = "shared", **fields: Any) -> Checkpoint:
+def saved(step: int, tier: str = "shared", **fields: Any) -> CheckpointReport:
     row = {"tier": tier, "step": step, "path": f"/{tier}/step-{step}", "verdict": "Valid", **fields}
-    return msgspec.convert(row, Checkpoint)
+    return msgspec.convert(row, CheckpointReport)
 
 
 @pytest.fixture
@@ -123,9 +126,9 @@ async def test_what_one_worker_may_occupy_in_memory_is_bounded_and_the_newest_ro
 
 
 async def test_the_start_that_all_ranks_have_is_kept_once(desk: Desk) -> None:
-    record = CollectiveStart(1, "abc", "10.0.0.1", 4000, members=(("0-1", 1),))
+    record = CollectiveStart(1, "abc", "10.0.0.1", 4000, members=(Members("0-1", 1),))
     desk.book.set_directive(RUN, Directive(1, DesiredPhase.RUN, (1, 1), (0, 1), start=record))
-    desk.register(start=msgspec.to_builtins(Start.from_record(record)))
+    desk.register(start=msgspec.to_builtins(record))
     assert desk.book.reports(RUN)[0].start is record
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import FirstFailure
@@ -181,7 +182,7 @@ def test_before_two_steps_were_seen_nothing_is_a_hang() -> None:
 
 def test_a_restart_that_never_reaches_its_first_step_is_measured_by_earlier_starts() -> None:
     w = running()
-    builder = looked_at(w, 1.0, {**stepped(w), "timing": replace(STEADY, longest_init=100.0)})
+    builder = looked_at(w, 1.0, {**stepped(w), "timing": structs.replace(STEADY, longest_init=100.0)})
     remember_pace(builder)
     w._store(replace(w.runs["one"], status=builder.status))
     nothing = {"progress": None, "timing": TimingReport(section="Init")}
@@ -197,7 +198,7 @@ def test_a_restart_that_never_reaches_its_first_step_is_measured_by_earlier_star
 )
 def test_a_save_under_way_has_the_time_that_saves_take(longest_save: float, limit: float) -> None:
     w = running()
-    saving = {"timing": replace(STEADY, section="Save", longest_save=longest_save)}
+    saving = {"timing": structs.replace(STEADY, section="Save", longest_save=longest_save)}
     assert hung(looked_at(w, limit + COLLECT_SECONDS - 1.0, stepped(w) | saving)) is None
     assert hung(looked_at(w, limit + COLLECT_SECONDS, stepped(w) | saving)) is not None
 
@@ -211,12 +212,12 @@ def test_a_new_leader_gives_workers_time_to_be_heard() -> None:
 
 def test_the_pace_of_a_new_attempt_replaces_the_old_one_once_it_speaks_for_itself() -> None:
     w = running()
-    slow = looked_at(w, 1.0, {"timing": replace(STEADY, longest=300.0)})
+    slow = looked_at(w, 1.0, {"timing": structs.replace(STEADY, longest=300.0)})
     remember_pace(slow)
     assert slow.status.progress.longest_interval == 300
     w._store(replace(w.runs["one"], status=slow.status))
-    few = looked_at(w, 1.0, {"timing": replace(STEADY, longest=5.0, intervals=3)})
-    enough = looked_at(w, 1.0, {"timing": replace(STEADY, longest=5.0)})
+    few = looked_at(w, 1.0, {"timing": structs.replace(STEADY, longest=5.0, intervals=3)})
+    enough = looked_at(w, 1.0, {"timing": structs.replace(STEADY, longest=5.0)})
     remember_pace(few)
     remember_pace(enough)
     assert few.status.progress.longest_interval == 300
@@ -226,7 +227,7 @@ def test_the_pace_of_a_new_attempt_replaces_the_old_one_once_it_speaks_for_itsel
 @given(after=st.floats(0, 1e5), later=st.floats(0, 1e5), longest=st.floats(0.1, 1e4))
 def test_another_step_never_makes_a_hang(after: float, later: float, longest: float) -> None:
     w = running(2)
-    timing = replace(STEADY, longest=longest)
+    timing = structs.replace(STEADY, longest=longest)
     before = hung(looked_at(w, after, {"progress": ProgressReport(20, w.now), "timing": timing}))
     newer = ProgressReport(21, w.now + min(after, later))
     found = hung(looked_at(w, after, {"progress": newer, "timing": timing}))
@@ -282,7 +283,7 @@ def test_a_loss_spike_is_reported_unless_a_roll_back_is_asked_for() -> None:
 
 def straggler_after(w: World, minutes: int, steps: Mapping[int, float]) -> tuple[Evidence | None, PlanBuilder]:
     """Looked at each minute, with each rank's usual step time."""
-    by_rank = {rank: {"timing": replace(STEADY, step=seconds)} for rank, seconds in steps.items()}
+    by_rank = {rank: {"timing": structs.replace(STEADY, step=seconds)} for rank, seconds in steps.items()}
     for minute in range(minutes + 1):
         builder = looked_at(w, 60.0 * minute, stepped(w), by_rank)
         found = judge_straggler(builder)
@@ -350,14 +351,14 @@ def test_the_first_step_is_waited_for_from_when_the_last_rank_began() -> None:
 
 def test_what_a_rank_says_of_an_earlier_attempt_is_no_evidence_of_its_pace() -> None:
     w = running()
-    slow = {"timing": replace(STEADY, step=30.0)}
+    slow = {"timing": structs.replace(STEADY, step=30.0)}
     assert straggling_slot(looked_at(w, 1.0, stepped(w), {3: slow})) == 3
     assert straggling_slot(looked_at(w, 1.0, stepped(w), {3: {**slow, "attempt": 0}})) is None
 
 
 def test_a_rank_of_few_measured_steps_keeps_all_from_being_compared() -> None:
     w = running()
-    slow, short = ({"timing": replace(STEADY, step=30.0, intervals=n)} for n in (20, 19))
+    slow, short = ({"timing": structs.replace(STEADY, step=30.0, intervals=n)} for n in (20, 19))
     assert straggling_slot(looked_at(w, 1.0, stepped(w), {3: slow})) == 3
     assert straggling_slot(looked_at(w, 1.0, stepped(w), {3: short})) is None
 

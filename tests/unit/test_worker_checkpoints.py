@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.controller.workers import protocol
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeKind, choose_resume
 from lockstep.core.checkpoints.verdicts import RankView, merge_inventories
-from lockstep.core.model.snapshot import Verdict, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import CheckpointReport, Verdict, WorkerPhase, WorkerReport
 from lockstep.worker.checkpoints.formats import InterruptedCheckError, examination, examine, verify_checkpoint
 from lockstep.worker.checkpoints.formats import manifest as manifest_format
 from lockstep.worker.checkpoints.formats.dcp import dcp_extents
@@ -223,7 +222,7 @@ def test_a_rank_that_cannot_see_the_shared_tier_says_so_and_is_not_charged(
     reports = {
         rank: WorkerReport(
             slot=rank, incarnation=1, pod_uid="p", node=f"gpu-{rank}", phase=WorkerPhase.READY, received_at=0.0,
-            inventory=tuple(msgspec.convert(row, protocol.Checkpoint).report() for row in prepared.inventory),
+            inventory=tuple(msgspec.convert(row, CheckpointReport) for row in prepared.inventory),
         )
         for rank, prepared in enumerate((sees, blind))
     }  # fmt: skip
@@ -279,7 +278,7 @@ def test_whatever_lies_in_a_directory_the_inventory_is_one_that_the_operator_tak
     layouts.torch_file(root / "0" / "iter_0000500_99999999_local.pt")
     rows = scan_tier("local", str(tmp_path), RUN_UID)
     assert {row["step"] for row in rows} >= {100, 200, 300, 400, 500, 600}
-    read = msgspec.json.decode(encoded({"rows": rows}), type=dict[str, list[protocol.Checkpoint]])["rows"]
+    read = msgspec.json.decode(encoded({"rows": rows}), type=dict[str, list[CheckpointReport]])["rows"]
     assert len(read) == len(rows)
 
 

@@ -20,7 +20,8 @@ from lockstep.controller.workers.tls import new_material, server_context
 from lockstep.controller.workers.trust import TokenReviews
 from lockstep.controller.workers.worker_archive import worker_archive
 from lockstep.core.model.plan import DesiredPhase, Directive
-from lockstep.core.model.snapshot import CollectiveStart, PodPhase, PodView, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import PodPhase, PodView, WorkerPhase, WorkerReport
+from lockstep.core.model.start_record import CollectiveStart, Members
 
 pytestmark = pytest.mark.process
 
@@ -94,7 +95,7 @@ async def test_barrier_release_restart_in_place_and_end_through_the_real_api(tmp
         return report
 
     def desire(phase: DesiredPhase, attempt: int) -> None:
-        start = CollectiveStart(attempt, "hash", "127.0.0.1", 40123, members=(("0", 1),))
+        start = CollectiveStart(attempt, "hash", "127.0.0.1", 40123, members=(Members("0", 1),))
         nodelist = ("127.0.0.1",) if phase is DesiredPhase.RUN else ()
         book.set_directive(
             RUN_UID,
@@ -115,7 +116,7 @@ async def test_barrier_release_restart_in_place_and_end_through_the_real_api(tmp
         assert report.exit.succeeded
         assert report.progress is not None
         assert report.progress.step == 3
-        assert report.start == CollectiveStart(2, "hash", "127.0.0.1", 40123, members=(("0", 1),))
+        assert report.start == CollectiveStart(2, "hash", "127.0.0.1", 40123, members=(Members("0", 1),))
         desire(DesiredPhase.COMPLETE, 2)
         assert await asyncio.wait_for(worker.wait(), 20) == 0
         assert {code for _, code in api.answered} <= {200, 409}

@@ -28,7 +28,8 @@ from lockstep.controller.workers.reports import ReportBook
 from lockstep.controller.workers.tls import Material, new_material, server_context
 from lockstep.controller.workers.trust import SenderClaim, TokenReviews
 from lockstep.core.model.plan import DesiredPhase, Directive
-from lockstep.core.model.snapshot import CollectiveStart, PodPhase, PodView
+from lockstep.core.model.snapshot import PodPhase, PodView
+from lockstep.core.model.start_record import CollectiveStart, Members
 
 RUN = "7f1c2a34-1"
 OTHER_RUN = "9e8d7c6b-2"
@@ -37,7 +38,7 @@ PREPARE = Directive(1, DesiredPhase.PREPARE, (1, 1), (0, 1))
 RELEASE = replace(
     PREPARE,
     phase=DesiredPhase.RUN,
-    start=CollectiveStart(1, "hash", "10.0.0.1", 40123, members=(("0-1", 1),)),
+    start=CollectiveStart(1, "hash", "10.0.0.1", 40123, members=(Members("0-1", 1),)),
     nodelist=("10.0.0.1", "10.0.0.2"),
 )
 

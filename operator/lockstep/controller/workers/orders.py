@@ -1,91 +1,43 @@
 """What workers are answered: a run's directive as one slot is to see it, encoded."""
 
-from collections.abc import Iterable
-
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from lockstep.controller.workers.protocol import PROTOCOL, Epoch, Start
-from lockstep.core.model.plan import DesiredPhase, Directive, RetentionOrder
-from lockstep.core.model.quarantine import Save
-
-_encoder = msgspec.json.Encoder()
-
-
-class _Verify(Struct, rename="camel"):
-    tier: str
-    path: str
-    step: int
-    share: int
-    of: int
-
-
-class _Point(Struct, rename="camel"):
-    path: str
-    step: int
-    format: str
-
-
-class _Save(Struct, rename="camel"):
-    id: str
-    at_step: int
-    deadline: float
-    reason: str
-
-
-class _Cadence(Struct, rename="camel"):
-    seconds: float
-    steps: int
-    shared_steps: int
-    from_step: int
-
-
-class _WarmUp(Struct, rename="camel"):
-    id: str
-    kind: str
-    addresses: tuple[str, ...]
-    ports: tuple[int, ...]
-
-
-class _Retention(Struct, rename="camel"):
-    # Saves as (step, attempt).
-    floor: tuple[int, int] | None
-    kept: tuple[tuple[int, int], ...]
-    spent: tuple[tuple[int, int], ...]
-
-
-class _Reply(Struct, rename="camel", omit_defaults=True):
-    # What has a default is left out of most replies, which are many.
-    protocol: int
-    epoch: Epoch
-    revision: int
-    server_time: float
-    heartbeat_seconds: float
-    fence_seconds: float
-    phase: str
-    attempt: int
-    rank: int
-    world_size: int
-    start: Raw
-    nodelist: Raw
-    verify: _Verify | None
-    stop_grace_seconds: int
-    save: Raw | UnsetType = UNSET
-    stopping_at: float | UnsetType = UNSET
-    cadence: Raw | UnsetType = UNSET
-    watch: Raw | UnsetType = UNSET
-    stacks: str = ""
-    point: _Point | None = None
-    warm_up: Raw | UnsetType = UNSET
-    jitter_seconds: float | UnsetType = UNSET
-    start_in: float | UnsetType = UNSET
-    retention: Raw | UnsetType = UNSET
-
+from lockstep.controller.workers.protocol import PROTOCOL, Epoch
+from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
 
 HOLD = "Hold"
 """Beside the desired phases: the operator does not know yet, go on with whatever you do."""
 _NULL = Raw(b"null")
-_NOTHING = Raw(b"[]")
+_encoder = msgspec.json.Encoder()
+
+
+class _Reply(Struct, rename="camel", kw_only=True):
+    # What may be UNSET is left out of most replies, which are many.
+    protocol: int = PROTOCOL
+    epoch: Epoch
+    revision: int = 0
+    server_time: float
+    heartbeat_seconds: float
+    fence_seconds: float
+    phase: str = HOLD
+    attempt: int = 0
+    rank: int = -1
+    world_size: int = 0
+    start: Raw = _NULL
+    nodelist: Raw = Raw(b"[]")
+    verify: VerifyRequest | None = None
+    stop_grace_seconds: int = 0
+    save: Raw | UnsetType = UNSET
+    stopping_at: float | UnsetType = UNSET
+    cadence: Raw | UnsetType = UNSET
+    watch: Raw | UnsetType = UNSET
+    stacks: str | UnsetType = UNSET
+    point: dict[str, str | int] | UnsetType = UNSET
+    warm_up: Raw | UnsetType = UNSET
+    jitter_seconds: float | UnsetType = UNSET
+    start_in: float | UnsetType = UNSET
+    retention: Raw | UnsetType = UNSET
 
 
 class Orders:
@@ -102,80 +54,62 @@ class Orders:
         "_start",
         "_warm_up",
         "_watch",
+        "_world_size",
         "directive",
         "revision",
         "start_at",
-        "world_size",
     )
 
     def __init__(self, directive: Directive, revision: int, start_at: float = 0.0) -> None:
         self.directive = directive
         self.revision = revision
         self.start_at = start_at
-        self.world_size = sum(rank >= 0 for rank in directive.slot_ranks)
-        self._start = _NULL if directive.start is None else Raw(_encoder.encode(Start.from_record(directive.start)))
-        self._nodelist = Raw(_encoder.encode(directive.nodelist))
-        save, cadence, warm_up = directive.save, directive.cadence, directive.warm_up
-        self._save = _raw(save and _Save(save.id, save.at_step, save.deadline, save.reason))
-        self._cadence = _raw(
-            cadence and _Cadence(cadence.seconds, cadence.steps, cadence.shared_steps, cadence.from_step)
-        )
-        self._warm_up = _raw(warm_up and _WarmUp(warm_up.id, warm_up.kind, warm_up.addresses, warm_up.ports))
-        self._retention = _raw(directive.retention and _as_told(directive.retention))
+        self._world_size = sum(rank >= 0 for rank in directive.slot_ranks)
+        self._start = _encoded(directive.start)
+        self._nodelist = _encoded(directive.nodelist)
+        self._save = _raw(directive.save)
+        self._cadence = _raw(directive.cadence)
+        self._warm_up = _raw(directive.warm_up)
+        self._retention = _raw(directive.retention)
         self._watch = _raw([{"name": name, "pattern": pattern} for name, pattern in directive.watch])
 
-    def addresses(self, slot: int, incarnation: int) -> bool:
-        """The directive was made for this incarnation of the slot, not for one before or after it."""
-        known = self.directive.incarnations
-        return slot < len(known) and slot < len(self.directive.slot_ranks) and known[slot] == incarnation
+    def tell(self, reply: _Reply, slot: int, incarnation: int, attempt: int) -> None:
+        """Say what one worker is to do; ``Hold`` stays where the directive does not know of its incarnation yet."""
+        directive = self.directive
+        reply.revision, reply.world_size = self.revision, self._world_size
+        reply.stop_grace_seconds, reply.jitter_seconds = directive.stop_grace, directive.jitter or UNSET
+        made_for = directive.incarnations[slot] if slot < len(directive.incarnations) else -1
+        if made_for > incarnation:  # it should be gone already, and writes where its successor does
+            reply.phase, reply.attempt = DesiredPhase.STOP, directive.attempt
+        if made_for != incarnation or slot >= len(directive.slot_ranks):
+            return
+        reply.phase, reply.attempt, reply.rank = directive.phase, directive.attempt, directive.slot_ranks[slot]
+        if directive.phase is DesiredPhase.RUN and reply.rank < 0:
+            reply.phase = DesiredPhase.PREPARE  # a spare stays at the barrier while the others run
+        if reply.phase == DesiredPhase.PREPARE:
+            self._tell_of_barrier(reply, slot)
+        elif reply.phase == DesiredPhase.RUN:
+            self._tell_of_start(reply, attempt)
 
-    def has_superseded(self, slot: int, incarnation: int) -> bool:
-        """The slot has moved on to a later incarnation."""
-        known = self.directive.incarnations
-        return slot < len(known) and known[slot] > incarnation
+    def _tell_of_barrier(self, reply: _Reply, slot: int) -> None:
+        verify, point = self.directive.verify, self.directive.point
+        if reply.rank >= 0:
+            reply.warm_up = self._warm_up
+            if verify is not None:
+                reply.verify = msgspec.structs.replace(verify, share=reply.rank, of=self._world_size)
+        if point is not None and point.slot == slot:  # pointers are rewritten by one elected worker
+            reply.point = {"path": point.path, "step": point.step, "format": point.format}
 
-    def save_for(self, phase: str) -> Raw | UnsetType:
-        """A save is asked of those that run."""
-        return self._save if phase == DesiredPhase.RUN else UNSET
-
-    def cadence_for(self, phase: str) -> Raw | UnsetType:
-        """Whoever runs is told how often to save, with every heartbeat."""
-        return self._cadence if phase == DesiredPhase.RUN else UNSET
-
-    def watch_for(self, phase: str, attempt: int) -> Raw | UnsetType:
-        """What to look for in stderr, for those yet to start."""
-        return self._watch if phase == DesiredPhase.RUN and attempt < self.directive.attempt else UNSET
-
-    def retention_for(self, phase: str, attempt: int) -> Raw | UnsetType:
-        """What may be removed of earlier attempts' saves, for those yet to start."""
-        return self._retention if phase == DesiredPhase.RUN and attempt < self.directive.attempt else UNSET
-
-    def start_in_for(self, phase: str, attempt: int, now: float) -> float | UnsetType:
-        """Seconds for those yet to start, so that all start together, whoever was told first."""
-        if phase == DesiredPhase.RUN and attempt < self.directive.attempt and self.start_at > now:
-            return round(self.start_at - now, 4)
-        return UNSET
-
-    def point_for(self, phase: str, slot: int) -> _Point | None:
-        """Pointers are rewritten by one elected worker."""
-        point = self.directive.point
-        if point is None or phase != DesiredPhase.PREPARE or point.slot != slot:
-            return None
-        return _Point(point.path, point.step, point.format)
-
-    def warm_up_for(self, phase: str) -> Raw | UnsetType:
-        """An exchange between the nodes happens at the barrier."""
-        return self._warm_up if phase == DesiredPhase.PREPARE else UNSET
-
-    def start_for(self, phase: str) -> Raw:
-        """START goes with ``Run``."""
-        return self._start if phase == DesiredPhase.RUN else _NULL
-
-    def nodelist_for(self, phase: str, attempt: int) -> Raw:
-        """The addresses, for those yet to start: in every heartbeat of a large gang they were a flood."""
-        if phase == DesiredPhase.RUN and attempt < self.directive.attempt:
-            return self._nodelist
-        return _NOTHING
+    def _tell_of_start(self, reply: _Reply, attempt: int) -> None:
+        directive = self.directive
+        reply.start, reply.save, reply.cadence = self._start, self._save, self._cadence
+        reply.stopping_at, reply.stacks = directive.stopping_at or UNSET, directive.stacks or UNSET
+        if attempt >= directive.attempt:
+            return
+        # For those yet to start: in every heartbeat of a large gang the addresses were a flood.
+        reply.nodelist, reply.watch, reply.retention = self._nodelist, self._watch, self._retention
+        if self.start_at > reply.server_time:  # seconds, so that all start together, whoever was told first
+            reply.start_in = round(self.start_at - reply.server_time, 4)
 
 
 def encode_reply(
@@ -193,54 +127,15 @@ def encode_reply(
 
     ``attempt`` is that of the child it runs or last ran.
     """
-    phase, rank, verify = HOLD, -1, None
-    if orders is not None and orders.has_superseded(slot, incarnation):
-        phase = DesiredPhase.STOP.value  # it should be gone already, and writes where its successor does
-    if orders is not None and orders.addresses(slot, incarnation):
-        directive = orders.directive
-        rank, phase = directive.slot_ranks[slot], directive.phase.value
-        if rank < 0 and phase == DesiredPhase.RUN:
-            phase = DesiredPhase.PREPARE.value  # a spare stays at the barrier while the others run
-        if directive.verify is not None and phase == DesiredPhase.PREPARE and rank >= 0:
-            wanted = directive.verify
-            verify = _Verify(wanted.tier, wanted.path, wanted.step, rank, orders.world_size)
-    return _encoder.encode(
-        _Reply(
-            protocol=PROTOCOL,
-            epoch=epoch,
-            revision=orders.revision if orders else 0,
-            server_time=now,
-            heartbeat_seconds=heartbeat_seconds,
-            fence_seconds=fence_seconds,
-            phase=phase,
-            attempt=orders.directive.attempt if orders and phase != HOLD else 0,
-            rank=rank,
-            world_size=orders.world_size if orders else 0,
-            start=orders.start_for(phase) if orders else _NULL,
-            nodelist=orders.nodelist_for(phase, attempt) if orders else _NOTHING,
-            verify=verify,
-            stop_grace_seconds=orders.directive.stop_grace if orders else 0,
-            save=orders.save_for(phase) if orders else UNSET,
-            stopping_at=(orders.directive.stopping_at if orders and phase == DesiredPhase.RUN else 0.0) or UNSET,
-            cadence=orders.cadence_for(phase) if orders else UNSET,
-            watch=orders.watch_for(phase, attempt) if orders else UNSET,
-            stacks=orders.directive.stacks if orders and phase == DesiredPhase.RUN else "",
-            point=orders.point_for(phase, slot) if orders else None,
-            warm_up=orders.warm_up_for(phase) if orders and rank >= 0 else UNSET,
-            jitter_seconds=(orders.directive.jitter if orders else 0.0) or UNSET,
-            start_in=orders.start_in_for(phase, attempt, now) if orders else UNSET,
-            retention=orders.retention_for(phase, attempt) if orders else UNSET,
-        )
-    )
+    reply = _Reply(epoch=epoch, server_time=now, heartbeat_seconds=heartbeat_seconds, fence_seconds=fence_seconds)
+    if orders is not None:
+        orders.tell(reply, slot, incarnation, attempt)
+    return _encoder.encode(reply)
 
 
-def _as_told(retention: RetentionOrder) -> _Retention:
-    def pairs(saves: Iterable[Save]) -> tuple[tuple[int, int], ...]:
-        return tuple((save.step, save.attempt) for save in saves)
-
-    floor = retention.floor
-    return _Retention((floor.step, floor.attempt) if floor else None, pairs(retention.kept), pairs(retention.spent))
+def _encoded(value: object) -> Raw:
+    return Raw(_encoder.encode(value))
 
 
 def _raw(value: object) -> Raw | UnsetType:
-    return Raw(_encoder.encode(value)) if value else UNSET
+    return _encoded(value) if value else UNSET

@@ -5,19 +5,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.workers.orders import Orders
-from lockstep.controller.workers.protocol import MAX_PROBLEM, MAX_SIGNS, Exit, Registration, Report, State, moment
+from lockstep.controller.workers.protocol import Exit, Registration, Report, State, moment
 from lockstep.controller.workers.trust import SenderClaim
-from lockstep.core.model import sanitise
 from lockstep.core.model.plan import Directive
-from lockstep.core.model.snapshot import CheckpointReport, CollectiveStart, ExitReport, Sign, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import CheckpointReport, ExitReport, Sign, WorkerPhase, WorkerReport
+from lockstep.core.model.start_record import CollectiveStart
 from lockstep.core.run.attendance import StartPace, is_release, is_where_wanted, slots_wanted
 
 ROWS_PER_TIER = 32
 TEXT_PER_TIER = 64 * 1024
 """Characters that the rows of one tier may have together, an owner counting as eight."""
-MAX_VERIFIED = 16
 POLL_GRACE = 2.0
 """Seconds an answered poll still counts as open: the worker reconnects within half a second. Without
 it a gang of hundreds, each between two polls for an instant, would never be at the barrier at once."""
@@ -204,8 +205,8 @@ class ReportBook:
         worker.report = replace(
             known,
             address=body.address,
-            problem=sanitise.line(body.problem[:MAX_PROBLEM]),
-            inventory=_newest([row.report() for row in body.inventory]),
+            problem=body.problem,
+            inventory=_newest(body.inventory),
         )
         self._apply(claim.run_uid, worker, body.report)
         if run.is_completed_by(worker.report):
@@ -271,11 +272,9 @@ class ReportBook:
 
     def _start(self, run_uid: str, state: State) -> CollectiveStart | None:
         """The START that a worker runs with. All ranks have the same one: it is kept once, not once a rank."""
-        if state.start is None:
-            return None
-        said, orders = state.start.record(), self._runs[run_uid].orders
+        orders = self._runs[run_uid].orders
         given = orders.directive.start if orders is not None else None
-        return given if said == given else said
+        return given if state.start == given else state.start
 
     def _apply(self, run_uid: str, worker: _Worker, state: State) -> None:
         now = self._clock.now()
@@ -294,16 +293,16 @@ class ReportBook:
             start=self._start(run_uid, state),
             exit=_exit(worker, state, offset),
             progress=state.progress.report(offset) if state.progress else None,
-            inventory=_merged(report.inventory, [row.report() for row in state.new_checkpoints]),
-            verified=tuple(answer.report() for answer in state.verified[-MAX_VERIFIED:]),
-            problem=report.problem if state.problem is None else sanitise.line(state.problem[:MAX_PROBLEM]),
+            inventory=_merged(report.inventory, state.new_checkpoints),
+            verified=state.verified,
+            problem=report.problem if state.problem is None else state.problem,
             leaving_by=moment(state.leaving_by, offset) if state.leaving_by else 0.0,
             saved=state.saved,
-            timing=state.timing.report(),
+            timing=state.timing,
             signs=_signs(report.signs, state, offset),
-            stacks=state.stacks.report() if state.stacks else None,
-            pointed=state.pointed.report() if state.pointed else None,
-            warmed=state.warmed.report() if state.warmed else None,
+            stacks=state.stacks,
+            pointed=state.pointed,
+            warmed=state.warmed,
             listens=state.listens,
             clock_skew=-offset,
         )
@@ -311,7 +310,7 @@ class ReportBook:
 
 def _signs(known: tuple[Sign, ...], state: State, offset: float) -> tuple[Sign, ...]:
     """A sign repeated in the next report is the same sign, at the same moment, whatever clocks do since."""
-    told = [sign.report(offset) for sign in state.signs[-MAX_SIGNS:]]
+    told = [structs.replace(sign, at=moment(sign.at, offset)) for sign in state.signs]
     before = {(sign.kind, sign.step, sign.text): sign for sign in known}
     return tuple(before.get((sign.kind, sign.step, sign.text), sign) for sign in told)
 

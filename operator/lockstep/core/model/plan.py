@@ -1,16 +1,22 @@
-"""Decisions as data. The executor does what a Plan says in the order of its fields and in no other."""
+"""Decisions as data. The executor does what a Plan says in the order of its fields and in no other.
+
+What workers are told of a Directive are msgspec structs: they go over the wire as they are.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
+
 from lockstep.api.queue import TrainingQueueStatus
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.kueue.writes import WorkloadWrite
 from lockstep.core.model.quarantine import Save
 from lockstep.core.model.reasons import ActionWord, AnyReason, Recorded
-from lockstep.core.model.snapshot import CollectiveStart, NodeFailure
+from lockstep.core.model.snapshot import NodeFailure
+from lockstep.core.model.start_record import CollectiveStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +100,17 @@ class DesiredPhase(StrEnum):
     COMPLETE = "Complete"  # leave, with the child's code
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyRequest:
+class VerifyRequest(Struct, frozen=True, rename="camel"):
     """Read the bytes of a checkpoint and compare its checksums; files are shared out over the ranks."""
 
     tier: str
     path: str
     step: int
+    share: int = 0  # which of them, as one worker is told
+    of: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class SaveRequest:
+class SaveRequest(Struct, frozen=True, rename="camel"):
     """A collective save: every rank saves at ``at_step`` (0: at the next opportunity). Answered once per id."""
 
     id: str
@@ -113,8 +119,7 @@ class SaveRequest:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CadenceOrder:
+class CadenceOrder(Struct, frozen=True, rename="camel"):
     """How often the program is to save by itself. 0: not known."""
 
     seconds: float = 0.0
@@ -133,8 +138,7 @@ class PointRequest:
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionOrder:
+class RetentionOrder(Struct, frozen=True, rename="camel"):
     """What earlier attempts saved on the nodes' own disks and the workers may remove: what is older than ``floor``, by
     step, then attempt, but for ``kept``; and what is in ``spent``."""
 
@@ -148,8 +152,7 @@ class RetentionOrder:
         return save in self.spent or (below and save not in self.kept)
 
 
-@dataclass(frozen=True, slots=True)
-class WarmUpRequest:
+class WarmUpRequest(Struct, frozen=True, rename="camel"):
     """An exchange between the nodes before user code starts. ``addresses`` by rank, ports in ``ports``."""
 
     id: str

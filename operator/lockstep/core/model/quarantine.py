@@ -1,13 +1,12 @@
 """Checkpoints that are not loaded again, by save: a step that a later attempt saved anew is another checkpoint."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from lockstep.api.checkpoint_status import CheckpointStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Save:
-    """A step that an attempt saved; attempt 0: which one cannot be told."""
+class Save(Struct, frozen=True, array_like=True):
+    """A step that an attempt saved; attempt 0: which one cannot be told. ``[step, attempt]`` on the wire."""
 
     step: int
     attempt: int = 0

@@ -1,18 +1,24 @@
 """What the core reads: frozen views of the cluster, parsed once from raw objects.
 
 Times are Unix seconds on the operator's clock. Resource amounts are integers: ``cpu`` in
-millicores, everything else in its base unit (bytes, devices).
+millicores, everything else in its base unit (bytes, devices). What workers send as it is kept is
+decoded into msgspec structs, within the bounds that they name.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
+from lockstep.core.model.bounds import Count, Moment, Path, Slot, Step, Text, Tier, Word
 from lockstep.core.model.kueue.installation import Kueue
 from lockstep.core.model.reasons import ExitReason
+from lockstep.core.model.start_record import CollectiveStart
 
 Resources = Mapping[str, int]
 
@@ -153,60 +159,42 @@ class Verdict(StrEnum):
     UNKNOWN = "Unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointReport:
+class CheckpointReport(Struct, frozen=True, rename="camel"):
     """One checkpoint directory as one worker sees it."""
 
-    tier: str  # "local" or "shared"
-    step: int
-    path: str
+    tier: Tier
+    step: Step
+    path: Path
     verdict: Verdict
-    reason: str = ""
-    format: str = ""
-    attempt: int = 0
-    world: int = 0
-    run_uid: str = ""
-    bytes: int = 0
-    committed_at: float = 0.0
-    owners: tuple[int, ...] = ()  # ranks whose shards it holds, where that is more than the rank in its path
+    reason: Text = ""
+    format: Word = ""
+    attempt: Count = 0
+    world: Count = 0
+    run_uid: Word = ""
+    bytes: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    committed_at: Moment = 0.0  # on the file server's clock
+    # Ranks whose shards it holds, where that is more than the rank in its path.
+    owners: Annotated[tuple[Slot, ...], Meta(max_length=1024)] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
+class VerifyReport(Struct, frozen=True, rename="camel"):
     """The answer to a request to read the candidate's bytes: this worker's share of them."""
 
-    tier: str
-    path: str
+    tier: Tier
+    path: Path
     verdict: Verdict
-    reason: str = ""
+    reason: Text = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveStart:
-    """The write-ahead record of one collective start (see status.start)."""
-
-    attempt: int
-    assignment_hash: str
-    master_address: str
-    master_port: int
-    resume_tier: str = ""  # empty: fresh
-    resume_step: int = 0
-    resume_path: str = ""
-    members: tuple[tuple[str, int], ...] = ()  # (slot ranges such as "0-2,5", incarnation)
-    order: str = ""  # slots in rank order such as "0-1,4,3"; empty: the slot of its number
-
-
-@dataclass(frozen=True, slots=True)
-class PointReport:
+class PointReport(Struct, frozen=True, rename="camel"):
     """The answer to a request to rewrite the pointers of a directory."""
 
-    path: str
-    step: int
-    problem: str = ""
+    path: Path
+    step: Step
+    problem: Text = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TimingReport:
+class TimingReport(Struct, frozen=True, rename="camel"):
     """What a worker measured of its child. Seconds; 0 where nothing was measured yet.
 
     ``section`` is what the child is in: Init (before its first step), Step or Save; ``in_section`` for how long, in
@@ -216,44 +204,41 @@ class TimingReport:
     ``save_block`` and ``persist``: the training stopped for the last save, and until it was committed.
     """
 
-    section: str = ""
-    in_section: float = 0.0
-    step: float = 0.0
-    longest: float = 0.0
-    intervals: int = 0
-    longest_init: float = 0.0
-    longest_save: float = 0.0
-    save_block: float = 0.0
-    persist: float = 0.0
+    section: Word = ""
+    in_section: Moment = 0.0
+    step: Moment = 0.0
+    longest: Moment = 0.0
+    intervals: Count = 0
+    longest_init: Moment = 0.0
+    longest_save: Moment = 0.0
+    save_block: Moment = 0.0
+    persist: Moment = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
+class Sign(Struct, frozen=True, rename="camel"):
     """A line of a rank's stderr, or a loss, that tells something: Xid:79, NCCL:Timeout, CUDA:OutOfMemory,
     Loss:NaN, Rule:<name>, …"""
 
-    kind: str
-    at: float
-    step: int = 0
-    text: str = ""
+    kind: Word
+    at: Moment
+    step: Step = 0
+    text: Text = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StackReport:
+class StackReport(Struct, frozen=True, rename="camel"):
     """What the processes of a rank were doing, in a few lines; the full dump is in the pod's log."""
 
-    id: str
-    text: str = ""
+    id: Word
+    text: Text = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WarmUpReport:
+class WarmUpReport(Struct, frozen=True, rename="camel"):
     """The exchange with a peer: how long it took, or whom it failed with."""
 
-    id: str
-    seconds: float = 0.0
-    peer: int = -1  # rank of the peer that it failed with
-    problem: str = ""
+    id: Word
+    seconds: Moment = 0.0
+    peer: Annotated[int, Meta(ge=-1, le=65_535)] = -1  # rank of the peer that it failed with
+    problem: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +265,7 @@ class WorkerReport:
     problem: str = ""  # the node check failed: reason in words
     leaving_by: float = 0.0  # it was told to end (SIGTERM) and will be killed then; 0: it was not
     saved: str = ""  # id of the last collective save that the child took up
-    timing: TimingReport = TimingReport()
+    timing: TimingReport = field(default_factory=TimingReport)
     signs: tuple[Sign, ...] = ()  # of the current attempt, earliest first
     stacks: StackReport | None = None
     pointed: PointReport | None = None

@@ -1,28 +1,52 @@
-"""The START record: in status as the API has it, on the wire as the worker gets it."""
+"""The START record: as the worker gets it and says it back, and in status as the API has it."""
 
-from lockstep.api.checkpoint_status import SavedCheckpoint
-from lockstep.api.run_status import StartMembers
-from lockstep.api.run_status import StartRecord as StatusStart
-from lockstep.core.model.snapshot import CollectiveStart
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from lockstep.api.run_status import StartRecord
+from lockstep.core.model.bounds import Count, Name, Path, Port, Step, Text, Word
 
 
-def to_status(record: CollectiveStart) -> StatusStart:
+class Resume(Struct, frozen=True):
+    """A checkpoint to resume from."""
+
+    tier: Word
+    step: Step
+    path: Path
+
+
+class Members(Struct, frozen=True):
+    """Slots that start at the same incarnation."""
+
+    slots: Text  # ranges such as "0-2,5"
+    incarnation: Count
+
+
+class CollectiveStart(Struct, frozen=True, rename="camel"):
+    """The write-ahead record of one collective start (see status.start)."""
+
+    attempt: Count
+    assignment_hash: Word
+    master_address: Name
+    master_port: Port
+    resume: Resume | None = None  # None: fresh
+    members: Annotated[tuple[Members, ...], Meta(max_length=4096)] = ()
+    order: Text = ""  # slots in rank order such as "0-1,4,3"; empty: the slot of its number
+
+    @property
+    def resume_step(self) -> int:
+        """The step it resumes from; 0: none."""
+        return self.resume.step if self.resume is not None else 0
+
+
+def to_status(record: CollectiveStart) -> StartRecord:
     """As status keeps it."""
-    resume = None
-    if record.resume_tier:
-        resume = SavedCheckpoint(tier=record.resume_tier, step=record.resume_step, path=record.resume_path)
-    return StatusStart(
-        attempt=record.attempt,
-        assignment_hash=record.assignment_hash,
-        master_address=record.master_address,
-        master_port=record.master_port,
-        resume=resume,
-        members=tuple(StartMembers(slots=s, incarnation=i) for s, i in record.members),
-        order=record.order,
-    )
+    return StartRecord.load(msgspec.to_builtins(record))
 
 
-def to_record(start: StatusStart) -> CollectiveStart:
+def to_record(start: StartRecord) -> CollectiveStart:
     """As every release repeats it."""
     resume = start.resume
     return CollectiveStart(
@@ -30,9 +54,7 @@ def to_record(start: StatusStart) -> CollectiveStart:
         assignment_hash=start.assignment_hash,
         master_address=start.master_address,
         master_port=start.master_port,
-        resume_tier=resume.tier if resume else "",
-        resume_step=resume.step if resume else 0,
-        resume_path=resume.path if resume else "",
-        members=tuple((m.slots, m.incarnation) for m in start.members),
+        resume=Resume(resume.tier, resume.step, resume.path) if resume is not None else None,
+        members=tuple(Members(member.slots, member.incarnation) for member in start.members),
         order=start.order,
     )

@@ -12,7 +12,8 @@ from typing import Any
 from lockstep.api.base import names
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.snapshot import CollectiveStart, NodeView, PodView, RunView, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import NodeView, PodView, RunView, WorkerPhase, WorkerReport
+from lockstep.core.model.start_record import CollectiveStart, Members
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.array_environment import array_environment
 from lockstep.core.pods.gang import GangTemplate, dry_run_status, shared_path, template_for
@@ -94,7 +95,7 @@ def plain_reports(run: RunView, nodes: Mapping[str, NodeView], pods: Mapping[int
     by_incarnation: dict[int, list[int]] = {}
     for slot, pod in pods.items():
         by_incarnation.setdefault(pod.incarnation, []).append(slot)
-    members = tuple((format_ranges(slots), incarnation) for incarnation, slots in sorted(by_incarnation.items()))
+    members = tuple(Members(format_ranges(slots), incarnation) for incarnation, slots in sorted(by_incarnation.items()))
     found = {}
     for slot, pod in pods.items():
         address = first.internal_ip if first is not None else ""

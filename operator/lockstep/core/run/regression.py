@@ -19,8 +19,8 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import parse_order, parse_ranges
 from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import CollectiveStart, PodView, WorkerReport
-from lockstep.core.model.start_record import to_status
+from lockstep.core.model.snapshot import PodView, WorkerReport
+from lockstep.core.model.start_record import CollectiveStart, to_status
 from lockstep.core.pods.plain_pods import plain_reports
 
 
@@ -189,7 +189,7 @@ def _ranked_slots(spec: TrainingRunSpec, reports: Mapping[int, WorkerReport]) ->
     record = _newest_record(list(reports.values()))
     if record is None:
         return tuple(range(spec.nodes))
-    world = sum(len(parse_ranges(ranges)) for ranges, _ in record.members)
+    world = sum(len(parse_ranges(member.slots)) for member in record.members)
     return parse_order(record.order) or tuple(range(world or spec.nodes))
 
 

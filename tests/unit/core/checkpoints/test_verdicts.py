@@ -1,10 +1,9 @@
 """Merging what the ranks see of the checkpoints: worst verdict wins, and the reason names who said it."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from lockstep.api.checkpoint_status import SavedCheckpoint as SavedCheckpoint
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_checks, merge_inventories, newest_valid
@@ -30,7 +29,7 @@ def shared_row(step: int = 300, **changes: object) -> CheckpointReport:
         bytes=4_000,
         committed_at=100.0,
     )
-    return replace(row, **changes)  # type: ignore[arg-type]
+    return structs.replace(row, **changes)
 
 
 def local_row(shard: int, **changes: object) -> CheckpointReport:

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from lockstep.core.model.snapshot import CollectiveStart
-from lockstep.core.model.start_record import to_record, to_status
+from lockstep.core.model.start_record import CollectiveStart, Members, Resume, to_record, to_status
 
-RESUMED = {"resume_tier": "shared", "resume_step": 300, "resume_path": "/ckpt/step-300"}
+RESUMED = {"resume": Resume("shared", 300, "/ckpt/step-300")}
 
 
 def record(**fields: Any) -> CollectiveStart:
@@ -17,7 +16,13 @@ def record(**fields: Any) -> CollectiveStart:
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, RESUMED, {"members": (("0-1", 1), ("2", 3))}, {"order": "0,2,1"}, {**RESUMED, "members": (("0", 1),)}],
+    [
+        {},
+        RESUMED,
+        {"members": (Members("0-1", 1), Members("2", 3))},
+        {"order": "0,2,1"},
+        {**RESUMED, "members": (Members("0", 1),)},
+    ],
     ids=["fresh", "resumed", "members", "order", "all"],
 )
 def test_a_record_comes_back_from_status_as_it_was(fields: dict[str, Any]) -> None:
@@ -26,5 +31,7 @@ def test_a_record_comes_back_from_status_as_it_was(fields: dict[str, Any]) -> No
 
 @pytest.mark.parametrize(("fields", "step"), [({}, None), (RESUMED, 300)])
 def test_status_names_a_checkpoint_only_where_there_is_one(fields: dict[str, Any], step: int | None) -> None:
-    resume = to_status(record(**fields)).resume
+    started = record(**fields)
+    resume = to_status(started).resume
     assert (resume and resume.step) == step
+    assert started.resume_step == (step or 0)

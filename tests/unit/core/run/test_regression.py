@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import ResolvedStatus
@@ -90,7 +91,7 @@ def starts_differ(w: World) -> None:
     reports = w.reports[w.runs["one"].uid]
     start = reports[1].start
     assert start is not None
-    reports[1] = replace(reports[1], start=replace(start, master_port=1))
+    reports[1] = replace(reports[1], start=structs.replace(start, master_port=1))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
@@ -105,7 +106,7 @@ def test_the_archive_is_asked_what_it_holds_before_saved_work_is_given_up() -> N
     assert "asks the archive what it holds" in said(w)
     end_job(w, "List", outcome="Done", published=[{"attempt": 1, "step": 100, "bytes": 7, "time": int(w.now)}])
     end_job(w, "Restore", outcome="Done", path=BACK)
-    assert w.starts["uid-one", 2].resume_path == BACK
+    assert w.starts["uid-one", 2].resume.path == BACK
 
 
 def test_without_an_image_for_its_jobs_the_archive_is_not_waited_for() -> None:
@@ -146,7 +147,7 @@ def theirs(step: int, verdict: Verdict = Verdict.VALID, **changes: object) -> Ch
         run_uid="uid-one",
         committed_at=1.0,
     )
-    return replace(row, **changes)  # type: ignore[arg-type]
+    return structs.replace(row, **changes)
 
 
 def test_a_run_starts_from_the_newest_valid_checkpoint_of_another_one() -> None:
@@ -155,7 +156,7 @@ def test_a_run_starts_from_the_newest_valid_checkpoint_of_another_one() -> None:
     assert (resolved.start_run, resolved.start_run_uid) == ("one", "uid-one")
     assert resolved.start_root == "/shared-checkpoints/ns/one/uid-one"
     start = w.starts["uid-two", 1]
-    assert (start.resume_step, start.resume_path) == (500, "/shared-checkpoints/ns/one/uid-one/a3/step-500")
+    assert (start.resume_step, start.resume.path) == (500, "/shared-checkpoints/ns/one/uid-one/a3/step-500")
     assert w.status("two").checkpoint.latest == (), "it has saved nothing itself"
     assert not w.pointed_at, "nothing of another run is changed"
     config = pod_body(w.runs["two"], w.status("two"), w.tunables, 0, 1, "n0")["spec"]["containers"][0]["env"]
@@ -180,7 +181,7 @@ def test_a_run_that_has_saved_goes_on_from_its_own() -> None:
     w.tell_of_save("two", 520)
     w.exit_child("two", 0, 1)
     w.settle()
-    assert (w.starts["uid-two", 3].resume_step, w.starts["uid-two", 3].resume_path) == (520, "/shared/520")
+    assert (w.starts["uid-two", 3].resume_step, w.starts["uid-two", 3].resume.path) == (520, "/shared/520")
 
 
 @pytest.mark.parametrize(("step", "resumed"), [(400, 400), (500, 500)])
@@ -242,7 +243,7 @@ def test_a_directory_of_the_claim_may_be_named() -> None:
     rows = (theirs(7, path="/shared-checkpoints/base/llama/iter_0000007", run_uid=""),)
     w = starting({"path": "base/llama"}, rows=rows)
     assert w.status("two").resolved.start_root == "/shared-checkpoints/base/llama"
-    assert w.starts["uid-two", 1].resume_path == "/shared-checkpoints/base/llama/iter_0000007"
+    assert w.starts["uid-two", 1].resume.path == "/shared-checkpoints/base/llama/iter_0000007"
 
 
 @pytest.mark.parametrize(
