@@ -76,16 +76,14 @@ def leftovers(
 
 def run_directories(root: Path) -> Iterator[RunDirectory]:
     """Every ``<namespace>/<run>/<UID>`` of a storage. What is called otherwise is none; links are not followed."""
-    for namespace in _directories(root):
-        for run in _directories(namespace):
-            for path in _directories(run):
-                if _UID.fullmatch(path.name):
-                    try:
-                        size, written = _extent(path)
-                    except OSError as error:
-                        note(f"{path} is left out: {error.strerror}: {error.filename}")
-                        continue
-                    yield RunDirectory(namespace.name, run.name, path.name, path, size, written)
+    for path in _third_level(root):
+        if _UID.fullmatch(path.name):
+            try:
+                size, written = _extent(path)
+            except OSError as error:
+                note(f"{path} is left out: {error.strerror}: {error.filename}")
+                continue
+            yield RunDirectory(path.parts[-3], path.parts[-2], path.name, path, size, written)
 
 
 def living_uids(cluster: Cluster) -> frozenset[str]:
@@ -116,11 +114,9 @@ def this_node(cluster: Cluster) -> str:
 
 def _begun(root: Path) -> Iterator[Path]:
     """What is left of a removal that was cut off."""
-    for namespace in _directories(root):
-        for run in _directories(namespace):
-            for path in _directories(run):
-                if path.name.endswith(_REMOVED) and _UID.fullmatch(path.name[1 : -len(_REMOVED)]):
-                    yield path
+    for path in _third_level(root):
+        if path.name.endswith(_REMOVED) and _UID.fullmatch(path.name[1 : -len(_REMOVED)]):
+            yield path
 
 
 def _remove(path: Path) -> bool:
@@ -135,6 +131,12 @@ def _remove(path: Path) -> bool:
         note(f"{path} is not removed, or not to the end: {error.strerror}: {error.filename}")
         return False
     return True
+
+
+def _third_level(root: Path) -> Iterator[Path]:
+    for namespace in _directories(root):
+        for run in _directories(namespace):
+            yield from _directories(run)
 
 
 def _directories(path: Path) -> list[Path]:
