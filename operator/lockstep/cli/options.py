@@ -10,10 +10,18 @@ from itertools import chain
 from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
+from typer import Argument
 
 from lockstep.api.base.durations import parse_duration
 from lockstep.cli import client
 from lockstep.cli.errors import UsageError
+
+
+def flag(shown: str, words: str | None = None, **bounds: Any) -> Any:
+    """An option, named as in ``--namespace -n NAME``, and its help in words."""
+    names = [word for word in shown.split() if word.startswith("-")]
+    value = next((word for word in shown.split() if word not in names), None)
+    return typer.Option(*names, metavar=value, help=words, **bounds)
 
 
 def _bare(run: str) -> str:
@@ -25,32 +33,25 @@ def _all_bare(runs: list[str] | None) -> list[str] | None:
     return [_bare(run) for run in runs] if runs else runs
 
 
-Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace; that of the context by default.")
-]
-OperatorNamespace = Annotated[
-    str, typer.Option("--operator-namespace", metavar="NAME", help="Where the operator runs.")
-]
-AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Runs of every namespace.")]
-Selector = Annotated[
-    str, typer.Option("--selector", "-l", metavar="LABELS", help="Only runs with these labels, e.g. team=nlp.")
-]
-Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
-Kubeconfig = Annotated[
-    str | None, typer.Option("--kubeconfig", metavar="FILE", help="Instead of KUBECONFIG or ~/.kube/config.")
-]
-Run = Annotated[str, typer.Argument(metavar="RUN", show_default=False, callback=_bare, help="Name of the run.")]
+Namespace = Annotated[str | None, flag("--namespace -n NAME", "Namespace; that of the context by default.")]
+OperatorNamespace = Annotated[str, flag("--operator-namespace NAME", "Where the operator runs.")]
+AllNamespaces = Annotated[bool, flag("--all-namespaces -A", "Runs of every namespace.")]
+Selector = Annotated[str, flag("--selector -l LABELS", "Only runs with these labels, e.g. team=nlp.")]
+Context = Annotated[str | None, flag("--context NAME", "Context of the kubeconfig.")]
+Kubeconfig = Annotated[str | None, flag("--kubeconfig FILE", "Instead of KUBECONFIG or ~/.kube/config.")]
+Run = Annotated[str, Argument(metavar="RUN", show_default=False, callback=_bare, help="Name of the run.")]
 Runs = Annotated[
-    list[str] | None, typer.Argument(metavar="RUN...", show_default=False, callback=_all_bare, help="Names of runs.")
+    list[str] | None, Argument(metavar="RUN...", show_default=False, callback=_all_bare, help="Names of runs.")
 ]
 
 Table = Literal["table", "wide", "json", "yaml", "name"]
 Text = Literal["text", "json", "yaml", "name"]
 Object = Literal["name", "json", "yaml"]
+Goal = Literal["finished", "succeeded", "running", "admitted"]
 
-TableOutput = Annotated[Table, typer.Option("--output", "-o", help="json and yaml are the API's own objects.")]
-TextOutput = Annotated[Text, typer.Option("--output", "-o", help="json and yaml are the API's own object.")]
-ObjectOutput = Annotated[Object, typer.Option("--output", "-o", help="json and yaml are the API's own object.")]
+TableOutput = Annotated[Table, flag("--output -o", "json and yaml are the API's own objects.")]
+TextOutput = Annotated[Text, flag("--output -o", "json and yaml are the API's own object.")]
+ObjectOutput = Annotated[Object, flag("--output -o", "json and yaml are the API's own object.")]
 
 
 @dataclass(frozen=True, slots=True)

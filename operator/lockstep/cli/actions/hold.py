@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from lockstep.api.base import names
 from lockstep.cli import output, runs
 from lockstep.cli.actions import change
 from lockstep.cli.client import Cluster, Json, resource_path, retried, runs_path
 from lockstep.cli.errors import ApiServerError, CliError, if_forbidden
-from lockstep.core.model.conditions import is_true
+from lockstep.cli.options import Chosen
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.snapshot import RunView
@@ -19,21 +19,21 @@ from lockstep.present.runs import current_phase, queue_of
 _WAITING = (Phase.PENDING, Phase.SUSPENDED)
 
 
-def hold(cluster: Cluster, run_names: Sequence[str] | None, selector: str, form: str, *, by_queue: bool) -> None:
+def hold(cluster: Cluster, chosen: Chosen, *, by_queue: bool) -> None:
     """Keep pending runs from being admitted. ``by_queue``: as an administrator, whatever their users say."""
     one = _hold_by_queue if by_queue else _hold
-    change.each(cluster, run_names, selector, lambda name: one(cluster, name, form))
+    change.each(cluster, chosen, lambda name: one(cluster, name, chosen.output))
 
 
-def release(cluster: Cluster, run_names: Sequence[str] | None, selector: str, form: str, *, by_queue: bool) -> None:
+def release(cluster: Cluster, chosen: Chosen, *, by_queue: bool) -> None:
     """Let held runs be admitted again."""
     one = _release_by_queue if by_queue else _release
-    change.each(cluster, run_names, selector, lambda name: one(cluster, name, form))
+    change.each(cluster, chosen, lambda name: one(cluster, name, chosen.output))
 
 
-def requeue(cluster: Cluster, run_names: Sequence[str] | None, selector: str, form: str) -> None:
+def requeue(cluster: Cluster, chosen: Chosen) -> None:
     """Have runs that hold nodes save, give them back and requeue."""
-    change.each(cluster, run_names, selector, lambda name: _requeue(cluster, name, form))
+    change.each(cluster, chosen, lambda name: _requeue(cluster, name, chosen.output))
 
 
 def _hold(cluster: Cluster, name: str, form: str) -> None:
@@ -123,10 +123,7 @@ def _change(cluster: Cluster, name: str, form: str, done: str, patch: Callable[[
     def write() -> Json | None:
         raw = runs.fetch(cluster, name)
         run = runs.view(raw)
-        if is_true(run.status, "Finished"):
-            output.note(f"{name} has finished already ({run.status.reason}); nothing to change.")
-            return None
-        body = patch(run, raw)
+        body = patch(run, raw) if not runs.has_finished(run) else None
         return cluster.merge_patch(runs_path(cluster.namespace, name), body) if body is not None else None
 
     raw = retried(write)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal
 
 from lockstep.cli import runs
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import ApiServerError, CliError, ExitCode, Unreachable
+from lockstep.cli.options import Goal
 from lockstep.cli.output import note
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import current_phase, state_of
-
-Goal = Literal["finished", "succeeded", "running", "admitted"]
 
 _WATCH_SECONDS = 300.0
 _RETRY_SECONDS = 2.0

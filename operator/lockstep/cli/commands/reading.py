@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument
 
 from lockstep.cli.errors import UsageError
 from lockstep.cli.options import (
     AllNamespaces,
     ClusterTarget,
+    Goal,
     Namespace,
     OperatorNamespace,
     Run,
@@ -17,6 +19,7 @@ from lockstep.cli.options import (
     TableOutput,
     Target,
     TextOutput,
+    flag,
     timeout_seconds,
     verb,
 )
@@ -27,13 +30,11 @@ app = typer.Typer()
 
 @verb(app, "queue", "lockstep queue", "lockstep queue -A -q research --start")
 def queue(
-    with_finished: Annotated[bool, typer.Option("--finished", help="Finished runs too.")] = False,
-    queue: Annotated[str, typer.Option("--queue", "-q", help="Only runs of this queue.")] = "",
-    watch: Annotated[bool, typer.Option("--watch", help="Go on printing changes.")] = False,
-    start: Annotated[bool, typer.Option("--start", help="When pending runs are expected to start.")] = False,
-    queues: Annotated[
-        bool, typer.Option("--queues", help="The queues themselves; the same as the verb queues.")
-    ] = False,
+    with_finished: Annotated[bool, flag("--finished", "Finished runs too.")] = False,
+    queue: Annotated[str, flag("--queue -q", "Only runs of this queue.")] = "",
+    watch: Annotated[bool, flag("--watch", "Go on printing changes.")] = False,
+    start: Annotated[bool, flag("--start", "When pending runs are expected to start.")] = False,
+    queues: Annotated[bool, flag("--queues", "The queues themselves; the same as the verb queues.")] = False,
     all_namespaces: AllNamespaces = False,
     selector: Selector = "",
     output: TableOutput = "table",
@@ -96,11 +97,11 @@ def explain(
 @verb(app, "logs", "lockstep logs hello --rank 0 -f", "lockstep logs hello --attempt 2 --tail 50")
 def logs(
     run: Run,
-    rank: Annotated[str, typer.Option("--rank", "-r", metavar="RANKS", help="E.g. 0 or 0-3,7; all by default.")] = "",
-    attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="Only what this attempt wrote.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as more is written.")] = False,
-    tail: Annotated[int | None, typer.Option("--tail", min=0, help="Only so many last lines of each rank.")] = None,
-    timestamps: Annotated[bool, typer.Option("--timestamps", help="The moment in front of every line.")] = False,
+    rank: Annotated[str, flag("--rank -r RANKS", "E.g. 0 or 0-3,7; all by default.")] = "",
+    attempt: Annotated[int | None, flag("--attempt", "Only what this attempt wrote.", min=1)] = None,
+    follow: Annotated[bool, flag("--follow -f", "Go on as more is written.")] = False,
+    tail: Annotated[int | None, flag("--tail", "Only so many last lines of each rank.", min=0)] = None,
+    timestamps: Annotated[bool, flag("--timestamps", "The moment in front of every line.")] = False,
     *,
     target: Target,
 ) -> None:
@@ -113,7 +114,7 @@ def logs(
 @verb(app, "events", "lockstep events hello --pods")
 def events(
     run: Run,
-    pods: Annotated[bool, typer.Option("--pods", help="Those of the run's pods too.")] = False,
+    pods: Annotated[bool, flag("--pods", "Those of the run's pods too.")] = False,
     output: TableOutput = "table",
     *,
     target: Target,
@@ -127,9 +128,7 @@ def events(
 @verb(app, "history", "lockstep history hello -o wide")
 def history(
     run: Run,
-    source: Annotated[
-        str, typer.Option("--from", metavar="FILE", help="The operator's history file; also of runs that are gone.")
-    ] = "",
+    source: Annotated[str, flag("--from FILE", "The operator's history file; also of runs that are gone.")] = "",
     output: TableOutput = "table",
     *,
     target: Target,
@@ -146,8 +145,8 @@ def history(
 @verb(app, "bundle", "lockstep bundle hello")
 def bundle(
     run: Run,
-    path: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="RUN-bundle.tar.gz by default.")] = "",
-    tail: Annotated[int, typer.Option("--tail", min=1, max=100_000, help="Lines of each pod's log.")] = 1000,
+    path: Annotated[str, flag("--output -o FILE", "RUN-bundle.tar.gz by default.")] = "",
+    tail: Annotated[int, flag("--tail", "Lines of each pod's log.", min=1, max=100_000)] = 1000,
     *,
     target: Target,
 ) -> None:
@@ -159,9 +158,9 @@ def bundle(
 
 @verb(app, "render", "lockstep render run.yaml")
 def render(
-    source: Annotated[str, typer.Argument(metavar="RUN | FILE", show_default=False)],
-    slot: Annotated[int, typer.Option("--slot", min=0, help="Whose pod.")] = 0,
-    output: Annotated[Literal["yaml", "json"], typer.Option("--output", "-o")] = "yaml",
+    source: Annotated[str, Argument(metavar="RUN | FILE", show_default=False)],
+    slot: Annotated[int, flag("--slot", "Whose pod.", min=0)] = 0,
+    output: Annotated[Literal["yaml", "json"], flag("--output -o")] = "yaml",
     *,
     target: Target,
 ) -> None:
@@ -179,12 +178,8 @@ def render(
 @verb(app, "wait", "lockstep wait hello --for running --timeout 30m")
 def wait(
     run: Run,
-    goal: Annotated[
-        Literal["finished", "succeeded", "running", "admitted"], typer.Option("--for", help="What to wait for.")
-    ] = "finished",
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="DURATION", help="E.g. 90s, 30m, 2h; for ever by default.")
-    ] = None,
+    goal: Annotated[Goal, flag("--for", "What to wait for.")] = "finished",
+    timeout: Annotated[str | None, flag("--timeout DURATION", "E.g. 90s, 30m, 2h; for ever by default.")] = None,
     *,
     target: Target,
 ) -> None:

@@ -22,7 +22,7 @@ import typer
 from lockstep.cli import output
 from lockstep.cli.client import resource_path
 from lockstep.cli.errors import CliError
-from lockstep.cli.options import ClusterTarget, OperatorNamespace, verb
+from lockstep.cli.options import ClusterTarget, OperatorNamespace, flag, verb
 
 if TYPE_CHECKING:
     from lockstep.cli.client import Cluster
@@ -42,7 +42,7 @@ _FORWARDED = re.compile(r"^Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 @verb(app, "ui", "lockstep ui")
 def ui(
-    url: Annotated[str, typer.Option("--url", help="Where the page is exposed; else its port is forwarded.")] = "",
+    url: Annotated[str, flag("--url", "Where the page is exposed; else its port is forwarded.")] = "",
     namespace: OperatorNamespace = "lockstep-system",
     *,
     target: ClusterTarget,

@@ -33,7 +33,15 @@ class Selection:
 
     everywhere: bool
     selector: str
-    queue: str
+    queue: str = ""
+
+    def path(self, cluster: Cluster) -> str:
+        """Where they are listed."""
+        return runs_path(None if self.everywhere else cluster.namespace)
+
+    def where(self, cluster: Cluster) -> str:
+        """The same in words."""
+        return "in any namespace" if self.everywhere else f"in namespace {cluster.namespace}"
 
     def query(self) -> dict[str, str]:
         """Parameters of a list or watch."""
@@ -43,16 +51,15 @@ class Selection:
 
 def show_starts(cluster: Cluster, selection: Selection, form: str) -> None:
     """Print when pending runs are expected to start, the soonest first."""
-    everywhere = selection.everywhere
-    found = cluster.list(runs_path(None if everywhere else cluster.namespace), **selection.query())
+    found = cluster.list(selection.path(cluster), **selection.query())
     pairs = [(run, raw) for raw in found["items"] if waits(run := runs.view(raw))]
     pairs.sort(key=lambda pair: soonest(pair[0]))
     if form not in ("table", "wide"):
         output.print_object({**found, "items": [raw for _, raw in pairs]}, form)
         return
-    output.print_lines(starts([run for run, _ in pairs], everywhere) if pairs else ())
+    output.print_lines(starts([run for run, _ in pairs], selection.everywhere) if pairs else ())
     if not pairs:
-        output.note(f"No runs wait {_where(cluster, everywhere)}.")
+        output.note(f"No runs wait {selection.where(cluster)}.")
 
 
 def starts(views: Sequence[RunView], with_namespace: bool) -> list[str]:
@@ -83,7 +90,7 @@ def waits(run: RunView) -> bool:
 def show(cluster: Cluster, selection: Selection, form: str, *, with_finished: bool, watch: bool) -> None:
     """Print the runs, and with ``watch`` every change of them until interrupted."""
     everywhere, query = selection.everywhere, selection.query()
-    path = runs_path(None if everywhere else cluster.namespace)
+    path = selection.path(cluster)
     found = cluster.list(path, **query)
     views = [(runs.view(raw), raw) for raw in found["items"]]
     shown = [(run, raw) for run, raw in views if with_finished or not is_true(run.status, "Finished")]
@@ -94,7 +101,10 @@ def show(cluster: Cluster, selection: Selection, form: str, *, with_finished: bo
         lines = listing(single, everywhere, form == "wide", time.time(), pending)
         rows = len(single) + len(pending)
         output.print_lines(lines if rows or watch else ())
-        _note_hidden(cluster, everywhere, rows, len(views) - len(shown))
+        if not rows:
+            output.note(f"No runs wait or run {selection.where(cluster)}.")
+        if len(shown) < len(views):
+            output.note(f"{plural(len(views) - len(shown), 'finished run')} not shown; --finished shows them too.")
     elif not watch:
         output.print_object({**found, "items": [*(raw for _, raw in shown), *sets]}, form)
     if watch:
@@ -176,17 +186,6 @@ def _priority(queue: QueueStatus) -> str:
 
 def _until(at: float, now: float) -> str:
     return f"in {duration(at - now)}" if at > now else "now"
-
-
-def _where(cluster: Cluster, everywhere: bool) -> str:
-    return "in any namespace" if everywhere else f"in namespace {cluster.namespace}"
-
-
-def _note_hidden(cluster: Cluster, everywhere: bool, shown: int, hidden: int) -> None:
-    if not shown:
-        output.note(f"No runs wait or run {_where(cluster, everywhere)}.")
-    if hidden:
-        output.note(f"{plural(hidden, 'finished run')} not shown; --finished shows them too.")
 
 
 def _changes(cluster: Cluster, path: str, query: dict[str, str], version: str) -> Iterator[Json]:
