@@ -25,21 +25,15 @@ def fetch(cluster: Cluster, name: str) -> Json:
         return cluster.get(runs_path(cluster.namespace, name))
     except ApiServerError as error:
         if error.status == 404 and error.name:
-            raise arrays.why_absent(cluster, name) or not_found(cluster, name) from error
+            here = cluster.namespace
+            others = f"lockstep queue -n {here} --finished lists those there are; -n names another namespace"
+            none = CliError(f"there is no run {name} in namespace {here}", others)
+            raise arrays.why_absent(cluster, name) or none from error
         raise
 
 
-def not_found(cluster: Cluster, name: str) -> CliError:
-    """There is no such run."""
-    return CliError(
-        f"there is no run {name} in namespace {cluster.namespace}",
-        f"lockstep queue -n {cluster.namespace} --finished lists those there are; -n names another namespace",
-    )
-
-
-def view(raw: Json) -> RunView:
-    """The run as the core sees it."""
-    return parse_run(raw)
+view = parse_run
+"""The run as the core sees it."""
 
 
 def whole(cluster: Cluster, run: RunView) -> RunView:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lockstep.api.base import names
 from lockstep.cli.client import Cluster, core_path, runs_path
-from lockstep.cli.errors import ApiServerError, CliError
+from lockstep.cli.errors import CliError, if_forbidden
 from lockstep.cli.output import echo, note, print_lines, table
 from lockstep.present.amounts import ago, plural
 
@@ -88,15 +88,9 @@ def run_directories(root: Path) -> Iterator[RunDirectory]:
 
 def living_uids(cluster: Cluster) -> frozenset[str]:
     """UIDs of the runs that there are, finished ones included, and of those that still have pods."""
-    try:
+    with if_forbidden("ask for the right to list TrainingRuns, pods and nodes of the cluster"):
         runs = cluster.list(runs_path(None))["items"]
         pods = cluster.list(core_path(None, "pods"), labelSelector=names.LABEL_RUN_UID)["items"]
-    except ApiServerError as error:
-        if error.status == 403:
-            raise CliError(
-                str(error), "ask for the right to list TrainingRuns, pods and nodes of the cluster"
-            ) from error
-        raise
     uids = {run["metadata"]["uid"] for run in runs}
     return frozenset(uids | {pod["metadata"]["labels"][names.LABEL_RUN_UID] for pod in pods})
 
