@@ -55,6 +55,29 @@ ObjectOutput = Annotated[Object, flag("--output -o", "json and yaml are the API'
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """The runs that a verb lists, and how."""
+
+    all_namespaces: AllNamespaces = False
+    selector: Selector = ""
+    output: TableOutput = "table"
+    queue: str = ""  # empty: of all queues
+
+    def path(self, cluster: client.Cluster) -> str:
+        """Where they are listed."""
+        return client.runs_path(None if self.all_namespaces else cluster.namespace)
+
+    def where(self, cluster: client.Cluster) -> str:
+        """The same in words."""
+        return "in any namespace" if self.all_namespaces else f"in namespace {cluster.namespace}"
+
+    def query(self) -> dict[str, str]:
+        """Parameters of a list or watch."""
+        query = {"labelSelector": self.selector} if self.selector else {}
+        return query | ({"fieldSelector": f"spec.queue={self.queue}"} if self.queue else {})
+
+
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """The runs that a verb changes, and how it says what it has done."""
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lockstep.cli.options import AllNamespaces, Chosen, ClusterTarget, Runs, Selector, TableOutput, Target, flag, verb
+from lockstep.cli.options import Chosen, ClusterTarget, Runs, Selection, TableOutput, Target, flag, verb
 
 app = typer.Typer()
 ByQueue = Annotated[
@@ -40,18 +40,11 @@ def resume(chosen: Chosen, target: Target) -> None:
 
 
 @verb(app, "prio", "lockstep prio -A")
-def prio(
-    run: Runs = None,
-    all_namespaces: AllNamespaces = False,
-    selector: Selector = "",
-    output: TableOutput = "table",
-    *,
-    target: Target,
-) -> None:
+def prio(run: Runs = None, *, selection: Selection, target: Target) -> None:
     """Show the priority of pending runs by factor, the first in line first."""
-    from lockstep.cli.views import priorities, queue
+    from lockstep.cli.views.priorities import show
 
-    priorities.show(target.connect(), run, queue.Selection(all_namespaces, selector), output)
+    show(target.connect(), run, selection)
 
 
 @verb(app, "queues", "lockstep queues -o wide")

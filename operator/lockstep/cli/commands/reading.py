@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import typer
@@ -9,13 +10,12 @@ from typer import Argument
 
 from lockstep.cli.errors import UsageError
 from lockstep.cli.options import (
-    AllNamespaces,
     ClusterTarget,
     Goal,
     Namespace,
     OperatorNamespace,
     Run,
-    Selector,
+    Selection,
     TableOutput,
     Target,
     TextOutput,
@@ -35,26 +35,23 @@ def queue(
     watch: Annotated[bool, flag("--watch", "Go on printing changes.")] = False,
     start: Annotated[bool, flag("--start", "When pending runs are expected to start.")] = False,
     queues: Annotated[bool, flag("--queues", "The queues themselves; the same as the verb queues.")] = False,
-    all_namespaces: AllNamespaces = False,
-    selector: Selector = "",
-    output: TableOutput = "table",
     *,
+    selection: Selection,
     target: Target,
 ) -> None:
     """Show running and pending runs, in order."""
-    from lockstep.cli.views.queue import Selection, show, show_starts
+    from lockstep.cli.views.queue import show, show_starts
     from lockstep.cli.views.queues import show as show_queues
 
     if (start or queues) and (with_finished or watch or (start and queues)):
         raise UsageError("--start and --queues go with no --finished, no --watch, and not with each other")
-    cluster = target.connect()
-    selection = Selection(everywhere=all_namespaces, selector=selector, queue=queue)
+    cluster, selection = target.connect(), replace(selection, queue=queue)
     if queues:
-        show_queues(cluster, output)
+        show_queues(cluster, selection.output)
     elif start:
-        show_starts(cluster, selection, output)
+        show_starts(cluster, selection)
     else:
-        show(cluster, selection, output, with_finished=with_finished, watch=watch)
+        show(cluster, selection, with_finished=with_finished, watch=watch)
 
 
 @verb(app, "info", "lockstep info hello")

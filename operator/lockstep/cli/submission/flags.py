@@ -14,6 +14,8 @@ from lockstep.cli.errors import UsageError
 from lockstep.cli.options import flag
 from lockstep.cli.submission import array_manifests, slurm_syntax
 
+_DEPENDENCIES = "afterok:RUN[:RUN], afterany, afternotok, after, singleton=WORD; of arrays aftercorr:NAME."
+
 
 @dataclass(frozen=True, slots=True)
 class Flags:
@@ -62,13 +64,7 @@ class Schedule:
     nice: Annotated[int | None, flag("--nice", "Points of priority to give up.", min=0)] = None
     begin: Annotated[str | None, flag("--begin TIME", "Not before: 2026-12-01T08:00, 18:00, now+2h.")] = None
     deadline: Annotated[str | None, flag("--deadline TIME", "Only if its time limit ends before.")] = None
-    dependency: Annotated[
-        str | None,
-        flag(
-            "--dependency -d LIST",
-            "afterok:RUN[:RUN], afterany, afternotok, after, singleton=WORD; of arrays aftercorr:NAME.",
-        ),
-    ] = None
+    dependency: Annotated[str | None, flag("--dependency -d LIST", _DEPENDENCIES)] = None
     hold: bool = False
 
     def fields(self, now: float) -> Json:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import inf
 
 from lockstep.api.run_status import QueueStatus
 from lockstep.cli import arrays, output, runs
-from lockstep.cli.client import Cluster, Json, runs_path
+from lockstep.cli.client import Cluster, Json
 from lockstep.cli.errors import ApiServerError
+from lockstep.cli.options import Selection
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.own_objects import parse_run_set
@@ -27,37 +27,15 @@ START_COLUMNS = ("NAME", "QUEUE", "POSITION", "PRIORITY", "START", "NODES", "REA
 _WATCH_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which runs to show: of every namespace, with these labels, of this queue (empty: of all)."""
-
-    everywhere: bool
-    selector: str
-    queue: str = ""
-
-    def path(self, cluster: Cluster) -> str:
-        """Where they are listed."""
-        return runs_path(None if self.everywhere else cluster.namespace)
-
-    def where(self, cluster: Cluster) -> str:
-        """The same in words."""
-        return "in any namespace" if self.everywhere else f"in namespace {cluster.namespace}"
-
-    def query(self) -> dict[str, str]:
-        """Parameters of a list or watch."""
-        query = {"labelSelector": self.selector} if self.selector else {}
-        return query | ({"fieldSelector": f"spec.queue={self.queue}"} if self.queue else {})
-
-
-def show_starts(cluster: Cluster, selection: Selection, form: str) -> None:
+def show_starts(cluster: Cluster, selection: Selection) -> None:
     """Print when pending runs are expected to start, the soonest first."""
     found = cluster.list(selection.path(cluster), **selection.query())
     pairs = [(run, raw) for raw in found["items"] if waits(run := runs.view(raw))]
     pairs.sort(key=lambda pair: soonest(pair[0]))
-    if form not in ("table", "wide"):
-        output.print_object({**found, "items": [raw for _, raw in pairs]}, form)
+    if selection.output not in ("table", "wide"):
+        output.print_object({**found, "items": [raw for _, raw in pairs]}, selection.output)
         return
-    output.print_lines(starts([run for run, _ in pairs], selection.everywhere) if pairs else ())
+    output.print_lines(starts([run for run, _ in pairs], selection.all_namespaces) if pairs else ())
     if not pairs:
         output.note(f"No runs wait {selection.where(cluster)}.")
 
@@ -87,10 +65,10 @@ def waits(run: RunView) -> bool:
     return current_phase(run) is Phase.PENDING
 
 
-def show(cluster: Cluster, selection: Selection, form: str, *, with_finished: bool, watch: bool) -> None:
+def show(cluster: Cluster, selection: Selection, *, with_finished: bool, watch: bool) -> None:
     """Print the runs, and with ``watch`` every change of them until interrupted."""
-    everywhere, query = selection.everywhere, selection.query()
-    path = selection.path(cluster)
+    everywhere, form = selection.all_namespaces, selection.output
+    path, query = selection.path(cluster), selection.query()
     found = cluster.list(path, **query)
     views = [(runs.view(raw), raw) for raw in found["items"]]
     shown = [(run, raw) for run, raw in views if with_finished or not is_true(run.status, "Finished")]
