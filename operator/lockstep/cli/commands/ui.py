@@ -120,9 +120,8 @@ def leader(cluster: Cluster, namespace: str) -> str:
         lease = cluster.get(resource_path("/apis/coordination.k8s.io/v1", namespace, "leases", LEASE))
     except CliError:
         return OPERATOR
-    pod = str((lease.get("spec") or {}).get("holderIdentity") or "").rpartition("-")[
-        0
-    ]  # then what tells processes apart
+    holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
+    pod = holder.rpartition("-")[0]  # then what tells processes apart
     return f"pod/{pod}" if pod else OPERATOR
 
 
