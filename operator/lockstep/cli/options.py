@@ -122,7 +122,10 @@ def epilog(*examples: str) -> str:
 
 
 def with_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """``function`` as typer reads it: each dataclass among its parameters gives way to flags, which are its fields."""
+    """``function`` as typer reads it: each dataclass among its parameters gives way to flags, which are its fields.
+
+    Help shows those of the target last.
+    """
     signature = inspect.signature(function, eval_str=True)
     groups: dict[str, Any] = {p.name: p.annotation for p in signature.parameters.values() if is_dataclass(p.annotation)}
     flags = {name: list(_flags(group)) for name, group in groups.items()}
@@ -132,7 +135,8 @@ def with_flags(function: Callable[..., None]) -> Callable[..., None]:
         made = {name: group(**{f.name: given.pop(f.name) for f in flags[name]}) for name, group in groups.items()}
         function(**given, **made)
 
-    parameters = chain.from_iterable(flags.get(p.name, [p]) for p in signature.parameters.values())
+    order = sorted(signature.parameters.values(), key=lambda p: p.annotation in (Target, ClusterTarget))
+    parameters = chain.from_iterable(flags.get(p.name, [p]) for p in order)
     run.__signature__ = signature.replace(parameters=[*parameters])  # type: ignore[attr-defined]
     return run
 

@@ -43,12 +43,11 @@ app = typer.Typer(
 
 @verb(app, "save", "lockstep checkpoint save hello --wait")
 def save(
+    target: Target,
     run: Run,
     wait: Annotated[bool, flag("--wait", "Until it is valid on all ranks; fail unless it is.")] = False,
     timeout: Annotated[str | None, flag("--timeout DURATION", "Of --wait: e.g. 90s; for ever by default.")] = None,
     output: ObjectOutput = "name",
-    *,
-    target: Target,
 ) -> None:
     """Ask all ranks of a run to save now, at one step. `checkpoint RUN` does the same."""
     from lockstep.cli.actions.save import answer, ask
@@ -77,11 +76,10 @@ def verify(
 
 @verb(app, "leftovers", "lockstep checkpoint leftovers /local-checkpoints --older-than 14d")
 def leftovers(
+    target: ClusterTarget,
     root: Annotated[str, Argument(metavar="DIRECTORY", help="Of a local storage, on this node.")],
     older_than: Annotated[str, flag("--older-than DURATION", "Only what was last written that long ago.")] = "7d",
     remove: Annotated[bool, flag("--remove", "Remove it; else it is only listed.")] = False,
-    *,
-    target: ClusterTarget,
 ) -> None:
     """Local checkpoints on this node of runs that are gone from the cluster. For administrators."""
     from lockstep.cli.actions.leftovers import show_or_remove

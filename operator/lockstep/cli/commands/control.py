@@ -16,7 +16,7 @@ ByQueue = Annotated[
 
 
 @verb(app, "cancel", "lockstep cancel hello", 'lockstep cancel "sweep_[3-5]"', "lockstep cancel -l team=nlp")
-def cancel(chosen: Chosen, target: Target) -> None:
+def cancel(target: Target, chosen: Chosen) -> None:
     """End runs or arrays (SET, SET_[3-5]) for good and keep their records. Checkpoints stay."""
     from lockstep.cli.actions import change
 
@@ -24,7 +24,7 @@ def cancel(chosen: Chosen, target: Target) -> None:
 
 
 @verb(app, "suspend", "lockstep suspend hello")
-def suspend(chosen: Chosen, target: Target) -> None:
+def suspend(target: Target, chosen: Chosen) -> None:
     """Stop runs and give their nodes back; pending ones are held."""
     from lockstep.cli.actions import change
 
@@ -32,7 +32,7 @@ def suspend(chosen: Chosen, target: Target) -> None:
 
 
 @verb(app, "resume", "lockstep resume hello")
-def resume(chosen: Chosen, target: Target) -> None:
+def resume(target: Target, chosen: Chosen) -> None:
     """Requeue suspended runs; they go on from their newest valid checkpoint."""
     from lockstep.cli.actions import change
 
@@ -40,7 +40,7 @@ def resume(chosen: Chosen, target: Target) -> None:
 
 
 @verb(app, "prio", "lockstep prio -A")
-def prio(run: Runs = None, *, selection: Selection, target: Target) -> None:
+def prio(target: Target, run: Runs = None, *, selection: Selection) -> None:
     """Show the priority of pending runs by factor, the first in line first."""
     from lockstep.cli.views.priorities import show
 
@@ -48,7 +48,7 @@ def prio(run: Runs = None, *, selection: Selection, target: Target) -> None:
 
 
 @verb(app, "queues", "lockstep queues -o wide")
-def queues(output: TableOutput = "table", *, target: ClusterTarget) -> None:
+def queues(target: ClusterTarget, output: TableOutput = "table") -> None:
     """Show the queues: what they may use, use and borrow, what is pending. Needs the right to read them."""
     from lockstep.cli.views.queues import show
 
@@ -56,7 +56,7 @@ def queues(output: TableOutput = "table", *, target: ClusterTarget) -> None:
 
 
 @verb(app, "hold", "lockstep hold hello")
-def hold(by_queue: ByQueue = False, *, chosen: Chosen, target: Target) -> None:
+def hold(target: Target, by_queue: ByQueue = False, *, chosen: Chosen) -> None:
     """Keep pending runs from being admitted. What runs is refused: suspend stops it."""
     from lockstep.cli.actions import hold
 
@@ -64,7 +64,7 @@ def hold(by_queue: ByQueue = False, *, chosen: Chosen, target: Target) -> None:
 
 
 @verb(app, "release", "lockstep release hello")
-def release(by_queue: ByQueue = False, *, chosen: Chosen, target: Target) -> None:
+def release(target: Target, by_queue: ByQueue = False, *, chosen: Chosen) -> None:
     """Let held runs be admitted again."""
     from lockstep.cli.actions import hold
 
@@ -72,7 +72,7 @@ def release(by_queue: ByQueue = False, *, chosen: Chosen, target: Target) -> Non
 
 
 @verb(app, "requeue", "lockstep requeue hello")
-def requeue(chosen: Chosen, target: Target) -> None:
+def requeue(target: Target, chosen: Chosen) -> None:
     """Have runs save, give their nodes back, and requeue."""
     from lockstep.cli.actions import hold
 

@@ -19,10 +19,9 @@ Nodes = Annotated[list[str], Argument(metavar="NODE...", show_default=False, hel
 @with_flags
 def nodes(
     called: typer.Context,
+    target: ClusterTarget,
     every: Annotated[bool, flag("--all", "Nodes on which nothing runs or failed as well.")] = False,
     output: TableOutput = "table",
-    *,
-    target: ClusterTarget,
 ) -> None:
     """Which run is on which node, and what failed there. For administrators."""
     from lockstep.cli.views.nodes import show
@@ -33,22 +32,21 @@ def nodes(
 
 @verb(app, "drain", 'lockstep nodes drain gpu-1 --reason "fan broken"')
 def drain(
+    target: ClusterTarget,
     node: Nodes,
     reason: Annotated[str, flag("--reason WORDS", "Shown wherever somebody asks why.")] = "",
-    *,
-    target: ClusterTarget,
 ) -> None:
     """Empty nodes: their runs save first, then move the ranks that are there. Nothing new comes."""
     actions.drain(target.connect(), node, reason)
 
 
 @verb(app, "undrain", "lockstep nodes undrain gpu-1")
-def undrain(node: Nodes, *, target: ClusterTarget) -> None:
+def undrain(target: ClusterTarget, node: Nodes) -> None:
     """Let runs on drained nodes again."""
     actions.undrain(target.connect(), node)
 
 
 @verb(app, "clear", "lockstep nodes clear gpu-1")
-def clear(node: Nodes, *, target: ClusterTarget) -> None:
+def clear(target: ClusterTarget, node: Nodes) -> None:
     """Forget the failures recorded on nodes, as after a repair."""
     actions.clear(target.connect(), node, time.time())

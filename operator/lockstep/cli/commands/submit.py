@@ -24,6 +24,7 @@ app = typer.Typer()
     "lockstep submit run.yaml --test-only",
 )
 def submit(
+    target: Target,
     arguments: Annotated[list[str] | None, Argument(metavar="FILE | -- COMMAND...", show_default=False)] = None,
     name: Annotated[str | None, flag("--name", "Name of the run.")] = None,
     *,
@@ -37,7 +38,6 @@ def submit(
         Literal["none", "client", "server"], flag("--dry-run", "client prints the manifest; server asks.")
     ] = "none",
     output: ObjectOutput = "name",
-    target: Target,
 ) -> None:
     """Create a run from a manifest (- for standard input), or from flags and a command after --."""
     from lockstep.cli.output import print_done

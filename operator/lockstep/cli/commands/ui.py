@@ -42,10 +42,9 @@ _FORWARDED = re.compile(r"^Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 @verb(app, "ui", "lockstep ui")
 def ui(
+    target: ClusterTarget,
     url: Annotated[str, flag("--url", "Where the page is exposed; else its port is forwarded.")] = "",
     namespace: OperatorNamespace = "lockstep-system",
-    *,
-    target: ClusterTarget,
 ) -> None:
     """Open the operator's web page (rack map, queues, runs) in the browser, signed in as you."""
     cluster = target.connect()
