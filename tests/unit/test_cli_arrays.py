@@ -15,6 +15,7 @@ from lockstep.cli.actions import change
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError, UsageError
 from lockstep.cli.main import main
+from lockstep.cli.options import Chosen
 from lockstep.cli.submission import refusals
 from lockstep.cli.views import array_status, queue
 from lockstep.core.model.own_objects import parse_run_set
@@ -269,7 +270,7 @@ class Server:
 
 
 def apply(server: Server, word: str, what: change.Change = change.CANCEL) -> None:
-    change.apply(cast(Cluster, server), [word], "", what, "name")
+    change.apply(cast(Cluster, server), Chosen([word]), what)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +359,7 @@ class Labelled(Server):
 
 
 def by_label(server: Server, what: change.Change) -> list[str]:
-    change.apply(cast(Cluster, server), None, "team=nlp", what, "name")
+    change.apply(cast(Cluster, server), Chosen(selector="team=nlp"), what)
     return [place for place, _ in server.patches]
 
 

@@ -10,6 +10,7 @@ from lockstep.api.base import names
 from lockstep.cli.actions import hold
 from lockstep.cli.client import Cluster
 from lockstep.cli.errors import ApiServerError, CliError
+from lockstep.cli.options import Chosen
 from support import sample_runs as sample
 
 
@@ -44,7 +45,7 @@ class Server:
 
 
 def do(verb: Any, server: Server, **more: Any) -> None:
-    verb(cast(Cluster, server), ["llama"], "", "name", **more)
+    verb(cast(Cluster, server), Chosen(["llama"]), **more)
 
 
 def suspended(raw: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import typer
 import typer.main
 
 from lockstep.cli.errors import UsageError
-from lockstep.cli.options import seconds_of, verb
+from lockstep.cli.options import ClusterTarget, seconds_of, verb
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,15 @@ def test_each_field_with_an_option_is_a_flag_in_its_place() -> None:
     command(["a", "-s", "2", "--last"], standalone_mode=False)
     command(["b"], standalone_mode=False)
     assert seen == [("a", Group(2), True), ("b", Group(), False)]
+
+
+def test_flags_of_the_target_come_last() -> None:
+    app = typer.Typer()
+
+    @verb(app, "make", "lockstep make")
+    def make(target: ClusterTarget, *, group: Group) -> None: ...
+
+    assert [option.name for option in typer.main.get_command(app).params][:3] == ["size", "context", "kubeconfig"]
 
 
 def test_help_shows_examples_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,24 +20,19 @@ def sets_path(namespace: str | None, name: str = "") -> str:
     return resource_path(f"/apis/{names.API_VERSION}", namespace, names.RUN_SETS, name)
 
 
-def fetch(cluster: Cluster, name: str) -> Json | None:
-    """One set of the cluster's namespace; None when there is none, or no such kind."""
+def fetch(cluster: Cluster, name: str, absent: tuple[int, ...] = (404,)) -> Json | None:
+    """One set of the cluster's namespace; None on the HTTP statuses ``absent``: there is none, or no such kind."""
     try:
         return cluster.get(sets_path(cluster.namespace, name))
     except ApiServerError as error:
-        if error.status == 404:
+        if error.status in absent:
             return None
         raise
 
 
 def fetch_if_allowed(cluster: Cluster, name: str) -> Json | None:
     """The same for a name that need not be an array's: rights on arrays that lack are then nobody's concern."""
-    try:
-        return fetch(cluster, name)
-    except ApiServerError as error:
-        if error.status == 403:
-            return None
-        raise
+    return fetch(cluster, name, (403, 404))
 
 
 def selected(cluster: Cluster, selector: str) -> list[Json]:

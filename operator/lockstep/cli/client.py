@@ -60,7 +60,7 @@ class Cluster:
 
     def merge_patch(self, path: str, patch: Json) -> Json:
         """Change some fields of an object."""
-        return self._decoded("PATCH", path, {}, patch, "application/merge-patch+json")
+        return self._decoded("PATCH", path, {}, patch)
 
     def delete(self, path: str, uid: str) -> Json:
         """Delete an object, if it is still the one with this UID."""
@@ -93,15 +93,8 @@ class Cluster:
             except HTTPError as error:
                 raise self._unreachable(error) from error
 
-    def _decoded(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Query],
-        body: Json | None = None,
-        content_type: str = "application/json",
-    ) -> Json:
-        with closing(self._send(method, path, query, body, content_type)) as response:
+    def _decoded(self, method: str, path: str, query: Mapping[str, Query], body: Json | None = None) -> Json:
+        with closing(self._send(method, path, query, body)) as response:
             try:
                 answer = read_object(response.read())
             except HTTPError as error:
@@ -114,10 +107,10 @@ class Cluster:
         path: str,
         query: Mapping[str, Query],
         body: Json | None = None,
-        content_type: str = "application/json",
         timeout: tuple[float, float | None] = (_CONNECT_SECONDS, _ANSWER_SECONDS),
     ) -> Any:
-        headers = {"Accept": "application/json", "User-Agent": "lockstep", "Content-Type": content_type}
+        sent = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Accept": "application/json", "User-Agent": "lockstep", "Content-Type": sent}
         words = [(key, str(value).lower() if isinstance(value, bool) else value) for key, value in query.items()]
         request = self._api.param_serialize(method, path, None, words, headers, auth_settings=["BearerToken"])
         _, url, headers, *_ = request

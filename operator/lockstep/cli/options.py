@@ -10,10 +10,18 @@ from itertools import chain
 from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
+from typer import Argument
 
 from lockstep.api.base.durations import parse_duration
 from lockstep.cli import client
 from lockstep.cli.errors import UsageError
+
+
+def flag(shown: str, words: str | None = None, **bounds: Any) -> Any:
+    """An option, named as in ``--namespace -n NAME``, and its help in words."""
+    names = [word for word in shown.split() if word.startswith("-")]
+    value = next((word for word in shown.split() if word not in names), None)
+    return typer.Option(*names, metavar=value, help=words, **bounds)
 
 
 def _bare(run: str) -> str:
@@ -25,32 +33,48 @@ def _all_bare(runs: list[str] | None) -> list[str] | None:
     return [_bare(run) for run in runs] if runs else runs
 
 
-Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace; that of the context by default.")
-]
-OperatorNamespace = Annotated[
-    str, typer.Option("--operator-namespace", metavar="NAME", help="Where the operator runs.")
-]
-AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Runs of every namespace.")]
-Selector = Annotated[
-    str, typer.Option("--selector", "-l", metavar="LABELS", help="Only runs with these labels, e.g. team=nlp.")
-]
-Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
-Kubeconfig = Annotated[
-    str | None, typer.Option("--kubeconfig", metavar="FILE", help="Instead of KUBECONFIG or ~/.kube/config.")
-]
-Run = Annotated[str, typer.Argument(metavar="RUN", show_default=False, callback=_bare, help="Name of the run.")]
+Namespace = Annotated[str | None, flag("--namespace -n NAME", "Namespace; that of the context by default.")]
+OperatorNamespace = Annotated[str, flag("--operator-namespace NAME", "Where the operator runs.")]
+AllNamespaces = Annotated[bool, flag("--all-namespaces -A", "Runs of every namespace.")]
+Selector = Annotated[str, flag("--selector -l LABELS", "Only runs with these labels, e.g. team=nlp.")]
+Context = Annotated[str | None, flag("--context NAME", "Context of the kubeconfig.")]
+Kubeconfig = Annotated[str | None, flag("--kubeconfig FILE", "Instead of KUBECONFIG or ~/.kube/config.")]
+Run = Annotated[str, Argument(metavar="RUN", show_default=False, callback=_bare, help="Name of the run.")]
 Runs = Annotated[
-    list[str] | None, typer.Argument(metavar="RUN...", show_default=False, callback=_all_bare, help="Names of runs.")
+    list[str] | None, Argument(metavar="RUN...", show_default=False, callback=_all_bare, help="Names of runs.")
 ]
 
 Table = Literal["table", "wide", "json", "yaml", "name"]
 Text = Literal["text", "json", "yaml", "name"]
 Object = Literal["name", "json", "yaml"]
+Goal = Literal["finished", "succeeded", "running", "admitted"]
 
-TableOutput = Annotated[Table, typer.Option("--output", "-o", help="json and yaml are the API's own objects.")]
-TextOutput = Annotated[Text, typer.Option("--output", "-o", help="json and yaml are the API's own object.")]
-ObjectOutput = Annotated[Object, typer.Option("--output", "-o", help="json and yaml are the API's own object.")]
+TableOutput = Annotated[Table, flag("--output -o", "json and yaml are the API's own objects.")]
+TextOutput = Annotated[Text, flag("--output -o", "json and yaml are the API's own object.")]
+ObjectOutput = Annotated[Object, flag("--output -o", "json and yaml are the API's own object.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The runs that a verb lists, and how."""
+
+    all_namespaces: AllNamespaces = False
+    selector: Selector = ""
+    output: TableOutput = "table"
+    queue: str = ""  # empty: of all queues
+
+    def path(self, cluster: client.Cluster) -> str:
+        """Where they are listed."""
+        return client.runs_path(None if self.all_namespaces else cluster.namespace)
+
+    def where(self, cluster: client.Cluster) -> str:
+        """The same in words."""
+        return "in any namespace" if self.all_namespaces else f"in namespace {cluster.namespace}"
+
+    def query(self) -> dict[str, str]:
+        """Parameters of a list or watch."""
+        query = {"labelSelector": self.selector} if self.selector else {}
+        return query | ({"fieldSelector": f"spec.queue={self.queue}"} if self.queue else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +122,10 @@ def epilog(*examples: str) -> str:
 
 
 def with_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """``function`` as typer reads it: each dataclass among its parameters gives way to flags, which are its fields."""
+    """``function`` as typer reads it: each dataclass among its parameters gives way to flags, which are its fields.
+
+    Help shows those of the target last.
+    """
     signature = inspect.signature(function, eval_str=True)
     groups: dict[str, Any] = {p.name: p.annotation for p in signature.parameters.values() if is_dataclass(p.annotation)}
     flags = {name: list(_flags(group)) for name, group in groups.items()}
@@ -108,7 +135,8 @@ def with_flags(function: Callable[..., None]) -> Callable[..., None]:
         made = {name: group(**{f.name: given.pop(f.name) for f in flags[name]}) for name, group in groups.items()}
         function(**given, **made)
 
-    parameters = chain.from_iterable(flags.get(p.name, [p]) for p in signature.parameters.values())
+    order = sorted(signature.parameters.values(), key=lambda p: p.annotation in (Target, ClusterTarget))
+    parameters = chain.from_iterable(flags.get(p.name, [p]) for p in order)
     run.__signature__ = signature.replace(parameters=[*parameters])  # type: ignore[attr-defined]
     return run
 

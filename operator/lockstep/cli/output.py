@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from lockstep.cli.errors import CliError
 from lockstep.core.model import sanitise
 from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.present.amounts import NONE
@@ -29,6 +30,14 @@ _OWN_COLOUR = re.compile("\x1b\\[(?:0|3[1236])m")
 def note(text: str) -> None:
     """Say something that is not data."""
     echo(text, err=True)
+
+
+def raise_failures(failures: Sequence[CliError]) -> None:
+    """End with the last of them, where there are any, once the others are told."""
+    for failure in failures[:-1]:
+        note(f"error: {failure}")
+    if failures:
+        raise failures[-1]
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from lockstep.api.base.changes import changed
-from lockstep.cli import arrays
+from lockstep.cli import arrays, output
 from lockstep.cli.client import Cluster, Json, core_path, runs_path
 from lockstep.cli.errors import ApiServerError, CliError, UsageError
+from lockstep.cli.options import Chosen
 from lockstep.core.model import assignment as slots
 from lockstep.core.model import reservation as kept
+from lockstep.core.model.array_views import RunSetView
+from lockstep.core.model.conditions import is_true
 from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 
 
@@ -21,21 +26,15 @@ def fetch(cluster: Cluster, name: str) -> Json:
         return cluster.get(runs_path(cluster.namespace, name))
     except ApiServerError as error:
         if error.status == 404 and error.name:
-            raise arrays.why_absent(cluster, name) or not_found(cluster, name) from error
+            here = cluster.namespace
+            others = f"lockstep queue -n {here} --finished lists those there are; -n names another namespace"
+            none = CliError(f"there is no run {name} in namespace {here}", others)
+            raise arrays.why_absent(cluster, name) or none from error
         raise
 
 
-def not_found(cluster: Cluster, name: str) -> CliError:
-    """There is no such run."""
-    return CliError(
-        f"there is no run {name} in namespace {cluster.namespace}",
-        f"lockstep queue -n {cluster.namespace} --finished lists those there are; -n names another namespace",
-    )
-
-
-def view(raw: Json) -> RunView:
-    """The run as the core sees it."""
-    return parse_run(raw)
+view = parse_run
+"""The run as the core sees it."""
 
 
 def whole(cluster: Cluster, run: RunView) -> RunView:
@@ -44,10 +43,8 @@ def whole(cluster: Cluster, run: RunView) -> RunView:
     if not assignment.config_map:
         return run
     content = cluster.get(core_path(run.namespace, "configmaps", assignment.config_map))
-    try:
+    with _unless_changing("the assignment"):
         restored = slots.restored(assignment, content["data"][slots.ASSIGNMENT_KEY])
-    except (KeyError, ValueError) as error:
-        raise CliError(str(error), "ask again in a moment: the assignment is changing") from error
     return replace(run, status=changed(run.status, assignment=restored))
 
 
@@ -57,21 +54,35 @@ def with_reservation(cluster: Cluster, run: RunView) -> RunView:
     if reservation is None or not kept.is_unread(reservation):
         return run
     content = cluster.get(core_path(run.namespace, "configmaps", reservation.config_map))
-    try:
+    with _unless_changing("the reservation"):
         restored = kept.restored(reservation, content["data"][kept.RESERVATION_KEY])
-    except (KeyError, ValueError) as error:
-        raise CliError(str(error), "ask again in a moment: the reservation is changing") from error
     return replace(run, status=changed(run.status, reservation=restored))
 
 
-def chosen(cluster: Cluster, run_names: Sequence[str] | None, selector: str) -> Iterator[str]:
+@contextmanager
+def _unless_changing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, ValueError) as error:
+        raise CliError(str(error), f"ask again in a moment: {what} is changing") from error
+
+
+def has_finished(view: RunView | RunSetView) -> bool:
+    """Whether nothing can be changed any more, which is told."""
+    finished = is_true(view.status, ConditionType.FINISHED)
+    if finished:
+        output.note(f"{view.name} has finished already ({view.status.reason}); nothing to change.")
+    return finished
+
+
+def named(cluster: Cluster, chosen: Chosen) -> Iterator[str]:
     """The runs that names or a selector choose. Raises UsageError unless exactly one of the two is given."""
-    if bool(run_names) == bool(selector):
+    if bool(chosen.runs) == bool(chosen.selector):
         raise UsageError("name runs, or choose them with -l", "e.g. lockstep cancel hello, or -l team=nlp")
-    if run_names:
-        yield from run_names
+    if chosen.runs:
+        yield from chosen.runs
         return
-    found = cluster.list(runs_path(cluster.namespace), labelSelector=selector)["items"]
+    found = cluster.list(runs_path(cluster.namespace), labelSelector=chosen.selector)["items"]
     if not found:
-        raise CliError(f"no run in namespace {cluster.namespace} has the labels {selector}")
+        raise CliError(f"no run in namespace {cluster.namespace} has the labels {chosen.selector}")
     yield from (raw["metadata"]["name"] for raw in found)

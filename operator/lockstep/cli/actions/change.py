@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,8 +11,7 @@ from lockstep.cli import arrays, output, runs
 from lockstep.cli.actions import change_array
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import CliError, Unreachable
-from lockstep.core.model.conditions import is_true
-from lockstep.core.model.reasons import ConditionType
+from lockstep.cli.options import Chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +28,17 @@ SUSPEND = Change({"suspend": True}, "suspended", "is suspended already")
 RESUME = Change({"suspend": False}, "resumed", "is not suspended")
 
 
-def apply(cluster: Cluster, run_names: Sequence[str] | None, selector: str, change: Change, form: str) -> None:
+def apply(cluster: Cluster, chosen: Chosen, change: Change) -> None:
     """Make the change on every chosen run, and with a selector on every chosen array."""
-    if selector and not run_names:
-        _apply_to_selected(cluster, selector, change, form)
+    if chosen.selector and not chosen.runs:
+        _apply_to_selected(cluster, chosen.selector, change, chosen.output)
     else:
-        each(cluster, run_names, selector, lambda name: _apply_to(cluster, name, change, form))
+        each(cluster, chosen, lambda name: _apply_to(cluster, name, change, chosen.output))
 
 
-def each(cluster: Cluster, run_names: Sequence[str] | None, selector: str, act: Callable[[str], None]) -> None:
+def each(cluster: Cluster, chosen: Chosen, act: Callable[[str], None]) -> None:
     """``act`` on every chosen run; go on after a failure and fail at the end."""
-    _all(partial(act, name) for name in list(runs.chosen(cluster, run_names, selector)))
+    _all(partial(act, name) for name in list(runs.named(cluster, chosen)))
 
 
 def _all(acts: Iterable[Callable[[], None]]) -> None:
@@ -51,10 +50,7 @@ def _all(acts: Iterable[Callable[[], None]]) -> None:
             if isinstance(error, Unreachable):
                 raise
             failures.append(error)
-    for failure in failures[:-1]:
-        output.note(f"error: {failure}")
-    if failures:
-        raise failures[-1]
+    output.raise_failures(failures)
 
 
 def _apply_to_selected(cluster: Cluster, selector: str, change: Change, form: str) -> None:
@@ -82,14 +78,11 @@ def _apply_to(cluster: Cluster, name: str, change: Change, form: str) -> None:
         if change_array.change(cluster, name, change.spec, change.done, form):
             return
         raise
-    run = runs.view(raw)
-    if is_true(run.status, ConditionType.FINISHED):
-        output.note(f"{name} has finished already ({run.status.reason}); nothing to change.")
-    elif all((raw["spec"].get(field) or False) == value for field, value in change.spec.items()):
+    if not runs.has_finished(runs.view(raw)):
+        if any((raw["spec"].get(field) or False) != value for field, value in change.spec.items()):
+            raw = cluster.merge_patch(runs_path(cluster.namespace, name), {"spec": dict(change.spec)})
+            output.print_done(raw, form, change.done)
+            return
         output.note(f"{name} {change.already}.")
-    else:
-        raw = cluster.merge_patch(runs_path(cluster.namespace, name), {"spec": dict(change.spec)})
-        output.print_done(raw, form, change.done)
-        return
     if form != "name":
         output.print_object(raw, form)

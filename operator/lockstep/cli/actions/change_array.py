@@ -7,14 +7,12 @@ from collections.abc import Mapping
 
 from lockstep.api.base import names
 from lockstep.api.base.indices import parse_indices
-from lockstep.cli import arrays, output
+from lockstep.cli import arrays, output, runs
 from lockstep.cli.client import Cluster, Json, retried
 from lockstep.cli.errors import CliError, UsageError
 from lockstep.core.arrays.members import split_run_name
-from lockstep.core.model.conditions import is_true
 from lockstep.core.model.own_objects import parse_run_set
 from lockstep.core.model.ranges import format_ranges
-from lockstep.core.model.reasons import ConditionType
 from lockstep.present.arrays import shortened
 
 _TARGET = re.compile(r"(?P<name>[^_\s]+)_(?:\[(?P<ranges>[^\]]+)\]|(?P<index>\d+))")
@@ -68,9 +66,6 @@ def _cancel_indices(cluster: Cluster, name: str, text: str, form: str) -> None:
 def change_set(cluster: Cluster, raw: Json, spec: Mapping[str, object], done: str, form: str) -> None:
     """Change the spec of one set, unless it has finished."""
     view = parse_run_set(raw)
-    if is_true(view.status, ConditionType.FINISHED):
-        output.note(f"{view.name} has finished already ({view.status.reason}); nothing to change.")
-        return
-    output.print_done(
-        cluster.merge_patch(arrays.sets_path(cluster.namespace, view.name), {"spec": dict(spec)}), form, done
-    )
+    if not runs.has_finished(view):
+        patched = cluster.merge_patch(arrays.sets_path(cluster.namespace, view.name), {"spec": dict(spec)})
+        output.print_done(patched, form, done)

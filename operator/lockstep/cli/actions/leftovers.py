@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lockstep.api.base import names
 from lockstep.cli.client import Cluster, core_path, runs_path
-from lockstep.cli.errors import ApiServerError, CliError
+from lockstep.cli.errors import CliError, if_forbidden
 from lockstep.cli.output import echo, note, print_lines, table
 from lockstep.present.amounts import ago, plural
 
@@ -76,29 +76,21 @@ def leftovers(
 
 def run_directories(root: Path) -> Iterator[RunDirectory]:
     """Every ``<namespace>/<run>/<UID>`` of a storage. What is called otherwise is none; links are not followed."""
-    for namespace in _directories(root):
-        for run in _directories(namespace):
-            for path in _directories(run):
-                if _UID.fullmatch(path.name):
-                    try:
-                        size, written = _extent(path)
-                    except OSError as error:
-                        note(f"{path} is left out: {error.strerror}: {error.filename}")
-                        continue
-                    yield RunDirectory(namespace.name, run.name, path.name, path, size, written)
+    for path in _third_level(root):
+        if _UID.fullmatch(path.name):
+            try:
+                size, written = _extent(path)
+            except OSError as error:
+                note(f"{path} is left out: {error.strerror}: {error.filename}")
+                continue
+            yield RunDirectory(path.parts[-3], path.parts[-2], path.name, path, size, written)
 
 
 def living_uids(cluster: Cluster) -> frozenset[str]:
     """UIDs of the runs that there are, finished ones included, and of those that still have pods."""
-    try:
+    with if_forbidden("ask for the right to list TrainingRuns, pods and nodes of the cluster"):
         runs = cluster.list(runs_path(None))["items"]
         pods = cluster.list(core_path(None, "pods"), labelSelector=names.LABEL_RUN_UID)["items"]
-    except ApiServerError as error:
-        if error.status == 403:
-            raise CliError(
-                str(error), "ask for the right to list TrainingRuns, pods and nodes of the cluster"
-            ) from error
-        raise
     uids = {run["metadata"]["uid"] for run in runs}
     return frozenset(uids | {pod["metadata"]["labels"][names.LABEL_RUN_UID] for pod in pods})
 
@@ -116,11 +108,9 @@ def this_node(cluster: Cluster) -> str:
 
 def _begun(root: Path) -> Iterator[Path]:
     """What is left of a removal that was cut off."""
-    for namespace in _directories(root):
-        for run in _directories(namespace):
-            for path in _directories(run):
-                if path.name.endswith(_REMOVED) and _UID.fullmatch(path.name[1 : -len(_REMOVED)]):
-                    yield path
+    for path in _third_level(root):
+        if path.name.endswith(_REMOVED) and _UID.fullmatch(path.name[1 : -len(_REMOVED)]):
+            yield path
 
 
 def _remove(path: Path) -> bool:
@@ -135,6 +125,12 @@ def _remove(path: Path) -> bool:
         note(f"{path} is not removed, or not to the end: {error.strerror}: {error.filename}")
         return False
     return True
+
+
+def _third_level(root: Path) -> Iterator[Path]:
+    for namespace in _directories(root):
+        for run in _directories(namespace):
+            yield from _directories(run)
 
 
 def _directories(path: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Mapping
 
@@ -13,6 +12,7 @@ from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import CliError
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.reasons import ConditionType, RequestResult
+from lockstep.core.model.snapshot import RunView
 
 _NAME = names.ANNOTATION_CHECKPOINT_REQUEST.partition("/")[2]
 _REMEDIES: Mapping[str, tuple[str, str]] = {
@@ -45,20 +45,19 @@ def answer(cluster: Cluster, raw: Json, token: str, timeout: float | None) -> st
 
     Raises CliError, with the remedy, when nothing was saved, and with exit code 124 after ``timeout`` seconds.
     """
-    name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
-    deadline = None if timeout is None else time.monotonic() + timeout
-    while True:
-        run = runs.view(raw)
-        if run.uid != uid:
-            raise CliError(f"{name} was deleted and created anew while it was waited for")
-        request = next((r for r in run.status.requests if r.name == _NAME and r.token == token), None)
-        if request is not None and request.result.startswith(RequestResult.SAVED):
-            return request.result
-        if request is not None and request.result != RequestResult.TAKEN_UP:
-            why, remedy = _REMEDIES.get(request.result, (request.result, "lockstep explain {run}"))
-            raise CliError(f"{name} was not saved: {why}", remedy.format(run=name))
-        if run.annotations.get(names.ANNOTATION_CHECKPOINT_REQUEST) != token:
-            raise CliError(f"somebody else asked {name} to save meanwhile", f"lockstep checkpoint {name} --wait")
-        if is_true(run.status, ConditionType.FINISHED):
-            raise CliError(f"{name} has ended as {run.status.state} ({run.status.reason}) and was not saved for this")
-        raw = wait.next_version(cluster, raw, deadline)
+    return next(filter(None, (_result(run, token) for run in wait.versions(cluster, raw, timeout))))
+
+
+def _result(run: RunView, token: str) -> str:
+    """What came of the request; empty while nothing has."""
+    request = next((r for r in run.status.requests if r.name == _NAME and r.token == token), None)
+    if request is not None and request.result.startswith(RequestResult.SAVED):
+        return request.result
+    if request is not None and request.result != RequestResult.TAKEN_UP:
+        why, remedy = _REMEDIES.get(request.result, (request.result, "lockstep explain {run}"))
+        raise CliError(f"{run.name} was not saved: {why}", remedy.format(run=run.name))
+    if run.annotations.get(names.ANNOTATION_CHECKPOINT_REQUEST) != token:
+        raise CliError(f"somebody else asked {run.name} to save meanwhile", f"lockstep checkpoint {run.name} --wait")
+    if is_true(run.status, ConditionType.FINISHED):
+        raise CliError(f"{run.name} has ended as {run.status.state} ({run.status.reason}) and was not saved for this")
+    return ""

@@ -1,7 +1,6 @@
 """``lockstep checkpoint``: the verdict that the workers would give, on any machine that sees the directory."""
 
 from collections.abc import Iterator
-from enum import IntEnum
 
 from lockstep.cli.errors import UsageError
 from lockstep.cli.output import echo
@@ -9,19 +8,10 @@ from lockstep.worker.checkpoints.formats import AUTO, FORMATS, INVALID, UNKNOWN,
 from lockstep.worker.checkpoints.tiers import attempt_steps, step_paths
 from lockstep.worker.settings import SHARED_SKEW
 
-
-class VerdictCode(IntEnum):
-    """Exit codes."""
-
-    VALID = 0
-    INVALID = 1
-    UNKNOWN = 2
+_EXIT_CODES = {VALID: 0, INVALID: 1, UNKNOWN: 2}
 
 
-_CODES = {VALID: VerdictCode.VALID, INVALID: VerdictCode.INVALID, UNKNOWN: VerdictCode.UNKNOWN}
-
-
-def verify(path: str, form: str, reads: bool, skew: float | None) -> VerdictCode:
+def verify(path: str, form: str, reads: bool, skew: float | None) -> int:
     """Print the verdict on one checkpoint, or on all in a directory of checkpoints, newest first.
 
     The exit code is that of the one, or of the newest.
@@ -44,15 +34,15 @@ def _checkpoints(path: str, form: str) -> Iterator[str]:
     yield from (each for _, _, each in found if examine(each, form=form) is not None)
 
 
-def _judge(path: str, form: str, reads: bool, skew: float | None) -> VerdictCode:
+def _judge(path: str, form: str, reads: bool, skew: float | None) -> int:
     allowed = SHARED_SKEW if skew is None else skew
     finding = examine(path, form=form, skew=allowed)
     if finding is None:
         echo(f"{INVALID}  {path}: there is no checkpoint")
-        return VerdictCode.INVALID
+        return _EXIT_CODES[INVALID]
     verdict, reason = finding.verdict, finding.reason
     if reads and verdict == VALID:
         verdict, reason = verify_checkpoint(path, form=form, skew=allowed)
     size = f", {finding.bytes} bytes" if finding.bytes else ""
     echo(f"{verdict}  {path} ({finding.format}{size}){': ' if reason else ''}{reason}")
-    return _CODES[verdict]
+    return _EXIT_CODES[verdict]

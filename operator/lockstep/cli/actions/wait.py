@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterator
 
 from lockstep.cli import runs
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import ApiServerError, CliError, ExitCode, Unreachable
+from lockstep.cli.options import Goal
 from lockstep.cli.output import note
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import current_phase, state_of
-
-Goal = Literal["finished", "succeeded", "running", "admitted"]
 
 _WATCH_SECONDS = 300.0
 _RETRY_SECONDS = 2.0
@@ -31,16 +29,24 @@ def until(
     Raises CliError when it can no longer meet it, when it is deleted, and after ``timeout`` seconds
     (None: never; exit code 124). A server that does not answer is asked again.
     """
-    name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
+
+    def met(run: RunView) -> bool:
+        seen(run)
+        return is_met(run, goal)
+
+    return next(filter(met, versions(cluster, raw, timeout)))
+
+
+def versions(cluster: Cluster, raw: Json, timeout: float | None) -> Iterator[RunView]:
+    """The run ``raw`` and what becomes of it, without end. Raises CliError as ``until`` does."""
+    uid = raw["metadata"]["uid"]
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         run = runs.view(raw)
-        seen(run)
-        if is_met(run, goal):
-            return run
+        if run.uid != uid:
+            raise CliError(f"{run.name} was deleted and created anew while it was waited for")
+        yield run
         raw = next_version(cluster, raw, deadline)
-        if raw["metadata"]["uid"] != uid:
-            raise CliError(f"{name} was deleted and created anew while it was waited for")
 
 
 def is_met(run: RunView, goal: Goal) -> bool:

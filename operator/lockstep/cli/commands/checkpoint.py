@@ -6,9 +6,20 @@ import time
 from typing import Annotated, Any
 
 import typer
+from typer import Argument
 from typer.core import TyperGroup
 
-from lockstep.cli.options import ClusterTarget, ObjectOutput, Run, Target, epilog, seconds_of, timeout_seconds, verb
+from lockstep.cli.options import (
+    ClusterTarget,
+    ObjectOutput,
+    Run,
+    Target,
+    epilog,
+    flag,
+    seconds_of,
+    timeout_seconds,
+    verb,
+)
 from lockstep.cli.output import echo, print_done
 
 
@@ -32,14 +43,11 @@ app = typer.Typer(
 
 @verb(app, "save", "lockstep checkpoint save hello --wait")
 def save(
-    run: Run,
-    wait: Annotated[bool, typer.Option("--wait", help="Until it is valid on all ranks; fail unless it is.")] = False,
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="DURATION", help="Of --wait: e.g. 90s; for ever by default.")
-    ] = None,
-    output: ObjectOutput = "name",
-    *,
     target: Target,
+    run: Run,
+    wait: Annotated[bool, flag("--wait", "Until it is valid on all ranks; fail unless it is.")] = False,
+    timeout: Annotated[str | None, flag("--timeout DURATION", "Of --wait: e.g. 90s; for ever by default.")] = None,
+    output: ObjectOutput = "name",
 ) -> None:
     """Ask all ranks of a run to save now, at one step. `checkpoint RUN` does the same."""
     from lockstep.cli.actions.save import answer, ask
@@ -55,13 +63,10 @@ def save(
 
 @verb(app, "verify", "lockstep checkpoint verify /shared-checkpoints/team/hello")
 def verify(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A checkpoint, or a directory of some.")],
-    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="As in checkpoint.format.")] = "Auto",
-    quick: Annotated[bool, typer.Option("--quick", help="Compare no checksums.")] = False,
-    skew: Annotated[
-        float | None,
-        typer.Option("--skew", metavar="SECONDS", min=0, help="Clocks may be so far apart; 2 by default."),
-    ] = None,
+    path: Annotated[str, Argument(metavar="PATH", help="A checkpoint, or a directory of some.")],
+    form: Annotated[str, flag("--format FORMAT", "As in checkpoint.format.")] = "Auto",
+    quick: Annotated[bool, flag("--quick", "Compare no checksums.")] = False,
+    skew: Annotated[float | None, flag("--skew SECONDS", "Clocks may be so far apart; 2 by default.", min=0)] = None,
 ) -> None:
     """Say whether a checkpoint is complete: exit code 0 Valid, 1 Invalid, 2 Unknown. Of several, the newest counts."""
     from lockstep.cli.actions.verify import verify
@@ -71,13 +76,10 @@ def verify(
 
 @verb(app, "leftovers", "lockstep checkpoint leftovers /local-checkpoints --older-than 14d")
 def leftovers(
-    root: Annotated[str, typer.Argument(metavar="DIRECTORY", help="Of a local storage, on this node.")],
-    older_than: Annotated[
-        str, typer.Option("--older-than", metavar="DURATION", help="Only what was last written that long ago.")
-    ] = "7d",
-    remove: Annotated[bool, typer.Option("--remove", help="Remove it; else it is only listed.")] = False,
-    *,
     target: ClusterTarget,
+    root: Annotated[str, Argument(metavar="DIRECTORY", help="Of a local storage, on this node.")],
+    older_than: Annotated[str, flag("--older-than DURATION", "Only what was last written that long ago.")] = "7d",
+    remove: Annotated[bool, flag("--remove", "Remove it; else it is only listed.")] = False,
 ) -> None:
     """Local checkpoints on this node of runs that are gone from the cluster. For administrators."""
     from lockstep.cli.actions.leftovers import show_or_remove

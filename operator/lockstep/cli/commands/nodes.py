@@ -6,21 +6,22 @@ import time
 from typing import Annotated
 
 import typer
+from typer import Argument
 
-from lockstep.cli.options import ClusterTarget, TableOutput, epilog, verb, with_flags
+from lockstep.cli.actions import nodes as actions
+from lockstep.cli.options import ClusterTarget, TableOutput, epilog, flag, verb, with_flags
 
 app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
-Nodes = Annotated[list[str], typer.Argument(metavar="NODE...", show_default=False, help="Names of nodes.")]
+Nodes = Annotated[list[str], Argument(metavar="NODE...", show_default=False, help="Names of nodes.")]
 
 
 @app.callback(epilog=epilog("lockstep nodes --all", "lockstep nodes drain gpu-1"))
 @with_flags
 def nodes(
     called: typer.Context,
-    every: Annotated[bool, typer.Option("--all", help="Nodes on which nothing runs or failed as well.")] = False,
-    output: TableOutput = "table",
-    *,
     target: ClusterTarget,
+    every: Annotated[bool, flag("--all", "Nodes on which nothing runs or failed as well.")] = False,
+    output: TableOutput = "table",
 ) -> None:
     """Which run is on which node, and what failed there. For administrators."""
     from lockstep.cli.views.nodes import show
@@ -31,28 +32,21 @@ def nodes(
 
 @verb(app, "drain", 'lockstep nodes drain gpu-1 --reason "fan broken"')
 def drain(
-    node: Nodes,
-    reason: Annotated[str, typer.Option("--reason", metavar="WORDS", help="Shown wherever somebody asks why.")] = "",
-    *,
     target: ClusterTarget,
+    node: Nodes,
+    reason: Annotated[str, flag("--reason WORDS", "Shown wherever somebody asks why.")] = "",
 ) -> None:
     """Empty nodes: their runs save first, then move the ranks that are there. Nothing new comes."""
-    from lockstep.cli.actions import nodes
-
-    nodes.drain(target.connect(), node, reason)
+    actions.drain(target.connect(), node, reason)
 
 
 @verb(app, "undrain", "lockstep nodes undrain gpu-1")
-def undrain(node: Nodes, *, target: ClusterTarget) -> None:
+def undrain(target: ClusterTarget, node: Nodes) -> None:
     """Let runs on drained nodes again."""
-    from lockstep.cli.actions import nodes
-
-    nodes.undrain(target.connect(), node)
+    actions.undrain(target.connect(), node)
 
 
 @verb(app, "clear", "lockstep nodes clear gpu-1")
-def clear(node: Nodes, *, target: ClusterTarget) -> None:
+def clear(target: ClusterTarget, node: Nodes) -> None:
     """Forget the failures recorded on nodes, as after a repair."""
-    from lockstep.cli.actions import nodes
-
-    nodes.clear(target.connect(), node, time.time())
+    actions.clear(target.connect(), node, time.time())

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument
 
 from lockstep.cli.errors import UsageError
 from lockstep.cli.options import (
-    AllNamespaces,
     ClusterTarget,
+    Goal,
     Namespace,
     OperatorNamespace,
     Run,
-    Selector,
+    Selection,
     TableOutput,
     Target,
     TextOutput,
+    flag,
     timeout_seconds,
     verb,
 )
@@ -27,37 +30,32 @@ app = typer.Typer()
 
 @verb(app, "queue", "lockstep queue", "lockstep queue -A -q research --start")
 def queue(
-    with_finished: Annotated[bool, typer.Option("--finished", help="Finished runs too.")] = False,
-    queue: Annotated[str, typer.Option("--queue", "-q", help="Only runs of this queue.")] = "",
-    watch: Annotated[bool, typer.Option("--watch", help="Go on printing changes.")] = False,
-    start: Annotated[bool, typer.Option("--start", help="When pending runs are expected to start.")] = False,
-    queues: Annotated[
-        bool, typer.Option("--queues", help="The queues themselves; the same as the verb queues.")
-    ] = False,
-    all_namespaces: AllNamespaces = False,
-    selector: Selector = "",
-    output: TableOutput = "table",
-    *,
     target: Target,
+    with_finished: Annotated[bool, flag("--finished", "Finished runs too.")] = False,
+    queue: Annotated[str, flag("--queue -q", "Only runs of this queue.")] = "",
+    watch: Annotated[bool, flag("--watch", "Go on printing changes.")] = False,
+    start: Annotated[bool, flag("--start", "When pending runs are expected to start.")] = False,
+    queues: Annotated[bool, flag("--queues", "The queues themselves; the same as the verb queues.")] = False,
+    *,
+    selection: Selection,
 ) -> None:
     """Show running and pending runs, in order."""
-    from lockstep.cli.views.queue import Selection, show, show_starts
+    from lockstep.cli.views.queue import show, show_starts
     from lockstep.cli.views.queues import show as show_queues
 
     if (start or queues) and (with_finished or watch or (start and queues)):
         raise UsageError("--start and --queues go with no --finished, no --watch, and not with each other")
-    cluster = target.connect()
-    selection = Selection(everywhere=all_namespaces, selector=selector, queue=queue)
+    cluster, selection = target.connect(), replace(selection, queue=queue)
     if queues:
-        show_queues(cluster, output)
+        show_queues(cluster, selection.output)
     elif start:
-        show_starts(cluster, selection, output)
+        show_starts(cluster, selection)
     else:
-        show(cluster, selection, output, with_finished=with_finished, watch=watch)
+        show(cluster, selection, with_finished=with_finished, watch=watch)
 
 
 @verb(app, "info", "lockstep info hello")
-def info(run: Run, output: TextOutput = "text", *, target: Target) -> None:
+def info(target: Target, run: Run, output: TextOutput = "text") -> None:
     """Show everything about one run: conditions, which rank is where, checkpoints, attempts."""
     from lockstep.cli.views.info import show
 
@@ -65,7 +63,7 @@ def info(run: Run, output: TextOutput = "text", *, target: Target) -> None:
 
 
 @verb(app, "status", "lockstep status sweep")
-def status(run: Run, output: TextOutput = "text", *, target: Target) -> None:
+def status(target: Target, run: Run, output: TextOutput = "text") -> None:
     """Show the outcome of each index of an array; of a run the same as info."""
     from lockstep.cli import arrays
     from lockstep.cli.views import array_status, info
@@ -80,12 +78,11 @@ def status(run: Run, output: TextOutput = "text", *, target: Target) -> None:
 
 @verb(app, "explain", "lockstep explain hello")
 def explain(
+    target: ClusterTarget,
     run: Run,
     output: TextOutput = "text",
     namespace: Namespace = None,
     operator_namespace: OperatorNamespace = "lockstep-system",
-    *,
-    target: ClusterTarget,
 ) -> None:
     """Show why a run is pending or why it stopped, which rank and node failed first, and what comes next."""
     from lockstep.cli.views.explain import show
@@ -95,14 +92,13 @@ def explain(
 
 @verb(app, "logs", "lockstep logs hello --rank 0 -f", "lockstep logs hello --attempt 2 --tail 50")
 def logs(
-    run: Run,
-    rank: Annotated[str, typer.Option("--rank", "-r", metavar="RANKS", help="E.g. 0 or 0-3,7; all by default.")] = "",
-    attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="Only what this attempt wrote.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as more is written.")] = False,
-    tail: Annotated[int | None, typer.Option("--tail", min=0, help="Only so many last lines of each rank.")] = None,
-    timestamps: Annotated[bool, typer.Option("--timestamps", help="The moment in front of every line.")] = False,
-    *,
     target: Target,
+    run: Run,
+    rank: Annotated[str, flag("--rank -r RANKS", "E.g. 0 or 0-3,7; all by default.")] = "",
+    attempt: Annotated[int | None, flag("--attempt", "Only what this attempt wrote.", min=1)] = None,
+    follow: Annotated[bool, flag("--follow -f", "Go on as more is written.")] = False,
+    tail: Annotated[int | None, flag("--tail", "Only so many last lines of each rank.", min=0)] = None,
+    timestamps: Annotated[bool, flag("--timestamps", "The moment in front of every line.")] = False,
 ) -> None:
     """Print what ranks wrote; with several, the rank in front of every line."""
     from lockstep.cli.views.logs import Wanted, show
@@ -112,11 +108,10 @@ def logs(
 
 @verb(app, "events", "lockstep events hello --pods")
 def events(
-    run: Run,
-    pods: Annotated[bool, typer.Option("--pods", help="Those of the run's pods too.")] = False,
-    output: TableOutput = "table",
-    *,
     target: Target,
+    run: Run,
+    pods: Annotated[bool, flag("--pods", "Those of the run's pods too.")] = False,
+    output: TableOutput = "table",
 ) -> None:
     """Show the events of a run, oldest first."""
     from lockstep.cli.views.events import show
@@ -126,13 +121,10 @@ def events(
 
 @verb(app, "history", "lockstep history hello -o wide")
 def history(
-    run: Run,
-    source: Annotated[
-        str, typer.Option("--from", metavar="FILE", help="The operator's history file; also of runs that are gone.")
-    ] = "",
-    output: TableOutput = "table",
-    *,
     target: Target,
+    run: Run,
+    source: Annotated[str, flag("--from FILE", "The operator's history file; also of runs that are gone.")] = "",
+    output: TableOutput = "table",
 ) -> None:
     """Show every attempt of a run, what ended it and what recovery did; -o wide says it in words."""
     from lockstep.cli.views.history import show, show_recorded
@@ -145,11 +137,10 @@ def history(
 
 @verb(app, "bundle", "lockstep bundle hello")
 def bundle(
-    run: Run,
-    path: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="RUN-bundle.tar.gz by default.")] = "",
-    tail: Annotated[int, typer.Option("--tail", min=1, max=100_000, help="Lines of each pod's log.")] = 1000,
-    *,
     target: Target,
+    run: Run,
+    path: Annotated[str, flag("--output -o FILE", "RUN-bundle.tar.gz by default.")] = "",
+    tail: Annotated[int, flag("--tail", "Lines of each pod's log.", min=1, max=100_000)] = 1000,
 ) -> None:
     """Collect everything that is known of a run in one file, to look into or to send to somebody."""
     from lockstep.cli.views.bundle import make
@@ -159,11 +150,10 @@ def bundle(
 
 @verb(app, "render", "lockstep render run.yaml")
 def render(
-    source: Annotated[str, typer.Argument(metavar="RUN | FILE", show_default=False)],
-    slot: Annotated[int, typer.Option("--slot", min=0, help="Whose pod.")] = 0,
-    output: Annotated[Literal["yaml", "json"], typer.Option("--output", "-o")] = "yaml",
-    *,
     target: Target,
+    source: Annotated[str, Argument(metavar="RUN | FILE", show_default=False)],
+    slot: Annotated[int, flag("--slot", "Whose pod.", min=0)] = 0,
+    output: Annotated[Literal["yaml", "json"], flag("--output -o")] = "yaml",
 ) -> None:
     """Print the pod that is made for a slot of a run, or of a manifest that is not submitted."""
     from lockstep.cli import runs
@@ -178,15 +168,10 @@ def render(
 
 @verb(app, "wait", "lockstep wait hello --for running --timeout 30m")
 def wait(
-    run: Run,
-    goal: Annotated[
-        Literal["finished", "succeeded", "running", "admitted"], typer.Option("--for", help="What to wait for.")
-    ] = "finished",
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="DURATION", help="E.g. 90s, 30m, 2h; for ever by default.")
-    ] = None,
-    *,
     target: Target,
+    run: Run,
+    goal: Annotated[Goal, flag("--for", "What to wait for.")] = "finished",
+    timeout: Annotated[str | None, flag("--timeout DURATION", "E.g. 90s, 30m, 2h; for ever by default.")] = None,
 ) -> None:
     """Wait for a run: exit code 0 when it has come so far, 1 when it cannot any more, 124 when the time is up."""
     from lockstep.cli import runs

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument
 
 from lockstep.cli.errors import UsageError
-from lockstep.cli.options import ObjectOutput, Target, verb
+from lockstep.cli.options import ObjectOutput, Target, flag, verb
 from lockstep.cli.submission.flags import Flags, Schedule
 
 app = typer.Typer()
@@ -23,22 +24,20 @@ app = typer.Typer()
     "lockstep submit run.yaml --test-only",
 )
 def submit(
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="FILE | -- COMMAND...", show_default=False)] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None,
+    target: Target,
+    arguments: Annotated[list[str] | None, Argument(metavar="FILE | -- COMMAND...", show_default=False)] = None,
+    name: Annotated[str | None, flag("--name", "Name of the run.")] = None,
     *,
     flags: Flags,
     schedule: Schedule,
-    array: Annotated[
-        str, typer.Option("--array", "-a", metavar="INDICES", help="A run for each index: 0-99, 0-99:2 or 1,3,7-9%2.")
-    ] = "",
-    hold: Annotated[bool, typer.Option("--hold", "-H", help="Wait until it is released.")] = False,
-    test_only: Annotated[bool, typer.Option("--test-only", help="Dry run: when and where it would start.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Stay until the end; fail unless it succeeds.")] = False,
+    array: Annotated[str, flag("--array -a INDICES", "A run for each index: 0-99, 0-99:2 or 1,3,7-9%2.")] = "",
+    hold: Annotated[bool, flag("--hold -H", "Wait until it is released.")] = False,
+    test_only: Annotated[bool, flag("--test-only", "Dry run: when and where it would start.")] = False,
+    wait: Annotated[bool, flag("--wait", "Stay until the end; fail unless it succeeds.")] = False,
     dry_run: Annotated[
-        Literal["none", "client", "server"], typer.Option("--dry-run", help="client prints the manifest; server asks.")
+        Literal["none", "client", "server"], flag("--dry-run", "client prints the manifest; server asks.")
     ] = "none",
     output: ObjectOutput = "name",
-    target: Target,
 ) -> None:
     """Create a run from a manifest (- for standard input), or from flags and a command after --."""
     from lockstep.cli.output import print_done

@@ -22,7 +22,7 @@ import typer
 from lockstep.cli import output
 from lockstep.cli.client import resource_path
 from lockstep.cli.errors import CliError
-from lockstep.cli.options import ClusterTarget, OperatorNamespace, verb
+from lockstep.cli.options import ClusterTarget, OperatorNamespace, flag, verb
 
 if TYPE_CHECKING:
     from lockstep.cli.client import Cluster
@@ -42,10 +42,9 @@ _FORWARDED = re.compile(r"^Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 @verb(app, "ui", "lockstep ui")
 def ui(
-    url: Annotated[str, typer.Option("--url", help="Where the page is exposed; else its port is forwarded.")] = "",
-    namespace: OperatorNamespace = "lockstep-system",
-    *,
     target: ClusterTarget,
+    url: Annotated[str, flag("--url", "Where the page is exposed; else its port is forwarded.")] = "",
+    namespace: OperatorNamespace = "lockstep-system",
 ) -> None:
     """Open the operator's web page (rack map, queues, runs) in the browser, signed in as you."""
     cluster = target.connect()
@@ -120,9 +119,8 @@ def leader(cluster: Cluster, namespace: str) -> str:
         lease = cluster.get(resource_path("/apis/coordination.k8s.io/v1", namespace, "leases", LEASE))
     except CliError:
         return OPERATOR
-    pod = str((lease.get("spec") or {}).get("holderIdentity") or "").rpartition("-")[
-        0
-    ]  # then what tells processes apart
+    holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
+    pod = holder.rpartition("-")[0]  # then what tells processes apart
     return f"pod/{pod}" if pod else OPERATOR
 
 

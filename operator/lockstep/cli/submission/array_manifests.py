@@ -12,12 +12,25 @@ from lockstep.cli.errors import UsageError
 _GENERATED = 6  # a dash and what the API server puts behind a generateName
 
 
+def is_run(document: object) -> bool:
+    """Whether it is the manifest of a run."""
+    return _is_a(names.RUN_KIND, document)
+
+
 def is_set(document: object) -> bool:
     """Whether it is the manifest of a set."""
-    return isinstance(document, dict) and (document.get("kind"), document.get("apiVersion")) == (
-        names.RUN_SET_KIND,
-        names.API_VERSION,
-    )
+    return _is_a(names.RUN_SET_KIND, document)
+
+
+def _is_a(kind: str, document: object) -> bool:
+    said = isinstance(document, dict) and (document.get("kind"), document.get("apiVersion"))
+    return said == (kind, names.API_VERSION)
+
+
+def called(manifest: Json) -> str:
+    """The name it has, or the beginning of the one that it will have."""
+    metadata = manifest["metadata"]
+    return metadata.get("name") or metadata.get("generateName", "").rstrip("-") or "the run"
 
 
 def wrapped(manifest: Json, array: str) -> Json:

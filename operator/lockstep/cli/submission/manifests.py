@@ -14,7 +14,7 @@ import yaml
 from lockstep.api.base import names
 from lockstep.cli.client import Json
 from lockstep.cli.errors import CliError, UsageError
-from lockstep.cli.submission.array_manifests import is_set
+from lockstep.cli.submission.array_manifests import is_run, is_set
 from lockstep.cli.submission.flags import Flags
 from lockstep.present.amounts import plural
 
@@ -84,7 +84,7 @@ def read_manifests(path: str) -> list[Json]:
     """The runs in a file (-: standard input). Raises CliError on anything that is no run."""
     found = read_documents(path)
     for document in found:
-        if not _is_run(document) and not is_set(document):
+        if not is_run(document) and not is_set(document):
             kind = document.get("kind") if isinstance(document, dict) else None
             raise CliError(
                 f"{path} holds {f'a {kind}, ' if kind else 'something '}not a {names.RUN_KIND} of {names.API_VERSION}",
@@ -95,7 +95,7 @@ def read_manifests(path: str) -> list[Json]:
 
 def read_one_run(path: str) -> Json:
     """The only run in a file, whatever else is in it. Raises CliError when there is none, or more than one."""
-    found: list[Json] = [document for document in read_documents(path) if _is_run(document)]
+    found: list[Json] = [document for document in read_documents(path) if is_run(document)]
     if len(found) != 1:
         raise CliError(f"{path} holds {plural(len(found), 'run')}", "write one into a file of its own")
     return found[0]
@@ -113,13 +113,6 @@ def read_documents(path: str) -> list[Any]:
     if not found:
         raise CliError(f"{path} holds no run")
     for document in found:
-        if not (_is_run(document) or is_set(document)):
-            continue
-        document["metadata"] = document.get("metadata") or {}
+        if is_run(document) or is_set(document):
+            document["metadata"] = document.get("metadata") or {}
     return found
-
-
-def _is_run(document: Any) -> bool:
-    if not isinstance(document, dict):
-        return False
-    return document.get("kind") == names.RUN_KIND and document.get("apiVersion") == names.API_VERSION

@@ -15,7 +15,7 @@ from lockstep.api.run_set import TrainingRunSetSpec
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.cli.client import Json
 from lockstep.cli.errors import ApiServerError, CliError
-from lockstep.cli.submission.array_manifests import is_set
+from lockstep.cli.submission.array_manifests import called, is_set
 from lockstep.core.pods.validation import validate
 
 _UNKNOWN_FIELD = re.compile('unknown field "([^"]+)"')
@@ -38,7 +38,9 @@ def refuse_bad(manifest: Json, namespace_labels: Mapping[str, str] | None) -> No
         spec = _model_of(manifest).model_validate(manifest.get("spec") or {})
     except ValidationError:
         return
-    above, run_spec = ("spec", spec) if isinstance(spec, TrainingRunSpec) else ("spec.template.spec", _template(spec))
+    above, run_spec = (
+        ("spec", spec) if isinstance(spec, TrainingRunSpec) else ("spec.template.spec", spec.template.spec)
+    )
     labels = {names.LABEL_ALLOW_PRIVILEGED: "true"} if namespace_labels is None else namespace_labels
     found = validate(run_spec, labels)
     problems = [(above + problem.field.removeprefix("spec"), problem.message) for problem in found]
@@ -67,21 +69,12 @@ def in_fields(error: ApiServerError, manifest: Json, namespace: str) -> CliError
 
 
 def _refused(manifest: Json, problems: Sequence[tuple[str, str]]) -> CliError:
-    metadata = manifest["metadata"]
-    name = metadata.get("name") or metadata.get("generateName", "").rstrip("-") or "the run"
-    return CliError(
-        "\n".join(
-            [f"{name} is refused:", *(f"  {field}: {words}" if field else f"  {words}" for field, words in problems)]
-        )
-    )
+    lines = (f"  {field}: {words}" if field else f"  {words}" for field, words in problems)
+    return CliError("\n".join([f"{called(manifest)} is refused:", *lines]))
 
 
 def _model_of(manifest: Json) -> type[TrainingRunSpec] | type[TrainingRunSetSpec]:
     return TrainingRunSetSpec if is_set(manifest) else TrainingRunSpec
-
-
-def _template(spec: TrainingRunSetSpec) -> TrainingRunSpec:
-    return spec.template.spec
 
 
 def _problems_of(error: ValidationError, root: type[ApiModel]) -> Iterator[tuple[str, str]]:

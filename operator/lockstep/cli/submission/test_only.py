@@ -14,6 +14,7 @@ from lockstep.cli.actions import wait
 from lockstep.cli.client import Cluster, Json, runs_path
 from lockstep.cli.errors import CliError, ExitCode
 from lockstep.cli.submission import submit
+from lockstep.cli.submission.array_manifests import called
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.reasons import ConditionType
 from lockstep.present.amounts import moment, plural
@@ -26,11 +27,9 @@ _GENERATED = 5  # characters that the API server puts behind it
 
 def show_start(cluster: Cluster, manifest: Json, form: str) -> None:
     """Ask, and print the answer, or the object that has it."""
-    metadata = manifest["metadata"]
-    name = metadata.get("name") or metadata.get("generateName", "").rstrip("-") or "the run"
     raw = ask(cluster, manifest)
     if form == "name":
-        output.print_lines(answer_lines(name, raw, time.time()))
+        output.print_lines(answer_lines(called(manifest), raw, time.time()))
     else:
         output.print_object(raw, form)
 

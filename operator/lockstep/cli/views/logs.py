@@ -12,7 +12,7 @@ from lockstep.api.base import names
 from lockstep.cli import runs
 from lockstep.cli.client import Cluster, Query, core_path
 from lockstep.cli.errors import ApiServerError, CliError
-from lockstep.cli.output import note
+from lockstep.cli.output import note, raise_failures
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.ranges import format_ranges, parse_ranges
 from lockstep.core.model.snapshot import RunView
@@ -71,10 +71,7 @@ def show(cluster: Cluster, name: str, ranks: str, wanted: Wanted) -> None:
     else:
         for rank in chosen:
             show_rank(rank)
-    for failure in failures[:-1]:
-        note(f"error: {failure}")
-    if failures:
-        raise failures[-1]
+    raise_failures(failures)
 
 
 def chosen_ranks(run: RunView, ranks: str) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 
 from lockstep.api.base import names
 from lockstep.api.base.times import to_rfc3339
@@ -24,27 +24,18 @@ from lockstep.core.placement.node_conditions import bad_conditions
 from lockstep.present.amounts import plural
 
 
-@dataclass(frozen=True, slots=True)
-class RunSlot:
-    """A slot of a run."""
-
-    run: str
-    slot: int
-    rank: int
-
-
 def listing(nodes: Iterable[NodeView], runs: Sequence[RunView], *, wide: bool, every: bool, now: float) -> list[str]:
     """One line per node, in natural order; without ``every`` only those with something to say."""
-    places = {node: place for run in runs for node, place in _places(run)}
+    places = dict(chain.from_iterable(map(_places, runs)))
     avoided = _avoided(runs, now)
     rows = []
     for node in sorted(nodes, key=lambda each: natural_key(each.name)):
-        place, why = places.get(node.name), "; ".join(_remarks(node, avoided.get(node.name, ()), now))
+        run, rank = places.get(node.name, ("", ""))
+        why = "; ".join(_remarks(node, avoided.get(node.name, ()), now))
         failures = [failure for failure in node.failures if now - failure.time < ONE_DAY]
-        if not (every or place or why or failures):
+        if not (every or run or why or failures):
             continue
-        rank = "" if place is None else str(place.rank) if place.rank >= 0 else "spare"
-        row = [node.name, state_of(node, now), place.run if place else "", rank]
+        row = [node.name, state_of(node, now), run, rank]
         row += [str(node.allocatable.get(names.GPU_RESOURCE, 0)), str(len(failures) or ""), why]
         if wide and failures:
             row[-1] = "; ".join(
@@ -80,14 +71,13 @@ def _all_runs(cluster: Cluster) -> list[RunView]:
         return []
 
 
-def _places(run: RunView) -> Iterator[tuple[str, RunSlot]]:
+def _places(run: RunView) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Nodes of a run that has not finished, with its name and the rank there."""
     assignment = run.status.assignment
-    if is_true(run.status, ConditionType.FINISHED):
-        return
-    ranks = slots.slot_ranks(assignment)
-    for slot, node in enumerate(assignment.nodes):
-        if node:
-            yield node, RunSlot(run.key, slot, ranks[slot])
+    if not is_true(run.status, ConditionType.FINISHED):
+        for node, rank in zip(assignment.nodes, slots.slot_ranks(assignment), strict=True):
+            if node:
+                yield node, (run.key, str(rank) if rank >= 0 else "spare")
 
 
 def _avoided(runs: Iterable[RunView], now: float) -> Mapping[str, list[str]]:

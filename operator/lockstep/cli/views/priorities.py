@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lockstep.cli import output, runs
-from lockstep.cli.client import Cluster, runs_path
+from lockstep.cli.client import Cluster
+from lockstep.cli.options import Selection
 from lockstep.cli.views.queue import waits
 from lockstep.core.model.snapshot import RunView
 from lockstep.present.runs import queue_of, state_of
@@ -14,25 +15,24 @@ COLUMNS = ("NAME", "QUEUE", "POSITION", "PRIORITY", "CLASS", "AGE", "FAIRSHARE",
 _FACTORS = ("class", "age", "fairShare", "size", "nice")
 
 
-def show(cluster: Cluster, run_names: Sequence[str] | None, *, everywhere: bool, selector: str, form: str) -> None:
+def show(cluster: Cluster, run_names: Sequence[str] | None, selection: Selection) -> None:
     """Print the points that the operator last gave to pending runs; the most points first."""
     if run_names:
         found = [runs.fetch(cluster, name) for name in run_names]
     else:
-        query = {"labelSelector": selector} if selector else {}
-        found = cluster.list(runs_path(None if everywhere else cluster.namespace), **query)["items"]
+        found = cluster.list(selection.path(cluster), **selection.query())["items"]
     pairs = [(runs.view(raw), raw) for raw in found]
     judged = [(run, raw) for run, raw in pairs if waits(run) and run.status.queue.updated is not None]
     judged.sort(key=lambda pair: (-pair[0].status.queue.priority, pair[0].created_at, pair[0].key))
     for run, _ in pairs:
         if run_names and all(run is not other for other, _ in judged):
             output.note(f"{run.name} does not wait for nodes; it is {state_of(run)[0]}.")
-    if form not in ("table", "wide"):
-        output.print_object({"items": [raw for _, raw in judged]}, form)
+    if selection.output not in ("table", "wide"):
+        output.print_object({"items": [raw for _, raw in judged]}, selection.output)
         return
-    output.print_lines(listing([run for run, _ in judged], everywhere) if judged else ())
+    output.print_lines(listing([run for run, _ in judged], selection.all_namespaces) if judged else ())
     if not judged and not run_names:
-        output.note(f"No runs wait {'in any namespace' if everywhere else f'in namespace {cluster.namespace}'}.")
+        output.note(f"No runs wait {selection.where(cluster)}.")
 
 
 def listing(views: Sequence[RunView], with_namespace: bool) -> list[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import inf
 
 from lockstep.api.run_status import QueueStatus
 from lockstep.cli import arrays, output, runs
-from lockstep.cli.client import Cluster, Json, runs_path
+from lockstep.cli.client import Cluster, Json
 from lockstep.cli.errors import ApiServerError
+from lockstep.cli.options import Selection
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.own_objects import parse_run_set
@@ -28,32 +28,17 @@ START_COLUMNS = ("NAME", "QUEUE", "POSITION", "PRIORITY", "START", "NODES", "REA
 _WATCH_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which runs to show: of every namespace, with these labels, of this queue (empty: of all)."""
-
-    everywhere: bool
-    selector: str
-    queue: str
-
-    def query(self) -> dict[str, str]:
-        """Parameters of a list or watch."""
-        query = {"labelSelector": self.selector} if self.selector else {}
-        return query | ({"fieldSelector": f"spec.queue={self.queue}"} if self.queue else {})
-
-
-def show_starts(cluster: Cluster, selection: Selection, form: str) -> None:
+def show_starts(cluster: Cluster, selection: Selection) -> None:
     """Print when pending runs are expected to start, the soonest first."""
-    everywhere = selection.everywhere
-    found = cluster.list(runs_path(None if everywhere else cluster.namespace), **selection.query())
+    found = cluster.list(selection.path(cluster), **selection.query())
     pairs = [(run, raw) for raw in found["items"] if waits(run := runs.view(raw))]
     pairs.sort(key=lambda pair: soonest(pair[0]))
-    if form not in ("table", "wide"):
-        output.print_object({**found, "items": [raw for _, raw in pairs]}, form)
+    if selection.output not in ("table", "wide"):
+        output.print_object({**found, "items": [raw for _, raw in pairs]}, selection.output)
         return
-    output.print_lines(starts([run for run, _ in pairs], everywhere) if pairs else ())
+    output.print_lines(starts([run for run, _ in pairs], selection.all_namespaces) if pairs else ())
     if not pairs:
-        output.note(f"No runs wait {_where(cluster, everywhere)}.")
+        output.note(f"No runs wait {selection.where(cluster)}.")
 
 
 def starts(views: Sequence[RunView], with_namespace: bool) -> list[str]:
@@ -81,10 +66,10 @@ def waits(run: RunView) -> bool:
     return current_phase(run) is Phase.PENDING
 
 
-def show(cluster: Cluster, selection: Selection, form: str, *, with_finished: bool, watch: bool) -> None:
+def show(cluster: Cluster, selection: Selection, *, with_finished: bool, watch: bool) -> None:
     """Print the runs, and with ``watch`` every change of them until interrupted."""
-    everywhere, query = selection.everywhere, selection.query()
-    path = runs_path(None if everywhere else cluster.namespace)
+    everywhere, form = selection.all_namespaces, selection.output
+    path, query = selection.path(cluster), selection.query()
     found = cluster.list(path, **query)
     views = [(runs.view(raw), raw) for raw in found["items"]]
     shown = [(run, raw) for run, raw in views if with_finished or not is_true(run.status, ConditionType.FINISHED)]
@@ -95,7 +80,10 @@ def show(cluster: Cluster, selection: Selection, form: str, *, with_finished: bo
         lines = listing(single, everywhere, form == "wide", time.time(), pending)
         rows = len(single) + len(pending)
         output.print_lines(lines if rows or watch else ())
-        _note_hidden(cluster, everywhere, rows, len(views) - len(shown))
+        if not rows:
+            output.note(f"No runs wait or run {selection.where(cluster)}.")
+        if len(shown) < len(views):
+            output.note(f"{plural(len(views) - len(shown), 'finished run')} not shown; --finished shows them too.")
     elif not watch:
         output.print_object({**found, "items": [*(raw for _, raw in shown), *sets]}, form)
     if watch:
@@ -177,17 +165,6 @@ def _priority(queue: QueueStatus) -> str:
 
 def _until(at: float, now: float) -> str:
     return f"in {duration(at - now)}" if at > now else "now"
-
-
-def _where(cluster: Cluster, everywhere: bool) -> str:
-    return "in any namespace" if everywhere else f"in namespace {cluster.namespace}"
-
-
-def _note_hidden(cluster: Cluster, everywhere: bool, shown: int, hidden: int) -> None:
-    if not shown:
-        output.note(f"No runs wait or run {_where(cluster, everywhere)}.")
-    if hidden:
-        output.note(f"{plural(hidden, 'finished run')} not shown; --finished shows them too.")
 
 
 def _changes(cluster: Cluster, path: str, query: dict[str, str], version: str) -> Iterator[Json]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-
-import typer
 
 from lockstep.cli import runs
 from lockstep.cli.client import Json
 from lockstep.cli.errors import CliError
-from lockstep.cli.output import note
+from lockstep.cli.output import note, print_object
 from lockstep.cli.submission import manifests, refusals
-from lockstep.cli.yaml_text import as_yaml
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.snapshot import RunView
@@ -41,9 +37,7 @@ def run_of_file(target: str, namespace: str) -> RunView:
 
 def show(run: RunView, slot: int, form: str) -> None:
     """Print the pod as ``yaml`` or ``json``."""
-    body = rendered(run, slot)
-    text = json.dumps(body, indent=4) if form == "json" else as_yaml(body)
-    typer.echo(text.rstrip("\n"))
+    print_object(rendered(run, slot), form)
 
 
 def rendered(run: RunView, slot: int) -> Json:
