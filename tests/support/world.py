@@ -161,6 +161,11 @@ class World:
             view = RunView("ns", name, f"uid-{name}", 1, "1", self.now, run_spec, status)
         return self._store(view)
 
+    def roll_out(self, name: str, run_spec: TrainingRunSpec) -> None:
+        """`kubectl apply`, and everybody acts until nothing changes."""
+        self.apply(name, run_spec)
+        self.settle()
+
     def queue(self, name: str = "default", **fields: object) -> None:
         """`kubectl apply` of a TrainingQueue."""
         self.queues[name] = QueueView(name, TrainingQueueSpec.model_validate(fields))
@@ -378,6 +383,11 @@ class World:
     def node_not_ready(self, name: str, ready: bool = False) -> None:
         """The node controller's view changes."""
         self.nodes[name] = replace(self.nodes[name], ready=ready, ready_changed_at=self.now)
+
+    def fail_node(self, name: str) -> None:
+        """Power failure, which the node controller has noticed."""
+        self.lose_node(name)
+        self.node_not_ready(name)
 
     def return_node(self, name: str) -> None:
         """A lost machine boots: its old pods are Failed, or gone when they were deleted."""

@@ -41,8 +41,7 @@ class UnfitWorld(World):
 
 def training(nodes: int, spare: int = 0, **fields: object) -> World:
     w = World({f"n{i}": node(f"n{i}") for i in range(nodes + spare)})
-    w.apply(RUN, spec(nodes, **fields))
-    w.settle()
+    w.roll_out(RUN, spec(nodes, **fields))
     return w
 
 

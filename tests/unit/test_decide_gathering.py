@@ -21,8 +21,7 @@ def test_a_worker_that_waits_at_the_barrier_is_heard_as_long_as_its_poll_is_open
     w = World({name: node(name) for name in ("n0", "n1", "n2")})
     late = "n1"
     w.silent_nodes.add(late)
-    w.apply("one", spec(2))
-    w.settle()
+    w.roll_out("one", spec(2))
     w.now += w.tunables.silent_after(2) + 4  # no report of the first since: it waits for the second
     w.reconcile("one")
     assert w.status("one").assignment.nodes == ("n0", "n1")
@@ -114,8 +113,7 @@ def test_what_a_complete_gang_waits_for_is_said() -> None:
 def trained(steps: int) -> World:
     """A run of two ranks that has saved, which all have seen."""
     w = World({name: node(name) for name in ("n0", "n1", "n2")})
-    w.apply("one", spec(2))
-    w.settle()
+    w.roll_out("one", spec(2))
     w.train("one", steps)
     w.tell_of_save("one", steps)
     return w

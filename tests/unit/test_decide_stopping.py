@@ -19,8 +19,7 @@ def world(nodes: int) -> World:
 
 def running(nodes: int = 2, spare: int = 0) -> World:
     w = world(nodes + spare)
-    w.apply("one", spec(nodes))
-    w.settle()
+    w.roll_out("one", spec(nodes))
     assert phase(w) is Phase.RUNNING
     return w
 
@@ -31,8 +30,7 @@ def phase(w: World, run: str = "one") -> Phase:
 
 
 def lose(w: World, name: str) -> None:
-    w.lose_node(name)
-    w.node_not_ready(name)
+    w.fail_node(name)
 
 
 @pytest.mark.parametrize("change", [{"suspend": True}, {"cancel": True}])
@@ -44,8 +42,7 @@ def test_a_gang_that_has_not_started_is_stopped_without_waiting_for_anybody(chan
     stuck = w.worker("one", 1)
     assert stuck is not None
     assert (phase(w), stuck.phase) == (Phase.LAUNCHING, WorkerPhase.PREPARING)
-    w.apply("one", spec(2, **change))
-    w.settle()
+    w.roll_out("one", spec(2, **change))
     assert phase(w) in (Phase.SUSPENDED, Phase.FINISHED)
 
 
@@ -88,8 +85,7 @@ def test_the_worker_of_an_earlier_assignment_that_comes_back_disturbs_nobody() -
 def test_a_pod_whose_creation_was_answered_too_late_is_deleted_and_not_taken_for_a_gang() -> None:
     w = running()
     late = next(iter(w.pods.values()))
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     assert phase(w) is Phase.SUSPENDED
     w.pods[late.name] = replace(late, uid="late", bound=False, phase=PodPhase.PENDING, started_at=None)
     w.reports.clear()
@@ -161,8 +157,7 @@ def test_nothing_is_made_in_the_moment_a_launch_is_given_up() -> None:
 def test_a_run_that_ends_while_the_cluster_is_disrupted_does_not_say_so_for_ever() -> None:
     w = World({f"n{i}": node(f"n{i}") for i in range(5)})
     w.breaker = True
-    w.apply("one", spec(4))
-    w.settle()
+    w.roll_out("one", spec(4))
     for name in ("n0", "n1", "n2"):
         lose(w, name)
     w.pass_time(20, step=2)

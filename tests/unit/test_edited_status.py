@@ -15,8 +15,7 @@ from support.world import World, node, spec
 
 def training() -> World:
     w = World({f"n{i}": node(f"n{i}") for i in range(6)})
-    w.apply("one", spec(2))
-    w.settle()
+    w.roll_out("one", spec(2))
     w.train("one", 3)
     w.settle()
     return w

@@ -12,8 +12,7 @@ def world(count: int = 4) -> World:
 
 
 def running(w: World, name: str = "llama", nodes: int = 2, **fields: object) -> World:
-    w.apply(name, spec(nodes, **fields))
-    w.settle()
+    w.roll_out(name, spec(nodes, **fields))
     assert set(w.children(name).values()) == {w.status(name).attempt}, w.status(name)
     assert len(w.children(name)) == nodes
     return w
@@ -66,8 +65,7 @@ def test_a_lost_node_is_replaced_and_the_others_keep_their_pods_and_ranks() -> N
     w.settle()
     lost = w.status("llama").assignment.nodes[1]
     stayed = w.status("llama").assignment.nodes[0]
-    w.lose_node(lost)
-    w.node_not_ready(lost)
+    w.fail_node(lost)
     w.exit_child("llama", 0, 1)
     w.pass_time(30)
     status = w.status("llama")
@@ -137,8 +135,7 @@ def test_not_ready_alone_stops_nobody() -> None:
 def test_losing_many_nodes_at_once_replaces_none_until_it_is_over() -> None:
     w = running(world(8), nodes=4)
     for name in w.status("llama").assignment.nodes[:3]:
-        w.lose_node(name)
-        w.node_not_ready(name)
+        w.fail_node(name)
     w.breaker = True
     w.pass_time(20)
     status = w.status("llama")
@@ -150,14 +147,12 @@ def test_suspending_ends_the_ranks_and_frees_the_nodes_and_resuming_goes_on() ->
     w = running(world())
     w.train("llama", 10)
     w.settle()
-    w.apply("llama", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("llama", spec(2, suspend=True))
     status = w.status("llama")
     assert phase_of(status, True) is Phase.SUSPENDED
     assert not w.pods
     assert is_true(status, "Suspended")
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     status = w.status("llama")
     assert status.attempt == 2
     assert status.assignment.incarnations == (2, 2)
@@ -168,8 +163,7 @@ def test_suspending_ends_the_ranks_and_frees_the_nodes_and_resuming_goes_on() ->
 
 def test_cancelling_keeps_the_record_and_frees_the_nodes() -> None:
     w = running(world())
-    w.apply("llama", spec(2, cancel=True))
-    w.settle()
+    w.roll_out("llama", spec(2, cancel=True))
     status = w.status("llama")
     assert is_true(status, "Finished")
     assert status.state == "Cancelled"
@@ -201,8 +195,7 @@ def test_attempts_that_save_nothing_new_end_the_run() -> None:
 
 def test_a_run_that_does_not_fit_whole_gets_no_pod_and_says_what_lacks() -> None:
     w = world(3)
-    w.apply("large", spec(4))
-    w.settle()
+    w.roll_out("large", spec(4))
     status = w.status("large")
     assert not w.pods
     assert status.state == "Pending"
@@ -269,8 +262,7 @@ def test_a_finished_run_stays_finished_whatever_happens_to_its_pods() -> None:
     w.settle()
     w.pods.clear()
     w.workers.clear()
-    w.apply("llama", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("llama", spec(2, suspend=True))
     assert w.status("llama").state == "Succeeded"
     assert w.directives[w.runs["llama"].uid].phase is DesiredPhase.COMPLETE
     assert not w.pods

@@ -16,8 +16,7 @@ GRACE = 300.0
 def training(nodes: int = 2, spare: int = 1, **fields: object) -> World:
     w = World({f"n{i}": node(f"n{i}") for i in range(nodes + spare)})
     w.listens = True
-    w.apply("one", spec(nodes, **fields))
-    w.settle()
+    w.roll_out("one", spec(nodes, **fields))
     w.train("one", 5)
     w.work()
     assert phase(w) is Phase.RUNNING
@@ -46,8 +45,7 @@ def last_cause(w: World) -> str:
 @pytest.mark.parametrize(("change", "end"), [({"suspend": True}, Phase.SUSPENDED), ({"cancel": True}, Phase.FINISHED)])
 def test_a_gang_saves_before_it_is_stopped(change: dict[str, bool], end: Phase) -> None:
     w = training()
-    w.apply("one", spec(2, **change))
-    w.settle()
+    w.roll_out("one", spec(2, **change))
     assert phase(w) is end
     assert outcome(w) == "Saved"
     assert w.status("one").checkpoint.latest[0].step == saved_step(w)
@@ -56,8 +54,7 @@ def test_a_gang_saves_before_it_is_stopped(change: dict[str, bool], end: Phase) 
 def test_while_it_saves_the_run_says_so_and_its_ranks_run_on() -> None:
     w = training()
     w.saves_succeed = False
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     assert (w.status("one").state, w.status("one").reason) == ("Stopping", "SavingBeforeSuspend")
     assert set(w.children("one")) == {0, 1}
     orders = w.directives["uid-one"]
@@ -70,8 +67,7 @@ def test_while_it_saves_the_run_says_so_and_its_ranks_run_on() -> None:
 
 def test_a_resumed_run_goes_on_from_what_was_saved_for_the_stop() -> None:
     w = training()
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     w.apply("one", spec(2))
     w.pass_time(3)
     start = w.status("one").start
@@ -83,8 +79,7 @@ def test_a_resumed_run_goes_on_from_what_was_saved_for_the_stop() -> None:
 def test_a_save_that_never_comes_holds_a_stop_up_until_its_deadline_and_no_longer() -> None:
     w = training()
     w.saves_succeed = False
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     w.pass_time(GRACE - 10, step=10)
     assert set(w.children("one")) == {0, 1}
     w.pass_time(20, step=5)
@@ -95,8 +90,7 @@ def test_a_save_that_never_comes_holds_a_stop_up_until_its_deadline_and_no_longe
 def test_once_the_save_is_there_the_ranks_have_as_long_to_end_as_after_any_stop() -> None:
     w = training()
     w.saves_succeed = False
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     w.saves_succeed = True
     w.work()
     w.reconcile("one")
@@ -109,8 +103,7 @@ def test_where_nobody_listens_a_stop_begins_with_the_ranks_at_once() -> None:
     w = training()
     w.listens = False
     w.work()
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     assert phase(w) is Phase.SUSPENDED
     assert outcome(w) == "(none)"
 
@@ -119,11 +112,9 @@ def test_where_nobody_listens_a_stop_begins_with_the_ranks_at_once() -> None:
 def test_a_failure_during_a_graceful_stop_ends_the_wait_and_starts_nothing(failure: str) -> None:
     w = training()
     w.saves_succeed = False
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     if failure == "node":
-        w.lose_node("n1")
-        w.node_not_ready("n1")
+        w.fail_node("n1")
     elif failure == "process":
         w.exit_child("one", 1, 1)
     else:
@@ -138,8 +129,7 @@ def test_a_failure_during_a_graceful_stop_ends_the_wait_and_starts_nothing(failu
 def test_training_that_ends_while_it_is_being_stopped_has_succeeded() -> None:
     w = training()
     w.saves_succeed = False
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     for rank in (0, 1):
         w.exit_child("one", rank, 0)
     w.settle()
@@ -149,8 +139,7 @@ def test_training_that_ends_while_it_is_being_stopped_has_succeeded() -> None:
 def test_a_program_that_stops_when_it_is_told_to_has_not_finished() -> None:
     w = training()
     w.saves_succeed = False
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     for rank in (0, 1):
         w.exit_child("one", rank, 0)
         worker = w.worker("one", rank)
@@ -165,12 +154,10 @@ def test_a_program_that_stops_when_it_is_told_to_has_not_finished() -> None:
 def test_cancel_during_a_suspend_waits_for_the_same_save() -> None:
     w = training()
     w.saves_succeed = False
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     stop = w.status("one").stop
     assert stop is not None
-    w.apply("one", spec(2, suspend=True, cancel=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True, cancel=True))
     now = w.status("one").stop
     assert now is not None
     assert (now.reason, now.save) == ("Cancelled", stop.save)
@@ -226,8 +213,7 @@ class TestTimeLimit:
     def test_suspended_time_does_not_count_and_earlier_time_with_nodes_does(self) -> None:
         w = training(timeLimit="2h")
         w.pass_time(3600, step=60)
-        w.apply("one", spec(2, timeLimit="2h", suspend=True))
-        w.settle()
+        w.roll_out("one", spec(2, timeLimit="2h", suspend=True))
         assert 3600 <= w.status("one").held_seconds < 3700
         w.now += 86_400
         w.apply("one", spec(2, timeLimit="2h"))
@@ -240,10 +226,8 @@ class TestTimeLimit:
         w = training(timeLimit="9h", recovery={"hangTimeout": "Disabled"})
         for _ in range(2):
             w.pass_time(600, step=60)
-            w.apply("one", spec(2, timeLimit="9h", suspend=True))
-            w.settle()
-            w.apply("one", spec(2, timeLimit="9h"))
-            w.settle()
+            w.roll_out("one", spec(2, timeLimit="9h", suspend=True))
+            w.roll_out("one", spec(2, timeLimit="9h"))
         assert 1200 <= w.status("one").held_seconds < 1300
 
     def test_a_lead_time_longer_than_half_of_the_limit_is_half_of_it(self) -> None:
@@ -255,8 +239,7 @@ class TestTimeLimit:
 
     def test_a_gang_that_gathers_has_until_its_pods_need_what_is_left_to_end(self) -> None:
         w = training(nodes=2, spare=0, timeLimit="10m")
-        w.lose_node("n1")
-        w.node_not_ready("n1")
+        w.fail_node("n1")
         w.pass_time(8 * 60 + 40, step=10)
         assert phase(w) is Phase.RECOVERING
         w.pass_time(30, step=10)
@@ -344,12 +327,10 @@ class TestDrain:
         w = World({f"n{i}": node(f"n{i}") for i in range(8)})
         w.breaker = True
         w.listens = True
-        w.apply("one", spec(6))
-        w.settle()
+        w.roll_out("one", spec(6))
         w.train("one", 5)
         for name in ("n3", "n4", "n5"):
-            w.lose_node(name)
-            w.node_not_ready(name)
+            w.fail_node(name)
         w.drain("n0")
         w.pass_time(20, step=2)
         assert "n0" in w.status("one").assignment.nodes
@@ -369,8 +350,7 @@ class TestDrain:
     def test_a_new_gang_is_not_put_on_a_node_that_is_drained(self) -> None:
         w = World({f"n{i}": node(f"n{i}") for i in range(2)})
         w.drain("n1")
-        w.apply("one", spec(2))
-        w.settle()
+        w.roll_out("one", spec(2))
         assert phase(w) is Phase.PENDING
         assert "being drained" in w.status("one").queue.message
 
@@ -439,8 +419,7 @@ class TestToldToEnd:
     def test_a_rank_told_to_end_during_a_stop_shortens_the_wait(self) -> None:
         w = training()
         w.saves_succeed = False
-        w.apply("one", spec(2, suspend=True))
-        w.settle()
+        w.roll_out("one", spec(2, suspend=True))
         w.tell_to_end("one", 1, grace=30.0)
         w.settle()
         save = w.status("one").checkpoint.save

@@ -73,8 +73,7 @@ def test_a_waiting_run_that_changes_keeps_its_workload() -> None:
     first = world.workload()["metadata"]["uid"]
     view = world.runs["run"]
     assert view.spec is not None
-    world.apply("run", changed(view.spec, nodes=1))
-    world.settle()
+    world.roll_out("run", changed(view.spec, nodes=1))
     assert world.workload()["metadata"]["uid"] == first
     assert phase(world) is Phase.RUNNING
 
@@ -159,8 +158,7 @@ def test_a_priority_class_that_a_waiting_run_has_no_more_is_taken_from_its_workl
     assert world.workload()["spec"]["priorityClassRef"]["name"] == "high"
     view = world.runs["run"]
     assert view.spec is not None
-    world.apply("run", changed(view.spec, priority_class_name=None))
-    world.settle()
+    world.roll_out("run", changed(view.spec, priority_class_name=None))
     assert world.workload()["spec"]["priority"] == 0
     assert "priorityClassRef" not in world.workload()["spec"]
 

@@ -54,8 +54,7 @@ def _happen(world: KueueWorld, event: str) -> None:
     elif event == "fail a process":
         world.exit_child("run", 0, 1)
     elif event == "lose a node" and nodes and not world.silent_nodes:
-        world.lose_node(nodes[0])
-        world.node_not_ready(nodes[0])
+        world.fail_node(nodes[0])
         world.double.unhealthy.add(nodes[0])
     elif event == "crash":
         world.crash()

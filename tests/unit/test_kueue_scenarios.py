@@ -312,8 +312,7 @@ def test_one_failed_node_is_replaced_by_the_one_that_kueue_names() -> None:
     world = running(levels=(RACK, HOSTNAME))
     lost = nodes(world)[1]
     world.train("run", 10)
-    world.lose_node(lost)
-    world.node_not_ready(lost)
+    world.fail_node(lost)
     world.double.unhealthy.add(lost)
     world.pass_time(120, 5)
     assert phase(world) is Phase.RUNNING
@@ -328,8 +327,7 @@ def test_two_failed_nodes_end_in_an_eviction_a_save_where_possible_and_another_a
     world = running(nodes=6, levels=(RACK, HOSTNAME))
     world.train("run", 10)
     for lost in nodes(world):
-        world.lose_node(lost)
-        world.node_not_ready(lost)
+        world.fail_node(lost)
         world.double.unhealthy.add(lost)
     world.pass_time(900, 10)
     assert phase(world) is Phase.RUNNING
@@ -354,8 +352,7 @@ def test_a_node_that_only_we_leave_is_asked_around() -> None:
 def test_without_topology_a_lost_node_is_replaced_within_the_reservation() -> None:
     world = running()
     lost = nodes(world)[0]
-    world.lose_node(lost)
-    world.node_not_ready(lost)
+    world.fail_node(lost)
     world.pass_time(120, 5)
     assert phase(world) is Phase.RUNNING
     assert lost not in nodes(world)

@@ -76,8 +76,7 @@ def asked(nodes: int = 2, of_class: str = LOW, **fields: Any) -> TrainingRunSpec
 def training(name: str = "old", nodes: int = 2, **queue: Any) -> Mortal:
     """One run of the lower class has all nodes and trains."""
     w = world(nodes, **queue)
-    w.apply(name, asked(nodes))
-    w.settle()
+    w.roll_out(name, asked(nodes))
     w.train(name, 5)
     w.tell_of_save(name, 5)
     w.pass_time(40, step=20)
@@ -98,8 +97,7 @@ def until_reserved(w: World, name: str = "urgent") -> None:
 
 def test_a_lower_class_saves_gives_its_nodes_to_a_higher_one_and_waits_at_the_head_of_its_class() -> None:
     w = training()
-    w.apply("later", asked())
-    w.settle()
+    w.roll_out("later", asked())
     w.apply("urgent", asked(2, HIGH))
     w.pass_time(20, step=2)
     assert nodes_of(w, "urgent") == {"n0", "n1"}
@@ -269,8 +267,7 @@ def test_a_run_without_workers_makes_room_too() -> None:
 def test_a_gang_that_lost_a_node_may_take_one_that_is_kept_and_others_are_then_looked_for() -> None:
     w = training(nodes=2)
     w.nodes |= {name: node(name) for name in ("n2", "n3")}
-    w.apply("other", asked(1, HIGH))
-    w.settle()
+    w.roll_out("other", asked(1, HIGH))
     w.apply("urgent", asked(3, HIGH))
     until_reserved(w)
     assert nodes_of(w, "other") == {"n2"}

@@ -21,8 +21,7 @@ NAN = "Loss:NaN"
 def training(nodes: int = 3, spare: int = 3, *, step: int = 10, **fields: object) -> World:
     """A run that has made and saved ``step`` steps."""
     w = World({f"n{i}": node(f"n{i}") for i in range(nodes + spare)})
-    w.apply(RUN, spec(nodes, **fields))
-    w.settle()
+    w.roll_out(RUN, spec(nodes, **fields))
     if step:
         train(w, step)
     return w
@@ -507,8 +506,7 @@ def test_pods_lost_a_day_apart_do_not_add_up() -> None:
 def test_peers_of_lost_nodes_cost_nothing_while_the_breaker_is_open() -> None:
     w = training(4, 4)
     for name in ("n1", "n2", "n3"):
-        w.lose_node(name)
-        w.node_not_ready(name)
+        w.fail_node(name)
     w.breaker = True
     w.now += 15.0
     w.exit_child(RUN, 0, 1, stderr="RuntimeError: a")
@@ -554,8 +552,7 @@ def test_a_node_lost_while_the_gang_gathers_is_not_the_cause_of_the_end_before()
     w.directives_reach = 0  # nobody hears that it is to start again
     w.settle()
     w.pass_time(20, step=2)
-    w.lose_node("n2")
-    w.node_not_ready("n2")
+    w.fail_node("n2")
     w.pass_time(30, step=2)
     second = status(w).attempts[1]
     assert (second.cause, second.rank, second.charged) == ("Application", 0, True)
@@ -575,8 +572,7 @@ def test_what_would_only_repeat_itself_is_waited_out_although_something_was_save
 def test_what_lasts_after_an_hour_is_taken_for_lost() -> None:
     w = training(4, 4)
     for name in ("n1", "n2", "n3"):
-        w.lose_node(name)
-        w.node_not_ready(name)
+        w.fail_node(name)
     w.breaker = True
     w.pass_time(60, step=5)
     assert status(w).assignment.vacant == ()
@@ -632,8 +628,7 @@ def test_a_node_lost_twice_in_a_day_is_kept_off() -> None:
 def lose(w: World, name: str) -> None:
     """A node dies under the gang, which goes on with another."""
     train(w, 10)
-    w.lose_node(name)
-    w.node_not_ready(name)
+    w.fail_node(name)
     w.pass_time(40, step=2)
     assert name not in status(w).assignment.nodes
 
@@ -654,6 +649,5 @@ def test_workers_are_told_what_to_look_for_before_they_start() -> None:
         {"name": "data", "exitCodes": [42], "action": "Stop"},
     ]
     w = World({"n0": node("n0")})
-    w.apply("one", spec(1, recovery={"rules": rules}))
-    w.settle()
+    w.roll_out("one", spec(1, recovery={"rules": rules}))
     assert w.directives["uid-one"].watch == (("fabric", "link flapped"),)

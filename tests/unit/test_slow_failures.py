@@ -27,8 +27,7 @@ STEADY = TimingReport(section="Step", step=10.0, longest=30.0, intervals=50)
 
 def running(ranks: int = 4, **fields: object) -> World:
     w = World({f"n{i}": node(f"n{i}") for i in range(ranks)})
-    w.apply("one", spec(ranks, **fields))
-    w.settle()
+    w.roll_out("one", spec(ranks, **fields))
     assert w.children("one") == dict.fromkeys(range(ranks), 1)
     return w
 

@@ -20,8 +20,7 @@ STEP = 5
 
 def world() -> World:
     w = World({f"n{i}": node(f"n{i}") for i in range(4)})
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     return w
 
 
@@ -36,8 +35,7 @@ def train(w: World, seconds: int, saves: bool = True) -> None:
 
 
 def set_suspend(w: World, suspend: bool) -> None:
-    w.apply("llama", spec(2, suspend=suspend))
-    w.settle()
+    w.roll_out("llama", spec(2, suspend=suspend))
 
 
 def repeats_what_was_not_saved(w: World) -> None:
@@ -89,8 +87,7 @@ def waits_for_nodes_first_and_trains(w: World) -> None:
 def is_cancelled(w: World) -> None:
     train(w, 200)
     train(w, 100, saves=False)
-    w.apply("llama", spec(2, cancel=True))
-    w.settle()
+    w.roll_out("llama", spec(2, cancel=True))
 
 
 def succeeds(w: World) -> None:

@@ -180,8 +180,7 @@ def test_one_that_could_be_there_still_does_not_start(limit: str) -> None:
 def test_nodes_of_a_gang_that_is_not_to_save_are_mostly_free_by_the_limit_itself(worker: str) -> None:
     """So much others count on who are promised a start."""
     w = World({f"n{i}": node(f"n{i}") for i in range(2)}, Tunables(deadlines=PATIENT), directives_reach=0)
-    w.apply("one", spec(2, timeLimit="20m", worker=worker, checkpoint=None))
-    w.settle()
+    w.roll_out("one", spec(2, timeLimit="20m", worker=worker, checkpoint=None))
     begun = w.now
     w.pass_time(1100, step=20)
     assert phase_of(w.status("one"), suspended=False) is (Phase.LAUNCHING if worker == "Enabled" else Phase.RUNNING)

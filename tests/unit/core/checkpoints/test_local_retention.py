@@ -258,8 +258,7 @@ def gathered(*, keep_last: int | str | None = None, attempt: int = 3, **checkpoi
         {name: node(name) for name in ("n0", "n1")}, Tunables(gang=GangSettings(local_storages={"nvme": "/nvme"}))
     )
     tier = {"storage": "nvme"} | ({} if keep_last is None else {"keepLast": keep_last})
-    w.apply("one", spec(2, checkpoint={"shared": {"claimName": "lustre"}, "local": tier}))
-    w.settle()
+    w.roll_out("one", spec(2, checkpoint={"shared": {"claimName": "lustre"}, "local": tier}))
     view, snapshot = w.runs["one"], w.snapshot("one")
     known = {"local_retention": LocalRetentionStatus(attempt=attempt - 1)} | checkpoint
     status = changed(
@@ -345,8 +344,7 @@ def trained() -> World:
     w = World(
         {name: node(name) for name in ("n0", "n1", "n2")}, Tunables(gang=GangSettings(local_storages={"nvme": "/nvme"}))
     )
-    w.apply("one", spec(2, checkpoint={"shared": {"claimName": "lustre"}, "local": {"storage": "nvme"}}))
-    w.settle()
+    w.roll_out("one", spec(2, checkpoint={"shared": {"claimName": "lustre"}, "local": {"storage": "nvme"}}))
     w.train("one", 10)
     w.settle()
     return w

@@ -15,8 +15,7 @@ from support.world import World, node, spec
 def training(nodes: int = 2, **fields: object) -> World:
     w = World({f"n{i}": node(f"n{i}") for i in range(nodes + 1)})
     w.listens = True
-    w.apply("one", spec(nodes, **fields))
-    w.settle()
+    w.roll_out("one", spec(nodes, **fields))
     w.train("one", 5)
     w.work()
     return w
@@ -272,8 +271,7 @@ def test_a_second_reason_joins_the_save_that_is_awaited() -> None:
     w.settle()
     first = save_of(w)
     w.pass_time(10)
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     assert save_of(w).id == first.id
     assert save_of(w).reason == "Requested, Suspended"
     assert save_of(w).deadline == first.deadline

@@ -12,8 +12,7 @@ from support.world import World, node, spec
 def running(nodes: int = 2, spare: int = 2, **fields: object) -> World:
     """A run ``one`` that trains on n0, n1, …, and ``spare`` free nodes."""
     w = World({f"n{i}": node(f"n{i}") for i in range(nodes + spare)})
-    w.apply("one", spec(nodes, **fields))
-    w.settle()
+    w.roll_out("one", spec(nodes, **fields))
     assert phase(w) is Phase.RUNNING
     return w
 

@@ -13,8 +13,7 @@ from support.world import World, node, spec
 
 def context(ranks: int = 3) -> RunContext:
     w = World({f"n{i}": node(f"n{i}") for i in range(ranks)})
-    w.apply("one", spec(ranks))
-    w.settle()
+    w.roll_out("one", spec(ranks))
     return RunContext(w.snapshot("one"), w.tunables, w.now)
 
 

@@ -22,8 +22,7 @@ EXPECTED = VerifyRequest("shared", "/shared/100", 100)
 def at_the_barrier(amend: Callable[[TrainingRunStatus], TrainingRunStatus]) -> PlanBuilder:
     """A gang of two that has saved step 100, failed once, and is complete again."""
     w = World({f"n{i}": node(f"n{i}") for i in range(2)})
-    w.apply("one", spec(2, checkpoint={"shared": {"claimName": "lustre"}}))
-    w.settle()
+    w.roll_out("one", spec(2, checkpoint={"shared": {"claimName": "lustre"}}))
     w.train("one", 100)
     w.tell_of_save("one", 100)
     w.settle()
@@ -73,8 +72,7 @@ def test_a_complete_gang_says_what_it_waits_for(
 
 def test_a_complete_gang_that_waits_for_nothing_gets_its_start() -> None:
     w = World({f"n{i}": node(f"n{i}") for i in range(2)})
-    w.apply("one", spec(2))
-    w.settle()
+    w.roll_out("one", spec(2))
     before = changed(w.status("one"), attempt=2)  # nothing to resume from, and everybody still stands there
     snapshot = w.snapshot("one")
     reports = {

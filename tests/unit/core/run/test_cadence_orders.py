@@ -132,8 +132,7 @@ def test_an_interval_that_was_asked_for_is_kept() -> None:
 def test_a_program_that_does_not_ask_is_said_to_decide_by_itself_until_it_does() -> None:
     w = Training()
     w.listens = False
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     assert w.cadence.why.endswith(NOT_ASKED)
     w.listens = True
     w.pass_time(2)
@@ -142,8 +141,7 @@ def test_a_program_that_does_not_ask_is_said_to_decide_by_itself_until_it_does()
 
 def test_without_checkpoints_there_is_no_cadence() -> None:
     w = Training()
-    w.apply("llama", spec(2, checkpoint=None))
-    w.settle()
+    w.roll_out("llama", spec(2, checkpoint=None))
     assert w.cadence == CadenceStatus()
 
 

@@ -13,8 +13,7 @@ from support.world import World, node, spec
 def failed(**recovery: object) -> World:
     """A run whose program failed for good; without checkpoints the first failure is the last."""
     w = World({"n0": node("n0"), "n1": node("n1")})
-    w.apply("one", spec(2, checkpoint=None, recovery=recovery))
-    w.settle()
+    w.roll_out("one", spec(2, checkpoint=None, recovery=recovery))
     w.exit_child("one", 1, 1)
     w.settle()
     w.pass_time(60, step=10)
@@ -60,8 +59,7 @@ def test_a_run_whose_time_is_up_holds_its_nodes_no_longer() -> None:
 def test_a_cancelled_run_is_not_held(change: dict[str, bool]) -> None:
     w = World({"n0": node("n0")})
     run_spec = spec(1, recovery={"debugHold": "30m"})
-    w.apply("one", run_spec)
-    w.settle()
+    w.roll_out("one", run_spec)
     w.apply("one", changed(run_spec, **change))
     w.pass_time(600, step=10)
     assert w.status("one").recovery.debug_until is None

@@ -19,8 +19,7 @@ NOTHING = Handover()
 
 def training() -> World:
     w = World({f"n{i}": node(f"n{i}") for i in range(2)})
-    w.apply("one", spec(2))
-    w.settle()
+    w.roll_out("one", spec(2))
     return w
 
 

@@ -18,8 +18,7 @@ def world(count: int, *, saved_as: str = "TorchDCP") -> World:
 
 
 def running(w: World, nodes: int, **fields: object) -> World:
-    w.apply("llama", spec(nodes, **fields))
-    w.settle()
+    w.roll_out("llama", spec(nodes, **fields))
     w.pass_time(4)
     assert len(w.children("llama")) == slots.world(w.status("llama").assignment), w.status("llama")
     return w
@@ -159,8 +158,7 @@ def test_it_does_not_grow_into_a_maintenance_window_and_does_when_that_is_over()
 
 def test_a_run_that_waits_for_nodes_comes_before_growth() -> None:
     w = shrunk({"min": 2, "growAfter": "1m"})
-    w.apply("other", spec(2))
-    w.settle()
+    w.roll_out("other", spec(2))
     w.nodes["n9"] = node("n9")
     w.pass_time(200, step=20)
     assert "n9" not in w.status("llama").assignment.nodes

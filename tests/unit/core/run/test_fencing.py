@@ -21,8 +21,7 @@ ONE_DIRECTORY = {"shared": {"claimName": "lustre"}, "layout": "Shared"}
 def training(nodes: int = 3, *, layout: str = "Shared") -> World:
     """A gang that has saved step 100, and two nodes more than it needs."""
     w = World({f"n{index}": node(f"n{index}") for index in range(nodes + 2)})
-    w.apply("one", spec(nodes, checkpoint={**ONE_DIRECTORY, "layout": layout}))
-    w.settle()
+    w.roll_out("one", spec(nodes, checkpoint={**ONE_DIRECTORY, "layout": layout}))
     w.train("one", 100)
     w.tell_of_save("one", 100)
     return w

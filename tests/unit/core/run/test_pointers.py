@@ -10,8 +10,7 @@ from support.world import World, node, spec
 def saved(form: str = "Megatron", **checkpoint: object) -> World:
     """A gang of three that has saved step 100 and lost a process."""
     w = World({f"n{index}": node(f"n{index}") for index in range(3)}, format=form)
-    w.apply("one", spec(3, checkpoint={"shared": {"claimName": "lustre"}, **checkpoint}))
-    w.settle()
+    w.roll_out("one", spec(3, checkpoint={"shared": {"claimName": "lustre"}, **checkpoint}))
     assert not w.pointed_at, "nothing is resumed from at first"
     w.train("one", 100)
     w.tell_of_save("one", 100)

@@ -61,8 +61,7 @@ def test_steps_are_written_once_per_interval(since_written: float, at_once: bool
 )
 def test_the_state_is_one_word(suspended: bool, nodes: int, state: str) -> None:
     w = World({f"n{i}": node(f"n{i}") for i in range(nodes)})
-    w.apply("one", spec(2, suspend=suspended))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=suspended))
     plan = w.plan("one")
     plan.status = changed(plan.status, state="")
     conclude(plan, "")

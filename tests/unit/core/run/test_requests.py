@@ -24,8 +24,7 @@ def annotated(w: World, annotation: str, token: str) -> World:
 
 def waiting() -> World:
     w = World({"n0": node("n0")})
-    w.apply("one", spec(2))
-    w.settle()
+    w.roll_out("one", spec(2))
     return w
 
 

@@ -18,8 +18,7 @@ def rolled_back(tier: str) -> PlanBuilder:
     """Rolled back to step 10 for what went wrong at step 30; the next attempt has saved step 40 in ``tier``."""
     w = World({"n0": node("n0")}, Tunables(gang=GangSettings(local_storages={"nvme": "/nvme"})))
     tiers = {"shared": {"claimName": "lustre"}, "local": {"storage": "nvme"}}
-    w.apply("one", spec(1, checkpoint=tiers))
-    w.settle()
+    w.roll_out("one", spec(1, checkpoint=tiers))
     view = w.runs["one"]
     status = changed(
         view.status,

@@ -23,8 +23,7 @@ def world(count: int = 6, racks_of: int = 3) -> World:
 
 
 def running(w: World, *, nodes: int = 3, spares: int = 1, **fields: object) -> World:
-    w.apply("llama", spec(nodes, spareNodes=spares, **fields))
-    w.settle()
+    w.roll_out("llama", spec(nodes, spareNodes=spares, **fields))
     w.pass_time(4)
     assert sorted(w.children("llama")) == list(range(nodes)), w.status("llama")
     return w
@@ -139,8 +138,7 @@ def test_of_two_lost_ranks_one_takes_the_spare_and_the_other_a_free_node() -> No
 
 def test_the_spare_in_the_rack_of_a_neighbouring_rank_is_preferred() -> None:
     w = World({f"n{i}": node(f"n{i}", rack=rack) for i, rack in enumerate("aabbcc")})
-    w.apply("llama", spec(4, spareNodes=2))
-    w.settle()
+    w.roll_out("llama", spec(4, spareNodes=2))
     by_rack = {
         slot: w.nodes[name].labels["topology.kubernetes.io/rack"]
         for slot, name in enumerate(w.status("llama").assignment.nodes)
@@ -228,8 +226,7 @@ def test_a_rank_whose_node_is_still_sought_takes_a_spare_as_soon_as_one_is_ready
 
 def test_suspending_does_not_wait_for_spares_and_resuming_finds_new_ones() -> None:
     w = running(world(5))
-    w.lose_node(w.status("llama").assignment.nodes[3])
-    w.node_not_ready(w.status("llama").assignment.nodes[3])
+    w.fail_node(w.status("llama").assignment.nodes[3])
     w.apply("llama", spec(3, spareNodes=1, suspend=True))
     w.pass_time(5)
     assert w.status("llama").state == "Suspended"

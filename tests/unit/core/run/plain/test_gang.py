@@ -26,8 +26,7 @@ def plain(nodes: int = 2, **fields: object) -> TrainingRunSpec:
 
 def running(nodes: int = 2, of: int = 4, **fields: object) -> World:
     w = world(of)
-    w.apply("one", plain(nodes, **fields))
-    w.settle()
+    w.roll_out("one", plain(nodes, **fields))
     assert phase(w) is Phase.RUNNING
     return w
 
@@ -283,8 +282,7 @@ def test_an_eviction_is_free_of_charge() -> None:
 def test_a_pod_that_does_not_come_up_in_time_ends_the_attempt() -> None:
     w = world()
     w.silent_nodes.add("n2")
-    w.apply("one", plain())
-    w.settle()
+    w.roll_out("one", plain())
     name = next(pod.name for pod in w.pods.values() if pod.slot == 1)
     w.pods[name] = replace(w.pods[name], reason="Unschedulable", message="no port")
     w.pass_time(70.0, 5.0)
@@ -306,8 +304,7 @@ def test_a_stop_ends_the_pods_with_their_own_grace_and_gives_the_nodes_back(chan
     assert not live(w)
     assert phase(w) in (Phase.SUSPENDED, Phase.FINISHED)
     if "suspend" in change:
-        w.apply("one", plain())
-        w.settle()
+        w.roll_out("one", plain())
         assert phase(w) is Phase.RUNNING
         assert attempts_alive(w) == {w.status("one").attempt}
         assert w.status("one").attempt == 2
