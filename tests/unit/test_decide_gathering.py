@@ -14,11 +14,11 @@ from lockstep.core.model.snapshot import CheckpointReport, JobPhase, JobView, Ve
 from lockstep.core.run import report
 from lockstep.core.run.barrier import gather
 from lockstep.core.run.launching import SlotStage, Stage
-from support.world import World, node, spec
+from support.world import World, spec, world
 
 
 def test_a_worker_that_waits_at_the_barrier_is_heard_as_long_as_its_poll_is_open() -> None:
-    w = World({name: node(name) for name in ("n0", "n1", "n2")})
+    w = world(3)
     late = "n1"
     w.silent_nodes.add(late)
     w.roll_out("one", spec(2))
@@ -50,7 +50,7 @@ def at_the_barrier(w: World) -> None:
 
 
 def test_a_node_that_cannot_look_into_the_shared_tier_is_replaced_not_the_run_ended() -> None:
-    w = World({name: node(name) for name in ("n0", "n1", "n2")})
+    w = world(3)
     w.apply("one", spec(2))
     at_the_barrier(w)
     w.now += w.tunables.deadlines.probe + 1
@@ -99,7 +99,7 @@ def test_nothing_older_is_resumed_from_because_one_node_cannot_look_into_the_sha
 
 
 def test_what_a_complete_gang_waits_for_is_said() -> None:
-    w = World({name: node(name) for name in ("n0", "n1", "n2")})
+    w = world(3)
     w.apply("one", spec(2))
     at_the_barrier(w)
     w.now += 10
@@ -112,7 +112,7 @@ def test_what_a_complete_gang_waits_for_is_said() -> None:
 
 def trained(steps: int) -> World:
     """A run of two ranks that has saved, which all have seen."""
-    w = World({name: node(name) for name in ("n0", "n1", "n2")})
+    w = world(3)
     w.roll_out("one", spec(2))
     w.train("one", steps)
     w.tell_of_save("one", steps)

@@ -6,26 +6,19 @@ import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find, is_true
-from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import Taint, WorkerPhase
-from support.world import World, node, spec
+from support.world import World, phase, spec, training, world
 
 GRACE = 300.0
 
 
-def training(nodes: int = 2, spare: int = 1, **fields: object) -> World:
-    w = World({f"n{i}": node(f"n{i}") for i in range(nodes + spare)})
-    w.listens = True
-    w.roll_out("one", spec(nodes, **fields))
-    w.train("one", 5)
-    w.work()
-    assert phase(w) is Phase.RUNNING
+def saving_before_suspend() -> World:
+    """A gang that stops, and whose save goes on."""
+    w = training()
+    w.saves_succeed = False
+    w.roll_out("one", spec(2, suspend=True))
     return w
-
-
-def phase(w: World) -> Phase:
-    view = w.runs["one"]
-    return phase_of(view.status, view.spec is not None and view.spec.suspend)
 
 
 def outcome(w: World) -> str:
@@ -52,9 +45,7 @@ def test_a_gang_saves_before_it_is_stopped(change: dict[str, bool], end: Phase) 
 
 
 def test_while_it_saves_the_run_says_so_and_its_ranks_run_on() -> None:
-    w = training()
-    w.saves_succeed = False
-    w.roll_out("one", spec(2, suspend=True))
+    w = saving_before_suspend()
     assert (w.status("one").state, w.status("one").reason) == ("Stopping", "SavingBeforeSuspend")
     assert set(w.children("one")) == {0, 1}
     orders = w.directives["uid-one"]
@@ -77,9 +68,7 @@ def test_a_resumed_run_goes_on_from_what_was_saved_for_the_stop() -> None:
 
 
 def test_a_save_that_never_comes_holds_a_stop_up_until_its_deadline_and_no_longer() -> None:
-    w = training()
-    w.saves_succeed = False
-    w.roll_out("one", spec(2, suspend=True))
+    w = saving_before_suspend()
     w.pass_time(GRACE - 10, step=10)
     assert set(w.children("one")) == {0, 1}
     w.pass_time(20, step=5)
@@ -88,9 +77,7 @@ def test_a_save_that_never_comes_holds_a_stop_up_until_its_deadline_and_no_longe
 
 
 def test_once_the_save_is_there_the_ranks_have_as_long_to_end_as_after_any_stop() -> None:
-    w = training()
-    w.saves_succeed = False
-    w.roll_out("one", spec(2, suspend=True))
+    w = saving_before_suspend()
     w.saves_succeed = True
     w.work()
     w.reconcile("one")
@@ -110,9 +97,7 @@ def test_where_nobody_listens_a_stop_begins_with_the_ranks_at_once() -> None:
 
 @pytest.mark.parametrize("failure", ["node", "process", "pod"])
 def test_a_failure_during_a_graceful_stop_ends_the_wait_and_starts_nothing(failure: str) -> None:
-    w = training()
-    w.saves_succeed = False
-    w.roll_out("one", spec(2, suspend=True))
+    w = saving_before_suspend()
     if failure == "node":
         w.fail_node("n1")
     elif failure == "process":
@@ -127,9 +112,7 @@ def test_a_failure_during_a_graceful_stop_ends_the_wait_and_starts_nothing(failu
 
 
 def test_training_that_ends_while_it_is_being_stopped_has_succeeded() -> None:
-    w = training()
-    w.saves_succeed = False
-    w.roll_out("one", spec(2, suspend=True))
+    w = saving_before_suspend()
     for rank in (0, 1):
         w.exit_child("one", rank, 0)
     w.settle()
@@ -137,9 +120,7 @@ def test_training_that_ends_while_it_is_being_stopped_has_succeeded() -> None:
 
 
 def test_a_program_that_stops_when_it_is_told_to_has_not_finished() -> None:
-    w = training()
-    w.saves_succeed = False
-    w.roll_out("one", spec(2, suspend=True))
+    w = saving_before_suspend()
     for rank in (0, 1):
         w.exit_child("one", rank, 0)
         worker = w.worker("one", rank)
@@ -152,9 +133,7 @@ def test_a_program_that_stops_when_it_is_told_to_has_not_finished() -> None:
 
 
 def test_cancel_during_a_suspend_waits_for_the_same_save() -> None:
-    w = training()
-    w.saves_succeed = False
-    w.roll_out("one", spec(2, suspend=True))
+    w = saving_before_suspend()
     stop = w.status("one").stop
     assert stop is not None
     w.roll_out("one", spec(2, suspend=True, cancel=True))
@@ -182,8 +161,7 @@ def test_a_requeue_request_saves_first_and_time_counts_anew() -> None:
     w = training(timeLimit="2h")
     w.now += 600
     w.settle()
-    w.annotate("one", requeue_request="a")
-    w.settle()
+    w.request("one", requeue_request="a")
     assert outcome(w) == "Saved"
     assert (w.status("one").held_seconds, w.status("one").last_admitted) == (0, None)
     w.pass_time(30)
@@ -238,7 +216,7 @@ class TestTimeLimit:
         assert w.status("one").reason == "TimeLimit"
 
     def test_a_gang_that_gathers_has_until_its_pods_need_what_is_left_to_end(self) -> None:
-        w = training(nodes=2, spare=0, timeLimit="10m")
+        w = training(2, spare=0, timeLimit="10m")
         w.fail_node("n1")
         w.pass_time(8 * 60 + 40, step=10)
         assert phase(w) is Phase.RECOVERING
@@ -312,7 +290,7 @@ class TestDrain:
         assert w.status("one").assignment.nodes == ("n0", "n2")
 
     def test_two_nodes_drained_during_one_save_are_left_together(self) -> None:
-        w = training(nodes=3, spare=2)
+        w = training(3, spare=2)
         w.saves_succeed = False
         w.drain("n1")
         w.settle()
@@ -324,7 +302,7 @@ class TestDrain:
         assert w.status("one").attempt == 2
 
     def test_nobody_is_moved_while_the_cluster_looks_broken(self) -> None:
-        w = World({f"n{i}": node(f"n{i}") for i in range(8)})
+        w = world(8)
         w.breaker = True
         w.listens = True
         w.roll_out("one", spec(6))
@@ -336,7 +314,7 @@ class TestDrain:
         assert "n0" in w.status("one").assignment.nodes
 
     def test_a_gang_that_gathers_leaves_a_drained_node_at_once(self) -> None:
-        w = World({f"n{i}": node(f"n{i}") for i in range(3)})
+        w = world(3)
         w.apply("one", spec(2))
         w.directives_reach = 0
         w.settle()
@@ -348,7 +326,7 @@ class TestDrain:
         assert phase(w) is Phase.RUNNING
 
     def test_a_new_gang_is_not_put_on_a_node_that_is_drained(self) -> None:
-        w = World({f"n{i}": node(f"n{i}") for i in range(2)})
+        w = world(2)
         w.drain("n1")
         w.roll_out("one", spec(2))
         assert phase(w) is Phase.PENDING
@@ -417,9 +395,7 @@ class TestToldToEnd:
         assert not w.status("one").recovery.first_failures
 
     def test_a_rank_told_to_end_during_a_stop_shortens_the_wait(self) -> None:
-        w = training()
-        w.saves_succeed = False
-        w.roll_out("one", spec(2, suspend=True))
+        w = saving_before_suspend()
         w.tell_to_end("one", 1, grace=30.0)
         w.settle()
         save = w.status("one").checkpoint.save

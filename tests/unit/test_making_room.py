@@ -9,8 +9,8 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.decide import decide
 from lockstep.core.model.conditions import is_true
-from lockstep.core.model.plan import Plan, StatusWrite
 from lockstep.core.model.snapshot import PodView
+from support.dying_world import DiedError, DyingWorld
 from support.world import World, node, spec
 
 LOW, HIGH = "low", "high"
@@ -18,30 +18,12 @@ CHECKPOINT = {"shared": {"claimName": "lustre"}, "gracePeriod": "60s"}
 AT_ONCE = {"withinQueue": "LowerPriority", "minRuntime": "0s"}
 
 
-class DiedError(Exception):
-    """The operator's process ends here."""
-
-
 @dataclass
-class Mortal(World):
+class Mortal(DyingWorld):
     """Its operator dies instead of one write, counted over all of them; the next one goes on."""
 
     dies_at: int = 0
     writes: int = 0
-
-    def reconcile(self, name: str, *, crash_after: int | None = None) -> Plan:
-        try:
-            return super().reconcile(name, crash_after=crash_after)
-        except DiedError:
-            self.crash()
-            return Plan()
-
-    def admit(self, *, crash_after: int | None = None) -> tuple[StatusWrite, ...]:
-        try:
-            return super().admit(crash_after=crash_after)
-        except DiedError:
-            self.crash()
-            return ()
 
     def _write_status(self, name: str, status: Any) -> None:
         self._live_on()
@@ -95,6 +77,22 @@ def until_reserved(w: World, name: str = "urgent") -> None:
     assert w.status(name).reservation is not None
 
 
+def reserved() -> Mortal:
+    """The old run trains, and its nodes are reserved for the urgent one."""
+    w = training()
+    w.apply("urgent", asked(2, HIGH))
+    until_reserved(w)
+    return w
+
+
+def noticed() -> Mortal:
+    """The old run has the notice, too."""
+    w = reserved()
+    w.admit()
+    assert w.status("old").preemption is not None
+    return w
+
+
 def test_a_lower_class_saves_gives_its_nodes_to_a_higher_one_and_waits_at_the_head_of_its_class() -> None:
     w = training()
     w.roll_out("later", asked())
@@ -129,9 +127,7 @@ def test_who_was_sent_away_resumes_from_the_save_that_was_made_for_it() -> None:
 
 
 def test_nobody_is_told_before_the_reservation_is_in_status_nor_stopped_before_the_notice_is() -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
+    w = reserved()
     reservation = w.status("urgent").reservation
     assert reservation is not None
     assert (reservation.nodes, reservation.victims) == (("n0", "n1"), ("uid-old",))
@@ -168,11 +164,7 @@ def test_nodes_that_are_kept_go_to_nobody_else() -> None:
 
 def test_a_run_that_is_given_up_before_anybody_stops_is_made_no_room_for() -> None:
     for change in ({"cancel": True}, {"suspend": True}):
-        w = training()
-        w.apply("urgent", asked(2, HIGH))
-        until_reserved(w)
-        w.admit()
-        assert w.status("old").preemption is not None
+        w = noticed()
         w.apply("urgent", asked(2, HIGH, **change))
         w.admit()
         assert w.status("old").preemption is None
@@ -182,20 +174,14 @@ def test_a_run_that_is_given_up_before_anybody_stops_is_made_no_room_for() -> No
 
 
 def test_a_run_that_is_deleted_is_made_no_room_for() -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
-    w.admit()
+    w = noticed()
     del w.runs["urgent"]
     w.admit()
     assert (w.status("old").preemption, w.status("old").stop) == (None, None)
 
 
 def test_a_stop_that_has_begun_goes_on_without_the_one_it_was_for_and_the_run_comes_back() -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
-    w.admit()
+    w = noticed()
     w.reconcile("old")
     w.apply("urgent", asked(2, HIGH, cancel=True))
     w.pass_time(30, step=2)
@@ -204,9 +190,7 @@ def test_a_stop_that_has_begun_goes_on_without_the_one_it_was_for_and_the_run_co
 
 
 def test_nodes_that_come_free_elsewhere_spare_the_victims() -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
+    w = reserved()
     w.nodes |= {name: node(name) for name in ("n2", "n3")}
     w.pass_time(20, step=2)
     assert nodes_of(w, "urgent") == {"n2", "n3"}
@@ -215,9 +199,7 @@ def test_nodes_that_come_free_elsewhere_spare_the_victims() -> None:
 
 
 def test_a_victim_that_ends_by_itself_counts_as_gone() -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
+    w = reserved()
     for rank in range(2):
         w.exit_child("old", rank, 0)
     w.work()
@@ -228,11 +210,7 @@ def test_a_victim_that_ends_by_itself_counts_as_gone() -> None:
 
 
 def test_a_run_that_ended_well_as_it_was_told_has_ended_well() -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
-    w.admit()
-    assert w.status("old").preemption is not None
+    w = noticed()
     for rank in range(2):
         w.exit_child("old", rank, 0)
     w.work()
@@ -241,10 +219,7 @@ def test_a_run_that_ended_well_as_it_was_told_has_ended_well() -> None:
 
 
 def test_the_notice_is_gone_with_the_nodes() -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
-    w.admit()
+    w = noticed()
     while nodes_of(w, "old"):
         assert w.status("old").preemption is not None
         w.reconcile("old")
@@ -285,9 +260,7 @@ def test_a_gang_that_lost_a_node_may_take_one_that_is_kept_and_others_are_then_l
 
 
 def test_nodes_that_do_not_come_free_in_time_are_given_up_for_others() -> None:
-    w = training(nodes=2)
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
+    w = reserved()
     reservation = w.status("urgent").reservation
     assert reservation is not None
     w.annotate("old", paused="true")  # it is told, and nothing is decided for it
@@ -302,10 +275,7 @@ def test_nodes_that_do_not_come_free_in_time_are_given_up_for_others() -> None:
 
 @pytest.mark.parametrize("away", [30.0, 3600.0])
 def test_an_operator_that_comes_back_goes_on_where_its_predecessor_left_off(away: float) -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
-    w.admit()
+    w = noticed()
     w.now += away
     w.crash()
     w.pass_time(60, step=5)
@@ -339,11 +309,7 @@ def test_who_is_told_to_go_for_a_run_for_which_its_nodes_are_not_kept_stays_unti
     kept_from: tuple[str, ...] | None,
 ) -> None:
     """Another reservation than that of the notice, or none."""
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
-    w.admit()
-    assert w.status("old").preemption is not None
+    w = noticed()
     told = w.snapshot("old")
     assert told.preemptor is not None
     kept = told.preemptor.status.reservation

@@ -15,12 +15,11 @@ from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import CheckpointReport, PodPhase, PodView, TimingReport, Verdict, WorkerPhase
 from lockstep.core.model.tiers import ARCHIVE, SHARED
 from lockstep.core.run.barrier import _avoid_attempts_used_before
-from support.world import Worker, World, node, spec
+from support.world import Worker, World, node, spec, world_with_gang
 
 
 def training(nodes: int = 2, have: int = 6, **fields: object) -> World:
-    world = World({f"n{index}": node(f"n{index}") for index in range(have)})
-    world.roll_out("one", spec(nodes, **fields))
+    world = world_with_gang(nodes, have, **fields)
     world.train("one", 500)
     world.tell_of_save("one", 500)
     world.pass_time(40)

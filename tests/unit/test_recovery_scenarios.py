@@ -12,7 +12,7 @@ from lockstep.core.model.quarantine import quarantine_of
 from lockstep.core.model.settings import Deadlines
 from lockstep.core.model.snapshot import PodPhase, Verdict
 from lockstep.core.model.tunables import Tunables
-from support.world import World, node, spec
+from support.world import World, spec, world, world_with_gang
 
 RUN = "one"
 NAN = "Loss:NaN"
@@ -20,8 +20,7 @@ NAN = "Loss:NaN"
 
 def training(nodes: int = 3, spare: int = 3, *, step: int = 10, **fields: object) -> World:
     """A run that has made and saved ``step`` steps."""
-    w = World({f"n{i}": node(f"n{i}") for i in range(nodes + spare)})
-    w.roll_out(RUN, spec(nodes, **fields))
+    w = world_with_gang(nodes, nodes + spare, **fields)
     if step:
         train(w, step)
     return w
@@ -108,8 +107,7 @@ def test_a_rank_named_too_early_is_cleared_at_the_barrier() -> None:
     w.work()
     w.reconcile(RUN)
     assert status(w).attempts[0].rank == 2
-    w.exit_child(RUN, 1, 1, signs=("Xid:79",), late=-1.0)  # still dying when the others were told to restart
-    w.settle()
+    w.end_child(RUN, 1, 1, signs=("Xid:79",), late=-1.0)  # still dying when the others were told to restart
     first = status(w).attempts[0]
     assert (first.rank, first.cause) == (1, "Hardware")
     assert "at first rank 2 was named" in first.message
@@ -269,7 +267,7 @@ def test_a_program_that_asks_not_to_be_started_again_is_obeyed_whatever_was_logg
 
 
 def test_evictions_before_the_start_cost_nothing_with_or_without_their_condition() -> None:
-    w = World({f"n{i}": node(f"n{i}") for i in range(6)})
+    w = world(6)
     w.apply(RUN, spec(2))
     for _ in range(8):
         w.kubelets()
@@ -475,7 +473,7 @@ def test_a_run_that_spoils_node_after_node_is_not_believed_for_ever() -> None:
 
 def test_a_node_that_is_refused_once_is_kept_off_for_minutes_and_the_second_time_for_a_day() -> None:
     patient = Tunables(deadlines=Deadlines(vacant=5000.0))
-    w = World({"n0": node("n0")}, tunables=patient)
+    w = world(1, tunables=patient)
     w.apply(RUN, spec(1))
     for expected in (900.0, 86_400.0):
         for _ in range(2):
@@ -545,8 +543,7 @@ def test_a_node_whose_silence_is_established_after_the_end_is_its_cause_after_al
 
 def test_a_node_lost_while_the_gang_gathers_is_not_the_cause_of_the_end_before() -> None:
     w = training(step=0)
-    w.exit_child(RUN, 0, 1, stderr="RuntimeError: a")
-    w.settle()
+    w.end_child(RUN, 0, 1, stderr="RuntimeError: a")
     assert status(w).attempt == 2
     w.exit_child(RUN, 0, 1, stderr="RuntimeError: a")
     w.directives_reach = 0  # nobody hears that it is to start again
@@ -648,6 +645,6 @@ def test_workers_are_told_what_to_look_for_before_they_start() -> None:
         {"name": "fabric", "logPattern": "link flapped", "action": "ReplaceNode"},
         {"name": "data", "exitCodes": [42], "action": "Stop"},
     ]
-    w = World({"n0": node("n0")})
+    w = world(1)
     w.roll_out("one", spec(1, recovery={"rules": rules}))
     assert w.directives["uid-one"].watch == (("fabric", "link flapped"),)

@@ -49,8 +49,7 @@ def life(w: World) -> None:
         w.nodes[name] = replace(w.nodes[name], unschedulable=False)
     w.settle()
     train(w, 100)
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     train(w, 50)
     for rank in (0, 1):
         w.exit_child("llama", rank, 0)
@@ -89,8 +88,7 @@ def test_steps_that_were_not_saved_are_lost_with_their_time() -> None:
     saved = list(w.saved["uid-llama"])
     train(w, 50)
     w.saved["uid-llama"] = saved
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     train(w, 50)
     assert goodput(w).steps_lost == 10
     w.pass_time(40)
@@ -115,8 +113,7 @@ def test_a_restart_that_was_asked_for_says_how_far_training_had_come_and_what_it
     saved = list(w.saved["uid-llama"])
     train(w, 50)
     w.saved["uid-llama"] = saved
-    w.annotate("llama", restart_request="now")
-    w.settle()
+    w.request("llama", restart_request="now")
     first = w.status("llama").attempts[0]
     assert (first.cause, first.last_step, first.steps_lost) == ("Requested", 20, 10)
     assert goodput(w).steps_lost == 0  # of failures alone
@@ -127,8 +124,7 @@ def test_a_first_step_is_dated_in_its_own_attempt_if_it_is_heard_of_with_the_end
     w.roll_out("llama", spec(2))
     w.now += 5.0
     w.train("llama", 1)
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     first, second = w.status("llama").attempts
     assert first.started_at is not None
     assert first.first_step_at == pytest.approx(first.started_at + 5, abs=2)
@@ -138,8 +134,7 @@ def test_a_first_step_is_dated_in_its_own_attempt_if_it_is_heard_of_with_the_end
 def test_an_attempt_that_ends_before_a_step_is_heard_of_says_of_none() -> None:
     w = world()
     w.roll_out("llama", spec(2))
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     assert w.status("llama").attempts[0].first_step_at is None
 
 

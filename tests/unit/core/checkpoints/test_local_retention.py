@@ -354,8 +354,7 @@ def test_the_decision_is_in_status_with_start_and_any_leader_repeats_it(monkeypa
     w = trained()
     meant = LocalRetentionStatus(attempt=2, floor=LocalSave(step=20, attempt=1), kept=(LocalSave(step=20, attempt=1),))
     monkeypatch.setattr(barrier, "local_retention", lambda plan, choice: meant)
-    w.exit_child("one", 1, 1)
-    w.settle()
+    w.end_child("one", 1, 1)
     order = RetentionOrder(Save(20, 1), (Save(20, 1),))
     assert w.status("one").checkpoint.local_retention == meant
     assert w.directives["uid-one"].retention == order
@@ -363,8 +362,7 @@ def test_the_decision_is_in_status_with_start_and_any_leader_repeats_it(monkeypa
     w.settle()
     assert w.directives["uid-one"].retention == order
     monkeypatch.setattr(barrier, "local_retention", lambda plan, choice: None)
-    w.exit_child("one", 1, 1)
-    w.settle()
+    w.end_child("one", 1, 1)
     assert w.status("one").attempt == 3
     assert w.directives["uid-one"].retention is None
 
@@ -386,5 +384,4 @@ def test_with_one_start_after_the_other_status_knows_of_everything() -> None:
         retention = w.status("one").checkpoint.local_retention
         assert retention is not None
         assert (retention.attempt, retention.message) == (attempt, "")
-        w.exit_child("one", 1, 1)
-        w.settle()
+        w.end_child("one", 1, 1)

@@ -9,16 +9,7 @@ from lockstep.api.checkpoint_status import SaveStatus
 from lockstep.core.checkpoints.saves import is_settled_for, save_order
 from lockstep.core.decide import decide
 from lockstep.core.model.snapshot import TimingReport
-from support.world import World, node, spec
-
-
-def training(nodes: int = 2, **fields: object) -> World:
-    w = World({f"n{i}": node(f"n{i}") for i in range(nodes + 1)})
-    w.listens = True
-    w.roll_out("one", spec(nodes, **fields))
-    w.train("one", 5)
-    w.work()
-    return w
+from support.world import World, spec, training, world
 
 
 def save_of(w: World) -> SaveStatus:
@@ -97,8 +88,7 @@ def test_what_was_valid_before_does_not_answer_a_request() -> None:
     w = training()
     w.tell_of_save("one", 5)
     w.listens, w.saves_succeed = True, False
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     assert save_of(w).needs_step == 6
     assert save_of(w).outcome == ""
 
@@ -135,8 +125,7 @@ def test_a_checkpoint_that_does_not_say_its_attempt_answers_only_within_reach() 
 def test_a_save_that_never_comes_expires_at_its_deadline_and_training_goes_on() -> None:
     w = training(checkpoint={"shared": {"claimName": "lustre"}, "gracePeriod": "1m"})
     w.saves_succeed = False
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     w.pass_time(58, step=2)
     assert save_of(w).outcome == ""
     w.pass_time(5)
@@ -147,8 +136,7 @@ def test_a_save_that_never_comes_expires_at_its_deadline_and_training_goes_on() 
 def test_a_new_leader_hears_the_workers_before_it_calls_a_save_expired() -> None:
     w = training(checkpoint={"shared": {"claimName": "lustre"}, "gracePeriod": "1m"})
     w.saves_succeed = False
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     w.now += 120  # nobody leads
     w.crash()
     w.reconcile("one")
@@ -161,8 +149,7 @@ def test_nothing_is_waited_for_where_nobody_listens() -> None:
     w = training()
     w.listens = False
     w.work()
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     assert result_of(w) == "NobodyListens"
     assert w.status("one").checkpoint.save is None
 
@@ -184,10 +171,8 @@ def test_a_save_ends_with_its_attempt() -> None:
     w = training()
     w.saved["uid-one"].clear()
     w.saves_succeed = False
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
-    w.exit_child("one", 1, 1)
-    w.settle()
+    w.request("one", checkpoint_request="a")
+    w.end_child("one", 1, 1)
     assert w.status("one").attempt == 2
     assert (save_of(w).outcome, result_of(w)) == ("Failed", "Failed")
 
@@ -195,8 +180,7 @@ def test_a_save_ends_with_its_attempt() -> None:
 def test_a_save_answers_no_request_for_something_else() -> None:
     w = training()
     w.saves_succeed = False
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     (asked,) = w.status("one").requests
     assert asked.result == "TakenUp"
     other = changed(asked, name="restart-request")
@@ -221,8 +205,7 @@ def test_workers_are_told_of_no_save_of_an_earlier_attempt() -> None:
 
 def test_a_save_that_was_settled_in_an_earlier_attempt_is_none_of_the_current_one() -> None:
     w = training()
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     save = save_of(w)
     assert save.outcome == "Saved"
     assert is_settled_for(w.status("one"), save.reason)
@@ -233,8 +216,7 @@ def test_a_save_that_was_settled_in_an_earlier_attempt_is_none_of_the_current_on
 def test_a_save_that_is_told_of_right_after_its_attempt_ended_was_made() -> None:
     w = training()
     w.saves_succeed = False
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     at_step = save_of(w).at_step
     w.exit_child("one", 1, 0)
     w.exit_child("one", 0, 1)
@@ -251,15 +233,13 @@ def test_an_id_is_never_used_again_even_within_a_second_and_after_status_was_los
     seen, begin = set(), w.now
     for token in ("a", "b", "c"):
         w.now = begin  # the next leader's clock may be behind
-        w.annotate("one", checkpoint_request=token)
-        w.settle()
+        w.request("one", checkpoint_request=token)
         assert save_of(w).outcome == "Saved"
         seen.add(save_of(w).id)
     w.wipe_status("one")
     w.now += 1
     w.settle()
-    w.annotate("one", checkpoint_request="d")
-    w.settle()
+    w.request("one", checkpoint_request="d")
     seen.add(save_of(w).id)
     assert len(seen) == 4
 
@@ -267,8 +247,7 @@ def test_an_id_is_never_used_again_even_within_a_second_and_after_status_was_los
 def test_a_second_reason_joins_the_save_that_is_awaited() -> None:
     w = training()
     w.saves_succeed = False
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     first = save_of(w)
     w.pass_time(10)
     w.roll_out("one", spec(2, suspend=True))
@@ -283,14 +262,12 @@ def test_a_second_reason_joins_the_save_that_is_awaited() -> None:
 
 def test_without_a_tier_a_request_is_answered_at_once() -> None:
     w = training(checkpoint=None)
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     assert result_of(w) == "NobodyListens"
 
 
 def test_a_run_that_does_not_train_says_so() -> None:
-    w = World({"n0": node("n0")})
+    w = world(1)
     w.apply("one", spec(2))
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     assert result_of(w) in ("NotRunning", "")

@@ -149,8 +149,7 @@ def test_all_runs_of_a_gpu_type_are_its_record() -> None:
     w = started(step=10.0)
     w.train("llama", 1)
     w.pass_time(300, step=10)
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     w.train("llama", 1)
     w.pass_time(60, step=10)
     record = pool_records([run.status for run in w.runs.values()])[""]
@@ -162,16 +161,14 @@ def test_all_runs_of_a_gpu_type_are_its_record() -> None:
 def test_a_program_that_always_crashes_says_nothing_about_nodes() -> None:
     w = started(step=10.0)
     for _ in range(2):
-        w.exit_child("llama", 1, 1)
-        w.settle()
+        w.end_child("llama", 1, 1)
         w.pass_time(30, step=5)
     book = read(w.status("llama").goodput.state)
     assert book is not None
     assert (book.account.failures, book.exposure.failures) == (2, 0.0)
     w.train("llama", 1)
     w.tell_of_save("llama", 1)
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     w.pass_time(40, step=5)
     book = read(w.status("llama").goodput.state)
     assert book is not None
@@ -204,7 +201,6 @@ def test_the_resume_choice_knows_how_long_steps_take_and_how_fast_tiers_load(mon
         return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(resume_point, "choose_resume", choose)
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     assert set(asked) == {4.0}
     assert all(speed is slow for speed in speeds)

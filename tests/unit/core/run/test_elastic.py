@@ -24,15 +24,6 @@ def running(w: World, nodes: int, **fields: object) -> World:
     return w
 
 
-def lose(w: World, *ranks: int) -> list[str]:
-    assignment = w.status("llama").assignment
-    names = [assignment.nodes[slots.ranked_slots(assignment)[rank]] for rank in ranks]
-    for name in names:
-        w.lose_node(name)
-        del w.nodes[name]
-    return names
-
-
 def save(w: World, steps: int = 10) -> None:
     w.train("llama", steps)
     w.settle()
@@ -47,7 +38,7 @@ def ranks(w: World) -> tuple[int, ...]:
 def shrunk(elastic: dict[str, object] | None = None, **fields: object) -> World:
     w = running(world(4), 4, elastic=elastic or {"min": 2}, **fields)
     save(w)
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.pass_time(70, step=5)
     return w
 
@@ -72,7 +63,7 @@ def test_a_gang_whose_lost_node_cannot_be_replaced_goes_on_smaller() -> None:
 def test_it_waits_a_while_for_another_node_first() -> None:
     w = running(world(4), 4, elastic={"min": 2})
     save(w)
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.pass_time(40, step=5)
     assert slots.world(w.status("llama").assignment) == 4
     w.nodes["n9"] = node("n9")
@@ -86,7 +77,7 @@ def test_only_multiples_are_trained_with_and_who_is_left_out_waits_as_a_spare() 
     assert ranks(w) == (0, 2)
     assert w.warm("llama") == {3}
     attempt = w.status("llama").attempt
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.settle()
     assert ranks(w) == (0, 3), "and takes the place of the next one that is lost"
     assert w.status("llama").attempt == attempt + 1
@@ -95,7 +86,7 @@ def test_only_multiples_are_trained_with_and_who_is_left_out_waits_as_a_spare() 
 def test_below_the_minimum_it_waits_and_gives_its_nodes_back_in_the_end() -> None:
     w = running(world(4), 4, elastic={"min": 4})
     save(w)
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.pass_time(100, step=5)
     condition = find(w.status("llama"), "AtFullSize")
     assert condition is not None
@@ -107,7 +98,7 @@ def test_below_the_minimum_it_waits_and_gives_its_nodes_back_in_the_end() -> Non
 def test_a_checkpoint_that_the_smaller_gang_cannot_load_keeps_it_waiting() -> None:
     w = running(world(4, saved_as="Manifest"), 4, elastic={"min": 2})
     save(w)
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.pass_time(100, step=5)
     assert slots.world(w.status("llama").assignment) == 4
     condition = find(w.status("llama"), "AtFullSize")
@@ -170,7 +161,7 @@ def test_a_run_that_waits_for_nodes_comes_before_growth() -> None:
 def test_it_takes_no_nodes_that_would_not_make_a_next_size() -> None:
     w = running(world(4), 4, elastic={"min": 2, "multipleOf": 2, "growAfter": "1m"})
     save(w)
-    lose(w, 1, 2)
+    w.lose_ranks("llama", 1, 2)
     w.pass_time(70, step=5)
     assert ranks(w) == (0, 3)
     w.nodes["n9"] = node("n9")
@@ -231,7 +222,7 @@ def test_new_ranks_join_those_of_their_rack() -> None:
     w = World({f"n{i}": node(f"n{i}", rack=rack) for i, rack in enumerate("aabb")}, format="TorchDCP", listens=True)
     running(w, 4, elastic={"min": 2, "growAfter": "1m"})
     save(w)
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.pass_time(70, step=5)
     w.nodes["n9"] = node("n9", rack="a")
     for _ in range(6):
@@ -254,7 +245,7 @@ def test_without_a_save_it_does_not_grow_unless_nobody_listens(saves: bool) -> N
 
 def test_what_was_never_complete_keeps_nobody_waiting() -> None:
     w = running(world(4), 4, elastic={"min": 2})
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.pass_time(50, step=5)
     torn = CheckpointReport("shared", 5, "/shared/5", Verdict.INVALID, "it has no manifest", run_uid="uid-llama")
     for worker in w.workers.values():

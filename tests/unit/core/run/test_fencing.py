@@ -13,15 +13,14 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import Taint, WorkerPhase
 from lockstep.core.run.fencing import FENCE_MARGIN, hold_for_writers, keep_fence
-from support.world import World, node, spec
+from support.world import World, world_with_gang
 
 ONE_DIRECTORY = {"shared": {"claimName": "lustre"}, "layout": "Shared"}
 
 
 def training(nodes: int = 3, *, layout: str = "Shared") -> World:
     """A gang that has saved step 100, and two nodes more than it needs."""
-    w = World({f"n{index}": node(f"n{index}") for index in range(nodes + 2)})
-    w.roll_out("one", spec(nodes, checkpoint={**ONE_DIRECTORY, "layout": layout}))
+    w = world_with_gang(nodes, nodes + 2, checkpoint={**ONE_DIRECTORY, "layout": layout})
     w.train("one", 100)
     w.tell_of_save("one", 100)
     return w

@@ -4,12 +4,12 @@ import pytest
 
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan import DesiredPhase
-from support.world import World, node, spec
+from support.world import World, spec, world
 
 
 def saved(form: str = "Megatron", **checkpoint: object) -> World:
     """A gang of three that has saved step 100 and lost a process."""
-    w = World({f"n{index}": node(f"n{index}") for index in range(3)}, format=form)
+    w = world(3, format=form)
     w.roll_out("one", spec(3, checkpoint={"shared": {"claimName": "lustre"}, **checkpoint}))
     assert not w.pointed_at, "nothing is resumed from at first"
     w.train("one", 100)
@@ -18,8 +18,7 @@ def saved(form: str = "Megatron", **checkpoint: object) -> World:
 
 
 def crash(w: World) -> None:
-    w.exit_child("one", 1, 1)
-    w.settle()
+    w.end_child("one", 1, 1)
 
 
 @pytest.mark.parametrize(

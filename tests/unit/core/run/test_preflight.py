@@ -3,17 +3,13 @@
 import pytest
 
 from lockstep.core.model.plan import DesiredPhase
-from support.world import World, node, spec
+from support.world import spec, world
 
 RING = {"warmUp": "Ring"}
 
 
-def world(nodes: int = 5) -> World:
-    return World({f"n{index}": node(f"n{index}") for index in range(nodes)})
-
-
 def test_a_node_whose_clock_is_far_off_is_replaced_and_named() -> None:
-    w = world()
+    w = world(5)
     w.clock_skews["n1"] = -95.0
     w.roll_out("one", spec(3))
     status = w.status("one")
@@ -41,13 +37,12 @@ def test_of_two_nodes_that_disagree_the_one_far_from_the_operators_clock_is_repl
 
 
 def test_the_nodes_exchange_data_once_for_each_set_of_them() -> None:
-    w = world()
+    w = world(5)
     w.roll_out("one", spec(3, preflight=RING))
     warmed = w.status("one").recovery.warmed
     assert warmed == w.status("one").assignment.hash
     assert {worker.warmed is not None for worker in w.workers.values()} == {True}
-    w.exit_child("one", 1, 1)
-    w.settle()
+    w.end_child("one", 1, 1)
     assert len(w.children("one")) == 3
     assert all(worker.warmed is None for worker in w.workers.values()), "the same nodes again"
     w.fail_node("n2")
@@ -57,7 +52,7 @@ def test_the_nodes_exchange_data_once_for_each_set_of_them() -> None:
 
 
 def test_addresses_and_ports_are_those_reported_at_the_barrier() -> None:
-    w = world()
+    w = world(5)
     w.hung_at_warm_up = set(w.nodes)
     w.roll_out("one", spec(3, preflight=RING))
     orders = w.directives["uid-one"]
@@ -68,7 +63,7 @@ def test_addresses_and_ports_are_those_reported_at_the_barrier() -> None:
 
 
 def test_the_node_that_two_peers_fail_with_is_swapped_and_the_others_stay() -> None:
-    w = world()
+    w = world(5)
     w.deaf_to = {"n0": "n1", "n2": "n1", "n1": "n2"}
     w.roll_out("one", spec(3, preflight=RING))
     status = w.status("one")
@@ -82,7 +77,7 @@ def test_the_node_that_two_peers_fail_with_is_swapped_and_the_others_stay() -> N
 
 
 def test_a_single_complaint_is_said_and_the_gang_starts() -> None:
-    w = world()
+    w = world(5)
     w.deaf_to = {"n0": "n1"}
     w.apply("one", spec(3, preflight=RING))
     events = []
@@ -98,7 +93,7 @@ def test_a_single_complaint_is_said_and_the_gang_starts() -> None:
 
 
 def test_an_exchange_that_does_not_end_holds_nobody_up_for_longer_than_its_deadline() -> None:
-    w = world()
+    w = world(5)
     w.hung_at_warm_up.add("n1")
     w.roll_out("one", spec(3, preflight=RING))
     assert w.children("one") == {}
@@ -107,7 +102,7 @@ def test_an_exchange_that_does_not_end_holds_nobody_up_for_longer_than_its_deadl
 
 
 def test_ranks_are_told_over_how_long_to_spread_their_start() -> None:
-    w = world()
+    w = world(5)
     w.roll_out("one", spec(3, preflight={"startJitter": "45s"}))
     assert w.directives["uid-one"].jitter == 45.0
     w.roll_out("two", spec(2))

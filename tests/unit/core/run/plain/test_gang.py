@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import CreatePod
 from lockstep.core.model.snapshot import PodPhase, PodView, Taint
 from lockstep.core.run.plain.recovery import PEERS_TELL
 from support.examples import examples
-from support.world import World, node, spec
+from support.world import World, node, phase, spec
 
 
 def world(nodes: int = 4) -> World:
@@ -29,12 +29,6 @@ def running(nodes: int = 2, of: int = 4, **fields: object) -> World:
     w.roll_out("one", plain(nodes, **fields))
     assert phase(w) is Phase.RUNNING
     return w
-
-
-def phase(w: World) -> Phase:
-    run = w.runs["one"]
-    assert run.spec is not None
-    return phase_of(run.status, run.spec.suspend)
 
 
 def live(w: World) -> list[PodView]:
@@ -312,8 +306,7 @@ def test_a_stop_ends_the_pods_with_their_own_grace_and_gives_the_nodes_back(chan
 
 def test_a_restart_on_request_replaces_every_pod() -> None:
     w = running()
-    w.annotate("one", restart_request="now")
-    w.settle()
+    w.request("one", restart_request="now")
     assert phase(w) is Phase.RUNNING
     assert attempts_alive(w) == {2}
     assert w.status("one").assignment.incarnations == (2, 2)
