@@ -20,9 +20,14 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import ProgressReport, Sign, StackReport, TimingReport, WorkerPhase
 from lockstep.core.run.recovery import recover
-from support.world import World, running
+from support.world import World
+from support.world import running as gang
 
 STEADY = TimingReport(section="Step", step=10.0, longest=30.0, intervals=50)
+
+
+def running(ranks: int = 4, **fields: object) -> World:
+    return gang(ranks, **fields)
 
 
 def looked_at(
@@ -47,25 +52,25 @@ def stepped(w: World, step: int = 20, **more: Any) -> dict[str, Any]:
 
 
 def test_a_gang_whose_steps_come_at_their_pace_is_not_hung() -> None:
-    w = running(4)
+    w = running()
     assert hung(looked_at(w, 119.0, stepped(w))) is None
 
 
 def test_stacks_are_asked_for_shortly_before_the_time_is_over_and_the_same_ones_by_every_leader() -> None:
-    w = running(4)
+    w = running()
     early, late, later = (looked_at(w, after, stepped(w)) for after in (119.0, 121.0, 140.0))
     asked = [judge_hang(builder) for builder in (early, late, later)]
     assert asked == [Hang(), Hang("a1-Step-20"), Hang("a1-Step-20")]
 
 
 def test_a_hang_waits_a_bounded_time_for_the_stacks_of_ranks_that_do_not_answer() -> None:
-    w = running(4)
+    w = running()
     assert hung(looked_at(w, 151.0, stepped(w))) is None
     assert hung(looked_at(w, 150.0 + COLLECT_SECONDS, stepped(w))) is not None
 
 
 def test_the_rank_that_stands_elsewhere_is_named_with_its_node() -> None:
-    w = running(4)
+    w = running()
     waiting = {"stacks": StackReport("a1-Step-20", "python: all_reduce (dist.py:10)")}
     reading = {"stacks": StackReport("a1-Step-20", "python: read (data.py:77)")}
     builder = looked_at(w, 151.0, stepped(w, **waiting), {2: reading})
@@ -82,7 +87,7 @@ def test_the_rank_that_stands_elsewhere_is_named_with_its_node() -> None:
 
 
 def test_where_no_rank_stands_out_none_is_blamed() -> None:
-    w = running(4)
+    w = running()
     alike = {"stacks": StackReport("a1-Step-20", "python: all_reduce (dist.py:10)")}
     found = hung(looked_at(w, 151.0, stepped(w, **alike)))
     assert found is not None
@@ -158,13 +163,13 @@ def test_stacks_that_differ_in_addresses_alone_are_one_group() -> None:
 def test_the_setting_decides_and_a_worker_that_is_not_heard_is_no_evidence(
     setting: str, silent: bool, after: float, is_hung: bool
 ) -> None:
-    w = running(4, recovery={"hangTimeout": setting})
+    w = running(recovery={"hangTimeout": setting})
     builder = looked_at(w, after, stepped(w), {1: {"received_at": w.now}} if silent else {})
     assert (hung(builder) is not None) is is_hung
 
 
 def test_before_two_steps_were_seen_nothing_is_a_hang() -> None:
-    w = running(4, recovery={"hangTimeout": "10s"})
+    w = running(recovery={"hangTimeout": "10s"})
     nothing = {"progress": None, "timing": TimingReport(section="Init")}
     first = {"progress": ProgressReport(1, w.now), "timing": TimingReport(section="Step")}
     assert hung(looked_at(w, 1e6, nothing)) is None
@@ -172,7 +177,7 @@ def test_before_two_steps_were_seen_nothing_is_a_hang() -> None:
 
 
 def test_a_restart_that_never_reaches_its_first_step_is_measured_by_earlier_starts() -> None:
-    w = running(4)
+    w = running()
     builder = looked_at(w, 1.0, {**stepped(w), "timing": replace(STEADY, longest_init=100.0)})
     remember_pace(builder)
     w._store(replace(w.runs["one"], status=builder.status))
@@ -188,21 +193,21 @@ def test_a_restart_that_never_reaches_its_first_step_is_measured_by_earlier_star
     [(100.0, 500.0), (1.0, 150.0), (0.0, 2700.0)],  # five times the longest save, or step; bounded while none is known
 )
 def test_a_save_under_way_has_the_time_that_saves_take(longest_save: float, limit: float) -> None:
-    w = running(4)
+    w = running()
     saving = {"timing": replace(STEADY, section="Save", longest_save=longest_save)}
     assert hung(looked_at(w, limit + COLLECT_SECONDS - 1.0, stepped(w) | saving)) is None
     assert hung(looked_at(w, limit + COLLECT_SECONDS, stepped(w) | saving)) is not None
 
 
 def test_a_new_leader_gives_workers_time_to_be_heard() -> None:
-    w = running(4)
+    w = running()
     w.leader_since = w.now + 1000.0
     assert hung(looked_at(w, 1001.0, stepped(w))) is None
     assert hung(looked_at(w, 1000.0 + 60.0, stepped(w))) is not None
 
 
 def test_the_pace_of_a_new_attempt_replaces_the_old_one_once_it_speaks_for_itself() -> None:
-    w = running(4)
+    w = running()
     slow = looked_at(w, 1.0, {"timing": replace(STEADY, longest=300.0)})
     remember_pace(slow)
     assert slow.status.progress.longest_interval == 300
@@ -230,7 +235,7 @@ def sign(kind: str, w: World, step: int, later: float = 0.0) -> dict[str, Any]:
 
 
 def test_the_first_rank_whose_loss_is_no_number_is_named_and_ties_are_said() -> None:
-    w = running(4)
+    w = running()
     builder = looked_at(
         w, 5.0, stepped(w), {1: sign("Loss:NaN", w, 31), 2: sign("Loss:NaN", w, 30), 3: sign("Loss:NaN", w, 30, 1.0)}
     )
@@ -242,7 +247,7 @@ def test_the_first_rank_whose_loss_is_no_number_is_named_and_ties_are_said() -> 
 
 @pytest.mark.parametrize("loss", ["nan", "NaN", "inf", "-Infinity"])
 def test_a_loss_in_the_progress_that_is_no_number_is_enough(loss: str) -> None:
-    w = running(4)
+    w = running()
     found = judge_divergence(looked_at(w, 5.0, {"progress": ProgressReport(7, w.now, loss=loss)}))
     assert found is not None
     assert found.kind == "NaN"
@@ -250,23 +255,23 @@ def test_a_loss_in_the_progress_that_is_no_number_is_enough(loss: str) -> None:
 
 @pytest.mark.parametrize("loss", ["", "2.31", "n/a"])
 def test_a_loss_that_is_a_number_or_unreadable_is_no_evidence(loss: str) -> None:
-    w = running(4)
+    w = running()
     assert judge_divergence(looked_at(w, 5.0, {"progress": ProgressReport(7, w.now, loss=loss)})) is None
 
 
 def test_a_nan_can_be_ignored() -> None:
-    w = running(4, recovery={"onNaN": "Ignore"})
+    w = running(recovery={"onNaN": "Ignore"})
     assert judge_divergence(looked_at(w, 5.0, stepped(w), {1: sign("Loss:NaN", w, 31)})) is None
 
 
 def test_a_loss_spike_is_reported_unless_a_roll_back_is_asked_for() -> None:
-    reports = running(4)
+    reports = running()
     builder = looked_at(reports, 5.0, stepped(reports), {0: sign("Loss:Spike", reports, 31)})
     assert judge_divergence(builder) is None
     condition = find(builder.status, "Diverging")
     assert condition is not None
     assert condition.status == "True"
-    rolls_back = running(4, recovery={"onLossSpike": "RollBack"})
+    rolls_back = running(recovery={"onLossSpike": "RollBack"})
     found = judge_divergence(looked_at(rolls_back, 5.0, stepped(rolls_back), {0: sign("Loss:Spike", rolls_back, 31)}))
     assert found is not None
     assert found.kind == "LossSpike"
@@ -283,10 +288,10 @@ def straggler_after(w: World, minutes: int, steps: Mapping[int, float]) -> tuple
 
 
 def test_a_rank_that_stays_slow_is_reported_with_its_pace() -> None:
-    w = running(4)
+    w = running()
     _, early = straggler_after(w, 2, {3: 20.0})
     assert find(early.status, "Straggling") is None
-    found, builder = straggler_after(running(4), 3, {3: 20.0})
+    found, builder = straggler_after(running(), 3, {3: 20.0})
     assert found is None
     condition = find(builder.status, "Straggling")
     assert condition is not None
@@ -294,7 +299,7 @@ def test_a_rank_that_stays_slow_is_reported_with_its_pace() -> None:
 
 
 def test_ranks_that_are_all_alike_are_no_evidence() -> None:
-    _, builder = straggler_after(running(4), 5, dict.fromkeys(range(4), 20.0))
+    _, builder = straggler_after(running(), 5, dict.fromkeys(range(4), 20.0))
     assert find(builder.status, "Straggling") is None
     assert builder.status.recovery.straggler is None
 
@@ -304,7 +309,7 @@ def test_ranks_that_are_all_alike_are_no_evidence() -> None:
     [(10_000, 0, True), (25, 0, False), (20 + 40, 0, True), (20 + 40, 300, False)],  # 40 steps of 20 s, half of it lost
 )
 def test_a_straggler_is_replaced_only_when_that_pays(total: int, interval: int, is_replaced: bool) -> None:
-    w = running(4, recovery={"onStraggler": "Replace"})
+    w = running(recovery={"onStraggler": "Replace"})
     view = w.runs["one"]
     progress = changed(view.status.progress, step=20, total_steps=total)
     cadence = changed(view.status.checkpoint.cadence, interval=interval)
@@ -315,13 +320,13 @@ def test_a_straggler_is_replaced_only_when_that_pays(total: int, interval: int, 
 
 
 def test_a_rank_that_has_ended_keeps_the_others_from_being_judged() -> None:
-    w = running(4)
+    w = running()
     builder = looked_at(w, 1e6, stepped(w), {1: {"phase": WorkerPhase.EXITED}})
     assert hung(builder) is None
 
 
 def test_stacks_that_answer_an_earlier_question_name_nobody() -> None:
-    w = running(4)
+    w = running()
     stale = {"stacks": StackReport("a1-Step-10", "python: read (data.py:77)")}
     fresh = {"stacks": StackReport("a1-Step-20", "python: all_reduce (dist.py:10)")}
     found = hung(looked_at(w, 150.0 + COLLECT_SECONDS, stepped(w, **fresh), {2: stale}))
@@ -330,7 +335,7 @@ def test_stacks_that_answer_an_earlier_question_name_nobody() -> None:
 
 
 def test_the_first_step_is_waited_for_from_when_the_last_rank_began() -> None:
-    w = running(4, recovery={"hangTimeout": "1h"})
+    w = running(recovery={"hangTimeout": "1h"})
     w.train("one", 5)
     begun = w.status("one").attempts[-1].started_at
     assert begun is not None
@@ -341,14 +346,14 @@ def test_the_first_step_is_waited_for_from_when_the_last_rank_began() -> None:
 
 
 def test_what_a_rank_says_of_an_earlier_attempt_is_no_evidence_of_its_pace() -> None:
-    w = running(4)
+    w = running()
     slow = {"timing": replace(STEADY, step=30.0)}
     assert straggling_slot(looked_at(w, 1.0, stepped(w), {3: slow})) == 3
     assert straggling_slot(looked_at(w, 1.0, stepped(w), {3: {**slow, "attempt": 0}})) is None
 
 
 def test_a_rank_of_few_measured_steps_keeps_all_from_being_compared() -> None:
-    w = running(4)
+    w = running()
     slow, short = ({"timing": replace(STEADY, step=30.0, intervals=n)} for n in (20, 19))
     assert straggling_slot(looked_at(w, 1.0, stepped(w), {3: slow})) == 3
     assert straggling_slot(looked_at(w, 1.0, stepped(w), {3: short})) is None

@@ -190,7 +190,8 @@ def test_a_waiting_run_costs_no_writes() -> None:
 
 def test_what_is_held_is_counted_and_priced() -> None:
     w = world(rates=RATES, gpu_types={"H100": {}})
-    w.roll_out("llama", spec(2, gpusPerNode=8, placement={"gpuTypes": ["H100"]}))
+    w.apply("llama", spec(2, gpusPerNode=8, placement={"gpuTypes": ["H100"]}))
+    w.settle()
     train(w, 3600, step_seconds=60)
     assert float(goodput(w).gpu_hours) == pytest.approx(16, abs=0.3)
     assert float(goodput(w).energy_kwh) == pytest.approx(16, abs=0.3)

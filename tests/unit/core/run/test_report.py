@@ -7,7 +7,7 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find
 from lockstep.core.run.report import conclude, first_words_differ, record_progress, short_count
-from support.world import world_with_gang
+from support.world import World, node, spec, world_with_gang
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,9 @@ def test_steps_are_written_once_per_interval(since_written: float, at_once: bool
     ("suspended", "nodes", "state"), [(False, 2, "Running"), (False, 1, "Pending"), (True, 2, "Suspended")]
 )
 def test_the_state_is_one_word(suspended: bool, nodes: int, state: str) -> None:
-    w = world_with_gang(2, nodes, suspend=suspended)
+    w = World({f"n{i}": node(f"n{i}") for i in range(nodes)})
+    w.apply("one", spec(2, suspend=suspended))
+    w.settle()
     plan = w.plan("one")
     plan.status = changed(plan.status, state="")
     conclude(plan, "")
