@@ -22,6 +22,7 @@ from lockstep.core.model.plan import ClusterPlan, Event, StatusWrite
 from lockstep.core.model.reservation import reservation_of
 from lockstep.core.model.snapshot import ClusterSnapshot, Leadership
 from support.stored_runs import run, stored
+from support.values import not_none
 from unit.test_execute import World
 
 LEADER = Leadership(since=0.0)
@@ -57,8 +58,7 @@ class SlowWorld(World):
         self.queue.clear()
 
     def word(self, name: str = "llama", reason: str = "Priority") -> StatusWrite:
-        view = self.store.run("team", name)
-        assert view is not None
+        view = not_none(self.store.run("team", name))
         status = changed(view.status, queue=QueueStatus(reason=reason, updated=5.0))
         return StatusWrite("team", name, view.uid, view.resource_version, status, frozenset())
 
@@ -116,8 +116,7 @@ async def test_the_next_pass_does_not_wait_for_the_answer_and_takes_the_run_for_
 
 async def test_whoever_acts_for_a_run_sees_only_what_was_written(world: SlowWorld) -> None:
     await world.admit(world.write())
-    seen = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert seen is not None
+    seen = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert seen.run.status == TrainingRunStatus()
 
 
@@ -325,8 +324,7 @@ async def test_a_failure_counts_although_its_pass_still_waits_for_other_writes(
     other = run(20)
     named = other["metadata"] | {"name": "other", "uid": "u2"}
     world.store.apply_run(other | {"metadata": named})
-    view = world.store.run("team", "other")
-    assert view is not None
+    view = not_none(world.store.run("team", "other"))
     told = StatusWrite("team", "other", "u2", "20", changed(view.status, state="Pending"), frozenset())
 
     async def patch_status(_: Any, name: str, *__: Any, patch: Any, **___: Any) -> bytes:

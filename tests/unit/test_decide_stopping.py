@@ -10,6 +10,7 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DesiredPhase
 from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.snapshot import PodPhase, WorkerPhase
+from support.values import not_none
 from support.world import node, phase, running, spec, world
 
 
@@ -19,8 +20,7 @@ def test_a_gang_that_has_not_started_is_stopped_without_waiting_for_anybody(chan
     w.apply("one", spec(2))
     w.directives_reach = 1
     w.settle()
-    stuck = w.worker("one", 1)
-    assert stuck is not None
+    stuck = not_none(w.worker("one", 1))
     assert (phase(w), stuck.phase) == (Phase.LAUNCHING, WorkerPhase.PREPARING)
     w.roll_out("one", spec(2, **change))
     assert phase(w) in (Phase.SUSPENDED, Phase.FINISHED)
@@ -99,8 +99,7 @@ def test_a_spec_that_cannot_be_read_any_more_leaves_the_gang_alone_and_is_said()
     w.runs["one"] = replace(w.runs["one"], spec=None, spec_error="spec.nodes: Field required")
     plan = w.reconcile("one")
     assert (plan.deletes, plan.creates) == ((), ())
-    accepted = find(w.status("one"), "Accepted")
-    assert accepted is not None
+    accepted = not_none(find(w.status("one"), "Accepted"))
     assert accepted.status == "False"
     assert phase(w) is Phase.RUNNING
     assert plan.directive is not None
@@ -150,6 +149,5 @@ def test_a_run_that_ends_while_the_cluster_is_disrupted_does_not_say_so_for_ever
 def test_workers_of_a_run_that_is_being_deleted_are_told_to_stop_while_their_pods_go() -> None:
     w = running()
     w.runs["one"] = replace(w.runs["one"], deleting=True)
-    directive = decide(w.snapshot("one"), w.tunables, w.now).directive
-    assert directive is not None
+    directive = not_none(decide(w.snapshot("one"), w.tunables, w.now).directive)
     assert (directive.phase, directive.attempt) == (DesiredPhase.STOP, 1)

@@ -8,6 +8,7 @@ from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import Taint, WorkerPhase
+from support.values import not_none
 from support.world import World, phase, spec, training, world
 
 GRACE = 300.0
@@ -61,8 +62,7 @@ def test_a_resumed_run_goes_on_from_what_was_saved_for_the_stop() -> None:
     w.roll_out("one", spec(2, suspend=True))
     w.apply("one", spec(2))
     w.pass_time(3)
-    start = w.status("one").start
-    assert start is not None
+    start = not_none(w.status("one").start)
     assert start.resume is not None
     assert start.resume.step == saved_step(w) > 5
 
@@ -81,8 +81,7 @@ def test_once_the_save_is_there_the_ranks_have_as_long_to_end_as_after_any_stop(
     w.saves_succeed = True
     w.work()
     w.reconcile("one")
-    stop = w.status("one").stop
-    assert stop is not None
+    stop = not_none(w.status("one").stop)
     assert (stop.save, stop.deadline) == ("", float(int(w.now)) + w.tunables.deadlines.stop)
 
 
@@ -123,8 +122,7 @@ def test_a_program_that_stops_when_it_is_told_to_has_not_finished() -> None:
     w = saving_before_suspend()
     for rank in (0, 1):
         w.exit_child("one", rank, 0)
-        worker = w.worker("one", rank)
-        assert worker is not None
+        worker = not_none(w.worker("one", rank))
         assert worker.exit is not None
         worker.exit = replace(worker.exit, reason="StoppedOnRequest")
     w.pass_time(10)
@@ -134,11 +132,9 @@ def test_a_program_that_stops_when_it_is_told_to_has_not_finished() -> None:
 
 def test_cancel_during_a_suspend_waits_for_the_same_save() -> None:
     w = saving_before_suspend()
-    stop = w.status("one").stop
-    assert stop is not None
+    stop = not_none(w.status("one").stop)
     w.roll_out("one", spec(2, suspend=True, cancel=True))
-    now = w.status("one").stop
-    assert now is not None
+    now = not_none(w.status("one").stop)
     assert (now.reason, now.save) == ("Cancelled", stop.save)
     w.saves_succeed = True
     w.settle()
@@ -182,8 +178,7 @@ class TestTimeLimit:
         w = training(timeLimit="1h", onTimeLimit={"action": "Requeue"}, recovery={"hangTimeout": "Disabled"})
         w.pass_time(51 * 60, step=60)
         w.pass_time(60)
-        start = w.status("one").start
-        assert start is not None
+        start = not_none(w.status("one").start)
         assert (start.attempt, last_cause(w), outcome(w)) == (2, "Requeued", "Saved")
         assert start.resume is not None
         assert start.resume.step == saved_step(w)
@@ -227,11 +222,9 @@ class TestTimeLimit:
         """The ranks are to have ended by the limit, however long the save takes."""
         w = training(timeLimit="1h", onTimeLimit={"leadTime": "2m"}, recovery={"hangTimeout": "Disabled"})
         w.saves_succeed = False
-        since = w.status("one").last_admitted
-        assert since is not None
+        since = not_none(w.status("one").last_admitted)
         w.pass_time(3600 - 100, step=20)
-        save = w.status("one").checkpoint.save
-        assert save is not None
+        save = not_none(w.status("one").checkpoint.save)
         assert (save.time - since, (save.deadline or 0.0) - since) == (3480, 3540)
         w.pass_time(100, step=10)
         assert phase(w) is Phase.FINISHED
@@ -254,8 +247,7 @@ class TestDrain:
         w.pass_time(3)
         assert w.status("one").assignment.nodes == ("n0", "n2")
         assert (outcome(w), last_cause(w)) == ("Saved", "Drained")
-        start = w.status("one").start
-        assert start is not None
+        start = not_none(w.status("one").start)
         assert start.resume is not None
         assert (start.attempt, start.resume.step) == (2, saved_step(w))
         assert w.worker("one", 0) is stayed
@@ -369,8 +361,7 @@ class TestToldToEnd:
         name, pod = next((name, pod) for name, pod in w.pods.items() if pod.slot == 1)
         w.pods[name] = replace(pod, deleting=True, killed_at=w.now + 60.0)
         w.reconcile("one")
-        save = w.status("one").checkpoint.save
-        assert save is not None
+        save = not_none(w.status("one").checkpoint.save)
         assert save.reason == "PodTerminated"
         assert save.deadline == float(int(w.now + 55.0))
         assert w.status("one").attempt == 1
@@ -378,8 +369,7 @@ class TestToldToEnd:
     def test_a_rank_that_has_ended_already_is_not_waited_for(self) -> None:
         w = training()
         w.tell_to_end("one", 1)
-        worker = w.worker("one", 1)
-        assert worker is not None
+        worker = not_none(w.worker("one", 1))
         w.exit_child("one", 1, 143)
         assert worker.phase is WorkerPhase.EXITED
         w.settle()
@@ -398,8 +388,7 @@ class TestToldToEnd:
         w = saving_before_suspend()
         w.tell_to_end("one", 1, grace=30.0)
         w.settle()
-        save = w.status("one").checkpoint.save
-        assert save is not None
+        save = not_none(w.status("one").checkpoint.save)
         assert save.deadline is not None
         assert save.deadline <= w.now + 25.0
         w.pass_time(40, step=2)
@@ -410,6 +399,5 @@ def test_gpu_hours_that_are_used_up_stop_the_run_after_a_save() -> None:
     w = training(budget={"gpuHours": 16, "action": "Stop"})
     w.pass_time(3700, step=60)
     assert phase(w) is Phase.FINISHED
-    succeeded = find(w.status("one"), "Succeeded")
-    assert succeeded is not None
+    succeeded = not_none(find(w.status("one"), "Succeeded"))
     assert (succeeded.reason, outcome(w)) == ("BudgetSpent", "Saved")

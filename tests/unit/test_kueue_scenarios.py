@@ -12,6 +12,7 @@ from lockstep.core.model.kueue.writes import WorkloadVerb
 from lockstep.core.model.lifecycle import Phase
 from support.kueue_double import HOSTNAME
 from support.kueue_world import kueue_world, nodes, phase, reason, running
+from support.values import not_none
 
 RACK = "topology.kubernetes.io/rack"
 
@@ -20,8 +21,7 @@ def test_a_run_is_asked_for_admitted_trains_and_is_finished() -> None:
     world = running()
     assert [write.verb for write in world.written] == [WorkloadVerb.CREATE, WorkloadVerb.TELL]
     assert world.told("PodsReady") == ("True", "Started")
-    status = world.status("run").kueue
-    assert status is not None
+    status = not_none(world.status("run").kueue)
     assert (status.queue, status.chosen_by, status.cluster_queue) == ("team", "Label", "cluster-queue")
     for rank in range(2):
         world.exit_child("run", rank, 0)
@@ -38,8 +38,7 @@ def test_a_queue_with_backend_kueue_sends_its_runs_there() -> None:
     world.queue("default", backend="Kueue", localQueue="team")
     world.queue_up(labels={})
     assert phase(world) is Phase.RUNNING
-    status = world.status("run").kueue
-    assert status is not None
+    status = not_none(world.status("run").kueue)
     assert status.chosen_by == "TrainingQueue"
 
 
@@ -149,8 +148,7 @@ def test_an_evicted_run_resumes_from_its_save_once_it_is_admitted_again() -> Non
     world.settle()
     world.pass_time(30, 5)
     assert phase(world) is Phase.RUNNING
-    start = world.status("run").start
-    assert start is not None
+    start = not_none(world.status("run").start)
     assert start.resume is not None
     assert start.resume.step >= 100
     assert world.status("run").attempt == 2
@@ -219,8 +217,7 @@ def test_a_deleted_workload_costs_a_gang_its_nodes_after_a_minute_and_a_save() -
     world.train("run", 10)
     world.lose_workload()
     world.settle()
-    found = find(world.status("run"), "KueueReservation")
-    assert found is not None
+    found = not_none(find(world.status("run"), "KueueReservation"))
     assert (found.status, found.reason) == ("False", "ReservationLost")
     assert phase(world) is Phase.RUNNING, "whoever uninstalls Kueue deletes Workloads first"
     world.pass_time(90, 10)
@@ -236,8 +233,7 @@ def test_a_workload_that_only_lost_its_labels_is_found_and_not_taken_for_deleted
     world.strip_labels()
     world.settle()
     assert world.written[-1].verb is WorkloadVerb.FIND
-    found = find(world.status("run"), "KueueReservation")
-    assert found is not None
+    found = not_none(find(world.status("run"), "KueueReservation"))
     assert (found.status, found.reason) == ("True", "Admitted")
     world.pass_time(120, 20)
     assert (phase(world), nodes(world)) == (Phase.RUNNING, held)
@@ -284,8 +280,7 @@ def test_a_gang_outlives_the_removal_of_kueue_and_an_operator_that_may_not_follo
     world.pass_time(600, 60)
     assert phase(world) is Phase.RUNNING
     assert world.status("run").attempt == 1
-    found = find(world.status("run"), "KueueReservation")
-    assert found is not None
+    found = not_none(find(world.status("run"), "KueueReservation"))
     assert found.reason == told
 
 

@@ -5,14 +5,14 @@ import pytest
 from lockstep.api.run_status import StopStatus
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.reasons import StopReason
+from support.values import not_none
 from support.world import World, spec, world
 
 CHECKPOINT = {"shared": {"claimName": "lustre"}}
 
 
 def outcome(w: World, run: str = "one") -> tuple[str, str]:
-    ended = find(w.status(run), "Finished")
-    assert ended is not None
+    ended = not_none(find(w.status(run), "Finished"))
     return ended.status, ended.reason
 
 
@@ -143,12 +143,10 @@ def test_only_who_lost_its_nodes_through_no_wish_of_its_user_keeps_its_age(reaso
 def test_a_run_that_is_suspended_while_it_waits_is_as_old_as_its_resumption() -> None:
     w = world(1, listens=True)
     w.roll_out("one", spec(2))
-    created = w.status("one").admission.since
-    assert created is not None
+    created = not_none(w.status("one").admission.since)
     w.roll_out("one", spec(2, suspend=True))
     assert w.status("one").admission.since is None
     w.pass_time(600, step=60)
     w.roll_out("one", spec(2))
-    resumed = w.status("one").admission.since
-    assert resumed is not None
+    resumed = not_none(w.status("one").admission.since)
     assert resumed >= created + 600

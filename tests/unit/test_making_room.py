@@ -11,6 +11,7 @@ from lockstep.core.decide import decide
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.snapshot import PodView
 from support.dying_world import DiedError, DyingWorld
+from support.values import not_none
 from support.world import World, node, spec
 
 LOW, HIGH = "low", "high"
@@ -114,13 +115,11 @@ def test_who_was_sent_away_resumes_from_the_save_that_was_made_for_it() -> None:
     w = training()
     w.apply("urgent", asked(2, HIGH))
     w.pass_time(20, step=2)
-    save = w.status("old").checkpoint.save
-    assert save is not None
+    save = not_none(w.status("old").checkpoint.save)
     assert (save.outcome, save.reason) == ("Saved", "Preempted")
     w.apply("urgent", asked(2, HIGH, cancel=True))
     w.pass_time(30, step=2)
-    start = w.status("old").start
-    assert start is not None
+    start = not_none(w.status("old").start)
     assert start.resume is not None
     assert start.resume.step == save.step
     assert w.status("old").admission.preemptions == 1
@@ -128,22 +127,19 @@ def test_who_was_sent_away_resumes_from_the_save_that_was_made_for_it() -> None:
 
 def test_nobody_is_told_before_the_reservation_is_in_status_nor_stopped_before_the_notice_is() -> None:
     w = reserved()
-    reservation = w.status("urgent").reservation
-    assert reservation is not None
+    reservation = not_none(w.status("urgent").reservation)
     assert (reservation.nodes, reservation.victims) == (("n0", "n1"), ("uid-old",))
     w.reconcile("old")
     assert (w.status("old").preemption, w.status("old").stop) == (None, None)
     w.admit()
-    notice = w.status("old").preemption
-    assert notice is not None
+    notice = not_none(w.status("old").preemption)
     assert (notice.by, notice.name, notice.saved_at_least) == ("uid-urgent", "ns/urgent", 5)
     assert notice.deadline == notice.notice_time + 60 + w.tunables.deadlines.stop
     assert w.status("old").stop is None
     assert w.status("urgent").queue.reason == "Preempting"
     assert w.status("urgent").queue.blocked_by == ("ns/old",)
     w.reconcile("old")
-    stop = w.status("old").stop
-    assert stop is not None
+    stop = not_none(w.status("old").stop)
     assert stop.reason == "Preempted"
 
 
@@ -261,8 +257,7 @@ def test_a_gang_that_lost_a_node_may_take_one_that_is_kept_and_others_are_then_l
 
 def test_nodes_that_do_not_come_free_in_time_are_given_up_for_others() -> None:
     w = reserved()
-    reservation = w.status("urgent").reservation
-    assert reservation is not None
+    reservation = not_none(w.status("urgent").reservation)
     w.annotate("old", paused="true")  # it is told, and nothing is decided for it
     w.pass_time(reservation.deadline - w.now + 2, step=60)
     assert w.status("urgent").reservation is None
@@ -312,8 +307,7 @@ def test_who_is_told_to_go_for_a_run_for_which_its_nodes_are_not_kept_stays_unti
     w = noticed()
     told = w.snapshot("old")
     assert told.preemptor is not None
-    kept = told.preemptor.status.reservation
-    assert kept is not None
+    kept = not_none(told.preemptor.status.reservation)
     left = changed(kept, victims=kept_from) if kept_from is not None else None
     status = changed(told.preemptor.status, reservation=left)
     late = replace(told, preemptor=replace(told.preemptor, status=status))
@@ -322,6 +316,5 @@ def test_who_is_told_to_go_for_a_run_for_which_its_nodes_are_not_kept_stays_unti
     assert plan.admission_changed
     assert plan.wake_at is not None
     assert plan.wake_at <= w.now + 2
-    begun = decide(told, w.tunables, w.now).status
-    assert begun is not None
+    begun = not_none(decide(told, w.tunables, w.now).status)
     assert begun.stop is not None

@@ -12,6 +12,7 @@ from lockstep.core.model.quarantine import quarantine_of
 from lockstep.core.model.settings import Deadlines
 from lockstep.core.model.snapshot import PodPhase, Verdict
 from lockstep.core.model.tunables import Tunables
+from support.values import not_none
 from support.world import World, spec, world, world_with_gang
 
 RUN = "one"
@@ -45,8 +46,7 @@ def state(w: World) -> str:
 
 def resumed(w: World) -> tuple[int, int | None]:
     """Step and attempt of the checkpoint that the current attempt began from."""
-    start = status(w).start
-    assert start is not None
+    start = not_none(status(w).start)
     assert start.resume is not None
     return start.resume.step, start.resume.attempt
 
@@ -172,8 +172,7 @@ def test_the_same_crash_at_the_same_step_on_other_nodes_ends_the_run_with_what_t
     train(w, 3, saving=False)
     fail(w, 2, stderr="RuntimeError: token 7 out of range")
     assert (state(w), status(w).reason) == ("Failed", "Deterministic")
-    ended = find(status(w), "Succeeded")
-    assert ended is not None
+    ended = not_none(find(status(w), "Succeeded"))
     assert "mend it" in ended.message
 
 
@@ -374,8 +373,7 @@ def test_nan_goes_back_beyond_the_newest_checkpoint_until_training_is_past_it() 
     first = status(w).attempts[0]
     assert (first.cause, first.action, first.charged, first.steps_lost) == ("NaN", "RollBack", False, 12)
     assert (status(w).checkpoint.ceiling, status(w).recovery.roll_backs) == (30, 1)
-    resume = status(w).start
-    assert resume is not None
+    resume = not_none(status(w).start)
     assert resume.resume is not None
     assert resume.resume.step == 30
     for _ in range(2):
@@ -393,8 +391,7 @@ def test_a_crash_during_a_roll_back_keeps_what_was_saved_since() -> None:
     w.settle()
     train(w, 5)  # 35, by the attempt after
     fail(w, 0, stderr="RuntimeError: a")
-    start = status(w).start
-    assert start is not None
+    start = not_none(status(w).start)
     assert start.resume is not None
     assert start.resume.step == 35
     assert status(w).checkpoint.ceiling == 35
@@ -463,8 +460,7 @@ def test_a_run_that_spoils_node_after_node_is_not_believed_for_ever() -> None:
         fail(w, 1, signs=("Xid:79",))
     assert len(status(w).recovery.excluded_nodes) == 2
     assert is_true(status(w), "ClusterDisruption")
-    shown = find(status(w), "ClusterDisruption")
-    assert shown is not None
+    shown = not_none(find(status(w), "ClusterDisruption"))
     assert shown.reason == "ExclusionLimit"
     w.now += 3700
     w.settle()
@@ -596,8 +592,7 @@ def test_a_clock_that_is_far_ahead_holds_up_no_verdict() -> None:
     w.exit_child(RUN, 1, 3, late=10_000.0)
     w.pass_time(20, step=2)
     assert (state(w), status(w).reason) == ("Failed", "ProcessFailed")
-    ended = status(w).attempts[0].ended_at
-    assert ended is not None
+    ended = not_none(status(w).attempts[0].ended_at)
     assert ended <= w.now
 
 

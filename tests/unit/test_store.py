@@ -24,6 +24,7 @@ from support.manual_clock import ManualClock
 from support.own_events import hear
 from support.stored_runs import pod as a_pod
 from support.stored_runs import run, stored
+from support.values import not_none
 
 LEADER = Leadership(since=0.0)
 KEY = "run/team/llama"
@@ -229,8 +230,7 @@ async def test_a_run_applied_again_under_the_same_name_is_another_run(world: Wor
     world.store.apply_run(run(30, "new"))
     current = stored(world.store)
     assert current.uid == "new"
-    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert snapshot is not None
+    snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert snapshot.pods == ()
     cluster = world.store.snapshot_cluster(LEADER)
     assert [r.uid for r in cluster.runs] == ["new"]
@@ -457,8 +457,7 @@ async def test_a_node_made_anew_under_the_same_name_survives_the_end_of_the_old_
     world.store.nodes.upsert(node("gpu-1", "n1", 3))
     world.store.nodes.upsert(node("gpu-1", "n2", 5))
     world.store.nodes.remove("n1", 6)
-    found = world.store.node("gpu-1")
-    assert found is not None
+    found = not_none(world.store.node("gpu-1"))
     assert found.uid == "n2"
     world.store.nodes.remove("n2", 7)
     assert world.store.node("gpu-1") is None
@@ -467,8 +466,7 @@ async def test_a_node_made_anew_under_the_same_name_survives_the_end_of_the_old_
 async def test_namespace_labels_reach_the_snapshot(world: World) -> None:
     world.store.apply_run(run())
     world.store.namespaces.upsert(Versioned("ns", 1, ("team", {"lockstep.dev/allow-privileged": "true"})))
-    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert snapshot is not None
+    snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert snapshot.namespace_labels == {"lockstep.dev/allow-privileged": "true"}
 
 
@@ -484,12 +482,10 @@ async def test_a_refused_pod_is_news_once_and_keeps_its_first_moment(world: Worl
     world.store.apply_run(run())
     assert world.store.note_refused_create("u1", "llama-p1", RefusedCreate(1.0, "quota"))
     assert not world.store.note_refused_create("u1", "llama-p1", RefusedCreate(2.0, "quota"))
-    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert snapshot is not None
+    snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert snapshot.refused_creates == {"llama-p1": RefusedCreate(1.0, "quota")}
     world.store.gang_pods.upsert(pod())
-    after = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert after is not None
+    after = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert after.refused_creates == {}
 
 
@@ -497,8 +493,7 @@ async def test_a_dry_run_is_kept_with_its_run(world: World) -> None:
     world.store.set_dry_run("u1", DryRunResult(1, True))
     world.store.apply_run(run())
     world.store.set_dry_run("u1", DryRunResult(1, False, "no"))
-    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert snapshot is not None
+    snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert snapshot.dry_run == DryRunResult(1, False, "no")
 
 
@@ -519,8 +514,7 @@ async def test_a_written_assignment_is_known_in_full_although_status_only_names_
         world.store.snapshot_run("team", "llama", {}, LEADER)
     view = world.store.apply_run(raw, whole)
     assert view.status.assignment == whole
-    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert snapshot is not None
+    snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert snapshot.run.status.assignment.nodes == whole.nodes
 
 
@@ -635,8 +629,7 @@ def test_a_pod_that_only_bears_the_label_of_a_run_is_no_pod_of_it(world: World, 
     world.store.apply_run(run())
     world.store.gang_pods.upsert(pod("p1"))
     world.store.gang_pods.upsert(pod("p2", **forged))
-    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert snapshot is not None
+    snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert [known.uid for known in snapshot.pods] == ["p1"]
 
 
@@ -648,8 +641,7 @@ def test_a_run_is_seen_with_those_that_start_from_it(world: World) -> None:
         return made
 
     def followers() -> list[str]:
-        snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
-        assert snapshot is not None
+        snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
         return sorted(each.name for each in snapshot.successors)
 
     world.store.apply_run(follower("early", "llama"))

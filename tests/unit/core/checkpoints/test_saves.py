@@ -9,13 +9,12 @@ from lockstep.api.checkpoint_status import SaveStatus
 from lockstep.core.checkpoints.saves import is_settled_for, save_order
 from lockstep.core.decide import decide
 from lockstep.core.model.snapshot import TimingReport
+from support.values import not_none
 from support.world import World, spec, training, world
 
 
 def save_of(w: World) -> SaveStatus:
-    save = w.status("one").checkpoint.save
-    assert save is not None
-    return save
+    return not_none(w.status("one").checkpoint.save)
 
 
 def result_of(w: World) -> str:
@@ -42,8 +41,7 @@ def timed(w: World, seconds: float, age: float = 0.0) -> None:
 )
 def test_the_step_lies_beyond_any_that_a_rank_may_have_begun(step_seconds: float, age: float, beyond: int) -> None:
     w = training()
-    started = w.status("one").attempts[-1].started_at
-    assert started is not None
+    started = not_none(w.status("one").attempts[-1].started_at)
     w.now = started + 10.0  # five steps in ten seconds: an average of two
     w.work()
     timed(w, step_seconds, age)
@@ -65,8 +63,7 @@ def test_a_save_is_in_status_before_any_worker_is_told() -> None:
     w.reconcile("one")
     w.crash()
     w.work()
-    repeated = w.reconcile("one").directive
-    assert repeated is not None
+    repeated = not_none(w.reconcile("one").directive)
     assert repeated.save is not None
     assert repeated.save.id == save_of(w).id
 
@@ -159,8 +156,7 @@ def test_a_new_leader_that_has_heard_nobody_asks_rather_than_losing_work() -> No
     w.crash()
     w.apply("one", spec(2, suspend=True))
     w.reconcile("one")
-    stop = w.status("one").stop
-    assert stop is not None
+    stop = not_none(w.status("one").stop)
     assert stop.save
     w.settle()
     assert w.status("one").state == "Suspended"
@@ -197,8 +193,7 @@ def test_workers_are_told_of_no_save_of_an_earlier_attempt() -> None:
     w.annotate("one", checkpoint_request="a")
     w.reconcile("one")
     status = w.status("one")
-    order = save_order(status)
-    assert order is not None
+    order = not_none(save_order(status))
     assert order.id == save_of(w).id
     assert save_order(changed(status, attempt=2)) is None
 

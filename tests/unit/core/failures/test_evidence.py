@@ -6,12 +6,12 @@ import pytest
 
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import ExitReport, PodPhase, WorkerPhase
+from support.values import not_none
 from support.world import World, phase, running, spec, world
 
 
 def end_child(w: World, rank: int, code: int, reason: str) -> None:
-    worker = w.worker("one", rank)
-    assert worker is not None
+    worker = not_none(w.worker("one", rank))
     worker.phase, worker.since = WorkerPhase.EXITED, w.now
     worker.exit = ExitReport(code=code, at=w.now, reason=reason)
 
@@ -86,8 +86,7 @@ def test_a_worker_never_heard_by_a_new_leader_is_lost_once_it_had_time_to_regist
 
 def test_a_rank_that_does_not_acknowledge_start_is_replaced() -> None:
     w = running(spare=2)
-    stuck = w.worker("one", 1)
-    assert stuck is not None
+    stuck = not_none(w.worker("one", 1))
     stuck.phase, stuck.attempt, stuck.ready_for = WorkerPhase.PREPARING, 0, 0
     only_beats(w, 50)
     assert w.status("one").attempt == 1
@@ -98,8 +97,7 @@ def test_a_rank_that_does_not_acknowledge_start_is_replaced() -> None:
 
 def never_began(w: World, rank: int) -> None:
     """The rank's worker falls silent at the barrier, as START is written."""
-    worker = w.worker("one", rank)
-    assert worker is not None
+    worker = not_none(w.worker("one", rank))
     worker.phase, worker.attempt = WorkerPhase.READY, 0
     w.directives_reach = rank
     w.settle(rounds=4)
@@ -121,8 +119,7 @@ def test_a_worker_that_fell_silent_at_the_barrier_and_never_began_is_lost_while_
 def test_one_that_is_not_heard_to_have_begun_is_left_alone_while_the_gang_steps() -> None:
     w = running(spare=2)
     never_began(w, 1)
-    worker = w.worker("one", 1)
-    assert worker is not None
+    worker = not_none(w.worker("one", 1))
     worker.phase, worker.attempt = WorkerPhase.RUNNING, 1  # it did begin, and is cut off from the operator
     for _ in range(12):
         w.train("one", 5)
@@ -158,8 +155,7 @@ def test_the_word_of_an_earlier_pod_of_the_same_name_says_nothing_of_the_one_the
     w.directives_reach = 1  # rank 1 never comes to the barrier
     w.settle()
     assert phase(w) is Phase.LAUNCHING
-    first = w.worker("one", 1)
-    assert first is not None
+    first = not_none(w.worker("one", 1))
     (name,) = [name for name, pod in w.pods.items() if pod.uid == first.pod_uid]
     del w.pods[name], w.workers[first.pod_uid]
     w.now += 30

@@ -13,6 +13,7 @@ from lockstep.core.model.snapshot import TimingReport
 from lockstep.core.run import resume_point
 from lockstep.core.run.cadence_orders import DISABLED, NOT_ASKED
 from support.measuring import Training, started
+from support.values import not_none
 from support.world import spec
 
 
@@ -22,8 +23,7 @@ def test_from_the_start_there_is_a_cadence_in_seconds() -> None:
     assert (w.cadence.steps, w.cadence.shared_steps) == (0, 0)
     assert w.cadence.mttf > 86_400
     assert w.cadence.changed_at is not None
-    directive = w.decide().directive
-    assert directive is not None
+    directive = not_none(w.decide().directive)
     assert directive.cadence == CadenceOrder(7200.0, 0, 0)
 
 
@@ -40,8 +40,7 @@ def test_a_new_cadence_holds_from_a_step_that_no_rank_has_begun() -> None:
     w.timing = TimingReport(step=10.0)
     w.pass_time(2)
     assert w.cadence.from_step > 120
-    directive = w.decide().directive
-    assert directive is not None
+    directive = not_none(w.decide().directive)
     assert directive.cadence is not None
     assert directive.cadence.from_step == w.cadence.from_step
     before = w.cadence.from_step
@@ -63,8 +62,7 @@ def test_ranks_that_begin_anew_save_by_the_cadence_from_where_they_begin() -> No
         w.show("llama", rank, "Loss:NaN", step=2900)
     w.settle()
     assert w.status("llama").attempt == 2
-    directive = w.decide().directive
-    assert directive is not None
+    directive = not_none(w.decide().directive)
     assert directive.cadence is not None
     assert (directive.cadence.steps, directive.cadence.from_step) == (steps, 0), "no step before it goes unsaved"
 
@@ -99,8 +97,7 @@ def test_a_measured_save_replaces_the_guess_but_the_ranks_are_told_at_most_every
     w.timing = TimingReport(step=10.0, save_block=1.0, persist=12_000.0)
     w.train("llama", 1)
     w.pass_time(100, step=5)
-    book = read(w.status("llama").goodput.state)
-    assert book is not None
+    book = not_none(read(w.status("llama").goodput.state))
     assert book.shared_cost is not None
     assert (book.shared_cost.blocking, book.shared_cost.durable, book.shared_cost.saves) == (1.0, 12_000.0, 1)
     w.pass_time(490, step=10)
@@ -115,8 +112,7 @@ def test_disabled_means_the_program_alone_decides() -> None:
     w = started("Disabled")
     assert w.cadence.why == DISABLED
     assert w.cadence.interval == 0
-    directive = w.decide().directive
-    assert directive is not None
+    directive = not_none(w.decide().directive)
     assert directive.cadence is None
     version = w.version
     w.settle()
@@ -163,15 +159,13 @@ def test_a_program_that_always_crashes_says_nothing_about_nodes() -> None:
     for _ in range(2):
         w.end_child("llama", 1, 1)
         w.pass_time(30, step=5)
-    book = read(w.status("llama").goodput.state)
-    assert book is not None
+    book = not_none(read(w.status("llama").goodput.state))
     assert (book.account.failures, book.exposure.failures) == (2, 0.0)
     w.train("llama", 1)
     w.tell_of_save("llama", 1)
     w.end_child("llama", 1, 1)
     w.pass_time(40, step=5)
-    book = read(w.status("llama").goodput.state)
-    assert book is not None
+    book = not_none(read(w.status("llama").goodput.state))
     assert book.exposure.failures == pytest.approx(3.0, abs=1e-3)
 
 

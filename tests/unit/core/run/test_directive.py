@@ -12,6 +12,7 @@ from lockstep.core.model.reasons import LossReason, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.run.directive import directive_for
 from lockstep.core.run.handover import Gathering, Handover
+from support.values import not_none
 from support.world import World, world_with_gang
 
 NOTHING = Handover()
@@ -23,8 +24,7 @@ def state(w: World, **changes: object) -> RunState:
 
 
 def test_a_gang_that_trains_is_told_start_and_the_addresses_of_all() -> None:
-    directive = directive_for(state(world_with_gang()), NOTHING)
-    assert directive is not None
+    directive = not_none(directive_for(state(world_with_gang()), NOTHING))
     assert directive.phase is DesiredPhase.RUN
     assert directive.start is not None
     assert len(directive.nodelist) == 2
@@ -47,8 +47,7 @@ def test_nobody_is_released_before_all_addresses_are_known() -> None:
 )
 def test_a_gang_is_told_by_its_phase_what_to_be_doing(changes: dict[str, object], phase: DesiredPhase) -> None:
     w = world_with_gang()
-    directive = directive_for(state(w, status=changed(w.status("one"), **changes)), NOTHING)
-    assert directive is not None
+    directive = not_none(directive_for(state(w, status=changed(w.status("one"), **changes)), NOTHING))
     assert directive.phase is phase
 
 
@@ -56,8 +55,7 @@ def test_a_gang_whose_run_is_deleted_is_told_to_stop_and_of_no_save() -> None:
     w = world_with_gang()
     save = SaveStatus(id="save-1", attempt=1, reason="Suspended", deadline=w.now + 60.0)
     status = changed(w.status("one"), checkpoint=changed(w.status("one").checkpoint, save=save))
-    directive = directive_for(state(w, status=status, deleting=True), NOTHING)
-    assert directive is not None
+    directive = not_none(directive_for(state(w, status=status, deleting=True), NOTHING))
     assert (directive.phase, directive.save) == (DesiredPhase.STOP, None)
 
 
@@ -66,8 +64,7 @@ def test_a_gang_that_saves_is_told_whether_it_stops_then(reason: str, ends: bool
     w = world_with_gang()
     save = SaveStatus(id="save-1", attempt=1, reason=reason, deadline=w.now + 60.0)
     status = changed(w.status("one"), checkpoint=changed(w.status("one").checkpoint, save=save))
-    directive = directive_for(state(w, status=status), NOTHING)
-    assert directive is not None
+    directive = not_none(directive_for(state(w, status=status), NOTHING))
     assert directive.save is not None
     assert directive.stopping_at == (save.deadline if ends else 0.0)
 
@@ -76,7 +73,6 @@ def test_what_the_steps_hand_on_is_asked_of_the_workers() -> None:
     verify, point = VerifyRequest("shared", "/shared/5", 5), PointRequest("/shared", 5, "Auto", 0)
     warm_up = WarmUpRequest("1-a", "Ring", ("10.0.0.1",), (1,))
     known = Handover(stacks="a1-Step-5", gathering=Gathering(verify=verify, point=point, warm_up=warm_up))
-    directive = directive_for(state(world_with_gang()), known)
-    assert directive is not None
+    directive = not_none(directive_for(state(world_with_gang()), known))
     assert (directive.verify, directive.point, directive.warm_up) == (verify, point, warm_up)
     assert directive.stacks == "a1-Step-5"

@@ -8,6 +8,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
 from lockstep.core.model.conditions import find
 from lockstep.core.model.snapshot import CheckpointReport, Verdict
+from support.values import not_none
 from support.world import World, node, spec
 
 
@@ -54,8 +55,7 @@ def test_a_gang_whose_lost_node_cannot_be_replaced_goes_on_smaller() -> None:
     assert (status.start.resume.step, status.start.order) == (10, "0,2-3")
     assert (status.resolved.nodes, status.nodes_ready) == (3, "3/3")
     assert w.directives["uid-llama"].slot_ranks == (0, -1, 1, 2)
-    condition = find(status, "AtFullSize")
-    assert condition is not None
+    condition = not_none(find(status, "AtFullSize"))
     assert (condition.status, condition.message) == ("False", "3 of 4 nodes train")
     assert status.queue.reason == ""
 
@@ -88,8 +88,7 @@ def test_below_the_minimum_it_waits_and_gives_its_nodes_back_in_the_end() -> Non
     save(w)
     w.lose_ranks("llama", 1)
     w.pass_time(100, step=5)
-    condition = find(w.status("llama"), "AtFullSize")
-    assert condition is not None
+    condition = not_none(find(w.status("llama"), "AtFullSize"))
     assert (condition.reason, condition.message) == ("CannotResize", "3 nodes are left, and elastic.min is 4")
     w.pass_time(600, step=20)
     assert w.status("llama").state == "Pending"
@@ -101,8 +100,7 @@ def test_a_checkpoint_that_the_smaller_gang_cannot_load_keeps_it_waiting() -> No
     w.lose_ranks("llama", 1)
     w.pass_time(100, step=5)
     assert slots.world(w.status("llama").assignment) == 4
-    condition = find(w.status("llama"), "AtFullSize")
-    assert condition is not None
+    condition = not_none(find(w.status("llama"), "AtFullSize"))
     assert "was saved by 4 nodes and cannot be loaded by 3" in condition.message
     w.nodes["n9"] = node("n9")
     w.settle()
@@ -207,8 +205,7 @@ def test_a_gang_that_saves_for_one_size_only_is_not_resized() -> None:
     w.pass_time(30, step=2)
     status = w.status("llama")
     assert (status.attempt, slots.world(status.assignment)) == (1, 2)
-    condition = find(status, "AtFullSize")
-    assert condition is not None
+    condition = not_none(find(status, "AtFullSize"))
     assert "cannot grow to 4 nodes: step 10 was saved by 2 nodes" in condition.message
 
 
@@ -252,8 +249,7 @@ def test_what_was_never_complete_keeps_nobody_waiting() -> None:
         worker.inventory = (torn,)
     w.pass_time(30, step=5)
     assert len(w.children("llama")) == 3
-    started = w.status("llama").start
-    assert started is not None
+    started = not_none(w.status("llama").start)
     assert started.resume is None
 
 
