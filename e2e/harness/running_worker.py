@@ -101,6 +101,12 @@ def ready(operator: FakeOperator, attempt: int, **where: Any) -> dict[str, Any]:
     return operator.wait_for(lambda state: state["readyFor"] == attempt)
 
 
+def run_attempt(operator: FakeOperator, attempt: int, **start: Any) -> None:
+    """Releases an attempt once the worker is ready for it."""
+    ready(operator, attempt)
+    operator.run(attempt, **start)
+
+
 def exited(operator: FakeOperator, attempt: int) -> dict[str, Any]:
     return operator.wait_for(lambda state: state["phase"] == "Exited" and state["attempt"] == attempt)
 

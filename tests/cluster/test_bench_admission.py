@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+from support.benchmarks import figures_of
+
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_benchmark_ends_with_one_line_of_json() -> None:
     small = ["--runs=40", "--nodes=256", "--rounds=1", "--admitted=6", "--gangs=2", "--gang-nodes=64"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "bench.admission", *small],
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'e2e'}"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    figures = json.loads(ended.stdout.splitlines()[-1])
+    figures = figures_of("admission", *small)
     assert figures.pop("failed") == []  # nothing is asked of so few
     shape = [figures.pop(name) for name in ("bench", "size", "runs", "nodes", "admitted")]
     assert shape == ["admission", "own", 40, 256, 6]

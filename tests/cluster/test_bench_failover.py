@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+from support.benchmarks import figures_of
+
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_leader_that_is_killed_under_a_few_runs_costs_none_of_them_anything() -> None:
     """`make bench-failover` does it to 50 runs on 512 nodes."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "bench.failover", "--cluster-nodes=16", "--runs=4", "--nodes=3", "--watched=15"],
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'e2e'}"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    figures = json.loads(ended.stdout.splitlines()[-1])
+    figures = figures_of("failover", "--cluster-nodes=16", "--runs=4", "--nodes=3", "--watched=15")
     assert (figures["bench"], figures["runs"], figures["workers"], figures["runs_changed"]) == ("failover", 4, 12, 0)
     assert min(figures["standby_mb"], figures["leader_mb"]) > 0
     assert figures["leader_cores"] >= 0  # counted in ticks of 10 ms, of which so few may need none

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+from support.benchmarks import figures_of
+
 pytestmark = [pytest.mark.nodes, pytest.mark.nightly]
-ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ["in_place_p95_s", "replace_p95_s", "flatness", "commanded_512_s", "writes_in_place_512"]
 SMALL = ["--nodes=3", "--small=2", "--simulated=4", "--recoveries=3", "--replacements=1", "--commands=1", "--pause=2"]
 
 
 def test_the_benchmark_ends_with_one_line_of_json() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "bench.recover", *SMALL],
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'e2e'}"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    figures = json.loads(ended.stdout.splitlines()[-1])
+    figures = figures_of("recover", *SMALL)
     assert list(figures)[: 2 + len(FIGURES)] == ["bench", "size", *FIGURES]
     assert (figures["bench"], figures["size"]) == ("recover", "own")
     assert all(figures[name] > 0 for name in FIGURES)

@@ -49,6 +49,11 @@ class KueueWorld(World):
         self.apply(name, spec(nodes, **{"gpusPerNode": 8, **fields}))
         self.label(name, **labels)
 
+    def queue_up(self, name: str = "run", nodes: int = 2, **fields: Any) -> None:
+        """Submit a run, and everybody acts until nothing changes."""
+        self.submit(name, nodes, **fields)
+        self.settle()
+
     def label(self, run: str, **labels: str) -> None:
         """`kubectl label`."""
         self._store(replace(self.runs[run], labels=dict(labels)))
@@ -243,7 +248,6 @@ def reason(world: KueueWorld, run: str = "run") -> tuple[str, str]:
 def running(**pool: Any) -> KueueWorld:
     """A run that trains, in a pool of this shape."""
     world = kueue_world(**pool)
-    world.submit()
-    world.settle()
+    world.queue_up()
     assert phase(world) is Phase.RUNNING, reason(world)
     return world

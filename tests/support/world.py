@@ -18,6 +18,7 @@ from lockstep.core.decide import decide
 from lockstep.core.failures.breaker import disruption
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.bounds import Tier
+from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.plan import CreatePod, DesiredPhase, Directive, Plan, StatusWrite
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
@@ -161,6 +162,11 @@ class World:
             status = TrainingRunStatus()
             view = RunView("ns", name, f"uid-{name}", 1, "1", self.now, run_spec, status)
         return self._store(view)
+
+    def roll_out(self, name: str, run_spec: TrainingRunSpec) -> None:
+        """`kubectl apply`, and everybody acts until nothing changes."""
+        self.apply(name, run_spec)
+        self.settle()
 
     def queue(self, name: str = "default", **fields: object) -> None:
         """`kubectl apply` of a TrainingQueue."""
@@ -356,6 +362,11 @@ class World:
         view = self.runs[run]
         self._store(replace(view, annotations={**view.annotations, **named}))
 
+    def request(self, run: str, **annotations: str) -> None:
+        """Change our own annotations, and everybody acts until nothing changes."""
+        self.annotate(run, **annotations)
+        self.settle()
+
     def lose_node(self, name: str) -> None:
         """Power failure: nothing on it runs any more, and nobody says so."""
         self.silent_nodes.add(name)
@@ -379,6 +390,20 @@ class World:
     def node_not_ready(self, name: str, ready: bool = False) -> None:
         """The node controller's view changes."""
         self.nodes[name] = replace(self.nodes[name], ready=ready, ready_changed_at=self.now)
+
+    def fail_node(self, name: str) -> None:
+        """Power failure, which the node controller has noticed."""
+        self.lose_node(name)
+        self.node_not_ready(name)
+
+    def lose_ranks(self, run: str, *ranks: int) -> list[str]:
+        """Power failure of the ranks' nodes, seen at once; those nodes."""
+        assignment = self.status(run).assignment
+        lost = [assignment.nodes[slots.ranked_slots(assignment)[rank]] for rank in ranks]
+        for name in lost:
+            self.lose_node(name)
+            del self.nodes[name]
+        return lost
 
     def return_node(self, name: str) -> None:
         """A lost machine boots: its old pods are Failed, or gone when they were deleted."""
@@ -406,6 +431,11 @@ class World:
             reason = "Error" if code else "Completed"
             worker.exit = ExitReport(code=code, at=self.now + late, reason=reason, stderr_tail=stderr)
             self.show(run, rank, *signs)
+
+    def end_child(self, run: str, rank: int, code: int, **shown: Any) -> None:
+        """It ends as with ``exit_child``, and everybody acts until nothing changes."""
+        self.exit_child(run, rank, code, **shown)
+        self.settle()
 
     def show(self, run: str, rank: int, *signs: str, step: int = 0) -> None:
         """A rank's log shows something."""
@@ -695,9 +725,38 @@ class World:
         return self.runs[view.name]
 
 
+def world(nodes: int = 4, *, racks_of: int = 0, **fields: Any) -> World:
+    """Nodes n0, n1, …: all in one rack, or ``racks_of`` in each."""
+    racks = {f"n{i}": f"rack-{i // racks_of if racks_of else 0}" for i in range(nodes)}
+    return World({name: node(name, rack=rack) for name, rack in racks.items()}, **fields)
+
+
 def world_with_gang(ranks: int = 2, nodes: int | None = None, **fields: object) -> World:
     """The run ``one`` trains on ``ranks`` of the nodes."""
-    world = World({f"n{i}": node(f"n{i}") for i in range(nodes or ranks)})
-    world.apply("one", spec(ranks, **fields))
-    world.settle()
-    return world
+    made = world(nodes or ranks)
+    made.roll_out("one", spec(ranks, **fields))
+    return made
+
+
+def running(ranks: int = 2, spare: int = 0, **fields: object) -> World:
+    """A gang that trains, and ``spare`` free nodes."""
+    made = world_with_gang(ranks, ranks + spare, **fields)
+    assert phase(made) is Phase.RUNNING
+    assert made.children("one") == dict.fromkeys(range(ranks), 1)
+    return made
+
+
+def training(ranks: int = 2, spare: int = 1, **fields: object) -> World:
+    """A gang five steps in, whose programs ask for saves."""
+    made = world(ranks + spare, listens=True)
+    made.roll_out("one", spec(ranks, **fields))
+    made.train("one", 5)
+    made.work()
+    assert phase(made) is Phase.RUNNING
+    return made
+
+
+def phase(of: World, run: str = "one") -> Phase:
+    """Of a run."""
+    view = of.runs[run]
+    return phase_of(view.status, view.spec is not None and view.spec.suspend)

@@ -1,4 +1,4 @@
-"""The worker as a process, and an operator for it to speak to."""
+"""A clock to move by hand; the worker as a process, and an operator for it to speak to."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ import pytest
 
 from harness.fake_operator import FakeOperator
 from harness.running_worker import LaunchWorker, RunningWorker
+from support.manual_clock import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture

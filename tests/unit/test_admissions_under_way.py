@@ -21,7 +21,9 @@ from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.plan import ClusterPlan, Event, StatusWrite
 from lockstep.core.model.reservation import reservation_of
 from lockstep.core.model.snapshot import ClusterSnapshot, Leadership
-from unit.test_execute import World, run
+from support.stored_runs import run, stored
+from support.values import not_none
+from unit.test_execute import World
 
 LEADER = Leadership(since=0.0)
 REFUSED = UnreachableError("connection refused")
@@ -56,8 +58,7 @@ class SlowWorld(World):
         self.queue.clear()
 
     def word(self, name: str = "llama", reason: str = "Priority") -> StatusWrite:
-        view = self.store.run("team", name)
-        assert view is not None
+        view = not_none(self.store.run("team", name))
         status = changed(view.status, queue=QueueStatus(reason=reason, updated=5.0))
         return StatusWrite("team", name, view.uid, view.resource_version, status, frozenset())
 
@@ -69,8 +70,7 @@ class SlowWorld(World):
         return [self.word(f"waits-{number:02}", reason) for number in range(count)]
 
     def write(self, node: str = "n1", **changes: Any) -> StatusWrite:  # type: ignore[override]
-        view = self.store.run("team", "llama")
-        assert view is not None
+        view = stored(self.store)
         update = {"attempt": 1, "assignment": assigned(view.status.assignment, [node]), **changes}
         status = changed(view.status, **update)
         return StatusWrite("team", "llama", "u1", view.resource_version, status, nodes=frozenset({node}))
@@ -116,8 +116,7 @@ async def test_the_next_pass_does_not_wait_for_the_answer_and_takes_the_run_for_
 
 async def test_whoever_acts_for_a_run_sees_only_what_was_written(world: SlowWorld) -> None:
     await world.admit(world.write())
-    seen = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert seen is not None
+    seen = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert seen.run.status == TrainingRunStatus()
 
 
@@ -184,8 +183,7 @@ async def test_a_pass_waits_for_what_other_runs_are_judged_by(world: SlowWorld) 
 
 
 async def test_a_pass_waits_for_whatever_is_more_than_words(world: SlowWorld) -> None:
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     kept = reservation_of(("n1",), ("u9",), 1.0, 2.0)
     reserved = replace(world.word(), status=changed(view.status, reservation=kept))
     waiting = asyncio.create_task(world.admit(reserved))
@@ -326,8 +324,7 @@ async def test_a_failure_counts_although_its_pass_still_waits_for_other_writes(
     other = run(20)
     named = other["metadata"] | {"name": "other", "uid": "u2"}
     world.store.apply_run(other | {"metadata": named})
-    view = world.store.run("team", "other")
-    assert view is not None
+    view = not_none(world.store.run("team", "other"))
     told = StatusWrite("team", "other", "u2", "20", changed(view.status, state="Pending"), frozenset())
 
     async def patch_status(_: Any, name: str, *__: Any, patch: Any, **___: Any) -> bytes:
@@ -390,8 +387,7 @@ async def test_what_cannot_be_sent_before_an_answer_comes_is_not_decided_over_an
     world: SlowWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reservation, say, after which the cycle asks to come again at once: it is not in status yet."""
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     status = changed(view.status, state="Pending")
     reserved = StatusWrite("team", "llama", "u1", "10", status, frozenset())
     plan = ClusterPlan(writes=(reserved,), wake_at=world.clock.now())

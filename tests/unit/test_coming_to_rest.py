@@ -21,7 +21,7 @@ from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import PodPhase, PodView, Taint, WorkerPhase
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.run.recovery import case_of
-from support.world import Worker, World, node, spec
+from support.world import Worker, World, node, spec, world_with_gang
 
 RUN = "one"
 SLOW = Cause(
@@ -39,22 +39,14 @@ class UnfitWorld(World):
         reports[worker.slot] = replace(reports[worker.slot], problem="DiskFull")
 
 
-def training(nodes: int, spare: int = 0, **fields: object) -> World:
-    w = World({f"n{i}": node(f"n{i}") for i in range(nodes + spare)})
-    w.apply(RUN, spec(nodes, **fields))
-    w.settle()
-    return w
-
-
 def status(w: World) -> TrainingRunStatus:
     return w.status(RUN)
 
 
 @pytest.mark.parametrize("code", [1, 93])
 def test_a_final_verdict_does_not_wait_for_a_rank_that_ended_well_and_left(code: int) -> None:
-    w = training(2, checkpoint=None)
-    w.exit_child(RUN, 1, 0)
-    w.settle()
+    w = world_with_gang(2, checkpoint=None)
+    w.end_child(RUN, 1, 0)
     assert status(w).exits.succeeded == "1"
     left = next(pod for pod in w.pods.values() if pod.slot == 1)
     del w.workers[left.uid]
@@ -73,7 +65,7 @@ def test_a_slow_rank_that_cannot_leave_its_node_does_not_restart_the_gang(held: 
 
 
 def test_a_slow_rank_is_judged_by_how_many_nodes_were_excluded() -> None:
-    w = training(3, 3)
+    w = world_with_gang(3, 6)
     recovery = changed(
         status(w).recovery, excluded_nodes=tuple(ExcludedNode(node=f"x{i}", reason="", since=w.now) for i in range(2))
     )
@@ -83,7 +75,7 @@ def test_a_slow_rank_is_judged_by_how_many_nodes_were_excluded() -> None:
 
 
 def test_a_node_has_no_use_for_failures_older_than_the_ones_it_can_hold() -> None:
-    w = training(1)
+    w = world_with_gang(1)
     known = tuple(FirstFailure(node="n0", time=w.now - 1000 + i, cause="Application") for i in range(MAX_FAILURES + 2))
     recovery = changed(status(w).recovery, first_failures=known)
     w._store(replace(w.runs[RUN], status=changed(status(w), recovery=recovery)))
@@ -113,7 +105,7 @@ def test_a_run_that_finds_every_node_unfit_gives_them_back_and_tries_again_ever_
 
 
 def test_a_node_that_taints_say_to_leave_is_not_taken_again() -> None:
-    w = training(1)
+    w = world_with_gang(1)
     w.tunables = Tunables(drain_taints=("maintenance",))
     w.nodes["n0"] = replace(w.nodes["n0"], taints=(Taint("maintenance", "PreferNoSchedule"),))
     w.pass_time(60, step=10)

@@ -14,15 +14,15 @@ from lockstep.core.model.snapshot import CheckpointReport, JobPhase, JobView, Ve
 from lockstep.core.run import report
 from lockstep.core.run.barrier import gather
 from lockstep.core.run.launching import SlotStage, Stage
-from support.world import World, node, spec
+from support.values import not_none
+from support.world import World, spec, world
 
 
 def test_a_worker_that_waits_at_the_barrier_is_heard_as_long_as_its_poll_is_open() -> None:
-    w = World({name: node(name) for name in ("n0", "n1", "n2")})
+    w = world(3)
     late = "n1"
     w.silent_nodes.add(late)
-    w.apply("one", spec(2))
-    w.settle()
+    w.roll_out("one", spec(2))
     w.now += w.tunables.silent_after(2) + 4  # no report of the first since: it waits for the second
     w.reconcile("one")
     assert w.status("one").assignment.nodes == ("n0", "n1")
@@ -33,8 +33,7 @@ def test_a_worker_that_waits_at_the_barrier_is_heard_as_long_as_its_poll_is_open
 
 def blind(w: World, rank: int) -> None:
     """The rank's node has lost sight of the shared tier."""
-    worker = w.worker("one", rank)
-    assert worker is not None
+    worker = not_none(w.worker("one", rank))
     worker.inventory = (CheckpointReport("shared", 0, "/shared-checkpoints/ns/one", Verdict.UNKNOWN, "stale mount"),)
 
 
@@ -51,7 +50,7 @@ def at_the_barrier(w: World) -> None:
 
 
 def test_a_node_that_cannot_look_into_the_shared_tier_is_replaced_not_the_run_ended() -> None:
-    w = World({name: node(name) for name in ("n0", "n1", "n2")})
+    w = world(3)
     w.apply("one", spec(2))
     at_the_barrier(w)
     w.now += w.tunables.deadlines.probe + 1
@@ -88,8 +87,7 @@ def test_nothing_older_is_resumed_from_because_one_node_cannot_look_into_the_sha
             worker.inventory = (*(row for row in worker.inventory if row.tier == "shared"), own)
         w.now += 1.0
         w.work_reports_only()
-    start = w.status("one").start
-    assert start is not None
+    start = not_none(w.status("one").start)
     assert start.resume is not None
     if is_replaced:
         assert [entry.node for entry in w.status("one").recovery.excluded_nodes] == ["n1"]
@@ -100,22 +98,20 @@ def test_nothing_older_is_resumed_from_because_one_node_cannot_look_into_the_sha
 
 
 def test_what_a_complete_gang_waits_for_is_said() -> None:
-    w = World({name: node(name) for name in ("n0", "n1", "n2")})
+    w = world(3)
     w.apply("one", spec(2))
     at_the_barrier(w)
     w.now += 10
     w.work()
     w.reconcile("one")
-    gathering = find(w.status("one"), "GangReady")
-    assert gathering is not None
+    gathering = not_none(find(w.status("one"), "GangReady"))
     assert "waits to learn more" in gathering.message
 
 
 def trained(steps: int) -> World:
     """A run of two ranks that has saved, which all have seen."""
-    w = World({name: node(name) for name in ("n0", "n1", "n2")})
-    w.apply("one", spec(2))
-    w.settle()
+    w = world(3)
+    w.roll_out("one", spec(2))
     w.train("one", steps)
     w.tell_of_save("one", steps)
     return w
@@ -125,15 +121,13 @@ def test_the_newest_checkpoint_is_read_on_the_way_to_the_barrier() -> None:
     w = trained(100)
     w.exit_child("one", 1, 1)
     w.work()
-    first = w.reconcile("one").directive
-    assert first is not None
+    first = not_none(w.reconcile("one").directive)
     assert first.phase is DesiredPhase.PREPARE
     assert first.verify == VerifyRequest("shared", "/shared/100", 100)
     w.work()  # all stand at the barrier …
     assert w.reconcile("one").directive == first
     w.work()  # … and have read what they were asked to
-    start = w.reconcile("one").directive
-    assert start is not None
+    start = not_none(w.reconcile("one").directive)
     assert start.phase is DesiredPhase.RUN
     assert start.verify is None
     assert start.start is not None
@@ -150,8 +144,7 @@ def test_another_checkpoint_than_the_one_expected_is_read_before_it_is_resumed_f
     w.work()
     w.reconcile("one")
     w.work()
-    second = w.reconcile("one").directive
-    assert second is not None
+    second = not_none(w.reconcile("one").directive)
     assert (second.phase, second.verify) == (DesiredPhase.PREPARE, VerifyRequest("shared", "/shared/120", 120))
     w.settle()
     assert w.starts["uid-one", 2].resume_step == 120
@@ -181,8 +174,7 @@ def test_a_gang_that_goes_back_chooses_nothing_that_is_being_removed(goes_back: 
     w.jobs["one"] = (JobView("ns", "one-tidy", "uid", "uid-one", JobPhase.ACTIVE),)
     w.pass_time(30)
     assert w.status("one").state == ("Recovering" if goes_back else "Running")
-    gathering = find(w.status("one"), "GangReady")
-    assert gathering is not None
+    gathering = not_none(find(w.status("one"), "GangReady"))
     assert ("the removal of old checkpoints" in gathering.message) is goes_back
     w.jobs["one"] = (JobView("ns", "one-tidy", "uid", "uid-one", JobPhase.COMPLETE, finished_at=w.now),)
     w.pass_time(30)

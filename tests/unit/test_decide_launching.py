@@ -7,19 +7,19 @@ import pytest
 
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.decide import decide
-from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import CheckpointReport, PodPhase, Verdict, WorkerPhase
 from lockstep.core.run.launching import SHARED_TIER_IS_FULL, SHARED_TIER_REFUSES, STILL_PREPARING
 from lockstep.worker.node import barrier as worker_barrier
 from lockstep.worker.node import preflight
-from support.world import World, node, spec
+from support.world import World, node, phase, spec, world
 
 NO_PYTHON = 'exec: "python3": executable file not found in $PATH'
 
 
 def admitted(nodes: int = 2, spare: int = 2) -> World:
     """A run ``one`` whose pods exist and are not bound yet."""
-    w = World({f"n{i}": node(f"n{i}") for i in range(nodes + spare)})
+    w = world(nodes + spare)
     w.apply("one", spec(nodes))
     for _ in range(2):
         w.reconcile("one")
@@ -27,11 +27,6 @@ def admitted(nodes: int = 2, spare: int = 2) -> World:
     w.reconcile("one")
     assert len(w.pods) == nodes
     return w
-
-
-def phase(w: World) -> Phase:
-    view = w.runs["one"]
-    return phase_of(view.status, view.spec is not None and view.spec.suspend)
 
 
 def change_pods(w: World, **changes: object) -> None:
@@ -147,7 +142,7 @@ def test_nothing_more_is_decided_of_a_launch_once_its_plan_was_carried_out() -> 
 
 @pytest.mark.parametrize("nodes", [2, 800])
 def test_an_assignment_too_large_for_status_is_moved_out_of_it_by_every_write(nodes: int) -> None:
-    w = World({f"n{i}": node(f"n{i}") for i in range(1)})
+    w = world(1)
     w.nodes = {f"node-with-a-long-name-{i}": node(f"node-with-a-long-name-{i}") for i in range(nodes)}
     w.apply("one", spec(nodes))
     for _ in range(2):

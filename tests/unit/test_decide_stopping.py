@@ -6,33 +6,12 @@ import pytest
 
 from lockstep.core.decide import decide
 from lockstep.core.model.conditions import find, is_true
-from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DesiredPhase
 from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.snapshot import PodPhase, WorkerPhase
-from support.world import World, node, spec
-
-
-def world(nodes: int) -> World:
-    return World({f"n{i}": node(f"n{i}") for i in range(nodes)})
-
-
-def running(nodes: int = 2, spare: int = 0) -> World:
-    w = world(nodes + spare)
-    w.apply("one", spec(nodes))
-    w.settle()
-    assert phase(w) is Phase.RUNNING
-    return w
-
-
-def phase(w: World, run: str = "one") -> Phase:
-    view = w.runs[run]
-    return phase_of(view.status, view.spec is not None and view.spec.suspend)
-
-
-def lose(w: World, name: str) -> None:
-    w.lose_node(name)
-    w.node_not_ready(name)
+from support.values import not_none
+from support.world import node, phase, running, spec, world
 
 
 @pytest.mark.parametrize("change", [{"suspend": True}, {"cancel": True}])
@@ -41,18 +20,16 @@ def test_a_gang_that_has_not_started_is_stopped_without_waiting_for_anybody(chan
     w.apply("one", spec(2))
     w.directives_reach = 1
     w.settle()
-    stuck = w.worker("one", 1)
-    assert stuck is not None
+    stuck = not_none(w.worker("one", 1))
     assert (phase(w), stuck.phase) == (Phase.LAUNCHING, WorkerPhase.PREPARING)
-    w.apply("one", spec(2, **change))
-    w.settle()
+    w.roll_out("one", spec(2, **change))
     assert phase(w) in (Phase.SUSPENDED, Phase.FINISHED)
 
 
 def test_a_gang_with_a_pod_stuck_on_a_dead_node_gives_its_nodes_back_when_it_is_suspended() -> None:
     w = running()
     w.apply("one", spec(2, suspend=True))
-    lose(w, "n1")
+    w.fail_node("n1")
     w.pass_time(400, step=20)
     assert phase(w) is Phase.SUSPENDED
     assert [pod.node for pod in w.pods.values()] == ["n1"]
@@ -62,7 +39,7 @@ def test_a_gang_with_a_pod_stuck_on_a_dead_node_gives_its_nodes_back_when_it_is_
 def test_a_gang_whose_lost_node_is_never_replaced_queues_again_and_starts_when_there_is_room() -> None:
     w = running()
     w.train("one", 5)
-    lose(w, "n1")
+    w.fail_node("n1")
     w.pass_time(700, step=20)
     assert phase(w) is Phase.PENDING
     # The dead node's pod is still there, and its node is nobody's.
@@ -75,7 +52,7 @@ def test_a_gang_whose_lost_node_is_never_replaced_queues_again_and_starts_when_t
 
 def test_the_worker_of_an_earlier_assignment_that_comes_back_disturbs_nobody() -> None:
     w = running()
-    lose(w, "n1")
+    w.fail_node("n1")
     lost = w.reports["uid-one"][1]
     w.pass_time(700, step=20)
     assert phase(w) is Phase.PENDING
@@ -88,8 +65,7 @@ def test_the_worker_of_an_earlier_assignment_that_comes_back_disturbs_nobody() -
 def test_a_pod_whose_creation_was_answered_too_late_is_deleted_and_not_taken_for_a_gang() -> None:
     w = running()
     late = next(iter(w.pods.values()))
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     assert phase(w) is Phase.SUSPENDED
     w.pods[late.name] = replace(late, uid="late", bound=False, phase=PodPhase.PENDING, started_at=None)
     w.reports.clear()
@@ -101,7 +77,7 @@ def test_a_pod_whose_creation_was_answered_too_late_is_deleted_and_not_taken_for
 def test_a_smaller_gang_is_not_held_up_by_a_stuck_pod_of_a_slot_it_no_longer_has() -> None:
     w = running(3, spare=1)
     w.apply("one", spec(2, suspend=True))
-    lose(w, "n2")
+    w.fail_node("n2")
     w.pass_time(400, step=20)
     assert phase(w) is Phase.SUSPENDED
     w.apply("one", spec(2))
@@ -113,8 +89,7 @@ def test_a_smaller_gang_is_not_held_up_by_a_stuck_pod_of_a_slot_it_no_longer_has
 def test_a_run_succeeds_when_every_rank_of_its_gang_has_and_not_when_as_many_as_the_spec_says_now() -> None:
     w = running(2)
     w.runs["one"] = replace(w.runs["one"], spec=spec(1))
-    w.exit_child("one", 0, 0)
-    w.settle()
+    w.end_child("one", 0, 0)
     assert phase(w) is Phase.RUNNING
     assert parse_ranges(w.status("one").exits.succeeded) == {0}
 
@@ -124,8 +99,7 @@ def test_a_spec_that_cannot_be_read_any_more_leaves_the_gang_alone_and_is_said()
     w.runs["one"] = replace(w.runs["one"], spec=None, spec_error="spec.nodes: Field required")
     plan = w.reconcile("one")
     assert (plan.deletes, plan.creates) == ((), ())
-    accepted = find(w.status("one"), "Accepted")
-    assert accepted is not None
+    accepted = not_none(find(w.status("one"), "Accepted"))
     assert accepted.status == "False"
     assert phase(w) is Phase.RUNNING
     assert plan.directive is not None
@@ -149,7 +123,7 @@ def test_a_wiped_status_of_a_run_whose_pods_have_ended_starts_nothing(attempt_kn
 
 def test_nothing_is_made_in_the_moment_a_launch_is_given_up() -> None:
     w = running()
-    lose(w, "n1")
+    w.fail_node("n1")
     w.pass_time(20, step=5)
     w.now += 700
     plan = decide(w.snapshot("one"), w.tunables, w.now)
@@ -159,12 +133,11 @@ def test_nothing_is_made_in_the_moment_a_launch_is_given_up() -> None:
 
 
 def test_a_run_that_ends_while_the_cluster_is_disrupted_does_not_say_so_for_ever() -> None:
-    w = World({f"n{i}": node(f"n{i}") for i in range(5)})
+    w = world(5)
     w.breaker = True
-    w.apply("one", spec(4))
-    w.settle()
+    w.roll_out("one", spec(4))
     for name in ("n0", "n1", "n2"):
-        lose(w, name)
+        w.fail_node(name)
     w.pass_time(20, step=2)
     assert is_true(w.status("one"), "ClusterDisruption")
     w.apply("one", spec(4, cancel=True))
@@ -176,6 +149,5 @@ def test_a_run_that_ends_while_the_cluster_is_disrupted_does_not_say_so_for_ever
 def test_workers_of_a_run_that_is_being_deleted_are_told_to_stop_while_their_pods_go() -> None:
     w = running()
     w.runs["one"] = replace(w.runs["one"], deleting=True)
-    directive = decide(w.snapshot("one"), w.tunables, w.now).directive
-    assert directive is not None
+    directive = not_none(decide(w.snapshot("one"), w.tunables, w.now).directive)
     assert (directive.phase, directive.attempt) == (DesiredPhase.STOP, 1)

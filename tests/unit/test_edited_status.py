@@ -10,13 +10,11 @@ from lockstep.api.run_status import ResolvedStatus
 from lockstep.core.decide import decide
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find
-from support.world import World, node, spec
+from support.world import World, world_with_gang
 
 
 def training() -> World:
-    w = World({f"n{i}": node(f"n{i}") for i in range(6)})
-    w.apply("one", spec(2))
-    w.settle()
+    w = world_with_gang(2, 6)
     w.train("one", 3)
     w.settle()
     return w

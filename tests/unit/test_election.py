@@ -113,11 +113,6 @@ class FakeLeases:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def leases(clock: ManualClock) -> FakeLeases:
     return FakeLeases(clock)
 

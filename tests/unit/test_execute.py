@@ -45,24 +45,10 @@ from lockstep.core.model.plan import (
 from lockstep.core.model.snapshot import Leadership
 from lockstep.core.model.tunables import Tunables
 from support.manual_clock import ManualClock
+from support.stored_runs import run, stored
 
 GONE = ApiError(404, "NotFound", 'trainingruns.lockstep.dev "llama" not found')
 NO_KIND = ApiError(404, "NotFound", "the server could not find the requested resource")
-
-
-def run(version: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "metadata": {
-            "namespace": "team",
-            "name": "llama",
-            "uid": "u1",
-            "resourceVersion": str(version),
-            "generation": 1,
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-        },
-        "spec": {"nodes": 2, "image": "i", "command": ["train"]},
-        **changes,
-    }
 
 
 class Kube:
@@ -127,8 +113,7 @@ class World:
         self.store.apply_run(run(10))
 
     async def write(self) -> None:
-        view = self.store.run("team", "llama")
-        assert view is not None
+        view = stored(self.store)
         await self.executor.run_plan(view, Plan(status=changed(view.status, state="Pending")))
 
 
@@ -141,8 +126,7 @@ async def test_a_run_that_was_changed_by_others_is_decided_again_on_what_is_ther
     world.kube.write = ApiError(409, "Conflict", "the object has been modified")
     with pytest.raises(StaleError):
         await world.write()
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     assert view.resource_version == "11"
 
 
@@ -150,8 +134,7 @@ async def test_a_run_that_a_restored_backup_made_older_is_decided_on_what_is_the
     world.kube.write, world.kube.read = ApiError(409, "Conflict", "the object has been modified"), run(5)
     with pytest.raises(StaleError):
         await world.write()
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     assert view.resource_version == "5"
 
 
@@ -189,16 +172,14 @@ async def test_a_run_without_pods_that_holds_nothing_keeps_no_words_of_workers(w
 )
 async def test_a_job_that_is_refused_or_there_already_holds_up_nothing(world: World, refusal: ApiError | None) -> None:
     world.kube.creation = refusal
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     await world.executor.run_plan(view, Plan(jobs=(CreateJob("team", "j", {}),)))
     assert len(world.store.archive_jobs.cache) == (1 if refusal is None else 0)
 
 
 async def test_a_job_is_made_again_when_the_api_server_was_overwhelmed(world: World) -> None:
     world.kube.creation = ApiError(503, "ServiceUnavailable", "try again")
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     with pytest.raises(ApiError):
         await world.executor.run_plan(view, Plan(jobs=(CreateJob("team", "j", {}),)))
 
@@ -233,8 +214,7 @@ AT_ONCE = ("deletes", "pod_group", "creates", "jobs", "node_failures")
 
 
 async def test_a_plan_is_carried_out_in_the_order_of_its_fields(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     done: list[str] = []
 
     def note(owner: object, name: str, field: str) -> None:
@@ -348,8 +328,7 @@ async def test_a_status_that_the_api_server_refuses_is_told_of(world: World) -> 
 
 async def test_nothing_rests_on_a_status_of_which_older_crds_have_dropped_a_field(world: World) -> None:
     world.kube.unknown = {"attempt"}
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     created: list[Any] = []
     world.kube.create = lambda *_, **__: created.append(_)  # type: ignore[assignment, return-value]
     job = CreateJob("team", "j", {"metadata": {"name": "j"}})
@@ -357,9 +336,7 @@ async def test_nothing_rests_on_a_status_of_which_older_crds_have_dropped_a_fiel
         await world.executor.run_plan(view, Plan(status=changed(view.status, attempt=3), jobs=(job,)))
     assert world.warnings == ["StatusRefused"]
     assert created == []
-    stored = world.store.run("team", "llama")
-    assert stored is not None
-    assert stored.resource_version == "12"
+    assert stored(world.store).resource_version == "12"
 
 
 @pytest.mark.parametrize(
@@ -377,8 +354,7 @@ async def test_only_what_the_api_server_has_against_a_pod_is_held_against_it(
     world: World, refusal: KubeError, told: bool
 ) -> None:
     world.kube.creation = refusal
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     with pytest.raises(KubeError):
         await world.executor.run_plan(view, Plan(creates=(CreatePod("team", "p", 0, 1, "n1", b"{}"),)))
     assert bool(world.store._refused.get("u1")) is told
@@ -388,8 +364,7 @@ async def test_only_what_the_api_server_has_against_a_pod_is_held_against_it(
 @pytest.mark.parametrize("optional", [True, False])
 async def test_only_a_config_map_that_something_rests_on_holds_up_the_plan(world: World, optional: bool) -> None:
     world.kube.creation = ApiError(403, "Forbidden", "exceeded quota")
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     status = changed(view.status, state="Pending")
     plan = Plan(config_maps=(EnsureConfigMap("team", "c", {}, optional=optional),), status=status)
     with nullcontext() if optional else pytest.raises(ApiError):
@@ -437,8 +412,7 @@ MEMBER = CreatePod("team", "llama-u1-0-1", 0, 1, "n1", {})
 async def test_a_pod_of_the_run_that_lost_its_labels_is_told_and_not_waited_for_without_end(
     world: World, lost: str
 ) -> None:
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     labels = {names.LABEL_RUN_UID: "u1", names.LABEL_SLOT: "0", names.LABEL_INCARNATION: "1"}
     metadata = {"name": MEMBER.name, "namespace": "team", "uid": "p", "resourceVersion": "20"}
     metadata |= {"ownerReferences": [{"kind": "TrainingRun", "name": "llama", "uid": "u1", "controller": True}]}
@@ -505,8 +479,7 @@ def group_of(owner: str) -> dict[str, Any]:
 
 async def carry_out(world: World, kube: GroupKube, plan: Plan) -> None:
     world.executor._kube = world.executor._pod_groups._kube = cast(KubeClient, kube)
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     await world.executor.run_plan(view, plan)
 
 
@@ -540,8 +513,7 @@ async def test_without_its_pod_group_no_pod_is_made_and_its_slot_says_why(
 
 
 async def test_what_is_to_be_done_is_done_before_a_pod_group_that_a_failing_webhook_keeps(world: World) -> None:
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     kube = GroupKube(group_of("u1"), ApiError(500, "InternalError", "failed calling webhook"))
     created = Plan(creates=(MEMBER,), pod_group_deletes=(ENDED,), status=view.status)
     with pytest.raises(ApiError, match="failed calling webhook"):
@@ -550,8 +522,7 @@ async def test_what_is_to_be_done_is_done_before_a_pod_group_that_a_failing_webh
 
 
 async def test_a_pod_group_is_gone_before_status_forgets_it(world: World) -> None:
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     kube = GroupKube(group_of("u1"))
     status = changed(view.status, state="Suspended")
     await carry_out(world, kube, Plan(pod_group_deletes=(ENDED,), status=status))
@@ -564,8 +535,7 @@ async def test_a_pod_group_is_gone_before_status_forgets_it(world: World) -> Non
     ids=["gone", "somebody else's", "refused"],
 )
 async def test_no_stop_waits_for_a_pod_group_that_cannot_be_deleted(world: World, kube: GroupKube) -> None:
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     status = changed(view.status, state="Suspended")
     await carry_out(world, kube, Plan(pod_group_deletes=(ENDED,), status=status))
     assert kube.asked == ["patch status"]

@@ -4,23 +4,18 @@ from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.plan import DesiredPhase
-from support.world import World, node, spec
-
-
-def world(count: int = 4) -> World:
-    return World({f"n{i}": node(f"n{i}", rack=f"rack-{i // 2}") for i in range(count)})
+from support.world import World, spec, world
 
 
 def running(w: World, name: str = "llama", nodes: int = 2, **fields: object) -> World:
-    w.apply(name, spec(nodes, **fields))
-    w.settle()
+    w.roll_out(name, spec(nodes, **fields))
     assert set(w.children(name).values()) == {w.status(name).attempt}, w.status(name)
     assert len(w.children(name)) == nodes
     return w
 
 
 def test_a_run_is_admitted_placed_gathered_and_started() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     status = w.status("llama")
     assert status.state == "Running"
     assert status.nodes_ready == "2/2"
@@ -31,7 +26,7 @@ def test_a_run_is_admitted_placed_gathered_and_started() -> None:
 
 
 def test_all_ranks_ending_with_code_0_ends_the_run_succeeded() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     for rank in (0, 1):
         w.exit_child("llama", rank, 0)
     w.settle()
@@ -43,12 +38,11 @@ def test_all_ranks_ending_with_code_0_ends_the_run_succeeded() -> None:
 
 
 def test_a_process_that_ends_is_started_again_in_the_same_pods() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     w.train("llama", 10)
     w.settle()
     pods = set(w.pods)
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     status = w.status("llama")
     assert set(w.pods) == pods
     assert status.attempt == 2
@@ -61,13 +55,12 @@ def test_a_process_that_ends_is_started_again_in_the_same_pods() -> None:
 
 
 def test_a_lost_node_is_replaced_and_the_others_keep_their_pods_and_ranks() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     w.train("llama", 10)
     w.settle()
     lost = w.status("llama").assignment.nodes[1]
     stayed = w.status("llama").assignment.nodes[0]
-    w.lose_node(lost)
-    w.node_not_ready(lost)
+    w.fail_node(lost)
     w.exit_child("llama", 0, 1)
     w.pass_time(30)
     status = w.status("llama")
@@ -81,14 +74,13 @@ def test_a_lost_node_is_replaced_and_the_others_keep_their_pods_and_ranks() -> N
 
 
 def test_a_leader_that_never_heard_a_lost_node_blames_it_for_the_end_of_its_peers() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     w.train("llama", 10)
     w.settle()
     lost = w.status("llama").assignment.nodes[1]
     w.lose_node(lost)
     w.crash()
-    w.exit_child("llama", 0, 1)
-    w.settle()
+    w.end_child("llama", 0, 1)
     assert w.status("llama").attempts[0].cause == "Application"
     w.crash()
     w.node_not_ready(lost)
@@ -100,7 +92,7 @@ def test_a_leader_that_never_heard_a_lost_node_blames_it_for_the_end_of_its_peer
 
 
 def test_a_pod_that_dies_comes_back_on_its_node_as_the_next_incarnation() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     nodes = w.status("llama").assignment.nodes
     w.fail_pod("llama", 1)
     w.settle()
@@ -111,7 +103,7 @@ def test_a_pod_that_dies_comes_back_on_its_node_as_the_next_incarnation() -> Non
 
 
 def test_a_node_that_keeps_losing_the_pod_is_left() -> None:
-    w = running(world(), nodes=2)
+    w = running(world(4, racks_of=2), nodes=2)
     first = w.status("llama").assignment.nodes[1]
     for _ in range(3):
         w.train("llama", 10)
@@ -124,7 +116,7 @@ def test_a_node_that_keeps_losing_the_pod_is_left() -> None:
 
 
 def test_not_ready_alone_stops_nobody() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     for name in w.status("llama").assignment.nodes:
         w.node_not_ready(name)
     for _ in range(20):
@@ -135,10 +127,9 @@ def test_not_ready_alone_stops_nobody() -> None:
 
 
 def test_losing_many_nodes_at_once_replaces_none_until_it_is_over() -> None:
-    w = running(world(8), nodes=4)
+    w = running(world(8, racks_of=2), nodes=4)
     for name in w.status("llama").assignment.nodes[:3]:
-        w.lose_node(name)
-        w.node_not_ready(name)
+        w.fail_node(name)
     w.breaker = True
     w.pass_time(20)
     status = w.status("llama")
@@ -147,17 +138,15 @@ def test_losing_many_nodes_at_once_replaces_none_until_it_is_over() -> None:
 
 
 def test_suspending_ends_the_ranks_and_frees_the_nodes_and_resuming_goes_on() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     w.train("llama", 10)
     w.settle()
-    w.apply("llama", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("llama", spec(2, suspend=True))
     status = w.status("llama")
     assert phase_of(status, True) is Phase.SUSPENDED
     assert not w.pods
     assert is_true(status, "Suspended")
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     status = w.status("llama")
     assert status.attempt == 2
     assert status.assignment.incarnations == (2, 2)
@@ -167,9 +156,8 @@ def test_suspending_ends_the_ranks_and_frees_the_nodes_and_resuming_goes_on() ->
 
 
 def test_cancelling_keeps_the_record_and_frees_the_nodes() -> None:
-    w = running(world())
-    w.apply("llama", spec(2, cancel=True))
-    w.settle()
+    w = running(world(4, racks_of=2))
+    w.roll_out("llama", spec(2, cancel=True))
     status = w.status("llama")
     assert is_true(status, "Finished")
     assert status.state == "Cancelled"
@@ -177,7 +165,7 @@ def test_cancelling_keeps_the_record_and_frees_the_nodes() -> None:
 
 
 def test_without_a_checkpoint_tier_a_failing_program_ends_the_run() -> None:
-    w = running(world(), checkpoint=None)
+    w = running(world(4, racks_of=2), checkpoint=None)
     w.exit_child("llama", 0, 3)
     w.pass_time(10)
     status = w.status("llama")
@@ -190,7 +178,7 @@ def test_without_a_checkpoint_tier_a_failing_program_ends_the_run() -> None:
 
 
 def test_attempts_that_save_nothing_new_end_the_run() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     for attempt in range(6):
         w.exit_child("llama", attempt % 2, 3 + attempt)  # each time something else
         w.pass_time(400, step=20)
@@ -200,9 +188,8 @@ def test_attempts_that_save_nothing_new_end_the_run() -> None:
 
 
 def test_a_run_that_does_not_fit_whole_gets_no_pod_and_says_what_lacks() -> None:
-    w = world(3)
-    w.apply("large", spec(4))
-    w.settle()
+    w = world(3, racks_of=2)
+    w.roll_out("large", spec(4))
     status = w.status("large")
     assert not w.pods
     assert status.state == "Pending"
@@ -210,11 +197,10 @@ def test_a_run_that_does_not_fit_whole_gets_no_pod_and_says_what_lacks() -> None
 
 
 def test_a_wiped_status_restarts_and_deletes_nothing() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     w.train("llama", 10)
     w.settle()
-    w.exit_child("llama", 0, 1)
-    w.settle()
+    w.end_child("llama", 0, 1)
     before = w.status("llama")
     pods = dict(w.pods)
     w.wipe_status("llama")
@@ -233,7 +219,7 @@ def test_a_wiped_status_restarts_and_deletes_nothing() -> None:
 
 
 def test_a_status_wiped_while_the_operator_was_down_is_rebuilt_from_the_workers() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     pods = dict(w.pods)
     w.wipe_status("llama")
     w.crash()
@@ -246,7 +232,7 @@ def test_a_status_wiped_while_the_operator_was_down_is_rebuilt_from_the_workers(
 
 
 def test_an_operator_killed_between_releases_releases_the_rest_with_the_same_record() -> None:
-    w = world()
+    w = world(4, racks_of=2)
     w.apply("llama", spec(2))
     while w.reconcile("llama") and w.status("llama").start is None:
         w.admit()
@@ -263,21 +249,20 @@ def test_an_operator_killed_between_releases_releases_the_rest_with_the_same_rec
 
 
 def test_a_finished_run_stays_finished_whatever_happens_to_its_pods() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     for rank in (0, 1):
         w.exit_child("llama", rank, 0)
     w.settle()
     w.pods.clear()
     w.workers.clear()
-    w.apply("llama", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("llama", spec(2, suspend=True))
     assert w.status("llama").state == "Succeeded"
     assert w.directives[w.runs["llama"].uid].phase is DesiredPhase.COMPLETE
     assert not w.pods
 
 
 def test_a_checkpoint_heard_of_only_after_the_attempts_end_was_progress_all_the_same() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     for _ in range(4):
         w.train("llama", 10)  # saved, and the process is gone before anybody told of it
         w.exit_child("llama", 0, 1)
@@ -289,10 +274,9 @@ def test_a_checkpoint_heard_of_only_after_the_attempts_end_was_progress_all_the_
 
 
 def test_a_wiped_status_does_not_make_the_run_forget_that_something_was_saved() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     w.train("llama", 10)
-    w.exit_child("llama", 0, 1)
-    w.settle()
+    w.end_child("llama", 0, 1)
     assert w.children("llama") == {0: 2, 1: 2}
     for worker in w.workers.values():
         worker.inventory = ()  # what is left to go by is the START record
@@ -310,7 +294,7 @@ def test_a_wiped_status_does_not_make_the_run_forget_that_something_was_saved() 
 
 
 def test_the_last_save_is_told_of_after_the_exits_and_still_counts() -> None:
-    w = running(world())
+    w = running(world(4, racks_of=2))
     for rank in (0, 1):
         w.exit_child("llama", rank, 0)
     w.work()

@@ -6,27 +6,20 @@ import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find, is_true
-from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import Taint, WorkerPhase
-from support.world import World, node, spec
+from support.values import not_none
+from support.world import World, phase, spec, training, world
 
 GRACE = 300.0
 
 
-def training(nodes: int = 2, spare: int = 1, **fields: object) -> World:
-    w = World({f"n{i}": node(f"n{i}") for i in range(nodes + spare)})
-    w.listens = True
-    w.apply("one", spec(nodes, **fields))
-    w.settle()
-    w.train("one", 5)
-    w.work()
-    assert phase(w) is Phase.RUNNING
+def saving_before_suspend() -> World:
+    """A gang that stops, and whose save goes on."""
+    w = training()
+    w.saves_succeed = False
+    w.roll_out("one", spec(2, suspend=True))
     return w
-
-
-def phase(w: World) -> Phase:
-    view = w.runs["one"]
-    return phase_of(view.status, view.spec is not None and view.spec.suspend)
 
 
 def outcome(w: World) -> str:
@@ -46,18 +39,14 @@ def last_cause(w: World) -> str:
 @pytest.mark.parametrize(("change", "end"), [({"suspend": True}, Phase.SUSPENDED), ({"cancel": True}, Phase.FINISHED)])
 def test_a_gang_saves_before_it_is_stopped(change: dict[str, bool], end: Phase) -> None:
     w = training()
-    w.apply("one", spec(2, **change))
-    w.settle()
+    w.roll_out("one", spec(2, **change))
     assert phase(w) is end
     assert outcome(w) == "Saved"
     assert w.status("one").checkpoint.latest[0].step == saved_step(w)
 
 
 def test_while_it_saves_the_run_says_so_and_its_ranks_run_on() -> None:
-    w = training()
-    w.saves_succeed = False
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w = saving_before_suspend()
     assert (w.status("one").state, w.status("one").reason) == ("Stopping", "SavingBeforeSuspend")
     assert set(w.children("one")) == {0, 1}
     orders = w.directives["uid-one"]
@@ -70,21 +59,16 @@ def test_while_it_saves_the_run_says_so_and_its_ranks_run_on() -> None:
 
 def test_a_resumed_run_goes_on_from_what_was_saved_for_the_stop() -> None:
     w = training()
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     w.apply("one", spec(2))
     w.pass_time(3)
-    start = w.status("one").start
-    assert start is not None
+    start = not_none(w.status("one").start)
     assert start.resume is not None
     assert start.resume.step == saved_step(w) > 5
 
 
 def test_a_save_that_never_comes_holds_a_stop_up_until_its_deadline_and_no_longer() -> None:
-    w = training()
-    w.saves_succeed = False
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w = saving_before_suspend()
     w.pass_time(GRACE - 10, step=10)
     assert set(w.children("one")) == {0, 1}
     w.pass_time(20, step=5)
@@ -93,15 +77,11 @@ def test_a_save_that_never_comes_holds_a_stop_up_until_its_deadline_and_no_longe
 
 
 def test_once_the_save_is_there_the_ranks_have_as_long_to_end_as_after_any_stop() -> None:
-    w = training()
-    w.saves_succeed = False
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w = saving_before_suspend()
     w.saves_succeed = True
     w.work()
     w.reconcile("one")
-    stop = w.status("one").stop
-    assert stop is not None
+    stop = not_none(w.status("one").stop)
     assert (stop.save, stop.deadline) == ("", float(int(w.now)) + w.tunables.deadlines.stop)
 
 
@@ -109,21 +89,16 @@ def test_where_nobody_listens_a_stop_begins_with_the_ranks_at_once() -> None:
     w = training()
     w.listens = False
     w.work()
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     assert phase(w) is Phase.SUSPENDED
     assert outcome(w) == "(none)"
 
 
 @pytest.mark.parametrize("failure", ["node", "process", "pod"])
 def test_a_failure_during_a_graceful_stop_ends_the_wait_and_starts_nothing(failure: str) -> None:
-    w = training()
-    w.saves_succeed = False
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w = saving_before_suspend()
     if failure == "node":
-        w.lose_node("n1")
-        w.node_not_ready("n1")
+        w.fail_node("n1")
     elif failure == "process":
         w.exit_child("one", 1, 1)
     else:
@@ -136,10 +111,7 @@ def test_a_failure_during_a_graceful_stop_ends_the_wait_and_starts_nothing(failu
 
 
 def test_training_that_ends_while_it_is_being_stopped_has_succeeded() -> None:
-    w = training()
-    w.saves_succeed = False
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w = saving_before_suspend()
     for rank in (0, 1):
         w.exit_child("one", rank, 0)
     w.settle()
@@ -147,14 +119,10 @@ def test_training_that_ends_while_it_is_being_stopped_has_succeeded() -> None:
 
 
 def test_a_program_that_stops_when_it_is_told_to_has_not_finished() -> None:
-    w = training()
-    w.saves_succeed = False
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w = saving_before_suspend()
     for rank in (0, 1):
         w.exit_child("one", rank, 0)
-        worker = w.worker("one", rank)
-        assert worker is not None
+        worker = not_none(w.worker("one", rank))
         assert worker.exit is not None
         worker.exit = replace(worker.exit, reason="StoppedOnRequest")
     w.pass_time(10)
@@ -163,16 +131,10 @@ def test_a_program_that_stops_when_it_is_told_to_has_not_finished() -> None:
 
 
 def test_cancel_during_a_suspend_waits_for_the_same_save() -> None:
-    w = training()
-    w.saves_succeed = False
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
-    stop = w.status("one").stop
-    assert stop is not None
-    w.apply("one", spec(2, suspend=True, cancel=True))
-    w.settle()
-    now = w.status("one").stop
-    assert now is not None
+    w = saving_before_suspend()
+    stop = not_none(w.status("one").stop)
+    w.roll_out("one", spec(2, suspend=True, cancel=True))
+    now = not_none(w.status("one").stop)
     assert (now.reason, now.save) == ("Cancelled", stop.save)
     w.saves_succeed = True
     w.settle()
@@ -195,8 +157,7 @@ def test_a_requeue_request_saves_first_and_time_counts_anew() -> None:
     w = training(timeLimit="2h")
     w.now += 600
     w.settle()
-    w.annotate("one", requeue_request="a")
-    w.settle()
+    w.request("one", requeue_request="a")
     assert outcome(w) == "Saved"
     assert (w.status("one").held_seconds, w.status("one").last_admitted) == (0, None)
     w.pass_time(30)
@@ -217,8 +178,7 @@ class TestTimeLimit:
         w = training(timeLimit="1h", onTimeLimit={"action": "Requeue"}, recovery={"hangTimeout": "Disabled"})
         w.pass_time(51 * 60, step=60)
         w.pass_time(60)
-        start = w.status("one").start
-        assert start is not None
+        start = not_none(w.status("one").start)
         assert (start.attempt, last_cause(w), outcome(w)) == (2, "Requeued", "Saved")
         assert start.resume is not None
         assert start.resume.step == saved_step(w)
@@ -226,8 +186,7 @@ class TestTimeLimit:
     def test_suspended_time_does_not_count_and_earlier_time_with_nodes_does(self) -> None:
         w = training(timeLimit="2h")
         w.pass_time(3600, step=60)
-        w.apply("one", spec(2, timeLimit="2h", suspend=True))
-        w.settle()
+        w.roll_out("one", spec(2, timeLimit="2h", suspend=True))
         assert 3600 <= w.status("one").held_seconds < 3700
         w.now += 86_400
         w.apply("one", spec(2, timeLimit="2h"))
@@ -240,10 +199,8 @@ class TestTimeLimit:
         w = training(timeLimit="9h", recovery={"hangTimeout": "Disabled"})
         for _ in range(2):
             w.pass_time(600, step=60)
-            w.apply("one", spec(2, timeLimit="9h", suspend=True))
-            w.settle()
-            w.apply("one", spec(2, timeLimit="9h"))
-            w.settle()
+            w.roll_out("one", spec(2, timeLimit="9h", suspend=True))
+            w.roll_out("one", spec(2, timeLimit="9h"))
         assert 1200 <= w.status("one").held_seconds < 1300
 
     def test_a_lead_time_longer_than_half_of_the_limit_is_half_of_it(self) -> None:
@@ -254,9 +211,8 @@ class TestTimeLimit:
         assert w.status("one").reason == "TimeLimit"
 
     def test_a_gang_that_gathers_has_until_its_pods_need_what_is_left_to_end(self) -> None:
-        w = training(nodes=2, spare=0, timeLimit="10m")
-        w.lose_node("n1")
-        w.node_not_ready("n1")
+        w = training(2, spare=0, timeLimit="10m")
+        w.fail_node("n1")
         w.pass_time(8 * 60 + 40, step=10)
         assert phase(w) is Phase.RECOVERING
         w.pass_time(30, step=10)
@@ -266,11 +222,9 @@ class TestTimeLimit:
         """The ranks are to have ended by the limit, however long the save takes."""
         w = training(timeLimit="1h", onTimeLimit={"leadTime": "2m"}, recovery={"hangTimeout": "Disabled"})
         w.saves_succeed = False
-        since = w.status("one").last_admitted
-        assert since is not None
+        since = not_none(w.status("one").last_admitted)
         w.pass_time(3600 - 100, step=20)
-        save = w.status("one").checkpoint.save
-        assert save is not None
+        save = not_none(w.status("one").checkpoint.save)
         assert (save.time - since, (save.deadline or 0.0) - since) == (3480, 3540)
         w.pass_time(100, step=10)
         assert phase(w) is Phase.FINISHED
@@ -293,8 +247,7 @@ class TestDrain:
         w.pass_time(3)
         assert w.status("one").assignment.nodes == ("n0", "n2")
         assert (outcome(w), last_cause(w)) == ("Saved", "Drained")
-        start = w.status("one").start
-        assert start is not None
+        start = not_none(w.status("one").start)
         assert start.resume is not None
         assert (start.attempt, start.resume.step) == (2, saved_step(w))
         assert w.worker("one", 0) is stayed
@@ -329,7 +282,7 @@ class TestDrain:
         assert w.status("one").assignment.nodes == ("n0", "n2")
 
     def test_two_nodes_drained_during_one_save_are_left_together(self) -> None:
-        w = training(nodes=3, spare=2)
+        w = training(3, spare=2)
         w.saves_succeed = False
         w.drain("n1")
         w.settle()
@@ -341,21 +294,19 @@ class TestDrain:
         assert w.status("one").attempt == 2
 
     def test_nobody_is_moved_while_the_cluster_looks_broken(self) -> None:
-        w = World({f"n{i}": node(f"n{i}") for i in range(8)})
+        w = world(8)
         w.breaker = True
         w.listens = True
-        w.apply("one", spec(6))
-        w.settle()
+        w.roll_out("one", spec(6))
         w.train("one", 5)
         for name in ("n3", "n4", "n5"):
-            w.lose_node(name)
-            w.node_not_ready(name)
+            w.fail_node(name)
         w.drain("n0")
         w.pass_time(20, step=2)
         assert "n0" in w.status("one").assignment.nodes
 
     def test_a_gang_that_gathers_leaves_a_drained_node_at_once(self) -> None:
-        w = World({f"n{i}": node(f"n{i}") for i in range(3)})
+        w = world(3)
         w.apply("one", spec(2))
         w.directives_reach = 0
         w.settle()
@@ -367,10 +318,9 @@ class TestDrain:
         assert phase(w) is Phase.RUNNING
 
     def test_a_new_gang_is_not_put_on_a_node_that_is_drained(self) -> None:
-        w = World({f"n{i}": node(f"n{i}") for i in range(2)})
+        w = world(2)
         w.drain("n1")
-        w.apply("one", spec(2))
-        w.settle()
+        w.roll_out("one", spec(2))
         assert phase(w) is Phase.PENDING
         assert "being drained" in w.status("one").queue.message
 
@@ -411,8 +361,7 @@ class TestToldToEnd:
         name, pod = next((name, pod) for name, pod in w.pods.items() if pod.slot == 1)
         w.pods[name] = replace(pod, deleting=True, killed_at=w.now + 60.0)
         w.reconcile("one")
-        save = w.status("one").checkpoint.save
-        assert save is not None
+        save = not_none(w.status("one").checkpoint.save)
         assert save.reason == "PodTerminated"
         assert save.deadline == float(int(w.now + 55.0))
         assert w.status("one").attempt == 1
@@ -420,8 +369,7 @@ class TestToldToEnd:
     def test_a_rank_that_has_ended_already_is_not_waited_for(self) -> None:
         w = training()
         w.tell_to_end("one", 1)
-        worker = w.worker("one", 1)
-        assert worker is not None
+        worker = not_none(w.worker("one", 1))
         w.exit_child("one", 1, 143)
         assert worker.phase is WorkerPhase.EXITED
         w.settle()
@@ -437,14 +385,10 @@ class TestToldToEnd:
         assert not w.status("one").recovery.first_failures
 
     def test_a_rank_told_to_end_during_a_stop_shortens_the_wait(self) -> None:
-        w = training()
-        w.saves_succeed = False
-        w.apply("one", spec(2, suspend=True))
-        w.settle()
+        w = saving_before_suspend()
         w.tell_to_end("one", 1, grace=30.0)
         w.settle()
-        save = w.status("one").checkpoint.save
-        assert save is not None
+        save = not_none(w.status("one").checkpoint.save)
         assert save.deadline is not None
         assert save.deadline <= w.now + 25.0
         w.pass_time(40, step=2)
@@ -455,6 +399,5 @@ def test_gpu_hours_that_are_used_up_stop_the_run_after_a_save() -> None:
     w = training(budget={"gpuHours": 16, "action": "Stop"})
     w.pass_time(3700, step=60)
     assert phase(w) is Phase.FINISHED
-    succeeded = find(w.status("one"), "Succeeded")
-    assert succeeded is not None
+    succeeded = not_none(find(w.status("one"), "Succeeded"))
     assert (succeeded.reason, outcome(w)) == ("BudgetSpent", "Saved")

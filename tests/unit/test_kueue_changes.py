@@ -42,8 +42,7 @@ def test_a_gang_whose_status_was_lost_keeps_its_reservation() -> None:
 @pytest.mark.parametrize(("gpus", "count"), [("1", 2), ("8", 1)])
 def test_a_workload_that_somebody_makes_ask_for_less_is_mended(gpus: str, count: int) -> None:
     world = kueue_world(pods=1)
-    world.submit()
-    world.settle()
+    world.queue_up()
     container = world.workload()["spec"]["podSets"][0]["template"]["spec"]["containers"][0]
     container["resources"]["requests"]["nvidia.com/gpu"] = gpus
     world.workload()["spec"]["podSets"][0]["count"] = count
@@ -58,8 +57,7 @@ def test_a_workload_that_somebody_makes_ask_for_less_is_mended(gpus: str, count:
 def test_when_it_would_start_is_not_asked_of_kueue() -> None:
     world = kueue_world()
     world.submit()
-    world.annotate("run", test_only="true")
-    world.settle()
+    world.request("run", test_only="true")
     found = find(world.status("run"), "Accepted")
     assert found is not None
     assert found.message.startswith("metadata.annotations[lockstep.dev/test-only]: Kueue tells nobody")
@@ -68,13 +66,11 @@ def test_when_it_would_start_is_not_asked_of_kueue() -> None:
 
 def test_a_waiting_run_that_changes_keeps_its_workload() -> None:
     world = kueue_world(pods=1)
-    world.submit()
-    world.settle()
+    world.queue_up()
     first = world.workload()["metadata"]["uid"]
     view = world.runs["run"]
     assert view.spec is not None
-    world.apply("run", changed(view.spec, nodes=1))
-    world.settle()
+    world.roll_out("run", changed(view.spec, nodes=1))
     assert world.workload()["metadata"]["uid"] == first
     assert phase(world) is Phase.RUNNING
 
@@ -98,8 +94,7 @@ def test_a_node_that_may_be_had_again_costs_a_waiting_run_no_reservation(is_rese
 
 def test_taking_the_label_away_hands_a_waiting_run_to_our_own_admission() -> None:
     world = kueue_world(pods=1)
-    world.submit()
-    world.settle()
+    world.queue_up()
     assert world.workloads
     world.label("run")
     world.settle()
@@ -110,10 +105,8 @@ def test_taking_the_label_away_hands_a_waiting_run_to_our_own_admission() -> Non
 
 def _reserved_on_nodes_of_others() -> KueueWorld:
     world = kueue_world(6, levels=(RACK, HOSTNAME))
-    world.submit("ours", 3, labels={})
-    world.settle()
-    world.submit()
-    world.settle()
+    world.queue_up("ours", 3, labels={})
+    world.queue_up()
     assert reason(world)[0] == "KueueAssignment"
     assert world.told("QuotaReserved")[0] == "True"
     return world
@@ -154,21 +147,18 @@ def test_a_run_that_asks_for_what_is_not_there_keeps_nothing_reserved(labels: di
 def test_a_priority_class_that_a_waiting_run_has_no_more_is_taken_from_its_workload() -> None:
     world = kueue_world(pods=1)
     world.classes = {"high": 7}
-    world.submit(priorityClassName="high")
-    world.settle()
+    world.queue_up(priorityClassName="high")
     assert world.workload()["spec"]["priorityClassRef"]["name"] == "high"
     view = world.runs["run"]
     assert view.spec is not None
-    world.apply("run", changed(view.spec, priority_class_name=None))
-    world.settle()
+    world.roll_out("run", changed(view.spec, priority_class_name=None))
     assert world.workload()["spec"]["priority"] == 0
     assert "priorityClassRef" not in world.workload()["spec"]
 
 
 def test_a_run_held_back_asks_for_nothing() -> None:
     world = kueue_world(pods=1)
-    world.submit()
-    world.settle()
+    world.queue_up()
     world.queue("default", heldRuns=["ns/run"])
     world.settle()
     assert reason(world)[0] == "HeldByAdministrator"
@@ -177,8 +167,7 @@ def test_a_run_held_back_asks_for_nothing() -> None:
 
 def test_a_run_keeps_its_place_with_kueue_while_nobody_knows_what_its_queue_has_used() -> None:
     world = kueue_world(pods=1)
-    world.submit()
-    world.settle()
+    world.queue_up()
     first = world.workload()["metadata"]["uid"]
     world.queue("default", limits={"gpuHoursPerDay": 100, "onGpuHours": "Block"})
     world.settle()
@@ -196,8 +185,7 @@ def test_a_run_keeps_its_place_with_kueue_while_nobody_knows_what_its_queue_has_
 )
 def test_what_kueue_cannot_do_is_refused_by_field(fields: dict[str, object], path: str) -> None:
     world = kueue_world()
-    world.submit(**fields)
-    world.settle()
+    world.queue_up(**fields)
     found = find(world.status("run"), "Accepted")
     assert found is not None
     assert (found.status, found.reason) == ("False", "InvalidSpec")

@@ -54,8 +54,7 @@ def _happen(world: KueueWorld, event: str) -> None:
     elif event == "fail a process":
         world.exit_child("run", 0, 1)
     elif event == "lose a node" and nodes and not world.silent_nodes:
-        world.lose_node(nodes[0])
-        world.node_not_ready(nodes[0])
+        world.fail_node(nodes[0])
         world.double.unhealthy.add(nodes[0])
     elif event == "crash":
         world.crash()
@@ -89,8 +88,7 @@ def test_whatever_happens_it_trains_in_the_end_and_gave_nothing_back_too_early(
     world = kueue_world(8, pods=6, levels=levels)  # that nothing is released while pods run, the world sees to itself
     world.double.nodes = {name: labels for name, labels in world.double.nodes.items() if name not in ("n6", "n7")}
     world.submit("ours", 2, labels={}, placement={"nodes": ["n6", "n7"]})
-    world.submit()
-    world.settle()
+    world.queue_up()
     for event in events:
         _happen(world, event)
         _is_sound(world)

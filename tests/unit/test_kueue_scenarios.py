@@ -12,6 +12,7 @@ from lockstep.core.model.kueue.writes import WorkloadVerb
 from lockstep.core.model.lifecycle import Phase
 from support.kueue_double import HOSTNAME
 from support.kueue_world import kueue_world, nodes, phase, reason, running
+from support.values import not_none
 
 RACK = "topology.kubernetes.io/rack"
 
@@ -20,8 +21,7 @@ def test_a_run_is_asked_for_admitted_trains_and_is_finished() -> None:
     world = running()
     assert [write.verb for write in world.written] == [WorkloadVerb.CREATE, WorkloadVerb.TELL]
     assert world.told("PodsReady") == ("True", "Started")
-    status = world.status("run").kueue
-    assert status is not None
+    status = not_none(world.status("run").kueue)
     assert (status.queue, status.chosen_by, status.cluster_queue) == ("team", "Label", "cluster-queue")
     for rank in range(2):
         world.exit_child("run", rank, 0)
@@ -36,19 +36,16 @@ def test_a_run_is_asked_for_admitted_trains_and_is_finished() -> None:
 def test_a_queue_with_backend_kueue_sends_its_runs_there() -> None:
     world = kueue_world()
     world.queue("default", backend="Kueue", localQueue="team")
-    world.submit(labels={})
-    world.settle()
+    world.queue_up(labels={})
     assert phase(world) is Phase.RUNNING
-    status = world.status("run").kueue
-    assert status is not None
+    status = not_none(world.status("run").kueue)
     assert status.chosen_by == "TrainingQueue"
 
 
 def test_without_kueue_the_run_waits_says_so_and_goes_on_once_it_is_installed() -> None:
     world = kueue_world()
     world.presence = Presence.ABSENT
-    world.submit()
-    world.settle()
+    world.queue_up()
     assert reason(world)[0] == "KueueNotInstalled"
     version = world.version
     world.pass_time(300, 30)
@@ -61,8 +58,7 @@ def test_without_kueue_the_run_waits_says_so_and_goes_on_once_it_is_installed() 
 def test_an_operator_that_is_not_to_use_kueue_says_so_and_how_it_would() -> None:
     world = kueue_world()
     world.presence = Presence.DISABLED
-    world.submit()
-    world.settle()
+    world.queue_up()
     code, message = reason(world)
     assert code == "KueueDisabled"
     assert "kueue.enabled of the operator's configuration is false; upgrade the release" in message
@@ -73,8 +69,7 @@ def test_an_operator_that_is_not_to_use_kueue_says_so_and_how_it_would() -> None
 
 def test_what_kueue_has_said_so_far_is_told() -> None:
     world = kueue_world(pods=1)
-    world.submit()
-    world.settle()
+    world.queue_up()
     assert phase(world) is Phase.PENDING
     world.pass_time(120, 30)
     word, message = reason(world)
@@ -84,8 +79,7 @@ def test_what_kueue_has_said_so_far_is_told() -> None:
 
 def test_a_local_queue_that_is_not_there_is_named() -> None:
     world = kueue_world()
-    world.submit(labels={"kueue.x-k8s.io/queue-name": "nobody"})
-    world.settle()
+    world.queue_up(labels={"kueue.x-k8s.io/queue-name": "nobody"})
     assert reason(world) == (
         "LocalQueueNotFound",
         "there is no LocalQueue nobody in namespace ns; there are: team",
@@ -96,8 +90,7 @@ def test_a_local_queue_that_is_not_there_is_named() -> None:
 def test_a_workload_that_is_refused_is_told_in_the_api_servers_words() -> None:
     world = kueue_world()
     world.refusal = "pods is a reserved key"
-    world.submit()
-    world.settle()
+    world.queue_up()
     assert reason(world) == (
         "WaitingForKueue",
         "its Workload is refused: pods is a reserved key; it is tried again",
@@ -110,8 +103,7 @@ def test_a_workload_that_is_refused_is_told_in_the_api_servers_words() -> None:
 def test_the_nodes_that_kueue_names_are_used_in_its_order() -> None:
     world = kueue_world(levels=(RACK, HOSTNAME))
     world.double.nodes = {name: world.double.nodes[name] for name in ("n3", "n1")}
-    world.submit()
-    world.settle()
+    world.queue_up()
     assert nodes(world) == ("n1", "n3")
     pod = next(iter(world.pods.values()))
     assert pod.bound
@@ -119,8 +111,7 @@ def test_the_nodes_that_kueue_names_are_used_in_its_order() -> None:
 
 def test_a_rack_that_kueue_names_is_filled_by_us() -> None:
     world = kueue_world(levels=(RACK,))
-    world.submit(placement={"topology": [{"level": "rack", "mode": "Required"}]})
-    world.settle()
+    world.queue_up(placement={"topology": [{"level": "rack", "mode": "Required"}]})
     assert phase(world) is Phase.RUNNING
     assert len({world.nodes[name].labels[RACK] for name in nodes(world)}) == 1
 
@@ -157,8 +148,7 @@ def test_an_evicted_run_resumes_from_its_save_once_it_is_admitted_again() -> Non
     world.settle()
     world.pass_time(30, 5)
     assert phase(world) is Phase.RUNNING
-    start = world.status("run").start
-    assert start is not None
+    start = not_none(world.status("run").start)
     assert start.resume is not None
     assert start.resume.step >= 100
     assert world.status("run").attempt == 2
@@ -167,8 +157,7 @@ def test_an_evicted_run_resumes_from_its_save_once_it_is_admitted_again() -> Non
 def test_a_preempted_run_makes_room_for_the_one_that_kueue_prefers() -> None:
     world = kueue_world(pods=2, preempts=True)
     world.classes = {"high": 10}
-    world.submit()
-    world.settle()
+    world.queue_up()
     world.train("run", 5)
     world.submit("urgent", priorityClassName="high")
     world.pass_time(60, 5)
@@ -228,8 +217,7 @@ def test_a_deleted_workload_costs_a_gang_its_nodes_after_a_minute_and_a_save() -
     world.train("run", 10)
     world.lose_workload()
     world.settle()
-    found = find(world.status("run"), "KueueReservation")
-    assert found is not None
+    found = not_none(find(world.status("run"), "KueueReservation"))
     assert (found.status, found.reason) == ("False", "ReservationLost")
     assert phase(world) is Phase.RUNNING, "whoever uninstalls Kueue deletes Workloads first"
     world.pass_time(90, 10)
@@ -245,8 +233,7 @@ def test_a_workload_that_only_lost_its_labels_is_found_and_not_taken_for_deleted
     world.strip_labels()
     world.settle()
     assert world.written[-1].verb is WorkloadVerb.FIND
-    found = find(world.status("run"), "KueueReservation")
-    assert found is not None
+    found = not_none(find(world.status("run"), "KueueReservation"))
     assert (found.status, found.reason) == ("True", "Admitted")
     world.pass_time(120, 20)
     assert (phase(world), nodes(world)) == (Phase.RUNNING, held)
@@ -255,8 +242,7 @@ def test_a_workload_that_only_lost_its_labels_is_found_and_not_taken_for_deleted
 
 def test_a_run_that_waits_finds_its_workload_again_after_it_lost_its_labels() -> None:
     world = kueue_world(pods=0)
-    world.submit()
-    world.settle()
+    world.queue_up()
     world.strip_labels()
     world.settle()
     assert (phase(world), world.stripped) == (Phase.PENDING, set())
@@ -294,8 +280,7 @@ def test_a_gang_outlives_the_removal_of_kueue_and_an_operator_that_may_not_follo
     world.pass_time(600, 60)
     assert phase(world) is Phase.RUNNING
     assert world.status("run").attempt == 1
-    found = find(world.status("run"), "KueueReservation")
-    assert found is not None
+    found = not_none(find(world.status("run"), "KueueReservation"))
     assert found.reason == told
 
 
@@ -312,8 +297,7 @@ def test_one_failed_node_is_replaced_by_the_one_that_kueue_names() -> None:
     world = running(levels=(RACK, HOSTNAME))
     lost = nodes(world)[1]
     world.train("run", 10)
-    world.lose_node(lost)
-    world.node_not_ready(lost)
+    world.fail_node(lost)
     world.double.unhealthy.add(lost)
     world.pass_time(120, 5)
     assert phase(world) is Phase.RUNNING
@@ -328,8 +312,7 @@ def test_two_failed_nodes_end_in_an_eviction_a_save_where_possible_and_another_a
     world = running(nodes=6, levels=(RACK, HOSTNAME))
     world.train("run", 10)
     for lost in nodes(world):
-        world.lose_node(lost)
-        world.node_not_ready(lost)
+        world.fail_node(lost)
         world.double.unhealthy.add(lost)
     world.pass_time(900, 10)
     assert phase(world) is Phase.RUNNING
@@ -354,8 +337,7 @@ def test_a_node_that_only_we_leave_is_asked_around() -> None:
 def test_without_topology_a_lost_node_is_replaced_within_the_reservation() -> None:
     world = running()
     lost = nodes(world)[0]
-    world.lose_node(lost)
-    world.node_not_ready(lost)
+    world.fail_node(lost)
     world.pass_time(120, 5)
     assert phase(world) is Phase.RUNNING
     assert lost not in nodes(world)
@@ -364,11 +346,9 @@ def test_without_topology_a_lost_node_is_replaced_within_the_reservation() -> No
 
 def test_a_node_that_a_run_of_ours_holds_is_not_taken_from_it() -> None:
     world = kueue_world(levels=(RACK, HOSTNAME))
-    world.submit("ours", 3, labels={})
-    world.settle()
+    world.queue_up("ours", 3, labels={})
     assert phase(world, "ours") is Phase.RUNNING
-    world.submit()
-    world.settle()
+    world.queue_up()
     word, message = reason(world)
     assert word == "KueueAssignment"
     assert "held by others" in message
@@ -382,7 +362,6 @@ def test_a_node_that_a_run_of_ours_holds_is_not_taken_from_it() -> None:
 
 def test_our_runs_are_not_given_nodes_that_kueues_gangs_use() -> None:
     world = running()
-    world.submit("ours", 3, labels={})
-    world.settle()
+    world.queue_up("ours", 3, labels={})
     assert phase(world, "ours") is Phase.PENDING
     assert reason(world, "ours")[0] == "Resources"

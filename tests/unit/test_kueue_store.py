@@ -22,6 +22,7 @@ from lockstep.core.model.plan import Plan
 from lockstep.core.model.snapshot import RunView
 from support.admission import run
 from support.manual_clock import ManualClock
+from support.stored_runs import stored
 from unit.test_execute import World
 
 KEY = ("team", "trainingrun-llama-uid-l")
@@ -256,8 +257,7 @@ async def test_nobody_elses_workload_is_labelled(desk: Desk) -> None:
 
 def test_what_was_said_of_a_refused_workload_goes_with_its_run() -> None:
     world = World()
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     world.store.kueue.answered("team", workload_name(view), "pods is a reserved key")
     world.store.remove_run("team", "llama", "u1")
     world.store.kueue.found(Presence.PRESENT)
@@ -294,8 +294,7 @@ async def test_a_reservation_is_not_let_go_of_while_an_admission_on_it_has_no_an
         sent.append(write.name)
 
     monkeypatch.setattr(world.executor._workloads, "carry_out", carry_out)
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     if beside:
         world.store.writes.assume("u1", view.status)
     else:

@@ -6,10 +6,10 @@ import pytest
 
 from lockstep.core.admission.admit import admit
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
-from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.tunables import Tunables
 from support.kueue_double import HOSTNAME
-from support.kueue_world import KueueWorld, kueue_world
+from support.kueue_world import KueueWorld, kueue_world, phase
 
 HOUR, START = 3600.0, 1_000_000.0
 HOSTS = {"levels": (HOSTNAME,)}
@@ -28,15 +28,10 @@ def window(start: float = -60.0, seconds: float = 1800.0, **more: object) -> Mai
     return MaintenanceWindow("firmware", start, seconds, **more)  # type: ignore[arg-type]
 
 
-def phase(world: KueueWorld) -> Phase:
-    return phase_of(world.status("run"), False)
-
-
 @pytest.mark.parametrize("pool", [{}, HOSTS], ids=["ours to choose", "named by Kueue"])
 def test_nothing_that_kueue_admits_starts_in_a_window_and_the_pass_wakes_at_its_end(pool: dict[str, object]) -> None:
     world = world_with(window(), **pool)
-    world.submit()
-    world.settle()
+    world.queue_up()
     queue = world.status("run").queue
     assert phase(world) is Phase.PENDING
     assert world.told("Admitted")[0] == "True"
@@ -53,8 +48,7 @@ def test_nothing_that_kueue_admits_starts_in_a_window_and_the_pass_wakes_at_its_
 @pytest.mark.parametrize("pool", [{}, HOSTS], ids=["ours to choose", "named by Kueue"])
 def test_a_run_that_would_overrun_the_beginning_of_a_window_waits_until_it_is_over(pool: dict[str, object]) -> None:
     world = world_with(window(HOUR), **pool)
-    world.submit(timeLimit="2h")
-    world.settle()
+    world.queue_up(timeLimit="2h")
     queue = world.status("run").queue
     assert (phase(world), queue.reason, queue.estimated_start) == (Phase.PENDING, "Window", START + 1.5 * HOUR)
     assert "with a time limit of 2h and a stop that may take 6m it would overrun the maintenance" in queue.message
@@ -62,15 +56,13 @@ def test_a_run_that_would_overrun_the_beginning_of_a_window_waits_until_it_is_ov
 
 def test_a_run_that_ends_before_the_window_starts() -> None:
     world = world_with(window(HOUR))
-    world.submit(timeLimit="53m")
-    world.settle()
+    world.queue_up(timeLimit="53m")
     assert phase(world) is Phase.RUNNING
 
 
 def test_a_run_that_may_be_cut_starts_with_the_time_that_is_left() -> None:
     world = world_with(window(HOUR))
-    world.submit(timeLimit="3h", minTimeLimit="30m")
-    world.settle()
+    world.queue_up(timeLimit="3h", minTimeLimit="30m")
     assert phase(world) is Phase.RUNNING
     granted = world.status("run").admission.time_limit
     assert granted is not None
@@ -79,22 +71,19 @@ def test_a_run_that_may_be_cut_starts_with_the_time_that_is_left() -> None:
 
 def test_nodes_outside_the_window_are_taken_where_they_are_ours_to_choose() -> None:
     world = world_with(window(nodes=frozenset({"n0", "n1"})))
-    world.submit()
-    world.settle()
+    world.queue_up()
     assert world.status("run").assignment.nodes == ("n2", "n3")
 
 
 def test_nodes_that_kueue_names_are_used_when_only_others_have_a_window() -> None:
     world = world_with(window(nodes=frozenset({"n2", "n3"})), **HOSTS)
-    world.submit()
-    world.settle()
+    world.queue_up()
     assert world.status("run").assignment.nodes == ("n0", "n1")
 
 
 def test_what_runs_already_is_stopped_for_no_window() -> None:
     world = kueue_world()
-    world.submit()
-    world.settle()
+    world.queue_up()
     world.tunables = Tunables(admission=AdmissionSettings(windows=(window(world.now - 1),)))
     world.settle()
     assert phase(world) is Phase.RUNNING
@@ -102,24 +91,21 @@ def test_what_runs_already_is_stopped_for_no_window() -> None:
 
 def test_the_first_window_after_which_its_nodes_are_free_for_long_enough_is_named_as_the_start() -> None:
     world = world_with(window(), window(2400.0), **HOSTS)
-    world.submit(timeLimit="20m")
-    world.settle()
+    world.queue_up(timeLimit="20m")
     assert world.status("run").queue.estimated_start == START + 4200
 
 
 def test_nodes_that_it_cannot_have_anyhow_are_told_before_a_window() -> None:
     world = world_with(window(), **HOSTS)
     world.cordon("n0")
-    world.submit()
-    world.settle()
+    world.queue_up()
     assert world.status("run").queue.reason == "KueueAssignment"
 
 
 def test_it_starts_on_the_nodes_whose_window_is_over_first() -> None:
     early = MaintenanceWindow("cables", -60.0, 600.0, nodes=frozenset({"n2", "n3"}))
     world = world_with(window(nodes=frozenset({"n0", "n1"})), early)
-    world.submit()
-    world.settle()
+    world.queue_up()
     wake_at = admit(world.cluster_snapshot(), world.tunables, world.now).wake_at
     assert wake_at == START + 540
     world.now = wake_at
@@ -131,11 +117,9 @@ def test_it_starts_on_the_nodes_whose_window_is_over_first() -> None:
 @pytest.mark.parametrize("pool", [{}, HOSTS], ids=["ours to choose", "named by Kueue"])
 def test_a_lost_node_is_not_replaced_by_one_in_a_window_until_it_is_over(pool: dict[str, object]) -> None:
     world = world_with(window(0.0, nodes=frozenset({"n2", "n3"})), **pool)
-    world.submit()
-    world.settle()
+    world.queue_up()
     assert world.status("run").assignment.nodes == ("n0", "n1")
-    world.lose_node("n1")
-    world.node_not_ready("n1")
+    world.fail_node("n1")
     world.double.unhealthy.add("n1")
     world.pass_time(600, 10)
     assert world.status("run").assignment.nodes == ("n0", "")

@@ -9,8 +9,9 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.core.decide import decide
 from lockstep.core.model.conditions import is_true
-from lockstep.core.model.plan import Plan, StatusWrite
 from lockstep.core.model.snapshot import PodView
+from support.dying_world import DiedError, DyingWorld
+from support.values import not_none
 from support.world import World, node, spec
 
 LOW, HIGH = "low", "high"
@@ -18,30 +19,12 @@ CHECKPOINT = {"shared": {"claimName": "lustre"}, "gracePeriod": "60s"}
 AT_ONCE = {"withinQueue": "LowerPriority", "minRuntime": "0s"}
 
 
-class DiedError(Exception):
-    """The operator's process ends here."""
-
-
 @dataclass
-class Mortal(World):
+class Mortal(DyingWorld):
     """Its operator dies instead of one write, counted over all of them; the next one goes on."""
 
     dies_at: int = 0
     writes: int = 0
-
-    def reconcile(self, name: str, *, crash_after: int | None = None) -> Plan:
-        try:
-            return super().reconcile(name, crash_after=crash_after)
-        except DiedError:
-            self.crash()
-            return Plan()
-
-    def admit(self, *, crash_after: int | None = None) -> tuple[StatusWrite, ...]:
-        try:
-            return super().admit(crash_after=crash_after)
-        except DiedError:
-            self.crash()
-            return ()
 
     def _write_status(self, name: str, status: Any) -> None:
         self._live_on()
@@ -76,8 +59,7 @@ def asked(nodes: int = 2, of_class: str = LOW, **fields: Any) -> TrainingRunSpec
 def training(name: str = "old", nodes: int = 2, **queue: Any) -> Mortal:
     """One run of the lower class has all nodes and trains."""
     w = world(nodes, **queue)
-    w.apply(name, asked(nodes))
-    w.settle()
+    w.roll_out(name, asked(nodes))
     w.train(name, 5)
     w.tell_of_save(name, 5)
     w.pass_time(40, step=20)
@@ -96,10 +78,25 @@ def until_reserved(w: World, name: str = "urgent") -> None:
     assert w.status(name).reservation is not None
 
 
+def reserved() -> Mortal:
+    """The old run trains, and its nodes are reserved for the urgent one."""
+    w = training()
+    w.apply("urgent", asked(2, HIGH))
+    until_reserved(w)
+    return w
+
+
+def noticed() -> Mortal:
+    """The old run has the notice, too."""
+    w = reserved()
+    w.admit()
+    assert w.status("old").preemption is not None
+    return w
+
+
 def test_a_lower_class_saves_gives_its_nodes_to_a_higher_one_and_waits_at_the_head_of_its_class() -> None:
     w = training()
-    w.apply("later", asked())
-    w.settle()
+    w.roll_out("later", asked())
     w.apply("urgent", asked(2, HIGH))
     w.pass_time(20, step=2)
     assert nodes_of(w, "urgent") == {"n0", "n1"}
@@ -118,38 +115,31 @@ def test_who_was_sent_away_resumes_from_the_save_that_was_made_for_it() -> None:
     w = training()
     w.apply("urgent", asked(2, HIGH))
     w.pass_time(20, step=2)
-    save = w.status("old").checkpoint.save
-    assert save is not None
+    save = not_none(w.status("old").checkpoint.save)
     assert (save.outcome, save.reason) == ("Saved", "Preempted")
     w.apply("urgent", asked(2, HIGH, cancel=True))
     w.pass_time(30, step=2)
-    start = w.status("old").start
-    assert start is not None
+    start = not_none(w.status("old").start)
     assert start.resume is not None
     assert start.resume.step == save.step
     assert w.status("old").admission.preemptions == 1
 
 
 def test_nobody_is_told_before_the_reservation_is_in_status_nor_stopped_before_the_notice_is() -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
-    reservation = w.status("urgent").reservation
-    assert reservation is not None
+    w = reserved()
+    reservation = not_none(w.status("urgent").reservation)
     assert (reservation.nodes, reservation.victims) == (("n0", "n1"), ("uid-old",))
     w.reconcile("old")
     assert (w.status("old").preemption, w.status("old").stop) == (None, None)
     w.admit()
-    notice = w.status("old").preemption
-    assert notice is not None
+    notice = not_none(w.status("old").preemption)
     assert (notice.by, notice.name, notice.saved_at_least) == ("uid-urgent", "ns/urgent", 5)
     assert notice.deadline == notice.notice_time + 60 + w.tunables.deadlines.stop
     assert w.status("old").stop is None
     assert w.status("urgent").queue.reason == "Preempting"
     assert w.status("urgent").queue.blocked_by == ("ns/old",)
     w.reconcile("old")
-    stop = w.status("old").stop
-    assert stop is not None
+    stop = not_none(w.status("old").stop)
     assert stop.reason == "Preempted"
 
 
@@ -170,11 +160,7 @@ def test_nodes_that_are_kept_go_to_nobody_else() -> None:
 
 def test_a_run_that_is_given_up_before_anybody_stops_is_made_no_room_for() -> None:
     for change in ({"cancel": True}, {"suspend": True}):
-        w = training()
-        w.apply("urgent", asked(2, HIGH))
-        until_reserved(w)
-        w.admit()
-        assert w.status("old").preemption is not None
+        w = noticed()
         w.apply("urgent", asked(2, HIGH, **change))
         w.admit()
         assert w.status("old").preemption is None
@@ -184,20 +170,14 @@ def test_a_run_that_is_given_up_before_anybody_stops_is_made_no_room_for() -> No
 
 
 def test_a_run_that_is_deleted_is_made_no_room_for() -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
-    w.admit()
+    w = noticed()
     del w.runs["urgent"]
     w.admit()
     assert (w.status("old").preemption, w.status("old").stop) == (None, None)
 
 
 def test_a_stop_that_has_begun_goes_on_without_the_one_it_was_for_and_the_run_comes_back() -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
-    w.admit()
+    w = noticed()
     w.reconcile("old")
     w.apply("urgent", asked(2, HIGH, cancel=True))
     w.pass_time(30, step=2)
@@ -206,9 +186,7 @@ def test_a_stop_that_has_begun_goes_on_without_the_one_it_was_for_and_the_run_co
 
 
 def test_nodes_that_come_free_elsewhere_spare_the_victims() -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
+    w = reserved()
     w.nodes |= {name: node(name) for name in ("n2", "n3")}
     w.pass_time(20, step=2)
     assert nodes_of(w, "urgent") == {"n2", "n3"}
@@ -217,9 +195,7 @@ def test_nodes_that_come_free_elsewhere_spare_the_victims() -> None:
 
 
 def test_a_victim_that_ends_by_itself_counts_as_gone() -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
+    w = reserved()
     for rank in range(2):
         w.exit_child("old", rank, 0)
     w.work()
@@ -230,11 +206,7 @@ def test_a_victim_that_ends_by_itself_counts_as_gone() -> None:
 
 
 def test_a_run_that_ended_well_as_it_was_told_has_ended_well() -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
-    w.admit()
-    assert w.status("old").preemption is not None
+    w = noticed()
     for rank in range(2):
         w.exit_child("old", rank, 0)
     w.work()
@@ -243,10 +215,7 @@ def test_a_run_that_ended_well_as_it_was_told_has_ended_well() -> None:
 
 
 def test_the_notice_is_gone_with_the_nodes() -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
-    w.admit()
+    w = noticed()
     while nodes_of(w, "old"):
         assert w.status("old").preemption is not None
         w.reconcile("old")
@@ -269,8 +238,7 @@ def test_a_run_without_workers_makes_room_too() -> None:
 def test_a_gang_that_lost_a_node_may_take_one_that_is_kept_and_others_are_then_looked_for() -> None:
     w = training(nodes=2)
     w.nodes |= {name: node(name) for name in ("n2", "n3")}
-    w.apply("other", asked(1, HIGH))
-    w.settle()
+    w.roll_out("other", asked(1, HIGH))
     w.apply("urgent", asked(3, HIGH))
     until_reserved(w)
     assert nodes_of(w, "other") == {"n2"}
@@ -288,11 +256,8 @@ def test_a_gang_that_lost_a_node_may_take_one_that_is_kept_and_others_are_then_l
 
 
 def test_nodes_that_do_not_come_free_in_time_are_given_up_for_others() -> None:
-    w = training(nodes=2)
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
-    reservation = w.status("urgent").reservation
-    assert reservation is not None
+    w = reserved()
+    reservation = not_none(w.status("urgent").reservation)
     w.annotate("old", paused="true")  # it is told, and nothing is decided for it
     w.pass_time(reservation.deadline - w.now + 2, step=60)
     assert w.status("urgent").reservation is None
@@ -305,10 +270,7 @@ def test_nodes_that_do_not_come_free_in_time_are_given_up_for_others() -> None:
 
 @pytest.mark.parametrize("away", [30.0, 3600.0])
 def test_an_operator_that_comes_back_goes_on_where_its_predecessor_left_off(away: float) -> None:
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
-    w.admit()
+    w = noticed()
     w.now += away
     w.crash()
     w.pass_time(60, step=5)
@@ -342,15 +304,10 @@ def test_who_is_told_to_go_for_a_run_for_which_its_nodes_are_not_kept_stays_unti
     kept_from: tuple[str, ...] | None,
 ) -> None:
     """Another reservation than that of the notice, or none."""
-    w = training()
-    w.apply("urgent", asked(2, HIGH))
-    until_reserved(w)
-    w.admit()
-    assert w.status("old").preemption is not None
+    w = noticed()
     told = w.snapshot("old")
     assert told.preemptor is not None
-    kept = told.preemptor.status.reservation
-    assert kept is not None
+    kept = not_none(told.preemptor.status.reservation)
     left = changed(kept, victims=kept_from) if kept_from is not None else None
     status = changed(told.preemptor.status, reservation=left)
     late = replace(told, preemptor=replace(told.preemptor, status=status))
@@ -359,6 +316,5 @@ def test_who_is_told_to_go_for_a_run_for_which_its_nodes_are_not_kept_stays_unti
     assert plan.admission_changed
     assert plan.wake_at is not None
     assert plan.wake_at <= w.now + 2
-    begun = decide(told, w.tunables, w.now).status
-    assert begun is not None
+    begun = not_none(decide(told, w.tunables, w.now).status)
     assert begun.stop is not None

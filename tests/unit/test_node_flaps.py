@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from lockstep.controller.store.node_flaps import AGAIN, MOST_FLAPPING, WINDOW, NodeFlaps
 from lockstep.core.model.snapshot import NodeView
 from support.manual_clock import ManualClock
@@ -16,11 +14,6 @@ def flap(flaps: NodeFlaps, name: str, times: int) -> None:
     for _ in range(times):
         flaps.observe(replace(DOWN, name=name), replace(READY, name=name))
         flaps.observe(replace(READY, name=name), replace(DOWN, name=name))
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 def test_only_the_turn_from_ready_to_not_ready_counts(clock: ManualClock) -> None:

@@ -16,13 +16,11 @@ from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import CheckpointReport, PodPhase, PodView, TimingReport, Verdict, WorkerPhase
 from lockstep.core.model.tiers import ARCHIVE, SHARED
 from lockstep.core.run.barrier import _avoid_attempts_used_before
-from support.world import Worker, World, node, spec
+from support.world import Worker, World, node, spec, world_with_gang
 
 
 def training(nodes: int = 2, have: int = 6, **fields: object) -> World:
-    world = World({f"n{index}": node(f"n{index}") for index in range(have)})
-    world.apply("one", spec(nodes, **fields))
-    world.settle()
+    world = world_with_gang(nodes, have, **fields)
     world.train("one", 500)
     world.tell_of_save("one", 500)
     world.pass_time(40)
@@ -123,8 +121,7 @@ def test_the_cost_of_saves_is_measured_whatever_the_format_says_of_its_run() -> 
     world = DcpTraining({f"n{index}": node(f"n{index}") for index in range(4)})
     world.listens = True
     checkpoint = {"shared": {"claimName": "l"}, "cadence": {"interval": "Adaptive"}}
-    world.apply("one", spec(2, checkpoint=checkpoint, recovery={"hangTimeout": "Disabled"}))
-    world.settle()
+    world.roll_out("one", spec(2, checkpoint=checkpoint, recovery={"hangTimeout": "Disabled"}))
     for step in range(1, 5):
         world.train("one", 100)
         world.tell_of_save("one", step * 100)
@@ -167,8 +164,7 @@ class OneReporter(World):
 
 def test_a_rank_that_never_tells_steps_is_not_behind_the_one_that_does() -> None:
     world = OneReporter({f"n{index}": node(f"n{index}") for index in range(6)})
-    world.apply("one", spec(2))
-    world.settle()
+    world.roll_out("one", spec(2))
     for round_ in (1, 2):
         world.train("one", 50)
         world.tell_of_save("one", 50 * round_)

@@ -12,7 +12,8 @@ from lockstep.core.model.quarantine import quarantine_of
 from lockstep.core.model.settings import Deadlines
 from lockstep.core.model.snapshot import PodPhase, Verdict
 from lockstep.core.model.tunables import Tunables
-from support.world import World, node, spec
+from support.values import not_none
+from support.world import World, spec, world, world_with_gang
 
 RUN = "one"
 NAN = "Loss:NaN"
@@ -20,9 +21,7 @@ NAN = "Loss:NaN"
 
 def training(nodes: int = 3, spare: int = 3, *, step: int = 10, **fields: object) -> World:
     """A run that has made and saved ``step`` steps."""
-    w = World({f"n{i}": node(f"n{i}") for i in range(nodes + spare)})
-    w.apply(RUN, spec(nodes, **fields))
-    w.settle()
+    w = world_with_gang(nodes, nodes + spare, **fields)
     if step:
         train(w, step)
     return w
@@ -47,8 +46,7 @@ def state(w: World) -> str:
 
 def resumed(w: World) -> tuple[int, int | None]:
     """Step and attempt of the checkpoint that the current attempt began from."""
-    start = status(w).start
-    assert start is not None
+    start = not_none(status(w).start)
     assert start.resume is not None
     return start.resume.step, start.resume.attempt
 
@@ -109,8 +107,7 @@ def test_a_rank_named_too_early_is_cleared_at_the_barrier() -> None:
     w.work()
     w.reconcile(RUN)
     assert status(w).attempts[0].rank == 2
-    w.exit_child(RUN, 1, 1, signs=("Xid:79",), late=-1.0)  # still dying when the others were told to restart
-    w.settle()
+    w.end_child(RUN, 1, 1, signs=("Xid:79",), late=-1.0)  # still dying when the others were told to restart
     first = status(w).attempts[0]
     assert (first.rank, first.cause) == (1, "Hardware")
     assert "at first rank 2 was named" in first.message
@@ -175,8 +172,7 @@ def test_the_same_crash_at_the_same_step_on_other_nodes_ends_the_run_with_what_t
     train(w, 3, saving=False)
     fail(w, 2, stderr="RuntimeError: token 7 out of range")
     assert (state(w), status(w).reason) == ("Failed", "Deterministic")
-    ended = find(status(w), "Succeeded")
-    assert ended is not None
+    ended = not_none(find(status(w), "Succeeded"))
     assert "mend it" in ended.message
 
 
@@ -270,7 +266,7 @@ def test_a_program_that_asks_not_to_be_started_again_is_obeyed_whatever_was_logg
 
 
 def test_evictions_before_the_start_cost_nothing_with_or_without_their_condition() -> None:
-    w = World({f"n{i}": node(f"n{i}") for i in range(6)})
+    w = world(6)
     w.apply(RUN, spec(2))
     for _ in range(8):
         w.kubelets()
@@ -377,8 +373,7 @@ def test_nan_goes_back_beyond_the_newest_checkpoint_until_training_is_past_it() 
     first = status(w).attempts[0]
     assert (first.cause, first.action, first.charged, first.steps_lost) == ("NaN", "RollBack", False, 12)
     assert (status(w).checkpoint.ceiling, status(w).recovery.roll_backs) == (30, 1)
-    resume = status(w).start
-    assert resume is not None
+    resume = not_none(status(w).start)
     assert resume.resume is not None
     assert resume.resume.step == 30
     for _ in range(2):
@@ -396,8 +391,7 @@ def test_a_crash_during_a_roll_back_keeps_what_was_saved_since() -> None:
     w.settle()
     train(w, 5)  # 35, by the attempt after
     fail(w, 0, stderr="RuntimeError: a")
-    start = status(w).start
-    assert start is not None
+    start = not_none(status(w).start)
     assert start.resume is not None
     assert start.resume.step == 35
     assert status(w).checkpoint.ceiling == 35
@@ -466,8 +460,7 @@ def test_a_run_that_spoils_node_after_node_is_not_believed_for_ever() -> None:
         fail(w, 1, signs=("Xid:79",))
     assert len(status(w).recovery.excluded_nodes) == 2
     assert is_true(status(w), "ClusterDisruption")
-    shown = find(status(w), "ClusterDisruption")
-    assert shown is not None
+    shown = not_none(find(status(w), "ClusterDisruption"))
     assert shown.reason == "ExclusionLimit"
     w.now += 3700
     w.settle()
@@ -476,7 +469,7 @@ def test_a_run_that_spoils_node_after_node_is_not_believed_for_ever() -> None:
 
 def test_a_node_that_is_refused_once_is_kept_off_for_minutes_and_the_second_time_for_a_day() -> None:
     patient = Tunables(deadlines=Deadlines(vacant=5000.0))
-    w = World({"n0": node("n0")}, tunables=patient)
+    w = world(1, tunables=patient)
     w.apply(RUN, spec(1))
     for expected in (900.0, 86_400.0):
         for _ in range(2):
@@ -507,8 +500,7 @@ def test_pods_lost_a_day_apart_do_not_add_up() -> None:
 def test_peers_of_lost_nodes_cost_nothing_while_the_breaker_is_open() -> None:
     w = training(4, 4)
     for name in ("n1", "n2", "n3"):
-        w.lose_node(name)
-        w.node_not_ready(name)
+        w.fail_node(name)
     w.breaker = True
     w.now += 15.0
     w.exit_child(RUN, 0, 1, stderr="RuntimeError: a")
@@ -547,15 +539,13 @@ def test_a_node_whose_silence_is_established_after_the_end_is_its_cause_after_al
 
 def test_a_node_lost_while_the_gang_gathers_is_not_the_cause_of_the_end_before() -> None:
     w = training(step=0)
-    w.exit_child(RUN, 0, 1, stderr="RuntimeError: a")
-    w.settle()
+    w.end_child(RUN, 0, 1, stderr="RuntimeError: a")
     assert status(w).attempt == 2
     w.exit_child(RUN, 0, 1, stderr="RuntimeError: a")
     w.directives_reach = 0  # nobody hears that it is to start again
     w.settle()
     w.pass_time(20, step=2)
-    w.lose_node("n2")
-    w.node_not_ready("n2")
+    w.fail_node("n2")
     w.pass_time(30, step=2)
     second = status(w).attempts[1]
     assert (second.cause, second.rank, second.charged) == ("Application", 0, True)
@@ -575,8 +565,7 @@ def test_what_would_only_repeat_itself_is_waited_out_although_something_was_save
 def test_what_lasts_after_an_hour_is_taken_for_lost() -> None:
     w = training(4, 4)
     for name in ("n1", "n2", "n3"):
-        w.lose_node(name)
-        w.node_not_ready(name)
+        w.fail_node(name)
     w.breaker = True
     w.pass_time(60, step=5)
     assert status(w).assignment.vacant == ()
@@ -603,8 +592,7 @@ def test_a_clock_that_is_far_ahead_holds_up_no_verdict() -> None:
     w.exit_child(RUN, 1, 3, late=10_000.0)
     w.pass_time(20, step=2)
     assert (state(w), status(w).reason) == ("Failed", "ProcessFailed")
-    ended = status(w).attempts[0].ended_at
-    assert ended is not None
+    ended = not_none(status(w).attempts[0].ended_at)
     assert ended <= w.now
 
 
@@ -632,8 +620,7 @@ def test_a_node_lost_twice_in_a_day_is_kept_off() -> None:
 def lose(w: World, name: str) -> None:
     """A node dies under the gang, which goes on with another."""
     train(w, 10)
-    w.lose_node(name)
-    w.node_not_ready(name)
+    w.fail_node(name)
     w.pass_time(40, step=2)
     assert name not in status(w).assignment.nodes
 
@@ -653,7 +640,6 @@ def test_workers_are_told_what_to_look_for_before_they_start() -> None:
         {"name": "fabric", "logPattern": "link flapped", "action": "ReplaceNode"},
         {"name": "data", "exitCodes": [42], "action": "Stop"},
     ]
-    w = World({"n0": node("n0")})
-    w.apply("one", spec(1, recovery={"rules": rules}))
-    w.settle()
+    w = world(1)
+    w.roll_out("one", spec(1, recovery={"rules": rules}))
     assert w.directives["uid-one"].watch == (("fabric", "link flapped"),)

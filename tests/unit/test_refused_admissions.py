@@ -17,15 +17,15 @@ from lockstep.core.model.snapshot import Leadership, RefusedAdmission
 from lockstep.core.model.tunables import Tunables
 from support import admission
 from support.admission import NOW, reason, statuses
-from unit.test_execute import World, run
+from support.stored_runs import run, stored
+from unit.test_execute import World
 
 FORBIDDEN = ApiError(403, "Forbidden", 'admission webhook "names.example" denied the request')
 MAP = EnsureConfigMap("team", "llama-nodes", {})
 
 
 def admitting(world: World, *, config_map: bool = False) -> ClusterPlan:
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     status = changed(view.status, attempt=1, assignment=assigned(view.status.assignment, ["n1"]))
     maps = (MAP,) if config_map else ()
     write = StatusWrite("team", "llama", "u1", view.resource_version, status, frozenset({"n1"}), config_maps=maps)
@@ -33,8 +33,7 @@ def admitting(world: World, *, config_map: bool = False) -> ClusterPlan:
 
 
 def telling(world: World) -> ClusterPlan:
-    view = world.store.run("team", "llama")
-    assert view is not None
+    view = stored(world.store)
     status = changed(view.status, state="Pending")
     return ClusterPlan(writes=(StatusWrite("team", "llama", "u1", view.resource_version, status, frozenset()),))
 

@@ -27,6 +27,7 @@ from lockstep.core.model.snapshot import Leadership, RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import run, world
 from support.manual_clock import ManualClock
+from support.values import not_none
 
 LEADER = Leadership(0.0)
 RUN = {"nodes": 1, "image": "trainer", "command": ["train"]}
@@ -136,13 +137,10 @@ class Operator:
         await self.sets.reconcile("team", "sweep")
 
     def run(self, name: str) -> RunView:
-        found = self.store.run("team", name)
-        assert found is not None
-        return found
+        return not_none(self.store.run("team", name))
 
     def status(self) -> Any:
-        view = self.store.run_sets.named("team", "sweep")
-        assert view is not None
+        view = not_none(self.store.run_sets.named("team", "sweep"))
         return view.status
 
 
@@ -213,8 +211,7 @@ async def test_a_run_may_only_be_deleted_when_its_outcome_is_on_record(operator:
     operator.change_run("sweep-0", conditions=SUCCEEDED)
 
     def recorded() -> bool:
-        found = operator.store.snapshot_run("team", "sweep-0", {}, LEADER)
-        assert found is not None
+        found = not_none(operator.store.snapshot_run("team", "sweep-0", {}, LEADER))
         return found.recorded
 
     assert not recorded()
@@ -231,8 +228,7 @@ async def test_a_run_whose_time_is_over_is_looked_at_when_its_outcome_is_on_reco
     due = SUCCEEDED_AT + 3600
 
     def decided(now: float) -> tuple[bool, float | None]:
-        found = operator.store.snapshot_run("team", "sweep-0", {}, LEADER)
-        assert found is not None
+        found = not_none(operator.store.snapshot_run("team", "sweep-0", {}, LEADER))
         plan = decide(found, Tunables(), now)
         return plan.delete_run, plan.wake_at
 
@@ -354,8 +350,7 @@ def test_after_a_restore_a_set_is_what_the_api_server_has(operator: Operator) ->
     operator.apply(suspend=True)
     operator.store.run_sets.compare([unread(operator.api.objects["sweep"])], operator.api.version)
     operator.store.run_sets.compare([unread(backup)], operator.api.version - 1)
-    found = operator.store.run_sets.named("team", "sweep")
-    assert found is not None
+    found = not_none(operator.store.run_sets.named("team", "sweep"))
     assert found.resource_version == backup["metadata"]["resourceVersion"]
 
 
@@ -365,8 +360,7 @@ def test_late_news_of_a_set_of_the_same_name_is_nothing_to_those_that_come_after
     new = operator.api.put("before", metadata={"uid": "new"}, spec={"indices": "0-4", "template": {"spec": RUN}})
     operator.store.run_sets.apply(new)
     operator.store.run_sets.apply(late)
-    sweep = operator.store.run_sets.named("team", "sweep")
-    assert sweep is not None
+    sweep = not_none(operator.store.run_sets.named("team", "sweep"))
     assert operator.store.run_sets.snapshot(sweep, {}, frozenset()).sets["before"].uid == "new"
 
 

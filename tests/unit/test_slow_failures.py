@@ -21,17 +21,14 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import ProgressReport, Sign, StackReport, TimingReport, WorkerPhase
 from lockstep.core.run.recovery import recover
-from support.world import World, node, spec
+from support.world import World
+from support.world import running as gang
 
 STEADY = TimingReport(section="Step", step=10.0, longest=30.0, intervals=50)
 
 
 def running(ranks: int = 4, **fields: object) -> World:
-    w = World({f"n{i}": node(f"n{i}") for i in range(ranks)})
-    w.apply("one", spec(ranks, **fields))
-    w.settle()
-    assert w.children("one") == dict.fromkeys(range(ranks), 1)
-    return w
+    return gang(ranks, **fields)
 
 
 def looked_at(

@@ -22,6 +22,9 @@ from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.snapshot import DryRunResult, Leadership, PodPhase, PodView, RefusedCreate, RunView
 from support.manual_clock import ManualClock
 from support.own_events import hear
+from support.stored_runs import pod as a_pod
+from support.stored_runs import run, stored
+from support.values import not_none
 
 LEADER = Leadership(since=0.0)
 KEY = "run/team/llama"
@@ -60,39 +63,11 @@ def confined() -> World:
     return world
 
 
-def run(version: int = 10, uid: str = "u1", generation: int = 1, **changes: Any) -> dict[str, Any]:
-    return {
-        "metadata": {
-            "namespace": "team",
-            "name": "llama",
-            "uid": uid,
-            "resourceVersion": str(version),
-            "generation": generation,
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-        },
-        "spec": {"nodes": 2, "image": "i", "command": ["train"]},
-        **changes,
-    }
-
-
 def pod(
     uid: str = "p1", *, run_uid: str = "u1", node: str = "gpu-1", version: int = 20, **changes: Any
 ) -> Versioned[PodView | ForeignPod]:
-    fields: dict[str, Any] = {
-        "namespace": "team",
-        "name": f"llama-{uid}",
-        "uid": uid,
-        "run": "llama",
-        "run_uid": run_uid,
-        "owner_uid": run_uid,
-        "slot": 0,
-        "incarnation": 1,
-        "node": node,
-        "bound": True,
-        "phase": PodPhase.RUNNING,
-        "created_at": 0.0,
-    }
-    return Versioned(uid, version, PodView(**{**fields, **changes}))
+    view = a_pod(name=f"llama-{uid}", uid=uid, run_uid=run_uid, node=node, **changes)
+    return Versioned(uid, version, view)
 
 
 def foreign(uid: str, node: str = "gpu-1", version: int = 5, terminal: bool = False, **requests: int) -> Any:
@@ -127,8 +102,7 @@ async def test_a_status_write_wakes_only_the_run(world: World) -> None:
 async def test_what_a_watch_says_first_is_taken_in(world: World) -> None:
     for heard in (run(), run(11, status={"attempt": 1})):
         hear(world.store, heard)
-    known = world.store.run("team", "llama")
-    assert known is not None
+    known = stored(world.store)
     assert known.status.attempt == 1
     assert await world.due() == {KEY, CLUSTER_KEY}
 
@@ -170,8 +144,7 @@ async def test_what_is_known_already_is_not_parsed_again(world: World, monkeypat
     assert parsed == ["11"]
     world.store.compare_runs(unread(run(11, status={"attempt": 3})), 12, begun_at=2.0)  # of a restored backup
     assert parsed == ["11", "11"]
-    restored = world.store.run("team", "llama")
-    assert restored is not None
+    restored = stored(world.store)
     assert restored.status.attempt == 3
 
 
@@ -238,8 +211,7 @@ async def test_the_last_version_that_could_be_read_stays(world: World) -> None:
     item = Versioned("u1", 11, Unread("team", msgspec.Raw(b"nothing that can be read")))
     world.store.compare_runs([item], 30, begun_at=0.0)
     assert not hear(world.store, item.view.text)
-    known = world.store.run("team", "llama")
-    assert known is not None
+    known = stored(world.store)
     assert known.status.attempt == 3
 
 
@@ -256,11 +228,9 @@ async def test_a_run_applied_again_under_the_same_name_is_another_run(world: Wor
     world.store.apply_run(run(10, "old"))
     world.store.gang_pods.upsert(pod("p1", run_uid="old", deleting=True))
     world.store.apply_run(run(30, "new"))
-    current = world.store.run("team", "llama")
-    assert current is not None
+    current = stored(world.store)
     assert current.uid == "new"
-    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert snapshot is not None
+    snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert snapshot.pods == ()
     cluster = world.store.snapshot_cluster(LEADER)
     assert [r.uid for r in cluster.runs] == ["new"]
@@ -271,8 +241,7 @@ async def test_late_news_of_the_old_run_does_not_displace_the_new_one(world: Wor
     world.store.apply_run(run(30, "new"))
     world.store.apply_run(run(10, "old"))
     world.store.remove_run("team", "llama", "old")
-    current = world.store.run("team", "llama")
-    assert current is not None
+    current = stored(world.store)
     assert current.uid == "new"
     assert [r.uid for r in world.store.runs] == ["new"]
 
@@ -488,8 +457,7 @@ async def test_a_node_made_anew_under_the_same_name_survives_the_end_of_the_old_
     world.store.nodes.upsert(node("gpu-1", "n1", 3))
     world.store.nodes.upsert(node("gpu-1", "n2", 5))
     world.store.nodes.remove("n1", 6)
-    found = world.store.node("gpu-1")
-    assert found is not None
+    found = not_none(world.store.node("gpu-1"))
     assert found.uid == "n2"
     world.store.nodes.remove("n2", 7)
     assert world.store.node("gpu-1") is None
@@ -498,8 +466,7 @@ async def test_a_node_made_anew_under_the_same_name_survives_the_end_of_the_old_
 async def test_namespace_labels_reach_the_snapshot(world: World) -> None:
     world.store.apply_run(run())
     world.store.namespaces.upsert(Versioned("ns", 1, ("team", {"lockstep.dev/allow-privileged": "true"})))
-    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert snapshot is not None
+    snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert snapshot.namespace_labels == {"lockstep.dev/allow-privileged": "true"}
 
 
@@ -515,12 +482,10 @@ async def test_a_refused_pod_is_news_once_and_keeps_its_first_moment(world: Worl
     world.store.apply_run(run())
     assert world.store.note_refused_create("u1", "llama-p1", RefusedCreate(1.0, "quota"))
     assert not world.store.note_refused_create("u1", "llama-p1", RefusedCreate(2.0, "quota"))
-    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert snapshot is not None
+    snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert snapshot.refused_creates == {"llama-p1": RefusedCreate(1.0, "quota")}
     world.store.gang_pods.upsert(pod())
-    after = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert after is not None
+    after = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert after.refused_creates == {}
 
 
@@ -528,8 +493,7 @@ async def test_a_dry_run_is_kept_with_its_run(world: World) -> None:
     world.store.set_dry_run("u1", DryRunResult(1, True))
     world.store.apply_run(run())
     world.store.set_dry_run("u1", DryRunResult(1, False, "no"))
-    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert snapshot is not None
+    snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert snapshot.dry_run == DryRunResult(1, False, "no")
 
 
@@ -550,8 +514,7 @@ async def test_a_written_assignment_is_known_in_full_although_status_only_names_
         world.store.snapshot_run("team", "llama", {}, LEADER)
     view = world.store.apply_run(raw, whole)
     assert view.status.assignment == whole
-    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert snapshot is not None
+    snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert snapshot.run.status.assignment.nodes == whole.nodes
 
 
@@ -666,8 +629,7 @@ def test_a_pod_that_only_bears_the_label_of_a_run_is_no_pod_of_it(world: World, 
     world.store.apply_run(run())
     world.store.gang_pods.upsert(pod("p1"))
     world.store.gang_pods.upsert(pod("p2", **forged))
-    snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
-    assert snapshot is not None
+    snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
     assert [known.uid for known in snapshot.pods] == ["p1"]
 
 
@@ -679,8 +641,7 @@ def test_a_run_is_seen_with_those_that_start_from_it(world: World) -> None:
         return made
 
     def followers() -> list[str]:
-        snapshot = world.store.snapshot_run("team", "llama", {}, LEADER)
-        assert snapshot is not None
+        snapshot = not_none(world.store.snapshot_run("team", "llama", {}, LEADER))
         return sorted(each.name for each in snapshot.successors)
 
     world.store.apply_run(follower("early", "llama"))

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from lockstep.controller.workers.trust import ReviewUnavailableError, TokenReviews, UnauthenticatedError
-from lockstep.core.model.snapshot import PodPhase, PodView
+from lockstep.core.model.snapshot import PodView
 from support.manual_clock import ManualClock
+from support.stored_runs import pod
 
 LIFETIME = 600.0
 RENEWED_AFTER = 0.8 * LIFETIME  # as the kubelet does
@@ -19,26 +20,9 @@ HOURS = 6
 WORKERS = 8
 
 
-def pod(slot: int) -> PodView:
-    return PodView(
-        namespace="team",
-        name=f"llama-{slot}",
-        uid=f"pod-{slot}",
-        run="llama",
-        run_uid="7f1c",
-        owner_uid="7f1c",
-        slot=slot,
-        incarnation=1,
-        node=f"gpu-{slot}",
-        bound=True,
-        phase=PodPhase.RUNNING,
-        created_at=0.0,
-    )
-
-
 class Gang:
     def pod_by_uid(self, uid: str) -> PodView | None:
-        return pod(int(uid.removeprefix("pod-")))
+        return pod(int(uid.removeprefix("pod-")), run_uid="7f1c")
 
     def run_namespace(self, run_uid: str) -> str | None:
         return "team"

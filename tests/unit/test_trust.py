@@ -23,22 +23,10 @@ from lockstep.controller.workers.trust import (
 )
 from lockstep.core.model.snapshot import PodPhase, PodView
 from support.manual_clock import ManualClock
+from support.stored_runs import pod
 
 RUN_UID = "7f1c2a34-1"
-POD = PodView(
-    namespace="team",
-    name=names.pod_name("llama", RUN_UID, 3, 2),
-    uid="pod-uid-3-2",
-    run="llama",
-    run_uid=RUN_UID,
-    owner_uid=RUN_UID,
-    slot=3,
-    incarnation=2,
-    node="gpu-3",
-    bound=True,
-    phase=PodPhase.RUNNING,
-    created_at=0.0,
-)
+POD = pod(3, name=names.pod_name("llama", RUN_UID, 3, 2), uid="pod-uid-3-2", run_uid=RUN_UID, incarnation=2)
 IDENTITY = PodIdentity(POD.namespace, POD.name, POD.uid)
 CLAIM = SenderClaim(RUN_UID, 3, 2, POD.uid)
 
@@ -111,11 +99,6 @@ class ApiServer:
             return {"status": self.status}
         finally:
             self.at_once -= 1
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 def reviews(api: ApiServer, clock: ManualClock) -> TokenReviews:

@@ -11,17 +11,16 @@ from lockstep.api.checkpoint_status import CheckpointStatus, SavedCheckpoint
 from lockstep.api.recovery_status import AttemptStatus, Totals
 from lockstep.api.run_status import Condition, ProgressStatus, TrainingRunStatus
 from lockstep.controller.web.timeline import Told, timeline
-from lockstep.core.model.lifecycle import Phase, phase_of
-from support.world import World, node, spec
+from lockstep.core.model.lifecycle import Phase
+from support.world import World, phase, spec, world
 
 STEP = 5
 """Seconds."""
 
 
-def world() -> World:
-    w = World({f"n{i}": node(f"n{i}") for i in range(4)})
-    w.apply("llama", spec(2))
-    w.settle()
+def training() -> World:
+    w = world(4)
+    w.roll_out("llama", spec(2))
     return w
 
 
@@ -36,23 +35,20 @@ def train(w: World, seconds: int, saves: bool = True) -> None:
 
 
 def set_suspend(w: World, suspend: bool) -> None:
-    w.apply("llama", spec(2, suspend=suspend))
-    w.settle()
+    w.roll_out("llama", spec(2, suspend=suspend))
 
 
 def repeats_what_was_not_saved(w: World) -> None:
     train(w, 200)
     train(w, 100, saves=False)
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     train(w, 300)
 
 
 def goes_back_behind_an_attempt(w: World) -> None:
     repeats_what_was_not_saved(w)
     w.saved["uid-llama"] = [20]
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     train(w, 100)
 
 
@@ -74,8 +70,7 @@ def is_suspended_and_goes_on(w: World) -> None:
 def is_asked_to_start_again(w: World) -> None:
     train(w, 200)
     train(w, 100, saves=False)
-    w.annotate("llama", restart_request="now")
-    w.settle()
+    w.request("llama", restart_request="now")
     train(w, 100)
 
 
@@ -89,8 +84,7 @@ def waits_for_nodes_first_and_trains(w: World) -> None:
 def is_cancelled(w: World) -> None:
     train(w, 200)
     train(w, 100, saves=False)
-    w.apply("llama", spec(2, cancel=True))
-    w.settle()
+    w.roll_out("llama", spec(2, cancel=True))
 
 
 def succeeds(w: World) -> None:
@@ -116,13 +110,13 @@ SHADED = ("provision", "init", "loading", "productive", "lost_work", "detect", "
 def told_of(w: World) -> dict[int, Told]:
     run = w.runs["llama"]
     assert run.spec is not None
-    return timeline(run.status, phase_of(run.status, run.spec.suspend))
+    return timeline(run.status, phase(w, "llama"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("life", LIVES)
 def test_what_is_shaded_adds_up_to_the_account(life: Callable[[World], None]) -> None:
-    w = world()
+    w = training()
     life(w)
     now, told = w.status("llama").goodput.time, told_of(w)
     assert now is not None

@@ -8,11 +8,6 @@ from lockstep.controller.runtime.in_flight_limit import AdaptiveWindow
 from support.manual_clock import ManualClock
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def test_the_window_grows_by_a_step_while_answers_stay_fast(clock: ManualClock) -> None:
     window = AdaptiveWindow(clock, start=32, step=8, maximum=128)
     for _ in range(32 + 40):

@@ -16,7 +16,7 @@ from lockstep.core.model.settings import Deadlines
 from lockstep.core.model.snapshot import PodView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.gang import termination_grace
-from support.world import Worker, World, node, spec
+from support.world import Worker, World, node, spec, world
 
 PATIENT = Deadlines(ready=86_400.0)  # a gang that gathers does not give up before its limit
 LONG_GRACE = {"spec": {"terminationGracePeriodSeconds": 900}}
@@ -179,9 +179,8 @@ def test_one_that_could_be_there_still_does_not_start(limit: str) -> None:
 @pytest.mark.parametrize("worker", ["Enabled", "Disabled"])
 def test_nodes_of_a_gang_that_is_not_to_save_are_mostly_free_by_the_limit_itself(worker: str) -> None:
     """So much others count on who are promised a start."""
-    w = World({f"n{i}": node(f"n{i}") for i in range(2)}, Tunables(deadlines=PATIENT), directives_reach=0)
-    w.apply("one", spec(2, timeLimit="20m", worker=worker, checkpoint=None))
-    w.settle()
+    w = world(2, tunables=Tunables(deadlines=PATIENT), directives_reach=0)
+    w.roll_out("one", spec(2, timeLimit="20m", worker=worker, checkpoint=None))
     begun = w.now
     w.pass_time(1100, step=20)
     assert phase_of(w.status("one"), suspended=False) is (Phase.LAUNCHING if worker == "Enabled" else Phase.RUNNING)

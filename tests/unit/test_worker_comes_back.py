@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from harness.fake_operator import FakeOperator
-from harness.running_worker import LaunchWorker, RunningWorker, commit_shared, exited, ready, until
+from harness.running_worker import LaunchWorker, RunningWorker, commit_shared, exited, ready, run_attempt, until
 from lockstep.worker.checkpoints import inventory
 from lockstep.worker.child.launch import TOGETHER_SECONDS, start_delay
 from lockstep.worker.node import barrier as worker_barrier
@@ -33,8 +33,7 @@ def operator(tmp_path: Path) -> Iterator[FakeOperator]:
 
 def test_start_is_acknowledged_before_the_program_is_started(operator: FakeOperator, launch: LaunchWorker) -> None:
     launch("/no/such/program")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     assert exited(operator, 1)["exit"]["reason"] == "CommandNotFound"
     said = [state["phase"] for state in operator.states() if state["attempt"] == 1]
     assert said[0] == "Running"
@@ -88,8 +87,7 @@ def test_what_older_attempts_left_in_scratch_is_removed_once_the_next_one_starts
 ) -> None:
     worker = launch("sleep", "100")
     for attempt in (1, 2):
-        ready(operator, attempt)
-        operator.run(attempt)
+        run_attempt(operator, attempt)
         until(lambda: "sleep" in started_by(worker))
     assert sorted(path.name for path in worker.scratch.glob("a*")) == ["a2"]
 
@@ -225,8 +223,7 @@ def test_a_port_held_for_an_arrival_that_is_not_wanted_any_more_is_let_go(readin
 
 def test_a_save_seen_last_is_told_with_the_arrival_and_not_before(operator: FakeOperator, launch: LaunchWorker) -> None:
     worker = launch("sleep", "100")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     until(lambda: "sleep" in started_by(worker))
     saved = commit_shared(worker, 1, 10, b"x" * 1000)
     count = len(operator.requests)

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from harness.fake_operator import FakeOperator
-from harness.running_worker import LaunchWorker, ready, until
+from harness.running_worker import LaunchWorker, run_attempt, until
 from lockstep.controller.workers.tls import Material, new_material
 
 pytestmark = pytest.mark.process
@@ -22,8 +22,7 @@ def assert_it_is_heard(operator: FakeOperator) -> None:
 
 def test_a_worker_follows_a_change_of_ca_in_all_its_steps(operator: FakeOperator, launch: LaunchWorker) -> None:
     worker = launch("sleep", "100")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     operator.wait_for(lambda state: state["phase"] == "Running")
     first, second = operator.material, new_material(["127.0.0.1"], time.time())
     for material, trusted in (
@@ -41,8 +40,7 @@ def test_a_file_of_authorities_that_makes_no_sense_changes_nothing(
     operator: FakeOperator, launch: LaunchWorker, nonsense: str
 ) -> None:
     launch("sleep", "100")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     operator.wait_for(lambda state: state["phase"] == "Running")
     operator.serve_by(operator.material, nonsense)
     assert_it_is_heard(operator)
@@ -52,8 +50,7 @@ def test_an_operator_by_another_ca_is_not_talked_to_until_the_worker_is_told_of_
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     launch("sleep", "100")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     operator.wait_for(lambda state: state["phase"] == "Running")
     stranger: Material = new_material(["127.0.0.1"], time.time())
     operator.serve_by(stranger, operator.material.ca_bundle)
@@ -72,8 +69,7 @@ def test_a_new_leader_hears_of_an_exit_that_the_old_one_took_to_its_grave(
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     launch("sh", "-c", "exit 3")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     operator.wait_for(lambda state: state["phase"] == "Exited")
     # It was answered, and died before anything came of it. The next one knows nothing and asks who this is.
     operator.close()

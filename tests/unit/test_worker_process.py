@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 
 from harness.fake_operator import DEADLINE, FakeOperator
-from harness.running_worker import RUN_UID, LaunchWorker, commit_shared, exited, is_alive, pid_in, ready, until
+from harness.running_worker import (
+    RUN_UID,
+    LaunchWorker,
+    commit_shared,
+    exited,
+    is_alive,
+    pid_in,
+    ready,
+    run_attempt,
+    until,
+)
 from lockstep.cli.views import bundle
 
 pytestmark = pytest.mark.process
@@ -84,8 +94,7 @@ def test_a_restart_in_place_ends_every_process_of_the_older_attempt_first(
     # The grandchild leaves the session and shrugs off SIGTERM; the child does not react to it either.
     script = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ > \"$0\"; while :; do sleep 1; done' {} & wait; wait"
     launch("sh", "-c", script.format(tmp_path / "pid"))
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     stray = pid_in(tmp_path / "pid")
     operator.wait_for(lambda state: state["phase"] == "Running")
     asked = time.monotonic()
@@ -101,8 +110,7 @@ def test_on_its_way_to_the_barrier_it_says_nothing_of_its_own_accord_before_it_i
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     launch("sleep", "100")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     operator.wait_for(lambda state: state["phase"] == "Running")
     before = len(operator.states())
     ready(operator, 2)
@@ -115,8 +123,7 @@ def test_what_a_child_leaves_behind_ends_with_it(operator: FakeOperator, launch:
     launch(
         "sh", "-c", f"setsid sh -c 'echo $$ > {tmp_path}/pid; sleep 100' & while [ ! -s {tmp_path}/pid ]; do :; done"
     )
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     exited(operator, 1)
     stray = pid_in(tmp_path / "pid")
     until(lambda: not is_alive(stray))
@@ -124,8 +131,7 @@ def test_what_a_child_leaves_behind_ends_with_it(operator: FakeOperator, launch:
 
 def test_an_attempt_is_never_run_twice(operator: FakeOperator, launch: LaunchWorker, tmp_path: Path) -> None:
     worker = launch("sh", "-c", f"echo once >> {tmp_path}/ran")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     exited(operator, 1)
     for _ in range(3):
         operator.desire("Prepare", 1)
@@ -166,8 +172,7 @@ def test_stop_gives_the_child_its_grace_and_keeps_the_worker(
         "-c",
         f"trap 'echo saved > {tmp_path}/saved; exit 0' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.05; done",
     )
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     pid_in(tmp_path / "pid")
     operator.desire("Stop", 1, stopGraceSeconds=10)
     assert exited(operator, 1)["exit"]["reason"] == "StoppedOnRequest"
@@ -178,8 +183,7 @@ def test_stop_gives_the_child_its_grace_and_keeps_the_worker(
 
 def test_stop_kills_when_the_grace_is_over(operator: FakeOperator, launch: LaunchWorker, tmp_path: Path) -> None:
     launch("sh", "-c", f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.05; done")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     pid_in(tmp_path / "pid")
     operator.desire("Stop", 1, stopGraceSeconds=1)
     assert exited(operator, 1)["exit"]["signal"] == signal.SIGKILL
@@ -191,8 +195,7 @@ def test_sigterm_of_the_worker_is_reported_before_the_child_ends(
     worker = launch(
         "sh", "-c", f"trap 'sleep 0.5; exit 7' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.05; done"
     )
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     pid_in(tmp_path / "pid")
     worker.process.terminate()
     operator.wait_for(lambda state: state["phase"] == "Stopping" and state["problem"] == "SIGTERM")
@@ -212,8 +215,7 @@ def test_a_command_that_cannot_start_says_why(
     operator: FakeOperator, launch: LaunchWorker, command: list[str], code: int, reason: str
 ) -> None:
     worker = launch(*command)
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     report = exited(operator, 1)
     assert (report["exit"]["code"], report["exit"]["reason"]) == (code, reason)
     assert command[0] in report["exit"]["stderrTail"]
@@ -227,8 +229,7 @@ def test_progress_and_new_checkpoints_are_told_while_training(
     line = '{"step": 5, "loss": 2.310, "total_steps": 9, "time": 1700000000}'
     script = f"echo '{line}' >> $LOCKSTEP_PROGRESS_FILE; exec sleep 100"
     worker = launch("sh", "-c", script)
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     report = operator.wait_for(lambda state: state["progress"])
     assert report["progress"] == {"step": 5, "at": 1700000000.0, "loss": "2.310", "totalSteps": 9}
     (worker.shared / RUN_UID / "a1" / "step-4").mkdir()  # a save in progress is nobody's news
@@ -308,8 +309,7 @@ def test_torchrun_is_started_with_the_script_that_the_user_named(
         LOCKSTEP_LAUNCHER_OPTIONS='{"nprocPerNode": 2, "entrypoint": 0}',
         PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}",
     )  # fmt: skip
-    ready(operator, 1)
-    operator.run(1, resume={"tier": "shared", "step": 300, "path": "/shared/step-300"})
+    run_attempt(operator, 1, resume={"tier": "shared", "step": 300, "path": "/shared/step-300"})
     assert exited(operator, 1)["exit"]["reason"] == "Completed"
     assert (tmp_path / "words").read_text().split() == [
         "--nnodes=1", "--node-rank=0", "--nproc-per-node=2", "--master-addr=10.1.0.1", "--master-port=40123",
@@ -321,8 +321,7 @@ def test_an_unregistered_worker_registers_again_with_what_it_is_doing(
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     launch("sleep", "100")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     operator.wait_for(lambda state: state["phase"] == "Running")
     count = len(operator.requests)
     operator.refusals.append((409, "unregistered"))
@@ -340,8 +339,7 @@ def test_the_token_is_read_anew_for_each_request(operator: FakeOperator, launch:
 
 def test_two_connections_carry_everything(operator: FakeOperator, launch: LaunchWorker) -> None:
     launch("true")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     exited(operator, 1)
     ready(operator, 2)
     until(lambda: len(operator.requests) > 8)
@@ -352,8 +350,7 @@ def test_training_goes_on_without_the_operator_and_is_told_of_afterwards(
     operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     worker = launch("sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 5")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     operator.wait_for(lambda state: state["phase"] == "Running")
     operator.close()
     until(lambda: "not reachable" in worker.stderr())
@@ -368,8 +365,7 @@ def test_a_worker_without_operator_after_the_end_leaves_with_the_childs_code(
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     worker = launch("sh", "-c", "exit 5", LOCKSTEP_ORPHAN_SECONDS="0.5")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     exited(operator, 1)
     operator.close()
     assert worker.wait() == 5
@@ -378,8 +374,7 @@ def test_a_worker_without_operator_after_the_end_leaves_with_the_childs_code(
 def test_a_replaced_leader_is_not_obeyed(operator: FakeOperator, launch: LaunchWorker) -> None:
     operator.epoch = [100, 7]
     launch("sleep", "100")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     operator.wait_for(lambda state: state["phase"] == "Running")
     operator.epoch = [100, 6]
     operator.desire("Complete", 1)
@@ -410,8 +405,7 @@ def test_with_one_fixed_directory_a_worker_without_contact_and_steps_kills_its_c
 ) -> None:
     config = json.dumps({"shared": str(tmp_path / "shared"), "layout": "Shared"})
     worker = launch("sh", "-c", TRAIN_UNTIL_HALT.format(tmp_path), LOCKSTEP_CHECKPOINT_CONFIG=config)
-    ready(operator, 1)
-    operator.run(1, fenceSeconds=4)
+    run_attempt(operator, 1, fenceSeconds=4)
     operator.wait_for(lambda state: state["progress"])
     operator.close()
     until(lambda: "not reachable" in worker.stderr())
@@ -423,8 +417,7 @@ def test_with_one_fixed_directory_a_worker_without_contact_and_steps_kills_its_c
 
 def test_elsewhere_silence_never_kills_the_child(operator: FakeOperator, launch: LaunchWorker, tmp_path: Path) -> None:
     worker = launch("sh", "-c", "exec sleep 100")
-    ready(operator, 1)
-    operator.run(1, fenceSeconds=0.2)
+    run_attempt(operator, 1, fenceSeconds=0.2)
     operator.wait_for(lambda state: state["phase"] == "Running")
     operator.close()
     until(lambda: "not reachable" in worker.stderr())
@@ -441,8 +434,7 @@ def test_an_unspoken_protocol_ends_a_worker_that_trains_nothing(operator: FakeOp
 
 def test_an_unspoken_protocol_never_ends_training(operator: FakeOperator, launch: LaunchWorker, tmp_path: Path) -> None:
     worker = launch("sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 5")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     operator.wait_for(lambda state: state["phase"] == "Running")
     operator.refusals.extend([(426, "upgraded")] * 3)
     until(lambda: not operator.refusals)
@@ -470,8 +462,7 @@ def test_as_pid_1_it_reaps_orphans_and_ends_even_processes_it_never_started(
         inside = [*inside, "--user", "--map-root-user"]
     script = f"(sleep 0.2 &) ; echo $$ > {tmp_path}/pid; exec sleep 100"
     worker = launch("sh", "-c", script, wrapper=inside)
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     pid_in(tmp_path / "pid")
     (first,) = children(worker.process.pid)
     assert Path(f"/proc/{first}/status").read_text().partition("NSpid:")[2].split()[1] == "1"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.fake_operator import FakeOperator
-from harness.running_worker import RUN_UID, LaunchWorker, ready, until
+from harness.running_worker import RUN_UID, LaunchWorker, ready, run_attempt, until
 from lockstep.worker.agent import Worker
 from lockstep.worker.checkpoints import removal
 from lockstep.worker.checkpoints.removal import REMOVED, ROOM, Removal, make_room
@@ -451,7 +451,6 @@ def test_a_worker_removes_at_its_start_and_its_program_does_not_wait_for_it(
     assert (attempt / "step-300").exists()
     until(lambda: "old local checkpoints to remove: 2" in worker.stderr())
     # The next attempt is told nothing.
-    ready(operator, 3)
-    operator.run(3)
+    run_attempt(operator, 3)
     until((tmp_path / "runs-3").exists)
     assert (attempt / "step-300").exists()

@@ -21,6 +21,7 @@ from harness.running_worker import (
     is_alive,
     pid_in,
     ready,
+    run_attempt,
     until,
 )
 from lockstep.worker.agent import Worker
@@ -171,8 +172,7 @@ def test_a_save_is_taken_up_once_by_every_process_at_the_same_step(
 
 def test_a_program_that_never_asks_does_not_listen(operator: FakeOperator, launch: LaunchWorker) -> None:
     launch("sh", "-c", "while :; do echo '{\"step\": 1}' >> $LOCKSTEP_PROGRESS_FILE; sleep 0.1; done")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     assert operator.wait_for(lambda s: s["progress"])["listens"] is False
 
 
@@ -180,8 +180,7 @@ def test_the_cadence_and_the_end_reach_the_program(
     operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     worker = launch(*python(TRAINER, tmp_path / "saves"))
-    ready(operator, 1)
-    operator.run(1, cadence={"seconds": 1.0, "steps": 10, "sharedSteps": 20})
+    run_attempt(operator, 1, cadence={"seconds": 1.0, "steps": 10, "sharedSteps": 20})
     until(lambda: len(lines(tmp_path / "saves")) >= 4)
     saved = {int(step): directory for _, step, directory in lines(tmp_path / "saves")}
     assert list(saved)[:4] == [10, 20, 30, 40]
@@ -237,8 +236,7 @@ def test_a_signal_to_save_reaches_only_the_process_that_catches_it(
     command = f"sleep 1000 & echo $! > {tmp_path}/bystander; {sys.executable} {tmp_path}/train.py {got}; :"
     shared = tmp_path / "worker-0" / "shared"
     worker = launch("sh", "-c", command, LOCKSTEP_CHECKPOINT_CONFIG=config(shared, signal="SIGUSR1"))
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     operator.wait_for(lambda s: s.get("listens"))
     step = operator.wait_for(lambda s: s["progress"])["progress"]["step"]
     save = {"id": "s1", "atStep": step + 30, "deadline": time.time() + 60, "reason": "Requested"}
@@ -271,8 +269,7 @@ def test_a_worker_that_is_asked_to_leave_keeps_a_listening_program_until_it_is_t
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     worker = launch(*python(LISTENS), LOCKSTEP_TERMINATION_GRACE="40")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     operator.wait_for(lambda s: s.get("listens"))
     worker.process.terminate()
     told = operator.wait_for(lambda s: s.get("leavingBy"))
@@ -293,8 +290,7 @@ def test_a_listening_program_is_ended_in_time_when_nobody_says_anything(
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     worker = launch(*python(LISTENS), LOCKSTEP_TERMINATION_GRACE="8")
-    ready(operator, 1)
-    operator.run(1, stopGraceSeconds=3)
+    run_attempt(operator, 1, stopGraceSeconds=3)
     operator.wait_for(lambda s: s.get("listens"))
     worker.process.terminate()
     asked = time.monotonic()
@@ -308,8 +304,7 @@ def test_a_worker_that_is_asked_to_leave_leaves_when_the_gang_starts_without_it(
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     worker = launch(*python(LISTENS), LOCKSTEP_TERMINATION_GRACE="60")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     operator.wait_for(lambda s: s.get("listens"))
     worker.process.terminate()
     operator.wait_for(lambda s: s.get("leavingBy"))
@@ -321,8 +316,7 @@ def test_a_listening_program_of_a_run_that_nobody_knows_any_more_is_ended_at_onc
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     worker = launch(*python(LISTENS), LOCKSTEP_TERMINATION_GRACE="200")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     operator.wait_for(lambda s: s.get("listens"))
     operator.desire("Hold", 0, rank=-1, world=0)
     worker.process.terminate()
@@ -346,24 +340,21 @@ def test_signs_of_stderr_progress_and_last_words_are_reported(
         exit 1"""
     launch("sh", "-c", script)
     (tmp_path / "worker-0" / "termination-log").write_text("left by an earlier attempt")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     signs = {sign["kind"]: sign for sign in exited(operator, 1)["signs"]}
     assert signs["Loss:NaN"]["step"] == 8
     assert signs["Xid:79"]["step"] == 9
     assert signs["Message"]["text"] == "the GPU is gone"
     assert set(signs) == {"Loss:NaN", "Xid:79", "Message"}
     count = len(operator.requests)
-    ready(operator, 2)
-    operator.run(2)
+    run_attempt(operator, 2)
     assert operator.wait_for(lambda s: s["attempt"] == 2, since=count).get("signs") is None
 
 
 def test_the_first_failure_that_torchrun_kept_is_reported(operator: FakeOperator, launch: LaunchWorker) -> None:
     error = json.dumps({"message": {"message": "ValueError: bad shape", "extraInfo": {}}})
     launch("sh", "-c", f"echo '{error}' > $TORCHELASTIC_ERROR_FILE; exit 1")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     (sign,) = exited(operator, 1)["signs"]
     assert (sign["kind"], sign["text"]) == ("Message", "ValueError: bad shape")
 
@@ -372,8 +363,7 @@ def test_what_torchrun_kept_is_looked_at_as_stderr_is(operator: FakeOperator, la
     words = "RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution"
     error = json.dumps({"message": {"message": f"{words}\nCompile with TORCH_USE_CUDA_DSA", "extraInfo": {}}})
     launch("sh", "-c", f"printf %s '{error}' > $TORCHELASTIC_ERROR_FILE; exit 1")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     found = {sign["kind"]: sign["text"] for sign in exited(operator, 1)["signs"]}
     assert found["CUDA:NvLink"] == words
     assert found["Message"].startswith(words)
@@ -404,8 +394,7 @@ def test_a_rule_is_matched_with_what_a_program_prints_right_before_its_end(
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     launch("sh", "-c", "echo 'fatal: driver 7 lost' >&2; exit 1")
-    ready(operator, 1)
-    operator.run(1, watch=[{"name": "driver", "pattern": r"driver \d lost"}])
+    run_attempt(operator, 1, watch=[{"name": "driver", "pattern": r"driver \d lost"}])
     (sign,) = exited(operator, 1)["signs"]
     assert (sign["kind"], sign["text"]) == ("Rule:driver", "fatal: driver 7 lost")
 
@@ -428,8 +417,7 @@ def test_the_stack_of_a_deadlocked_program_is_in_the_report_and_in_the_log(
     operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     worker = launch(*python(DEADLOCK.replace("IMPORT", "import lockstep_training"), tmp_path / "up"))
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     until((tmp_path / "up").exists)
     operator.run(1, stacks="a1-1")
     stacks = operator.wait_for(lambda s: s.get("stacks"))["stacks"]
@@ -445,8 +433,7 @@ def test_a_program_that_offers_no_stacks_is_never_sent_a_signal_and_the_kernel_i
     operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     launch(*python(DEADLOCK.replace("IMPORT", ""), tmp_path / "up"))
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     until((tmp_path / "up").exists)
     operator.run(1, stacks="a1-1")
     text = operator.wait_for(lambda s: s.get("stacks"))["stacks"]["text"]
@@ -456,8 +443,7 @@ def test_a_program_that_offers_no_stacks_is_never_sent_a_signal_and_the_kernel_i
 
 def test_a_stopped_process_is_named_as_stopped(operator: FakeOperator, launch: LaunchWorker, tmp_path: Path) -> None:
     launch(*python(DEADLOCK.replace("IMPORT", "import lockstep_training, os"), tmp_path / "up"), PATH="/usr/bin:/bin")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     until((tmp_path / "up").exists)
     (scratch_file,) = (tmp_path / "worker-0" / "scratch" / "a1").glob("stacks.*")
     pid = int(scratch_file.suffix[1:])
@@ -529,8 +515,7 @@ def test_a_program_that_fills_the_scratch_volume_harms_neither_the_worker_nor_th
     fill = "import os, time\nfile = os.open(os.environ['LOCKSTEP_PROGRESS_FILE'], os.O_WRONLY)\ntry:\n"
     fill += f"  while True: os.write(file, b'x' * 4096)\nexcept OSError: open('{tmp_path}/full', 'w')\ntime.sleep(100)"
     worker = launch(*python(fill), wrapper=inside)
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     until((tmp_path / "full").exists)
     save = {"id": "s1", "atStep": 5, "deadline": time.time() + 60, "reason": ""}
     operator.run(1, save=save)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from harness.fake_operator import FakeOperator
-from harness.running_worker import LaunchWorker, exited, pid_in, ready, until
+from harness.running_worker import LaunchWorker, exited, pid_in, ready, run_attempt, until
 from lockstep.worker import output
 from lockstep.worker.agent import Worker
 from lockstep.worker.checkpoints.inventory import survey
@@ -86,8 +86,7 @@ def test_a_reply_that_makes_no_sense_never_ends_the_training(
     operator: FakeOperator, launch: LaunchWorker, tmp_path: Path
 ) -> None:
     worker = launch("sh", "-c", f"trap 'exit 3' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.05; done")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     pid_in(tmp_path / "pid")
     operator.wait_for(lambda state: state["phase"] == "Running")
     count = len(operator.requests)
@@ -103,8 +102,7 @@ def test_nor_does_it_keep_the_worker_from_leaving_when_it_is_asked_to(
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     worker = launch("sh", "-c", "trap '' TERM; while :; do sleep 0.05; done", LOCKSTEP_TERMINATION_GRACE="2")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     operator.wait_for(lambda state: state["phase"] == "Running")
     operator.run(1, save={"identity": "of another version"})
     until(lambda: "defect" in worker.stderr())
@@ -246,8 +244,7 @@ def test_a_log_that_nobody_reads_holds_up_neither_reports_nor_the_end(
 ) -> None:
     noise = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do echo 01234567890123456789 >&2; done"
     worker = launch("sh", "-c", noise, wrapper=(sys.executable, "-c", UNREAD))
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     pid_in(tmp_path / "pid")
     operator.desire("Stop", 1, stopGraceSeconds=1)
     assert exited(operator, 1)["exit"]["signal"] == signal.SIGKILL
@@ -413,8 +410,7 @@ def test_asked_to_leave_before_the_next_attempt_it_does_not_end_with_the_last_on
     operator: FakeOperator, launch: LaunchWorker
 ) -> None:
     worker = launch("sh", "-c", "exit 3")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     exited(operator, 1)
     ready(operator, 2)
     worker.process.terminate()
@@ -429,8 +425,7 @@ def test_a_program_that_was_asked_to_stop_and_ended_with_0_has_not_succeeded(
     pid = tmp_path / "pid"
     script = f"trap 'exit 0' TERM; echo $$ > {pid}; while :; do sleep 0.05; done"
     worker = launch("sh", "-c", script, LOCKSTEP_ORPHAN_SECONDS="0.5" if "away" in leaves_because else "600")
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     pid_in(pid)
     operator.desire("Stop", 1, stopGraceSeconds=10)
     assert exited(operator, 1)["exit"] | {"code": 0, "reason": "StoppedOnRequest"} == exited(operator, 1)["exit"]
@@ -449,6 +444,5 @@ def test_a_message_of_an_earlier_attempt_is_not_told_again(
     left.write_text(json.dumps({"message": "of long ago"}))
     os.utime(left, (1000.0, 1000.0))
     launch("sh", "-c", "exit 1", TORCHELASTIC_ERROR_FILE=str(left))
-    ready(operator, 1)
-    operator.run(1)
+    run_attempt(operator, 1)
     assert "of long ago" not in str(exited(operator, 1).get("signs", []))

@@ -12,11 +12,6 @@ from support.manual_clock import ManualClock
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def queue(clock: ManualClock) -> WorkQueue:
     return WorkQueue(clock)
 

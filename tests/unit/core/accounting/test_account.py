@@ -49,8 +49,7 @@ def life(w: World) -> None:
         w.nodes[name] = replace(w.nodes[name], unschedulable=False)
     w.settle()
     train(w, 100)
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     train(w, 50)
     for rank in (0, 1):
         w.exit_child("llama", rank, 0)
@@ -84,14 +83,12 @@ def test_the_account_is_closed_with_the_run() -> None:
 
 def test_steps_that_were_not_saved_are_lost_with_their_time() -> None:
     w = world()
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     train(w, 50)
     saved = list(w.saved["uid-llama"])
     train(w, 50)
     w.saved["uid-llama"] = saved
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     train(w, 50)
     assert goodput(w).steps_lost == 10
     w.pass_time(40)
@@ -111,14 +108,12 @@ def test_each_attempt_says_when_it_had_its_nodes_and_began_its_first_step() -> N
 
 def test_a_restart_that_was_asked_for_says_how_far_training_had_come_and_what_it_cost() -> None:
     w = world()
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     train(w, 50)
     saved = list(w.saved["uid-llama"])
     train(w, 50)
     w.saved["uid-llama"] = saved
-    w.annotate("llama", restart_request="now")
-    w.settle()
+    w.request("llama", restart_request="now")
     first = w.status("llama").attempts[0]
     assert (first.cause, first.last_step, first.steps_lost) == ("Requested", 20, 10)
     assert goodput(w).steps_lost == 0  # of failures alone
@@ -126,12 +121,10 @@ def test_a_restart_that_was_asked_for_says_how_far_training_had_come_and_what_it
 
 def test_a_first_step_is_dated_in_its_own_attempt_if_it_is_heard_of_with_the_end() -> None:
     w = world()
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     w.now += 5.0
     w.train("llama", 1)
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     first, second = w.status("llama").attempts
     assert first.started_at is not None
     assert first.first_step_at == pytest.approx(first.started_at + 5, abs=2)
@@ -140,23 +133,18 @@ def test_a_first_step_is_dated_in_its_own_attempt_if_it_is_heard_of_with_the_end
 
 def test_an_attempt_that_ends_before_a_step_is_heard_of_says_of_none() -> None:
     w = world()
-    w.apply("llama", spec(2))
-    w.settle()
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.roll_out("llama", spec(2))
+    w.end_child("llama", 1, 1)
     assert w.status("llama").attempts[0].first_step_at is None
 
 
 def test_a_suspended_run_is_neither_waiting_nor_wasting() -> None:
     w = world()
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     train(w, 50)
-    w.apply("llama", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("llama", spec(2, suspend=True))
     w.pass_time(100)
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     train(w, 50)
     assert parts(w)["suspended"] == pytest.approx(100, abs=3)
     assert float(goodput(w).ettr) > 0.8
@@ -166,8 +154,7 @@ def test_a_suspended_run_is_neither_waiting_nor_wasting() -> None:
 
 def test_a_pass_that_is_lost_or_done_twice_changes_nothing() -> None:
     w = world()
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     train(w, 50)
     w.exit_child("llama", 1, 1)
     w.work_reports_only()
@@ -181,8 +168,7 @@ def test_a_pass_that_is_lost_or_done_twice_changes_nothing() -> None:
 
 def test_a_status_without_an_account_begins_one_that_still_adds_up() -> None:
     w = world()
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     train(w, 50)
     run = w.runs["llama"]
     w.runs["llama"] = replace(run, status=changed(run.status, goodput=GoodputStatus()))
@@ -210,8 +196,7 @@ def test_what_is_held_is_counted_and_priced() -> None:
     assert float(goodput(w).gpu_hours) == pytest.approx(16, abs=0.3)
     assert float(goodput(w).energy_kwh) == pytest.approx(16, abs=0.3)
     assert float(goodput(w).cost) == pytest.approx(40, abs=1)
-    w.apply("llama", spec(2, gpusPerNode=8, placement={"gpuTypes": ["H100"]}, suspend=True))
-    w.settle()
+    w.roll_out("llama", spec(2, gpusPerNode=8, placement={"gpuTypes": ["H100"]}, suspend=True))
     held = goodput(w).gpu_hours
     w.pass_time(3600, step=600)
     assert goodput(w).gpu_hours == held
@@ -220,8 +205,7 @@ def test_what_is_held_is_counted_and_priced() -> None:
 def test_throughput_is_that_of_the_newest_steps() -> None:
     w = world(gpu_rates=RATES, gpu_types={"H100": {}})
     progress = {"tokensPerStep": 4_000_000, "flopsPerToken": 4_000_000_000}
-    w.apply("llama", spec(2, gpusPerNode=8, placement={"gpuTypes": ["H100"]}, progress=progress))
-    w.settle()
+    w.roll_out("llama", spec(2, gpusPerNode=8, placement={"gpuTypes": ["H100"]}, progress=progress))
     train(w, 120)
     assert float(goodput(w).tokens_per_second) == pytest.approx(800_000, rel=0.05)
     assert float(goodput(w).mfu) == pytest.approx(0.2, rel=0.05)
@@ -230,8 +214,7 @@ def test_throughput_is_that_of_the_newest_steps() -> None:
 @pytest.mark.slow
 def test_a_budget_of_gpu_hours_warns_once_at_each_mark() -> None:
     w = world()
-    w.apply("llama", spec(2, gpusPerNode=8, budget={"gpuHours": 16}))
-    w.settle()
+    w.roll_out("llama", spec(2, gpusPerNode=8, budget={"gpuHours": 16}))
     warnings = []
     for _ in range(70):
         w.pass_time(60, step=20)
@@ -244,8 +227,7 @@ def test_a_budget_of_gpu_hours_warns_once_at_each_mark() -> None:
 
 def test_a_new_leader_answers_the_workers_before_it_brings_the_account_up_to_date() -> None:
     w = world()
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     w.now += 3600.0
     w.crash()
     assert decide(w.snapshot("llama"), w.tunables, w.now).status is None

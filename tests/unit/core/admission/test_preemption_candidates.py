@@ -13,6 +13,7 @@ from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import ACCEPTED, FINISHED, NOW, after, node, pod, run, statuses, with_limit
 from support.preempting import CLASSES, HOUR, WITHIN, cluster, passed, reservation, training, urgent, victims
+from support.values import not_none
 
 
 class TestWhoGoes:
@@ -94,8 +95,7 @@ class TestWhoGoes:
         leaving = replace(leaving, status=changed(leaving.status, stop=stop))
         snapshot = cluster(leaving, training("other", "n1"), urgent(), nodes=2)
         plan = passed(snapshot)
-        kept = reservation(plan)
-        assert kept is not None
+        kept = not_none(reservation(plan))
         assert (kept.victims, kept.deadline) == (("uid-other",), NOW + 900 + 120)
         told = statuses(passed(after(snapshot, plan)))
         assert told["other"].preemption is not None
@@ -195,8 +195,7 @@ class TestWhoGoes:
         first = run("first", 1, at=NOW - 1, priorityClassName="high")
         snapshot = cluster(old, short, first, urgent(2), nodes=3)
         plan = passed(snapshot)
-        kept = reservation(plan)
-        assert kept is not None
+        kept = not_none(reservation(plan))
         assert {write.name for write in plan.writes if write.nodes} == {"first"}
         assert set(kept.nodes) | set(statuses(plan)["first"].assignment.nodes) == {"n0", "n1", "n2"}
         assert plan.wake_at == NOW
@@ -291,8 +290,7 @@ class TestLater:
 
     def test_a_trial_is_told_that_it_would_not_start_there(self) -> None:
         asks = replace(run("asks", 1, at=NOW), annotations={"lockstep.dev/test-only": "true"})
-        answer = statuses(self.passed_with(asks))["asks"].test_only
-        assert answer is not None
+        answer = not_none(statuses(self.passed_with(asks))["asks"].test_only)
         assert answer.start != NOW
 
 
@@ -322,8 +320,7 @@ class TestCohorts:
             snapshot = cluster(borrower, urgent(2, "low", queue="own"), queues=queues)
             first = passed(snapshot)
             plan = passed(after(snapshot, first))
-            notice = statuses(plan)["borrower"].preemption
-            assert notice is not None
+            notice = not_none(statuses(plan)["borrower"].preemption)
             assert notice.name == told
             said = [statuses(first)["urgent"].queue.model_dump_json(), statuses(plan)["borrower"].model_dump_json()]
             said += [event.note for each in (first, plan) for write in each.writes for event in write.events]

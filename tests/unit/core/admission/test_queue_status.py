@@ -15,6 +15,7 @@ from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Mode, Tunables
 from support.admission import NOW, held, node, run, world
 from support.admission import after as runs_after
+from support.values import not_none
 
 GPU_TYPES = {"H100": {"gpu": "h100"}, "A100": {"gpu": "a100"}}
 SETTINGS = Tunables(gpu_types=GPU_TYPES)
@@ -45,8 +46,7 @@ def told(plan: ClusterPlan, name: str = "q") -> TrainingQueueStatus:
 
 
 def condition(status: TrainingQueueStatus, kind: str) -> tuple[str, str]:
-    found = find(status, kind)
-    assert found is not None
+    found = not_none(find(status, kind))
     return found.status, found.reason
 
 
@@ -174,8 +174,7 @@ class TestActive:
         snapshot = world([holding("a", "h100-0", queue="q")], nodes(2), queues={"q": {"stopPolicy": "HoldAndDrain"}})
         once = after(snapshot, passed(snapshot))
         drained = told(passed(replace(once, runs=()), NOW + 20))
-        found = find(drained, "Active")
-        assert found is not None
+        found = not_none(find(drained, "Active"))
         assert (found.reason, found.last_transition_time) == ("Drained", NOW)
 
 
@@ -228,8 +227,7 @@ class TestMistakes:
         status = told(passed(world([], nodes(2), queues=queues, classes={"high": 1})))
         assert condition(status, "Valid") == ("False", reason)
         assert condition(status, "Active") == ("True", "Admitting")
-        found = find(status, "Valid")
-        assert found is not None
+        found = not_none(find(status, "Valid"))
         assert field in found.message
         assert remedy in found.message
 

@@ -15,6 +15,7 @@ from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Mode
 from support.admission import FINISHED, NOW, after, node, pod, run, statuses
 from support.preempting import CHECKPOINT, HOUR, WITHIN, cluster, events, passed, reservation, training, urgent
+from support.values import not_none
 
 
 class TestNotices:
@@ -29,8 +30,7 @@ class TestNotices:
         plan = passed(snapshot)
         assert set(statuses(plan)) == {"urgent"}
         assert ("urgent", "NodesReserved") in events(plan)
-        kept = reservation(plan)
-        assert kept is not None
+        kept = not_none(reservation(plan))
         assert kept.deadline == NOW + 120 + 300 + 120
 
     def test_the_next_pass_tells_the_victim_until_when_and_for_whom(self) -> None:
@@ -67,8 +67,7 @@ class TestNotices:
         snapshot = cluster(old, urgent(), queue=queue)
         reserved = after(snapshot, passed(snapshot))
         plan = passed(reserved)
-        notice = statuses(plan)["old"].preemption
-        assert notice is not None
+        notice = not_none(statuses(plan)["old"].preemption)
         assert (notice.by, notice.name) == ("uid-urgent", "")
         assert "rivals" not in statuses(plan)["urgent"].queue.model_dump_json()
         assert all("rivals" not in event.note and "team/" not in event.note for w in plan.writes for event in w.events)
@@ -275,8 +274,7 @@ class TestLapse:
     @pytest.mark.parametrize("field", ["cancel", "suspend"])
     def test_when_the_run_is_given_up(self, field: str) -> None:
         snapshot = self.reserved()
-        spec = next(each.spec for each in snapshot.runs if each.name == "urgent")
-        assert spec is not None
+        spec = not_none(next(each.spec for each in snapshot.runs if each.name == "urgent"))
         given_up = self.change(snapshot, "urgent", spec=changed(spec, **{field: True}))
         assert self.lapses(given_up)
 
@@ -310,8 +308,7 @@ class TestLapse:
 
     def test_when_the_run_asks_for_something_else(self) -> None:
         snapshot = self.reserved()
-        spec = next(each.spec for each in snapshot.runs if each.name == "urgent")
-        assert spec is not None
+        spec = not_none(next(each.spec for each in snapshot.runs if each.name == "urgent"))
         assert self.lapses(self.change(snapshot, "urgent", spec=changed(spec, nodes=3)))
 
     def test_when_its_record_was_lost(self) -> None:
@@ -341,8 +338,7 @@ class TestRecord:
         plan = passed(snapshot)
         [write] = plan.writes
         [config_map] = write.config_maps
-        kept = write.status.reservation
-        assert kept is not None
+        kept = not_none(write.status.reservation)
         assert (kept.config_map, len(kept.nodes)) == (config_map.name, 600)
         in_status = named(kept)
         assert (in_status.nodes, in_status.victims) == ((), ())

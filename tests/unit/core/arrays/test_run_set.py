@@ -18,6 +18,7 @@ from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.ranges import count_ranges, format_ranges
 from lockstep.core.model.tunables import Mode, Tunables
 from support.arrays import HOLDING, NOW, ArrayWorld, ended, member, run_set, set_spec
+from support.values import not_none
 
 
 def known(**indices: str) -> TrainingRunSetStatus:
@@ -40,8 +41,7 @@ def status_of(plan: RunSetPlan) -> TrainingRunSetStatus:
 
 
 def said(plan: RunSetPlan, kind: str = "Progressing") -> tuple[str, str, str]:
-    found = find(status_of(plan), kind)
-    assert found is not None
+    found = not_none(find(status_of(plan), kind))
     return found.status, found.reason, found.message
 
 
@@ -212,8 +212,7 @@ def test_while_none_is_taken_few_are_tried_and_only_when_the_wait_is_over() -> N
 @pytest.mark.parametrize(("tries", "wait"), [(0, 2), (1, 4), (3, 16), (8, 300), (1000, 300)])
 def test_the_wait_doubles_with_each_refusal_up_to_five_minutes(tries: int, wait: int) -> None:
     plan = decided(run_set(status=refused("2", tries, NOW, 2)), refused={2: "still no"})
-    refusal = status_of(plan).refusal
-    assert refusal is not None
+    refusal = not_none(status_of(plan).refusal)
     assert (refusal.tries, refusal.retry_at) == (tries + 1, NOW + wait)
 
 
@@ -228,8 +227,7 @@ def test_a_refused_index_that_is_taken_frees_the_others_and_one_that_is_cancelle
     plan = decided(view, member(view, 4))
     assert (status_of(plan).refusal, made(plan)) == (None, [0, 1, 2, 3, 5, 6, 7, 8, 9])
     plan = decided(replace(view, spec=set_spec(cancelIndices="4")))
-    left = status_of(plan).refusal
-    assert left is not None
+    left = not_none(status_of(plan).refusal)
     assert (left.indices, left.tries) == ("1,7", 5)
 
 
@@ -326,8 +324,7 @@ def test_what_can_never_be_met_is_cancelled_on_request_and_passed_on() -> None:
     held = decided(run_set(**AFTER), sets=sets)
     third = run_set("third", afterCorr="sweep")
     passed_on = decided(third, sets={"sweep": replace(run_set(**AFTER), status=status_of(held))})
-    dependency = status_of(passed_on).dependency
-    assert dependency is not None
+    dependency = not_none(status_of(passed_on).dependency)
     assert dependency.never == "8-9"
 
 

@@ -21,7 +21,7 @@ from lockstep.core.checkpoints.archive_job import (
 )
 from lockstep.core.model.settings import ArchiveSettings
 from lockstep.core.model.snapshot import RunView
-from support.world import World, node, spec
+from support.world import spec, world
 
 COPY = {"step": 5, "attempt": 1}
 
@@ -61,7 +61,7 @@ def test_so_many_copies_are_told_of_and_an_unknown_format_is_none() -> None:
 
 
 def run(name: str = "one", **checkpoint: object) -> RunView:
-    w = World({"n0": node("n0")})
+    w = world(1)
     tiers = {"shared": {"claimName": "lustre"}, "archive": {"uri": "s3://bucket/runs"}, **checkpoint}
     return w.apply(name, spec(1, checkpoint=tiers))
 

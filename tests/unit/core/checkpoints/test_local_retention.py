@@ -258,8 +258,7 @@ def gathered(*, keep_last: int | str | None = None, attempt: int = 3, **checkpoi
         {name: node(name) for name in ("n0", "n1")}, Tunables(gang=GangSettings(local_storages={"nvme": "/nvme"}))
     )
     tier = {"storage": "nvme"} | ({} if keep_last is None else {"keepLast": keep_last})
-    w.apply("one", spec(2, checkpoint={"shared": {"claimName": "lustre"}, "local": tier}))
-    w.settle()
+    w.roll_out("one", spec(2, checkpoint={"shared": {"claimName": "lustre"}, "local": tier}))
     view, snapshot = w.runs["one"], w.snapshot("one")
     known = {"local_retention": LocalRetentionStatus(attempt=attempt - 1)} | checkpoint
     status = changed(
@@ -345,8 +344,7 @@ def trained() -> World:
     w = World(
         {name: node(name) for name in ("n0", "n1", "n2")}, Tunables(gang=GangSettings(local_storages={"nvme": "/nvme"}))
     )
-    w.apply("one", spec(2, checkpoint={"shared": {"claimName": "lustre"}, "local": {"storage": "nvme"}}))
-    w.settle()
+    w.roll_out("one", spec(2, checkpoint={"shared": {"claimName": "lustre"}, "local": {"storage": "nvme"}}))
     w.train("one", 10)
     w.settle()
     return w
@@ -356,8 +354,7 @@ def test_the_decision_is_in_status_with_start_and_any_leader_repeats_it(monkeypa
     w = trained()
     meant = LocalRetentionStatus(attempt=2, floor=LocalSave(step=20, attempt=1), kept=(LocalSave(step=20, attempt=1),))
     monkeypatch.setattr(barrier, "local_retention", lambda plan, choice: meant)
-    w.exit_child("one", 1, 1)
-    w.settle()
+    w.end_child("one", 1, 1)
     order = RetentionOrder(Save(20, 1), (Save(20, 1),))
     assert w.status("one").checkpoint.local_retention == meant
     assert w.directives["uid-one"].retention == order
@@ -365,8 +362,7 @@ def test_the_decision_is_in_status_with_start_and_any_leader_repeats_it(monkeypa
     w.settle()
     assert w.directives["uid-one"].retention == order
     monkeypatch.setattr(barrier, "local_retention", lambda plan, choice: None)
-    w.exit_child("one", 1, 1)
-    w.settle()
+    w.end_child("one", 1, 1)
     assert w.status("one").attempt == 3
     assert w.directives["uid-one"].retention is None
 
@@ -388,5 +384,4 @@ def test_with_one_start_after_the_other_status_knows_of_everything() -> None:
         retention = w.status("one").checkpoint.local_retention
         assert retention is not None
         assert (retention.attempt, retention.message) == (attempt, "")
-        w.exit_child("one", 1, 1)
-        w.settle()
+        w.end_child("one", 1, 1)

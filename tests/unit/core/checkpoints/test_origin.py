@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from lockstep.core.checkpoints.origin import ASK_AGAIN_AFTER, resolve_origin
-from support.world import World, node, spec
+from support.world import World, spec, world
 
 SHARED = {"claimName": "lustre"}
 
 
 def world_of(start: dict[str, str], origin: dict[str, Any] | None = None, **tiers: object) -> World:
-    w = World({"n0": node("n0")})
+    w = world(1)
     if origin is not None:
         w.apply("base", spec(1, checkpoint=origin))
     w.apply("one", spec(1, checkpoint={"start": start, **(tiers or {"shared": SHARED})}))

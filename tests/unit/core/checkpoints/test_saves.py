@@ -9,23 +9,12 @@ from lockstep.api.checkpoint_status import SaveStatus
 from lockstep.core.checkpoints.saves import is_settled_for, save_order
 from lockstep.core.decide import decide
 from lockstep.core.model.snapshot import TimingReport
-from support.world import World, node, spec
-
-
-def training(nodes: int = 2, **fields: object) -> World:
-    w = World({f"n{i}": node(f"n{i}") for i in range(nodes + 1)})
-    w.listens = True
-    w.apply("one", spec(nodes, **fields))
-    w.settle()
-    w.train("one", 5)
-    w.work()
-    return w
+from support.values import not_none
+from support.world import World, spec, training, world
 
 
 def save_of(w: World) -> SaveStatus:
-    save = w.status("one").checkpoint.save
-    assert save is not None
-    return save
+    return not_none(w.status("one").checkpoint.save)
 
 
 def result_of(w: World) -> str:
@@ -52,8 +41,7 @@ def timed(w: World, seconds: float, age: float = 0.0) -> None:
 )
 def test_the_step_lies_beyond_any_that_a_rank_may_have_begun(step_seconds: float, age: float, beyond: int) -> None:
     w = training()
-    started = w.status("one").attempts[-1].started_at
-    assert started is not None
+    started = not_none(w.status("one").attempts[-1].started_at)
     w.now = started + 10.0  # five steps in ten seconds: an average of two
     w.work()
     timed(w, step_seconds, age)
@@ -75,8 +63,7 @@ def test_a_save_is_in_status_before_any_worker_is_told() -> None:
     w.reconcile("one")
     w.crash()
     w.work()
-    repeated = w.reconcile("one").directive
-    assert repeated is not None
+    repeated = not_none(w.reconcile("one").directive)
     assert repeated.save is not None
     assert repeated.save.id == save_of(w).id
 
@@ -98,8 +85,7 @@ def test_what_was_valid_before_does_not_answer_a_request() -> None:
     w = training()
     w.tell_of_save("one", 5)
     w.listens, w.saves_succeed = True, False
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     assert save_of(w).needs_step == 6
     assert save_of(w).outcome == ""
 
@@ -136,8 +122,7 @@ def test_a_checkpoint_that_does_not_say_its_attempt_answers_only_within_reach() 
 def test_a_save_that_never_comes_expires_at_its_deadline_and_training_goes_on() -> None:
     w = training(checkpoint={"shared": {"claimName": "lustre"}, "gracePeriod": "1m"})
     w.saves_succeed = False
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     w.pass_time(58, step=2)
     assert save_of(w).outcome == ""
     w.pass_time(5)
@@ -148,8 +133,7 @@ def test_a_save_that_never_comes_expires_at_its_deadline_and_training_goes_on() 
 def test_a_new_leader_hears_the_workers_before_it_calls_a_save_expired() -> None:
     w = training(checkpoint={"shared": {"claimName": "lustre"}, "gracePeriod": "1m"})
     w.saves_succeed = False
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     w.now += 120  # nobody leads
     w.crash()
     w.reconcile("one")
@@ -162,8 +146,7 @@ def test_nothing_is_waited_for_where_nobody_listens() -> None:
     w = training()
     w.listens = False
     w.work()
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     assert result_of(w) == "NobodyListens"
     assert w.status("one").checkpoint.save is None
 
@@ -173,8 +156,7 @@ def test_a_new_leader_that_has_heard_nobody_asks_rather_than_losing_work() -> No
     w.crash()
     w.apply("one", spec(2, suspend=True))
     w.reconcile("one")
-    stop = w.status("one").stop
-    assert stop is not None
+    stop = not_none(w.status("one").stop)
     assert stop.save
     w.settle()
     assert w.status("one").state == "Suspended"
@@ -185,10 +167,8 @@ def test_a_save_ends_with_its_attempt() -> None:
     w = training()
     w.saved["uid-one"].clear()
     w.saves_succeed = False
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
-    w.exit_child("one", 1, 1)
-    w.settle()
+    w.request("one", checkpoint_request="a")
+    w.end_child("one", 1, 1)
     assert w.status("one").attempt == 2
     assert (save_of(w).outcome, result_of(w)) == ("Failed", "Failed")
 
@@ -196,8 +176,7 @@ def test_a_save_ends_with_its_attempt() -> None:
 def test_a_save_answers_no_request_for_something_else() -> None:
     w = training()
     w.saves_succeed = False
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     (asked,) = w.status("one").requests
     assert asked.result == "TakenUp"
     other = changed(asked, name="restart-request")
@@ -214,16 +193,14 @@ def test_workers_are_told_of_no_save_of_an_earlier_attempt() -> None:
     w.annotate("one", checkpoint_request="a")
     w.reconcile("one")
     status = w.status("one")
-    order = save_order(status)
-    assert order is not None
+    order = not_none(save_order(status))
     assert order.id == save_of(w).id
     assert save_order(changed(status, attempt=2)) is None
 
 
 def test_a_save_that_was_settled_in_an_earlier_attempt_is_none_of_the_current_one() -> None:
     w = training()
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     save = save_of(w)
     assert save.outcome == "Saved"
     assert is_settled_for(w.status("one"), save.reason)
@@ -234,8 +211,7 @@ def test_a_save_that_was_settled_in_an_earlier_attempt_is_none_of_the_current_on
 def test_a_save_that_is_told_of_right_after_its_attempt_ended_was_made() -> None:
     w = training()
     w.saves_succeed = False
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     at_step = save_of(w).at_step
     w.exit_child("one", 1, 0)
     w.exit_child("one", 0, 1)
@@ -252,15 +228,13 @@ def test_an_id_is_never_used_again_even_within_a_second_and_after_status_was_los
     seen, begin = set(), w.now
     for token in ("a", "b", "c"):
         w.now = begin  # the next leader's clock may be behind
-        w.annotate("one", checkpoint_request=token)
-        w.settle()
+        w.request("one", checkpoint_request=token)
         assert save_of(w).outcome == "Saved"
         seen.add(save_of(w).id)
     w.wipe_status("one")
     w.now += 1
     w.settle()
-    w.annotate("one", checkpoint_request="d")
-    w.settle()
+    w.request("one", checkpoint_request="d")
     seen.add(save_of(w).id)
     assert len(seen) == 4
 
@@ -268,12 +242,10 @@ def test_an_id_is_never_used_again_even_within_a_second_and_after_status_was_los
 def test_a_second_reason_joins_the_save_that_is_awaited() -> None:
     w = training()
     w.saves_succeed = False
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     first = save_of(w)
     w.pass_time(10)
-    w.apply("one", spec(2, suspend=True))
-    w.settle()
+    w.roll_out("one", spec(2, suspend=True))
     assert save_of(w).id == first.id
     assert save_of(w).reason == "Requested, Suspended"
     assert save_of(w).deadline == first.deadline
@@ -285,14 +257,12 @@ def test_a_second_reason_joins_the_save_that_is_awaited() -> None:
 
 def test_without_a_tier_a_request_is_answered_at_once() -> None:
     w = training(checkpoint=None)
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     assert result_of(w) == "NobodyListens"
 
 
 def test_a_run_that_does_not_train_says_so() -> None:
-    w = World({"n0": node("n0")})
+    w = world(1)
     w.apply("one", spec(2))
-    w.annotate("one", checkpoint_request="a")
-    w.settle()
+    w.request("one", checkpoint_request="a")
     assert result_of(w) in ("NotRunning", "")

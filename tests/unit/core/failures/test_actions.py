@@ -51,6 +51,9 @@ def rules(*entries: dict[str, object]) -> RecoverySpec:
 
 
 IN_PLACE, REPLACE, STOP, BACK = Verb.RESTART_IN_PLACE, Verb.REPLACE_NODES, Verb.STOP, Verb.ROLL_BACK
+MISTAKE = cause(AttemptCause.APPLICATION, by_nature=True)
+APPLICATION = cause(AttemptCause.APPLICATION)
+NAN = cause(AttemptCause.NAN, exited=False)
 
 ROWS: list[tuple[str, Cause, Case, Verb, str, bool]] = [
     # name, cause, case, verb, reason of a stop, charged
@@ -101,23 +104,9 @@ ROWS: list[tuple[str, Cause, Case, Verb, str, bool]] = [
         "",
         True,
     ),
-    ("application", cause(AttemptCause.APPLICATION), case(), IN_PLACE, "", True),
-    (
-        "application, node first twice in a day",
-        cause(AttemptCause.APPLICATION),
-        case(first_failures=failed_before()),
-        REPLACE,
-        "",
-        True,
-    ),
-    (
-        "application, long ago",
-        cause(AttemptCause.APPLICATION),
-        case(first_failures=failed_before(ago=ONE_DAY + 1)),
-        IN_PLACE,
-        "",
-        True,
-    ),
+    ("application", APPLICATION, case(), IN_PLACE, "", True),
+    ("application, node first twice in a day", APPLICATION, case(first_failures=failed_before()), REPLACE, "", True),
+    ("application, long ago", APPLICATION, case(first_failures=failed_before(ago=ONE_DAY + 1)), IN_PLACE, "", True),
     (
         "several at once, no node is to blame",
         cause(AttemptCause.APPLICATION, tied=(2,)),
@@ -134,7 +123,7 @@ ROWS: list[tuple[str, Cause, Case, Verb, str, bool]] = [
         "",
         True,
     ),
-    ("without checkpoint", cause(AttemptCause.APPLICATION), case(checkpoints=False), STOP, "ProcessFailed", True),
+    ("without checkpoint", APPLICATION, case(checkpoints=False), STOP, "ProcessFailed", True),
     ("storage", cause(AttemptCause.STORAGE, waits=True), case(), IN_PLACE, "", True),
     (
         "storage of the node, twice",
@@ -164,33 +153,12 @@ ROWS: list[tuple[str, Cause, Case, Verb, str, bool]] = [
         "",
         True,
     ),
-    (
-        "like failure on another node",
-        cause(AttemptCause.APPLICATION),
-        case(roots=alike("n2")),
-        STOP,
-        "Deterministic",
-        True,
-    ),
-    (
-        "like failure elsewhere in the training",
-        cause(AttemptCause.APPLICATION),
-        case(roots=alike("n2", step=60)),
-        IN_PLACE,
-        "",
-        True,
-    ),
-    (
-        "like failure, saved between",
-        cause(AttemptCause.APPLICATION),
-        case(roots=alike("n2"), progressed=True),
-        IN_PLACE,
-        "",
-        True,
-    ),
+    ("like failure on another node", APPLICATION, case(roots=alike("n2")), STOP, "Deterministic", True),
+    ("like failure elsewhere in the training", APPLICATION, case(roots=alike("n2", step=60)), IN_PLACE, "", True),
+    ("like failure, saved between", APPLICATION, case(roots=alike("n2"), progressed=True), IN_PLACE, "", True),
     (
         "like failure, same node, another step: the node",
-        cause(AttemptCause.APPLICATION),
+        APPLICATION,
         case(roots=alike("n1", step=60), first_failures=failed_before()),
         REPLACE,
         "",
@@ -205,17 +173,10 @@ ROWS: list[tuple[str, Cause, Case, Verb, str, bool]] = [
         "Deterministic",
         True,
     ),
-    (
-        "mistake before the first step",
-        cause(AttemptCause.APPLICATION, by_nature=True),
-        case(step=None),
-        IN_PLACE,
-        "",
-        True,
-    ),
+    ("mistake before the first step", MISTAKE, case(step=None), IN_PLACE, "", True),
     (
         "the same mistake on another node",
-        cause(AttemptCause.APPLICATION, by_nature=True),
+        MISTAKE,
         case(step=None, roots=alike("n2", step=0)),
         STOP,
         "Deterministic",
@@ -223,7 +184,7 @@ ROWS: list[tuple[str, Cause, Case, Verb, str, bool]] = [
     ),
     (
         "the same mistake on the same node is not the node's",
-        cause(AttemptCause.APPLICATION, by_nature=True),
+        MISTAKE,
         case(step=None, roots=alike("n1", step=0), first_failures=failed_before()),
         IN_PLACE,
         "",
@@ -231,7 +192,7 @@ ROWS: list[tuple[str, Cause, Case, Verb, str, bool]] = [
     ),
     (
         "the same mistake for the third time",
-        cause(AttemptCause.APPLICATION, by_nature=True),
+        MISTAKE,
         case(step=None, roots=alike("n1", "n1", step=0), allowed=9),
         STOP,
         "Deterministic",
@@ -239,23 +200,16 @@ ROWS: list[tuple[str, Cause, Case, Verb, str, bool]] = [
     ),
     (
         "the same mistake for the third time, at the same batch",
-        cause(AttemptCause.APPLICATION, by_nature=True),
+        MISTAKE,
         case(roots=alike("n1", "n1"), allowed=9),
         STOP,
         "Deterministic",
         True,
     ),
-    (
-        "the same mistake twice, at the same batch",
-        cause(AttemptCause.APPLICATION, by_nature=True),
-        case(roots=alike("n1"), allowed=9),
-        IN_PLACE,
-        "",
-        True,
-    ),
+    ("the same mistake twice, at the same batch", MISTAKE, case(roots=alike("n1"), allowed=9), IN_PLACE, "", True),
     (
         "the same mistake of a run of one node",
-        cause(AttemptCause.APPLICATION, by_nature=True),
+        MISTAKE,
         case(step=None, nodes=1, roots=alike("n1", step=0)),
         STOP,
         "Deterministic",
@@ -278,8 +232,8 @@ ROWS: list[tuple[str, Cause, Case, Verb, str, bool]] = [
         "",
         True,
     ),
-    ("NaN", cause(AttemptCause.NAN, exited=False), case(), BACK, "", False),
-    ("NaN after three roll-backs", cause(AttemptCause.NAN, exited=False), case(roll_backs=3), STOP, "Diverged", False),
+    ("NaN", NAN, case(), BACK, "", False),
+    ("NaN after three roll-backs", NAN, case(roll_backs=3), STOP, "Diverged", False),
     ("NaN, onNaN: Stop", cause(AttemptCause.NAN), case(recovery=RecoverySpec(onNaN="Stop")), STOP, "Diverged", False),
     (
         "NaN, onNaN: Ignore, and it ended",
@@ -289,14 +243,7 @@ ROWS: list[tuple[str, Cause, Case, Verb, str, bool]] = [
         "",
         True,
     ),
-    (
-        "NaN without a checkpoint",
-        cause(AttemptCause.NAN, exited=False),
-        case(checkpoints=False),
-        STOP,
-        "Diverged",
-        False,
-    ),
+    ("NaN without a checkpoint", NAN, case(checkpoints=False), STOP, "Diverged", False),
     ("loss spike", cause(AttemptCause.LOSS_SPIKE, exited=False), case(), BACK, "", False),
     ("straggler", cause(AttemptCause.STRAGGLER, exited=False), case(), REPLACE, "", False),
     ("corrupt checkpoint", cause(AttemptCause.CORRUPT_CHECKPOINT), case(step=None), BACK, "", False),
@@ -325,15 +272,8 @@ ROWS: list[tuple[str, Cause, Case, Verb, str, bool]] = [
         "",
         False,
     ),
-    ("no progress", cause(AttemptCause.APPLICATION), case(streak=2, allowed=3), STOP, "NoProgress", True),
-    (
-        "no progress, but saved",
-        cause(AttemptCause.APPLICATION),
-        case(streak=2, allowed=3, progressed=True),
-        IN_PLACE,
-        "",
-        True,
-    ),
+    ("no progress", APPLICATION, case(streak=2, allowed=3), STOP, "NoProgress", True),
+    ("no progress, but saved", APPLICATION, case(streak=2, allowed=3, progressed=True), IN_PLACE, "", True),
     (
         "cap of restarts",
         cause(AttemptCause.NODE_LOST, lost=True),

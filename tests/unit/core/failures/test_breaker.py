@@ -11,7 +11,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.failures.breaker import disruption
 from lockstep.core.model.snapshot import ClusterSnapshot, Taint
 from lockstep.core.model.tunables import Tunables
-from support.world import World, node, spec
+from support.world import spec, world
 
 NOW = 1_000_000.0
 LIMITS = Tunables()
@@ -19,7 +19,7 @@ LIMITS = Tunables()
 
 def cluster(count: int = 20, *, down: dict[int, float] | None = None) -> ClusterSnapshot:
     """``down``: number of a node -> seconds since it turned NotReady."""
-    w = World({f"n{i}": node(f"n{i}") for i in range(count)})
+    w = world(count)
     for number, ago in (down or {}).items():
         w.nodes[f"n{number}"] = replace(w.nodes[f"n{number}"], ready=False, ready_changed_at=NOW - ago)
     return w.cluster_snapshot()
@@ -59,7 +59,7 @@ def test_nodes_declared_out_of_service_are_no_riddle() -> None:
 
 def losing(runs: int, *, ago: float, down: bool) -> ClusterSnapshot:
     """Runs that lost one node each."""
-    w = World({f"n{i}": node(f"n{i}") for i in range(100)})
+    w = world(100)
     for i in range(runs):
         w.apply(f"run{i}", spec(1))
         if down:

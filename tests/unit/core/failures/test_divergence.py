@@ -6,6 +6,7 @@ import pytest
 
 from lockstep.core.failures.divergence import NAN, SPIKE, is_no_number, judge_divergence
 from lockstep.core.model.conditions import is_true
+from support.values import not_none
 from support.world import World, world_with_gang
 
 
@@ -57,8 +58,7 @@ def test_the_earliest_step_is_the_first_and_the_same_one_cannot_be_told_apart(
     w = shows(NAN)
     w.show("one", 2, NAN, step=step)
     w.work_reports_only()
-    found = judge_divergence(w.plan("one"))
-    assert found is not None
+    found = not_none(judge_divergence(w.plan("one")))
     assert (found.slot, found.tied) == (first, tied)
 
 
@@ -69,17 +69,14 @@ def test_who_alone_prints_the_loss_is_not_set_apart_by_it(tells: tuple[int, ...]
     w.train("one", 10)
     w.show("one", 1, NAN, step=7)
     w.work_reports_only()
-    found = judge_divergence(w.plan("one"))
-    assert found is not None
+    found = not_none(judge_divergence(w.plan("one")))
     assert found.sole_witness is alone
 
 
 def test_a_reported_loss_that_is_no_number_needs_no_line_in_the_log() -> None:
     w = shows()
     reports = w.reports[w.runs["one"].uid]
-    progress = reports[2].progress
-    assert progress is not None
+    progress = not_none(reports[2].progress)
     reports[2] = replace(reports[2], progress=replace(progress, loss="nan"))
-    found = judge_divergence(w.plan("one"))
-    assert found is not None
+    found = not_none(judge_divergence(w.plan("one")))
     assert (found.slot, found.message.endswith("loss nan")) == (2, True)

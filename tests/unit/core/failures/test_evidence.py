@@ -4,28 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.snapshot import ExitReport, PodPhase, WorkerPhase
-from support.world import World, node, spec
-
-
-def running(nodes: int = 2, spare: int = 2, **fields: object) -> World:
-    """A run ``one`` that trains on n0, n1, …, and ``spare`` free nodes."""
-    w = World({f"n{i}": node(f"n{i}") for i in range(nodes + spare)})
-    w.apply("one", spec(nodes, **fields))
-    w.settle()
-    assert phase(w) is Phase.RUNNING
-    return w
-
-
-def phase(w: World, run: str = "one") -> Phase:
-    view = w.runs[run]
-    return phase_of(view.status, view.spec is not None and view.spec.suspend)
+from support.values import not_none
+from support.world import World, phase, running, spec, world
 
 
 def end_child(w: World, rank: int, code: int, reason: str) -> None:
-    worker = w.worker("one", rank)
-    assert worker is not None
+    worker = not_none(w.worker("one", rank))
     worker.phase, worker.since = WorkerPhase.EXITED, w.now
     worker.exit = ExitReport(code=code, at=w.now, reason=reason)
 
@@ -39,7 +25,7 @@ def only_beats(w: World, seconds: float) -> None:
 
 @pytest.mark.parametrize("reason", ["WorkerTerminated", "StoppedOnRequest", "StoppedForRestart", "Fenced"])
 def test_a_process_that_was_made_to_end_with_code_0_has_not_finished_its_training(reason: str) -> None:
-    w = running(1)
+    w = running(1, spare=2)
     end_child(w, 0, 0, reason)
     w.settle()
     assert phase(w) is not Phase.FINISHED
@@ -47,7 +33,7 @@ def test_a_process_that_was_made_to_end_with_code_0_has_not_finished_its_trainin
 
 def test_a_pod_told_to_leave_is_lost_and_not_the_programs_failure() -> None:
     # Without a checkpoint tier a failing program would end the run for good.
-    w = running(2, checkpoint=None)
+    w = running(2, 2, checkpoint=None)
     end_child(w, 1, 143, "WorkerTerminated")
     w.settle()
     status = w.status("one")
@@ -59,7 +45,7 @@ def test_a_pod_told_to_leave_is_lost_and_not_the_programs_failure() -> None:
 
 
 def test_a_silent_worker_of_a_run_that_reports_no_steps_is_not_lost_while_its_node_is_ready() -> None:
-    w = running()
+    w = running(spare=2)
     w.silent_nodes.add("n1")
     only_beats(w, 120)
     assert w.status("one").attempt == 1
@@ -67,7 +53,7 @@ def test_a_silent_worker_of_a_run_that_reports_no_steps_is_not_lost_while_its_no
 
 
 def test_a_silent_worker_is_lost_once_the_steps_of_the_others_stop() -> None:
-    w = running()
+    w = running(spare=2)
     w.train("one", 5)
     only_beats(w, 10)
     w.train("one", 5)
@@ -78,7 +64,7 @@ def test_a_silent_worker_is_lost_once_the_steps_of_the_others_stop() -> None:
 
 @pytest.mark.slow
 def test_long_steps_are_not_taken_for_stopped_ones() -> None:
-    w = running()
+    w = running(spare=2)
     for _ in range(3):
         only_beats(w, 100)
         w.train("one", 1)
@@ -88,7 +74,7 @@ def test_long_steps_are_not_taken_for_stopped_ones() -> None:
 
 
 def test_a_worker_never_heard_by_a_new_leader_is_lost_once_it_had_time_to_register() -> None:
-    w = running()
+    w = running(spare=2)
     w.lose_node("n1")
     w.exit_child("one", 0, 0)  # and the other has nothing left to do
     w.crash()
@@ -99,9 +85,8 @@ def test_a_worker_never_heard_by_a_new_leader_is_lost_once_it_had_time_to_regist
 
 
 def test_a_rank_that_does_not_acknowledge_start_is_replaced() -> None:
-    w = running()
-    stuck = w.worker("one", 1)
-    assert stuck is not None
+    w = running(spare=2)
+    stuck = not_none(w.worker("one", 1))
     stuck.phase, stuck.attempt, stuck.ready_for = WorkerPhase.PREPARING, 0, 0
     only_beats(w, 50)
     assert w.status("one").attempt == 1
@@ -112,8 +97,7 @@ def test_a_rank_that_does_not_acknowledge_start_is_replaced() -> None:
 
 def never_began(w: World, rank: int) -> None:
     """The rank's worker falls silent at the barrier, as START is written."""
-    worker = w.worker("one", rank)
-    assert worker is not None
+    worker = not_none(w.worker("one", rank))
     worker.phase, worker.attempt = WorkerPhase.READY, 0
     w.directives_reach = rank
     w.settle(rounds=4)
@@ -122,7 +106,7 @@ def never_began(w: World, rank: int) -> None:
 
 
 def test_a_worker_that_fell_silent_at_the_barrier_and_never_began_is_lost_while_nobody_steps() -> None:
-    w = running()
+    w = running(spare=2)
     never_began(w, 1)
     only_beats(w, 28)
     assert w.status("one").attempt == 1
@@ -133,10 +117,9 @@ def test_a_worker_that_fell_silent_at_the_barrier_and_never_began_is_lost_while_
 
 
 def test_one_that_is_not_heard_to_have_begun_is_left_alone_while_the_gang_steps() -> None:
-    w = running()
+    w = running(spare=2)
     never_began(w, 1)
-    worker = w.worker("one", 1)
-    assert worker is not None
+    worker = not_none(w.worker("one", 1))
     worker.phase, worker.attempt = WorkerPhase.RUNNING, 1  # it did begin, and is cut off from the operator
     for _ in range(12):
         w.train("one", 5)
@@ -145,7 +128,7 @@ def test_one_that_is_not_heard_to_have_begun_is_left_alone_while_the_gang_steps(
 
 
 def test_a_new_leader_waits_as_long_for_one_that_never_began() -> None:
-    w = running()
+    w = running(spare=2)
     never_began(w, 1)
     only_beats(w, 20)
     w.crash()
@@ -154,7 +137,7 @@ def test_a_new_leader_waits_as_long_for_one_that_never_began() -> None:
 
 
 def test_a_run_that_ended_well_while_no_operator_looked_on_has_succeeded() -> None:
-    w = running()
+    w = running(spare=2)
     w.train("one", 5)
     w.crash()
     for name, pod in list(w.pods.items()):
@@ -167,13 +150,12 @@ def test_a_run_that_ended_well_while_no_operator_looked_on_has_succeeded() -> No
 
 def test_the_word_of_an_earlier_pod_of_the_same_name_says_nothing_of_the_one_there_now() -> None:
     """Somebody force-deletes a pod of a gathering gang: it is made again under its name."""
-    w = World({f"n{i}": node(f"n{i}") for i in range(3)})
+    w = world(3)
     w.apply("one", spec(2))
     w.directives_reach = 1  # rank 1 never comes to the barrier
     w.settle()
     assert phase(w) is Phase.LAUNCHING
-    first = w.worker("one", 1)
-    assert first is not None
+    first = not_none(w.worker("one", 1))
     (name,) = [name for name, pod in w.pods.items() if pod.uid == first.pod_uid]
     del w.pods[name], w.workers[first.pod_uid]
     w.now += 30
@@ -184,9 +166,8 @@ def test_the_word_of_an_earlier_pod_of_the_same_name_says_nothing_of_the_one_the
 
 
 def test_an_attempt_that_ended_keeps_the_exit_code_of_the_first_to_fail() -> None:
-    w = running()
-    w.exit_child("one", 1, 3)
-    w.settle()
+    w = running(spare=2)
+    w.end_child("one", 1, 3)
     assert w.status("one").attempts[0].exit_code == 3
 
 
@@ -202,7 +183,7 @@ def test_the_end_of_an_attempt_makes_no_loss_of_a_silence_that_was_none_before()
 
 
 def test_a_pod_that_ended_on_a_node_that_is_not_ready_comes_back_on_another() -> None:
-    w = running()
+    w = running(spare=2)
     w.node_not_ready("n1")
     w.fail_pod("one", 1)
     w.reconcile("one")

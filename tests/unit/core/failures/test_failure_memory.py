@@ -73,8 +73,7 @@ def test_two_nodes_or_a_tenth_of_all_may_be_excluded_within_an_hour(
 
 def test_nodes_too_small_for_the_gang_are_not_counted() -> None:
     w = World({f"n{i}": node(f"n{i}", allocatable=GPU if i < 2 else {**GPU, "nvidia.com/gpu": 1}) for i in range(40)})
-    w.apply("one", spec(2))
-    w.settle()
+    w.roll_out("one", spec(2))
     plan = w.plan("one")
     for name in ("n0", "n1"):
         exclude(plan, name, "bad", 1e6)

@@ -38,11 +38,9 @@ def test_a_node_is_suspect_when_ranks_failed_first_on_it_twice_within_a_day(
 
 def test_nodes_that_failed_before_are_taken_last_but_no_run_waits_for_others() -> None:
     w = World({"n0": node("n0"), "n1": failed(2.0, 1.0), "n2": node("n2")}, now=NOW)
-    w.apply("two", spec(2))
-    w.settle()
+    w.roll_out("two", spec(2))
     assert set(w.status("two").assignment.nodes) == {"n0", "n2"}
-    w.apply("one", spec(1))
-    w.settle()
+    w.roll_out("one", spec(1))
     assert w.status("one").assignment.nodes == ("n1",)
 
 

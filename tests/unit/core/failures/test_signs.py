@@ -6,6 +6,7 @@ from lockstep.core.failures import signs
 from lockstep.core.failures.signs import read_exit, read_pod
 from lockstep.core.model.reasons import AttemptCause
 from lockstep.core.model.snapshot import ExitReport, PodPhase, PodView, Sign
+from support.stored_runs import pod as a_pod
 
 END = 1000.0
 
@@ -19,21 +20,7 @@ def sign(kind: str, *, before: float = 1.0, text: str = "") -> Sign:
 
 
 def pod(**changes: object) -> PodView:
-    fields: dict[str, object] = {"exit_code": 1, "reason": "Error", "phase": PodPhase.FAILED} | changes
-    return PodView(
-        namespace="ns",
-        name="p",
-        uid="u",
-        run="r",
-        run_uid="ru",
-        owner_uid="ru",
-        slot=0,
-        incarnation=1,
-        node="n0",
-        bound=True,
-        created_at=0.0,
-        **fields,  # type: ignore[arg-type]
-    )
+    return a_pod(**{"exit_code": 1, "reason": "Error", "phase": PodPhase.FAILED} | changes)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,11 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ConditionReason
 from lockstep.core.model.run_state import JUST_AFTER, RunContext, RunState
-from support.world import World, node, spec
+from support.world import world_with_gang
 
 
 def context(ranks: int = 3) -> RunContext:
-    w = World({f"n{i}": node(f"n{i}") for i in range(ranks)})
-    w.apply("one", spec(ranks))
-    w.settle()
+    w = world_with_gang(ranks)
     return RunContext(w.snapshot("one"), w.tunables, w.now)
 
 

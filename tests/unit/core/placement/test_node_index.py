@@ -14,6 +14,7 @@ from lockstep.core.placement.node_index import NodeIndex
 from lockstep.core.placement.node_pool import CandidateNodes
 from lockstep.core.placement.placement import ClusterNodes, Placed, Unplaceable, place
 from support import placement_by_node
+from support.two_racks import site
 
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
 GPU = "nvidia.com/gpu"
@@ -174,16 +175,6 @@ def test_what_was_asked_before_changes_no_answer(world: Any, question: dict[str,
     for booked in bookings:
         later = question | {"booked": booked}
         assert asked(index, later) == asked(index_of(nodes, foreign), later)
-
-
-def site(**changes: Any) -> dict[str, NodeView]:
-    """Two racks of three nodes with eight GPUs; ``changes`` by node name."""
-    found = {}
-    for name in ("n1", "n2", "n3", "n10", "n11", "n12"):
-        labels = {RACK: "r1" if len(name) == 2 else "r2", ZONE: "a", "gpu": "h100"}
-        view = NodeView(name=name, uid=name, labels=labels, allocatable={GPU: 8})
-        found[name] = replace(view, **changes.get(name, {}))
-    return found
 
 
 PACKED = PlacementSpec.model_validate({"topology": [{"level": "rack", "policy": "Pack", "mode": "Required"}]})

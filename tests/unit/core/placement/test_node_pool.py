@@ -1,6 +1,5 @@
 """Candidate nodes of one requirement and placement, whoever has them at the moment."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from lockstep.core.model.snapshot import NodeView
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_index import NodeIndex
 from lockstep.core.placement.node_pool import CandidateNodes
+from support.two_racks import site
 
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
 GPU = "nvidia.com/gpu"
@@ -21,16 +21,6 @@ PACKED = PlacementSpec.model_validate({"topology": [{"level": "rack", "policy": 
 
 def index_of(nodes: dict[str, NodeView]) -> NodeIndex:
     return NodeIndex.from_nodes(nodes, {}, LEVELS, GPU_TYPES)
-
-
-def site(**changes: Any) -> dict[str, NodeView]:
-    """Two racks of three nodes with eight GPUs; ``changes`` by node name."""
-    found = {}
-    for name in ("n1", "n2", "n3", "n10", "n11", "n12"):
-        labels = {RACK: "r1" if len(name) == 2 else "r2", ZONE: "a", "gpu": "h100"}
-        view = NodeView(name=name, uid=name, labels=labels, allocatable={GPU: 8})
-        found[name] = replace(view, **changes.get(name, {}))
-    return found
 
 
 def test_what_may_be_chosen_from_is_a_set_and_so_is_the_choice() -> None:

@@ -15,46 +15,18 @@ import pytest
 from localcluster.processnodes.environment import expand as kubelets_expand
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
-from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
+from lockstep.api.run_status import ResolvedStatus
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.gang import ca_config_map, dry_run_body, pod_body, template_for, worker_config_map
 from lockstep.worker.child.launch import expand as workers_expand
+from support.pod_bodies import RESOLVED, TUNABLES, environment, run, trainer
 
 GOLDEN = Path(__file__).parent / "golden"
-TUNABLES = Tunables(
-    gang=GangSettings(worker_archive=b"zip", ca_certificate="PEM", local_storages={"nvme": "/mnt/nvme"})
-)
-RESOLVED = ResolvedStatus(generation=1, gpus_per_node=8, cpu="191", memory="2046Gi", nodes=2)
-
-
-def run(resolved: ResolvedStatus = RESOLVED, **spec: Any) -> RunView:
-    fields = {"nodes": 2, "image": "pytorch/pytorch", "command": ["torchrun", "train.py"], **spec}
-    return RunView(
-        namespace="team",
-        name="hello",
-        uid="0f3a9c1e-0000-4000-8000-000000000000",
-        generation=1,
-        resource_version="7",
-        created_at=0.0,
-        spec=TrainingRunSpec.model_validate(fields),
-        status=TrainingRunStatus(attempt=3, resolved=resolved),
-    )
 
 
 def body(view: RunView, slot: int = 1, incarnation: int = 2, node: str = "gpu-7") -> dict[str, Any]:
     return pod_body(view, view.status, TUNABLES, slot, incarnation, node)
-
-
-def trainer(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    (found,) = [c for c in pod["spec"]["containers"] if c["name"] == names.CONTAINER_NAME]
-    return found
-
-
-def environment(pod: Mapping[str, Any]) -> dict[str, str]:
-    return {item["name"]: item.get("value", "") for item in trainer(pod)["env"]}
 
 
 SIDECAR = {"name": "logs", "image": "fluent/fluent-bit"}

@@ -9,51 +9,28 @@ from typing import Any, get_args
 import pytest
 
 from lockstep.api.base import names
-from lockstep.api.run_spec import LauncherType, TrainingRunSpec
-from lockstep.api.run_status import ResolvedStatus, TrainingRunStatus
+from lockstep.api.run_spec import LauncherType
 from lockstep.core.model.cluster_objects import parse_pod
-from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.snapshot import PodView, RunView
-from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.launchers import launcher_of
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
 from lockstep.core.pods.plain_pods import NODELIST_LIMIT, PlainAttempt, PlainTemplate, master_port, plain_dry_run_body
 from lockstep.worker.child.launch import launcher_command, launcher_environment
 from lockstep.worker.settings import Settings
 from lockstep.worker.start import Launch
+from support.pod_bodies import TUNABLES, environment, trainer
+from support.pod_bodies import run as supervised
 
 GOLDEN = Path(__file__).parent / "golden"
-TUNABLES = Tunables(
-    gang=GangSettings(worker_archive=b"zip", ca_certificate="PEM", local_storages={"nvme": "/mnt/nvme"})
-)
-RESOLVED = ResolvedStatus(generation=1, gpus_per_node=8, cpu="191", memory="2046Gi", nodes=2)
 ATTEMPT = PlainAttempt(3, 2, "10.0.0.1", 20123, ("10.0.0.1", "10.0.0.2"))
 
 
 def run(**spec: Any) -> RunView:
-    fields = {"nodes": 2, "image": "pytorch/pytorch", "command": ["torchrun", "train.py"], "worker": "Disabled", **spec}
-    return RunView(
-        namespace="team",
-        name="hello",
-        uid="0f3a9c1e-0000-4000-8000-000000000000",
-        generation=1,
-        resource_version="7",
-        created_at=0.0,
-        spec=TrainingRunSpec.model_validate(fields),
-        status=TrainingRunStatus(attempt=3, resolved=RESOLVED),
-    )
+    return supervised(**{"worker": "Disabled", **spec})
 
 
 def body(view: RunView, attempt: PlainAttempt = ATTEMPT) -> dict[str, Any]:
     return PlainTemplate(view, view.status, TUNABLES, attempt).pod_body(1, 2, "gpu-7", rank=1)
-
-
-def trainer(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next(c for c in pod["spec"]["containers"] if c["name"] == names.CONTAINER_NAME)
-
-
-def environment(pod: Mapping[str, Any]) -> dict[str, str]:
-    return {entry["name"]: entry.get("value", "") for entry in trainer(pod)["env"]}
 
 
 FULL: Mapping[str, Any] = {

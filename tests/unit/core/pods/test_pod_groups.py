@@ -144,8 +144,7 @@ def test_the_quorum_is_the_least_that_the_gang_trains_with(fields: dict[str, Any
 
 
 def running(w: World, nodes: int = 2, **fields: Any) -> World:
-    w.apply("llama", spec(nodes, **fields))
-    w.settle()
+    w.roll_out("llama", spec(nodes, **fields))
     assert len(w.children("llama")) == nodes
     return w
 
@@ -156,8 +155,7 @@ def test_a_replacement_is_bound_by_itself(settings: tuple[str, str], group: str 
     launch = w.status("llama").resolved.pod_group
     assert launch is not None
     lost = w.status("llama").assignment.nodes[1]
-    w.lose_node(lost)
-    w.node_not_ready(lost)
+    w.fail_node(lost)
     w.pass_time(30)
     assert w.children("llama") == {0: 2, 1: 2}
     (new,) = [pod.name for pod in w.pods.values() if pod.incarnation == 2]
@@ -186,8 +184,7 @@ def test_a_gang_that_was_made_smaller_still_replaces_a_pod() -> None:
 
 def test_without_workers_every_attempt_is_a_launch_of_the_same_group() -> None:
     w = world(asked("Native", ALPHA))
-    w.apply("llama", spec(2, worker="Disabled", recovery={"maxRestarts": 3}))
-    w.settle()
+    w.roll_out("llama", spec(2, worker="Disabled", recovery={"maxRestarts": 3}))
     first = set(w.pods)
     w.end_pod("llama", 1, 1)
     w.pass_time(120)
@@ -211,8 +208,7 @@ def test_the_groups_are_gone_when_the_nodes_are_given_back_and_the_next_launch_h
     assert phase_of(w.status("llama"), True) is Phase.SUSPENDED
     assert not w.pod_groups
     assert w.status("llama").resolved.pod_group is None
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     second = w.status("llama").resolved.pod_group
     assert first is not None
     assert second is not None
@@ -230,8 +226,7 @@ def test_a_group_that_cannot_be_deleted_holds_up_neither_the_stop_nor_the_next_l
     assert phase_of(w.status("llama"), True) is Phase.SUSPENDED
     assert not w.status("llama").assignment.nodes
     w.crash()
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     assert len(w.children("llama")) == 2
     assert set(w.pod_groups) == {first.name, "llama-uid-l-a2"}
     assert w.status("llama").ended_pod_groups == (first,), "what is to be deleted outlives the operator"
@@ -247,8 +242,7 @@ def test_no_more_groups_are_remembered_than_status_has_room_for() -> None:
     for _ in range(6):
         w.apply("llama", spec(2, suspend=True))
         w.pass_time(5)
-        w.apply("llama", spec(2))
-        w.settle()
+        w.roll_out("llama", spec(2))
     assert [group.name[-3:] for group in w.status("llama").ended_pod_groups] == ["-a3", "-a4", "-a5", "-a6"]
 
 
@@ -298,8 +292,7 @@ def test_what_a_gang_was_launched_with_it_keeps_whatever_is_configured_or_served
 
 def test_what_was_asked_for_by_name_and_is_not_served_keeps_runs_from_starting_until_it_is() -> None:
     w = world(asked("Native"))
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     accepted = find(w.status("llama"), "Accepted")
     assert accepted is not None
     assert (accepted.status, accepted.reason) == ("False", "PodGroupsNotServed")

@@ -14,16 +14,14 @@ from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.run.barrier import gather
 from lockstep.core.run.handover import Gathering
 from lockstep.core.run.launching import SlotStage, Stage, stages_of_ranks
-from support.world import World, node, spec
+from support.world import world_with_gang
 
 EXPECTED = VerifyRequest("shared", "/shared/100", 100)
 
 
 def at_the_barrier(amend: Callable[[TrainingRunStatus], TrainingRunStatus]) -> PlanBuilder:
     """A gang of two that has saved step 100, failed once, and is complete again."""
-    w = World({f"n{i}": node(f"n{i}") for i in range(2)})
-    w.apply("one", spec(2, checkpoint={"shared": {"claimName": "lustre"}}))
-    w.settle()
+    w = world_with_gang(2, checkpoint={"shared": {"claimName": "lustre"}})
     w.train("one", 100)
     w.tell_of_save("one", 100)
     w.settle()
@@ -72,9 +70,7 @@ def test_a_complete_gang_says_what_it_waits_for(
 
 
 def test_a_complete_gang_that_waits_for_nothing_gets_its_start() -> None:
-    w = World({f"n{i}": node(f"n{i}") for i in range(2)})
-    w.apply("one", spec(2))
-    w.settle()
+    w = world_with_gang(2)
     before = changed(w.status("one"), attempt=2)  # nothing to resume from, and everybody still stands there
     snapshot = w.snapshot("one")
     reports = {

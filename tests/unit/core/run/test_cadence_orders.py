@@ -13,6 +13,7 @@ from lockstep.core.model.snapshot import TimingReport
 from lockstep.core.run import resume_point
 from lockstep.core.run.cadence_orders import DISABLED, NOT_ASKED
 from support.measuring import Training, started
+from support.values import not_none
 from support.world import spec
 
 
@@ -22,8 +23,7 @@ def test_from_the_start_there_is_a_cadence_in_seconds() -> None:
     assert (w.cadence.steps, w.cadence.shared_steps) == (0, 0)
     assert w.cadence.mttf > 86_400
     assert w.cadence.changed_at is not None
-    directive = w.decide().directive
-    assert directive is not None
+    directive = not_none(w.decide().directive)
     assert directive.cadence == CadenceOrder(7200.0, 0, 0)
 
 
@@ -40,8 +40,7 @@ def test_a_new_cadence_holds_from_a_step_that_no_rank_has_begun() -> None:
     w.timing = TimingReport(step=10.0)
     w.pass_time(2)
     assert w.cadence.from_step > 120
-    directive = w.decide().directive
-    assert directive is not None
+    directive = not_none(w.decide().directive)
     assert directive.cadence is not None
     assert directive.cadence.from_step == w.cadence.from_step
     before = w.cadence.from_step
@@ -63,8 +62,7 @@ def test_ranks_that_begin_anew_save_by_the_cadence_from_where_they_begin() -> No
         w.show("llama", rank, "Loss:NaN", step=2900)
     w.settle()
     assert w.status("llama").attempt == 2
-    directive = w.decide().directive
-    assert directive is not None
+    directive = not_none(w.decide().directive)
     assert directive.cadence is not None
     assert (directive.cadence.steps, directive.cadence.from_step) == (steps, 0), "no step before it goes unsaved"
 
@@ -99,8 +97,7 @@ def test_a_measured_save_replaces_the_guess_but_the_ranks_are_told_at_most_every
     w.timing = TimingReport(step=10.0, save_block=1.0, persist=12_000.0)
     w.train("llama", 1)
     w.pass_time(100, step=5)
-    book = read(w.status("llama").goodput.state)
-    assert book is not None
+    book = not_none(read(w.status("llama").goodput.state))
     assert book.shared_cost is not None
     assert (book.shared_cost.blocking, book.shared_cost.durable, book.shared_cost.saves) == (1.0, 12_000.0, 1)
     w.pass_time(490, step=10)
@@ -115,8 +112,7 @@ def test_disabled_means_the_program_alone_decides() -> None:
     w = started("Disabled")
     assert w.cadence.why == DISABLED
     assert w.cadence.interval == 0
-    directive = w.decide().directive
-    assert directive is not None
+    directive = not_none(w.decide().directive)
     assert directive.cadence is None
     version = w.version
     w.settle()
@@ -132,8 +128,7 @@ def test_an_interval_that_was_asked_for_is_kept() -> None:
 def test_a_program_that_does_not_ask_is_said_to_decide_by_itself_until_it_does() -> None:
     w = Training()
     w.listens = False
-    w.apply("llama", spec(2))
-    w.settle()
+    w.roll_out("llama", spec(2))
     assert w.cadence.why.endswith(NOT_ASKED)
     w.listens = True
     w.pass_time(2)
@@ -142,8 +137,7 @@ def test_a_program_that_does_not_ask_is_said_to_decide_by_itself_until_it_does()
 
 def test_without_checkpoints_there_is_no_cadence() -> None:
     w = Training()
-    w.apply("llama", spec(2, checkpoint=None))
-    w.settle()
+    w.roll_out("llama", spec(2, checkpoint=None))
     assert w.cadence == CadenceStatus()
 
 
@@ -151,8 +145,7 @@ def test_all_runs_of_a_gpu_type_are_its_record() -> None:
     w = started(step=10.0)
     w.train("llama", 1)
     w.pass_time(300, step=10)
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     w.train("llama", 1)
     w.pass_time(60, step=10)
     record = pool_records([run.status for run in w.runs.values()])[""]
@@ -164,19 +157,15 @@ def test_all_runs_of_a_gpu_type_are_its_record() -> None:
 def test_a_program_that_always_crashes_says_nothing_about_nodes() -> None:
     w = started(step=10.0)
     for _ in range(2):
-        w.exit_child("llama", 1, 1)
-        w.settle()
+        w.end_child("llama", 1, 1)
         w.pass_time(30, step=5)
-    book = read(w.status("llama").goodput.state)
-    assert book is not None
+    book = not_none(read(w.status("llama").goodput.state))
     assert (book.account.failures, book.exposure.failures) == (2, 0.0)
     w.train("llama", 1)
     w.tell_of_save("llama", 1)
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     w.pass_time(40, step=5)
-    book = read(w.status("llama").goodput.state)
-    assert book is not None
+    book = not_none(read(w.status("llama").goodput.state))
     assert book.exposure.failures == pytest.approx(3.0, abs=1e-3)
 
 
@@ -206,7 +195,6 @@ def test_the_resume_choice_knows_how_long_steps_take_and_how_fast_tiers_load(mon
         return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(resume_point, "choose_resume", choose)
-    w.exit_child("llama", 1, 1)
-    w.settle()
+    w.end_child("llama", 1, 1)
     assert set(asked) == {4.0}
     assert all(speed is slow for speed in speeds)

@@ -7,16 +7,14 @@ import pytest
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.core.model.lifecycle import Phase, phase_of
-from support.world import World, node, spec
+from support.world import World, spec, world
 
 
 def failed(**recovery: object) -> World:
     """A run whose program failed for good; without checkpoints the first failure is the last."""
-    w = World({"n0": node("n0"), "n1": node("n1")})
-    w.apply("one", spec(2, checkpoint=None, recovery=recovery))
-    w.settle()
-    w.exit_child("one", 1, 1)
-    w.settle()
+    w = world(2)
+    w.roll_out("one", spec(2, checkpoint=None, recovery=recovery))
+    w.end_child("one", 1, 1)
     w.pass_time(60, step=10)
     assert phase_of(w.status("one"), False) is Phase.FINISHED
     return w
@@ -49,7 +47,7 @@ def test_without_the_setting_nothing_is_held() -> None:
 
 
 def test_a_run_whose_time_is_up_holds_its_nodes_no_longer() -> None:
-    w = World({"n0": node("n0")})
+    w = world(1)
     w.apply("one", spec(1, timeLimit="1m", recovery={"debugHold": "30m"}))
     w.pass_time(120, step=10)
     assert phase_of(w.status("one"), False) is Phase.FINISHED
@@ -58,10 +56,9 @@ def test_a_run_whose_time_is_up_holds_its_nodes_no_longer() -> None:
 
 @pytest.mark.parametrize("change", [{"cancel": True}])
 def test_a_cancelled_run_is_not_held(change: dict[str, bool]) -> None:
-    w = World({"n0": node("n0")})
+    w = world(1)
     run_spec = spec(1, recovery={"debugHold": "30m"})
-    w.apply("one", run_spec)
-    w.settle()
+    w.roll_out("one", run_spec)
     w.apply("one", changed(run_spec, **change))
     w.pass_time(600, step=10)
     assert w.status("one").recovery.debug_until is None

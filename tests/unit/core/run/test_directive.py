@@ -12,16 +12,10 @@ from lockstep.core.model.reasons import LossReason, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.run.directive import directive_for
 from lockstep.core.run.handover import Gathering, Handover
-from support.world import World, node, spec
+from support.values import not_none
+from support.world import World, world_with_gang
 
 NOTHING = Handover()
-
-
-def training() -> World:
-    w = World({f"n{i}": node(f"n{i}") for i in range(2)})
-    w.apply("one", spec(2))
-    w.settle()
-    return w
 
 
 def state(w: World, **changes: object) -> RunState:
@@ -30,15 +24,14 @@ def state(w: World, **changes: object) -> RunState:
 
 
 def test_a_gang_that_trains_is_told_start_and_the_addresses_of_all() -> None:
-    directive = directive_for(state(training()), NOTHING)
-    assert directive is not None
+    directive = not_none(directive_for(state(world_with_gang()), NOTHING))
     assert directive.phase is DesiredPhase.RUN
     assert directive.start is not None
     assert len(directive.nodelist) == 2
 
 
 def test_nobody_is_released_before_all_addresses_are_known() -> None:
-    w = training()
+    w = world_with_gang()
     snapshot = w.snapshot("one")
     unheard = RunContext(replace(snapshot, reports={0: snapshot.reports[0]}), w.tunables, w.now)
     assert directive_for(RunState(unheard), NOTHING) is None
@@ -53,28 +46,25 @@ def test_nobody_is_released_before_all_addresses_are_known() -> None:
     ],
 )
 def test_a_gang_is_told_by_its_phase_what_to_be_doing(changes: dict[str, object], phase: DesiredPhase) -> None:
-    w = training()
-    directive = directive_for(state(w, status=changed(w.status("one"), **changes)), NOTHING)
-    assert directive is not None
+    w = world_with_gang()
+    directive = not_none(directive_for(state(w, status=changed(w.status("one"), **changes)), NOTHING))
     assert directive.phase is phase
 
 
 def test_a_gang_whose_run_is_deleted_is_told_to_stop_and_of_no_save() -> None:
-    w = training()
+    w = world_with_gang()
     save = SaveStatus(id="save-1", attempt=1, reason="Suspended", deadline=w.now + 60.0)
     status = changed(w.status("one"), checkpoint=changed(w.status("one").checkpoint, save=save))
-    directive = directive_for(state(w, status=status, deleting=True), NOTHING)
-    assert directive is not None
+    directive = not_none(directive_for(state(w, status=status, deleting=True), NOTHING))
     assert (directive.phase, directive.save) == (DesiredPhase.STOP, None)
 
 
 @pytest.mark.parametrize(("reason", "ends"), [("CheckpointRequested", False), (LossReason.POD_TERMINATED, True)])
 def test_a_gang_that_saves_is_told_whether_it_stops_then(reason: str, ends: bool) -> None:
-    w = training()
+    w = world_with_gang()
     save = SaveStatus(id="save-1", attempt=1, reason=reason, deadline=w.now + 60.0)
     status = changed(w.status("one"), checkpoint=changed(w.status("one").checkpoint, save=save))
-    directive = directive_for(state(w, status=status), NOTHING)
-    assert directive is not None
+    directive = not_none(directive_for(state(w, status=status), NOTHING))
     assert directive.save is not None
     assert directive.stopping_at == (save.deadline if ends else 0.0)
 
@@ -83,7 +73,6 @@ def test_what_the_steps_hand_on_is_asked_of_the_workers() -> None:
     verify, point = VerifyRequest("shared", "/shared/5", 5), PointRequest("/shared", 5, "Auto", 0)
     warm_up = WarmUpRequest("1-a", "Ring", ("10.0.0.1",), (1,))
     known = Handover(stacks="a1-Step-5", gathering=Gathering(verify=verify, point=point, warm_up=warm_up))
-    directive = directive_for(state(training()), known)
-    assert directive is not None
+    directive = not_none(directive_for(state(world_with_gang()), known))
     assert (directive.verify, directive.point, directive.warm_up) == (verify, point, warm_up)
     assert directive.stacks == "a1-Step-5"

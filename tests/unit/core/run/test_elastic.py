@@ -8,6 +8,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.admission_settings import AdmissionSettings, MaintenanceWindow
 from lockstep.core.model.conditions import find
 from lockstep.core.model.snapshot import CheckpointReport, Verdict
+from support.values import not_none
 from support.world import World, node, spec
 
 
@@ -18,20 +19,10 @@ def world(count: int, *, saved_as: str = "TorchDCP") -> World:
 
 
 def running(w: World, nodes: int, **fields: object) -> World:
-    w.apply("llama", spec(nodes, **fields))
-    w.settle()
+    w.roll_out("llama", spec(nodes, **fields))
     w.pass_time(4)
     assert len(w.children("llama")) == slots.world(w.status("llama").assignment), w.status("llama")
     return w
-
-
-def lose(w: World, *ranks: int) -> list[str]:
-    assignment = w.status("llama").assignment
-    names = [assignment.nodes[slots.ranked_slots(assignment)[rank]] for rank in ranks]
-    for name in names:
-        w.lose_node(name)
-        del w.nodes[name]
-    return names
 
 
 def save(w: World, steps: int = 10) -> None:
@@ -48,7 +39,7 @@ def ranks(w: World) -> tuple[int, ...]:
 def shrunk(elastic: dict[str, object] | None = None, **fields: object) -> World:
     w = running(world(4), 4, elastic=elastic or {"min": 2}, **fields)
     save(w)
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.pass_time(70, step=5)
     return w
 
@@ -64,8 +55,7 @@ def test_a_gang_whose_lost_node_cannot_be_replaced_goes_on_smaller() -> None:
     assert (status.start.resume.step, status.start.order) == (10, "0,2-3")
     assert (status.resolved.nodes, status.nodes_ready) == (3, "3/3")
     assert w.directives["uid-llama"].slot_ranks == (0, -1, 1, 2)
-    condition = find(status, "AtFullSize")
-    assert condition is not None
+    condition = not_none(find(status, "AtFullSize"))
     assert (condition.status, condition.message) == ("False", "3 of 4 nodes train")
     assert status.queue.reason == ""
 
@@ -73,7 +63,7 @@ def test_a_gang_whose_lost_node_cannot_be_replaced_goes_on_smaller() -> None:
 def test_it_waits_a_while_for_another_node_first() -> None:
     w = running(world(4), 4, elastic={"min": 2})
     save(w)
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.pass_time(40, step=5)
     assert slots.world(w.status("llama").assignment) == 4
     w.nodes["n9"] = node("n9")
@@ -87,7 +77,7 @@ def test_only_multiples_are_trained_with_and_who_is_left_out_waits_as_a_spare() 
     assert ranks(w) == (0, 2)
     assert w.warm("llama") == {3}
     attempt = w.status("llama").attempt
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.settle()
     assert ranks(w) == (0, 3), "and takes the place of the next one that is lost"
     assert w.status("llama").attempt == attempt + 1
@@ -96,10 +86,9 @@ def test_only_multiples_are_trained_with_and_who_is_left_out_waits_as_a_spare() 
 def test_below_the_minimum_it_waits_and_gives_its_nodes_back_in_the_end() -> None:
     w = running(world(4), 4, elastic={"min": 4})
     save(w)
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.pass_time(100, step=5)
-    condition = find(w.status("llama"), "AtFullSize")
-    assert condition is not None
+    condition = not_none(find(w.status("llama"), "AtFullSize"))
     assert (condition.reason, condition.message) == ("CannotResize", "3 nodes are left, and elastic.min is 4")
     w.pass_time(600, step=20)
     assert w.status("llama").state == "Pending"
@@ -108,11 +97,10 @@ def test_below_the_minimum_it_waits_and_gives_its_nodes_back_in_the_end() -> Non
 def test_a_checkpoint_that_the_smaller_gang_cannot_load_keeps_it_waiting() -> None:
     w = running(world(4, saved_as="Manifest"), 4, elastic={"min": 2})
     save(w)
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.pass_time(100, step=5)
     assert slots.world(w.status("llama").assignment) == 4
-    condition = find(w.status("llama"), "AtFullSize")
-    assert condition is not None
+    condition = not_none(find(w.status("llama"), "AtFullSize"))
     assert "was saved by 4 nodes and cannot be loaded by 3" in condition.message
     w.nodes["n9"] = node("n9")
     w.settle()
@@ -159,8 +147,7 @@ def test_it_does_not_grow_into_a_maintenance_window_and_does_when_that_is_over()
 
 def test_a_run_that_waits_for_nodes_comes_before_growth() -> None:
     w = shrunk({"min": 2, "growAfter": "1m"})
-    w.apply("other", spec(2))
-    w.settle()
+    w.roll_out("other", spec(2))
     w.nodes["n9"] = node("n9")
     w.pass_time(200, step=20)
     assert "n9" not in w.status("llama").assignment.nodes
@@ -172,7 +159,7 @@ def test_a_run_that_waits_for_nodes_comes_before_growth() -> None:
 def test_it_takes_no_nodes_that_would_not_make_a_next_size() -> None:
     w = running(world(4), 4, elastic={"min": 2, "multipleOf": 2, "growAfter": "1m"})
     save(w)
-    lose(w, 1, 2)
+    w.lose_ranks("llama", 1, 2)
     w.pass_time(70, step=5)
     assert ranks(w) == (0, 3)
     w.nodes["n9"] = node("n9")
@@ -218,8 +205,7 @@ def test_a_gang_that_saves_for_one_size_only_is_not_resized() -> None:
     w.pass_time(30, step=2)
     status = w.status("llama")
     assert (status.attempt, slots.world(status.assignment)) == (1, 2)
-    condition = find(status, "AtFullSize")
-    assert condition is not None
+    condition = not_none(find(status, "AtFullSize"))
     assert "cannot grow to 4 nodes: step 10 was saved by 2 nodes" in condition.message
 
 
@@ -233,7 +219,7 @@ def test_new_ranks_join_those_of_their_rack() -> None:
     w = World({f"n{i}": node(f"n{i}", rack=rack) for i, rack in enumerate("aabb")}, format="TorchDCP", listens=True)
     running(w, 4, elastic={"min": 2, "growAfter": "1m"})
     save(w)
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.pass_time(70, step=5)
     w.nodes["n9"] = node("n9", rack="a")
     for _ in range(6):
@@ -256,15 +242,14 @@ def test_without_a_save_it_does_not_grow_unless_nobody_listens(saves: bool) -> N
 
 def test_what_was_never_complete_keeps_nobody_waiting() -> None:
     w = running(world(4), 4, elastic={"min": 2})
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.pass_time(50, step=5)
     torn = CheckpointReport("shared", 5, "/shared/5", Verdict.INVALID, "it has no manifest", run_uid="uid-llama")
     for worker in w.workers.values():
         worker.inventory = (torn,)
     w.pass_time(30, step=5)
     assert len(w.children("llama")) == 3
-    started = w.status("llama").start
-    assert started is not None
+    started = not_none(w.status("llama").start)
     assert started.resume is None
 
 

@@ -13,16 +13,15 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import Taint, WorkerPhase
 from lockstep.core.run.fencing import FENCE_MARGIN, hold_for_writers, keep_fence
-from support.world import World, node, spec
+from support.values import not_none
+from support.world import World, world_with_gang
 
 ONE_DIRECTORY = {"shared": {"claimName": "lustre"}, "layout": "Shared"}
 
 
 def training(nodes: int = 3, *, layout: str = "Shared") -> World:
     """A gang that has saved step 100, and two nodes more than it needs."""
-    w = World({f"n{index}": node(f"n{index}") for index in range(nodes + 2)})
-    w.apply("one", spec(nodes, checkpoint={**ONE_DIRECTORY, "layout": layout}))
-    w.settle()
+    w = world_with_gang(nodes, nodes + 2, checkpoint={**ONE_DIRECTORY, "layout": layout})
     w.train("one", 100)
     w.tell_of_save("one", 100)
     return w
@@ -38,8 +37,7 @@ def cut_off(w: World, name: str = "n1") -> float:
 
 
 def held(w: World) -> str:
-    condition = find(w.status("one"), "GangReady")
-    assert condition is not None
+    condition = not_none(find(w.status("one"), "GangReady"))
     return condition.message
 
 
@@ -50,8 +48,7 @@ def test_a_gang_waits_until_the_fence_of_a_lost_writer_must_have_fallen() -> Non
     assert w.status("one").nodes_ready == "3/3"
     assert "waits for the fence of" in held(w)
     assert "on n1" in held(w)
-    fenced_at = w.status("one").recovery.fenced_at
-    assert fenced_at is not None
+    fenced_at = not_none(w.status("one").recovery.fenced_at)
     assert fenced_at >= began + w.tunables.fence_seconds + FENCE_MARGIN
     w.pass_time(fenced_at - w.now - 1, step=5)
     assert w.status("one").totals.attempts == 1
@@ -143,8 +140,7 @@ def test_a_requeue_does_not_forget_the_lost_writer() -> None:
     w.apply("one", changed(view.spec, suspend=True))
     w.pass_time(20, step=2)
     assert not w.status("one").assignment.nodes
-    fenced_at = w.status("one").recovery.fenced_at
-    assert fenced_at is not None
+    fenced_at = not_none(w.status("one").recovery.fenced_at)
     w.apply("one", view.spec)
     w.pass_time(10, step=2)
     assert w.status("one").totals.attempts == 1
@@ -163,8 +159,7 @@ def losing(by_slot: Mapping[int, Mapping[str, Any]], *, members: str = "", **tun
     cut_off(w)
     w.tunables = replace(w.tunables, **tunables)  # type: ignore[arg-type]
     status = w.status("one")
-    start = status.start
-    assert start is not None
+    start = not_none(status.start)
     if members:
         start = changed(start, members=(changed(start.members[0], slots=members),))
     recovery = changed(status.recovery, fenced_at=None)
@@ -196,8 +191,7 @@ def test_the_time_runs_once_every_peer_is_known_to_have_stopped(peer: dict[str, 
 def test_one_that_is_slow_to_stop_has_its_grace_before_its_fence_counts_as_fallen() -> None:
     builder = losing({}, stop_grace=600)
     keep_fence(builder)
-    fenced_at = builder.status.recovery.fenced_at
-    assert fenced_at is not None
+    fenced_at = not_none(builder.status.recovery.fenced_at)
     assert fenced_at >= builder.now + 600 + FENCE_MARGIN
 
 

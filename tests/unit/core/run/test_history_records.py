@@ -17,13 +17,13 @@ from lockstep.core.model.conditions import with_condition
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.run.history_records import records
 from support.manual_clock import ManualClock
-from support.world import World, node, spec
+from support.world import spec, world
 
 NOW = 1_000_000.0
 
 
 def run_with(*attempts: AttemptStatus) -> RunView:
-    w = World({"n0": node("n0")}, now=NOW)
+    w = world(1, now=NOW)
     w.apply("one", spec(1))
     return replace(w.runs["one"], status=status(*attempts))
 

@@ -21,12 +21,12 @@ from lockstep.core.run.launching import (
     stages_of_ranks,
     stages_of_spares,
 )
-from support.world import World, node, spec
+from support.world import World, spec, world
 
 
 def admitted(ranks: int = 2, **fields: object) -> World:
     """Its gang has nodes and pods, and its workers have not been heard."""
-    w = World({f"n{i}": node(f"n{i}") for i in range(ranks + 1)})
+    w = world(ranks + 1)
     w.apply("one", spec(ranks, **fields))
     w.reconcile("one")
     w.reconcile("one")

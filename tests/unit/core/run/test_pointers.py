@@ -4,14 +4,14 @@ import pytest
 
 from lockstep.core.model.conditions import find
 from lockstep.core.model.plan import DesiredPhase
-from support.world import World, node, spec
+from support.values import not_none
+from support.world import World, spec, world
 
 
 def saved(form: str = "Megatron", **checkpoint: object) -> World:
     """A gang of three that has saved step 100 and lost a process."""
-    w = World({f"n{index}": node(f"n{index}") for index in range(3)}, format=form)
-    w.apply("one", spec(3, checkpoint={"shared": {"claimName": "lustre"}, **checkpoint}))
-    w.settle()
+    w = world(3, format=form)
+    w.roll_out("one", spec(3, checkpoint={"shared": {"claimName": "lustre"}, **checkpoint}))
     assert not w.pointed_at, "nothing is resumed from at first"
     w.train("one", 100)
     w.tell_of_save("one", 100)
@@ -19,8 +19,7 @@ def saved(form: str = "Megatron", **checkpoint: object) -> World:
 
 
 def crash(w: World) -> None:
-    w.exit_child("one", 1, 1)
-    w.settle()
+    w.end_child("one", 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -53,16 +52,14 @@ def test_nobody_starts_before_the_answer() -> None:
     assert orders.phase is DesiredPhase.PREPARE
     assert orders.point is not None
     assert (orders.point.slot, orders.point.path, orders.point.format) == (0, "/shared", "Auto")
-    asked = w.status("one").checkpoint.pointing
-    assert asked is not None
+    asked = not_none(w.status("one").checkpoint.pointing)
     assert (asked.attempt, asked.slot, asked.step) == (2, 0, 100)
     w.crash()
     w.settle()
     assert w.status("one").checkpoint.pointing == asked, "another leader asks the same rank"
     w.now += 5
     w.settle()
-    condition = find(w.status("one"), "GangReady")
-    assert condition is not None
+    condition = not_none(find(w.status("one"), "GangReady"))
     assert "rank 0 points the loader to step 100" in condition.message
     w.hung_at_pointers.clear()
     w.settle()
@@ -76,8 +73,7 @@ def test_a_rank_that_does_not_answer_is_followed_by_the_next() -> None:
     w.pass_time(w.tunables.deadlines.probe + 2, step=10)
     assert w.status("one").totals.attempts == 2
     assert w.pointed_at == [(1, "/shared", 100)]
-    asked = w.status("one").checkpoint.pointing
-    assert asked is not None
+    asked = not_none(w.status("one").checkpoint.pointing)
     assert "no answer within 60 s" in asked.problem
 
 
@@ -87,8 +83,7 @@ def test_after_three_refusals_the_run_stops_and_says_why() -> None:
     crash(w)
     w.pass_time(40, step=5)
     assert [slot for slot, _, _ in dict.fromkeys(w.pointed_at)] == [0, 1, 2]
-    finished = find(w.status("one"), "Finished")
-    assert finished is not None
+    finished = not_none(find(w.status("one"), "Finished"))
     assert finished.reason == "PointerFailed"
     assert "iter_0000200 is newer and cannot be judged" in finished.message
     assert w.status("one").totals.attempts == 1

@@ -3,20 +3,15 @@
 import pytest
 
 from lockstep.core.model.plan import DesiredPhase
-from support.world import World, node, spec
+from support.world import spec, world
 
 RING = {"warmUp": "Ring"}
 
 
-def world(nodes: int = 5) -> World:
-    return World({f"n{index}": node(f"n{index}") for index in range(nodes)})
-
-
 def test_a_node_whose_clock_is_far_off_is_replaced_and_named() -> None:
-    w = world()
+    w = world(5)
     w.clock_skews["n1"] = -95.0
-    w.apply("one", spec(3))
-    w.settle()
+    w.roll_out("one", spec(3))
     status = w.status("one")
     assert [entry.node for entry in status.recovery.excluded_nodes] == ["n1"]
     assert "the clock of n1 is 95 s behind those of the gang" in status.recovery.excluded_nodes[0].reason
@@ -28,8 +23,7 @@ def test_a_node_whose_clock_is_far_off_is_replaced_and_named() -> None:
 def test_clocks_that_agree_are_no_nodes_fault_even_where_the_operators_is_wrong(skews: tuple[float, ...]) -> None:
     w = world(3)
     w.clock_skews = dict(zip(w.nodes, skews, strict=True))
-    w.apply("one", spec(3))
-    w.settle()
+    w.roll_out("one", spec(3))
     assert len(w.children("one")) == 3
 
 
@@ -37,35 +31,30 @@ def test_clocks_that_agree_are_no_nodes_fault_even_where_the_operators_is_wrong(
 def test_of_two_nodes_that_disagree_the_one_far_from_the_operators_clock_is_replaced(wrong: str, by: float) -> None:
     w = world(3)
     w.clock_skews[wrong] = by
-    w.apply("one", spec(2))
-    w.settle()
+    w.roll_out("one", spec(2))
     assert sorted(w.status("one").assignment.nodes) == sorted({"n0", "n1", "n2"} - {wrong})
     assert [entry.node for entry in w.status("one").recovery.excluded_nodes] == [wrong]
 
 
 def test_the_nodes_exchange_data_once_for_each_set_of_them() -> None:
-    w = world()
-    w.apply("one", spec(3, preflight=RING))
-    w.settle()
+    w = world(5)
+    w.roll_out("one", spec(3, preflight=RING))
     warmed = w.status("one").recovery.warmed
     assert warmed == w.status("one").assignment.hash
     assert {worker.warmed is not None for worker in w.workers.values()} == {True}
-    w.exit_child("one", 1, 1)
-    w.settle()
+    w.end_child("one", 1, 1)
     assert len(w.children("one")) == 3
     assert all(worker.warmed is None for worker in w.workers.values()), "the same nodes again"
-    w.lose_node("n2")
-    w.node_not_ready("n2")
+    w.fail_node("n2")
     w.pass_time(20)
     assert len(w.children("one")) == 3
     assert w.status("one").recovery.warmed == w.status("one").assignment.hash != warmed
 
 
 def test_addresses_and_ports_are_those_reported_at_the_barrier() -> None:
-    w = world()
+    w = world(5)
     w.hung_at_warm_up = set(w.nodes)
-    w.apply("one", spec(3, preflight=RING))
-    w.settle()
+    w.roll_out("one", spec(3, preflight=RING))
     orders = w.directives["uid-one"]
     assert orders.phase is DesiredPhase.PREPARE
     assert orders.warm_up is not None
@@ -74,10 +63,9 @@ def test_addresses_and_ports_are_those_reported_at_the_barrier() -> None:
 
 
 def test_the_node_that_two_peers_fail_with_is_swapped_and_the_others_stay() -> None:
-    w = world()
+    w = world(5)
     w.deaf_to = {"n0": "n1", "n2": "n1", "n1": "n2"}
-    w.apply("one", spec(3, preflight=RING))
-    w.settle()
+    w.roll_out("one", spec(3, preflight=RING))
     status = w.status("one")
     assert [entry.node for entry in status.recovery.excluded_nodes] == ["n1"]
     assert (
@@ -89,7 +77,7 @@ def test_the_node_that_two_peers_fail_with_is_swapped_and_the_others_stay() -> N
 
 
 def test_a_single_complaint_is_said_and_the_gang_starts() -> None:
-    w = world()
+    w = world(5)
     w.deaf_to = {"n0": "n1"}
     w.apply("one", spec(3, preflight=RING))
     events = []
@@ -105,20 +93,17 @@ def test_a_single_complaint_is_said_and_the_gang_starts() -> None:
 
 
 def test_an_exchange_that_does_not_end_holds_nobody_up_for_longer_than_its_deadline() -> None:
-    w = world()
+    w = world(5)
     w.hung_at_warm_up.add("n1")
-    w.apply("one", spec(3, preflight=RING))
-    w.settle()
+    w.roll_out("one", spec(3, preflight=RING))
     assert w.children("one") == {}
     w.pass_time(w.tunables.deadlines.warm_up + 1, step=10)
     assert len(w.children("one")) == 3
 
 
 def test_ranks_are_told_over_how_long_to_spread_their_start() -> None:
-    w = world()
-    w.apply("one", spec(3, preflight={"startJitter": "45s"}))
-    w.settle()
+    w = world(5)
+    w.roll_out("one", spec(3, preflight={"startJitter": "45s"}))
     assert w.directives["uid-one"].jitter == 45.0
-    w.apply("two", spec(2))
-    w.settle()
+    w.roll_out("two", spec(2))
     assert w.directives["uid-two"].jitter == 0.0

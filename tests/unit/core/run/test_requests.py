@@ -8,7 +8,7 @@ from lockstep.api.base import names
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import RequestResult, StopReason
 from lockstep.core.run.requests import obey_annotations
-from support.world import World, node, spec, world_with_gang
+from support.world import World, spec, world, world_with_gang
 
 SAVE, RESTART, REQUEUE = (
     names.ANNOTATION_CHECKPOINT_REQUEST,
@@ -23,9 +23,8 @@ def annotated(w: World, annotation: str, token: str) -> World:
 
 
 def waiting() -> World:
-    w = World({"n0": node("n0")})
-    w.apply("one", spec(2))
-    w.settle()
+    w = world(1)
+    w.roll_out("one", spec(2))
     return w
 
 

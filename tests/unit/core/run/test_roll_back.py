@@ -11,15 +11,14 @@ from lockstep.core.model.run_state import RunContext
 from lockstep.core.model.snapshot import CheckpointReport, Verdict
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.run.roll_back import lift_ceiling
-from support.world import World, node, spec
+from support.world import spec, world
 
 
 def rolled_back(tier: str) -> PlanBuilder:
     """Rolled back to step 10 for what went wrong at step 30; the next attempt has saved step 40 in ``tier``."""
-    w = World({"n0": node("n0")}, Tunables(gang=GangSettings(local_storages={"nvme": "/nvme"})))
+    w = world(1, tunables=Tunables(gang=GangSettings(local_storages={"nvme": "/nvme"})))
     tiers = {"shared": {"claimName": "lustre"}, "local": {"storage": "nvme"}}
-    w.apply("one", spec(1, checkpoint=tiers))
-    w.settle()
+    w.roll_out("one", spec(1, checkpoint=tiers))
     view = w.runs["one"]
     status = changed(
         view.status,

@@ -15,33 +15,18 @@ from lockstep.core.model.snapshot import PodPhase, QueueView, WorkerPhase
 from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, after, run, statuses
 from support.admission import world as cluster
-from support.world import World, node, spec
-
-
-def world(count: int = 6, racks_of: int = 3) -> World:
-    return World({f"n{i}": node(f"n{i}", rack=f"rack-{i // racks_of}") for i in range(count)})
+from support.world import World, node, spec, world
 
 
 def running(w: World, *, nodes: int = 3, spares: int = 1, **fields: object) -> World:
-    w.apply("llama", spec(nodes, spareNodes=spares, **fields))
-    w.settle()
+    w.roll_out("llama", spec(nodes, spareNodes=spares, **fields))
     w.pass_time(4)
     assert sorted(w.children("llama")) == list(range(nodes)), w.status("llama")
     return w
 
 
-def lose(w: World, *ranks: int) -> list[str]:
-    """Power failure of the ranks' nodes, seen at once."""
-    assignment = w.status("llama").assignment
-    names = [assignment.nodes[slots.ranked_slots(assignment)[rank]] for rank in ranks]
-    for name in names:
-        w.lose_node(name)
-        del w.nodes[name]
-    return names
-
-
 def test_a_gang_starts_with_its_ranks_while_its_spares_wait_at_the_barrier() -> None:
-    w = running(world())
+    w = running(world(6, racks_of=3))
     status = w.status("llama")
     assert status.assignment.rank_to_slot == (0, 1, 2)
     assert all(status.assignment.nodes)
@@ -65,10 +50,10 @@ def test_a_run_that_can_start_smaller_comes_before_the_spare_of_one_that_starts_
 
 
 def test_a_spare_takes_a_lost_ranks_place_in_one_write_and_no_pod_is_touched() -> None:
-    w = running(world())
+    w = running(world(6, racks_of=3))
     w.train("llama", 10)
     w.settle()
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     before = set(w.pods)
     plan = w.reconcile("llama")
     assert plan.status is not None
@@ -91,8 +76,8 @@ def test_a_spare_takes_a_lost_ranks_place_in_one_write_and_no_pod_is_touched() -
 
 
 def test_the_start_with_a_spare_needs_no_new_node() -> None:
-    w = running(world(4))
-    lose(w, 2)
+    w = running(world(4, racks_of=3))
+    w.lose_ranks("llama", 2)
     w.settle()
     w.pass_time(3)
     status = w.status("llama")
@@ -109,8 +94,8 @@ def test_the_start_with_a_spare_needs_no_new_node() -> None:
 
 
 def test_several_ranks_lost_at_once_take_as_many_spares_in_one_attempt() -> None:
-    w = running(world(6), nodes=4, spares=2)
-    lose(w, 1, 3)
+    w = running(world(6, racks_of=3), nodes=4, spares=2)
+    w.lose_ranks("llama", 1, 3)
     plan = w.reconcile("llama")
     assert plan.status is not None
     assert set(plan.status.assignment.rank_to_slot) == {0, 2, 4, 5}
@@ -122,8 +107,8 @@ def test_several_ranks_lost_at_once_take_as_many_spares_in_one_attempt() -> None
 
 
 def test_of_two_lost_ranks_one_takes_the_spare_and_the_other_a_free_node() -> None:
-    w = running(world(6), nodes=4, spares=1)
-    lose(w, 1, 2)
+    w = running(world(6, racks_of=3), nodes=4, spares=1)
+    w.lose_ranks("llama", 1, 2)
     w.settle()
     status = w.status("llama")
     assert status.attempt == 2
@@ -139,21 +124,20 @@ def test_of_two_lost_ranks_one_takes_the_spare_and_the_other_a_free_node() -> No
 
 def test_the_spare_in_the_rack_of_a_neighbouring_rank_is_preferred() -> None:
     w = World({f"n{i}": node(f"n{i}", rack=rack) for i, rack in enumerate("aabbcc")})
-    w.apply("llama", spec(4, spareNodes=2))
-    w.settle()
+    w.roll_out("llama", spec(4, spareNodes=2))
     by_rack = {
         slot: w.nodes[name].labels["topology.kubernetes.io/rack"]
         for slot, name in enumerate(w.status("llama").assignment.nodes)
     }
     assert by_rack[4] == by_rack[5] == "c"
     w.nodes[w.status("llama").assignment.nodes[5]] = node(w.status("llama").assignment.nodes[5], rack="b")
-    lose(w, 3)
+    w.lose_ranks("llama", 3)
     w.reconcile("llama")
     assert w.status("llama").assignment.rank_to_slot == (0, 1, 2, 5)
 
 
 def test_a_lost_spare_ends_no_attempt_and_is_found_again() -> None:
-    w = running(world(5))
+    w = running(world(5, racks_of=3))
     name = w.status("llama").assignment.nodes[3]
     w.lose_node(name)
     del w.nodes[name]
@@ -167,7 +151,7 @@ def test_a_lost_spare_ends_no_attempt_and_is_found_again() -> None:
 
 
 def test_a_spares_pod_that_dies_comes_back_while_the_ranks_train() -> None:
-    w = running(world(4))
+    w = running(world(4, racks_of=3))
     pod = next(pod for pod in w.pods.values() if pod.slot == 3)
     del w.workers[pod.uid]
     w.pods[pod.name] = replace(pod, phase=PodPhase.FAILED, exit_code=1)
@@ -179,11 +163,11 @@ def test_a_spares_pod_that_dies_comes_back_while_the_ranks_train() -> None:
 
 
 def test_a_spare_that_is_not_ready_is_not_used() -> None:
-    w = running(world(5))
+    w = running(world(5, racks_of=3))
     worker = next(worker for worker in w.workers.values() if worker.slot == 3)
     worker.phase = WorkerPhase.PREPARING  # it takes its time
     w.work_reports_only()
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.reconcile("llama")
     assert w.status("llama").assignment.rank_to_slot == (0, 1, 2)
     w.admit()
@@ -191,7 +175,7 @@ def test_a_spare_that_is_not_ready_is_not_used() -> None:
 
 
 def test_a_gang_is_admitted_without_spares_when_there_are_no_nodes_for_them() -> None:
-    w = running(world(4), nodes=3, spares=2)
+    w = running(world(4, racks_of=3), nodes=3, spares=2)
     status = w.status("llama")
     assert status.assignment.nodes[3:] == ("n3", "")
     assert (status.spares, status.queue.reason) == ("1/2", "")
@@ -200,10 +184,10 @@ def test_a_gang_is_admitted_without_spares_when_there_are_no_nodes_for_them() ->
 
 
 def test_ranks_that_lack_a_node_come_before_spares() -> None:
-    w = running(world(4), nodes=3, spares=1)
-    lose(w, 0)
+    w = running(world(4, racks_of=3), nodes=3, spares=1)
+    w.lose_ranks("llama", 0)
     w.settle()
-    lose(w, 1)  # no spare is left, and no node
+    w.lose_ranks("llama", 1)  # no spare is left, and no node
     w.settle()
     assert slots.lacking(w.status("llama").assignment) == (1,)
     assert w.status("llama").assignment.vacant == (0, 1)
@@ -214,11 +198,11 @@ def test_ranks_that_lack_a_node_come_before_spares() -> None:
 
 
 def test_a_rank_whose_node_is_still_sought_takes_a_spare_as_soon_as_one_is_ready() -> None:
-    w = running(world(4), nodes=3, spares=1)
+    w = running(world(4, racks_of=3), nodes=3, spares=1)
     spare = next(worker for worker in w.workers.values() if worker.slot == 3)
     spare.phase = WorkerPhase.PREPARING
     w.work_reports_only()
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.reconcile("llama")
     assert w.status("llama").assignment.rank_to_slot == (0, 1, 2)
     w.settle()
@@ -227,9 +211,8 @@ def test_a_rank_whose_node_is_still_sought_takes_a_spare_as_soon_as_one_is_ready
 
 
 def test_suspending_does_not_wait_for_spares_and_resuming_finds_new_ones() -> None:
-    w = running(world(5))
-    w.lose_node(w.status("llama").assignment.nodes[3])
-    w.node_not_ready(w.status("llama").assignment.nodes[3])
+    w = running(world(5, racks_of=3))
+    w.fail_node(w.status("llama").assignment.nodes[3])
     w.apply("llama", spec(3, spareNodes=1, suspend=True))
     w.pass_time(5)
     assert w.status("llama").state == "Suspended"
@@ -240,7 +223,7 @@ def test_suspending_does_not_wait_for_spares_and_resuming_finds_new_ones() -> No
 
 
 def test_the_end_of_all_ranks_ends_the_run_and_its_spares() -> None:
-    w = running(world(4))
+    w = running(world(4, racks_of=3))
     for rank in range(3):
         w.exit_child("llama", rank, 0)
     w.settle()
@@ -250,8 +233,8 @@ def test_the_end_of_all_ranks_ends_the_run_and_its_spares() -> None:
 
 
 def test_a_wiped_status_is_rebuilt_with_every_rank_in_its_seat() -> None:
-    w = running(world(5))
-    lose(w, 1)
+    w = running(world(5, racks_of=3))
+    w.lose_ranks("llama", 1)
     w.settle()
     before = w.status("llama").assignment
     assert before.rank_to_slot == (0, 3, 2)
@@ -268,7 +251,7 @@ def test_a_wiped_status_is_rebuilt_with_every_rank_in_its_seat() -> None:
 
 
 def test_a_spares_local_disk_has_no_part_in_what_is_resumed_from() -> None:
-    w = running(world())
+    w = running(world(6, racks_of=3))
     view = rank_view(w.snapshot("llama"), w.status("llama"))
     assert view.world == 3
     assert sorted(view.reports) == [0, 1, 2]
@@ -293,7 +276,7 @@ def test_an_assignment_with_spares_survives_the_config_map_that_holds_it() -> No
 
 
 def test_a_rank_on_a_drained_node_moves_to_the_spare_after_a_save() -> None:
-    w = running(world(6))
+    w = running(world(6, racks_of=3))
     w.listens = True
     w.train("llama", 10)
     w.pass_time(2)
@@ -306,7 +289,7 @@ def test_a_rank_on_a_drained_node_moves_to_the_spare_after_a_save() -> None:
 
 
 def test_a_spare_on_a_drained_node_moves_and_nobody_else_notices() -> None:
-    w = running(world(6))
+    w = running(world(6, racks_of=3))
     name = w.status("llama").assignment.nodes[3]
     w.drain(name)
     w.pass_time(4)
@@ -316,9 +299,9 @@ def test_a_spare_on_a_drained_node_moves_and_nobody_else_notices() -> None:
 
 
 def test_a_new_leader_that_never_heard_the_spare_does_not_use_it() -> None:
-    w = running(world(4))
+    w = running(world(4, racks_of=3))
     w.crash()
-    lose(w, 1)
+    w.lose_ranks("llama", 1)
     w.reconcile("llama")
     assert w.status("llama").assignment.rank_to_slot == (0, 1, 2)
     w.settle()
@@ -326,7 +309,7 @@ def test_a_new_leader_that_never_heard_the_spare_does_not_use_it() -> None:
 
 
 def test_with_spares_a_new_leader_repeats_start_without_hearing_them() -> None:
-    w = running(world(4))
+    w = running(world(4, racks_of=3))
     w.lose_node(w.status("llama").assignment.nodes[3])
     w.crash()
     w.work()
@@ -336,7 +319,7 @@ def test_with_spares_a_new_leader_repeats_start_without_hearing_them() -> None:
 
 def test_spares_count_against_the_most_nodes_that_a_queue_gives_to_one_run() -> None:
     queue = TrainingQueueSpec.model_validate({"limits": {"maxNodesPerRun": 3}})
-    w = world(4)
+    w = world(4, racks_of=3)
     view = w.apply("llama", spec(3, spareNodes=1, queue="small"))
     seen = replace(w.cluster_snapshot(), queues={"small": QueueView("small", queue)})
     hold = hold_of(view, seen, w.tunables, w.now, has_live_pods=False)

@@ -13,6 +13,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import StopReason
 from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.run.stopping import begin_stop, carry_out_stop, finish, stop_after_save
+from support.values import not_none
 from support.world import world_with_gang
 
 NOBODY: frozenset[int] = frozenset()
@@ -63,8 +64,7 @@ def released(reason: StopReason) -> TrainingRunStatus:
 def test_only_a_failure_warns_and_every_stop_has_a_deadline(reason: StopReason, warns: bool) -> None:
     plan = world_with_gang(2).plan("one")
     begin_stop(plan, reason, "x" * 600)
-    stop = plan.status.stop
-    assert stop is not None
+    stop = not_none(plan.status.stop)
     assert (stop.reason, stop.deadline - stop.time) == (reason, plan.tunables.deadlines.stop)
     assert len(stop.message) == 512
     assert [event.type == "Warning" for event in plan.events] == [warns]
@@ -81,8 +81,7 @@ def test_a_save_is_awaited_where_somebody_listens_and_the_ranks_end_after_it(
     w.work_reports_only()
     plan = w.plan("one")
     stop_after_save(plan, StopReason.SUSPENDED, "why", within=within)
-    stop = plan.status.stop
-    assert stop is not None
+    stop = not_none(plan.status.stop)
     assert bool(stop.save) is listens
     assert stop.deadline == plan.stamp + awaited + plan.tunables.deadlines.stop
     assert (stop.message == "why") is listens  # else it is said that there is no save
@@ -151,8 +150,7 @@ def test_a_stop_ends_the_run_or_clears_its_nodes_and_only_a_failure_is_held_for_
 def test_who_is_cancelled_meanwhile_does_not_come_back(reason: StopReason) -> None:
     plan = stopping(reason, cancel=True)
     carry_out_stop(plan, NOBODY)
-    end = find(plan.status, "Finished")
-    assert end is not None
+    end = not_none(find(plan.status, "Finished"))
     assert (end.reason, end.message) == (StopReason.CANCELLED, "cancel: true")
 
 
@@ -183,8 +181,7 @@ def test_what_a_run_takes_along_into_the_queue(
     [(StopReason.EVICTED_BY_KUEUE, "uid-w", ""), (StopReason.RESERVATION_LOST, "", "uid-w")],
 )
 def test_kueue_hears_of_every_end_but_its_own_evictions(reason: StopReason, kept: str, given_up: str) -> None:
-    kueue = released(reason).kueue
-    assert kueue is not None
+    kueue = not_none(released(reason).kueue)
     assert (kueue.queue, kueue.workload_uid, kueue.given_up) == ("q", kept, given_up)
 
 

@@ -16,7 +16,7 @@ from lockstep.core.run.waiting import (
     over_at,
     stop_for_preemption,
 )
-from support.world import World, node, spec, world_with_gang
+from support.world import spec, world, world_with_gang
 
 NOW = 1_000_000.0
 
@@ -36,7 +36,7 @@ NOW = 1_000_000.0
 def test_a_start_that_could_not_end_before_the_deadline_is_not_waited_for(
     fields: dict[str, Any], ahead: float | None, ends: bool
 ) -> None:
-    w = World({"n0": node("n0")})
+    w = world(1)
     w.apply("one", replace_deadline(fields, ahead))
     plan = w.plan("one")
     assert give_up_waiting(plan) is ends

@@ -8,6 +8,7 @@ from lockstep.core.admission.engine.jobs import NO_LIMIT, Job, NodeClaim, Option
 from lockstep.core.admission.engine.quota import QueueQuota, QuotaRules, TypeQuota
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from support.small_queues import CHOICES, EVERY, OLD, any_nodes
+from support.values import not_none
 
 UNLIMITED = QuotaRules.from_quotas({})
 TWO_OF_A = QuotaRules.from_quotas({"q": QueueQuota("", {"A": TypeQuota(2)})})
@@ -68,8 +69,7 @@ def test_what_one_job_was_given_the_next_does_not_get() -> None:
 
 def test_a_job_starts_with_no_option_but_those_that_the_quotas_allow() -> None:
     wanted = job("a", WHOLE, option(2))
-    start = bookings().start(wanted, wanted.options[1:])
-    assert start is not None
+    start = not_none(bookings().start(wanted, wanted.options[1:]))
     assert start.option.count == 2
     assert bookings().start(wanted, ()) is None
 
@@ -97,8 +97,7 @@ def test_a_reservation_is_the_earliest_start_of_a_full_size_for_the_longest_time
 
 def test_a_reservation_waits_for_the_quota_as_well_as_for_nodes() -> None:
     book = bookings(running("r", 0b1, 30.0), quota=TWO_OF_A)
-    found = book.reserve(job("a", option(2)), 0.0)
-    assert found is not None
+    found = not_none(book.reserve(job("a", option(2)), 0.0))
     assert found.start == 30.0
     assert book.reserve(job("b", option(3)), 0.0) is None
 
@@ -106,8 +105,7 @@ def test_a_reservation_waits_for_the_quota_as_well_as_for_nodes() -> None:
 def test_a_start_that_rests_on_a_job_without_a_limit_is_not_known() -> None:
     book = bookings()
     assert book.reserve(job("a", WHOLE, seconds=NO_LIMIT), 0.0) is not None
-    found = book.reserve(job("b", WHOLE), 0.0)
-    assert found is not None
+    found = not_none(book.reserve(job("b", WHOLE), 0.0))
     assert (found.start, found.known) == (NO_LIMIT, False)
 
 
@@ -230,8 +228,7 @@ def test_in_the_way_are_the_last_holders_of_the_reserved_nodes_the_latest_first(
 ) -> None:
     wanted = job("a", option(size))
     book = bookings(running("early", 0b001100, 20.0), running("late", 0b110000, 30.0))
-    reservation = book.reserve(wanted, 0.0)
-    assert reservation is not None
+    reservation = not_none(book.reserve(wanted, 0.0))
     assert book.blockers(wanted, reservation, most) == names
 
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from lockstep.api.base import names
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import CreatePod
 from lockstep.core.model.snapshot import PodPhase, PodView, Taint
 from lockstep.core.run.plain.recovery import PEERS_TELL
 from support.examples import examples
-from support.world import World, node, spec
+from support.world import World, node, phase, spec
 
 
 def world(nodes: int = 4) -> World:
@@ -26,16 +26,9 @@ def plain(nodes: int = 2, **fields: object) -> TrainingRunSpec:
 
 def running(nodes: int = 2, of: int = 4, **fields: object) -> World:
     w = world(of)
-    w.apply("one", plain(nodes, **fields))
-    w.settle()
+    w.roll_out("one", plain(nodes, **fields))
     assert phase(w) is Phase.RUNNING
     return w
-
-
-def phase(w: World) -> Phase:
-    run = w.runs["one"]
-    assert run.spec is not None
-    return phase_of(run.status, run.spec.suspend)
 
 
 def live(w: World) -> list[PodView]:
@@ -283,8 +276,7 @@ def test_an_eviction_is_free_of_charge() -> None:
 def test_a_pod_that_does_not_come_up_in_time_ends_the_attempt() -> None:
     w = world()
     w.silent_nodes.add("n2")
-    w.apply("one", plain())
-    w.settle()
+    w.roll_out("one", plain())
     name = next(pod.name for pod in w.pods.values() if pod.slot == 1)
     w.pods[name] = replace(w.pods[name], reason="Unschedulable", message="no port")
     w.pass_time(70.0, 5.0)
@@ -306,8 +298,7 @@ def test_a_stop_ends_the_pods_with_their_own_grace_and_gives_the_nodes_back(chan
     assert not live(w)
     assert phase(w) in (Phase.SUSPENDED, Phase.FINISHED)
     if "suspend" in change:
-        w.apply("one", plain())
-        w.settle()
+        w.roll_out("one", plain())
         assert phase(w) is Phase.RUNNING
         assert attempts_alive(w) == {w.status("one").attempt}
         assert w.status("one").attempt == 2
@@ -315,8 +306,7 @@ def test_a_stop_ends_the_pods_with_their_own_grace_and_gives_the_nodes_back(chan
 
 def test_a_restart_on_request_replaces_every_pod() -> None:
     w = running()
-    w.annotate("one", restart_request="now")
-    w.settle()
+    w.request("one", restart_request="now")
     assert phase(w) is Phase.RUNNING
     assert attempts_alive(w) == {2}
     assert w.status("one").assignment.incarnations == (2, 2)
