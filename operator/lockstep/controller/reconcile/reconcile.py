@@ -170,6 +170,7 @@ class Reconciler:
         begun = self._clock.monotonic()
         with self._tracer.span("admission pass", runs=len(snapshot.runs), nodes=len(snapshot.nodes)):
             plan = await decide_cycle(snapshot, tunables, now, self._memory)
+        self._store.changes.finish()
         self._tallies.passes.observe(self._clock.monotonic() - begun)
         if plan.wake_at is not None:
             # While nothing of it can be sent, the same would be decided again; the answers bring the next cycle.

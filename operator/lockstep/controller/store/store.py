@@ -19,6 +19,7 @@ from lockstep.controller.kube.cache import ObjectCache
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.store.archive_jobs import ArchiveJobs
+from lockstep.controller.store.change_log import AdmissionChanges
 from lockstep.controller.store.kueue import KueueStore
 from lockstep.controller.store.node_flaps import NodeFlaps
 from lockstep.controller.store.pod_index import PodIndex
@@ -98,7 +99,8 @@ class Store:
         self._run_uids: dict[str, str] = {}  # namespace/name -> UID
         self._nodes_by_name: dict[str, NodeView] = {}
         self._labels_of: dict[str, Mapping[str, str]] = {}  # namespace -> labels
-        self._pods = PodIndex(clock)
+        self.changes = AdmissionChanges()
+        self._pods = PodIndex(clock, self.changes)
         self._class_values: dict[str, int] = {}  # PriorityClass -> value
         self._runs_listed_at = float("-inf")
         self._runs_version = 0
@@ -321,7 +323,9 @@ class Store:
         return None if notice is None or self.writes.is_under_way(notice.by) else self.runs.get(notice.by)
 
     def snapshot_cluster(self, leadership: Leadership) -> ClusterSnapshot:
-        """Everything known of the cluster. Raises MissingAssignmentError: unknown nodes cannot be kept free."""
+        """Everything known of the cluster, and what of it has changed since the last cycle that finished (see
+        ``changes``). Raises MissingAssignmentError: unknown nodes cannot be kept free.
+        """
         for run in self.unread():
             raise MissingAssignmentError(run)
         return ClusterSnapshot(
@@ -337,6 +341,7 @@ class Store:
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
             widths=self.run_sets.widths,
             refused=self.refusals.current(self.runs.get),
+            changes=self.changes.read(),
         )
 
     def unread(self) -> tuple[RunView, ...]:
@@ -401,6 +406,7 @@ class Store:
         self._successors.run_changed(old, new)
         if new is None:
             self._views.pop(run.uid, None)
+            self.changes.runs.note(run.uid, None)
             self._unread.discard(run.uid)
             self._dry_runs.pop(run.uid, None)
             self._whole.forget(run.uid)
@@ -440,7 +446,8 @@ class Store:
         else:
             self._unread.discard(run.uid)
         assumed = self.writes.assumed(run.uid)
-        self._views[run.uid] = _bookable(run if assumed is None else replace(run, status=assumed))
+        view = self._views[run.uid] = _bookable(run if assumed is None else replace(run, status=assumed))
+        self.changes.runs.note(run.uid, view)
 
     def _queue_changed(self, queue: QueueView) -> None:
         self._queue.add(CLUSTER_KEY)
@@ -452,6 +459,7 @@ class Store:
         node = new or old
         assert node is not None
         self.node_flaps.observe(old, new)
+        self.changes.nodes.note(node.name, None)
         if new is not None:
             self._nodes_by_name[node.name] = new
         elif (known := self._nodes_by_name.get(node.name)) is not None and known.uid == node.uid:

@@ -3,15 +3,11 @@
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, count
-from operator import attrgetter, ne
 
 from lockstep.core.admission.cache.entry import PendingReason
-from lockstep.core.admission.cache.run_index import RunRow, out_of_line
+from lockstep.core.admission.cache.run_index import RunRow
 from lockstep.core.admission.engine.cycle_result import Wait
 from lockstep.core.admission.engine.jobs import Option
-
-_BY_ORDER, _POSITION = attrgetter("order"), attrgetter("position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +45,15 @@ class ReportedReasons:
         A position is a place among those of the same queue, 1 the first: no other queue moves it.
         """
         self.line, self.by_queue = line, before.by_queue
-        then, now = out_of_line(before.line, line)
-        if not now and not then:
-            return {}
-        come, gone = {*now}.difference(then), {*then}.difference(now)
-        changed = defaultdict[str, list[RunRow]](list)
-        for row in {*now, *then}:
-            changed[row.queue].append(row)
-        by_queue = self.by_queue = dict(before.by_queue)
         moved: dict[RunRow, int] = {}
-        for queue, others in changed.items():
-            rows = by_queue[queue] = sorted({*by_queue.get(queue, ()), *others} - gone, key=_BY_ORDER)
-            moved.update(compress(zip(rows, count(1)), map(ne, map(_POSITION, rows), count(1))))
-            if not come.isdisjoint(others):
-                moved.update((row, at) for at, row in enumerate(rows, 1) if row in come)
+        if line == before.line:
+            return moved
+        by_queue = self.by_queue = defaultdict[str, list[RunRow]](list)
+        for row in line:
+            by_queue[row.queue].append(row)
+        for queue, rows in by_queue.items():
+            known = before.by_queue.get(queue, ())
+            if rows != known:
+                waited = {*known}
+                moved.update((row, at) for at, row in enumerate(rows, 1) if row.position != at or row not in waited)
         return moved
