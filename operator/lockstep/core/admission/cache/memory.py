@@ -10,7 +10,7 @@ Whatever is kept says what it rests on, and is looked up by that or thrown away 
 | an equivalence class (``groups``) | what its runs ask for, the rules of their queue | with the last run |
 | options (``EquivalenceClass.options``) | nodes, those that come back, those that failed | with ``node_version`` |
 | its pending reason (``RunRow.reported``) | that of its class (``made_of``), position, estimate, rules | with any |
-| the order of pending runs (``ReportedReasons.line``) | nothing: compared queue by queue | with the next cycle |
+| the order of pending runs (``ReportedReasons.line``) | who came, went or ``moved`` | with the next cycle |
 | waits (``ReportedReasons.waits``) | nothing: equal ones stand for each other | with the next cycle |
 | reasons of a class (``ReportedReasons.reasons``) | its wait, what nodes lack, its own options | with the next cycle |
 | where pods are (``pods``) | views of pods | when a pod changes (``snapshot.changes``) |

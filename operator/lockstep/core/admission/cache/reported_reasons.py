@@ -1,13 +1,16 @@
 """Pending reasons of the last cycle, to write only changes."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from lockstep.core.admission.cache.entry import PendingReason
 from lockstep.core.admission.cache.run_index import RunRow
 from lockstep.core.admission.engine.cycle_result import Wait
 from lockstep.core.admission.engine.jobs import Option
+
+_BY_ORDER = attrgetter("order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class ReportedReasons:
     """All of one cycle. Empty after a cycle that told nobody anything or broke off: then everybody is looked at."""
 
     line: Sequence[RunRow] = ()
+    waiting: Set[RunRow] = frozenset()
+    """Who is in it."""
     by_queue: Mapping[str, Sequence[RunRow]] = field(default_factory=dict)
     estimated: Sequence[RunRow] = ()
     """To whom a start was told that holds for nobody else of the group."""
@@ -38,22 +43,24 @@ class ReportedReasons:
     last_reasons: dict[Hashable, ClassReason] = field(default_factory=dict)
     """By group, what the last of it in the line hears: mostly all of them do."""
 
-    def set_order(self, line: Sequence[RunRow], before: "ReportedReasons") -> Mapping[RunRow, int]:
-        """``line`` waits now, by ``RunRow.order``. The positions of those who had others, or did not wait, in the cycle
-        ``before``.
+    def set_order(
+        self, line: Sequence[RunRow], moved: Iterable[RunRow], before: "ReportedReasons"
+    ) -> Mapping[RunRow, int]:
+        """``line`` waits now, by ``RunRow.order``; since the cycle ``before`` those ``moved`` have other orders. The
+        positions of those who had others, or did not wait then.
 
         A position is a place among those of the same queue, 1 the first: no other queue moves it.
         """
-        self.line, self.by_queue = line, before.by_queue
-        moved: dict[RunRow, int] = {}
+        self.line, self.waiting, self.by_queue = line, {*line}, before.by_queue
+        positions: dict[RunRow, int] = {}
         if line == before.line:
-            return moved
-        by_queue = self.by_queue = defaultdict[str, list[RunRow]](list)
-        for row in line:
-            by_queue[row.queue].append(row)
-        for queue, rows in by_queue.items():
-            known = before.by_queue.get(queue, ())
-            if rows != known:
-                waited = {*known}
-                moved.update((row, at) for at, row in enumerate(rows, 1) if row.position != at or row not in waited)
-        return moved
+            return positions
+        others = self.waiting ^ before.waiting
+        changed = defaultdict[str, set[RunRow]](set)
+        for row in (*others, *moved):
+            changed[row.queue].add(row)
+        by_queue = self.by_queue = dict(before.by_queue)
+        for queue, rows in changed.items():
+            now = by_queue[queue] = sorted(rows.union(by_queue.get(queue, ())) & self.waiting, key=_BY_ORDER)
+            positions.update((row, at) for at, row in enumerate(now, 1) if row.position != at or row in others)
+        return positions

@@ -139,13 +139,14 @@ def shake_nodes(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
 
 
 def shake_pods(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
-    pods = [one for one in snapshot.gang_pods if chance.random() < 0.7]
+    pods = {one.uid: one for one in snapshot.gang_pods if chance.random() < 0.7}
     for view in snapshot.runs:
         if chance.random() < 0.2:
             phase = chance.choice([PodPhase.RUNNING, PodPhase.FAILED])
             where = chance.choice([*snapshot.nodes])
-            pods.append(pod(view, 0, where, phase, deleting=chance.random() < 0.5))
-    return replace(snapshot, gang_pods=tuple(pods))
+            new = pod(view, 0, where, phase, deleting=chance.random() < 0.5)
+            pods[new.uid] = new
+    return replace(snapshot, gang_pods=tuple(pods.values()))
 
 
 def carried_out(snapshot: ClusterSnapshot, plan: ClusterPlan) -> ClusterSnapshot:
