@@ -182,7 +182,7 @@ class Cluster:
     def cycle(self, breaks: int | None) -> None:
         """One that finishes, or breaks off there. What happens meanwhile, the next one sees."""
         self.now += self.chance.choice([0.0, 1.0, 700.0])
-        snapshot = detached(self.store.snapshot_cluster(LEADER))
+        snapshot = detached(self.store.begin_cycle(LEADER))
         self.happen(2)
         self.usage.update(snapshot.runs, snapshot.changes.runs)
         if breaks is not None:

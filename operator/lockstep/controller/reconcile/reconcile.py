@@ -159,7 +159,7 @@ class Reconciler:
             if is_reservation_missing(run):
                 await self._read_reservation(run)
         tunables, now = self._tunables(), self._clock.now()
-        snapshot = self._usage.counted(self._store.snapshot_cluster(self._leadership), tunables.admission.half_life)
+        snapshot = self._usage.counted(self._store.begin_cycle(self._leadership), tunables.admission.half_life)
         if now >= self._pools_due:
             pools = pool_records(run.status for run in snapshot.runs)
             self._leadership = dataclasses.replace(self._leadership, pools=pools)

@@ -9,7 +9,10 @@ T = TypeVar("T")
 
 
 class ChangeLog(Generic[T]):
-    """Views by key, as they are now; None: it is gone. Nothing is noted before the first reader: it sees everything."""
+    """Views by key, as they are now; None: it is gone. Nothing is noted before the first reader: it sees everything.
+
+    There is one reader at a time.
+    """
 
     def __init__(self) -> None:
         self._read: Mapping[str, T | None] | None = None  # by whoever has not finished

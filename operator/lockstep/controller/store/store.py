@@ -323,9 +323,7 @@ class Store:
         return None if notice is None or self.writes.is_under_way(notice.by) else self.runs.get(notice.by)
 
     def snapshot_cluster(self, leadership: Leadership) -> ClusterSnapshot:
-        """Everything known of the cluster, and what of it has changed since the last cycle that finished (see
-        ``changes``). Raises MissingAssignmentError: unknown nodes cannot be kept free.
-        """
+        """Everything known of the cluster. Raises MissingAssignmentError: unknown nodes cannot be kept free."""
         for run in self.unread():
             raise MissingAssignmentError(run)
         return ClusterSnapshot(
@@ -341,8 +339,11 @@ class Store:
             kueue=self.kueue.view(MappingProxyType(self._class_values)),
             widths=self.run_sets.widths,
             refused=self.refusals.current(self.runs.get),
-            changes=self.changes.read(),
         )
+
+    def begin_cycle(self, leadership: Leadership) -> ClusterSnapshot:
+        """As ``snapshot_cluster``, with what has changed since the last cycle that finished (``changes.finish``)."""
+        return replace(self.snapshot_cluster(leadership), changes=self.changes.read())
 
     def unread(self) -> tuple[RunView, ...]:
         """Runs whose nodes, held or kept for them, are in a ConfigMap that has not been read."""
