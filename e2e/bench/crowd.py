@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueSpec
@@ -25,7 +25,18 @@ from lockstep.api.run_status import (
 )
 from lockstep.core.model.assignment import assigned, is_held, released
 from lockstep.core.model.plan import ClusterPlan
-from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, NodeView, PodPhase, PodView, QueueView, RunView
+from lockstep.core.model.snapshot import (
+    Changes,
+    ClusterSnapshot,
+    Leadership,
+    NodeView,
+    PodPhase,
+    PodView,
+    QueueView,
+    RunView,
+)
+
+_View = TypeVar("_View")
 
 NOW = 1_000_000.0
 RACK = "topology.kubernetes.io/rack"
@@ -190,6 +201,17 @@ def written(snapshot: ClusterSnapshot, plan: ClusterPlan) -> ClusterSnapshot:
         told = {write.name: replace(snapshot.queues[write.name], status=write.status) for write in plan.queues}
         snapshot = replace(snapshot, queues={**snapshot.queues, **told})
     return snapshot
+
+
+def with_changes(before: ClusterSnapshot, now: ClusterSnapshot) -> ClusterSnapshot:
+    """``now`` as the store gives it after ``before``: it says what has changed. Others request what they did."""
+    runs = _differing({run.uid: run for run in before.runs}, {run.uid: run for run in now.runs})
+    pods = _differing({pod.uid: pod for pod in before.gang_pods}, {pod.uid: pod for pod in now.gang_pods})
+    return replace(now, changes=Changes(runs, pods, _differing(before.nodes, now.nodes).keys()))
+
+
+def _differing(before: Mapping[str, _View], now: Mapping[str, _View]) -> dict[str, _View | None]:
+    return {name: now.get(name) for name in before.keys() | now.keys() if before.get(name) is not now.get(name)}
 
 
 def _requeued(status: TrainingRunStatus) -> TrainingRunStatus:

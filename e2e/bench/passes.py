@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from statistics import median
 
-from bench.crowd import NOW, Crowd, written
+from bench.crowd import NOW, Crowd, with_changes, written
 from bench.forgetful import anew
 from bench.recoveries import quantile
 from lockstep.api.base.changes import changed
@@ -103,7 +103,7 @@ class _Cluster:
     def __init__(self, crowd: Crowd) -> None:
         self._crowd = crowd
         self._memory = CycleMemory()
-        self._snapshot = crowd.snapshot
+        self._snapshot = self._seen = crowd.snapshot
         self._now = NOW
         self._lost = 0
 
@@ -135,6 +135,7 @@ class _Cluster:
 
     def _look(self, *, check: bool = False) -> tuple[ClusterPlan, float]:
         self._now += _REST
+        self._snapshot, self._seen = with_changes(self._seen, self._snapshot), self._snapshot
         plan, seconds = _timed(self._snapshot, self._now, self._memory)
         if check and plan != (fresh := admit(self._snapshot, _TUNABLES, self._now, anew(self._memory))):
             raise AssertionError(f"what is remembered changes what is decided: {_difference(plan, fresh)}")

@@ -42,7 +42,7 @@ from lockstep.core.model.plan import (
     Plan,
     QueueStatusWrite,
 )
-from lockstep.core.model.snapshot import Leadership
+from lockstep.core.model.snapshot import ClusterSnapshot, Leadership
 from lockstep.core.model.tunables import Tunables
 from support.manual_clock import ManualClock
 from support.stored_runs import run, stored
@@ -276,6 +276,29 @@ async def test_what_one_pass_leaves_to_the_next_ends_with_the_leadership(
     await world.reconciler.reconcile(CLUSTER_KEY)
     assert memories[0] is memories[1]
     assert memories[2] is not memories[1]
+
+
+async def test_what_a_failed_pass_was_told_to_have_changed_the_next_one_is_told_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[set[str] | None] = []
+
+    def note(snapshot: ClusterSnapshot, *_: object) -> ClusterPlan:
+        runs = snapshot.changes.runs
+        told.append(None if runs is None else {*runs})
+        if len(told) in (1, 3):
+            raise ArithmeticError
+        return ClusterPlan()
+
+    monkeypatch.setattr(threaded_admission, "admit_isolating_failures", note)
+    for number in range(5):
+        with pytest.raises(ArithmeticError) if number in (0, 2) else nullcontext():
+            await world.reconciler.reconcile(CLUSTER_KEY)
+        if number in (1, 2):
+            another = run(20 + number)
+            another["metadata"] |= {"name": f"r{number}", "uid": f"u-{number}"}
+            world.store.apply_run(another)
+    assert told == [None, None, {"u-1"}, {"u-1", "u-2"}, set()]
 
 
 def queue_object(version: int) -> dict[str, Any]:

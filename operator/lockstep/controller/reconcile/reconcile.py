@@ -160,7 +160,7 @@ class Reconciler:
             if is_reservation_missing(run):
                 await self._read_reservation(run)
         tunables, now = self._tunables(), self._clock.now()
-        snapshot = self._usage.counted(self._store.snapshot_cluster(self._leadership), tunables.admission.half_life)
+        snapshot = self._usage.counted(self._store.begin_cycle(self._leadership), tunables.admission.half_life)
         if now >= self._pools_due:
             pools = pool_records(run.status for run in snapshot.runs)
             self._leadership = dataclasses.replace(self._leadership, pools=pools)
@@ -171,6 +171,7 @@ class Reconciler:
         begun = self._clock.monotonic()
         with self._tracer.span("admission pass", runs=len(snapshot.runs), nodes=len(snapshot.nodes)):
             plan = await decide_cycle(snapshot, tunables, now, self._memory)
+        self._store.changes.finish()
         self._tallies.passes.observe(self._clock.monotonic() - begun)
         if plan.wake_at is not None:
             # While nothing of it can be sent, the same would be decided again; the answers bring the next cycle.

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from lockstep.controller.kube.workqueue import run_key
 from lockstep.controller.runtime.clock import Clock
+from lockstep.controller.store.change_log import AdmissionChanges
 from lockstep.core.model.cluster_objects import ForeignPod
 from lockstep.core.model.snapshot import PodView, Resources
 
@@ -13,8 +14,9 @@ from lockstep.core.model.snapshot import PodView, Resources
 class PodIndex:
     """Pods of gangs one by one; of all others the sums of what they request on each node."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, changes: AdmissionChanges) -> None:
         self._clock = clock
+        self._changes = changes
         self._of: dict[str, dict[str, PodView]] = {}  # run UID -> pod UID -> pod
         self._named: dict[str, Counter[str]] = {}  # run key -> run UID -> number of pods
         self._on: dict[str, dict[str, str]] = {}  # node -> pod UID -> key of the run
@@ -70,6 +72,7 @@ class PodIndex:
 
     def _add(self, pod: PodView) -> None:
         self._known[pod.uid] = pod
+        self._changes.pods.note(pod.uid, pod)
         self._of.setdefault(pod.run_uid, {})[pod.uid] = pod
         key = run_key(pod.namespace, pod.run)
         self._named.setdefault(key, Counter())[pod.run_uid] += 1
@@ -78,6 +81,7 @@ class PodIndex:
 
     def _forget(self, pod: PodView) -> None:
         del self._known[pod.uid]
+        self._changes.pods.note(pod.uid, None)
         pods = self._of[pod.run_uid]
         del pods[pod.uid]
         if not pods:
@@ -104,5 +108,6 @@ class PodIndex:
             else:
                 sums.pop(name, None)
         self._foreign[pod.node] = sums
+        self._changes.nodes.note(pod.node, None)
         if not sums:
             del self._foreign[pod.node]

@@ -19,6 +19,7 @@ from lockstep.controller.kube.cache import ObjectCache
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.store.archive_jobs import ArchiveJobs
+from lockstep.controller.store.change_log import AdmissionChanges
 from lockstep.controller.store.kueue import KueueStore
 from lockstep.controller.store.node_flaps import NodeFlaps
 from lockstep.controller.store.pod_index import PodIndex
@@ -99,7 +100,8 @@ class Store:
         self._run_uids: dict[str, str] = {}  # namespace/name -> UID
         self._nodes_by_name: dict[str, NodeView] = {}
         self._labels_of: dict[str, Mapping[str, str]] = {}  # namespace -> labels
-        self._pods = PodIndex(clock)
+        self.changes = AdmissionChanges()
+        self._pods = PodIndex(clock, self.changes)
         self._class_values: dict[str, int] = {}  # PriorityClass -> value
         self._runs_listed_at = float("-inf")
         self._runs_version = 0
@@ -340,6 +342,10 @@ class Store:
             refused=self.refusals.current(self.runs.get),
         )
 
+    def begin_cycle(self, leadership: Leadership) -> ClusterSnapshot:
+        """As ``snapshot_cluster``, with what has changed since the last cycle that finished (``changes.finish``)."""
+        return replace(self.snapshot_cluster(leadership), changes=self.changes.read())
+
     def unread(self) -> tuple[RunView, ...]:
         """Runs whose nodes, held or kept for them, are in a ConfigMap that has not been read."""
         return tuple(run for uid in self._unread if (run := self.runs.get(uid)) is not None)
@@ -402,6 +408,7 @@ class Store:
         self._successors.run_changed(old, new)
         if new is None:
             self._views.pop(run.uid, None)
+            self.changes.runs.note(run.uid, None)
             self._unread.discard(run.uid)
             self._dry_runs.pop(run.uid, None)
             self._whole.forget(run.uid)
@@ -441,7 +448,8 @@ class Store:
         else:
             self._unread.discard(run.uid)
         assumed = self.writes.assumed(run.uid)
-        self._views[run.uid] = _bookable(run if assumed is None else replace(run, status=assumed))
+        view = self._views[run.uid] = _bookable(run if assumed is None else replace(run, status=assumed))
+        self.changes.runs.note(run.uid, view)
 
     def _queue_changed(self, queue: QueueView) -> None:
         self._queue.add(CLUSTER_KEY)
@@ -453,6 +461,7 @@ class Store:
         node = new or old
         assert node is not None
         self.node_flaps.observe(old, new)
+        self.changes.nodes.note(node.name, None)
         if new is not None:
             self._nodes_by_name[node.name] = new
         elif (known := self._nodes_by_name.get(node.name)) is not None and known.uid == node.uid:

@@ -61,7 +61,7 @@ class UsageKeeper:
         No GPU-hours as long as the book was not read: what others counted before is missing in them.
         """
         self._book = self._book.advanced(self._clock.now(), self._held, half_life)
-        self._usage_index.update(snapshot.runs)
+        self._usage_index.update(snapshot.runs, snapshot.changes.runs)
         self._held = self._usage_index.held
         weights = {name: queue.spec.fair_sharing.weight for name, queue in snapshot.queues.items()}
         known = {*self._book.hours, *snapshot.queues} if self._read else ()

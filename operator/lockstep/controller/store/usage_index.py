@@ -1,13 +1,13 @@
 """Index of held GPUs by who is charged. Of runs that have not changed since the last cycle nothing is counted."""
 
 from collections import Counter
-from collections.abc import Collection, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
 from lockstep.core.admission.queueing.fair_share import ChargedUsage, Key
 from lockstep.core.admission.queueing.order import share_key
-from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.snapshot import RunView, maybe_changed
 from lockstep.core.model.test_only import is_test_only
 
 _K = TypeVar("_K")
@@ -33,17 +33,17 @@ class UsageIndex:
         self._present: Counter[Key] = Counter()
         self._asking: Counter[Key] = Counter()
 
-    def update(self, runs: Collection[RunView]) -> None:
-        """Take in all runs there are. Views are never changed: one that is the same object says the same."""
-        known = self._counted.get
-        for run in runs:
-            counted = known(run.uid)
-            if counted is None or counted.run is not run:
-                self._replace(counted, _Counted(run, share_key(run), ChargedUsage.from_runs((run,)), is_test_only(run)))
-        if len(self._counted) > len(runs):
-            present = {run.uid for run in runs}
-            for uid in [uid for uid in self._counted if uid not in present]:
-                self._replace(self._counted.pop(uid), None)
+    def update(self, runs: Iterable[RunView], changed: Mapping[str, RunView | None] | None = None) -> None:
+        """Take in all runs there are. ``changed``: see ``maybe_changed``."""
+        for uid, run in maybe_changed(changed, runs, self._counted).items():
+            counted = self._counted.get(uid)
+            if counted is not None and counted.run is not run:
+                self._count(self._counted.pop(uid), -1)
+            if run is not None and uid not in self._counted:
+                new = self._counted[uid] = _Counted(
+                    run, share_key(run), ChargedUsage.from_runs((run,)), is_test_only(run)
+                )
+                self._count(new, +1)
 
     @property
     def held(self) -> ChargedUsage:
@@ -59,13 +59,6 @@ class UsageIndex:
     def asking(self) -> Set[Key]:
         """Who has runs that only ask when they would start."""
         return self._asking.keys()
-
-    def _replace(self, old: _Counted | None, new: _Counted | None) -> None:
-        if new is not None:
-            self._counted[new.run.uid] = new
-            self._count(new, +1)
-        if old is not None:
-            self._count(old, -1)
 
     def _count(self, counted: _Counted, sign: int) -> None:
         for key, nodes in counted.holding.nodes.items():

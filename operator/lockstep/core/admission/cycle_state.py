@@ -47,7 +47,12 @@ class CycleState:
         self.busy = {uid for uid, nodes in snapshot.in_flight.items() if nodes}
         """Runs whose admission is being written."""
         self.index = NodeIndex.from_nodes(
-            snapshot.nodes, snapshot.foreign_requests, tunables.topology_levels, tunables.gpu_types, memory.index
+            snapshot.nodes,
+            snapshot.foreign_requests,
+            tunables.topology_levels,
+            tunables.gpu_types,
+            memory.index,
+            snapshot.changes.nodes,
         )
         self.suspects = {node.name: why for node in self.index.failed_on if (why := suspicion(node, now))}
         self.returning = self._returning()

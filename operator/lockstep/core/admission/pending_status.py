@@ -82,8 +82,8 @@ class PendingStatus:
         known: Known,
     ) -> None:
         """Why each of ``waiting`` waits, and at which position of its queue; its group and wait in the same order."""
-        left = {*waiting}
-        positions = self._reported.set_order(waiting, self._before)
+        moved = self._cycle.memory.pending_queue.moved
+        positions, left = self._reported.set_order(waiting, moved, self._before), self._reported.waiting
         rows, now = self._cycle.run_index.rows, self._cycle.now
         estimated = {rows[uid]: start for uid, start in estimates.items() if rows.get(uid) in left}
         reasons = self._reasons(waiting, groups, waits, known)

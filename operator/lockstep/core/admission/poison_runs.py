@@ -15,7 +15,7 @@ from lockstep.core.admission.cache.entry import is_asked, is_pending
 from lockstep.core.admission.cache.excluded_runs import ExcludedRun, exclusion_writes, without
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.model.plan import ClusterPlan
-from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+from lockstep.core.model.snapshot import Changes, ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
 
 AGAIN = 600.0
@@ -30,21 +30,24 @@ def admit_isolating_failures(
 
     ``memory.excluded_runs`` has those. Raises what ``admit`` raises without any pending run.
     """
-    if memory.excluded_runs:
-        runs = {run.uid: run for run in snapshot.runs if run.uid in memory.excluded_runs and _waits(run)}
-        kept = memory.excluded_runs.items()
-        memory.excluded_runs = {uid: entry for uid, entry in kept if uid in runs and entry.is_still(runs[uid], now)}
+    excluded = memory.excluded_runs
+    if excluded:
+        snapshot = replace(snapshot, changes=Changes())  # to a cycle, whoever is tried again has changed
+        runs = {run.uid: run for run in snapshot.runs if run.uid in excluded and _waits(run)}
+        excluded = {uid: entry for uid, entry in excluded.items() if uid in runs and entry.is_still(runs[uid], now)}
     try:
-        plan = admit(without(snapshot, memory.excluded_runs), tunables, now, memory)
+        plan = admit(without(snapshot, excluded), tunables, now, memory)
     except Exception:
-        found = _culprits(snapshot, memory.excluded_runs, lambda those: admit(those, tunables, now, CycleMemory()), now)
-        memory.excluded_runs = {**memory.excluded_runs, **found}
-        plan = admit(without(snapshot, memory.excluded_runs), tunables, now, memory)
-    if not memory.excluded_runs:
+        found = _culprits(snapshot, excluded, lambda those: admit(those, tunables, now, CycleMemory()), now)
+        excluded = {**excluded, **found}
+        memory.excluded_runs = {**memory.excluded_runs, **found}  # for the next cycle, should this one fail too
+        plan = admit(without(snapshot, excluded), tunables, now, memory)
+    memory.excluded_runs = excluded
+    if not excluded:
         return plan
-    writes = [write for write in plan.writes if write.uid not in memory.excluded_runs]
-    writes += exclusion_writes(snapshot.runs, memory.excluded_runs, now)
-    times = [entry.until for entry in memory.excluded_runs.values()]
+    writes = [write for write in plan.writes if write.uid not in excluded]
+    writes += exclusion_writes(snapshot.runs, excluded, now)
+    times = [entry.until for entry in excluded.values()]
     times += [plan.wake_at] if plan.wake_at is not None else []
     return replace(plan, writes=tuple(writes), wake_at=min(times))
 

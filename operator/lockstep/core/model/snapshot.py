@@ -5,10 +5,10 @@ millicores, everything else in its base unit (bytes, devices). What workers send
 decoded into msgspec structs, within the bounds that they name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -21,6 +21,7 @@ from lockstep.core.model.reasons import ExitReason
 from lockstep.core.model.start_record import CollectiveStart
 
 Resources = Mapping[str, int]
+_View = TypeVar("_View", "RunView", "PodView")
 
 
 class PodPhase(StrEnum):
@@ -396,6 +397,29 @@ class RunSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Changes:
+    """All that has changed since the last admission cycle that finished, and maybe more; None: all may have.
+
+    Runs and gang pods by UID, as they are now; None: it is gone. ``nodes``: names of those that came, changed or went,
+    or on which others request something else.
+    """
+
+    runs: Mapping[str, RunView | None] | None = None
+    pods: Mapping[str, PodView | None] | None = None
+    nodes: Collection[str] | None = None
+
+
+def maybe_changed(
+    changed: Mapping[str, _View | None] | None, views: Iterable[_View], known: Collection[str]
+) -> Mapping[str, _View | None]:
+    """By UID, as in ``Changes``, what may be another of the ``views`` than is ``known``: who knows nothing yet, or is
+    not told what has ``changed``, looks at everything."""
+    if changed is not None and known:
+        return changed
+    return {**dict.fromkeys(known), **{view.uid: view for view in views}}
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
     """Snapshot of the cluster: everything one admission cycle reads."""
 
@@ -413,3 +437,4 @@ class ClusterSnapshot:
     gpu_hours: Mapping[str, int] = field(default_factory=dict)  # of the last 24 hours, by queue; as far as known
     refused: Mapping[str, RefusedAdmission] = field(default_factory=dict)  # by run uid
     kueue: Kueue = field(default_factory=Kueue)
+    changes: Changes = Changes()

@@ -4,11 +4,10 @@ Nodes in the same state form a class and are judged once; names and labels are l
 asked is remembered, and an index made from the one before takes over what has not changed.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, compress
-from operator import is_not
+from itertools import chain
 from typing import TypeVar, cast
 
 from lockstep.api.base import names
@@ -103,7 +102,6 @@ class NodeIndex:
         self.gpu_types = gpu_types
         self.everything = node_set.span(0, len(numbering))
         self._nodes = nodes
-        self._seen: Sequence[NodeView] = ()  # in the order in which they came
         self._foreign = foreign
         self._classes = classes
         self._labels = labels
@@ -117,18 +115,17 @@ class NodeIndex:
         levels: Mapping[str, str],
         gpu_types: Mapping[str, Mapping[str, str]],
         before: "NodeIndex | None" = None,
+        changed: Collection[str] | None = None,
     ) -> "NodeIndex":
         """Index ``nodes``. ``foreign``: by node, what pods of others request there.
 
         ``levels``: topology levels to node labels, narrowest first. ``gpu_types``: GPU type names to node
-        labels. ``before``: an index made earlier. What is the same object as then has not changed.
+        labels. ``before``: an index made earlier; only nodes ``changed`` since may be others than then (None: any).
         """
         if before is not None and before.gpu_types == gpu_types and [*before.levels.items()] == [*levels.items()]:
-            changed = before._changed(nodes, foreign)
-            if changed is not None:
-                index = before._with({name: nodes[name] for name in changed}, foreign) if changed else before
-                index._seen = tuple(nodes.values())
-                return index
+            others = before._others(nodes, foreign, changed)
+            if others is not None:
+                return before._with(others, foreign) if others else before
         numbering = Numbering({name: node.labels for name, node in nodes.items()}, tuple(levels.values())[::-1])
         requests = dict(foreign)
         members: dict[Hashable, list[int]] = {}
@@ -140,9 +137,7 @@ class NodeIndex:
             alike = node_set.from_bits(bits, len(numbering))
             classes[key] = _Class(nodes[name], requests.get(name, _NOTHING), alike)
         in_order = {name: nodes[name] for name in numbering.names}
-        index = cls(numbering, dict(levels), dict(gpu_types), in_order, requests, classes, {}, {})
-        index._seen = tuple(nodes.values())
-        return index
+        return cls(numbering, dict(levels), dict(gpu_types), in_order, requests, classes, {}, {})
 
     def __len__(self) -> int:
         return len(self.numbering)
@@ -222,22 +217,25 @@ class NodeIndex:
             known = self._remembered[key] = make()
         return cast("T", known)
 
-    def _changed(self, nodes: Mapping[str, NodeView], foreign: Mapping[str, Resources]) -> set[str] | None:
+    def _others(
+        self, nodes: Mapping[str, NodeView], foreign: Mapping[str, Resources], changed: Collection[str] | None
+    ) -> Mapping[str, NodeView] | None:
         """Nodes of which something is new; None when nodes came, went or moved to another place."""
-        mine = self._nodes
-        if len(nodes) != len(mine):
-            return None
-        others = compress(nodes, map(is_not, nodes.values(), self._seen))
-        changed = {name for name in others if mine.get(name) is not nodes[name]}
-        for name in changed:
-            if name not in mine or any(
-                mine[name].labels.get(label) != nodes[name].labels.get(label) for label in self.numbering.levels
+        mine, requests = self._nodes, self._foreign
+        others: dict[str, NodeView] = {}
+        for name in nodes.keys() | mine.keys() if changed is None else changed:
+            node, known = nodes.get(name), mine.get(name)
+            if node is None and known is None:
+                continue  # others have pods on a node that nobody has heard of
+            if node is None or known is None:
+                return None
+            if node is not known and any(
+                node.labels.get(level) != known.labels.get(level) for level in self.numbering.levels
             ):
                 return None
-        if foreign != self._foreign:
-            named = foreign.keys() | self._foreign.keys()
-            changed |= {name for name in named if name in mine and foreign.get(name) != self._foreign.get(name)}
-        return changed
+            if node is not known or foreign.get(name, _NOTHING) != requests.get(name, _NOTHING):
+                others[name] = node
+        return others
 
     def _with(self, changed: Mapping[str, NodeView], foreign: Mapping[str, Resources]) -> "NodeIndex":
         nodes, requests, classes = dict(self._nodes), dict(self._foreign), dict(self._classes)

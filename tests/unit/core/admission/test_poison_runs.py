@@ -12,7 +12,7 @@ from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.poison_runs import AGAIN, admit_isolating_failures
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.reasons import WaitReason
-from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+from lockstep.core.model.snapshot import Changes, ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, after, held, run, statuses, world
 
@@ -53,7 +53,11 @@ def test_a_run_that_is_mended_is_admitted() -> None:
     assert memory.excluded_runs == {}
 
 
-def test_it_is_tried_again_as_what_a_pass_fails_by_may_be_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("changes", [Changes(), Changes({}, {}, ())])
+def test_it_is_tried_again_as_what_a_pass_fails_by_may_be_of_the_moment(
+    monkeypatch: pytest.MonkeyPatch, changes: Changes
+) -> None:
+    """Although nothing of it has changed."""
     tried = []
 
     def fail_at_first(snapshot: ClusterSnapshot, tunables: Tunables, now: float, memory: CycleMemory) -> ClusterPlan:
@@ -63,7 +67,7 @@ def test_it_is_tried_again_as_what_a_pass_fails_by_may_be_of_the_moment(monkeypa
         return admit(snapshot, tunables, now, memory)
 
     monkeypatch.setattr(poison_runs, "admit", fail_at_first)
-    memory, snapshot = CycleMemory(), world([run("a", 1)])
+    memory, snapshot = CycleMemory(), replace(world([run("a", 1), run("b", 9)]), changes=changes)
     for now in (NOW, NOW + 1, NOW + AGAIN - 1):
         assert (
             statuses(admit_isolating_failures(snapshot, Tunables(), now, memory))["a"].queue.reason
@@ -71,6 +75,27 @@ def test_it_is_tried_again_as_what_a_pass_fails_by_may_be_of_the_moment(monkeypa
         )
     assert set(tried) == {NOW}
     assert statuses(admit_isolating_failures(snapshot, Tunables(), NOW + AGAIN, memory))["a"].assignment.nodes
+
+
+def test_passes_that_fail_altogether_lose_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One does as a run is left out, another as it is tried again; nothing of it changes all the while."""
+    memory, snapshot = CycleMemory(), replace(world([run("a", 1), run("b", 9)]), changes=Changes({}, {}, ()))
+
+    def fail(those: ClusterSnapshot, tunables: Tunables, now: float, used: CycleMemory) -> ClusterPlan:
+        if now > NOW or any(view.name == "a" and view.spec for view in those.runs):
+            raise ArithmeticError
+        plan = admit(those, tunables, now, used)
+        if used is memory:
+            raise ArithmeticError
+        return plan
+
+    monkeypatch.setattr(poison_runs, "admit", fail)
+    for now in (NOW, NOW + AGAIN):
+        with pytest.raises(ArithmeticError):
+            admit_isolating_failures(snapshot, Tunables(), now, memory)
+    monkeypatch.setattr(poison_runs, "admit", admit)
+    plan = admit_isolating_failures(snapshot, Tunables(), NOW + AGAIN, memory)
+    assert statuses(plan)["a"].assignment.nodes
 
 
 def test_who_depends_on_it_is_not_told_that_it_is_gone() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.core.model.snapshot import ExitReport, PodPhase
+from lockstep.core.model.snapshot import ExitReport, PodPhase, RunView, maybe_changed
 from support.admission import pod, run
 
 
@@ -39,3 +39,21 @@ def test_a_rank_has_succeeded_when_it_ended_by_itself_with_code_0(
 
 def test_a_run_is_found_by_namespace_and_name() -> None:
     assert run("llama").key == "team/llama"
+
+
+A, B = run("a"), run("b")
+
+
+@pytest.mark.parametrize(
+    ("changed", "known", "found"),
+    [
+        ({"uid-a": A, "uid-c": None}, ["uid-a", "uid-c"], {"uid-a": A, "uid-c": None}),
+        ({}, ["uid-a", "uid-b"], {}),
+        (None, ["uid-a", "uid-c"], {"uid-a": A, "uid-b": B, "uid-c": None}),
+        ({}, [], {"uid-a": A, "uid-b": B}),
+    ],
+)
+def test_whoever_is_told_nothing_or_knows_nothing_looks_at_everything(
+    changed: dict[str, RunView | None] | None, known: list[str], found: dict[str, RunView | None]
+) -> None:
+    assert maybe_changed(changed, [A, B], known) == found

@@ -7,7 +7,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_status import QueueStatus
 from lockstep.core.model.plan import Event, StatusWrite
 from lockstep.core.model.reasons import ActionWord, EventReason, WaitReason
-from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+from lockstep.core.model.snapshot import Changes, ClusterSnapshot, RunView
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def without(snapshot: ClusterSnapshot, uids: Iterable[str]) -> ClusterSnapshot:
     if not absent:
         return snapshot
     runs = tuple(replace(run, spec=None) if run.uid in absent else run for run in snapshot.runs)
-    return replace(snapshot, runs=runs)
+    return replace(snapshot, runs=runs, changes=Changes())
 
 
 def exclusion_writes(

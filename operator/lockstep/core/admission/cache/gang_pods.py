@@ -1,11 +1,10 @@
 """Index of gang pods by run and by node, updated from one cycle to the next."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 
-from lockstep.core.admission.cache.run_index import difference
 from lockstep.core.model.node_set import EMPTY, NodeSet
-from lockstep.core.model.snapshot import PodView
+from lockstep.core.model.snapshot import PodView, maybe_changed
 from lockstep.core.placement.node_index import NodeIndex
 from lockstep.core.placement.node_order import Numbering
 
@@ -16,30 +15,26 @@ class GangPodIndex:
     def __init__(self) -> None:
         self.by_run: dict[str, list[PodView]] = {}
         """Pods of a run that it owns."""
-        self._pods: Sequence[PodView] = ()
+        self._pods: dict[str, PodView] = {}  # by UID
         self._live: Counter[str] = Counter()
         self._staying: Counter[str] = Counter()
         self._moved: set[str] = set()  # nodes whose counts have changed since the sets were made
         self._numbering: Numbering | None = None
         self._sets = (EMPTY, EMPTY)
 
-    def update(self, pods: Sequence[PodView]) -> None:
-        """These are all pods now."""
-        if pods is self._pods:
-            return
-        gone, come = difference(self._pods, pods)
-        self._pods = pods
-        for pod in gone:
-            self._count(pod, -1)
-            if pod.owner_uid == pod.run_uid:
-                left = self.by_run[pod.run_uid]
-                left.remove(pod)
-                if not left:
-                    del self.by_run[pod.run_uid]
-        for pod in come:
-            self._count(pod, 1)
-            if pod.owner_uid == pod.run_uid:
-                self.by_run.setdefault(pod.run_uid, []).append(pod)
+    def update(self, pods: Iterable[PodView], changed: Mapping[str, PodView | None] | None = None) -> None:
+        """These are all pods now. ``changed``: see ``maybe_changed``."""
+        for uid, pod in maybe_changed(changed, pods, self._pods).items():
+            known = self._pods.get(uid)
+            if pod is known:
+                continue
+            if known is not None:
+                self._drop(known)
+            if pod is not None:
+                self._pods[uid] = pod
+                self._count(pod, 1)
+                if pod.owner_uid == pod.run_uid:
+                    self.by_run.setdefault(pod.run_uid, []).append(pod)
 
     def nodes(self, index: NodeIndex) -> tuple[NodeSet, NodeSet]:
         """Nodes with (pods that have not ended, pods that have not and that nobody deletes)."""
@@ -54,6 +49,15 @@ class GangPodIndex:
             self._sets = before[0] & ~moved | live, before[1] & ~moved | staying
         self._moved = set()
         return self._sets
+
+    def _drop(self, pod: PodView) -> None:
+        del self._pods[pod.uid]
+        self._count(pod, -1)
+        if pod.owner_uid == pod.run_uid:
+            left = self.by_run[pod.run_uid]
+            left.remove(pod)
+            if not left:
+                del self.by_run[pod.run_uid]
 
     def _count(self, pod: PodView, step: int) -> None:
         if pod.is_terminal:

@@ -4,16 +4,16 @@ Whatever is kept says what it rests on, and is looked up by that or thrown away 
 
 | kept | rests on | goes |
 |---|---|---|
-| a row (``run_index``) | one view of a run | when another object stands for the run |
+| a row (``run_index``) | one view of a run | when the run changes (``snapshot.changes``) |
 | its points and what holds it back | the rules of its queue, its share, time | with any of them |
 | its place in the line (``pending_queue``) | its points | when they have changed: it is taken out and put in again |
 | an equivalence class (``groups``) | what its runs ask for, the rules of their queue | with the last run |
 | options (``EquivalenceClass.options``) | nodes, those that come back, those that failed | with ``node_version`` |
 | its pending reason (``RunRow.reported``) | that of its class (``made_of``), position, estimate, rules | with any |
-| the order of pending runs (``ReportedReasons.line``) | nothing: compared by identity, by queue | with the next cycle |
+| the order of pending runs (``ReportedReasons.line``) | who came, went or ``moved`` | with the next cycle |
 | waits (``ReportedReasons.waits``) | nothing: equal ones stand for each other | with the next cycle |
 | reasons of a class (``ReportedReasons.reasons``) | its wait, what nodes lack, its own options | with the next cycle |
-| where pods are (``pods``) | views of pods | pod by pod |
+| where pods are (``pods``) | views of pods | when a pod changes (``snapshot.changes``) |
 | the status of queues (``reported_queues``) | their view, their figures, the rules | with any of them |
 | estimates (``start_estimates``) | nothing: they are up to half a minute old | when newer ones are complete |
 """
@@ -85,8 +85,8 @@ class CycleMemory:
         if self._version != self.rules.version:
             self._version = self.rules.version
             self._by_rules.clear()
-        self.run_index.update(snapshot.runs)
-        self.pods.update(snapshot.gang_pods)
+        self.run_index.update(snapshot.runs, snapshot.changes.runs)
+        self.pods.update(snapshot.gang_pods, snapshot.changes.pods)
         return self.run_index
 
     def observe_nodes(self, index: NodeIndex, suspects: Mapping[str, str], returning: NodeSet) -> None:

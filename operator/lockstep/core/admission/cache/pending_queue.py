@@ -1,5 +1,6 @@
 """The queue of pending runs in priority order: who is judged anew in a cycle, and everybody's place."""
 
+from collections.abc import Collection
 from heapq import heapify, heappop, heappush
 from itertools import count, filterfalse
 from math import inf
@@ -21,6 +22,8 @@ class PendingQueue:
     """All pending runs in their order, as of the cycle before, and when each of them is to be judged again."""
 
     def __init__(self) -> None:
+        self.moved: Collection[RunRow] = ()
+        """Those who have another place than in the cycle before, or had none."""
         self._rows: list[RunRow] = []
         self._version = -1  # of the rules by which rows were judged
         self._shares: dict[tuple[str, str, str], float] = {}
@@ -65,6 +68,7 @@ class PendingQueue:
         gone = [*filter(_GONE, news)]
         if gone or moved:
             line = without_some([*line], [*gone, *moved], _BY_ORDER)  # the line of the cycle before is compared with
+        self.moved = moved.keys()
         for row in moved:
             row.order = moved[row]
         line = with_some(line, [*moved], _BY_ORDER)

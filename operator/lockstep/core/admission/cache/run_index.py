@@ -7,11 +7,11 @@ of them a few times in passing, and closely only at those that are new or of whi
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, count, filterfalse, islice, repeat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import filterfalse
 from math import inf
-from operator import attrgetter, is_, is_not
-from typing import Any, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from lockstep.core.admission.cache.entry import Entry, PendingReason, holds_nodes, is_asked, is_pending, lacks_nodes
 from lockstep.core.admission.cache.equivalence import EquivalenceClass
@@ -23,12 +23,10 @@ from lockstep.core.model.conditions import is_true
 from lockstep.core.model.kueue.api_names import LABEL_QUEUE
 from lockstep.core.model.node_set import EMPTY, NodeSet
 from lockstep.core.model.reasons import ConditionType
-from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.snapshot import RunView, maybe_changed
 from lockstep.core.model.test_only import is_test_only
 
-T = TypeVar("T")
 _BY_AGE = attrgetter("place")
-_MOST_GAPS, _GAP = 512, 256
 _FEW = 100  # up to here to find each its place is cheaper than to sort all of them
 
 
@@ -203,20 +201,21 @@ class RunIndex:
         """Those of the pending whose status is to be written, now or later."""
         self._news: list[RunRow] = []
         self._decided: list[Entry] = []
-        self._runs: Sequence[RunView] = ()
 
-    def update(self, runs: Sequence[RunView]) -> None:
-        """Index ``runs``, which are all runs now; only what has changed is read."""
-        if runs is self._runs:
+    def update(self, runs: Iterable[RunView], changed: Mapping[str, RunView | None] | None = None) -> None:
+        """Index ``runs``, which are all runs now. ``changed``: see ``maybe_changed``."""
+        others = [
+            (uid, None if run is None else RunRow(run, self._decided))
+            for uid, run in maybe_changed(changed, runs, self.rows).items()
+            if run is not (self.rows[uid].run if uid in self.rows else None)
+        ]
+        if not others:
             return
-        gone, come = difference(self._runs, runs)
-        new = [RunRow(run, self._decided) for run in come]
-        self._runs = runs
-        if not gone and not come:
-            return
-        lost = [row for run in gone if (row := self._drop(run)) is not None]
-        lost += [row for new_row in new if (row := self._add(new_row)) is not None]
-        self.by_age = with_some(without_some(self.by_age, lost, _BY_AGE), [row for row in new if not row.gone], _BY_AGE)
+        gone = [row for uid, _ in others if (row := self._drop(uid)) is not None]
+        come = [row for _, row in others if row is not None]
+        for row in come:
+            self._add(row)
+        self.by_age = with_some(without_some(self.by_age, gone, _BY_AGE), come, _BY_AGE)
 
     def news(self) -> list[RunRow]:
         """Pending ones that came or are gone since this was asked last."""
@@ -270,27 +269,23 @@ class RunIndex:
         if row.outdated:
             yield self.outdated
 
-    def _add(self, row: RunRow) -> RunRow | None:
-        """The row in whose place it comes. UIDs are unique; should one come twice, the later view counts."""
-        known = self.rows.get(row.uid)
-        replaced = self._drop(known.run) if known is not None else None
+    def _add(self, row: RunRow) -> None:
         for rows in self._lists(row):
             rows[row.uid] = row
         self.keys[row.uid] = row.key
         self._count(row, 1)
         if row.pending:
             self._news.append(row)
-        return replaced
 
-    def _drop(self, run: RunView) -> RunRow | None:
-        row = self.rows.get(run.uid)
-        if row is None or row.run is not run:
+    def _drop(self, uid: str) -> RunRow | None:
+        row = self.rows.get(uid)
+        if row is None:
             return None
         for rows in self._lists(row):
-            del rows[row.uid]
-        del self.keys[row.uid]
+            del rows[uid]
+        del self.keys[uid]
         self._count(row, -1)
-        self.to_report.pop(row.uid, None)
+        self.to_report.pop(uid, None)
         row.gone = True
         if row.pending:
             self._news.append(row)
@@ -312,56 +307,6 @@ def count_held(held: dict[tuple[str, str], HeldNodes], row: RunRow, step: int) -
     runs, nodes = held.pop((row.queue, row.gpu_type), (0, 0))
     if runs + step:
         held[row.queue, row.gpu_type] = HeldNodes(runs + step, nodes + step * row.size)
-
-
-def difference(before: Sequence[T], items: Sequence[T]) -> tuple[list[T], list[T]]:
-    """(those gone, those new). What is the same object has not changed; most of them are, at the place they had."""
-    old, new = out_of_line(before, items)
-    known, found = {*map(id, old)}, {*map(id, new)}
-    gone = compress(old, map((known - found).__contains__, map(id, old)))
-    come = compress(new, map((found - known).__contains__, map(id, new)))
-    return [*{id(item): item for item in gone}.values()], [*{id(item): item for item in come}.values()]
-
-
-def out_of_line(before: Sequence[T], items: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
-    """Those of each that are left over when the same objects are matched in order: gone, new, or at another place.
-
-    It is all seen in one passing, unless most of them are others.
-    """
-    old, new = list[T](), list[T]()
-    left_before, left = iter(before), iter(items)
-    then = at = 0  # what comes next of each
-    for _ in range(_MOST_GAPS):
-        alike = next(compress(count(), map(is_not, left_before, left)), None)
-        if alike is None:
-            alike = min(len(before) - then, len(items) - at)
-            return [*old, *before[then + alike :]], [*new, *items[at + alike :]]
-        then, at = then + alike, at + alike
-        gone, come = _gap(before, then, items, at)
-        old += before[then : then + gone]
-        new += items[at : at + come]
-        if gone != come:  # and those right after are the same
-            next(islice(left_before, gone, gone), None)
-            next(islice(left, come, come), None)
-            gone, come = gone + 1, come + 1
-        then, at = then + gone, at + come
-    return [*old, *before[then:]], [*new, *items[at:]]
-
-
-def _gap(before: Sequence[T], then: int, items: Sequence[T], at: int) -> tuple[int, int]:
-    """How many are gone from ``then`` on, and how many have come at ``at``: some of either, up to what is the same in
-    both, or one in the place of another."""
-    if all(map(is_, before[then + 1 : then + 2], items[at + 1 : at + 2])):
-        return 1, 1
-    gone, come = _ahead(items[at], before, then), _ahead(before[then], items, at)
-    if not gone and not come:
-        return 1, 1
-    return (gone, 0) if gone and (not come or gone <= come) else (0, come)
-
-
-def _ahead(item: T, line: Sequence[T], at: int) -> int:
-    """By how many places ``item`` comes after ``at``; 0: it is not among the next."""
-    return next(compress(count(1), map(is_, islice(line, at + 1, at + _GAP), repeat(item))), 0)
 
 
 def with_some(rows: list[RunRow], more: Sequence[RunRow], key: Callable[[RunRow], Any]) -> list[RunRow]:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bench.crowd import with_changes
 from bench.forgetful import SettledEstimates, anew
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueSpec
@@ -28,7 +29,7 @@ from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.node_set import EMPTY
 from lockstep.core.model.plan import ClusterPlan
 from lockstep.core.model.settings import Weights
-from lockstep.core.model.snapshot import ClusterSnapshot, NodeFailure, PodPhase, RunView
+from lockstep.core.model.snapshot import Changes, ClusterSnapshot, NodeFailure, PodPhase, RunView
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.placement.node_index import NodeIndex
 from support.admission import NOW, after, node, pod, run, statuses, world
@@ -138,13 +139,14 @@ def shake_nodes(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
 
 
 def shake_pods(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
-    pods = [one for one in snapshot.gang_pods if chance.random() < 0.7]
+    pods = {one.uid: one for one in snapshot.gang_pods if chance.random() < 0.7}
     for view in snapshot.runs:
         if chance.random() < 0.2:
             phase = chance.choice([PodPhase.RUNNING, PodPhase.FAILED])
             where = chance.choice([*snapshot.nodes])
-            pods.append(pod(view, 0, where, phase, deleting=chance.random() < 0.5))
-    return replace(snapshot, gang_pods=tuple(pods))
+            new = pod(view, 0, where, phase, deleting=chance.random() < 0.5)
+            pods[new.uid] = new
+    return replace(snapshot, gang_pods=tuple(pods.values()))
 
 
 def carried_out(snapshot: ClusterSnapshot, plan: ClusterPlan) -> ClusterSnapshot:
@@ -167,7 +169,7 @@ CHANGES: list[Change] = [arrive, arrive, leave, edit, shake_nodes, shake_pods, r
 @given(st.integers(0, 2**32), st.integers(1, 12))
 def test_a_pass_that_remembers_decides_as_one_that_does_not(seed: int, steps: int) -> None:
     chance, memory, now = Random(seed), CycleMemory(), NOW
-    snapshot = world([fresh_run(chance, NOW) for _ in range(6)], 5, queues=QUEUES, classes=CLASSES)
+    snapshot = seen = world([fresh_run(chance, NOW) for _ in range(6)], 5, queues=QUEUES, classes=CLASSES)
     for _ in range(steps):
         for _ in range(chance.randrange(3)):
             snapshot = chance.choice(CHANGES)(snapshot, chance)
@@ -175,6 +177,8 @@ def test_a_pass_that_remembers_decides_as_one_that_does_not(seed: int, steps: in
             snapshot = replace(snapshot, in_flight={chance.choice(snapshot.runs).uid: frozenset(["n1"])})
         now += chance.choice([0.0, 1.0, 40.0, 700.0, 90_000.0, -5.0])
         tunables = replace(TUNABLES, mode=chance.choice([Mode.ACTIVE] * 5 + [Mode.NO_NEW_ADMISSIONS]))
+        said = with_changes(seen, snapshot) if chance.random() < 0.7 else replace(snapshot, changes=Changes())
+        snapshot = seen = said
         plan = admit(snapshot, tunables, now, memory)
         assert plan == admit(snapshot, tunables, now, anew(memory))
         snapshot = carried_out(snapshot, plan)

@@ -19,14 +19,14 @@ def in_queues(*queues: str) -> list[RunRow]:
 def test_only_whose_position_is_another_is_numbered_anew() -> None:
     a, b, c, d = in_queues("x", "y", "x", "y")
     first, then, same, back = ReportedReasons(), ReportedReasons(), ReportedReasons(), ReportedReasons()
-    assert first.set_order([a, b, c, d], ReportedReasons()) == {a: 1, b: 1, c: 2, d: 2}
+    assert first.set_order([a, b, c, d], (), ReportedReasons()) == {a: 1, b: 1, c: 2, d: 2}
     a.position, b.position, c.position, d.position = 1, 1, 2, 2
-    assert same.set_order([a, b, c, d], first) == {}
-    assert then.set_order([b, c, d], same) == {c: 1}  # nobody of the other queue
+    assert same.set_order([a, b, c, d], (), first) == {}
+    assert then.set_order([b, c, d], (), same) == {c: 1}  # nobody of the other queue
     c.position, a.order = 1, (9,)
-    assert back.set_order([b, c, d, a], then) == {a: 2}
+    assert back.set_order([b, c, d, a], [a], then) == {a: 2}
     a.position = 2
-    assert ReportedReasons().set_order([b, c, d, a], ReportedReasons()) == {
+    assert ReportedReasons().set_order([b, c, d, a], (), ReportedReasons()) == {
         b: 1,
         c: 1,
         d: 2,
@@ -46,7 +46,7 @@ def test_positions_are_counted_by_queue_however_the_line_changes(lines: list[lis
         for at, row in enumerate(line):
             row.order = (at,)
         positions = {row: [other for other in line if other.queue == row.queue].index(row) + 1 for row in line}
-        numbered = said.set_order(line, before)
+        numbered = said.set_order(line, rows, before)
         assert numbered.items() <= positions.items()
         assert {row for row in line if row not in waited or row.position != positions[row]} <= numbered.keys()
         for row, position in numbered.items():

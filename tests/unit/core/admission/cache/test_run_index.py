@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -13,8 +12,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.preemption_status import PreemptionStatus, ReservationStatus
 from lockstep.api.recovery_status import ExcludedNode, RecoveryStatus
 from lockstep.api.run_status import AdmissionStatus, AssignmentStatus, QueueStatus, ResolvedStatus
-from lockstep.core.admission.cache import run_index
-from lockstep.core.admission.cache.run_index import HeldNodes, RunIndex, RunRow, difference, with_some, without_some
+from lockstep.core.admission.cache.run_index import HeldNodes, RunIndex, RunRow, with_some, without_some
 from lockstep.core.model.assignment import assigned, vacated
 from lockstep.core.model.snapshot import RunView
 from support.admission import ACCEPTED, FINISHED, NOW, held, run
@@ -148,18 +146,33 @@ def test_rows_are_put_in_and_taken_out_in_order_be_they_few_or_many(many: int) -
     assert without_some([*rows], others, place) == some
 
 
-@pytest.mark.parametrize(("gaps", "gap"), [(512, 256), (2, 3)])
-@given(before=st.lists(st.integers(0, 30), unique=True), then=st.lists(st.integers(0, 30), unique=True))
-def test_what_is_gone_and_what_is_new_is_found_wherever_it_was(
-    before: list[int], then: list[int], gaps: int, gap: int
-) -> None:
-    with patch.multiple(run_index, _MOST_GAPS=gaps, _GAP=gap):
-        old, new = run_index.out_of_line(before, then)  # small numbers are the same objects
-    stays, alike = [n for n in before if n not in old], [n for n in then if n not in new]
-    assert stays == alike
-    assert {*before} - {*then} <= {*old}
-    assert {*then} - {*before} <= {*new}
-    things = [object() for _ in range(31)]
-    gone, come = difference([things[n] for n in before], [things[n] for n in then])
-    assert {*gone} == {things[n] for n in {*before} - {*then}}
-    assert {*come} == {things[n] for n in {*then} - {*before}}
+RUNS = st.dictionaries(st.integers(0, 4), st.sampled_from([{}, {"suspend": True}, {"queue": "q"}]))
+
+
+@given(st.lists(st.tuples(RUNS, st.sets(st.integers(0, 4)), st.booleans()), max_size=5))
+def test_whoever_is_told_what_has_changed_knows_what_is_found_by_looking_at_everything(steps: list[Any]) -> None:
+    """Something that has not changed may be named as well."""
+    told, views = RunIndex(), dict[str, RunView]()
+    for wanted, unchanged, say in steps:
+        before, views = views, {f"uid-{at}": run(f"{at}", at=float(-at), **spec) for at, spec in wanted.items()}
+        views = {uid: before[uid] if before.get(uid) == view else view for uid, view in views.items()}
+        named = {uid for uid in {*before, *views} if before.get(uid) is not views.get(uid)}
+        named |= {f"uid-{at}" for at in unchanged}
+        told.update(views.values(), {uid: views.get(uid) for uid in named} if say else None)
+        anew = RunIndex()
+        anew.update(views.values())
+        assert [row.run for row in told.by_age] == [row.run for row in anew.by_age]
+        assert all(told.rows[uid].run is view for uid, view in views.items())
+        assert {name: {*rows} for name, rows in lists_of(told).items()} == {
+            name: {*rows} for name, rows in lists_of(anew).items()
+        }
+        assert +told.pending_in == +anew.pending_in
+
+
+def test_a_view_that_has_not_changed_keeps_what_was_found_of_it() -> None:
+    run_index, views = RunIndex(), {"uid-a": run("a"), "uid-b": run("b")}
+    run_index.update(views.values())
+    rows = dict(run_index.rows)
+    run_index.update(views.values(), views | {"uid-b": run("b")})
+    assert run_index.rows["uid-a"] is rows["uid-a"]
+    assert run_index.rows["uid-b"] is not rows["uid-b"]
