@@ -14,6 +14,7 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.forgetful import anew
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.kube.workqueue import WorkQueue
@@ -193,7 +194,7 @@ class Cluster:
         plan = admit(snapshot, Tunables(), self.now, self.memory)
         self.store.changes.finish()
         self.check(snapshot)
-        assert plan == admit(replace(snapshot, changes=Changes()), Tunables(), self.now, self.memory.anew())
+        assert plan == admit(replace(snapshot, changes=Changes()), Tunables(), self.now, anew(self.memory))
         for write in plan.writes:
             if write.uid in self.runs:
                 self.store.writes.book(write.uid, write.nodes)
