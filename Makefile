@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-demo check lint coverage build monitoring test test-nodes test-cluster test-others audit \
-	test-outages test-unit test-more nightly generate image e2e cluster-up cluster-down cluster-status demo demo-scale \
+	test-outages test-unit test-more nightly generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale \
 	formats formats-ready formats-record faults faults-all bench-launch bench-recover bench-recover-full \
 	bench-admission bench-admission-full bench-failover bench-schedule screenshots clean
 
@@ -93,17 +93,17 @@ $(addprefix build-,kubectl helm versitygw promtool prometheus): build-%: setup
 
 monitoring: build-promtool build-prometheus ## Build what the tests of alerts need (once; about 3 minutes on 2 cores)
 
-test: setup-demo build build-helm build-versitygw monitoring lint ## All checks and tests, two directories at a time: those with clusters mostly wait
-	@$(MAKE) --keep-going --jobs=2 --output-sync=target --no-print-directory test-nodes test-cluster test-unit test-others
+test: setup-demo build build-helm build-versitygw monitoring lint ## All checks and tests, three directories at a time: those with clusters mostly wait
+	@$(MAKE) --keep-going --jobs=3 --output-sync=target --no-print-directory test-nodes test-cluster test-unit test-others
 
 test-nodes: setup-demo build build-versitygw
-	.venv/bin/pytest tests/nodes -m "not nightly"
+	.venv/bin/pytest tests/nodes -m "not nightly" --durations=20
 
 test-cluster: build build-prometheus
-	.venv/bin/pytest tests/cluster -m "not nightly"
+	.venv/bin/pytest tests/cluster -m "not nightly" --durations=20
 
 test-others: build build-helm build-versitygw build-promtool
-	.venv/bin/pytest tests --ignore=tests/nodes --ignore=tests/cluster --ignore=tests/unit
+	.venv/bin/pytest tests --ignore=tests/nodes --ignore=tests/cluster --ignore=tests/unit --durations=20
 
 test-outages: setup build ## Outages at full length: operator away 10 minutes, API server 2, leader 1
 	LOCKSTEP_TEST_OPERATOR_AWAY=600 LOCKSTEP_TEST_API_SERVER_AWAY=120 \
@@ -125,7 +125,7 @@ formats-ready: setup
 	@DS_BUILD_OPS=0 UV_PROJECT_ENVIRONMENT=$(FORMATS) .venv/bin/uv sync --project tests/formats --locked --quiet
 
 test-unit: setup-demo ## Only the tests that need no cluster
-	.venv/bin/pytest tests/unit
+	.venv/bin/pytest tests/unit --durations=20
 
 test-more: setup ## The property tests with other examples each time, ROUNDS times over (default: 3)
 	for round in $$(seq $(or $(ROUNDS),3)); do \
@@ -135,6 +135,7 @@ test-more: setup ## The property tests with other examples each time, ROUNDS tim
 nightly: ## What is not worth every run: long outages, every fault, other examples, real formats, full benchmarks
 	$(MAKE) test-outages faults-all
 	.venv/bin/pytest tests/cluster tests/nodes -m nightly
+	$(MAKE) e2e-all
 	$(MAKE) test-more ROUNDS=1
 	$(MAKE) formats
 	$(MAKE) bench-failover bench-launch bench-recover-full bench-admission-full
@@ -163,8 +164,14 @@ cli-archive: setup ## The command line as krew installs it, for REPOSITORY=URL: 
 image: setup ## The operator's image and its SBOM; from Debian's packages where no image registry answers (3 minutes)
 	@$(RUN) -m kindcluster image
 
-e2e: setup ## Tests on a genuine kind cluster with real containers (25 to 30 minutes on 2 cores; docs/e2e.md)
-	@$(RUN) -m kindcluster during --browser .venv/bin/pytest e2e/containers tests/browser --durations=12
+# What any cluster can run is left out: tests/nodes has the same tests, on processes.
+e2e: setup ## Tests on a genuine kind cluster with real containers (docs/e2e.md)
+	@$(RUN) -m kindcluster during --browser .venv/bin/pytest e2e/containers tests/browser \
+		-m "not nightly and not anywhere" --durations=20
+	@.venv/bin/pytest e2e/host
+
+e2e-all: setup ## All of them (25 to 30 minutes on 2 cores)
+	@$(RUN) -m kindcluster during --browser .venv/bin/pytest e2e/containers tests/browser
 	@.venv/bin/pytest e2e/host
 
 cluster-up: build ## Start the local cluster
@@ -183,7 +190,7 @@ demo-scale: build ## A gang of NODES simulated nodes
 	@$(RUN) -m demo.scale --nodes $(NODES)
 
 faults: setup-demo build ## The short fault menu with real training: every fault and every phase (10 minutes on 2 cores)
-	.venv/bin/pytest e2e/faults -m covering
+	.venv/bin/pytest e2e/faults -m covering --durations=20
 
 faults-all: setup-demo build ## Every fault in every phase (about 50 minutes on 2 cores)
 	.venv/bin/pytest e2e/faults

@@ -52,6 +52,7 @@ def published(run: TrainingRun) -> list[tuple[int, int]]:
     return [(each["attempt"], each["step"]) for each in known]
 
 
+@pytest.mark.nightly
 def test_a_gang_whose_shared_tier_was_lost_goes_on_from_the_archive(site: AnySite, server: S3Server) -> None:
     run = archived(site, server, "brought-back", "--save-every=10", "--step-delay=0.5")
     run.wait("a copy is published", lambda: published(run))

@@ -97,6 +97,7 @@ def test_the_command_line_works_from_the_image_as_its_page_shows(site: KindSite)
     assert run.name in site.kind.docker(*shown.split()[1:], "--namespace", TRAINING)
 
 
+@pytest.mark.nightly
 def test_without_helm_the_plain_manifests_bring_the_same_operator(site: KindSite, tmp_path: Path) -> None:
     run = begun(site, "plain")
     pods, before = run.pod_uids, seen_of(run)

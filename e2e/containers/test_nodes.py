@@ -32,6 +32,7 @@ def finish(run: TrainingRun) -> None:
     run.assert_undisturbed(STEPS)
 
 
+@pytest.mark.nightly
 def test_a_stopped_node_is_replaced_and_free_again_once_it_starts(site: KindSite) -> None:
     run = begun(site, "stopped")
     lost = run.nodes[1]
@@ -41,6 +42,7 @@ def test_a_stopped_node_is_replaced_and_free_again_once_it_starts(site: KindSite
     finish(run)
 
 
+@pytest.mark.nightly
 def test_a_paused_node_is_replaced_and_harms_nothing_when_it_wakes(site: KindSite) -> None:
     run = begun(site, "paused")
     lost = run.nodes[1]

@@ -165,6 +165,7 @@ def evict(site: KindSite, pod: str) -> None:
     site.world.cluster.api.send(Request("POST", f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{pod}/eviction", body))
 
 
+@pytest.mark.nightly
 def test_workers_follow_a_change_of_ca_and_the_service_to_the_next_leader(site: KindSite) -> None:
     run = begun(site, "follows")
     before, first = seen_of(run), trusted(site, run)

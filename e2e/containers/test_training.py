@@ -41,6 +41,7 @@ def test_a_gang_trains_on_the_nodes_network_and_succeeds(site: KindSite) -> None
     waits.wait_until_succeeded(SECONDS)
 
 
+@pytest.mark.nightly
 def test_a_gang_follows_another_onto_the_same_nodes_and_their_port(site: KindSite) -> None:
     first = site.train("first", 3, STEPS, SELDOM)
     first.wait("has nodes", lambda: first.status.get("assignment"), SECONDS)
@@ -82,6 +83,7 @@ def test_a_killed_process_is_started_again_in_its_container(site: KindSite) -> N
     assert run.attempts[0]["action"] == "RestartInPlace"
 
 
+@pytest.mark.nightly
 def test_torchrun_resumes_with_gloo_where_it_was_saved(site: KindSite, torch_image: str) -> None:
     run = with_torch(site, torch_image, "torch")
     assert_a_killed_rank_resumes(site, run)

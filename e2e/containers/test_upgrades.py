@@ -21,6 +21,7 @@ NAMESPACE = ("--namespace", OPERATOR_NAMESPACE)
 WAIT = ("--wait", "--timeout", "5m")
 
 
+@pytest.mark.nightly
 def test_chart_and_image_follow_those_of_the_commit_before_and_go_back_under_a_gang(
     site: KindSite, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -24,7 +24,13 @@ def assert_nothing_went_backwards(run: Run) -> None:
         assert all(b >= a for a, b in zip(old.get("incarnations", ()), new.get("incarnations", ()), strict=False))
 
 
-@pytest.mark.parametrize("answered", [False, True], ids=["dies-with-the-answer-on-its-way", "dies-before-its-next"])
+@pytest.mark.parametrize(
+    "answered",
+    [
+        pytest.param(False, id="dies-with-the-answer-on-its-way"),
+        pytest.param(True, id="dies-before-its-next", marks=pytest.mark.nightly),
+    ],
+)
 def test_operators_that_live_for_one_write_each_bring_a_gang_through_launch_and_recoveries(
     site: Site, namespace: str, answered: bool
 ) -> None:

@@ -37,6 +37,7 @@ def groups(run: Run) -> dict[str, Any]:
     return {item["metadata"]["name"]: item for item in found["items"]}
 
 
+@pytest.mark.nightly
 def test_runs_wait_until_volcano_is_installed_and_then_say_what_its_queue_has_to_count(
     site: Site, namespace: str
 ) -> None:

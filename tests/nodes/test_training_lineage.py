@@ -8,7 +8,7 @@ import pytest
 
 from harness.training import TrainingSite
 
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.nightly]  # `make demo` and the faults compare as well
 
 RANKS, STEPS = 3, 40
 TRAIN_LM = Path(__file__).resolve().parents[2] / "e2e" / "demo" / "train_lm.py"
