@@ -132,7 +132,7 @@ test-more: setup ## The property tests with other examples each time, ROUNDS tim
 		.venv/bin/pytest tests/unit -m hypothesis --hypothesis-profile=others || exit 1; \
 	done
 
-nightly: ## What is not worth every run: long outages, every fault, other examples, real formats, full benchmarks
+nightly: ## What is not worth every run: long outages, every fault, all of kind, other examples, real formats, full benchmarks
 	$(MAKE) test-outages faults-all
 	.venv/bin/pytest tests/cluster tests/nodes -m nightly
 	$(MAKE) e2e-all
