@@ -77,8 +77,11 @@ class KueueDouble:
             self.evict(workload, "Deactivated", now, "The workload is deactivated")
         requeued = condition(workload, "Requeued")
         if active and requeued and requeued["status"] == "False" and self.requeue:
-            reason = "Reactivated" if requeued["reason"].startswith("Deactivated") else "BackoffFinished"
-            set_condition(workload, "Requeued", True, reason, "", now)
+            # From Deactivated alone: one that was deactivated by Kueue and says why stays where it is.
+            if requeued["reason"] == "Deactivated":
+                set_condition(workload, "Requeued", True, "Reactivated", "", now)
+            elif not requeued["reason"].startswith("Deactivated"):
+                set_condition(workload, "Requeued", True, "BackoffFinished", "", now)
         if is_true(workload, "QuotaReserved") and not is_true(workload, "Evicted"):
             self._replace_nodes(workload, now)
         elif not is_true(workload, "QuotaReserved"):
