@@ -77,8 +77,11 @@ class KueueDouble:
             self.evict(workload, "Deactivated", now, "The workload is deactivated")
         requeued = condition(workload, "Requeued")
         if active and requeued and requeued["status"] == "False" and self.requeue:
-            reason = "Reactivated" if requeued["reason"].startswith("Deactivated") else "BackoffFinished"
-            set_condition(workload, "Requeued", True, reason, "", now)
+            # From Deactivated alone: one that was deactivated by Kueue and says why stays where it is.
+            if requeued["reason"] == "Deactivated":
+                set_condition(workload, "Requeued", True, "Reactivated", "", now)
+            elif not requeued["reason"].startswith("Deactivated"):
+                set_condition(workload, "Requeued", True, "BackoffFinished", "", now)
         if is_true(workload, "QuotaReserved") and not is_true(workload, "Evicted"):
             self._replace_nodes(workload, now)
         elif not is_true(workload, "QuotaReserved"):
@@ -188,18 +191,20 @@ def encode(levels: Sequence[str], domains: Sequence[tuple[tuple[str, ...], int]]
 def _slice(domains: Sequence[tuple[tuple[str, ...], int]]) -> Json:
     counts = [count for _, count in domains]
     columns = zip(*(values for values, _ in domains), strict=True)
-    pods = {"universalPodCount": counts[0]} if len(set(counts)) == 1 else {"podCounts": counts}
-    return {"domainCount": len(domains), "valuesPerLevel": [_values(list(column)) for column in columns], **pods}
+    pods = {"universal": counts[0]} if len(set(counts)) == 1 else {"individual": counts}
+    values = [_values(list(column)) for column in columns]
+    return {"domainCount": len(domains), "valuesPerLevel": values, "podCounts": pods}
 
 
 def _values(values: list[str]) -> Json:
     if len(set(values)) == 1 and len(values) > 1:
-        return {"universalValue": values[0]}
+        return {"universal": values[0]}
     prefix = _common(values)
     roots = [value[len(prefix) :] for value in values]
     suffix = _common([root[::-1] for root in roots])[::-1]
     roots = [root[: len(root) - len(suffix)] for root in roots]
-    return {"roots": roots} | ({"prefix": prefix} if prefix else {}) | ({"suffix": suffix} if suffix else {})
+    shared = ({"prefix": prefix} if prefix else {}) | ({"suffix": suffix} if suffix else {})
+    return {"individual": {"roots": roots} | shared}
 
 
 def _common(values: Sequence[str]) -> str:
@@ -218,8 +223,8 @@ def assigned_hosts(workload: Json) -> list[str]:
     hosts: list[str] = []
     for part in topology["slices"]:
         values = part["valuesPerLevel"][-1]
-        roots = values.get("roots", [values.get("universalValue", "")] * part["domainCount"])
-        hosts += [values.get("prefix", "") + root + values.get("suffix", "") for root in roots]
+        each = values.get("individual", {"roots": [values.get("universal", "")] * part["domainCount"]})
+        hosts += [each.get("prefix", "") + root + each.get("suffix", "") for root in each["roots"]]
     return hosts
 
 

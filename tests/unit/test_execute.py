@@ -37,6 +37,7 @@ from lockstep.core.model.plan import (
     DeletePodGroup,
     DesiredPhase,
     Directive,
+    DryRunPod,
     EnsureConfigMap,
     EnsurePodGroup,
     Plan,
@@ -58,6 +59,7 @@ class Kube:
         self.write: KubeError | None = None
         self.read: ApiError | Mapping[str, Any] = run(11)
         self.creation: KubeError | None = None
+        self.created: Mapping[str, Any] = {"metadata": {"name": "j", "uid": "job-1", "resourceVersion": "20"}}
         self.writes = 0
         self.unknown: set[str] = set()  # fields of status that its definition of the kind lacks
 
@@ -75,7 +77,7 @@ class Kube:
     async def create(self, *_: Any, **__: Any) -> bytes:
         if self.creation is not None:
             raise self.creation
-        return b'{"metadata": {"name": "j", "uid": "job-1", "resourceVersion": "20"}}'
+        return orjson.dumps(self.created)
 
 
 class World:
@@ -120,6 +122,17 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+async def test_a_pod_that_a_webhook_would_hold_back_for_good_is_refused_by_the_dry_run(world: World) -> None:
+    world.kube.created = {"spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}}
+    view = stored(world.store)
+    await world.executor.run_plan(view, Plan(dry_run=DryRunPod(1, {})))
+    snapshot = world.store.snapshot_run(view.namespace, view.name, {}, Leadership(0.0))
+    assert snapshot is not None
+    assert snapshot.dry_run is not None
+    assert not snapshot.dry_run.accepted
+    assert "kueue.x-k8s.io/queue-name" in snapshot.dry_run.message
 
 
 async def test_a_run_that_was_changed_by_others_is_decided_again_on_what_is_there(world: World) -> None:

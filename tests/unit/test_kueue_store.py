@@ -132,6 +132,28 @@ def test_what_kueue_had_is_forgotten_when_it_goes(desk: Desk) -> None:
     assert desk.touched == touched, "nothing is looked at for what is known"
 
 
+def local_queue(version: int, uid: str = "q-1", pending: int = 0) -> bytes:
+    meta = {"namespace": "team", "name": "main", "uid": uid, "resourceVersion": str(version)}
+    return orjson.dumps({"metadata": meta, "spec": {"clusterQueue": "cq"}, "status": {"pendingWorkloads": pending}})
+
+
+def test_a_queue_whose_status_kueue_has_written_is_gone_once_it_is_deleted(desk: Desk) -> None:
+    queues = desk.store.local_queues
+    queues.cache.upsert(queues.parse(local_queue(5)))
+    queues.cache.upsert(queues.parse(local_queue(6, pending=3)))
+    assert dict(queues.by_key) == {("team", "main"): "cq"}
+    queues.cache.remove("q-1", 7)
+    assert not queues.by_key
+
+
+def test_a_queue_that_was_made_anew_meanwhile_stays(desk: Desk) -> None:
+    queues = desk.store.local_queues
+    queues.cache.upsert(queues.parse(local_queue(5)))
+    queues.cache.upsert(queues.parse(local_queue(8, uid="q-2")))
+    queues.cache.remove("q-1", 7)
+    assert dict(queues.by_key) == {("team", "main"): "cq"}
+
+
 def test_a_workload_that_changes_has_its_run_and_the_nodes_looked_at(desk: Desk) -> None:
     desk.known()
     assert desk.due() == {run_key("team", "llama"), CLUSTER_KEY}

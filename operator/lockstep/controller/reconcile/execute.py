@@ -31,6 +31,7 @@ from lockstep.controller.store.archive_jobs import parse_job
 from lockstep.controller.store.pod_groups import PodGroups
 from lockstep.controller.store.store import Store
 from lockstep.controller.workers.reports import ReportBook
+from lockstep.core.kueue.pod_marks import held_back
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.cluster_objects import parse_pod
 from lockstep.core.model.plan import (
@@ -361,12 +362,13 @@ class Executor:
 
     async def _dry_run(self, namespace: str, generation: int, body: Any) -> DryRunResult:
         try:
-            await self._kube.create(PODS, body, namespace, dry_run=True)
+            reply = await self._kube.create(PODS, body, namespace, dry_run=True)
         except ApiError as error:
             if not error.is_verdict:
                 raise
             return DryRunResult(generation, False, error.message, self._clock.now())
-        return DryRunResult(generation, True, "", self._clock.now())
+        in_the_way = held_back(read_object(reply))
+        return DryRunResult(generation, not in_the_way, in_the_way, self._clock.now())
 
     async def _create_pods(self, run: RunView, plan: Plan) -> None:
         """Their group is there before them: a scheduler that finds none would hold them, or take each by itself."""

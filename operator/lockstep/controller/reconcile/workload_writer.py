@@ -90,7 +90,7 @@ class WorkloadWriter:
         table = self._store.workloads
         try:
             found = table.parse(await self._kube.get(WORKLOADS, write.name, write.namespace))
-            _, workload = found.view
+            workload = found.view.value
             if workload.owner_uid == run.uid and (workload.run, workload.run_uid) != (run.name, run.uid):
                 if not self._may_label(run, workload.uid):
                     return False

@@ -7,6 +7,7 @@ again, so that Kueue may be installed or removed at any time; where it is not, i
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -41,6 +42,13 @@ LOOKS_EVERY = 15.0
 log = logging.getLogger("lockstep.kueue")
 
 
+@dataclass(frozen=True, slots=True)
+class _Named(Generic[T]):
+    key: Key
+    uid: str
+    value: T
+
+
 class _Table(Generic[T]):
     """One kind by namespace and name."""
 
@@ -51,31 +59,34 @@ class _Table(Generic[T]):
         self._parse = parse
         self._changed = changed
         self.by_key: dict[Key, T] = {}
-        self.cache: ObjectCache[tuple[Key, T]] = ObjectCache(self._take)
+        self._uids: dict[Key, str] = {}
+        self.cache: ObjectCache[_Named[T]] = ObjectCache(self._take)
 
-    def parse(self, text: bytes | msgspec.Raw) -> Versioned[tuple[Key, T]]:
+    def parse(self, text: bytes | msgspec.Raw) -> Versioned[_Named[T]]:
         """Raises msgspec.DecodeError or ValueError."""
         raw = msgspec.json.decode(text)
         try:
             meta = raw["metadata"]
             key = meta.get("namespace", ""), meta["name"]
-            return Versioned(meta["uid"], int(meta["resourceVersion"]), (key, self._parse(raw)))
+            uid = meta["uid"]
+            return Versioned(uid, int(meta["resourceVersion"]), _Named(key, uid, self._parse(raw)))
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"{self.resource.plural}: {error!r}") from error
 
     def clear(self) -> None:
         """Forget everything: the kind is not served any more."""
         self.by_key.clear()
+        self._uids.clear()
         self.cache = ObjectCache(self._take)
 
-    def _take(self, old: tuple[Key, T] | None, new: tuple[Key, T] | None) -> None:
-        key, value = new or old or (("", ""), None)
+    def _take(self, old: _Named[T] | None, new: _Named[T] | None) -> None:
+        named = new or old
+        assert named is not None
         if new is not None:
-            self.by_key[key] = new[1]
-        elif self.by_key.get(key) is value:  # not one that was made under the same name since
-            del self.by_key[key]
-        if value is not None:
-            self._changed(value)
+            self.by_key[named.key], self._uids[named.key] = named.value, named.uid
+        elif self._uids.get(named.key) == named.uid:  # not one that was made under the same name since
+            del self.by_key[named.key], self._uids[named.key]
+        self._changed(named.value)
 
 
 class KueueStore:

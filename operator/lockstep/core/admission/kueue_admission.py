@@ -164,7 +164,7 @@ class KueueAdmission:
             return
         vacant = slots.lacking(entry.status.assignment)
         try:
-            nodes = self._replacements(entry, self._given(entry, workload), len(vacant))
+            nodes = self._replacements(entry, self._given(entry, workload), len(vacant), workload.unhealthy_nodes)
         except _WindowError as window:
             entry.reason = window.reason
             return
@@ -179,16 +179,17 @@ class KueueAdmission:
             return
         fill(entry, self._cycle, vacant, nodes)
 
-    def _replacements(self, entry: Entry, found: Given, count: int) -> Sequence[str]:
+    def _replacements(self, entry: Entry, found: Given, count: int, unhealthy: Sequence[str]) -> Sequence[str]:
         """Raises NotGivenError, also where no window is to blame; and _WindowError."""
         cycle, closed = self._cycle, closing_for(entry, self._cycle)
         kept = [node for node in entry.status.assignment.nodes if node]
         try:
-            return found.replacements(replace(cycle.cluster, booked=cycle.cluster.booked | closed.nodes), kept, count)
+            open_now = replace(cycle.cluster, booked=cycle.cluster.booked | closed.nodes)
+            return found.replacements(open_now, kept, count, unhealthy)
         except NotGivenError:
             if not closed.nodes:
                 raise
-        nodes = cycle.index.mask(found.replacements(cycle.cluster, kept, count))
+        nodes = cycle.index.mask(found.replacements(cycle.cluster, kept, count, unhealthy))
         raise _WindowError(closed.reason(nodes & closed.nodes))
 
     def _cannot_ask(self, entry: Entry, choice: Choice) -> PendingReason | None:

@@ -1,5 +1,8 @@
 """What the pods of a gang owe to its reservation, and what status keeps of it so that pods can be made from it."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus, KueueToleration
 from lockstep.core.kueue.workload_request import Ask, topology_marks
@@ -41,4 +44,19 @@ def marked(kueue: KueueStatus, workload: WorkloadView, ask: Ask, update: PodSetU
         ),
         labels={**update.labels, api_names.LABEL_POD_SET: admission.pod_set},
         annotations={**update.annotations, **placed, api_names.ANNOTATION_WORKLOAD: workload.name},
+    )
+
+
+def held_back(pod: Mapping[str, Any]) -> str:
+    """Why a pod that the API server answered with would never be scheduled, with the remedy; empty: nothing of Kueue's
+    is in its way. Kueue's webhook takes a gang's pod for one of its own unless the run is its: it asks for a quota of
+    the pod's own, in the LocalQueue ``default``."""
+    gates = [str(gate.get("name", "")) for gate in (pod.get("spec") or {}).get("schedulingGates") or ()]
+    ours = [gate for gate in gates if gate.startswith(api_names.GATES)]
+    if not ours:
+        return ""
+    return (
+        f"Kueue's webhook holds pods of this namespace back (scheduling gate {ours[0]}): label the run with "
+        f"{api_names.LABEL_QUEUE}, and name TrainingRun in Kueue's integrations.externalFrameworks, or have its "
+        "managedJobsNamespaceSelector leave the namespace out"
     )

@@ -52,11 +52,16 @@ class Given:
             return placed.nodes, placed.gpu_type
         if not self.topology.names_hosts:
             return self._of_one_kind(replace(cluster, booked=cluster.booked | reserved), self.topology)
-        nodes = self._named(cluster, self._hosts(self.topology))
+        nodes = self._named(cluster, self._nodes_of(self.topology.hosts))
         return nodes, self._kind_of(cluster, nodes)
 
-    def replacements(self, cluster: ClusterNodes, kept: Sequence[str], count: int) -> tuple[str, ...]:
-        """``count`` further nodes for a gang that keeps ``kept``. Raises NotGivenError."""
+    def replacements(
+        self, cluster: ClusterNodes, kept: Sequence[str], count: int, unhealthy: Collection[str] = ()
+    ) -> tuple[str, ...]:
+        """``count`` further nodes for a gang that keeps ``kept``; ``unhealthy`` are those for which Kueue seeks others.
+
+        Raises NotGivenError.
+        """
         if self.topology is None:
             placed = self._placed(cluster, self.requirement, len(kept) + count, self.placement, kept)
             return tuple(node for node in placed.nodes if node not in set(kept))
@@ -64,7 +69,8 @@ class Given:
         alike = tuple(kind for kind in kinds if self._are_of(cluster, kept, kind)) or kinds
         if not self.topology.names_hosts:
             return self._within_domains(cluster, self.topology, kept, alike)
-        new = [node for node in self._hosts(self.topology) if node not in set(kept)][:count]
+        hosts = [host for host in self.topology.hosts if host not in unhealthy]
+        new = [node for node in self._nodes_of(hosts) if node not in set(kept)][:count]
         if len(new) < count:
             raise NotNamedYetError("Kueue has named no others yet")
         named = self._named(cluster, new)
@@ -75,9 +81,8 @@ class Given:
             )
         return named
 
-    def _hosts(self, topology: TopologyAssignment) -> tuple[str, ...]:
-        """The names of the nodes that Kueue means, in rank order."""
-        hosts = topology.hosts
+    def _nodes_of(self, hosts: Sequence[str]) -> tuple[str, ...]:
+        """The names of the nodes that Kueue means, in the same order."""
         by_label = self._by_host(hosts)
         if len(set(hosts)) < len(hosts):
             twice = next(host for host in hosts if hosts.count(host) > 1)

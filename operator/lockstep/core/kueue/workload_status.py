@@ -40,14 +40,17 @@ def released(workload: WorkloadView, now: float) -> WorkloadWrite:
     """Give the reservation of an evicted Workload back, all in one write: the gang is gone by now.
 
     After a preemption or the failure of nodes it may be admitted again at once; after anything else Kueue says when.
+    Where Kueue itself has deactivated it (``DeactivatedDueTo...``) the plain reason is told, as that is the only one
+    from which Kueue takes it up again once it is active.
     """
     evicted = workload.condition(api_names.EVICTED)
     reason, message = (evicted.reason, evicted.message) if evicted is not None else ("", "")
     at_once = reason in api_names.BACK_IN_THE_HEAP
+    requeued = reason.partition(api_names.DUE_TO)[0] or "Evicted"
     changed = [
         _made(workload, api_names.QUOTA_RESERVED, False, "PendingEvaluation", message, now),
         _made(workload, api_names.ADMITTED, False, "NoReservation", "The workload has no reservation", now),
-        _made(workload, api_names.REQUEUED, at_once, reason or "Evicted", message, now),
+        _made(workload, api_names.REQUEUED, at_once, requeued, message, now),
     ]
     if workload.condition(api_names.PODS_READY) is not None:
         changed.append(_made(workload, api_names.PODS_READY, False, api_names.WAIT_FOR_START, "not admitted", now))

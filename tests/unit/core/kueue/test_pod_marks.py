@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lockstep.api.kueue_status import KueueStatus, KueueToleration
-from lockstep.core.kueue.pod_marks import marked, updates_of
+from lockstep.core.kueue.pod_marks import held_back, marked, updates_of
 from lockstep.core.kueue.workload_request import Ask
 from lockstep.core.model.kueue.installation import Flavor, Kueue, Presence
 from lockstep.core.model.kueue.topology_assignment import Domain, TopologyAssignment
@@ -70,3 +70,18 @@ def test_status_keeps_what_pods_are_made_from_and_forgets_what_was_given_up() ->
     assert found.tolerations == (KueueToleration(key="gpu", operator="Exists"), KueueToleration(key="x", value="y"))
     assert found.labels["l"] == "1"
     assert found.annotations["a"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("pod", "held"),
+    [
+        ({}, False),
+        ({"spec": {"schedulingGates": None}}, False),
+        ({"spec": {"schedulingGates": [{"name": "somebody.else/gate"}]}}, False),
+        ({"spec": {"schedulingGates": [{"name": "a/b"}, {"name": "kueue.x-k8s.io/admission"}]}}, True),
+    ],
+)
+def test_a_pod_that_kueue_would_hold_back_is_told_with_the_remedy(pod: dict[str, Any], held: bool) -> None:
+    words = held_back(pod)
+    assert bool(words) == held
+    assert not held or ("kueue.x-k8s.io/admission" in words and "kueue.x-k8s.io/queue-name" in words)

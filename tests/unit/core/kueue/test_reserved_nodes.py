@@ -78,6 +78,18 @@ def test_a_lost_node_is_replaced_by_one_of_the_gangs_gpu_type_alone(label: str, 
         assert "n4, which Kueue names, is not of the gang's GPU type (H100)" in told(plan)[1]
 
 
+@pytest.mark.parametrize("names", [("n1", "n2", "n3"), ("n1", "n3")], ids=["held-by-others", "deleted"])
+def test_while_kueue_seeks_another_node_for_a_lost_one_nobody_is_blamed(names: tuple[str, ...]) -> None:
+    lost = changed(assigned(AssignmentStatus(), ("n1", "n2")), nodes=("n1", ""), vacant=(1,))
+    kueue = KueueStatus(queue="team", chosen_by="Label", workload_uid="workload-1")
+    view = kueues()
+    view = replace(view, status=changed(view.status, attempt=1, assignment=lost, kueue=kueue))
+    other = run("other", 1, status=held("n2"))
+    seeking = admitted(topology=hosts("n1", "n2"), unhealthyNodes=[{"name": "n2"}])
+    plan = passed(view, nodes(*names), seeking, other)
+    assert told(plan) == ("WaitingForKueue", "Kueue seeks a node in place of n2")
+
+
 def test_without_topology_nodes_are_ours_to_choose_within_the_flavor() -> None:
     cluster = [*nodes("n1"), *nodes("n2", labels={"pool": "b"}), *nodes("n3")]
     plan = passed(kueues(), cluster, admitted())

@@ -64,6 +64,7 @@ def test_the_end_gives_the_quota_back_for_good(succeeded: bool, reason: str) -> 
         ("NodeFailures", ("True", "NodeFailures")),
         ("PodsReadyTimeout", ("False", "PodsReadyTimeout")),
         ("Deactivated", ("False", "Deactivated")),
+        ("DeactivatedDueToRequeuingLimitExceeded", ("False", "Deactivated")),  # Kueue goes on from no other
         ("", ("False", "Evicted")),
     ],
 )

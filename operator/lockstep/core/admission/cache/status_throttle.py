@@ -22,6 +22,8 @@ NEAR = 50
 COUNTED = 10.0
 """Seconds over which updates are counted."""
 _MOVED_BY, _MOVED_BY_PART = 60.0, 0.1  # an estimate that moves by less seconds, or less of what is left, is no change
+_KUEUE_EVERY = 2.0
+"""Seconds between two updates of what Kueue says of one run."""
 _PASSED_PART = 10  # nor, further back, a position that moves by less than this part of it
 _LATER_PART = 4  # of the updates allowed, so many at least is for those further back
 _TURNS = (WaitReason.RESOURCES, WaitReason.PRIORITY, WaitReason.QUOTA, WaitReason.RUNNING_RUNS_LIMIT, WaitReason.WINDOW)
@@ -57,6 +59,9 @@ def due_update(
     if before.reason != reason.word:
         is_turn = before.reason in _TURNS and reason.word in _TURNS
         return DueUpdate(often, UpdateRank.LATER) if is_turn and not near else DueUpdate(0.0, UpdateRank.AT_ONCE)
+    if reason.word is WaitReason.WAITING_FOR_KUEUE and before.message != reason.message[:LONGEST_MESSAGE]:
+        # What lies behind this word is anything from "being made" to a refusal, and moves with no start of ours.
+        return DueUpdate(before.updated + _KUEUE_EVERY, UpdateRank.SOON)
     if (before.estimated_start is None) is not (reason.start is None):
         # Whether anybody can know is news, however often estimates move.
         return DueUpdate(0.0, UpdateRank.AT_ONCE) if near else DueUpdate(often, UpdateRank.LATER)

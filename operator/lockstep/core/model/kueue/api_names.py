@@ -25,3 +25,7 @@ WAIT_FOR_START, STARTED = "WaitForStart", "Started"
 WAIT_FOR_RECOVERY, RECOVERED = "WaitForRecovery", "Recovered"
 BACK_IN_THE_HEAP = ("Preempted", "NodeFailures")
 """Reasons of an eviction after which the owner itself sets Requeued to True."""
+GATES = "kueue.x-k8s.io/"
+"""Begins the name of each scheduling gate of Kueue's."""
+DUE_TO = "DueTo"
+"""Before the cause, in reasons such as DeactivatedDueToRequeuingLimitExceeded."""

@@ -71,34 +71,41 @@ def _slice(raw: Mapping[str, Any], levels: int, path: str) -> Sequence[Domain]:
     if len(per_level) != levels:
         raise ValueError(f"{path}.valuesPerLevel has {len(per_level)} entries for {levels} levels")
     values = [_values(entry, count, f"{path}.valuesPerLevel[{at}]") for at, entry in enumerate(per_level)]
-    pods = _pod_counts(raw, count, path)
+    pods = _pod_counts(raw.get("podCounts"), count, f"{path}.podCounts")
     return [Domain(tuple(column), pods[index]) for index, column in enumerate(zip(*values, strict=True))]
 
 
 def _values(entry: Any, count: int, path: str) -> Sequence[str]:
-    if not isinstance(entry, Mapping):
-        raise ValueError(f"{path} is no object")
-    universal, roots = entry.get("universalValue"), entry.get("roots")
-    if (universal is None) == (roots is None):
-        raise ValueError(f"{path} needs one of roots and universalValue")
+    universal, individual = _one_of(entry, path)
     if universal is not None:
         return [str(universal)] * count
-    if len(_list(roots)) != count:
-        raise ValueError(f"{path}.roots has {len(_list(roots))} entries for {count} domains")
-    prefix, suffix = entry.get("prefix") or "", entry.get("suffix") or ""
-    return [f"{prefix}{root}{suffix}" for root in roots or ()]
+    if not isinstance(individual, Mapping):
+        raise ValueError(f"{path}.individual is no object")
+    roots = _list(individual.get("roots"))
+    if len(roots) != count:
+        raise ValueError(f"{path}.individual.roots has {len(roots)} entries for {count} domains")
+    prefix, suffix = individual.get("prefix") or "", individual.get("suffix") or ""
+    return [f"{prefix}{root}{suffix}" for root in roots]
 
 
-def _pod_counts(raw: Mapping[str, Any], count: int, path: str) -> Sequence[int]:
-    universal, each = raw.get("universalPodCount"), raw.get("podCounts")
-    if (universal is None) == (each is None):
-        raise ValueError(f"{path} needs one of podCounts and universalPodCount")
-    counts = [universal] * count if universal is not None else _list(each)
+def _pod_counts(entry: Any, count: int, path: str) -> Sequence[int]:
+    universal, individual = _one_of(entry, path)
+    counts = [universal] * count if universal is not None else _list(individual)
     if len(counts) != count:
-        raise ValueError(f"{path}.podCounts has {len(counts)} entries for {count} domains")
+        raise ValueError(f"{path}.individual has {len(counts)} entries for {count} domains")
     if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in counts):
         raise ValueError(f"{path} has a number of pods that is none")
     return counts
+
+
+def _one_of(entry: Any, path: str) -> tuple[Any, Any]:
+    """``universal``, which is for all domains, and ``individual``, for each of them: one of the two is None."""
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"{path} is no object")
+    universal, individual = entry.get("universal"), entry.get("individual")
+    if (universal is None) == (individual is None):
+        raise ValueError(f"{path} needs one of universal and individual")
+    return universal, individual
 
 
 def _list(value: Any) -> list[Any]:

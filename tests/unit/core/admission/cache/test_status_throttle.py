@@ -17,6 +17,7 @@ from lockstep.core.admission.queueing.order import Points
 from lockstep.core.model.admission_settings import AdmissionSettings
 from lockstep.core.model.assignment import is_held
 from lockstep.core.model.plan import ClusterPlan
+from lockstep.core.model.reasons import WaitReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import NOW, held, run, world
@@ -43,6 +44,14 @@ def due(
     entry.position = told.position if position is None else position
     entry.points = Points(0, points, 0, 0, 0)
     return due_update(entry, reason, (), SETTINGS)
+
+
+def test_what_kueue_says_next_is_told_within_seconds() -> None:
+    before = changed(TOLD, reason="WaitingForKueue", message="its Workload is being made")
+    assert due(before, PendingReason(WaitReason.WAITING_FOR_KUEUE, "WaitingForQuota: 16 more needed")) == DueUpdate(
+        NOW + 2, UpdateRank.SOON
+    )
+    assert due(before, PendingReason(WaitReason.WAITING_FOR_KUEUE, before.message)) is None
 
 
 @pytest.mark.parametrize(
