@@ -10,7 +10,7 @@ from lockstep.core.model.conditions import find
 from lockstep.core.model.kueue.installation import Presence
 from lockstep.core.model.kueue.writes import WorkloadVerb
 from lockstep.core.model.lifecycle import Phase
-from support.kueue_double import HOSTNAME
+from support.kueue_double import HOSTNAME, assigned_hosts
 from support.kueue_world import kueue_world, nodes, phase, reason, running
 from support.values import not_none
 
@@ -305,6 +305,19 @@ def test_one_failed_node_is_replaced_by_the_one_that_kueue_names() -> None:
     assert world.told("Admitted")[0] == "True"
     assert world.status("run").attempt == 2
     assert world.told("PodsReady") == ("True", "Recovered")
+
+
+def test_a_node_that_kueue_swaps_while_its_rank_runs_is_left_after_a_save() -> None:
+    world = running(levels=(RACK, HOSTNAME))
+    swapped = nodes(world)[1]
+    world.train("run", 10)
+    world.double.unhealthy.add(swapped)
+    world.pass_time(120, 5)
+    assert phase(world) is Phase.RUNNING
+    assert swapped not in nodes(world)
+    assert nodes(world)[1] in assigned_hosts(world.workload("run"))
+    assert world.status("run").attempt == 2
+    assert world.status("run").attempts[0].cause == "Drained"
 
 
 @pytest.mark.slow

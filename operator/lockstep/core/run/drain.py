@@ -1,8 +1,8 @@
 """Nodes that are to be left: the gang saves, gives up these nodes alone, and goes on from there on others.
 
-Said by the annotation that `lockstep nodes drain` sets, by taints that the configuration names, or, where a run
-wants it so (``recovery.onCordon: Migrate``), by a cordon. A planned move is charged to nobody, and keeps no node
-from being used again later.
+Said by the annotation that `lockstep nodes drain` sets, by taints that the configuration names, by Kueue where it has
+named others instead, or, where a run wants it so (``recovery.onCordon: Migrate``), by a cordon. A planned move is
+charged to nobody, and keeps no node from being used again later.
 """
 
 from lockstep.api.base.changes import changed
@@ -15,6 +15,7 @@ from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import ActionWord, AttemptEnd
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import NodeView
+from lockstep.core.run.kueue_follow import swapped_out
 from lockstep.core.run.replacement import replace
 
 
@@ -37,9 +38,12 @@ def leave_drained_nodes(plan: PlanBuilder) -> None:
 
 def _drained(state: RunState) -> list[Loss]:
     found = []
+    swapped = swapped_out(state)
     for slot, name in enumerate(state.status.assignment.nodes):
         node = state.snapshot.nodes.get(name)
         why = _why(state, node) if node is not None else ""
+        if not why and node is not None and name in swapped:
+            why = "Kueue has put another in its place"
         if why:
             found.append(
                 Loss(slot, name, LossKind.DRAINED, AttemptEnd.DRAINED, f"node {name} is to be left: {why}", state.now)

@@ -5,7 +5,7 @@ that the nodes are given back, and only then the Workload is released. Level-tri
 lost is made again from what is seen.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +19,7 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, without_condition
 from lockstep.core.model.kueue import api_names
 from lockstep.core.model.kueue.installation import Presence
+from lockstep.core.model.kueue.topology_assignment import TopologyAssignment
 from lockstep.core.model.kueue.workload import PodSetUpdate, WorkloadView, merged
 from lockstep.core.model.kueue.writes import WorkloadVerb, WorkloadWrite
 from lockstep.core.model.lifecycle import Phase
@@ -235,10 +236,7 @@ def _ask_without_node(plan: PlanBuilder, workload: WorkloadView) -> bool:
     lacking = slots.lacking(plan.status.assignment)
     if not lacking or workload.unhealthy_nodes or topology is None or not topology.names_hosts:
         return False
-    held = set(plan.status.assignment.nodes)
-    nodes = plan.snapshot.nodes
-    hosts = {view.labels.get(api_names.HOSTNAME_LEVEL, name): name for name, view in nodes.items()}
-    left = {hosts.get(host, host) for host in topology.hosts} - held
+    left = _named(plan, topology) - set(plan.status.assignment.nodes)
     bad = {entry.node for entry in avoided_nodes(plan.status.recovery.excluded_nodes, plan.now)}
     if not left or not left <= bad:
         return False
@@ -247,6 +245,26 @@ def _ask_without_node(plan: PlanBuilder, workload: WorkloadView) -> bool:
         plan, StopReason.NODES_LOST, f"Kueue has nothing in place of {named}, which the run keeps off; it asks without"
     )
     return True
+
+
+def swapped_out(state: RunState) -> Set[str]:
+    """Nodes of the gang in whose place Kueue has put others: it gives them to somebody else from then on."""
+    kueue, workload = state.status.kueue, _own_workload(state)
+    if kueue is None or workload is None or workload.uid != kueue.workload_uid or workload.unhealthy_nodes:
+        return frozenset()
+    held = {node for node in state.status.assignment.nodes if node}
+    topology = workload.admission.topology if workload.admission is not None else None
+    if topology is None or not topology.names_hosts or topology.count != len(state.status.assignment.nodes):
+        return frozenset()
+    named = _named(state, topology)
+    return held - named if named - held else frozenset()
+
+
+def _named(state: RunState, topology: TopologyAssignment) -> Set[str]:
+    """The nodes whose host names Kueue has given; a host name that no node has stands for itself."""
+    nodes = state.snapshot.nodes
+    hosts = {view.labels.get(api_names.HOSTNAME_LEVEL, name): name for name, view in nodes.items()}
+    return {hosts.get(host, host) for host in topology.hosts}
 
 
 def _deleted(state: RunState, workload: WorkloadView, why: str) -> WorkloadWrite:
