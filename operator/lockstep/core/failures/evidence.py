@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lockstep.api.base import names
+from lockstep.core.failures.signs import is_refused_by_node
 from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.reasons import AttemptCause, AttemptEnd, ExitReason, LossReason
 from lockstep.core.model.run_state import RunState
@@ -74,7 +75,7 @@ def failed_exits(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:
     for slot in state.ranked_slots():
         report = state.report(slot)
         exited = _exit_in(report, state.status.attempt)
-        if report is None or exited is None or exited.succeeded or _was_terminated(report):
+        if report is None or exited is None or exited.succeeded or was_terminated(report):
             continue
         if leaving and exited.reason == ExitReason.STOPPED_ON_REQUEST:
             continue  # it has saved and ended as it was asked to, before the save of all ranks is settled
@@ -158,13 +159,13 @@ def _loss_of(
         return lost(LossKind.NODE, LossReason.OUT_OF_SERVICE, f"node {name} was declared out of service")
     pod = state.pod(slot)
     if pod is not None and pod.is_terminal:
-        return lost_pod(LossReason.POD_FAILED, pod_end(pod))
+        return lost_pod(end_of(pod), pod_end(pod))
     if pod is not None and pod.deleting and not waited_with:
         return lost_pod(LossReason.POD_DELETED, f"pod {pod.name} was deleted by somebody else")
     trains = state.trains and state.rank(slot) >= 0  # a spare has begun nothing: its pod is simply made again
     if pod is None and trains:
         return lost_pod(LossReason.POD_VANISHED, f"the pod of {state.title(slot)} on {name} is gone")
-    if report is not None and _was_terminated(report) and not waited_with:
+    if report is not None and was_terminated(report) and not waited_with:
         return lost_pod(LossReason.POD_TERMINATED, f"the pod of {state.title(slot)} on {name} was told to end")
     if pod is None:
         return None
@@ -198,7 +199,7 @@ def _last_known_good(state: RunState, slot: int, report: WorkerReport | None) ->
     return entry.started_at if took_part(state, slot) else state.now
 
 
-def _was_terminated(report: WorkerReport) -> bool:
+def was_terminated(report: WorkerReport) -> bool:
     """Its pod is being ended: what its process did after that is no word on the program."""
     told = report.problem == TOLD_TO_LEAVE or report.leaving_by > 0
     return told or (report.exit is not None and report.exit.reason == ExitReason.WORKER_TERMINATED)
@@ -266,6 +267,11 @@ def _exit_in(report: WorkerReport | None, attempt: int) -> ExitReport | None:
     if report is None or report.phase is not WorkerPhase.EXITED or report.attempt != attempt:
         return None
     return report.exit
+
+
+def end_of(pod: PodView) -> LossReason:
+    """Of a terminal pod: whether it ended, or was never taken by its node."""
+    return LossReason.NODE_REFUSED if is_refused_by_node(pod) else LossReason.POD_FAILED
 
 
 def pod_end(pod: PodView) -> str:

@@ -5,7 +5,7 @@ may only have lost its kubelet: it is taken for lost when that has gone on for s
 """
 
 from lockstep.api.base import names
-from lockstep.core.failures.evidence import FailedExit, Loss, LossKind, pod_end, succeeded_ranks
+from lockstep.core.failures.evidence import FailedExit, Loss, LossKind, end_of, pod_end, succeeded_ranks
 from lockstep.core.failures.signs import SIGTERM_CODE
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ExitReason, LossReason
@@ -103,7 +103,7 @@ def _lost_pod(state: RunState, slot: int) -> Loss | None:
     if pod.deleting:
         return lost(LossReason.POD_DELETED, f"pod {pod.name} was deleted by somebody else")
     if pod.is_terminal and _own_end(state, pod) is None:
-        return lost(LossReason.POD_FAILED, pod_end(pod), pod.ended_at or state.now)
+        return lost(end_of(pod), pod_end(pod), pod.ended_at or state.now)
     return None
 
 
