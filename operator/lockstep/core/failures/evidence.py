@@ -15,7 +15,9 @@ from lockstep.core.failures.signs import is_refused_by_node
 from lockstep.core.model.ranges import parse_ranges
 from lockstep.core.model.reasons import AttemptCause, AttemptEnd, ExitReason, LossReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import ExitReport, PodPhase, PodView, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import ExitReport, NodeView, PodPhase, PodView, WorkerPhase, WorkerReport
+from lockstep.core.placement.node_fit import untolerated
+from lockstep.core.pods import gang, pod_template
 
 TOLD_TO_LEAVE = "SIGTERM"
 """What a worker names as its problem once its pod is being ended."""
@@ -128,6 +130,23 @@ def everyone_heard_since(state: RunState, moment: float, *, but: int) -> bool:
     )
 
 
+def why_closed(state: RunState, node: NodeView | None) -> str:
+    """Why a pod of the run could not be made again on the node, in words that follow its name; empty: it could."""
+    if node is None:
+        return ""
+    if node.deleting:
+        return "is being deleted"
+    if node.unschedulable or node.drain:
+        return "is being drained" if node.drain else "is cordoned"
+    if state.run.spec is None or all(taint.key in state.tunables.gang.gpu_taints for taint in node.taints):
+        return ""  # asked of every slot in every look while a gang launches
+    ours = pod_template.tolerations(gang.tolerations(state.spec, state.tunables.gang))
+    kueue = state.status.kueue
+    theirs = pod_template.tolerations(each.dump() for each in kueue.tolerations) if kueue is not None else ()
+    taint = untolerated(node, (*ours, *theirs))
+    return f"has the taint {taint.key}:{taint.effect}" if taint is not None else ""
+
+
 def took_part(state: RunState, slot: int) -> bool:
     """The pod of the slot is the one that was released by the last START."""
     start, incarnation = state.status.start, state.status.assignment.incarnations[slot]
@@ -149,8 +168,8 @@ def _loss_of(
     def lost_pod(reason: LossReason, message: str) -> Loss:
         if node is not None and not node.ready:  # where nobody can run a new one
             return lost(LossKind.NODE, LossReason.NODE_NOT_READY, f"{message}, and the node is NotReady")
-        if node is not None and (node.unschedulable or node.drain):
-            return lost(LossKind.DRAINED, LossReason.NODE_CORDONED, f"{message}, and the node takes no new pods")
+        if node is not None and (closed := why_closed(state, node)):
+            return lost(LossKind.DRAINED, LossReason.NODE_CORDONED, f"{message}, and the node {closed}")
         return lost(LossKind.POD, reason, message)
 
     if node is None:
@@ -169,6 +188,9 @@ def _loss_of(
         return lost_pod(LossReason.POD_TERMINATED, f"the pod of {state.title(slot)} on {name} was told to end")
     if pod is None:
         return None
+    if not pod.bound and (closed := why_closed(state, node)):
+        words = f"the pod of {state.title(slot)} cannot be scheduled: node {name} {closed}"
+        return lost(LossKind.DRAINED, LossReason.NODE_CORDONED, words)
     if pod.disruption and over:
         return lost_pod(LossReason.POD_TERMINATED, f"the pod of {state.title(slot)} on {name} is about to be ended")
     if not is_silent(state, report):

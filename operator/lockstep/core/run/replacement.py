@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from lockstep.api.base.changes import changed
 from lockstep.core.failures.actions import PYTHON_REMEDY, lacks_python
-from lockstep.core.failures.evidence import Loss, LossKind
+from lockstep.core.failures.evidence import Loss, LossKind, why_closed
 from lockstep.core.failures.failure_memory import (
     exclude,
     excluded_enough,
@@ -192,7 +192,9 @@ def _count_loss(plan: PlanBuilder, loss: Loss) -> float | None:
         return 0.0  # what drove it away keeps a new one away, or takes its place
     if loss.reason is LossReason.NODE_REFUSED:
         return tunables.excluded_shortly_seconds
-    return tunables.excluded_node_seconds if leaves and counted else None
+    if leaves and counted:
+        return tunables.excluded_node_seconds
+    return 0.0 if why_closed(plan, plan.snapshot.nodes.get(loss.node)) else None
 
 
 def keep_off(plan: PlanBuilder, loss: Loss, seconds: float, condition: str = "") -> None:
