@@ -225,3 +225,19 @@ def test_a_run_that_saves_before_it_stops_says_at_which_step_and_for_how_long() 
     assert "Next: all ranks save at step 120, which is waited for 4m50s at most; then they are told to end." in told
     raw["status"]["stop"]["save"] = ""
     assert any(line.startswith("Next: the ranks end by themselves") for line in explained(raw))
+
+
+def test_a_run_that_nobody_judges_is_explained_by_who_does_not() -> None:
+    raw = sample.pending("new")
+    raw["status"]["conditions"] = [
+        {
+            "type": "Accepted",
+            "status": "Unknown",
+            "reason": "PodNotJudged",
+            "message": "the API server does not judge the pod: failed calling webhook",
+            "lastTransitionTime": sample.at(60),
+        }
+    ]
+    told = explained(raw)
+    assert "It is not accepted yet: the API server does not judge the pod: failed calling webhook" in told
+    assert not any("the operator is not running" in line for line in told)

@@ -75,6 +75,8 @@ def _refusal(run: RunView) -> Iterator[str]:
         yield "The operator has not looked at it yet; if this lasts, the operator is not running."
     elif accepted.status == "False":
         yield f"It is not accepted: {accepted.message}"
+    elif accepted.status != "True":
+        yield f"It is not accepted yet: {accepted.message}"
 
 
 def _oddities(status: TrainingRunStatus) -> Iterator[str]:

@@ -50,6 +50,7 @@ from lockstep.core.model.conditions import is_true
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import (
+    TOLD_AFTER,
     ClusterSnapshot,
     DryRunResult,
     Leadership,
@@ -190,11 +191,15 @@ class Store:
     # -- what others found out ------------------------------------------------------------------
 
     def set_dry_run(self, run_uid: str, result: DryRunResult) -> None:
-        """Keep what the API server said of a run's pod, and have the run reconciled."""
-        run = self.runs.get(run_uid)
-        if run is not None:
-            self._dry_runs[run_uid] = result
+        """Keep what the API server said of a run's pod, and have the run reconciled if it has judged that."""
+        run, before = self.runs.get(run_uid), self._dry_runs.get(run_uid)
+        if run is None:
+            return
+        if result.accepted is not None:
             self._queue.add(run_key(run.namespace, run.name))
+        elif before is not None and before.accepted is None and before.generation == result.generation:
+            result = replace(result, at=before.at)
+        self._dry_runs[run_uid] = result
 
     def apply_pod(self, text: bytes) -> None:
         """Take in a gang pod from the answer to a write. Raises msgspec.DecodeError.
@@ -213,13 +218,21 @@ class Store:
         return self._nodes_by_name.values()
 
     def note_refused_create(self, run_uid: str, pod: str, refused: RefusedCreate) -> bool:
-        """Keep why the API server did not take a pod; True when that is news."""
-        refusals = self._refused.setdefault(run_uid, {})
+        """Keep why the API server did not take a pod; True when that is news.
+
+        What is no verdict is news once a run, and only when it lasts: many pods meet with it at once, when the server is
+        the least able to take events.
+        """
+        refusals, now = self._refused.setdefault(run_uid, {}), refused.since
         before = refusals.get(pod)
-        if before is not None:
-            refused = replace(refused, since=before.since)
+        if before is not None and before.is_verdict == refused.is_verdict:
+            refused = replace(refused, since=before.since, told=before.told)
+        news = before is None or before.message != refused.message
+        if not refused.is_verdict:
+            news = now - refused.since >= TOLD_AFTER and not any(each.told for each in refusals.values())
+            refused = replace(refused, told=refused.told or news)
         refusals[pod] = refused
-        return before is None or before.message != refused.message
+        return news
 
     def keep_assignment(self, run_uid: str, content: str) -> None:
         """Take in the content of the ConfigMap that a run's status names.

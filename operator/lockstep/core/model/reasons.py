@@ -177,6 +177,7 @@ class ConditionReason(AnyReason):
     ACCEPTED = "Accepted"
     INVALID_SPEC = "InvalidSpec"
     POD_REFUSED = "PodRefused"
+    POD_NOT_JUDGED = "PodNotJudged"
     POD_GROUPS_NOT_SERVED = "PodGroupsNotServed"
     # Admitted, KueueReservation
     ADMITTED = "Admitted"

@@ -10,7 +10,7 @@ from lockstep.core.model.plan import CreatePod
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import LossReason, StopReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import PodView
+from lockstep.core.model.snapshot import TOLD_AFTER, PodView
 from lockstep.core.pods.gang import ca_config_map, template_for, worker_config_map
 from lockstep.core.pods.pod_groups import group_for, is_held_by_group
 from lockstep.core.run.attendance import stands_ready
@@ -217,8 +217,11 @@ def _stage(state: RunState, slot: int) -> SlotStage:
     if pod is None:
         name = pod_name(state.run.name, state.run.uid, slot, assignment.incarnations[slot])
         refused = state.snapshot.refused_creates.get(name)
-        if refused is None:
+        unjudged = refused is not None and not refused.is_verdict
+        if refused is None or (unjudged and not state.reached(refused.since + TOLD_AFTER)):
             return SlotStage(slot, Stage.SCHEDULING, None)  # it is made in this very reconcile
+        if unjudged:
+            return SlotStage(slot, Stage.REFUSED, None, refused.message)
         return SlotStage(slot, Stage.REFUSED, refused.since + limits.scheduled, refused.message)
     detail = ": ".join(filter(None, (pod.reason, pod.message)))
     if is_held_by_group(pod):

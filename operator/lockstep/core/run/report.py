@@ -210,7 +210,7 @@ def _state_and_reason(state: RunState, phase: Phase) -> tuple[Phase | Outcome, s
         if found is not None and found.status == "True":
             return phase, kind
     accepted = find(status, ConditionType.ACCEPTED)
-    if accepted is not None and accepted.status == "False":
+    if accepted is not None and accepted.status != "True":
         return phase, accepted.reason
     if phase is Phase.PENDING:
         return phase, status.queue.reason or ShownReason.NOT_ACCEPTED if accepted is None else status.queue.reason
