@@ -11,14 +11,13 @@ from functools import wraps
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
-from lockstep.api.run_status import ExitsStatus
 from lockstep.core.accounting.account import keep_account
 from lockstep.core.checkpoints.archiving import keep_archive
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.origin import resolve_origin
 from lockstep.core.checkpoints.saves import settle_save
-from lockstep.core.failures.evidence import succeeded_ranks
+from lockstep.core.failures.evidence import record_of_ends, succeeded_ranks
 from lockstep.core.failures.node_memory import to_remember
 from lockstep.core.kueue.choice import choice_of, kueue_problems
 from lockstep.core.model.conditions import find
@@ -26,7 +25,6 @@ from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DryRunPod, Plan
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.problems import Problem
-from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, ConditionType, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.model.snapshot import TOLD_AFTER, RunSnapshot
@@ -350,9 +348,7 @@ def _finish_if_succeeded(plan: PlanBuilder) -> bool:
         return False
     done = succeeded_ranks(plan)
     if done:
-        plan.status = changed(
-            plan.status, exits=ExitsStatus(attempt=plan.status.attempt, succeeded=format_ranges(done))
-        )
+        plan.status = changed(plan.status, exits=record_of_ends(plan, done))
     deciding = launcher_of(plan.spec).deciding_ranks(plan.world)
     if not done.issuperset(deciding):
         return False

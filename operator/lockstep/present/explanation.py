@@ -238,10 +238,13 @@ def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
             yield f"Next: attempt {status.attempt} starts when every rank is at the barrier."
         case Phase.RUNNING:
             progressing = find(status, ConditionType.PROGRESSING)
-            if progressing is not None and progressing.message:
-                yield f"It runs; {progressing.message}."
+            told = progressing.message if progressing is not None else ""
+            if progressing is not None and progressing.status != "True" and told:
+                yield f"It runs; {told}."
             elif status.progress.time is not None:
                 yield f"It runs: step {status.progress.step}, {ago(status.progress.time, now)}."
+                if told:
+                    yield f"Not all of it: {told}."
         case _:
             yield from _backoff(status, now)
     if run.status.spares and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):

@@ -220,8 +220,8 @@ class Store:
     def note_refused_create(self, run_uid: str, pod: str, refused: RefusedCreate) -> bool:
         """Keep why the API server did not take a pod; True when that is news.
 
-        What is no verdict is news once a run, and only when it lasts: many pods meet with it at once, when the server is
-        the least able to take events.
+        What is no verdict is news once a run, and only when it lasts: many pods meet with it at once, when the server
+        is the least able to take events.
         """
         refusals, now = self._refused.setdefault(run_uid, {}), refused.since
         before = refusals.get(pod)

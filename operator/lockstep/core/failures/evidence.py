@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lockstep.api.base import names
+from lockstep.api.base.times import to_rfc3339
+from lockstep.api.run_status import ExitsStatus
 from lockstep.core.failures.signs import is_refused_by_node
-from lockstep.core.model.ranges import parse_ranges
+from lockstep.core.model.ranges import format_ranges, parse_ranges
 from lockstep.core.model.reasons import AttemptCause, AttemptEnd, ExitReason, LossReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import ExitReport, NodeView, PodPhase, PodView, WorkerPhase, WorkerReport
@@ -69,6 +71,50 @@ def succeeded_ranks(state: RunState) -> frozenset[int]:
             if left or (exited is not None and exited.succeeded):
                 ranks.add(state.rank(slot))
     return frozenset(ranks)
+
+
+def record_of_ends(state: RunState, done: frozenset[int]) -> ExitsStatus:
+    """What status keeps of the ranks that are ``done``. Who was first is found out once, while its worker is known."""
+    attempt, known = state.status.attempt, state.status.exits
+    first = known.first if known.attempt == attempt and known.succeeded else _first_to_end(state, done)
+    return ExitsStatus(attempt=attempt, succeeded=format_ranges(done), first=first)
+
+
+def _first_to_end(state: RunState, done: frozenset[int]) -> str:
+    ends: list[tuple[float, int, str]] = []
+    for slot in state.ranked_slots():
+        rank, report, pod = state.rank(slot), state.report(slot), state.pod(slot)
+        if rank not in done:
+            continue
+        exited = _exit_in(report, state.status.attempt)
+        if report is not None and exited is not None:
+            after = f" (after step {report.progress.step})" if report.progress is not None else ""
+            ends.append((exited.at, rank, after))
+        elif pod is not None and pod.ended_at is not None:
+            ends.append((pod.ended_at, rank, ""))
+    if not ends:
+        return ""
+    at, rank, after = min(ends)
+    return f"rank {rank} ended with code 0 at {to_rfc3339(min(at, state.now))}{after}"
+
+
+def half_finished(state: RunState) -> str:
+    """Which ranks have ended well while others go on, in words; empty where none has, or all have.
+
+    So it is for a moment at every good end. Else the others mostly wait for what will not come any more.
+    """
+    exits = state.status.exits
+    if exits.attempt != state.status.attempt or not exits.succeeded or not state.trains:
+        return ""
+    done = succeeded_ranks(state)
+    left = state.world - len(done)
+    if left <= 0:
+        return ""
+    words = exits.first or f"ranks {exits.succeeded} ended with code 0"
+    if len(done) > 1 and exits.first:
+        first = exits.first.replace(" ended with code 0", "", 1)
+        words = f"{len(done)} ranks ({exits.succeeded[:80]}) ended with code 0, the first was {first}"
+    return f"{words}; the other {f'{left} still run' if left > 1 else 'still runs'}"
 
 
 def failed_exits(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:

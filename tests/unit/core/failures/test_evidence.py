@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from lockstep.api.base.times import to_rfc3339
 from lockstep.api.kueue_status import KueueStatus, KueueToleration
-from lockstep.core.failures.evidence import LossKind, losses
+from lockstep.core.failures.evidence import LossKind, half_finished, losses
+from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase, phase_of
-from lockstep.core.model.reasons import LossReason
+from lockstep.core.model.reasons import ConditionType, LossReason
 from lockstep.core.model.snapshot import ExitReport, PodPhase, Taint, WorkerPhase
 from support.world import World, node, spec
 
@@ -277,3 +279,58 @@ def test_a_gang_made_again_whole_leaves_nodes_that_take_no_new_pods() -> None:
     assert phase(w) is Phase.RUNNING
     assert w.status("one").attempt == 2
     assert "n1" not in w.status("one").assignment.nodes
+
+
+def half_done(ranks: int = 4, done: tuple[int, ...] = (1,), **fields: object) -> World:
+    w = running(ranks, **fields)
+    w.train("one", 14)
+    w.work_reports_only()
+    for number, rank in enumerate(done):
+        w.now += number
+        end_child(w, rank, 0, "Completed")
+    w.work_reports_only()
+    w.reconcile("one")
+    return w
+
+
+def test_a_rank_that_ended_while_others_go_on_is_said_at_once_with_time_and_step() -> None:
+    w = half_done()
+    told = find(w.status("one"), ConditionType.PROGRESSING)
+    assert told is not None
+    at = to_rfc3339(w.now)
+    assert f"rank 1 ended with code 0 at {at} (after step 14); the other 3 still run" in told.message
+
+
+def test_what_was_first_to_end_outlives_the_operator_and_the_ranks_that_follow_it() -> None:
+    w = half_done(done=(2, 0))
+    at = to_rfc3339(w.now - 1)
+    expected = f"2 ranks (0,2) ended with code 0, the first was rank 2 at {at} (after step 14); the other 2 still run"
+    w.crash()
+    w.now += 60
+    w.reconcile("one")
+    assert half_finished(w.plan("one")) == expected
+
+
+@pytest.mark.parametrize("done", [(), (0, 1, 2, 3)])
+def test_a_gang_that_runs_or_has_ended_whole_is_not_half_finished(done: tuple[int, ...]) -> None:
+    assert half_finished(half_done(done=done).plan("one")) == ""
+
+
+def test_the_pods_of_plain_ranks_tell_the_same() -> None:
+    w = running(3, worker="Disabled")
+    w.end_pod("one", 1, 0)
+    w.reconcile("one")
+    told = find(w.status("one"), ConditionType.PROGRESSING)
+    assert told is not None
+    assert f"rank 1 ended with code 0 at {to_rfc3339(w.now)}; the other 2 still run" in told.message
+
+
+def test_an_attempt_begins_without_the_ends_of_the_one_before() -> None:
+    w = half_done()
+    end_child(w, 0, 1, "Error")
+    w.pass_time(60)
+    assert w.status("one").attempt == 2
+    assert half_finished(w.plan("one")) == ""
+    told = find(w.status("one"), ConditionType.PROGRESSING)
+    assert told is not None
+    assert "ended with code 0" not in told.message
