@@ -617,3 +617,30 @@ async def test_no_stop_waits_for_a_pod_group_that_cannot_be_deleted(world: World
     status = changed(view.status, state="Suspended")
     await carry_out(world, kube, Plan(pod_group_deletes=(ENDED,), status=status))
     assert kube.asked == ["patch status"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        (Plan(config_maps=(EnsureConfigMap("team", "c", {}),)), "ConfigMapRefused"),
+        (Plan(jobs=(CreateJob("team", "j", {}),)), "ArchiveJobRefused"),
+        (Plan(pod_group=GROUP, creates=(MEMBER,)), "PodGroupRefused"),
+        (Plan(), "StatusRefused"),
+    ],
+    ids=["a ConfigMap", "a job", "a PodGroup", "the status"],
+)
+async def test_no_write_for_a_run_fails_for_long_without_a_word(world: World, plan: Plan, reason: str) -> None:
+    kube = GroupKube(refusal=cast(ApiError, WEBHOOK_DOWN)) if plan.pod_group is not None else Kube()
+    kube.creation = kube.write = WEBHOOK_DOWN
+    kube.read = NO_KIND
+    world.executor._kube = world.executor._pod_groups._kube = cast(KubeClient, kube)
+    world.executor._config_maps._kube = cast(KubeClient, kube)
+    view = world.store.run("team", "llama")
+    assert view is not None
+    if reason == "StatusRefused":
+        plan = Plan(status=changed(view.status, state="Pending"))
+    for _ in range(5):
+        with pytest.raises(KubeError):
+            await world.executor.run_plan(view, plan)
+        await world.clock.advance(TOLD_AFTER / 2)
+    assert world.warnings == [reason], "once it lasts, and once"

@@ -325,9 +325,12 @@ class Executor:
             if error.status in (404, 409):
                 await self._refresh(run)
                 raise StaleError from error
-            if error.is_verdict:
-                self._events.warn(run, EventReason.STATUS_REFUSED, ActionWord.WRITE_STATUS, error.message)
+            self._warn(run, "status", error, EventReason.STATUS_REFUSED, ActionWord.WRITE_STATUS)
             raise
+        except KubeError as error:
+            self._warn(run, "status", error, EventReason.STATUS_REFUSED, ActionWord.WRITE_STATUS)
+            raise
+        self._store.forget_refused_create(run.uid, "status")
         written = read_object(reply)
         self._store.apply_run(written, status.assignment, status.reservation)
         if (lacks := next(dropped(patch, written.get("status") or {}), None)) is not None:
@@ -360,15 +363,15 @@ class Executor:
             log.info("deleted: it has been kept for as long as was asked", extra={"run": run.key, "uid": run.uid})
 
     async def _ensure_config_map(self, run: RunView, wanted: EnsureConfigMap) -> None:
+        what = f"ConfigMap {wanted.name}: "
         try:
             await self._config_maps.ensure(wanted)
-        except ApiError as error:
-            if error.is_verdict:
-                words = f"ConfigMap {wanted.name}: {error.message}"
-                self._events.warn(run, EventReason.CONFIG_MAP_REFUSED, ActionWord.CREATE_CONFIG_MAP, words)
-                if wanted.optional:
-                    return
+        except KubeError as error:
+            self._warn(run, what, error, EventReason.CONFIG_MAP_REFUSED, ActionWord.CREATE_CONFIG_MAP)
+            if error.is_verdict and wanted.optional:
+                return
             raise
+        self._store.forget_refused_create(run.uid, what)
 
     async def _dry_run(self, run: RunView, asked: DryRunPod) -> None:
         try:
@@ -391,6 +394,14 @@ class Executor:
         refused = RefusedCreate(self._clock.now(), of + error.words, error.is_verdict)
         news = [self._store.note_refused_create(run.uid, pod.name, refused) for pod in pods]
         return any(news)
+
+    def _warn(self, run: RunView, what: str, error: KubeError, reason: EventReason, action: ActionWord) -> None:
+        """Say what the API server has against a write for a run; where it has not judged that, once it lasts."""
+        words = (what if what.endswith(": ") else "") + error.words
+        refused = RefusedCreate(self._clock.now(), words, error.is_verdict)
+        unreached = isinstance(error, UnreachableError)
+        if error.is_verdict or (not unreached and self._store.note_refused_create(run.uid, what, refused)):
+            self._events.warn(run, reason, action, words)
 
     async def _create_pods(self, run: RunView, plan: Plan) -> None:
         """Their group is there before them: a scheduler that finds none would hold them, or take each by itself."""
@@ -441,17 +452,17 @@ class Executor:
 
     async def _create_job(self, run: RunView, job: CreateJob) -> None:
         """One that is refused holds up nothing else: it is said, and made again when the run is next reconciled."""
+        what = f"job {job.name}: "
         try:
             reply = await self._kube.create(JOBS, job.body, job.namespace)
-        except ApiError as error:
-            if error.reason == "AlreadyExists":
+        except KubeError as error:
+            if isinstance(error, ApiError) and error.reason == "AlreadyExists":
                 return
+            self._warn(run, what, error, EventReason.ARCHIVE_JOB_REFUSED, ActionWord.ARCHIVE)
             if not error.is_verdict:
                 raise
-            self._events.warn(
-                run, EventReason.ARCHIVE_JOB_REFUSED, ActionWord.ARCHIVE, f"job {job.name}: {error.message}"
-            )
             return
+        self._store.forget_refused_create(run.uid, what)
         self._store.archive_jobs.cache.upsert(parse_job(reply))
 
     async def _delete(self, pod: DeletePod) -> None:

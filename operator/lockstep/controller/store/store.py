@@ -72,6 +72,9 @@ _FREED = 1.0  # other people's pods come and go all day; whether one made room c
 _log = logging.getLogger(__name__)
 _FOREVER = sys.maxsize
 
+_UNJUDGED_AGAIN = 120.0
+"""Seconds without any after which it is news that the API server does not judge something."""
+
 
 class Store:
     """All state that is rebuilt from the API server, indexed the way decisions need it.
@@ -106,6 +109,7 @@ class Store:
         self._runs_version = 0
         self._dry_runs: dict[str, DryRunResult] = {}
         self._refused: dict[str, dict[str, RefusedCreate]] = {}  # run UID -> pod name -> refusal
+        self._unjudged_told: dict[str, float] = {}  # run UID -> when what lasts without a verdict was met last
         self.writes = WritesUnderWay(queue, lambda uid: self._view_of_run(self.runs.get(uid)))
         self._views: dict[str, RunView] = {}  # run UID -> the run as admission cycles see it
         self._unread: set[str] = set()  # UIDs of runs of which a ConfigMap has not been read
@@ -218,7 +222,7 @@ class Store:
         return self._nodes_by_name.values()
 
     def note_refused_create(self, run_uid: str, pod: str, refused: RefusedCreate) -> bool:
-        """Keep why the API server did not take a pod; True when that is news.
+        """Keep why the API server did not take a pod, or ``pod`` of another name; True when that is news.
 
         What is no verdict is news once a run, and only when it lasts: many pods meet with it at once, when the server
         is the least able to take events.
@@ -226,13 +230,19 @@ class Store:
         refusals, now = self._refused.setdefault(run_uid, {}), refused.since
         before = refusals.get(pod)
         if before is not None and before.is_verdict == refused.is_verdict:
-            refused = replace(refused, since=before.since, told=before.told)
-        news = before is None or before.message != refused.message
-        if not refused.is_verdict:
-            news = now - refused.since >= TOLD_AFTER and not any(each.told for each in refusals.values())
-            refused = replace(refused, told=refused.told or news)
+            refused = replace(refused, since=before.since)
         refusals[pod] = refused
-        return news
+        if refused.is_verdict:
+            return before is None or before.message != refused.message
+        if now - refused.since < TOLD_AFTER:
+            return False
+        told_before, self._unjudged_told[run_uid] = self._unjudged_told.get(run_uid, 0.0), now
+        return now - told_before > _UNJUDGED_AGAIN
+
+    def forget_refused_create(self, run_uid: str, pod: str) -> None:
+        """The API server has taken it."""
+        if run_uid in self._refused:
+            self._refused[run_uid].pop(pod, None)
 
     def keep_assignment(self, run_uid: str, content: str) -> None:
         """Take in the content of the ConfigMap that a run's status names.
@@ -419,6 +429,7 @@ class Store:
             self._dry_runs.pop(run.uid, None)
             self._whole.forget(run.uid)
             self._refused.pop(run.uid, None)
+            self._unjudged_told.pop(run.uid, None)
             self.kueue.forget(run.namespace, workload_name(run))
             if self._run_uids.get(run.key) == run.uid:
                 del self._run_uids[run.key]

@@ -359,13 +359,12 @@ class RefusedCreate:
     """A pod that the API server has not taken, since when, in its words.
 
     ``is_verdict``: it has judged the pod, and will judge it the same a moment later; else it was overwhelmed, or a
-    webhook did not answer. ``told``: by an event.
+    webhook did not answer.
     """
 
     since: float
     message: str
     is_verdict: bool = True
-    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -311,7 +311,7 @@ def _begin_next(plan: PlanBuilder, cause: Cause, action: Action, case: Case, los
         streak = status.recovery.consecutive_no_progress
         if action.waits:  # also where nobody is charged
             alike = next((root.count for root in status.recovery.roots if root.root == cause.reading.root), 0)
-            streak = max(streak, 2, alike + 1)
+            streak = max(streak, 2, alike)
         wait = backoff(streak, tunables.backoff_base, tunables.backoff_max, plan.run.uid)
     number = status.attempt + 1
     # A pod does not come back to a node that is to be left.
