@@ -229,6 +229,8 @@ class Store:
         """
         refusals, now = self._refused.setdefault(run_uid, {}), refused.since
         before = refusals.get(pod)
+        if before is not None and before.is_verdict and not refused.is_verdict:
+            return False  # a verdict and its deadline stand, whatever comes between two of its kind
         if before is not None and before.is_verdict == refused.is_verdict:
             refused = replace(refused, since=before.since)
         refusals[pod] = refused
