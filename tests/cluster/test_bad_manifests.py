@@ -437,6 +437,7 @@ def test_a_bad_spec_is_refused_with_field_and_remedy(cluster: LocalCluster, mist
 def test_a_name_that_pods_cannot_carry_is_refused(cluster: LocalCluster, name: str) -> None:
     words = refusal(cluster, "POST", runs("default"), run(spec(), "default", name))
     assert "metadata.name must be at most 40 lower case letters, digits and '-'" in words
+    assert "write '-' in place of dots" in words
 
 
 @pytest.mark.parametrize(

@@ -326,3 +326,26 @@ def test_who_is_not_tried_for_now_is_in_nobodys_way() -> None:
 
 def test_nodes_that_may_not_be_read_are_simply_not_shown() -> None:
     assert live.readable_nodes(cast(Cluster, Server("nodes"))) == {}
+
+
+@pytest.mark.parametrize(("debug_until", "wait"), [(None, "2m"), (sample.at(-3600), "62m")])
+def test_nodes_that_pods_of_an_ended_run_still_hold_are_said_to_be_until_when(
+    debug_until: str | None, wait: str
+) -> None:
+    ended = holder()
+    ended["status"]["conditions"] = [sample.condition("Finished", "True", "AllRanksSucceeded", seconds_ago=0)]
+    ended["status"]["recovery"] = {"debugUntil": debug_until} if debug_until else {}
+    pod = daemon("gpu-1", "8")
+    pod["metadata"] = about("holder-other-0-1", namespace="team") | {
+        "labels": {
+            names.LABEL_RUN: "holder",
+            names.LABEL_RUN_UID: "other",
+            names.LABEL_SLOT: "0",
+            names.LABEL_INCARNATION: "1",
+        }
+    }
+    machines = [node(f"gpu-{number}") for number in (1, 2, 10)]
+    server = Server(nodes=machines, pods=[pod], trainingruns=[sample.pending(), ended])
+    found = admission(server, sample.pending())
+    told = list(explain.explanation(runs.view(sample.pending()), found, NOW))
+    assert f"  1 node held by team/holder, which has ended; its pods are deleted in {wait} at the latest: gpu-1" in told

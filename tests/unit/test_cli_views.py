@@ -225,3 +225,30 @@ def test_a_run_that_saves_before_it_stops_says_at_which_step_and_for_how_long() 
     assert "Next: all ranks save at step 120, which is waited for 4m50s at most; then they are told to end." in told
     raw["status"]["stop"]["save"] = ""
     assert any(line.startswith("Next: the ranks end by themselves") for line in explained(raw))
+
+
+def test_a_run_that_nobody_judges_is_explained_by_who_does_not() -> None:
+    raw = sample.pending("new")
+    raw["status"]["conditions"] = [
+        {
+            "type": "Accepted",
+            "status": "Unknown",
+            "reason": "PodNotJudged",
+            "message": "the API server does not judge the pod: failed calling webhook",
+            "lastTransitionTime": sample.at(60),
+        }
+    ]
+    told = explained(raw)
+    assert "It is not accepted yet: the API server does not judge the pod: failed calling webhook" in told
+    assert not any("the operator is not running" in line for line in told)
+
+
+def test_a_half_finished_gang_is_explained_with_its_step() -> None:
+    raw = sample.running()
+    words = "rank 1 ended with code 0 at 2026-11-25T16:33:51Z (after step 14); the other 3 still run"
+    for each in raw["status"]["conditions"]:
+        if each["type"] == "Progressing":
+            each["message"] = words
+    told = explained(raw)
+    assert any(line.startswith("It runs: step ") for line in told)
+    assert f"Not all of it: {words}." in told

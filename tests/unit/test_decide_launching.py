@@ -7,8 +7,17 @@ import pytest
 
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.decide import decide
+from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.snapshot import CheckpointReport, PodPhase, Verdict, WorkerPhase
+from lockstep.core.model.reasons import ConditionType
+from lockstep.core.model.snapshot import (
+    TOLD_AFTER,
+    CheckpointReport,
+    DryRunResult,
+    PodPhase,
+    Verdict,
+    WorkerPhase,
+)
 from lockstep.core.run.launching import SHARED_TIER_IS_FULL, SHARED_TIER_REFUSES, STILL_PREPARING
 from lockstep.worker.node import barrier as worker_barrier
 from lockstep.worker.node import preflight
@@ -283,3 +292,51 @@ def test_no_deadline_of_a_launch_runs_while_the_cluster_itself_looks_broken() ->
     assert decided(late, disruption="12 of 100 nodes turned NotReady").stop is None
     assert decided(late, calm_since=late - 1.0).stop is None
     assert decided(late + limits.scheduled + limits.stop, calm_since=late - 1.0).stop is not None
+
+
+HOOK = 'create pods: 500 InternalError: failed calling webhook "x.example": connection refused'
+
+
+def unjudged(w: World, since: float) -> None:
+    w.dry_runs["uid-one"] = DryRunResult(w.runs["one"].generation, None, HOOK, w.now - since)
+
+
+@pytest.mark.parametrize(("since", "told"), [(0.0, False), (TOLD_AFTER, True), (1e5, True)])
+def test_a_pod_that_the_api_server_does_not_judge_is_told_in_its_words_and_asked_for_again(
+    since: float, told: bool
+) -> None:
+    w = World({"n0": node("n0"), "n1": node("n1")})
+    w.apply("one", spec(2))
+    unjudged(w, since)
+    plan = decide(w.snapshot("one"), w.tunables, w.now)
+    assert plan.dry_run is not None
+    assert plan.status is not None
+    accepted = find(plan.status, ConditionType.ACCEPTED)
+    if not told:
+        assert accepted is None
+        assert plan.wake_at is not None
+        assert plan.wake_at <= w.now + TOLD_AFTER
+        return
+    assert accepted is not None
+    assert (accepted.status, accepted.reason) == ("Unknown", "PodNotJudged")
+    assert HOOK in accepted.message
+    assert plan.status.reason == "PodNotJudged"
+
+
+def test_what_was_accepted_stays_so_while_nobody_judges_it_anew() -> None:
+    w = World({"n0": node("n0")})
+    w.apply("one", spec(2))  # it waits for a second node
+    w.settle()
+    assert is_true(w.status("one"), ConditionType.ACCEPTED)
+    unjudged(w, 1e5)
+    w.reconcile("one")
+    assert is_true(w.status("one"), ConditionType.ACCEPTED)
+
+
+def test_a_run_goes_on_by_itself_once_it_is_judged() -> None:
+    w = World({"n0": node("n0"), "n1": node("n1")})
+    w.apply("one", spec(2))
+    unjudged(w, 60.0)
+    w.reconcile("one")
+    w.settle()
+    assert phase(w) is Phase.RUNNING

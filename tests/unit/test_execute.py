@@ -14,7 +14,7 @@ from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.queue import TrainingQueueStatus
 from lockstep.controller.kube.client import KubeClient
-from lockstep.controller.kube.errors import ApiError, KubeError, UnreachableError
+from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome, UnreachableError
 from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.reconcile import reconcile, threaded_admission
@@ -43,11 +43,12 @@ from lockstep.core.model.plan import (
     Plan,
     QueueStatusWrite,
 )
-from lockstep.core.model.snapshot import ClusterSnapshot, Leadership
+from lockstep.core.model.snapshot import TOLD_AFTER, ClusterSnapshot, DryRunResult, Leadership
 from lockstep.core.model.tunables import Tunables
 from support.manual_clock import ManualClock
 from support.stored_runs import run, stored
 
+WEBHOOK_DOWN = UnknownOutcome('create pods: 500 InternalError: failed calling webhook "x": connection refused', 0.0)
 GONE = ApiError(404, "NotFound", 'trainingruns.lockstep.dev "llama" not found')
 NO_KIND = ApiError(404, "NotFound", "the server could not find the requested resource")
 
@@ -376,25 +377,70 @@ async def test_nothing_rests_on_a_status_of_which_older_crds_have_dropped_a_fiel
 
 
 @pytest.mark.parametrize(
-    ("refusal", "told"),
+    ("refusal", "verdict"),
     [
         (ApiError(403, "Forbidden", "exceeded quota"), True),
         (ApiError(422, "Invalid", "spec is invalid"), True),
         (ApiError(429, "TooManyRequests", "try again"), False),
         (ApiError(401, "Unauthorized", "Unauthorized"), False),
         (ApiError(409, "Conflict", "the object of the quota has been modified"), False),
-        (UnreachableError("connection refused"), False),
+        (WEBHOOK_DOWN, False),
+        (UnknownOutcome("create pods: TimeoutError", 0.0), False),
     ],
 )
-async def test_only_what_the_api_server_has_against_a_pod_is_held_against_it(
-    world: World, refusal: KubeError, told: bool
+async def test_only_what_the_api_server_has_against_a_pod_is_held_against_it_and_all_is_told(
+    world: World, refusal: KubeError, verdict: bool
 ) -> None:
     world.kube.creation = refusal
     view = stored(world.store)
+    plan = Plan(creates=tuple(CreatePod("team", name, 0, 1, "n1", b"{}") for name in ("p", "q")))
+    with pytest.raises(KubeError):
+        await world.executor.run_plan(view, plan)
+    for refused in world.store._refused["u1"].values():
+        assert (refused.is_verdict, refused.message) == (verdict, refusal.words)
+    assert world.warnings == (["PodRefused"] * 2 if verdict else []), "what passes in a moment is no event"
+    for _ in range(2):
+        await world.clock.advance(TOLD_AFTER)
+        with pytest.raises(KubeError):
+            await world.executor.run_plan(view, plan)
+    assert world.warnings == (["PodRefused"] * 2 if verdict else ["PodRefused"]), "once a run"
+
+
+async def test_an_api_server_that_is_away_says_nothing_of_a_pod(world: World) -> None:
+    world.kube.creation = UnreachableError("connection refused")
+    view = stored(world.store)
     with pytest.raises(KubeError):
         await world.executor.run_plan(view, Plan(creates=(CreatePod("team", "p", 0, 1, "n1", b"{}"),)))
-    assert bool(world.store._refused.get("u1")) is told
-    assert bool(world.warnings) is told
+    assert not world.store._refused.get("u1")
+
+
+async def test_pods_that_wait_for_a_config_map_say_what_the_api_server_has_said_of_it(world: World) -> None:
+    world.kube.creation = WEBHOOK_DOWN
+    view = world.store.run("team", "llama")
+    assert view is not None
+    pod = CreatePod("team", "p", 0, 1, "n1", b"{}")
+    with pytest.raises(KubeError):
+        await world.executor.run_plan(view, Plan(config_maps=(EnsureConfigMap("team", "c", {}),), creates=(pod,)))
+    assert "ConfigMap c" in world.store._refused["u1"]["p"].message
+    assert WEBHOOK_DOWN.words in world.store._refused["u1"]["p"].message
+
+
+async def test_an_answer_to_a_dry_run_that_is_no_verdict_is_kept_and_asked_for_again_after_a_pause(
+    world: World,
+) -> None:
+    world.kube.creation = WEBHOOK_DOWN
+    view = world.store.run("team", "llama")
+    assert view is not None
+    world.queue.clear()
+    first = world.clock.now()
+    for _ in range(2):
+        with pytest.raises(KubeError):
+            await world.executor.run_plan(view, Plan(dry_run=DryRunPod(1, {})))
+        await world.clock.advance(3.0)
+    snapshot = world.store.snapshot_run("team", "llama", {}, Leadership(0.0))
+    assert snapshot is not None
+    assert snapshot.dry_run == DryRunResult(1, None, WEBHOOK_DOWN.words, first), "since when"
+    assert not world.queue._due, "it comes again after the back-off, and not at once"
 
 
 @pytest.mark.parametrize("optional", [True, False])
@@ -575,3 +621,30 @@ async def test_no_stop_waits_for_a_pod_group_that_cannot_be_deleted(world: World
     status = changed(view.status, state="Suspended")
     await carry_out(world, kube, Plan(pod_group_deletes=(ENDED,), status=status))
     assert kube.asked == ["patch status"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        (Plan(config_maps=(EnsureConfigMap("team", "c", {}),)), "ConfigMapRefused"),
+        (Plan(jobs=(CreateJob("team", "j", {}),)), "ArchiveJobRefused"),
+        (Plan(pod_group=GROUP, creates=(MEMBER,)), "PodGroupRefused"),
+        (Plan(), "StatusRefused"),
+    ],
+    ids=["a ConfigMap", "a job", "a PodGroup", "the status"],
+)
+async def test_no_write_for_a_run_fails_for_long_without_a_word(world: World, plan: Plan, reason: str) -> None:
+    kube = GroupKube(refusal=cast(ApiError, WEBHOOK_DOWN)) if plan.pod_group is not None else Kube()
+    kube.creation = kube.write = WEBHOOK_DOWN
+    kube.read = NO_KIND
+    world.executor._kube = world.executor._pod_groups._kube = cast(KubeClient, kube)
+    world.executor._config_maps._kube = cast(KubeClient, kube)
+    view = world.store.run("team", "llama")
+    assert view is not None
+    if reason == "StatusRefused":
+        plan = Plan(status=changed(view.status, state="Pending"))
+    for _ in range(5):
+        with pytest.raises(KubeError):
+            await world.executor.run_plan(view, plan)
+        await world.clock.advance(TOLD_AFTER / 2)
+    assert world.warnings == [reason], "once it lasts, and once"

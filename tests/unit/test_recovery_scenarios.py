@@ -9,6 +9,7 @@ from lockstep.core.checkpoints.retention import RetentionPolicy, StoredCheckpoin
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.quarantine import quarantine_of
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.settings import Deadlines
 from lockstep.core.model.snapshot import PodPhase, Verdict
 from lockstep.core.model.tunables import Tunables
@@ -643,3 +644,75 @@ def test_workers_are_told_what_to_look_for_before_they_start() -> None:
     w = world(1)
     w.roll_out("one", spec(1, recovery={"rules": rules}))
     assert w.directives["uid-one"].watch == (("fabric", "link flapped"),)
+
+
+def over_its_limit(w: World, rank: int) -> None:
+    name = next(pod.name for pod in w.pods.values() if pod.slot == rank and not pod.is_terminal)
+    w.end_pod(RUN, rank, 137, reason="Evicted", message='Usage of EmptyDir volume "cache" exceeds the limit "10Gi". ')
+    w.pods[name] = replace(w.pods[name], disruption="TerminationByKubelet")
+    w.settle()
+
+
+def test_a_pod_that_exceeds_its_own_limit_twice_without_progress_ends_the_run_and_names_limit_and_remedy() -> None:
+    w = training()
+    over_its_limit(w, 0)
+    first = status(w).attempts[0]
+    assert (first.cause, first.charged) == ("LimitExceeded", True)
+    assert not status(w).recovery.excluded_nodes
+    w.pass_time(120)
+    assert w.status(RUN).state == "Running"
+    over_its_limit(w, 0)
+    w.pass_time(120)
+    assert (state(w), status(w).reason) == ("Failed", "LimitExceeded")
+    told = find(status(w), ConditionType.SUCCEEDED)
+    assert told is not None
+    for word in ('"cache"', '"10Gi"', "sizeLimit"):
+        assert word in told.message
+
+
+def test_kubelets_that_refuse_pods_for_a_while_cost_the_run_nothing_and_never_end_it() -> None:
+    w = training(nodes=2, spare=4)
+    for _ in range(12):
+        for name, pod in list(w.pods.items()):
+            if pod.slot == 0 and not pod.is_terminal and not pod.deleting:
+                w.workers.pop(pod.uid, None)
+                w.pods[name] = replace(
+                    pod, phase=PodPhase.FAILED, reason="UnexpectedAdmissionError", started_at=None, exit_code=None
+                )
+        w.settle()
+        w.pass_time(5)
+    assert status(w).recovery.consecutive_no_progress == 0
+    assert not any(attempt.charged for attempt in status(w).attempts)
+    w.pass_time(3600, step=30.0)
+    assert state(w) == "Running"
+
+
+def test_a_limit_that_the_kubelet_names_only_after_the_worker_told_of_its_end_is_the_cause_after_all() -> None:
+    w = training()
+    for attempt in (1, 2):
+        assert (state(w), status(w).attempt) == ("Running", attempt)
+        old = next(pod.name for pod in w.pods.values() if pod.slot == 0 and not pod.is_terminal)
+        w.tell_to_end(RUN, 0)
+        w.work()
+        w.reconcile(RUN)
+        assert status(w).attempts[-1].cause == "Disruption", "else nothing is late"
+        w.now += 1
+        w.workers.pop(w.pods[old].uid)
+        over = 'Container trainer exceeded its local ephemeral storage limit "5Gi". '
+        w.pods[old] = replace(w.pods[old], phase=PodPhase.FAILED, reason="Evicted", message=over, exit_code=137)
+        w.settle()
+        w.pass_time(60)
+        ended = status(w).attempts[attempt - 1]
+        assert (ended.cause, ended.charged) == ("LimitExceeded", True)
+        assert "5Gi" in ended.message
+    assert (state(w), status(w).reason) == ("Failed", "LimitExceeded")
+
+
+def test_a_pod_that_was_told_to_end_and_does_not_is_deleted_soon() -> None:
+    w = training()
+    old = next(pod.name for pod in w.pods.values() if pod.slot == 0)
+    w.tell_to_end(RUN, 0)
+    w.pass_time(20)
+    assert old not in w.pods
+    assert (state(w), status(w).attempt) == ("Running", 2)
+    assert status(w).attempts[0].cause == "Disruption"

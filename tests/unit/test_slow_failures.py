@@ -364,3 +364,15 @@ def straggling_slot(builder: PlanBuilder) -> int | None:
     judge_straggler(builder)
     known = builder.status.recovery.straggler
     return known.slot if known is not None else None
+
+
+def test_a_rank_that_ended_stands_out_in_a_hang_and_no_node_is_blamed_for_it() -> None:
+    w = running(recovery={"hangTimeout": "30s"})
+    w.exit_child("one", 1, 0)
+    w.work_reports_only()
+    w.reconcile("one")
+    found = hung(looked_at(w, 300.0, stepped(w)))
+    assert found is not None
+    assert "rank 1 ended with code 0" in found.message
+    assert "no rank stands out" not in found.message
+    assert (found.slots, len(found.tied)) == ((), 2)

@@ -489,6 +489,15 @@ async def test_a_refused_pod_is_news_once_and_keeps_its_first_moment(world: Worl
     assert after.refused_creates == {}
 
 
+async def test_a_verdict_stands_whatever_comes_between_two_of_its_kind(world: World) -> None:
+    note = world.store.note_refused_create
+    assert not note("u1", "p", RefusedCreate(1.0, "time-out", is_verdict=False))
+    assert note("u1", "p", RefusedCreate(2.0, "quota"))
+    assert not note("u1", "p", RefusedCreate(50.0, "Conflict", is_verdict=False))
+    assert not note("u1", "p", RefusedCreate(51.0, "quota"))
+    assert world.store._refused["u1"]["p"] == RefusedCreate(2.0, "quota")
+
+
 async def test_a_dry_run_is_kept_with_its_run(world: World) -> None:
     world.store.set_dry_run("u1", DryRunResult(1, True))
     world.store.apply_run(run())

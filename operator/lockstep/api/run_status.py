@@ -234,6 +234,8 @@ class ExitsStatus(StatusModel):
     """The attempt they belong to."""
     succeeded: str = ""
     """Ranks that ended with code 0, as ranges, e.g. 0-3."""
+    first: str = ""
+    """The first of them, when it ended and after which step, in words."""
 
 
 class StopStatus(StatusModel):

@@ -76,7 +76,7 @@ class TrainingRun(ApiModel):
             f"oldSelf.hasValue() || size(self.metadata.name) <= {MAX_RUN_NAME} && "
             "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
             f"metadata.name must be at most {MAX_RUN_NAME} lower case letters, digits and '-', "
-            "as pods are named after it; shorten it",
+            "as pods are named after it; shorten it, and write '-' in place of dots and others",
             from_creation=True,
         ),
     )
@@ -166,7 +166,7 @@ class TrainingRunSet(ApiModel):
             f"oldSelf.hasValue() || size(self.metadata.name) <= {MAX_RUN_SET_NAME} && "
             "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
             f"metadata.name must be at most {MAX_RUN_SET_NAME} lower case letters, digits and '-', "
-            "as runs are named after it and their index; shorten it",
+            "as runs are named after it and their index; shorten it, and write '-' in place of dots and others",
             from_creation=True,
         ),
         Rule(

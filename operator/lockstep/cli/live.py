@@ -96,8 +96,17 @@ def admission(
         ),
         nodes=len(snapshot.nodes),
         holders=tuple((holder, tuple(nodes)) for holder, nodes in sorted(held.items(), key=lambda item: -len(item[1]))),
+        ended={run.key: at for run in snapshot.runs if run.key in held and (at := _pods_leave_at(run, tunables))},
         unread=unread,
     )
+
+
+def _pods_leave_at(run: RunView, tunables: Tunables) -> float:
+    """When pods that an ended run has left are deleted at the latest; 0: it has not ended."""
+    finished = find(run.status, ConditionType.FINISHED)
+    if finished is None or finished.status != "True":
+        return 0.0
+    return max(run.status.recovery.debug_until or 0.0, finished.last_transition_time) + tunables.deadlines.registered
 
 
 def cluster_snapshot(

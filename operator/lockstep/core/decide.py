@@ -11,24 +11,23 @@ from functools import wraps
 
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
-from lockstep.api.run_status import ExitsStatus
 from lockstep.core.accounting.account import keep_account
 from lockstep.core.checkpoints.archiving import keep_archive
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.origin import resolve_origin
 from lockstep.core.checkpoints.saves import settle_save
-from lockstep.core.failures.evidence import succeeded_ranks
+from lockstep.core.failures.evidence import record_of_ends, succeeded_ranks
 from lockstep.core.failures.node_memory import to_remember
 from lockstep.core.kueue.choice import choice_of, kueue_problems
+from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan import DryRunPod, Plan
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.problems import Problem
-from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.reasons import ActionWord, AttemptEnd, ConditionReason, ConditionType, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
-from lockstep.core.model.snapshot import RunSnapshot
+from lockstep.core.model.snapshot import TOLD_AFTER, RunSnapshot
 from lockstep.core.model.test_only import forget_test_only, is_test_only
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.pods.gang import dry_run_body
@@ -146,8 +145,10 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
         )
         return not plan.spec.cancel
     answer = plan.snapshot.dry_run
-    if answer is None or answer.generation != plan.run.generation:
+    if answer is None or answer.generation != plan.run.generation or answer.accepted is None:
         plan.dry_run = _dry_run(plan)
+        if answer is not None and answer.generation == plan.run.generation and plan.reached(answer.at + TOLD_AFTER):
+            _report_unjudged(plan, answer.message)
         return not plan.spec.cancel
     if not answer.accepted:
         words = f"the API server refuses the pod: {answer.message}{remedy_for(answer.message, plan.spec)}"
@@ -159,6 +160,14 @@ def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
     plan.condition(ConditionType.ACCEPTED, True, ConditionReason.ACCEPTED, "the spec is valid")
     plan.admission_changed = plan.admission_changed or before.conditions != plan.status.conditions
     return False
+
+
+def _report_unjudged(plan: PlanBuilder, words: str) -> None:
+    """Nothing is believed of what is no verdict, not even that it is none any more."""
+    before = find(plan.status, ConditionType.ACCEPTED)
+    if before is None or before.status != "True" or before.observed_generation != plan.run.generation:
+        words = f"the API server does not judge the pod, and is asked again: {words}"
+        plan.condition(ConditionType.ACCEPTED, None, ConditionReason.POD_NOT_JUDGED, words)
 
 
 def _refused_with_kueue(state: RunState) -> list[Problem]:
@@ -339,9 +348,7 @@ def _finish_if_succeeded(plan: PlanBuilder) -> bool:
         return False
     done = succeeded_ranks(plan)
     if done:
-        plan.status = changed(
-            plan.status, exits=ExitsStatus(attempt=plan.status.attempt, succeeded=format_ranges(done))
-        )
+        plan.status = changed(plan.status, exits=record_of_ends(plan, done))
     deciding = launcher_of(plan.spec).deciding_ranks(plan.world)
     if not done.issuperset(deciding):
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lockstep.api.checkpoint_status import SavedCheckpoint
 from lockstep.api.recovery_status import AttemptStatus
@@ -36,6 +36,8 @@ class LiveAdmission:
     """Nodes that were looked at."""
     holders: tuple[tuple[str, tuple[str, ...]], ...]
     """Who holds nodes, as namespace/name, with the nodes; most nodes first."""
+    ended: Mapping[str, float] = field(default_factory=dict)
+    """When the pods of those holders that have ended are deleted at the latest, as far as they don't leave before."""
     unread: str = ""
     """Why it was decided with the default settings; empty: it was with those of the operator."""
 
@@ -75,6 +77,8 @@ def _refusal(run: RunView) -> Iterator[str]:
         yield "The operator has not looked at it yet; if this lasts, the operator is not running."
     elif accepted.status == "False":
         yield f"It is not accepted: {accepted.message}"
+    elif accepted.status != "True":
+        yield f"It is not accepted yet: {accepted.message}"
 
 
 def _oddities(status: TrainingRunStatus) -> Iterator[str]:
@@ -99,7 +103,7 @@ def _waiting(run: RunView, found: LiveAdmission | NotLive | None, now: float) ->
             yield f"  {key} waits in front of it, {queue.reason}: {queue.message}"
         settings = f"default settings, as {found.unread}" if found.unread else "settings of the operator"
         yield f"(computed now from {plural(found.nodes, 'node')}, with the {settings})"
-        yield from _holders(found)
+        yield from _holders(found, now)
         return
     queue = run.status.queue
     if queue.reason:
@@ -158,10 +162,13 @@ WAITS: Mapping[str, str] = {
 """What a run waits for, by its pending reason (``status.queue.reason``): words that follow "It waits, "."""
 
 
-def _holders(found: LiveAdmission) -> Iterator[str]:
+def _holders(found: LiveAdmission, now: float) -> Iterator[str]:
     for holder, nodes in found.holders[:_HOLDERS_NAMED]:
         named = " ".join(nodes[:_NODES_NAMED]) + (" …" if len(nodes) > _NODES_NAMED else "")
-        yield f"  {plural(len(nodes), 'node')} held by {holder}: {named}"
+        gone = found.ended.get(holder)
+        left = duration(max(0.0, gone - now)) if gone is not None else ""
+        ended = f", which has ended; its pods are deleted in {left} at the latest" if left else ""
+        yield f"  {plural(len(nodes), 'node')} held by {holder}{ended}: {named}"
     if len(found.holders) > _HOLDERS_NAMED:
         yield f"  and by {plural(len(found.holders) - _HOLDERS_NAMED, 'more run')}"
 
@@ -236,10 +243,13 @@ def _next(run: RunView, phase: Phase, now: float) -> Iterator[str]:
             yield f"Next: attempt {status.attempt} starts when every rank is at the barrier."
         case Phase.RUNNING:
             progressing = find(status, ConditionType.PROGRESSING)
-            if progressing is not None and progressing.message:
-                yield f"It runs; {progressing.message}."
+            told = progressing.message if progressing is not None else ""
+            if progressing is not None and progressing.status != "True" and told:
+                yield f"It runs; {told}."
             elif status.progress.time is not None:
                 yield f"It runs: step {status.progress.step}, {ago(status.progress.time, now)}."
+                if told:
+                    yield f"Not all of it: {told}."
         case _:
             yield from _backoff(status, now)
     if run.status.spares and phase in (Phase.LAUNCHING, Phase.RECOVERING, Phase.RUNNING):

@@ -47,7 +47,10 @@ def ask(cluster: Cluster, manifest: Json, seconds: float = _ANSWER_SECONDS) -> J
         if error.exit_code is not ExitCode.TIMED_OUT:
             raise
         words = f"the operator has not said within {seconds:.0f} s when it would start"
-        raise CliError(words, "is it running? kubectl get pods -n lockstep-system", ExitCode.TIMED_OUT) from error
+        accepted = find(runs.view(raw).status, ConditionType.ACCEPTED)
+        why = accepted.message if accepted is not None and accepted.status == "Unknown" else ""
+        remedy = why or "is it running? kubectl get pods -n lockstep-system"
+        raise CliError(words, remedy, ExitCode.TIMED_OUT) from error
     finally:
         with contextlib.suppress(CliError):  # else the operator deletes it
             cluster.delete(path, uid)

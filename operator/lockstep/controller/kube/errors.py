@@ -12,6 +12,16 @@ _BY_AUTHORIZER = re.compile(r" cannot \w+ resource ")
 class KubeError(Exception):
     """Something the API server said, or its silence."""
 
+    @property
+    def words(self) -> str:
+        """What it said, for people."""
+        return str(self)
+
+    @property
+    def is_verdict(self) -> bool:
+        """The server has judged the object, and will judge it the same a moment later."""
+        return False
+
 
 class ApiError(KubeError):
     """The server refused: nothing was done. ``reason`` is the server's (NotFound, Conflict, Invalid, …)."""
@@ -24,15 +34,20 @@ class ApiError(KubeError):
         self.retry_after = retry_after
 
     @property
+    def words(self) -> str:
+        """The server's own."""
+        return self.message or str(self)
+
+    @property
     def lacks_right(self) -> bool:
         """We may not do such a thing at all, whatever the object is."""
         return self.status == 403 and _BY_AUTHORIZER.search(self.message) is not None
 
     @property
     def is_verdict(self) -> bool:
-        """The server has judged the object, and will judge it the same a moment later.
+        """As of every error.
 
-        Not so when it was overwhelmed, did not know us, or had a quota changed under its hands (a Conflict).
+        Not so when the server was overwhelmed, did not know us, or had a quota changed under its hands (a Conflict).
         """
         return 400 <= self.status < 500 and self.status not in (401, 408, 429) and self.reason != "Conflict"
 

@@ -14,7 +14,14 @@ import orjson
 from lockstep.api.base.nesting import read_object
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.kube.client import KubeClient
-from lockstep.controller.kube.errors import ApiError, DroppedError, KubeError, UnknownOutcome, says_absent
+from lockstep.controller.kube.errors import (
+    ApiError,
+    DroppedError,
+    KubeError,
+    UnknownOutcome,
+    UnreachableError,
+    says_absent,
+)
 from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.reconcile.config_maps import ConfigMaps
@@ -39,6 +46,7 @@ from lockstep.core.model.plan import (
     CreateJob,
     CreatePod,
     DeletePod,
+    DryRunPod,
     EnsureConfigMap,
     EnsurePodGroup,
     Plan,
@@ -109,7 +117,11 @@ class Executor:
 
     async def _carry_out(self, run: RunView, plan: Plan) -> None:
         for config_map in plan.config_maps:
-            await self._ensure_config_map(run, config_map)
+            try:
+                await self._ensure_config_map(run, config_map)
+            except KubeError as error:
+                self._note_not_made(run, plan.creates, error, f"ConfigMap {config_map.name}: ")
+                raise
         if plan.status is not None and not plan.pod_group_deletes:
             await self._write_status(run, plan.status)
         if plan.directive is not None:
@@ -118,8 +130,7 @@ class Executor:
             self._events.run_event(run, event)
             _log_decision(run, (plan.status or run.status).attempt, event.reason, event.note)
         if plan.dry_run is not None:
-            answer = await self._dry_run(run.namespace, plan.dry_run.generation, plan.dry_run.body)
-            self._store.set_dry_run(run.uid, answer)
+            await self._dry_run(run, plan.dry_run)
         await _all_of(
             [
                 *(self._delete(pod) for pod in plan.deletes),
@@ -315,9 +326,12 @@ class Executor:
             if error.status in (404, 409):
                 await self._refresh(run)
                 raise StaleError from error
-            if error.is_verdict:
-                self._events.warn(run, EventReason.STATUS_REFUSED, ActionWord.WRITE_STATUS, error.message)
+            self._warn(run, "status", error, EventReason.STATUS_REFUSED, ActionWord.WRITE_STATUS)
             raise
+        except KubeError as error:
+            self._warn(run, "status", error, EventReason.STATUS_REFUSED, ActionWord.WRITE_STATUS)
+            raise
+        self._store.forget_refused_create(run.uid, "status")
         written = read_object(reply)
         self._store.apply_run(written, status.assignment, status.reservation)
         if (lacks := next(dropped(patch, written.get("status") or {}), None)) is not None:
@@ -350,25 +364,46 @@ class Executor:
             log.info("deleted: it has been kept for as long as was asked", extra={"run": run.key, "uid": run.uid})
 
     async def _ensure_config_map(self, run: RunView, wanted: EnsureConfigMap) -> None:
+        what = f"ConfigMap {wanted.name}: "
         try:
             await self._config_maps.ensure(wanted)
-        except ApiError as error:
-            if error.is_verdict:
-                words = f"ConfigMap {wanted.name}: {error.message}"
-                self._events.warn(run, EventReason.CONFIG_MAP_REFUSED, ActionWord.CREATE_CONFIG_MAP, words)
-                if wanted.optional:
-                    return
+        except KubeError as error:
+            self._warn(run, what, error, EventReason.CONFIG_MAP_REFUSED, ActionWord.CREATE_CONFIG_MAP)
+            if error.is_verdict and wanted.optional:
+                return
             raise
+        self._store.forget_refused_create(run.uid, what)
 
-    async def _dry_run(self, namespace: str, generation: int, body: Any) -> DryRunResult:
+    async def _dry_run(self, run: RunView, asked: DryRunPod) -> None:
         try:
-            reply = await self._kube.create(PODS, body, namespace, dry_run=True)
-        except ApiError as error:
+            reply = await self._kube.create(PODS, asked.body, run.namespace, dry_run=True)
+        except (ApiError, UnknownOutcome) as error:
+            judged = False if error.is_verdict else None
+            self._store.set_dry_run(run.uid, DryRunResult(asked.generation, judged, error.words, self._clock.now()))
             if not error.is_verdict:
                 raise
-            return DryRunResult(generation, False, error.message, self._clock.now())
-        in_the_way = held_back(read_object(reply))
-        return DryRunResult(generation, not in_the_way, in_the_way, self._clock.now())
+        else:
+            why = held_back(read_object(reply))
+            self._store.set_dry_run(run.uid, DryRunResult(asked.generation, not why, why, self._clock.now()))
+
+    def _note_not_made(self, run: RunView, pods: Sequence[CreatePod], error: KubeError, of: str = "") -> bool:
+        """Keep what the API server has said against pods, be it no verdict; True when it is news.
+
+        While nobody reaches it nothing is said: nobody could be told either.
+        """
+        if isinstance(error, UnreachableError):
+            return False
+        refused = RefusedCreate(self._clock.now(), of + error.words, error.is_verdict)
+        news = [self._store.note_refused_create(run.uid, pod.name, refused) for pod in pods]
+        return any(news)
+
+    def _warn(self, run: RunView, what: str, error: KubeError, reason: EventReason, action: ActionWord) -> None:
+        """Say what the API server has against a write for a run; where it has not judged that, once it lasts."""
+        words = (what if what.endswith(": ") else "") + error.words
+        refused = RefusedCreate(self._clock.now(), words, error.is_verdict)
+        unreached = isinstance(error, UnreachableError)
+        if error.is_verdict or (not unreached and self._store.note_refused_create(run.uid, what, refused)):
+            self._events.warn(run, reason, action, words)
 
     async def _create_pods(self, run: RunView, plan: Plan) -> None:
         """Their group is there before them: a scheduler that finds none would hold them, or take each by itself."""
@@ -379,30 +414,21 @@ class Executor:
     async def _ensure_pod_group(self, run: RunView, group: EnsurePodGroup, members: Sequence[CreatePod]) -> None:
         try:
             await self._pod_groups.ensure(run, group)
-        except ApiError as error:
-            if not error.is_verdict:
-                raise
-            message = f"PodGroup {group.name}: {error.message}"
-            refused = RefusedCreate(self._clock.now(), message)
-            news = [self._store.note_refused_create(run.uid, pod.name, refused) for pod in members]
-            if any(news):
-                self._events.warn(run, EventReason.POD_GROUP_REFUSED, ActionWord.CREATE_POD_GROUP, message)
+        except KubeError as error:
+            of = f"PodGroup {group.name}: "
+            if self._note_not_made(run, members, error, of):
+                self._events.warn(run, EventReason.POD_GROUP_REFUSED, ActionWord.CREATE_POD_GROUP, of + error.words)
             raise
 
     async def _create(self, run: RunView, pod: CreatePod) -> None:
         try:
             reply = await self._kube.create(PODS, pod.body, pod.namespace)
-        except ApiError as error:
-            if error.reason == "AlreadyExists":
+        except KubeError as error:
+            if isinstance(error, ApiError) and error.reason == "AlreadyExists":
                 await self._recognise(run, pod)
                 return
-            if not error.is_verdict:
-                raise
-            refused = RefusedCreate(self._clock.now(), error.message)
-            if self._store.note_refused_create(run.uid, pod.name, refused):
-                self._events.warn(
-                    run, EventReason.POD_REFUSED, ActionWord.CREATE_POD, f"pod {pod.name}: {error.message}"
-                )
+            if self._note_not_made(run, [pod], error):
+                self._events.warn(run, EventReason.POD_REFUSED, ActionWord.CREATE_POD, f"pod {pod.name}: {error.words}")
             raise
         self._store.apply_pod(reply)
 
@@ -428,17 +454,17 @@ class Executor:
 
     async def _create_job(self, run: RunView, job: CreateJob) -> None:
         """One that is refused holds up nothing else: it is said, and made again when the run is next reconciled."""
+        what = f"job {job.name}: "
         try:
             reply = await self._kube.create(JOBS, job.body, job.namespace)
-        except ApiError as error:
-            if error.reason == "AlreadyExists":
+        except KubeError as error:
+            if isinstance(error, ApiError) and error.reason == "AlreadyExists":
                 return
+            self._warn(run, what, error, EventReason.ARCHIVE_JOB_REFUSED, ActionWord.ARCHIVE)
             if not error.is_verdict:
                 raise
-            self._events.warn(
-                run, EventReason.ARCHIVE_JOB_REFUSED, ActionWord.ARCHIVE, f"job {job.name}: {error.message}"
-            )
             return
+        self._store.forget_refused_create(run.uid, what)
         self._store.archive_jobs.cache.upsert(parse_job(reply))
 
     async def _delete(self, pod: DeletePod) -> None:

@@ -51,6 +51,7 @@ from lockstep.core.model.conditions import is_true
 from lockstep.core.model.own_objects import parse_run
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import (
+    TOLD_AFTER,
     ClusterSnapshot,
     DryRunResult,
     Leadership,
@@ -71,6 +72,9 @@ _FREED = 1.0  # other people's pods come and go all day; whether one made room c
 
 _log = logging.getLogger(__name__)
 _FOREVER = sys.maxsize
+
+_UNJUDGED_AGAIN = 120.0
+"""Seconds without any after which it is news that the API server does not judge something."""
 
 
 class Store:
@@ -107,6 +111,7 @@ class Store:
         self._runs_version = 0
         self._dry_runs: dict[str, DryRunResult] = {}
         self._refused: dict[str, dict[str, RefusedCreate]] = {}  # run UID -> pod name -> refusal
+        self._unjudged_told: dict[str, float] = {}  # run UID -> when what lasts without a verdict was met last
         self.writes = WritesUnderWay(queue, lambda uid: self._view_of_run(self.runs.get(uid)))
         self._views: dict[str, RunView] = {}  # run UID -> the run as admission cycles see it
         self._unread: set[str] = set()  # UIDs of runs of which a ConfigMap has not been read
@@ -192,11 +197,15 @@ class Store:
     # -- what others found out ------------------------------------------------------------------
 
     def set_dry_run(self, run_uid: str, result: DryRunResult) -> None:
-        """Keep what the API server said of a run's pod, and have the run reconciled."""
-        run = self.runs.get(run_uid)
-        if run is not None:
-            self._dry_runs[run_uid] = result
+        """Keep what the API server said of a run's pod, and have the run reconciled if it has judged that."""
+        run, before = self.runs.get(run_uid), self._dry_runs.get(run_uid)
+        if run is None:
+            return
+        if result.accepted is not None:
             self._queue.add(run_key(run.namespace, run.name))
+        elif before is not None and before.accepted is None and before.generation == result.generation:
+            result = replace(result, at=before.at)
+        self._dry_runs[run_uid] = result
 
     def apply_pod(self, text: bytes) -> None:
         """Take in a gang pod from the answer to a write. Raises msgspec.DecodeError.
@@ -215,13 +224,29 @@ class Store:
         return self._nodes_by_name.values()
 
     def note_refused_create(self, run_uid: str, pod: str, refused: RefusedCreate) -> bool:
-        """Keep why the API server did not take a pod; True when that is news."""
-        refusals = self._refused.setdefault(run_uid, {})
+        """Keep why the API server did not take a pod, or ``pod`` of another name; True when that is news.
+
+        What is no verdict is news once a run, and only when it lasts: many pods meet with it at once, when the server
+        is the least able to take events.
+        """
+        refusals, now = self._refused.setdefault(run_uid, {}), refused.since
         before = refusals.get(pod)
-        if before is not None:
+        if before is not None and before.is_verdict and not refused.is_verdict:
+            return False  # a verdict and its deadline stand, whatever comes between two of its kind
+        if before is not None and before.is_verdict == refused.is_verdict:
             refused = replace(refused, since=before.since)
         refusals[pod] = refused
-        return before is None or before.message != refused.message
+        if refused.is_verdict:
+            return before is None or before.message != refused.message
+        if now - refused.since < TOLD_AFTER:
+            return False
+        told_before, self._unjudged_told[run_uid] = self._unjudged_told.get(run_uid, 0.0), now
+        return now - told_before > _UNJUDGED_AGAIN
+
+    def forget_refused_create(self, run_uid: str, pod: str) -> None:
+        """The API server has taken it."""
+        if run_uid in self._refused:
+            self._refused[run_uid].pop(pod, None)
 
     def keep_assignment(self, run_uid: str, content: str) -> None:
         """Take in the content of the ConfigMap that a run's status names.
@@ -413,6 +438,7 @@ class Store:
             self._dry_runs.pop(run.uid, None)
             self._whole.forget(run.uid)
             self._refused.pop(run.uid, None)
+            self._unjudged_told.pop(run.uid, None)
             self.kueue.forget(run.namespace, workload_name(run))
             if self._run_uids.get(run.key) == run.uid:
                 del self._run_uids[run.key]

@@ -160,7 +160,7 @@ def choose_resume(
                 f"resumes from {_named(choice)}" + (f" of {context.origin}" if context.origin else ""),
                 choice=choice,
                 rejected=_passed_over(refused, choice, context),
-                seconds=resume_seconds(choice, context),
+                seconds=max(0.0, resume_seconds(choice, context)),
             )
         allowed = _verify_seconds(choice, context)
         deadline += allowed
@@ -269,7 +269,7 @@ def _passed_over(
     refused: Mapping[Candidate, str], choice: Candidate | None, context: ResumeContext
 ) -> tuple[Rejection, ...]:
     better = [
-        Rejection(each, why, resume_seconds(each, context))
+        Rejection(each, why, max(0.0, resume_seconds(each, context)))
         for each, why in refused.items()
         if _is_better(each, choice, context)
     ]

@@ -28,6 +28,12 @@ MOST_ROLL_BACKS = 3
 MOST_QUARANTINED = 16
 FREE_OF_CHARGE = 3
 """Times in a row that bad luck is believed in."""
+_NEVER_DETERMINISTIC = frozenset(
+    {
+        *(AttemptCause.HANG, AttemptCause.STORAGE, AttemptCause.NAN),
+        *(AttemptCause.OUT_OF_MEMORY, AttemptCause.LIMIT_EXCEEDED),
+    }
+)
 PYTHON_REMEDY = "the image has no python3, which Lockstep's worker needs; use an image with Python 3.8 or newer"
 
 
@@ -165,6 +171,8 @@ def _by_kind(cause: Cause, case: Case) -> Action:
             return _diverged(cause, case)
         case AttemptCause.OUT_OF_MEMORY:
             return _out_of_memory(cause, case)
+        case AttemptCause.LIMIT_EXCEEDED:
+            return _limit_exceeded(cause, case)
     return _failed(cause, case)
 
 
@@ -267,6 +275,13 @@ def _out_of_memory(cause: Cause, case: Case) -> Action:
     return replace(_replaced_or_again(cause, case), charged=True)
 
 
+def _limit_exceeded(cause: Cause, case: Case) -> Action:
+    if _count(cause, case) and not case.progressed:
+        words = "nothing was saved since the last time, so it would be exceeded again"
+        return _stop(cause, StopReason.LIMIT_EXCEEDED, words, charged=True)
+    return replace(_replaced_or_again(cause, case), charged=True)
+
+
 def _is_deterministic(cause: Cause, case: Case) -> bool:
     """It failed like this before, at the same place, with another node to blame: then none is."""
     reading = cause.reading
@@ -274,7 +289,8 @@ def _is_deterministic(cause: Cause, case: Case) -> bool:
         reading.symptom
         or reading.passing
         or case.progressed
-        or cause.kind in (AttemptCause.HANG, AttemptCause.STORAGE, AttemptCause.OUT_OF_MEMORY, AttemptCause.NAN)
+        or (cause.lost and reading.on_node)  # no program of its own ran there
+        or cause.kind in _NEVER_DETERMINISTIC
     ):
         return False
     root = _root(cause, case)

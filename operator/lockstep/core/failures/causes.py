@@ -36,6 +36,8 @@ LEAVING_SECONDS = 2.0
 """An evicted pod is reported, or at its end, up to so long after its program began to fail its peers."""
 STDERR_KEPT = 1000
 """Characters of it in the history."""
+EVICTED = frozenset({AttemptCause.DISRUPTION, AttemptCause.LIMIT_EXCEEDED})
+"""Somebody ended the pod, and not its program."""
 NEVER_ALONE = frozenset({AttemptCause.STRAGGLER, AttemptCause.LOSS_SPIKE})
 """Detected while training goes on: they explain no process that ended."""
 
@@ -110,7 +112,7 @@ class Cause:
 
     def explains_end_at(self, moment: float) -> bool:
         """It is not known to have begun only after a process ended at ``moment``."""
-        return self.at <= moment + (LEAVING_SECONDS if self.kind is AttemptCause.DISRUPTION else TORN_DOWN_SECONDS)
+        return self.at <= moment + (LEAVING_SECONDS if self.kind in EVICTED else TORN_DOWN_SECONDS)
 
     @property
     def points_at_node(self) -> bool:
@@ -120,7 +122,7 @@ class Cause:
         return not blameless and (self.reading.on_node or self.kind in _MAYBE_THE_NODE)
 
 
-_SUREST = (AttemptCause.NODE_LOST, AttemptCause.DISRUPTION, AttemptCause.HARDWARE)
+_SUREST = (AttemptCause.NODE_LOST, AttemptCause.DISRUPTION, AttemptCause.LIMIT_EXCEEDED, AttemptCause.HARDWARE)
 """What says why a slot was lost, before what only says that it was."""
 _MAYBE_THE_NODE = frozenset(
     {AttemptCause.APPLICATION, AttemptCause.HARDWARE, AttemptCause.HANG, AttemptCause.NODE_LOST, AttemptCause.UNKNOWN}
@@ -156,7 +158,8 @@ def first_cause(found: Sequence[Cause], tied_seconds: float = TIED_SECONDS) -> C
     own_end = min((cause.at for cause in near if cause.exited and not cause.reading.symptom), default=math.inf)
     unprompted = [c for c in near if c.is_unprompted and (not c.dated or c.explains_end_at(own_end))]
     if unprompted:
-        first = min(unprompted, key=lambda c: (_SUREST.index(c.kind) if c.kind in _SUREST else 3, c.at, c.slot))
+        order = {kind: place for place, kind in enumerate(_SUREST)}
+        first = min(unprompted, key=lambda c: (order.get(c.kind, len(order)), c.at, c.slot))
         tied: tuple[int, ...] = ()
     else:
         own = [cause for cause in near if not cause.reading.symptom] or near

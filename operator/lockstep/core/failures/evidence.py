@@ -11,10 +11,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lockstep.api.base import names
-from lockstep.core.model.ranges import parse_ranges
+from lockstep.api.base.times import to_rfc3339
+from lockstep.api.run_status import ExitsStatus
+from lockstep.core.failures.signs import is_refused_by_node
+from lockstep.core.model.ranges import format_ranges, parse_ranges
 from lockstep.core.model.reasons import AttemptCause, AttemptEnd, ExitReason, LossReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import ExitReport, PodPhase, PodView, WorkerPhase, WorkerReport
+from lockstep.core.model.snapshot import ExitReport, NodeView, PodPhase, PodView, WorkerPhase, WorkerReport
+from lockstep.core.placement.node_fit import untolerated
+from lockstep.core.pods import gang, pod_template
 
 TOLD_TO_LEAVE = "SIGTERM"
 """What a worker names as its problem once its pod is being ended."""
@@ -68,13 +73,57 @@ def succeeded_ranks(state: RunState) -> frozenset[int]:
     return frozenset(ranks)
 
 
+def record_of_ends(state: RunState, done: frozenset[int]) -> ExitsStatus:
+    """What status keeps of the ranks that are ``done``. Who was first is found out once, while its worker is known."""
+    attempt, known = state.status.attempt, state.status.exits
+    first = known.first if known.attempt == attempt and known.succeeded else _first_to_end(state, done)
+    return ExitsStatus(attempt=attempt, succeeded=format_ranges(done), first=first)
+
+
+def _first_to_end(state: RunState, done: frozenset[int]) -> str:
+    ends: list[tuple[float, int, str]] = []
+    for slot in state.ranked_slots():
+        rank, report, pod = state.rank(slot), state.report(slot), state.pod(slot)
+        if rank not in done:
+            continue
+        exited = _exit_in(report, state.status.attempt)
+        if report is not None and exited is not None:
+            after = f" (after step {report.progress.step})" if report.progress is not None else ""
+            ends.append((exited.at, rank, after))
+        elif pod is not None and pod.ended_at is not None:
+            ends.append((pod.ended_at, rank, ""))
+    if not ends:
+        return ""
+    at, rank, after = min(ends)
+    return f"rank {rank} ended with code 0 at {to_rfc3339(min(at, state.now))}{after}"
+
+
+def half_finished(state: RunState) -> str:
+    """Which ranks have ended well while others go on, in words; empty where none has, or all have.
+
+    So it is for a moment at every good end. Else the others mostly wait for what will not come any more.
+    """
+    exits = state.status.exits
+    if exits.attempt != state.status.attempt or not exits.succeeded or not state.trains:
+        return ""
+    done = succeeded_ranks(state)
+    left = state.world - len(done)
+    if left <= 0:
+        return ""
+    words = exits.first or f"ranks {exits.succeeded} ended with code 0"
+    if len(done) > 1 and exits.first:
+        first = exits.first.replace(" ended with code 0", "", 1)
+        words = f"{len(done)} ranks ({exits.succeeded[:80]}) ended with code 0, the first was {first}"
+    return f"{words}; the other {f'{left} still run' if left > 1 else 'still runs'}"
+
+
 def failed_exits(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:
     """Bad exits of the current attempt, earliest first. ``leaving``: the slots that are waited with until a save."""
     found = []
     for slot in state.ranked_slots():
         report = state.report(slot)
         exited = _exit_in(report, state.status.attempt)
-        if report is None or exited is None or exited.succeeded or _was_terminated(report):
+        if report is None or exited is None or exited.succeeded or was_terminated(report):
             continue
         if leaving and exited.reason == ExitReason.STOPPED_ON_REQUEST:
             continue  # it has saved and ended as it was asked to, before the save of all ranks is settled
@@ -127,6 +176,23 @@ def everyone_heard_since(state: RunState, moment: float, *, but: int) -> bool:
     )
 
 
+def why_closed(state: RunState, node: NodeView | None) -> str:
+    """Why a pod of the run could not be made again on the node, in words that follow its name; empty: it could."""
+    if node is None:
+        return ""
+    if node.deleting:
+        return "is being deleted"
+    if node.unschedulable or node.drain:
+        return "is being drained" if node.drain else "is cordoned"
+    if state.run.spec is None or all(taint.key in state.tunables.gang.gpu_taints for taint in node.taints):
+        return ""  # asked of every slot in every look while a gang launches
+    ours = pod_template.tolerations(gang.tolerations(state.spec, state.tunables.gang))
+    kueue = state.status.kueue
+    theirs = pod_template.tolerations(each.dump() for each in kueue.tolerations) if kueue is not None else ()
+    taint = untolerated(node, (*ours, *theirs))
+    return f"has the taint {taint.key}:{taint.effect}" if taint is not None else ""
+
+
 def took_part(state: RunState, slot: int) -> bool:
     """The pod of the slot is the one that was released by the last START."""
     start, incarnation = state.status.start, state.status.assignment.incarnations[slot]
@@ -148,8 +214,8 @@ def _loss_of(
     def lost_pod(reason: LossReason, message: str) -> Loss:
         if node is not None and not node.ready:  # where nobody can run a new one
             return lost(LossKind.NODE, LossReason.NODE_NOT_READY, f"{message}, and the node is NotReady")
-        if node is not None and (node.unschedulable or node.drain):
-            return lost(LossKind.DRAINED, LossReason.NODE_CORDONED, f"{message}, and the node takes no new pods")
+        if node is not None and (closed := why_closed(state, node)):
+            return lost(LossKind.DRAINED, LossReason.NODE_CORDONED, f"{message}, and the node {closed}")
         return lost(LossKind.POD, reason, message)
 
     if node is None:
@@ -158,16 +224,19 @@ def _loss_of(
         return lost(LossKind.NODE, LossReason.OUT_OF_SERVICE, f"node {name} was declared out of service")
     pod = state.pod(slot)
     if pod is not None and pod.is_terminal:
-        return lost_pod(LossReason.POD_FAILED, pod_end(pod))
+        return lost_pod(end_of(pod), pod_end(pod))
     if pod is not None and pod.deleting and not waited_with:
         return lost_pod(LossReason.POD_DELETED, f"pod {pod.name} was deleted by somebody else")
     trains = state.trains and state.rank(slot) >= 0  # a spare has begun nothing: its pod is simply made again
     if pod is None and trains:
         return lost_pod(LossReason.POD_VANISHED, f"the pod of {state.title(slot)} on {name} is gone")
-    if report is not None and _was_terminated(report) and not waited_with:
+    if report is not None and was_terminated(report) and not waited_with:
         return lost_pod(LossReason.POD_TERMINATED, f"the pod of {state.title(slot)} on {name} was told to end")
     if pod is None:
         return None
+    if not pod.bound and (closed := why_closed(state, node)):
+        words = f"the pod of {state.title(slot)} cannot be scheduled: node {name} {closed}"
+        return lost(LossKind.DRAINED, LossReason.NODE_CORDONED, words)
     if pod.disruption and over:
         return lost_pod(LossReason.POD_TERMINATED, f"the pod of {state.title(slot)} on {name} is about to be ended")
     if not is_silent(state, report):
@@ -198,7 +267,7 @@ def _last_known_good(state: RunState, slot: int, report: WorkerReport | None) ->
     return entry.started_at if took_part(state, slot) else state.now
 
 
-def _was_terminated(report: WorkerReport) -> bool:
+def was_terminated(report: WorkerReport) -> bool:
     """Its pod is being ended: what its process did after that is no word on the program."""
     told = report.problem == TOLD_TO_LEAVE or report.leaving_by > 0
     return told or (report.exit is not None and report.exit.reason == ExitReason.WORKER_TERMINATED)
@@ -266,6 +335,11 @@ def _exit_in(report: WorkerReport | None, attempt: int) -> ExitReport | None:
     if report is None or report.phase is not WorkerPhase.EXITED or report.attempt != attempt:
         return None
     return report.exit
+
+
+def end_of(pod: PodView) -> LossReason:
+    """Of a terminal pod: whether it ended, or was never taken by its node."""
+    return LossReason.NODE_REFUSED if is_refused_by_node(pod) else LossReason.POD_FAILED
 
 
 def pod_end(pod: PodView) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import format_duration, parse_duration
 from lockstep.core.failures.causes import Evidence
-from lockstep.core.failures.evidence import succeeded_ranks
+from lockstep.core.failures.evidence import half_finished, succeeded_ranks
 from lockstep.core.failures.stack_groups import StackGroup, grouped, stacks_config_map
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -165,7 +165,9 @@ def _conclude(
     )
     slot_of = {plan.rank(slot): slot for slot in reports}
     steps = _steps_to_compare(plan, reports)
-    suspects, stands_out = suspected(steps, groups)
+    ended = half_finished(plan)
+    # Where somebody has ended, the others wait for them, each at some other place maybe: none of them is the reason.
+    suspects, stands_out = ((), ended) if ended else suspected(steps, groups)
     if groups:
         config_map = stacks_config_map(plan.run, plan.status.attempt, stacks, groups)
         plan.config_maps.append(config_map)

@@ -7,10 +7,11 @@ its peers have hung up: until START it may still turn out to have been first.
 from collections.abc import Sequence
 
 from lockstep.api.recovery_status import AttemptStatus
-from lockstep.core.failures.causes import Cause, collected, first_cause
-from lockstep.core.failures.evidence import FailedExit, Loss, LossKind, took_part
-from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE
-from lockstep.core.model.reasons import ActionWord, AttemptCause
+from lockstep.core.failures.causes import EVICTED, Cause, Evidence, collected, first_cause
+from lockstep.core.failures.evidence import FailedExit, Loss, LossKind, pod_end, took_part
+from lockstep.core.failures.signs import STOPPED_FROM_OUTSIDE, read_pod
+from lockstep.core.model.assignment import slot_of_rank
+from lockstep.core.model.reasons import ActionWord, AttemptCause, LossReason
 from lockstep.core.model.run_state import RunState
 
 ATTRIBUTED_BY_EXIT = frozenset(
@@ -67,12 +68,33 @@ def pods_lost_before(state: RunState, ended: AttemptStatus, lost: Sequence[Loss]
         and cause.explains_end_at(named)
         and _is_known_when(state, cause.slot)
         # Of its own end a rank's word tells more, unless its pod was driven away.
-        and (state.rank(cause.slot) != ended.rank or cause.kind is AttemptCause.DISRUPTION)
+        and (state.rank(cause.slot) != ended.rank or cause.kind in EVICTED)
     ]
     if not earlier:
         return None, []
     first = first_cause([*earlier, *(cause for cause in found if not cause.lost)])
     return (first, [pods[cause.slot] for cause in earlier]) if first.lost else (None, [])
+
+
+def limit_exceeded_before(state: RunState) -> Cause | None:
+    """A pod that was heard to be told to end, which was put down to the cluster, and ended for a limit of its own.
+
+    The kubelet says why only once all of the pod has ended: long after its worker told of the SIGTERM.
+    """
+    ended = last_end(state)
+    if ended is None or ended.cause != AttemptCause.DISRUPTION or ended.rank is None or ended.rank >= state.world:
+        return None
+    slot = slot_of_rank(state.status.assignment, ended.rank)
+    before = state.status.assignment.incarnations[slot] - 1
+    pod = state.context.pods_by_identity.get((slot, before))
+    if pod is None or not pod.is_terminal or pod.node != ended.node:
+        return None
+    reading = read_pod(pod)
+    if reading.kind is not AttemptCause.LIMIT_EXCEEDED:
+        return None
+    words = f"{pod_end(pod)} ({reading.words})"
+    evidence = Evidence(reading.kind, slot, ended.node, ended.ended_at or state.now, words, reading.root)
+    return Cause(evidence, reading, LossReason.POD_FAILED, pod.exit_code, lost=True)
 
 
 def _is_known_when(state: RunState, slot: int) -> bool:

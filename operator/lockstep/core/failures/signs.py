@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lockstep.core.model.reasons import AttemptCause, ExitReason
-from lockstep.core.model.snapshot import ExitReport, PodView, Sign
+from lockstep.core.model.snapshot import ExitReport, PodPhase, PodView, Sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +77,35 @@ CODE_WORDS: Mapping[int, str] = {
     SIGTERM_CODE: "told to end by somebody else",
 }
 
-DISRUPTED_PODS = frozenset(
-    {"Evicted", "Preempting", "Preempted", "NodeShutdown", "Shutdown", "Terminated", "NodeLost", "DeadlineExceeded"}
-)
+DISRUPTED_PODS = frozenset({"Evicted", "Preempting", "Preempted", "NodeShutdown", "Shutdown", "Terminated", "NodeLost"})
 """Reasons of pods that were ended by the cluster."""
+_EPHEMERAL = (
+    "raise ephemeral-storage in resourcesPerNode, or write less outside of volumes; "
+    "where the run names no limit, a LimitRange of its namespace does"
+)
+_LIMITS = (
+    ("exceeds the limit", "raise that volume's sizeLimit, or shmSize for /dev/shm, or write less there"),
+    ("exceeds the total limit of containers", _EPHEMERAL),
+    ("exceeded its local ephemeral storage limit", _EPHEMERAL),
+)
+"""What the kubelet says of a pod that it evicts for a limit of the pod's own, and the remedy. Of a node under pressure
+it says none of it."""
 IMAGE_PROBLEMS = frozenset(
     {"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
     | {"RegistryUnavailable"}
 )
-REFUSED_BY_KUBELET = frozenset({"UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "InvalidNodeInfo"})
+REFUSED_BY_KUBELET = frozenset(
+    {
+        *("UnexpectedAdmissionError", "UnexpectedPredicateFailureType", "UnknownReason", "InvalidNodeInfo"),
+        *("NodeAffinity", "NodeName", "NodePorts", "NodeUnschedulable", "TaintToleration"),
+        *("TopologyAffinityError", "SMTAlignmentError", "ResourceManagerError"),
+    }
+)
 """The node itself would not take the pod, its devices being gone for one; also OutOfcpu and the like."""
+_REJECTED = "Pod was rejected"
+"""How the kubelet's words begin for whatever reason it does not take a pod."""
+_OF_CONTAINERS = frozenset({"", "Completed", "Error", "OOMKilled", "StartError", "ContainerCannotRun"})
+"""Reasons of containers, whose message the program writes."""
 
 HOPELESS_EXITS = frozenset({ExitReason.COMMAND_NOT_FOUND, ExitReason.COMMAND_NOT_EXECUTABLE})
 STOPPED_FROM_OUTSIDE = frozenset(
@@ -191,19 +210,40 @@ def read_exit(exit_report: ExitReport, signs: Sequence[Sign]) -> Reading:
 
 def read_pod(pod: PodView) -> Reading:
     """What the end of a pod means that nobody here ended."""
+    beyond = _limit_exceeded(pod)
+    if beyond:
+        return Reading(AttemptCause.LIMIT_EXCEEDED, AttemptCause.LIMIT_EXCEEDED, f"a limit of its own: {beyond}")
     if pod.disruption:
         return Reading(AttemptCause.DISRUPTION, pod.disruption, f"disrupted: {pod.disruption}")
     if pod.reason in DISRUPTED_PODS or pod.exit_code == SIGTERM_CODE:
         return Reading(AttemptCause.DISRUPTION, pod.reason or "SIGTERM", "ended by the cluster")
     if pod.reason in IMAGE_PROBLEMS:
         return Reading(AttemptCause.STORAGE, "ImagePull", "the image could not be pulled", waits=True)
-    if pod.reason in REFUSED_BY_KUBELET or pod.reason.startswith("OutOf"):
-        return Reading(AttemptCause.UNKNOWN, pod.reason, "the node would not take it", on_node=True)
+    if is_refused_by_node(pod):
+        return Reading(AttemptCause.UNKNOWN, pod.reason, "the node would not take it", on_node=True, waits=True)
     if pod.reason == "OOMKilled" or pod.exit_code == OUT_OF_MEMORY_CODE:
         return Reading(AttemptCause.OUT_OF_MEMORY, "OutOfMemory", "the host's memory did not suffice")
     if pod.exit_code is not None and pod.exit_code in DELIBERATE_CODES:
         return Reading(AttemptCause.DELIBERATE, f"exit {pod.exit_code}", DELIBERATE_CODES[pod.exit_code])
     return Reading(AttemptCause.UNKNOWN, f"pod {pod.reason or 'ended'} {pod.exit_code}", bare=True)
+
+
+def is_refused_by_node(pod: PodView) -> bool:
+    """The kubelet did not take the pod, so that nothing of it ever ran. Not where the node is under pressure or shuts
+    down: that reads as a disruption."""
+    if pod.phase is not PodPhase.FAILED or pod.exit_code is not None or pod.reason in (DISRUPTED_PODS | _OF_CONTAINERS):
+        return False
+    named = pod.reason in REFUSED_BY_KUBELET or pod.reason.startswith("OutOf")
+    return named or pod.message.startswith(_REJECTED)
+
+
+def _limit_exceeded(pod: PodView) -> str:
+    """How to keep to the limit of its own for which the kubelet ended the pod; empty where it was no such limit."""
+    if pod.reason == "DeadlineExceeded":
+        return "an admission webhook gave it activeDeadlineSeconds; have that left out, a run has its timeLimit"
+    if pod.reason != "Evicted" or pod.disruption not in ("", "TerminationByKubelet"):
+        return ""
+    return next((remedy for words, remedy in _LIMITS if words in pod.message), "")
 
 
 def shell_code(exit_report: ExitReport) -> int:

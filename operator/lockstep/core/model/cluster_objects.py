@@ -61,6 +61,7 @@ class Unread:
 
 _PHASES = {phase.value: phase for phase in PodPhase}
 _NONE: dict[str, str] = {}  # what almost every node has of conditions beyond Ready
+_GATES_NAMED = 8
 _amount = lru_cache(maxsize=4096)(amount)  # the same few quantities come again with every pod
 
 
@@ -285,8 +286,15 @@ def _why(pod: wire.Pod) -> tuple[str, str]:
             return state.waiting.reason, state.waiting.message
     for condition in status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
-            return condition.reason, condition.message
+            return condition.reason, _gates(pod.spec) or condition.message
     return "", ""
+
+
+def _gates(spec: wire.PodSpec) -> str:
+    """Which scheduling gates a pod has: of their names the scheduler says nothing."""
+    found = spec.scheduling_gates
+    more = f" and {len(found) - _GATES_NAMED} more" if len(found) > _GATES_NAMED else ""
+    return f"scheduling gates: {', '.join(gate.name for gate in found[:_GATES_NAMED])}{more}" if found else ""
 
 
 def _amounts(requests: wire.Requests) -> Resources:

@@ -317,12 +317,19 @@ class QueueView:
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """What the API server said of the resolved pod of one generation."""
+    """What the API server said of the resolved pod of one generation.
+
+    ``accepted`` None: it has not judged the pod, for the reason in ``message``, and not since ``at``.
+    """
 
     generation: int
-    accepted: bool
+    accepted: bool | None
     message: str = ""
     at: float = 0.0
+
+
+TOLD_AFTER = 5.0
+"""Seconds after which it is told that the API server does not judge something: before, it mostly passes unseen."""
 
 
 class JobPhase(StrEnum):
@@ -350,10 +357,15 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class RefusedCreate:
-    """A pod that the API server would not take, since when, in its words."""
+    """A pod that the API server has not taken, since when, in its words.
+
+    ``is_verdict``: it has judged the pod, and will judge it the same a moment later; else it was overwhelmed, or a
+    webhook did not answer.
+    """
 
     since: float
     message: str
+    is_verdict: bool = True
 
 
 @dataclass(frozen=True, slots=True)

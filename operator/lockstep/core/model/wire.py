@@ -104,6 +104,12 @@ class Affinity(Struct, frozen=True, rename="camel"):
     node_affinity: NodeAffinity | None = None
 
 
+class SchedulingGate(Struct, frozen=True):
+    """What keeps a pod from being scheduled until somebody takes it off."""
+
+    name: str = ""
+
+
 class PodSpec(Struct, frozen=True, rename="camel"):
     """What is read of a pod spec."""
 
@@ -113,6 +119,7 @@ class PodSpec(Struct, frozen=True, rename="camel"):
     overhead: Requests = {}
     resources: ResourceRequirements = ResourceRequirements()
     affinity: Affinity | None = None
+    scheduling_gates: list[SchedulingGate] = []
 
 
 class Waiting(Struct, frozen=True):

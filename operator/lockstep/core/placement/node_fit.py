@@ -205,15 +205,23 @@ def node_class(node: NodeView, foreign: Resources) -> Hashable:
     )
 
 
-def _taint_refusal(node: NodeView, tolerations: Sequence[Toleration]) -> Refusal | None:
+def untolerated(node: NodeView, tolerations: Sequence[Toleration]) -> Taint | None:
+    """The first taint that keeps new pods with these tolerations off the node, but for what its other fields say."""
     for taint in node.taints:
         if taint.effect == "PreferNoSchedule" or taint.key in _SAID_OTHERWISE:
             continue
         if not any(toleration.tolerates(taint) for toleration in tolerations):
-            shown = f"{taint.key}={taint.value}" if taint.value else taint.key
-            passing = taint.key.startswith(_STATE_TAINTS)
-            return Refusal(Obstacle.TAINTED, f"tainted {shown}:{taint.effect}", lasting=not passing)
+            return taint
     return None
+
+
+def _taint_refusal(node: NodeView, tolerations: Sequence[Toleration]) -> Refusal | None:
+    taint = untolerated(node, tolerations)
+    if taint is None:
+        return None
+    shown = f"{taint.key}={taint.value}" if taint.value else taint.key
+    passing = taint.key.startswith(_STATE_TAINTS)
+    return Refusal(Obstacle.TAINTED, f"tainted {shown}:{taint.effect}", lasting=not passing)
 
 
 def _resource_refusal(node: NodeView, foreign: Resources, requirement: Requirement) -> Refusal | None:

@@ -186,7 +186,7 @@ def _in_words(decision: ResumeDecision) -> str:
 
 def _as_rejected(rejection: Rejection) -> RejectedCandidate:
     passed = rejection.candidate
-    seconds = max(0, round(rejection.seconds))
+    seconds = round(rejection.seconds)
     return RejectedCandidate(
         tier=passed.tier,
         step=passed.step,

@@ -4,18 +4,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lockstep.api.base.names import pod_name
-from lockstep.core.failures.evidence import Loss, LossKind
+from lockstep.core.failures.evidence import Loss, LossKind, was_terminated
+from lockstep.core.failures.late_evidence import last_end
 from lockstep.core.model.plan import CreatePod
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import LossReason, StopReason
 from lockstep.core.model.run_state import RunState
-from lockstep.core.model.snapshot import PodView
+from lockstep.core.model.snapshot import TOLD_AFTER, PodView
 from lockstep.core.pods.gang import ca_config_map, template_for, worker_config_map
 from lockstep.core.pods.pod_groups import group_for, is_held_by_group
 from lockstep.core.run.attendance import stands_ready
 from lockstep.core.run.replacement import no_other_node_is_left, replace, replace_before_start
 from lockstep.core.run.stopping import begin_stop
 
+SAYS_WHY_WITHIN = 5.0
+"""Seconds after which nobody waits any longer for the kubelet to say why it ended a pod."""
 SHARED_TIER_IS_FULL = "the shared checkpoint tier is full"
 """How a worker's words begin for what is no fault of its node."""
 SHARED_TIER_REFUSES = "the shared checkpoint tier refuses this user"
@@ -56,8 +59,19 @@ def end_superseded_pods(plan: PlanBuilder) -> None:
         if pod.incarnation >= current:
             continue
         # The last dead pod of a slot is kept for its logs.
+        if _is_about_to_say_why(plan, pod):
+            continue
         if not pod.is_terminal or pod.incarnation < current - 1:
             plan.delete(pod, "superseded")
+
+
+def _is_about_to_say_why(state: RunState, pod: PodView) -> bool:
+    """Its kubelet ends the pod of its own accord: deleted now, it could be gone before anybody heard why."""
+    report, ended = state.snapshot.reports.get(pod.slot), last_end(state)
+    if report is None or report.pod_uid != pod.uid or not was_terminated(report) or pod.deleting or pod.is_terminal:
+        return False
+    seen = ended.seen_at if ended is not None else None
+    return seen is not None and not state.reached(seen + SAYS_WHY_WITHIN)
 
 
 def desire_pods(plan: PlanBuilder) -> None:
@@ -203,8 +217,11 @@ def _stage(state: RunState, slot: int) -> SlotStage:
     if pod is None:
         name = pod_name(state.run.name, state.run.uid, slot, assignment.incarnations[slot])
         refused = state.snapshot.refused_creates.get(name)
-        if refused is None:
+        unjudged = refused is not None and not refused.is_verdict
+        if refused is None or (unjudged and not state.reached(refused.since + TOLD_AFTER)):
             return SlotStage(slot, Stage.SCHEDULING, None)  # it is made in this very reconcile
+        if unjudged:
+            return SlotStage(slot, Stage.REFUSED, None, refused.message)
         return SlotStage(slot, Stage.REFUSED, refused.since + limits.scheduled, refused.message)
     detail = ": ".join(filter(None, (pod.reason, pod.message)))
     if is_held_by_group(pod):

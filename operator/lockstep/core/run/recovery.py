@@ -19,7 +19,13 @@ from lockstep.core.failures.failure_memory import (
     readmit_mended,
 )
 from lockstep.core.failures.hangs import judge_hang
-from lockstep.core.failures.late_evidence import ATTRIBUTED_BY_EXIT, exits_of, last_end, pods_lost_before
+from lockstep.core.failures.late_evidence import (
+    ATTRIBUTED_BY_EXIT,
+    exits_of,
+    last_end,
+    limit_exceeded_before,
+    pods_lost_before,
+)
 from lockstep.core.failures.recovery_record import (
     count_attempts_without_progress,
     hold_back_attempt,
@@ -40,7 +46,13 @@ from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, ConditionType, EventReason, Recorded
 from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress, backoff
-from lockstep.core.run.replacement import keep_off, replace, replace_before_start, report_exclusion_limit
+from lockstep.core.run.replacement import (
+    keep_off,
+    no_other_node_is_left,
+    replace,
+    replace_before_start,
+    report_exclusion_limit,
+)
 from lockstep.core.run.roll_back import lift_ceiling, quarantine, roll_back, saved_step, trusted_steps
 from lockstep.core.run.stopping import begin_stop
 
@@ -62,7 +74,8 @@ def recover(plan: PlanBuilder, leaving: frozenset[int]) -> str:
     replaceable = hold_back_nodes(plan, lost)
     spares = [loss for loss in replaceable if plan.rank(loss.slot) < 0]
     if spares:
-        replace(plan, spares)  # nothing else depends on them
+        # Nothing else depends on them, and one that may leave its node for nowhere stays.
+        replace(plan, [loss for loss in spares if not no_other_node_is_left(plan, loss)])
     lost, replaceable = _of_ranks(plan, lost), _of_ranks(plan, replaceable)
     if plan.phase is Phase.RUNNING:
         diverged, hang, straggler = judge_divergence(plan), judge_hang(plan), judge_straggler(plan)
@@ -71,7 +84,10 @@ def recover(plan: PlanBuilder, leaving: frozenset[int]) -> str:
         if found:
             _end_attempt(plan, first_cause(found), replaceable)
         return hang.stacks
-    if replaceable:
+    ended, beyond = last_end(plan), limit_exceeded_before(plan)
+    if ended is not None and beyond is not None:
+        _correct_root_cause(plan, ended, beyond)
+    if replaceable and plan.status.stop is None:
         blame_earlier_loss(plan, replaceable)
         others = _blame_earlier_pod(plan, replaceable)
         if others and plan.status.stop is None:
@@ -293,9 +309,10 @@ def _begin_next(plan: PlanBuilder, cause: Cause, action: Action, case: Case, los
     wait = 0.0
     if (action.charged or action.waits) and not (case.progressed and not action.waits):
         streak = status.recovery.consecutive_no_progress
-        wait = backoff(
-            max(streak, 2) if action.waits else streak, tunables.backoff_base, tunables.backoff_max, plan.run.uid
-        )
+        if action.waits:  # also where nobody is charged
+            alike = next((root.count for root in status.recovery.roots if root.root == cause.reading.root), 0)
+            streak = max(streak, 2, alike)
+        wait = backoff(streak, tunables.backoff_base, tunables.backoff_max, plan.run.uid)
     number = status.attempt + 1
     # A pod does not come back to a node that is to be left.
     leaving = _leaving(cause, action, [loss for loss in lost if loss.kind is not LossKind.POD], plan)
@@ -354,6 +371,7 @@ def _correct_root_cause(plan: PlanBuilder, ended: AttemptStatus, first: Cause, l
     named = ended.rank if ended.rank is not None else rank
     others = {named, *(plan.rank(slot) for slot in (*first.victims, *first.evidence.tied))}
     at_first = "its own program was blamed" if named == rank else f"rank {named} was named"
+    at_first = "the cluster was blamed" if ended.cause == AttemptCause.DISRUPTION else at_first
     words = f"{_cause_message(plan, first, action)} (at first {at_first})"
     plan.put_attempt(
         changed(

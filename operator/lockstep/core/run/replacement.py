@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from lockstep.api.base.changes import changed
 from lockstep.core.failures.actions import PYTHON_REMEDY, lacks_python
-from lockstep.core.failures.evidence import Loss, LossKind
+from lockstep.core.failures.evidence import Loss, LossKind, why_closed
 from lockstep.core.failures.failure_memory import (
     exclude,
     excluded_enough,
@@ -16,8 +16,9 @@ from lockstep.core.failures.recovery_record import (
     count_attempts_without_progress,
     count_lost_pods,
     remember_first_failure,
+    remember_root,
 )
-from lockstep.core.failures.signs import read_pod
+from lockstep.core.failures.signs import Reading, read_pod
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -32,6 +33,7 @@ from lockstep.core.model.reasons import (
 )
 from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress
+from lockstep.core.run.roll_back import saved_step
 from lockstep.core.run.spares import seat_spares
 from lockstep.core.run.stopping import begin_stop
 
@@ -49,9 +51,12 @@ def replace_before_start(plan: PlanBuilder, lost: Sequence[Loss]) -> None:
     if any(lacks_python(loss.message) for loss in lost):
         begin_stop(plan, StopReason.PYTHON_NOT_FOUND, PYTHON_REMEDY)
         return
+    if _stops_at_its_limit(plan, lost):
+        return
     stuck = next((loss for loss in lost if no_other_node_is_left(plan, loss)), None)
     if stuck is not None:
-        begin_stop(plan, StopReason.NODES_LOST, f"{stuck.message}, not for the first time; {excluded_enough(plan)}")
+        again = "" if stuck.reason is LossReason.NODE_REFUSED else ", not for the first time"
+        begin_stop(plan, StopReason.NODES_LOST, f"{stuck.message}{again}; {excluded_enough(plan)}")
         return
     spoilt = [loss for loss in replace(plan, lost) if loss.reason in FAILED_LAUNCHES]
     if not spoilt:
@@ -64,7 +69,10 @@ def replace_before_start(plan: PlanBuilder, lost: Sequence[Loss]) -> None:
 
 
 def no_other_node_is_left(state: RunState, loss: Loss) -> bool:
-    """A node found unfit again that may not be excluded: given up, it would come back at once, and so on for ever."""
+    """A node found unfit again, or that refuses a pod, and may not be excluded: given up, it would come back at once,
+    and so on for ever."""
+    if loss.reason is LossReason.NODE_REFUSED:
+        return bool(excluded_enough(state))
     return (
         loss.reason in UNFIT_NODES
         and first_failures_on(state.status.recovery, loss.node, state.now) > 0
@@ -136,15 +144,39 @@ def report_exclusion_limit(plan: PlanBuilder, why: str) -> None:
     )
 
 
+def _stops_at_its_limit(plan: PlanBuilder, lost: Sequence[Loss]) -> bool:
+    """Remember pods that exceeded a limit of their own; the second time without progress it stops the run."""
+    for loss in lost:
+        reading = _reading(plan, loss)
+        if reading is None or reading.kind is not AttemptCause.LIMIT_EXCEEDED:
+            continue
+        known = any(root.root == reading.root for root in plan.status.recovery.roots)
+        if known and saved_step(plan) <= plan.status.recovery.best_step:
+            begin_stop(plan, StopReason.LIMIT_EXCEEDED, f"{loss.message}, again: {reading.words}")
+            return True
+        plan.status = remember_root(plan.status, reading.root, 0, loss.node, plan.stamp)
+        streak = plan.status.recovery.consecutive_no_progress + 1
+        plan.status = count_attempts_without_progress(plan.status, streak)
+        return False
+    return False
+
+
+def _reading(state: RunState, loss: Loss) -> Reading | None:
+    """What the end of the slot's pod means; None while it has not come to one."""
+    pod = state.pod(loss.slot)
+    return read_pod(pod) if pod is not None and (pod.is_terminal or pod.disruption) else None
+
+
 def _count_loss(plan: PlanBuilder, loss: Loss) -> float | None:
     """How long the run keeps off the node; 0: it only leaves it; None: the pod comes back there."""
     recovery, tunables = plan.status.recovery, plan.tunables
-    pod = plan.pod(loss.slot)
-    reading = read_pod(pod) if pod is not None and (pod.is_terminal or pod.disruption) else None
+    reading = _reading(plan, loss)
     disrupted = reading is not None and reading.kind is AttemptCause.DISRUPTION
+    beyond = reading is not None and reading.kind is AttemptCause.LIMIT_EXCEEDED and plan.rank(loss.slot) >= 0
     pods = 1 + lost_pods(recovery, loss.slot, loss.node, plan.now)
-    counted = loss.kind is LossKind.POD and loss.reason not in SOMEBODY_ELSES_DOING and not disrupted
-    leaves = loss.kind is not LossKind.POD or pods > tunables.slot_retries_on_node or loss.reason in UNFIT_NODES
+    counted = loss.kind is LossKind.POD and loss.reason not in SOMEBODY_ELSES_DOING and not (disrupted or beyond)
+    leaves = loss.kind is not LossKind.POD or loss.reason in (*UNFIT_NODES, LossReason.NODE_REFUSED)
+    leaves = leaves or (counted and pods > tunables.slot_retries_on_node)
     plan.status = count_lost_pods(plan.status, loss.slot, loss.node, pods if counted and not leaves else 0, plan.stamp)
     if loss.kind in (LossKind.NODE, LossKind.DRAINED):
         return 0.0
@@ -158,9 +190,11 @@ def _count_loss(plan: PlanBuilder, loss: Loss) -> float | None:
         return tunables.excluded_node_seconds if again else tunables.excluded_shortly_seconds
     if disrupted:
         return 0.0  # what drove it away keeps a new one away, or takes its place
-    if reading is not None and reading.on_node:
+    if loss.reason is LossReason.NODE_REFUSED:
         return tunables.excluded_shortly_seconds
-    return tunables.excluded_node_seconds if leaves and counted else None
+    if leaves and counted:
+        return tunables.excluded_node_seconds
+    return 0.0 if why_closed(plan, plan.snapshot.nodes.get(loss.node)) else None
 
 
 def keep_off(plan: PlanBuilder, loss: Loss, seconds: float, condition: str = "") -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from lockstep.api.base.changes import changed
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
+from lockstep.core.failures.evidence import half_finished
 from lockstep.core.failures.hangs import remember_pace
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.lifecycle import Outcome, Phase
@@ -173,12 +174,12 @@ def _report_progressing(plan: PlanBuilder, phase: Phase) -> None:
     entry = plan.attempt_entry(plan.status.attempt)
     begun = entry.started_at if entry is not None and entry.started_at is not None else 0.0
     at = plan.status.progress.time
+    ended = half_finished(plan)
     if at is not None and at >= begun:
-        plan.condition(ConditionType.PROGRESSING, True, ConditionReason.STEPS_REPORTED, "")
+        plan.condition(ConditionType.PROGRESSING, True, ConditionReason.STEPS_REPORTED, ended)
     else:
-        plan.condition(
-            ConditionType.PROGRESSING, False, ConditionReason.NO_STEP_YET, "no step of this attempt was reported yet"
-        )
+        words = "; ".join(filter(None, ("no step of this attempt was reported yet", ended)))
+        plan.condition(ConditionType.PROGRESSING, False, ConditionReason.NO_STEP_YET, words)
 
 
 def _report_suspended(plan: PlanBuilder, phase: Phase) -> None:
@@ -210,7 +211,7 @@ def _state_and_reason(state: RunState, phase: Phase) -> tuple[Phase | Outcome, s
         if found is not None and found.status == "True":
             return phase, kind
     accepted = find(status, ConditionType.ACCEPTED)
-    if accepted is not None and accepted.status == "False":
+    if accepted is not None and accepted.status != "True":
         return phase, accepted.reason
     if phase is Phase.PENDING:
         return phase, status.queue.reason or ShownReason.NOT_ACCEPTED if accepted is None else status.queue.reason

@@ -459,3 +459,12 @@ def test_step_0_is_never_chosen_silently_over_something_saved(
     if decision.kind is ResumeKind.FRESH and context.mode == "Auto":
         assert not context.saved_before
         assert all(each.verdict is Verdict.INVALID and not each.committed for each in candidates)
+
+
+def test_a_step_that_was_saved_before_it_was_reported_costs_no_less_than_nothing() -> None:
+    ahead = checkpoint(LOCAL, 130)
+    decision = decide(ahead, checkpoint(SHARED, 125))
+    assert decision.choice == ahead
+    assert decision.seconds == 0.0
+    passed_over = decide(checkpoint(LOCAL, 140, Verdict.INVALID), ahead).rejected
+    assert [each.seconds for each in passed_over] == [0.0]

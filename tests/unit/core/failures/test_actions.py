@@ -12,7 +12,7 @@ from lockstep.core.failures.actions import ONE_DAY, Action, Case, Verb, act
 from lockstep.core.failures.causes import Cause, Evidence
 from lockstep.core.failures.signs import Reading
 from lockstep.core.model.quarantine import Save
-from lockstep.core.model.reasons import AttemptCause
+from lockstep.core.model.reasons import AttemptCause, LossReason
 
 NOW = 1_000_000.0
 
@@ -54,6 +54,9 @@ IN_PLACE, REPLACE, STOP, BACK = Verb.RESTART_IN_PLACE, Verb.REPLACE_NODES, Verb.
 MISTAKE = cause(AttemptCause.APPLICATION, by_nature=True)
 APPLICATION = cause(AttemptCause.APPLICATION)
 NAN = cause(AttemptCause.NAN, exited=False)
+
+LOST = case(lost_slots=(1,))
+REFUSED = cause(AttemptCause.UNKNOWN, exited=False, lost=True, on_node=True, waits=True, reason=LossReason.NODE_REFUSED)
 
 ROWS: list[tuple[str, Cause, Case, Verb, str, bool]] = [
     # name, cause, case, verb, reason of a stop, charged
@@ -152,6 +155,42 @@ ROWS: list[tuple[str, Cause, Case, Verb, str, bool]] = [
         IN_PLACE,
         "",
         True,
+    ),
+    ("a limit of the pod", cause(AttemptCause.LIMIT_EXCEEDED, exited=False, lost=True), LOST, REPLACE, "", True),
+    (
+        "a limit of the pod again",
+        cause(AttemptCause.LIMIT_EXCEEDED, exited=False, lost=True),
+        replace(LOST, roots=alike("n1")),
+        STOP,
+        "LimitExceeded",
+        True,
+    ),
+    (
+        "a limit of the pod again, elsewhere in the training",
+        cause(AttemptCause.LIMIT_EXCEEDED, exited=False, lost=True),
+        replace(LOST, roots=alike("n2", step=10)),
+        STOP,
+        "LimitExceeded",
+        True,
+    ),
+    (
+        "a limit of the pod again, saved between",
+        cause(AttemptCause.LIMIT_EXCEEDED, exited=False, lost=True),
+        replace(LOST, roots=alike("n1"), progressed=True),
+        REPLACE,
+        "",
+        True,
+    ),
+    ("refused by its node", REFUSED, LOST, REPLACE, "", False),
+    ("refused by node after node", REFUSED, replace(LOST, roots=alike("n2", "n3", "n4")), REPLACE, "", False),
+    ("refused, other failures before", REFUSED, replace(LOST, streak=2, allowed=3), REPLACE, "", False),
+    (
+        "START not acknowledged on node after node",
+        cause(AttemptCause.UNKNOWN, exited=False, lost=True, on_node=True, reason="StartNotAcknowledged"),
+        replace(LOST, roots=alike("n2", "n3")),
+        REPLACE,
+        "",
+        False,
     ),
     ("like failure on another node", APPLICATION, case(roots=alike("n2")), STOP, "Deterministic", True),
     ("like failure elsewhere in the training", APPLICATION, case(roots=alike("n2", step=60)), IN_PLACE, "", True),

@@ -1,13 +1,19 @@
 """What counts as a loss, and what does not."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from lockstep.api.base.times import to_rfc3339
+from lockstep.api.kueue_status import KueueStatus, KueueToleration
+from lockstep.core.failures.evidence import LossKind, half_finished, losses
+from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.snapshot import ExitReport, PodPhase, WorkerPhase
+from lockstep.core.model.reasons import ConditionType, LossReason
+from lockstep.core.model.snapshot import ExitReport, PodPhase, Taint, WorkerPhase
 from support.values import not_none
-from support.world import World, phase, running, spec, world
+from support.world import World, phase, running, spec, world, world_with_gang
 
 
 def end_child(w: World, rank: int, code: int, reason: str) -> None:
@@ -189,3 +195,123 @@ def test_a_pod_that_ended_on_a_node_that_is_not_ready_comes_back_on_another() ->
     w.reconcile("one")
     assert w.status("one").assignment.vacant == (1,)
     assert w.status("one").attempts[0].cause == "NodeLost"
+
+
+NO_SCHEDULE = Taint("ToBeDeletedByClusterAutoscaler", "NoSchedule", "1764000000")
+TOLERATING = {"podTemplate": {"spec": {"tolerations": [{"key": "team", "operator": "Exists"}]}}}
+
+
+@pytest.mark.parametrize(
+    ("view", "closed"),
+    [
+        ({}, ""),
+        ({"unschedulable": True}, "cordoned"),
+        ({"drain": "new firmware"}, "drained"),
+        ({"deleting": True}, "deleted"),
+        ({"taints": (NO_SCHEDULE,)}, "ToBeDeletedByClusterAutoscaler"),
+        ({"taints": (Taint("karpenter.sh/disrupted", "NoSchedule"),)}, "karpenter.sh/disrupted"),
+        ({"taints": (Taint("maintenance", "NoExecute"),)}, "maintenance"),
+        ({"taints": (Taint("node.kubernetes.io/disk-pressure", "NoSchedule"),)}, "disk-pressure"),
+        ({"taints": (Taint("slow", "PreferNoSchedule"),)}, ""),
+        ({"taints": (Taint("team", "NoSchedule", "b"),)}, ""),
+        ({"taints": (Taint("nvidia.com/gpu", "NoSchedule", "present"),)}, ""),
+        ({"taints": (Taint("flavor", "NoSchedule", "tas"),)}, ""),
+        ({"taints": (Taint("flavor", "NoSchedule", "other"),)}, "flavor"),
+    ],
+)
+def test_a_node_that_takes_no_new_pod_of_the_run_is_left_with_the_next_pod_that_is_lost_there(
+    view: dict[str, Any], closed: str
+) -> None:
+    w = running(spare=2, **TOLERATING)
+    w.amend("one", kueue=KueueStatus(queue="q", tolerations=(KueueToleration(key="flavor", value="tas"),)))
+    w.nodes["n1"] = replace(w.nodes["n1"], **view)
+    assert losses(w.plan("one"), frozenset()) == [], "what runs goes on"
+    for key, pod in w.pods.items():
+        if pod.slot == 1:
+            w.pods[key] = replace(pod, deleting=True)
+    (lost,) = losses(w.plan("one"), frozenset())
+    expected = (LossKind.DRAINED, LossReason.NODE_CORDONED) if closed else (LossKind.POD, LossReason.POD_DELETED)
+    assert (lost.kind, lost.reason) == expected
+    assert closed in lost.message
+
+
+@pytest.mark.parametrize("worker", ["Enabled", "Disabled"])
+def test_a_pod_that_is_not_bound_yet_does_not_wait_for_a_node_that_has_closed_to_it(worker: str) -> None:
+    w = world(4)
+    w.apply("one", spec(2, worker=worker))
+    for _ in range(3):
+        w.reconcile("one")
+        w.admit()
+    w.reconcile("one")
+    assert [pod.bound for pod in w.pods.values()] == [False, False]
+    w.nodes["n1"] = replace(w.nodes["n1"], taints=(NO_SCHEDULE,))
+    w.reconcile("one")  # before the scheduler of this world, which knows no taints
+    w.settle()
+    assert phase(w) is Phase.RUNNING
+    assert "n1" not in w.status("one").assignment.nodes
+    assert not w.status("one").recovery.excluded_nodes
+
+
+def test_a_gang_made_again_whole_leaves_nodes_that_take_no_new_pods() -> None:
+    w = world_with_gang(2, 4, worker="Disabled")
+    w.nodes["n1"] = replace(w.nodes["n1"], taints=(NO_SCHEDULE,))
+    w.end_pod("one", 0, 1)
+    w.pass_time(120)
+    assert phase(w) is Phase.RUNNING
+    assert w.status("one").attempt == 2
+    assert "n1" not in w.status("one").assignment.nodes
+
+
+def half_done(ranks: int = 4, done: tuple[int, ...] = (1,), **fields: object) -> World:
+    w = running(ranks, **fields)
+    w.train("one", 14)
+    w.work_reports_only()
+    for number, rank in enumerate(done):
+        w.now += number
+        end_child(w, rank, 0, "Completed")
+    w.work_reports_only()
+    w.reconcile("one")
+    return w
+
+
+def test_a_rank_that_ended_while_others_go_on_is_said_at_once_with_time_and_step() -> None:
+    w = half_done()
+    told = find(w.status("one"), ConditionType.PROGRESSING)
+    assert told is not None
+    at = to_rfc3339(w.now)
+    assert f"rank 1 ended with code 0 at {at} (after step 14); the other 3 still run" in told.message
+
+
+def test_what_was_first_to_end_outlives_the_operator_and_the_ranks_that_follow_it() -> None:
+    w = half_done(done=(2, 0))
+    at = to_rfc3339(w.now - 1)
+    expected = f"2 ranks (0,2) ended with code 0, the first was rank 2 at {at} (after step 14); the other 2 still run"
+    w.crash()
+    w.now += 60
+    w.reconcile("one")
+    assert half_finished(w.plan("one")) == expected
+
+
+@pytest.mark.parametrize("done", [(), (0, 1, 2, 3)])
+def test_a_gang_that_runs_or_has_ended_whole_is_not_half_finished(done: tuple[int, ...]) -> None:
+    assert half_finished(half_done(done=done).plan("one")) == ""
+
+
+def test_the_pods_of_plain_ranks_tell_the_same() -> None:
+    w = world_with_gang(3, worker="Disabled")
+    w.end_pod("one", 1, 0)
+    w.reconcile("one")
+    told = find(w.status("one"), ConditionType.PROGRESSING)
+    assert told is not None
+    assert f"rank 1 ended with code 0 at {to_rfc3339(w.now)}; the other 2 still run" in told.message
+
+
+def test_an_attempt_begins_without_the_ends_of_the_one_before() -> None:
+    w = half_done()
+    end_child(w, 0, 1, "Error")
+    w.pass_time(60)
+    assert w.status("one").attempt == 2
+    assert half_finished(w.plan("one")) == ""
+    told = find(w.status("one"), ConditionType.PROGRESSING)
+    assert told is not None
+    assert "ended with code 0" not in told.message

@@ -3,7 +3,7 @@
 import pytest
 
 from lockstep.core.failures import signs
-from lockstep.core.failures.signs import read_exit, read_pod
+from lockstep.core.failures.signs import is_refused_by_node, read_exit, read_pod
 from lockstep.core.model.reasons import AttemptCause
 from lockstep.core.model.snapshot import ExitReport, PodPhase, PodView, Sign
 from support.stored_runs import pod as a_pod
@@ -252,7 +252,86 @@ def test_a_lost_connection_is_a_symptom() -> None:
         ({"exit_code": 93}, AttemptCause.DELIBERATE),
         ({"reason": "ErrImagePull", "exit_code": None}, AttemptCause.STORAGE),
         ({"reason": "UnexpectedAdmissionError", "exit_code": None}, AttemptCause.UNKNOWN),
+        ({"reason": "DeadlineExceeded", "exit_code": None}, AttemptCause.LIMIT_EXCEEDED),
     ],
 )
 def test_the_end_of_a_pod_is_read_by_what_ended_it(changes: dict[str, object], kind: AttemptCause) -> None:
     assert read_pod(pod(**changes)).kind is kind
+
+
+OVER_EMPTY_DIR = 'Usage of EmptyDir volume "cache" exceeds the limit "10Gi". '
+OVER_CONTAINERS = "Pod ephemeral local storage usage exceeds the total limit of containers 5Gi. "
+OVER_CONTAINER = 'Container trainer exceeded its local ephemeral storage limit "5Gi". '
+PRESSURE = (
+    "The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 9Gi. "
+    "Container trainer was using 90Gi, request is 0, has larger consumption of ephemeral-storage. "
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [(OVER_EMPTY_DIR, "sizeLimit"), (OVER_CONTAINERS, "LimitRange"), (OVER_CONTAINER, "LimitRange")],
+)
+@pytest.mark.parametrize("disruption", ["", "TerminationByKubelet"])
+def test_a_pod_beyond_a_limit_of_its_own_is_not_driven_away_by_the_cluster(
+    message: str, remedy: str, disruption: str
+) -> None:
+    reading = read_pod(pod(reason="Evicted", message=message, disruption=disruption, exit_code=None))
+    assert reading.kind is AttemptCause.LIMIT_EXCEEDED
+    assert remedy in reading.words
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reason": "Evicted", "message": PRESSURE, "disruption": "TerminationByKubelet"},
+        {"reason": "Evicted", "message": "Pod was rejected: The node had condition: [DiskPressure]. "},
+        {"reason": "Evicted", "message": OVER_EMPTY_DIR, "disruption": "EvictionByEvictionAPI"},
+    ],
+)
+def test_pressure_on_the_node_and_evictions_by_others_are_nobodys_excess(changes: dict[str, object]) -> None:
+    assert read_pod(pod(exit_code=None, **changes)).kind is AttemptCause.DISRUPTION
+
+
+def test_a_program_cannot_say_of_itself_that_the_kubelet_ended_it() -> None:
+    assert read_pod(pod(reason="Error", message=OVER_EMPTY_DIR)).kind is AttemptCause.UNKNOWN
+    assert not is_refused_by_node(pod(reason="Error", message="Pod was rejected: no"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("UnexpectedAdmissionError", "Pod was rejected: Allocate failed due to no healthy devices"),
+        ("UnexpectedAdmissionError", ""),
+        ("OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu"),
+        ("OutOfnvidia.com/gpu", ""),
+        ("OutOfpods", ""),
+        ("TopologyAffinityError", "Pod was rejected: Resources cannot be allocated with Topology locality"),
+        ("SMTAlignmentError", ""),
+        ("NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed"),
+        ("NodePorts", ""),
+        ("NodeName", ""),
+        ("TaintToleration", ""),
+        ("InvalidNodeInfo", ""),
+        ("UnexpectedPredicateFailureType", ""),
+        ("SomethingNewInKubernetes", "Pod was rejected: for a reason of tomorrow"),
+    ],
+)
+def test_what_the_kubelet_will_not_take_is_refused_by_its_node(reason: str, message: str) -> None:
+    refused = pod(reason=reason, message=message, exit_code=None)
+    assert is_refused_by_node(refused)
+    reading = read_pod(refused)
+    assert (reading.kind, reading.on_node, reading.waits) == (AttemptCause.UNKNOWN, True, True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reason": "OutOfMemory", "exit_code": 1},
+        {"reason": "NodeShutdown", "exit_code": None},
+        {"reason": "", "exit_code": None},
+        {"reason": "UnexpectedAdmissionError", "exit_code": None, "phase": PodPhase.PENDING},
+    ],
+)
+def test_a_pod_that_ran_or_still_may_is_refused_by_nobody(changes: dict[str, object]) -> None:
+    assert not is_refused_by_node(pod(**changes))

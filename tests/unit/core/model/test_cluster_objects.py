@@ -167,6 +167,31 @@ def test_why_a_pod_does_not_run(status: dict[str, Any], reason: str, message: st
     assert (view.reason, view.message, view.exit_code) == (reason, message, exit_code)
 
 
+GATED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
+
+
+@pytest.mark.parametrize(
+    ("gates", "named"),
+    [
+        (["policy.example/review"], "scheduling gates: policy.example/review"),
+        (["kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"], "kueue.x-k8s.io/admission, kueue.x-k8s.io/topology"),
+        ([f"g{number}" for number in range(90)], "g0, g1, g2, g3, g4, g5, g6, g7 and 82 more"),
+        ([], "non-empty scheduling gates"),
+    ],
+)
+def test_a_gated_pod_names_its_gates(gates: list[str], named: str) -> None:
+    body = gang_pod(conditions=[GATED])
+    body["spec"]["schedulingGates"] = [{"name": gate} for gate in gates]
+    view = parsed(body)
+    assert view.reason == "SchedulingGated"
+    assert view.message.endswith(named)
+
+
 def test_a_pod_whose_labels_make_no_sense_counts_as_foreign() -> None:
     raw = gang_pod()
     raw["metadata"]["labels"]["lockstep.dev/slot"] = "three"

@@ -8,7 +8,7 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import StopReason
-from lockstep.core.model.snapshot import PodPhase, RefusedCreate, WorkerPhase
+from lockstep.core.model.snapshot import TOLD_AFTER, PodPhase, RefusedCreate, WorkerPhase
 from lockstep.core.run.launching import (
     SHARED_TIER_IS_FULL,
     SHARED_TIER_REFUSES,
@@ -106,6 +106,23 @@ def test_a_refused_pod_is_told_apart_from_one_that_is_made_in_this_pass() -> Non
     assert (made.stage, made.deadline) == (Stage.SCHEDULING, None)
     assert (not_made.stage, not_made.detail) == (Stage.REFUSED, "exceeded quota")
     assert not_made.deadline == w.now - 5 + w.tunables.deadlines.scheduled
+
+
+@pytest.mark.parametrize(
+    ("seconds", "stage"), [(1.0, Stage.SCHEDULING), (TOLD_AFTER, Stage.REFUSED), (1e6, Stage.REFUSED)]
+)
+def test_a_pod_that_cannot_be_made_without_a_verdict_is_told_and_waited_for_without_end(
+    seconds: float, stage: Stage
+) -> None:
+    w = admitted()
+    names = sorted(w.pods)
+    w.pods.clear()
+    plan = w.plan("one")
+    refused = {names[1]: RefusedCreate(w.now - seconds, "failed calling webhook", is_verdict=False)}
+    plan = PlanBuilder(replace(plan.context, snapshot=replace(plan.snapshot, refused_creates=refused)))
+    at = stages_of_ranks(plan)[1]
+    assert (at.stage, at.deadline) == (stage, None)
+    assert at.detail == ("failed calling webhook" if stage is Stage.REFUSED else "")
 
 
 def test_a_spare_without_a_node_waits_for_ever() -> None:

@@ -15,7 +15,7 @@ from lockstep.core.model.reasons import AttemptCause, AttemptEnd, ConditionType,
 from lockstep.core.model.snapshot import PodPhase
 from lockstep.core.run.backoff import LEAST_ATTEMPTS
 from lockstep.core.run.replacement import replace, replace_before_start
-from support.world import world_with_gang
+from support.world import World, world_with_gang
 
 SHORTLY, LONG = 900.0, 86_400.0
 
@@ -44,6 +44,8 @@ STAYS = -1.0
         (loss(LossKind.POD, LossReason.POD_TERMINATED), 1, 0, STAYS),
         (loss(LossKind.POD, LossReason.NOT_SCHEDULED), 0, 0, SHORTLY),
         (loss(LossKind.POD, LossReason.NODE_CHECK_FAILED), 0, 1, LONG),
+        (loss(LossKind.POD, LossReason.NODE_REFUSED), 0, 0, SHORTLY),
+        (loss(LossKind.POD, LossReason.NODE_REFUSED), 1, 2, SHORTLY),
         (loss(LossKind.NODE, LossReason.NODE_DELETED), 0, 0, 0.0),
         (loss(LossKind.DRAINED, AttemptEnd.DRAINED), 0, 0, 0.0),
         (loss(LossKind.LEFT, AttemptCause.HARDWARE), 0, 1, LONG),
@@ -142,3 +144,39 @@ def test_what_fails_on_node_after_node_is_the_run() -> None:
     assert streaks == [1, 2, 3]
     assert plan.status.stop is not None
     assert plan.status.stop.reason == StopReason.LAUNCH_FAILED
+
+
+def test_what_its_nodes_refuse_is_never_the_run_and_waits_once_no_more_nodes_may_be_avoided() -> None:
+    plan = gang()
+    for _ in range(2 * LEAST_ATTEMPTS):
+        if plan.status.stop is None:
+            replace_before_start(plan, [loss(LossKind.POD, LossReason.NODE_REFUSED)])
+            exclude(plan, f"x{len(plan.status.recovery.excluded_nodes)}", "bad", LONG)
+    assert plan.status.recovery.consecutive_no_progress == 0
+    assert plan.status.stop is not None
+    assert plan.status.stop.reason == StopReason.NODES_LOST
+
+
+def over_its_limit(w: World) -> PlanBuilder:
+    for key, pod in w.pods.items():
+        if pod.slot == 1:
+            message = 'Usage of EmptyDir volume "cache" exceeds the limit "10Gi". '
+            w.pods[key] = with_fields(pod, phase=PodPhase.FAILED, reason="Evicted", message=message)
+    return w.plan("one")
+
+
+def test_a_limit_of_its_own_that_a_pod_exceeds_before_the_start_ends_the_run_the_second_time() -> None:
+    w = world_with_gang(2)
+    plan = over_its_limit(w)
+    lost = loss(LossKind.POD, LossReason.POD_FAILED, 'EmptyDir volume "cache" exceeds the limit "10Gi"')
+    replace_before_start(plan, [lost])
+    assert plan.status.assignment.nodes == ("n0", "n1")
+    assert plan.status.recovery.consecutive_no_progress == 1
+    assert plan.status.stop is None
+    w.amend("one", recovery=plan.status.recovery)
+    again = over_its_limit(w)
+    replace_before_start(again, [lost])
+    assert again.status.stop is not None
+    assert again.status.stop.reason == StopReason.LIMIT_EXCEEDED
+    assert "cache" in again.status.stop.message
+    assert "sizeLimit" in again.status.stop.message

@@ -5,7 +5,7 @@ may only have lost its kubelet: it is taken for lost when that has gone on for s
 """
 
 from lockstep.api.base import names
-from lockstep.core.failures.evidence import FailedExit, Loss, LossKind, pod_end, succeeded_ranks
+from lockstep.core.failures.evidence import FailedExit, Loss, LossKind, end_of, pod_end, succeeded_ranks, why_closed
 from lockstep.core.failures.signs import SIGTERM_CODE
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ExitReason, LossReason
@@ -87,10 +87,8 @@ def _lost_pod(state: RunState, slot: int) -> Loss | None:
     def lost(reason: LossReason, words: str, at: float = state.now) -> Loss:
         if not node.ready:  # where nobody can run a new one
             return Loss(slot, name, LossKind.NODE, LossReason.NODE_NOT_READY, f"{words}, and the node is NotReady", at)
-        if node.unschedulable or node.drain:
-            return Loss(
-                slot, name, LossKind.DRAINED, LossReason.NODE_CORDONED, f"{words}, and the node takes no new pods", at
-            )
+        if closed := why_closed(state, node):
+            return Loss(slot, name, LossKind.DRAINED, LossReason.NODE_CORDONED, f"{words}, and the node {closed}", at)
         return Loss(slot, name, LossKind.POD, reason, words, at)
 
     if pod is None:
@@ -102,8 +100,11 @@ def _lost_pod(state: RunState, slot: int) -> Loss | None:
         )
     if pod.deleting:
         return lost(LossReason.POD_DELETED, f"pod {pod.name} was deleted by somebody else")
+    if not pod.bound and (closed := why_closed(state, node)):
+        words = f"the pod of {state.title(slot)} cannot be scheduled: node {name} {closed}"
+        return Loss(slot, name, LossKind.DRAINED, LossReason.NODE_CORDONED, words, state.now)
     if pod.is_terminal and _own_end(state, pod) is None:
-        return lost(LossReason.POD_FAILED, pod_end(pod), pod.ended_at or state.now)
+        return lost(end_of(pod), pod_end(pod), pod.ended_at or state.now)
     return None
 
 

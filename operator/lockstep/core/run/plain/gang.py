@@ -9,7 +9,7 @@ those of every gang.
 from lockstep.api.base.changes import changed
 from lockstep.api.base.names import pod_name
 from lockstep.api.run_status import StartRecord
-from lockstep.core.failures.evidence import succeeded_ranks
+from lockstep.core.failures.evidence import succeeded_ranks, why_closed
 from lockstep.core.failures.recovery_record import forget_requeues, hold_back_attempt
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase
@@ -100,13 +100,25 @@ def _renew(plan: PlanBuilder) -> None:
     assignment = plan.status.assignment
     took_part = {slot: member.incarnation for member in start.members for slot in parse_ranges(member.slots)}
     used = [slot for slot in plan.slot_range() if took_part.get(slot) == assignment.incarnations[slot]]
-    if used:
-        totals = plan.status.totals
-        plan.status = changed(
-            plan.status,
-            assignment=slots.advanced(assignment, used),
-            totals=changed(totals, pods_replaced=totals.pods_replaced + len(used)),
-        )
+    if not used:
+        return
+    # New pods are not to be made where they would only wait.
+    closed = [slot for slot in used if why_closed(plan, plan.snapshot.nodes.get(assignment.nodes[slot]))]
+    stay = [slot for slot in used if slot not in closed]
+    assignment = slots.advanced(assignment, stay) if stay else assignment
+    if closed:
+        assignment = slots.vacated(assignment, closed, plan.stamp)
+        plan.admission_changed = True
+    totals = plan.status.totals
+    plan.status = changed(
+        plan.status,
+        assignment=assignment,
+        totals=changed(
+            totals,
+            pods_replaced=totals.pods_replaced + len(stay),
+            nodes_replaced=totals.nodes_replaced + len(closed),
+        ),
+    )
 
 
 def _gather(plan: PlanBuilder) -> str:

@@ -1,6 +1,7 @@
 """What the status tells people of a gang without workers: pods that run, and that more is not known."""
 
 from lockstep.api.base.changes import changed
+from lockstep.core.failures.evidence import half_finished
 from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.plan_builder import PlanBuilder
@@ -16,9 +17,8 @@ def report_plain_gang(plan: PlanBuilder, waiting_for: str) -> None:
     """GangReady and Progressing of a gang that holds nodes and is not being stopped."""
     if plan.phase is Phase.RUNNING:
         _report_pods(plan)
-        plan.condition(
-            ConditionType.PROGRESSING, None, ConditionReason.STEPS_UNKNOWN, "worker: Disabled, so no steps are reported"
-        )
+        words = "; ".join(filter(None, ("worker: Disabled, so no steps are reported", half_finished(plan))))
+        plan.condition(ConditionType.PROGRESSING, None, ConditionReason.STEPS_UNKNOWN, words)
         return
     plan.status = changed(plan.status, nodes_ready=f"0/{plan.world}")
     plan.condition(ConditionType.GANG_READY, False, ConditionReason.GATHERING, waiting_for)
