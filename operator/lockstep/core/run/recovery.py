@@ -40,7 +40,13 @@ from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.reasons import ActionWord, AttemptCause, ConditionReason, ConditionType, EventReason, Recorded
 from lockstep.core.model.run_state import RunState
 from lockstep.core.run.backoff import allowed_without_progress, backoff
-from lockstep.core.run.replacement import keep_off, replace, replace_before_start, report_exclusion_limit
+from lockstep.core.run.replacement import (
+    keep_off,
+    replace,
+    replace_before_start,
+    replace_spares,
+    report_exclusion_limit,
+)
 from lockstep.core.run.roll_back import lift_ceiling, quarantine, roll_back, saved_step, trusted_steps
 from lockstep.core.run.stopping import begin_stop
 
@@ -60,9 +66,7 @@ def recover(plan: PlanBuilder, leaving: frozenset[int]) -> str:
     failed = failed_exits(plan, leaving) if plan.phase is Phase.RUNNING else []
     lost = losses(plan, leaving, over=bool(failed))
     replaceable = hold_back_nodes(plan, lost)
-    spares = [loss for loss in replaceable if plan.rank(loss.slot) < 0]
-    if spares:
-        replace(plan, spares)  # nothing else depends on them
+    replace_spares(plan, [loss for loss in replaceable if plan.rank(loss.slot) < 0])  # nothing else depends on them
     lost, replaceable = _of_ranks(plan, lost), _of_ranks(plan, replaceable)
     if plan.phase is Phase.RUNNING:
         diverged, hang, straggler = judge_divergence(plan), judge_hang(plan), judge_straggler(plan)
