@@ -11,7 +11,7 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.controller.kube.workqueue import run_key
 from lockstep.controller.reconcile import pace as limits
-from lockstep.controller.reconcile.pace import LOOK_SECONDS, RESTS, Pace, ProcessorTime
+from lockstep.controller.reconcile.pace import LOOK_SECONDS, RESTS, ProcessorTime, RunPace
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.core import decide as core
 from lockstep.core.model.plan import Event, Plan
@@ -42,7 +42,7 @@ class Scene:
         self.api.queue("default")
         self.operator = Operator(self.api, Tunables())
         self.processor, self.tallies = Processor(), Tallies()
-        self.pace = Pace(self.api.clock, self.tallies, self.processor)
+        self.pace = RunPace(self.api.clock, self.tallies, self.processor)
         self.operator.executor.pace = self.pace
         self.spoil: Callable[[RunSnapshot, Plan], Plan] = lambda _, plan: plan
         self.looks: list[tuple[str, float]] = []
@@ -211,7 +211,7 @@ class MeteredWorld(World):
     def __init__(self, nodes: int) -> None:
         super().__init__({f"n{number}": node(f"n{number}") for number in range(nodes)})
         self.clock = ManualClock()
-        self.pace = Pace(self.clock, Tallies(), lambda: 0.0)
+        self.pace = RunPace(self.clock, Tallies(), lambda: 0.0)
 
     def _execute(self, name: str, plan: Plan, crash_after: int | None) -> None:
         self.clock._now = self.now
@@ -278,7 +278,7 @@ def test_no_honest_gang_is_held_up(history: Callable[[MeteredWorld], None], node
 
 async def test_progress_that_the_operator_itself_is_to_write_each_second_holds_nobody_up() -> None:
     clock = ManualClock()
-    pace = Pace(clock, Tallies(), progress_write_interval=1.0)
+    pace = RunPace(clock, Tallies(), progress_write_interval=1.0)
     for _ in range(600):
         pace.wrote(CALM)
         await clock.advance(1)

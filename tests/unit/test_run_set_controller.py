@@ -19,7 +19,7 @@ from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.workqueue import WorkQueue, run_key, set_key, split_set_key
 from lockstep.controller.reconcile.execute import StaleError
-from lockstep.controller.reconcile.pace import Pace
+from lockstep.controller.reconcile.pace import RunPace
 from lockstep.controller.reconcile.run_set import RunSetReconciler
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.store.store import Store
@@ -585,7 +585,7 @@ async def test_an_array_whose_look_takes_long_is_looked_at_again_after_a_hundred
         operator.queue,
         operator.clock,
         Tunables,
-        Pace(operator.clock, Tallies(), lambda: next(used)),
+        RunPace(operator.clock, Tallies(), lambda: next(used)),
     )
     operator.apply()
     await operator.sets.reconcile("team", "sweep")

@@ -31,7 +31,7 @@ from lockstep.controller.reconcile.config_maps import ensure_everywhere
 from lockstep.controller.reconcile.execute import Executor
 from lockstep.controller.reconcile.history import History
 from lockstep.controller.reconcile.node_marks import NodeMarker
-from lockstep.controller.reconcile.pace import Pace, ProcessorTime
+from lockstep.controller.reconcile.pace import ProcessorTime, RunPace
 from lockstep.controller.reconcile.reconcile import Reconciler
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_set import RunSetReconciler
@@ -96,7 +96,7 @@ class Operator:
         self.recoveries = Recoveries(self.clock, self.book.reports, self.tallies, self.tracer)
         self.tunables = Tunables()
         self.history = History(config.history.path, config.history.max_bytes, self.clock, self.tallies.drop_history)
-        pace = Pace(self.clock, self.tallies, ProcessorTime(), config.progress_write_interval)
+        pace = RunPace(self.clock, self.tallies, ProcessorTime(), config.progress_write_interval)
         nodes = NodeMarker(self.kube, self.store, self.clock, lambda: self.tunables)
         self.reconciler = Reconciler(
             kube=self.kube,

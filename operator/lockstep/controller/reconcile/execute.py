@@ -20,7 +20,7 @@ from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.reconcile.config_maps import ConfigMaps
 from lockstep.controller.reconcile.history import History
 from lockstep.controller.reconcile.node_marks import NodeMarker
-from lockstep.controller.reconcile.pace import Pace
+from lockstep.controller.reconcile.pace import RunPace
 from lockstep.controller.reconcile.queue_status_writer import QueueStatusWriter, is_queue_status
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.workload_writer import WorkloadWriter
@@ -75,10 +75,10 @@ class Executor:
         nodes: NodeMarker,
         history: History,
         queue: WorkQueue,
-        pace: Pace | None = None,
+        pace: RunPace | None = None,
     ) -> None:
         self._queue = queue
-        self.pace = pace or Pace(clock, tallies)
+        self.pace = pace or RunPace(clock, tallies)
         self._workloads = WorkloadWriter(kube, store.kueue, queue, clock)
         self._history = history
         self._nodes = nodes

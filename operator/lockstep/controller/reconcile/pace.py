@@ -60,7 +60,7 @@ class ProcessorTime:
             self._collected += time.thread_time() - self._collecting
 
 
-class Pace:
+class RunPace:
     """What runs and arrays have cost lately, by their keys."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Pace:
         self._charge("Events", key, events / max(LEAST_GANG, gang))
 
     @contextmanager
-    def look(self, key: str) -> Iterator[None]:
+    def measured(self, key: str) -> Iterator[None]:
         """Measures what is done within, which must not wait for anything."""
         begun = self._processor()
         try:

@@ -142,7 +142,7 @@ class Reconciler:
         if snapshot is None or is_assignment_missing(snapshot.run):
             return
         self._recoveries.observe(snapshot, self._queue.due_since(key))
-        with pace.look(key):
+        with pace.measured(key):
             plan = decide(snapshot, self._tunables(), self._clock.now())
         await self._executor.run_plan(snapshot.run, plan)
         if _has_nobody_left(snapshot):

@@ -13,7 +13,7 @@ from lockstep.controller.kube.errors import ApiError, UnknownOutcome, says_absen
 from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.workqueue import WorkQueue, set_key
 from lockstep.controller.reconcile.execute import StaleError
-from lockstep.controller.reconcile.pace import Pace
+from lockstep.controller.reconcile.pace import RunPace
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.patches import merge_patch
 from lockstep.controller.runtime.resources import RUN_SETS, RUNS
@@ -40,9 +40,11 @@ class RunSetReconciler:
         queue: WorkQueue,
         clock: Clock,
         tunables: Callable[[], Tunables],
-        pace: Pace | None = None,
+        pace: RunPace | None = None,
     ) -> None:
-        self._pace = pace or Pace(clock, Tallies())  # of a set it is the time of its looks: its writes follow its runs
+        self._pace = pace or RunPace(
+            clock, Tallies()
+        )  # of a set it is the time of its looks: its writes follow its runs
         self._kube = kube
         self._store = store
         self._sets = store.run_sets
@@ -67,7 +69,7 @@ class RunSetReconciler:
         run_set = self._sets.named(namespace, name)
         if run_set is None:
             return
-        with self._pace.look(key):
+        with self._pace.measured(key):
             indices = parse_indices(run_set.spec.indices) if run_set.spec is not None else frozenset[int]()
             snapshot = self._sets.snapshot(run_set, self._store.labels_of_namespace(namespace), indices)
             plan = decide_run_set(snapshot, self._tunables(), self._clock.now())
