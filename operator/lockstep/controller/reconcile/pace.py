@@ -109,7 +109,8 @@ class RunPace:
 
     def said(self, key: str, events: int, gang: int) -> None:
         """So many events were told."""
-        self._charge("Events", key, events / max(LEAST_GANG, gang))
+        if events:
+            self._charge("Events", key, events / max(LEAST_GANG, gang))
 
     @contextmanager
     def measured(self, key: str) -> Iterator[None]:

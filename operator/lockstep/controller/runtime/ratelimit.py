@@ -4,6 +4,9 @@ from collections import OrderedDict
 
 from lockstep.controller.runtime.clock import Clock
 
+_NOTHING = 1e-6
+"""Of a token: what rounding leaves."""
+
 
 class RateLimit:
     """Each sender may make ``burst`` requests at once and ``per_second`` of them in the long run.
@@ -40,7 +43,8 @@ class RateLimit:
 
     def debt(self, sender: str) -> float:
         """Seconds until what it was charged is paid; 0: it owes nothing."""
-        return max(0.0, -self._left(sender, self._clock.monotonic()) / self._per_second)
+        owed = -self._left(sender, self._clock.monotonic())
+        return owed / self._per_second if owed > _NOTHING else 0.0
 
     def forget(self, sender: str) -> None:
         """It never comes again."""

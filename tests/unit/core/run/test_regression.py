@@ -5,14 +5,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import ResolvedStatus
 from lockstep.core.model.conditions import find
+from lockstep.core.model.ranges import format_order, format_ranges
 from lockstep.core.model.reasons import ConditionType, EventReason
-from lockstep.core.model.start_record import Members
+from lockstep.core.model.snapshot import WorkerPhase
+from lockstep.core.model.start_record import CollectiveStart, Members
 from lockstep.core.run.regression import hold_or_rebuild
+from support.examples import examples
 from support.world import World, world_with_gang
 
 
@@ -150,6 +155,45 @@ def test_looks_come_to_rest_whatever_start_a_worker_claims(lie: dict[str, Any], 
     events = [event for _ in range(300) for event in w.reconcile("one").events]
     assert w.version - before <= 3
     assert len(events) <= 3
+
+
+claims = st.builds(
+    CollectiveStart,
+    attempt=st.sampled_from([0, 1, 2, 99]),
+    assignment_hash=st.just("abc"),
+    master_address=st.just("10.0.0.1"),
+    master_port=st.integers(0, 2),
+    members=st.lists(
+        st.builds(Members, st.frozensets(st.integers(0, 4)).map(format_ranges), st.integers(0, 3)), max_size=3
+    ).map(tuple),
+    order=st.lists(st.integers(0, 4), max_size=4).map(format_order),
+)
+lies = st.fixed_dictionaries(
+    {},
+    optional={
+        "start": claims,
+        "attempt": st.integers(0, 3),
+        "ready_for": st.integers(0, 3),
+        "phase": st.sampled_from(WorkerPhase),
+    },
+)
+
+
+@given(st.tuples(lies, lies), st.booleans())
+@settings(max_examples=examples(60))
+def test_looks_come_to_rest_whatever_workers_say(told: tuple[dict[str, Any], ...], lost: bool) -> None:
+    w = world_with_gang(2)
+    reports = w.reports[w.runs["one"].uid]
+    for slot, lie in enumerate(told):
+        reports[slot] = replace(reports[slot], **lie)
+    if lost:
+        wiped(w)
+    written = []
+    for _ in range(40):
+        before = w.status("one")
+        w.reconcile("one")
+        written.append(w.status("one") != before)
+    assert not any(written[20:]), written
 
 
 def test_what_would_be_behind_again_once_rebuilt_is_held_instead() -> None:
