@@ -36,6 +36,7 @@ from lockstep.controller.store.usage import UsageKeeper
 from lockstep.controller.workers.reports import ReportBook
 from lockstep.core.model.cluster_objects import Versioned, parse_node, parse_pod
 from lockstep.core.model.own_objects import parse_run
+from lockstep.core.model.reasons import EventReason
 from lockstep.core.model.snapshot import RunView
 from lockstep.core.model.tunables import Tunables
 from support.manual_clock import ManualClock
@@ -367,12 +368,17 @@ class Operator:
         self.store = store = Store(self.queue, clock)
         book = ReportBook(clock, lambda _: None)
         kube = cast(KubeClient, Link(api))
-        events = cast(EventRecorder, SimpleNamespace(run_event=lambda *_: None, warn=lambda *_: None))
+        self.said: list[EventReason] = []
+        """Warnings that are no part of a plan."""
+        warn: Callable[..., None] = lambda _, reason, *__: self.said.append(reason)  # noqa: E731
+        events = cast(EventRecorder, SimpleNamespace(run_event=lambda *_: None, warn=warn))
         tallies = Tallies()
         recoveries = Recoveries(clock, book.reports, tallies)
         nodes = NodeMarker(kube, store, clock, lambda: tunables)
         history = History("", 0, clock, tallies.drop_history)
-        executor = Executor(kube, store, book, events, tallies, recoveries, clock, nodes, history, self.queue)
+        self.executor = executor = Executor(
+            kube, store, book, events, tallies, recoveries, clock, nodes, history, self.queue
+        )
         self.reconciler = Reconciler(
             kube=kube,
             store=store,

@@ -4,6 +4,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from lockstep.controller.workers.protocol import (
     decode_report,
 )
 from lockstep.core.model.plan import DesiredPhase, Directive, VerifyRequest
-from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.ranges import format_order, format_ranges
 from lockstep.core.model.snapshot import WorkerPhase
 from lockstep.core.model.start_record import CollectiveStart, Members, Resume
 
@@ -169,6 +170,32 @@ def test_a_value_out_of_bounds_is_refused_by_name(changes: dict[str, Any], field
 def test_a_start_record_that_would_fill_the_memory_is_refused(start: dict[str, Any]) -> None:
     with pytest.raises(MalformedError, match="start: "):
         decode_registration(registration(report=state(start={**START, **start})))
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        ({"order": "0,0,1-3"}, "0 is there twice"),
+        ({"order": "0-2"}, "the order is not that of its members"),
+        ({"order": "0-4"}, "the order is not that of its members"),
+        ({"order": "0-2,4"}, "the order is not that of its members"),
+        ({"members": [], "order": "1,0"}, "the order is not that of its members"),
+        ({"members": [{"slots": "0-2", "incarnation": 1}, {"slots": "2-3", "incarnation": 2}]}, "2 is there twice"),
+        ({"members": [{"slots": "0,0", "incarnation": 1}]}, "0 is there twice"),
+        ({"members": [{"slots": "1-2", "incarnation": 1}]}, "the order is not that of its members"),
+        ({"members": [{"slots": "65536", "incarnation": 1}], "order": "65536"}, "a gang has at most 65536 slots"),
+    ],
+)
+def test_a_start_record_that_no_operator_wrote_is_refused(start: dict[str, Any], words: str) -> None:
+    with pytest.raises(MalformedError, match=f"start: .*{words}"):
+        decode_report(report(start={**START, **start}))
+
+
+@pytest.mark.parametrize("order", ["", "0-3", "3,2,1,0", "2-3,0-1"])
+def test_a_start_record_whose_order_is_one_of_its_members_is_understood(order: str) -> None:
+    decoded = decode_report(report(start={**START, "order": order})).start
+    assert decoded is not None
+    assert decoded.order == order
 
 
 @pytest.mark.parametrize(("at", "wall"), [(2**40, 0), (0, 2**40), (2**40, 2**40)])
@@ -380,21 +407,33 @@ def test_whatever_is_sent_is_understood_or_refused(body: bytes) -> None:
 
 
 words = st.text(alphabet="abc0123", min_size=1, max_size=10)
-ranges = st.lists(st.integers(0, 9000), max_size=9).map(format_ranges)
+
+
+@st.composite
+def gangs(draw: st.DrawFn) -> dict[str, Any]:
+    """Members and order as an operator writes them."""
+    seats = draw(st.lists(st.integers(0, 9000), max_size=9, unique=True))
+    by_incarnation: dict[int, list[int]] = {}
+    for slot in seats:
+        by_incarnation.setdefault(draw(st.integers(0, 3)), []).append(slot)
+    members = tuple(Members(format_ranges(each), number) for number, each in by_incarnation.items())
+    return {"members": members, "order": "" if seats == [*range(len(seats))] else format_order(seats)}
 
 
 @given(
+    gangs(),
     st.builds(
         CollectiveStart,
         attempt=st.integers(0, 1000),
         assignment_hash=words,
         master_address=words,
         master_port=st.integers(0, 65_535),
-        members=st.lists(st.builds(Members, ranges, st.integers(0, 9)), max_size=4).map(tuple),
-        order=ranges,
         resume=st.none() | st.builds(Resume, st.sampled_from(["local", "shared"]), st.integers(0, 10**9), words),
     ),
 )
-def test_the_start_record_a_worker_sends_back_is_the_one_it_was_given(record: CollectiveStart) -> None:
+def test_the_start_record_a_worker_sends_back_is_the_one_it_was_given(
+    gang: dict[str, Any], record: CollectiveStart
+) -> None:
+    record = msgspec.structs.replace(record, **gang)
     sent = reply(Orders(directive(start=record), 1))["start"]
     assert decode_report(report(start=sent)).start == record

@@ -57,3 +57,38 @@ async def test_where_senders_are_bounded_the_one_let_in_longest_ago_is_forgotten
     assert len(limit) == 3
     assert limit.acquire("a") > 0  # b was let in before it
     assert [limit.acquire("b"), limit.acquire("b")] == [0.0, 0.0]
+
+
+async def test_a_debt_is_told_without_taking_anything_and_ends_with_whom_it_is_of() -> None:
+    clock = ManualClock()
+    limit = RateLimit(clock, per_second=2, burst=10)
+    await clock.advance(100)
+    limit.charge("a", 10)
+    assert limit.debt("a") == 0.0
+    limit.charge("a", 3)
+    assert [limit.debt("a"), limit.debt("a"), limit.debt("b")] == [1.5, 1.5, 0.0]
+    await clock.advance(1)
+    assert limit.debt("a") == 0.5
+    limit.forget("a")
+    assert (limit.debt("a"), len(limit)) == (0.0, 0)
+
+
+async def test_what_is_charged_after_a_long_rest_counts() -> None:
+    clock = ManualClock()
+    limit = RateLimit(clock, per_second=1, burst=5)
+    limit.charge("a", 1)
+    await clock.advance(1000)
+    for _ in range(6):
+        limit.charge("a", 1)
+    assert limit.debt("a") == 1.0
+
+
+async def test_who_is_only_ever_charged_is_forgotten_too_once_it_owes_nothing() -> None:
+    clock = ManualClock()
+    limit = RateLimit(clock, per_second=1, burst=5)
+    for sender in range(2000):
+        limit.charge(f"early-{sender}", 1)
+    await clock.advance(60)
+    for sender in range(2000):
+        limit.charge(f"late-{sender}", 1)
+    assert len(limit) < 2500

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,7 +19,9 @@ from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.workqueue import WorkQueue, run_key, set_key, split_set_key
 from lockstep.controller.reconcile.execute import StaleError
+from lockstep.controller.reconcile.pace import RunPace
 from lockstep.controller.reconcile.run_set import RunSetReconciler
+from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.store.store import Store
 from lockstep.core.admission.admit import admit
 from lockstep.core.decide import decide
@@ -564,3 +567,29 @@ def test_the_width_of_a_set_is_nothing_to_other_runs() -> None:
     assert admitted(1, run("other"), member("a"), member("b"))[0] == ["a", "other"]
     elsewhere = replace(member("c", assignment=ON_A_NODE), namespace="other")
     assert admitted(1, elsewhere, member("a"))[0] == ["a"], "a copied UID takes no room in the set"
+
+
+async def test_an_array_whose_look_takes_long_is_looked_at_again_after_a_hundred_times_as_long() -> None:
+    operator, taken = Operator(), [2.0]
+    used = itertools.accumulate(taken[0] for _ in itertools.count())
+    operator.sets = RunSetReconciler(
+        cast(KubeClient, operator.api),
+        operator.store,
+        cast(EventRecorder, SimpleNamespace(run_set_event=lambda _, event: operator.said.append(event.reason))),
+        operator.queue,
+        operator.clock,
+        Tunables,
+        RunPace(operator.clock, Tallies(), lambda: next(used)),
+    )
+    operator.apply()
+    await operator.sets.reconcile("team", "sweep")
+    made = len(operator.api.objects)
+    operator.apply(indices="0-9")
+    await operator.sets.reconcile("team", "sweep")
+    assert len(operator.api.objects) == made
+    assert operator.said == ["Paced"]
+    taken[0] = 0.1
+    await operator.clock.advance(2.0 * 100)
+    await operator.sets.reconcile("team", "sweep")
+    assert len(operator.api.objects) > made
+    assert operator.said == ["Paced"]

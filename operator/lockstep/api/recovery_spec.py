@@ -25,7 +25,8 @@ class RecoveryRule(SpecModel):
     exit_codes: Annotated[tuple[int, ...], SetList(), Field(max_length=32)] = ()
     """Exit codes of the process; 128 plus the signal when it was killed by one."""
     log_pattern: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """A regular expression (Python's) that a line of the rank's stderr matches."""
+    """A regular expression (Python's) that a line of the rank's stderr matches. The worker compiles it: what is wrong
+    with it beyond brackets and repeats is told as the sign Watch:Problem."""
     node_condition: Annotated[str, Field(min_length=1, max_length=316)] | None = None
     """A condition that is True on the rank's node, e.g. GpuUnhealthy."""
     action: RuleAction

@@ -31,6 +31,7 @@ from lockstep.controller.reconcile.config_maps import ensure_everywhere
 from lockstep.controller.reconcile.execute import Executor
 from lockstep.controller.reconcile.history import History
 from lockstep.controller.reconcile.node_marks import NodeMarker
+from lockstep.controller.reconcile.pace import ProcessorTime, RunPace
 from lockstep.controller.reconcile.reconcile import Reconciler
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_set import RunSetReconciler
@@ -95,6 +96,7 @@ class Operator:
         self.recoveries = Recoveries(self.clock, self.book.reports, self.tallies, self.tracer)
         self.tunables = Tunables()
         self.history = History(config.history.path, config.history.max_bytes, self.clock, self.tallies.drop_history)
+        pace = RunPace(self.clock, self.tallies, ProcessorTime(), config.progress_write_interval)
         nodes = NodeMarker(self.kube, self.store, self.clock, lambda: self.tunables)
         self.reconciler = Reconciler(
             kube=self.kube,
@@ -112,6 +114,7 @@ class Operator:
                 nodes,
                 self.history,
                 self.queue,
+                pace,
             ),
             nodes=nodes,
             recoveries=self.recoveries,
@@ -120,7 +123,7 @@ class Operator:
             tunables=lambda: self.tunables,
             tallies=self.tallies,
             run_sets=RunSetReconciler(
-                self.kube, self.store, self.events, self.queue, self.clock, lambda: self.tunables
+                self.kube, self.store, self.events, self.queue, self.clock, lambda: self.tunables, pace
             ),
             tracer=self.tracer,
         )

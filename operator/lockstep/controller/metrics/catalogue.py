@@ -67,6 +67,7 @@ LABELS: Mapping[str, str] = {
     "node": "its name",
     "cause": "what ended the attempt, as in [recovery.md](recovery.md)",
     "action": "what was done about it, as in [recovery.md](recovery.md)",
+    "excess": "what it was too much of: Writes, Pods, Events, Processor",
     "kind": "of a key: run, set, cluster",
     "mode": "Active, NoNewAdmissions, ReportOnly",
     "informer": "what is watched",
@@ -258,6 +259,15 @@ CATALOGUE = (
     Definition("lockstep_pods_replaced_total", "counter", "pods", "Pods made anew on the same node."),
     Definition(
         "lockstep_history_dropped_total", "counter", "records", "Records of history that could not be written in time."
+    ),
+    Definition(
+        "lockstep_paced_total",
+        "counter",
+        "times",
+        "A run or an array was made to wait, as it was too much for the others (event Paced).",
+        ("excess",),
+        (),
+        4,
     ),
     Definition(
         "lockstep_recovery_seconds",

@@ -20,7 +20,7 @@ from lockstep import __version__
 from lockstep.api.base import names
 from lockstep.controller.metrics.catalogue import CATALOGUE, Definition
 from lockstep.controller.metrics.run_metrics import run_samples
-from lockstep.controller.runtime.tallies import Histogram, Tallies
+from lockstep.controller.runtime.tallies import EXCESSES, Histogram, Tallies
 from lockstep.controller.workers.reports import RunSummary
 from lockstep.core.failures.actions import Verb
 from lockstep.core.failures.node_state import NODE_STATES, state_of
@@ -142,6 +142,8 @@ class Metrics(Collector):
         yield "lockstep_nodes_replaced_total", [], tallies.nodes_replaced
         yield "lockstep_pods_replaced_total", [], tallies.pods_replaced
         yield "lockstep_history_dropped_total", [], tallies.history_dropped
+        for excess in EXCESSES:
+            yield "lockstep_paced_total", [excess], tallies.paced[excess]
         for name, counted in (
             ("lockstep_preemptions_total", tallies.preemptions),
             ("lockstep_preempted_node_seconds_total", tallies.preempted_node_seconds),

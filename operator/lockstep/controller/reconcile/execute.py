@@ -27,6 +27,7 @@ from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.reconcile.config_maps import ConfigMaps
 from lockstep.controller.reconcile.history import History
 from lockstep.controller.reconcile.node_marks import NodeMarker
+from lockstep.controller.reconcile.pace import RunPace
 from lockstep.controller.reconcile.queue_status_writer import QueueStatusWriter, is_queue_status
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.workload_writer import WorkloadWriter
@@ -83,8 +84,10 @@ class Executor:
         nodes: NodeMarker,
         history: History,
         queue: WorkQueue,
+        pace: RunPace | None = None,
     ) -> None:
         self._queue = queue
+        self.pace = pace or RunPace(clock, tallies)
         self._workloads = WorkloadWriter(kube, store.kueue, queue, clock)
         self._history = history
         self._nodes = nodes
@@ -122,6 +125,10 @@ class Executor:
             except KubeError as error:
                 self._note_not_made(run, plan.creates, error, f"ConfigMap {config_map.name}: ")
                 raise
+        key, gang = run_key(run.namespace, run.name), len((plan.status or run.status).assignment.nodes)
+        if plan.status is not None:
+            self.pace.wrote(key)
+        self.pace.said(key, len(plan.events), gang)
         if plan.status is not None and not plan.pod_group_deletes:
             await self._write_status(run, plan.status)
         if plan.directive is not None:
@@ -407,9 +414,23 @@ class Executor:
 
     async def _create_pods(self, run: RunView, plan: Plan) -> None:
         """Their group is there before them: a scheduler that finds none would hold them, or take each by itself."""
-        if plan.pod_group is not None and plan.creates:
+        if not plan.creates:
+            return
+        key = run_key(run.namespace, run.name)
+        if rest := self.pace.rest_of_pods(key):
+            self._queue.wake_at(key, self._clock.now() + rest)  # what is missing is asked for again
+            self.tell_of_pace(run)
+            return
+        self.pace.made(key, len(plan.creates), len((plan.status or run.status).assignment.nodes))
+        if plan.pod_group is not None:
             await self._ensure_pod_group(run, plan.pod_group, plan.creates)
         await _all_of([self._create(run, pod) for pod in plan.creates])
+
+    def tell_of_pace(self, run: RunView) -> None:
+        """That the run has to wait, and why; now and then."""
+        if words := self.pace.news(run_key(run.namespace, run.name)):
+            self._events.warn(run, EventReason.PACED, ActionWord.HOLD, words)
+            _log_decision(run, run.status.attempt, EventReason.PACED, words)
 
     async def _ensure_pod_group(self, run: RunView, group: EnsurePodGroup, members: Sequence[CreatePod]) -> None:
         try:

@@ -126,8 +126,13 @@ class Reconciler:
 
     async def _run(self, namespace: str, name: str) -> None:
         await self._delete_orphans(namespace, name)
-        run = self._store.run(namespace, name)
+        run, key, pace = self._store.run(namespace, name), run_key(namespace, name), self._executor.pace
         if run is None:
+            pace.forget(key)
+            return
+        if rest := pace.rest(key):
+            self._queue.wake_at(key, self._clock.now() + rest)
+            self._executor.tell_of_pace(run)
             return
         if is_assignment_missing(run):
             await self._read_assignment(run)
@@ -136,8 +141,9 @@ class Reconciler:
         snapshot = self._store.snapshot_run(namespace, name, self._book.reports(run.uid), leadership)
         if snapshot is None or is_assignment_missing(snapshot.run):
             return
-        self._recoveries.observe(snapshot, self._queue.due_since(run_key(namespace, name)))
-        plan = decide(snapshot, self._tunables(), self._clock.now())
+        self._recoveries.observe(snapshot, self._queue.due_since(key))
+        with pace.measured(key):
+            plan = decide(snapshot, self._tunables(), self._clock.now())
         await self._executor.run_plan(snapshot.run, plan)
         if _has_nobody_left(snapshot):
             self._book.forget(run.uid)

@@ -13,13 +13,17 @@ from lockstep.controller.kube.errors import ApiError, UnknownOutcome, says_absen
 from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.workqueue import WorkQueue, set_key
 from lockstep.controller.reconcile.execute import StaleError
+from lockstep.controller.reconcile.pace import RunPace
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.patches import merge_patch
 from lockstep.controller.runtime.resources import RUN_SETS, RUNS
+from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.store.store import Store
 from lockstep.core.arrays.members import read_ranges
 from lockstep.core.arrays.run_set import decide_run_set
 from lockstep.core.model.array_views import CreateRun, RunSetPlan, RunSetView
+from lockstep.core.model.plan import Event
+from lockstep.core.model.reasons import ActionWord, EventReason
 from lockstep.core.model.tunables import Tunables
 
 log = logging.getLogger("lockstep.run_sets")
@@ -36,7 +40,11 @@ class RunSetReconciler:
         queue: WorkQueue,
         clock: Clock,
         tunables: Callable[[], Tunables],
+        pace: RunPace | None = None,
     ) -> None:
+        self._pace = pace or RunPace(
+            clock, Tallies()
+        )  # of a set it is the time of its looks: its writes follow its runs
         self._kube = kube
         self._store = store
         self._sets = store.run_sets
@@ -48,19 +56,32 @@ class RunSetReconciler:
 
     async def reconcile(self, namespace: str, name: str) -> None:
         """Look at one set. Raises StaleError, or a KubeError that is worth another try."""
-        run_set = self._sets.named(namespace, name)
-        if run_set is None or await self._settles_later(run_set):
+        run_set, key = self._sets.named(namespace, name), set_key(namespace, name)
+        if run_set is None:
+            self._pace.forget(key)
+            return
+        if rest := self._pace.rest(key):
+            self._queue.wake_at(key, self._clock.now() + rest)
+            self._tell_of_pace(run_set)
+            return
+        if await self._settles_later(run_set):
             return
         run_set = self._sets.named(namespace, name)
         if run_set is None:
             return
-        indices = parse_indices(run_set.spec.indices) if run_set.spec is not None else frozenset[int]()
-        snapshot = self._sets.snapshot(run_set, self._store.labels_of_namespace(namespace), indices)
-        plan = decide_run_set(snapshot, self._tunables(), self._clock.now())
+        with self._pace.measured(key):
+            indices = parse_indices(run_set.spec.indices) if run_set.spec is not None else frozenset[int]()
+            snapshot = self._sets.snapshot(run_set, self._store.labels_of_namespace(namespace), indices)
+            plan = decide_run_set(snapshot, self._tunables(), self._clock.now())
         if plan.wake_at is not None:
-            self._queue.wake_at(set_key(namespace, name), plan.wake_at)
+            self._queue.wake_at(key, plan.wake_at)
         self._sets.forget_departed(run_set)
         await self._carry_out(run_set, plan)
+
+    def _tell_of_pace(self, run_set: RunSetView) -> None:
+        if words := self._pace.news(set_key(run_set.namespace, run_set.name)):
+            self._events.run_set_event(run_set, Event("Warning", EventReason.PACED, ActionWord.HOLD, words))
+            log.warning(words, extra={"set": run_set.key, "uid": run_set.uid})
 
     async def _carry_out(self, run_set: RunSetView, plan: RunSetPlan) -> None:
         if plan.status is not None:

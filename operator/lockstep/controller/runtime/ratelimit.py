@@ -4,6 +4,9 @@ from collections import OrderedDict
 
 from lockstep.controller.runtime.clock import Clock
 
+_NOTHING = 1e-6
+"""Of a token: what rounding leaves."""
+
 
 class RateLimit:
     """Each sender may make ``burst`` requests at once and ``per_second`` of them in the long run.
@@ -27,22 +30,37 @@ class RateLimit:
     def acquire(self, sender: str) -> float:
         """Take one token. Returns 0, or the seconds after which there will be one."""
         now = self._clock.monotonic()
-        tokens, since = self._buckets.get(sender, (self._burst, now))
-        tokens = min(self._burst, tokens + (now - since) * self._per_second)
+        tokens = self._left(sender, now)
         if tokens < 1:
             return (1 - tokens) / self._per_second
-        self._buckets[sender] = (tokens - 1, now)
+        self._keep(sender, tokens - 1, now)
+        return 0.0
+
+    def charge(self, sender: str, tokens: float) -> None:
+        """What the sender was let do cost so many more: it may be in debt for it, and then has to wait."""
+        now = self._clock.monotonic()
+        self._keep(sender, self._left(sender, now) - tokens, now)
+
+    def debt(self, sender: str) -> float:
+        """Seconds until what it was charged is paid; 0: it owes nothing."""
+        owed = -self._left(sender, self._clock.monotonic())
+        return owed / self._per_second if owed > _NOTHING else 0.0
+
+    def forget(self, sender: str) -> None:
+        """It never comes again."""
+        self._buckets.pop(sender, None)
+
+    def _left(self, sender: str, now: float) -> float:
+        tokens, since = self._buckets.get(sender, (self._burst, now))
+        return min(self._burst, tokens + (now - since) * self._per_second)
+
+    def _keep(self, sender: str, tokens: float, now: float) -> None:
+        self._buckets[sender] = (tokens, now)
         self._buckets.move_to_end(sender)
         if self._most is not None and len(self._buckets) > self._most:
             self._buckets.popitem(last=False)
         if len(self._buckets) > self._sweep_at:
             self._sweep(now)
-        return 0.0
-
-    def charge(self, sender: str, tokens: float) -> None:
-        """What the sender was let do cost so many more: it may be in debt for it, and then has to wait."""
-        left, since = self._buckets.get(sender, (self._burst, self._clock.monotonic()))
-        self._buckets[sender] = (left - tokens, since)
 
     def _sweep(self, now: float) -> None:
         """Forget senders whose bucket is full again; next time only after as many again have come."""

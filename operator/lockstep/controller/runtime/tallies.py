@@ -21,6 +21,9 @@ PASSES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 LOOKS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
 """A look that changes nothing, or one that makes the pods of a large gang."""
 
+EXCESSES = ("Writes", "Pods", "Events", "Processor")
+"""What one run can be too much of (``reconcile.pace``)."""
+
 
 class Histogram:
     """Durations in seconds, by upper bounds."""
@@ -49,6 +52,8 @@ class Tallies:
         self.nodes_replaced = 0
         self.pods_replaced = 0
         self.history_dropped = 0
+        self.paced: Counter[str] = Counter()
+        """Keys that had to wait, by what was too much."""
         self.attempts_ended: Counter[tuple[str, str]] = Counter()
         """By cause and action."""
         self.preemptions: Counter[tuple[str, str]] = Counter()

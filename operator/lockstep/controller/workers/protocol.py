@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from lockstep.api.base.times import LAST_MOMENT
 from lockstep.core.model import sanitise
 from lockstep.core.model.bounds import MAX_SLOTS, Count, Moment, Name, Port, Slot, Step, Text, Word
-from lockstep.core.model.ranges import count_ranges
+from lockstep.core.model.ranges import distinct_ranges
 from lockstep.core.model.snapshot import (
     CheckpointReport,
     ExitReport,
@@ -239,16 +239,20 @@ def _cut(prose: str, characters: int = MAX_REASON) -> str:
 
 
 def _require_a_gang(start: CollectiveStart) -> None:
-    """A few bytes could name more slots than fit into memory, and a registration has room for very many bytes."""
+    """One that an operator can have written: its members are told apart, its order is one of theirs. Nothing is
+    unfolded: a few bytes could name more slots than fit into memory, and a registration has room for very many."""
     texts = [*(member.slots for member in start.members), start.order]
     if sum(map(len, texts)) > REPORT_LIMIT:
         raise MalformedError("start: longer than a report may be")
     try:
-        slots = max(sum(count_ranges(member.slots) for member in start.members), count_ranges(start.order))
+        members, order = distinct_ranges(texts[:-1]), distinct_ranges(texts[-1:])
     except ValueError as error:
         raise MalformedError(f"start: {error}") from None
-    if slots > MAX_SLOTS:
+    if members and members[-1].stop > MAX_SLOTS:
         raise MalformedError(f"start: a gang has at most {MAX_SLOTS} slots")
+    usual = order or [range(sum(map(len, members)))] * bool(members)  # the slot of its number
+    if usual != members:
+        raise MalformedError("start: the order is not that of its members")
 
 
 def _unspoken(spoken: int) -> UnspokenProtocolError:

@@ -247,7 +247,8 @@ def _loss_of(
     quiet = "no heartbeat" if report is None else f"no heartbeat for {state.now - report.received_at:.0f} s"
     if not node.ready:
         return lost(LossKind.NODE, LossReason.NODE_NOT_READY, f"{quiet} from {name} and the node is NotReady")
-    if steps_stopped and (report is not None or _had_time_to_register(state)):
+    # Past the barrier every rank was registered; a spare whose pod was made since has the deadlines of a launch.
+    if steps_stopped and (report is not None or (took_part(state, slot) and _had_time_to_register(state))):
         return lost(LossKind.NODE, LossReason.NODE_SILENT, f"{quiet} from {name} and the gang's steps have stopped")
     if trains and report is not None and report.attempt < state.status.attempt and _nobody_steps(state):
         return lost(
@@ -298,7 +299,7 @@ def _start_is_overdue(state: RunState, patience: float) -> bool:
 
 
 def _had_time_to_register(state: RunState) -> bool:
-    """Past the barrier every worker was registered; with a new leader each has to do so again."""
+    """Whoever took part in START was registered; with a new leader each has to do so again."""
     if not state.trains:
         return False  # it may never have come up yet: that has deadlines of its own
     return state.reached(state.snapshot.leadership.since + state.tunables.deadlines.registered)

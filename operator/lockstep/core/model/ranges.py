@@ -33,6 +33,20 @@ def count_ranges(text: str) -> int:
     return sum(map(len, _runs(text)))
 
 
+def distinct_ranges(texts: Iterable[str]) -> list[range]:
+    """What all texts name together, in ascending order, nothing unfolded. Raises ValueError where a number is there
+    twice, and on what is no ranges."""
+    whole: list[range] = []
+    for run in sorted((run for text in texts for run in _runs(text)), key=lambda run: run.start):
+        if whole and run.start < whole[-1].stop:
+            raise ValueError(f"{run.start} is there twice")
+        if whole and run.start == whole[-1].stop:
+            whole[-1] = range(whole[-1].start, run.stop)
+        else:
+            whole.append(run)
+    return whole
+
+
 def format_order(numbers: Sequence[int]) -> str:
     """In the order given, ascending runs folded: [0, 1, 4, 2, 3] -> "0-1,4,2-3"."""
     runs: list[list[int]] = []

@@ -273,6 +273,7 @@ class EventReason(AnyReason):
     WITHOUT_POD_GROUP = "WithoutPodGroup"
     GPU_HOURS_LIMIT = "GpuHoursLimit"
     UNDECIDABLE = "Undecidable"
+    PACED = "Paced"
     TIME_LIMIT_EXTENDED = "TimeLimitExtended"
     NODES_REPLACED = "NodesReplaced"
     NODES_TO_GROW = "NodesToGrow"

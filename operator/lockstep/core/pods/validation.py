@@ -5,7 +5,6 @@ Every problem names the field and the remedy; together they are the message of A
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from lockstep.core.model.problems import Problem, lockstep_mounts, reserved_vari
 from lockstep.core.model.settings import PodPolicy
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.pods.log_pattern import plain_mistake
 from lockstep.core.pods.plain_rules import plain_problems
 from lockstep.core.pods.pod_policy import AllowedPowers, account_problems, host_path_problems
 from lockstep.core.pods.template_rules import template_problems
@@ -106,11 +106,9 @@ def _volumes(spec: TrainingRunSpec, grant: AllowedPowers) -> Iterator[Problem]:
 
 def _patterns(spec: TrainingRunSpec) -> Iterator[Problem]:
     for index, rule in enumerate(spec.recovery.rules):
-        try:
-            re.compile(rule.log_pattern or "")
-        except (re.error, RecursionError, OverflowError) as error:
+        if mistake := plain_mistake(rule.log_pattern or ""):
             field = f"spec.recovery.rules[{index}].logPattern"
-            yield Problem(field, f"is no regular expression of Python's: {error}; escape what is meant as it stands")
+            yield Problem(field, f"is no regular expression of Python's: {mistake}; escape what is meant as it stands")
 
 
 def _limits(spec: TrainingRunSpec) -> Iterator[Problem]:

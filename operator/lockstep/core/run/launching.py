@@ -14,7 +14,7 @@ from lockstep.core.model.snapshot import TOLD_AFTER, PodView
 from lockstep.core.pods.gang import ca_config_map, template_for, worker_config_map
 from lockstep.core.pods.pod_groups import group_for, is_held_by_group
 from lockstep.core.run.attendance import stands_ready
-from lockstep.core.run.replacement import no_other_node_is_left, replace, replace_before_start
+from lockstep.core.run.replacement import no_other_node_is_left, replace_before_start, replace_spares
 from lockstep.core.run.stopping import begin_stop
 
 SAYS_WHY_WITHIN = 5.0
@@ -136,9 +136,7 @@ def replace_late_spares(plan: PlanBuilder, reached: list[SlotStage]) -> None:
             silent_until = max(report.received_at, plan.snapshot.leadership.since) + plan.tunables.deadlines.registered
             if plan.reached(silent_until):
                 late.append((at, LossReason.LAUNCH_DEADLINE, f"no heartbeat for {plan.now - report.received_at:.0f} s"))
-    lost = [loss for loss in _losses(plan, late) if not no_other_node_is_left(plan, loss)]
-    if lost:
-        replace(plan, lost)
+    replace_spares(plan, [loss for loss in _losses(plan, late) if not no_other_node_is_left(plan, loss)])
 
 
 _Late = tuple[SlotStage, LossReason, str]

@@ -51,6 +51,7 @@ from lockstep.core.run.replacement import (
     no_other_node_is_left,
     replace,
     replace_before_start,
+    replace_spares,
     report_exclusion_limit,
 )
 from lockstep.core.run.roll_back import lift_ceiling, quarantine, roll_back, saved_step, trusted_steps
@@ -73,9 +74,8 @@ def recover(plan: PlanBuilder, leaving: frozenset[int]) -> str:
     lost = losses(plan, leaving, over=bool(failed))
     replaceable = hold_back_nodes(plan, lost)
     spares = [loss for loss in replaceable if plan.rank(loss.slot) < 0]
-    if spares:
-        # Nothing else depends on them, and one that may leave its node for nowhere stays.
-        replace(plan, [loss for loss in spares if not no_other_node_is_left(plan, loss)])
+    # Nothing else depends on them, and one that may leave its node for nowhere stays.
+    replace_spares(plan, [loss for loss in spares if not no_other_node_is_left(plan, loss)])
     lost, replaceable = _of_ranks(plan, lost), _of_ranks(plan, replaceable)
     if plan.phase is Phase.RUNNING:
         diverged, hang, straggler = judge_divergence(plan), judge_hang(plan), judge_straggler(plan)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
-from lockstep.api.run_status import ResolvedStatus
+from lockstep.api.run_status import AssignmentStatus, ResolvedStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.model import assignment as slots
@@ -26,7 +26,7 @@ from lockstep.core.pods.plain_pods import plain_reports
 
 def hold_or_rebuild(plan: PlanBuilder) -> bool:
     """True when the status is behind; the other steps then have nothing to stand on."""
-    why = _regression(plan)
+    why = plan.damage or _regression(plan)
     if why is None and slots.is_held(plan.status.assignment) and not _is_whole(plan.status.resolved):
         return _resolve_again(plan)
     if why is None:
@@ -34,9 +34,8 @@ def hold_or_rebuild(plan: PlanBuilder) -> bool:
             plan.status = without_condition(plan.status, ConditionType.STATE_REGRESSION)
         return False
     newest = _newest_pods(plan)
-    doubt = _ambiguity(plan, newest)
-    if doubt is None:
-        _rebuild(plan, newest)
+    doubt = _ambiguity(plan, newest) or _rebuild(plan, newest)
+    if not doubt:
         plan.event(
             EventReason.STATUS_REBUILT,
             f"{why}; status was rebuilt from {len(newest)} pods and their workers, attempt {plan.status.attempt}",
@@ -86,8 +85,6 @@ def _regression(state: RunState) -> str | None:
     """How the status is behind, in words; None when it is not."""
     status = state.status
     assignment = status.assignment
-    if state.damage:
-        return state.damage
     own = [pod for pod in state.snapshot.pods if pod.owner_uid == state.run.uid]
     if own and not status.attempt:
         return f"pod {own[0].name} exists, but status knows of no attempt"
@@ -156,32 +153,44 @@ def _ambiguity(state: RunState, newest: dict[int, PodView]) -> str | None:
     return None
 
 
-def _rebuild(plan: PlanBuilder, newest: dict[int, PodView]) -> None:
-    reports = _reports_of(plan, newest)
-    ranks = _ranked_slots(plan.spec, reports)
-    count = max(*newest, plan.spec.nodes + plan.spec.spare_nodes - 1) + 1
-    order = sorted(newest)
-    seen = plan.status.assignment
+def _rebuild(plan: PlanBuilder, newest: dict[int, PodView]) -> str | None:
+    """Why it is left as it was: what would be behind again at the next look would be rebuilt again, for ever."""
+    before, reports = plan.status, list(_reports_of(plan, newest).values())
+    assignment = _assignment_of(plan, newest)
+    still = slots.damage(assignment)
+    if not still:
+        attempts = [*map(_shown_attempt, reports), *(pod.attempt for pod in newest.values())]
+        plan.status = changed(before, assignment=assignment, attempt=max([before.attempt, 1, *attempts]))
+        record = _newest_record(reports)
+        if not before.resolved.nodes:
+            plan.status = changed(plan.status, resolved=ResolvedStatus.load(json.loads(newest[min(newest)].resolved)))
+        if record is not None and (before.start is None or before.start.attempt < record.attempt):
+            plan.status = changed(plan.status, start=to_status(record))
+            plan.put_attempt(
+                changed(plan.attempt(record.attempt), started_at=plan.stamp, resume_step=record.resume_step or None)
+            )
+        _remember_saves(plan)
+        plan.status = without_condition(plan.status, ConditionType.STATE_REGRESSION)
+        still = _regression(plan) or ""
+    if still:
+        plan.status = before
+        return f"what its pods and workers say does not fit together: {still}; delete the run, or restore its status"
+    return None
+
+
+def _assignment_of(state: RunState, newest: dict[int, PodView]) -> AssignmentStatus:
+    spec = state.spec
+    ranks = _ranked_slots(spec, _reports_of(state, newest))
+    count = max(*newest, spec.nodes + spec.spare_nodes - 1) + 1
+    seen = state.status.assignment
     known = seen.incarnations
     used = {slot: max(newest[slot].incarnation if slot in newest else 0, _known(known, slot)) for slot in range(count)}
-    if plan.damage:  # what lives is to go on, whatever number was written beside it
+    if state.damage:  # what lives is to go on, whatever number was written beside it
         used |= {slot: pod.incarnation for slot, pod in newest.items()}
     before = [number - 1 if slot in newest else number for slot, number in used.items()]
     base = changed(seen, nodes=(), incarnations=(*before, *known[count:]), rank_to_slot=())
     nodes = [newest[slot].node if slot in newest else "" for slot in range(count)]
-    assignment = slots.rebuilt(slots.assigned(base, nodes, rank_to_slot=ranks))
-    attempt = max([plan.status.attempt, 1, *(_shown_attempt(report) for report in reports.values())])
-    record = _newest_record(list(reports.values()))
-    plan.status = changed(plan.status, assignment=assignment, attempt=attempt)
-    if not plan.status.resolved.nodes:
-        plan.status = changed(plan.status, resolved=ResolvedStatus.load(json.loads(newest[order[0]].resolved)))
-    if record is not None and (plan.status.start is None or plan.status.start.attempt < record.attempt):
-        plan.status = changed(plan.status, start=to_status(record))
-        plan.put_attempt(
-            changed(plan.attempt(record.attempt), started_at=plan.stamp, resume_step=record.resume_step or None)
-        )
-    _remember_saves(plan)
-    plan.status = without_condition(plan.status, ConditionType.STATE_REGRESSION)
+    return slots.rebuilt(slots.assigned(base, nodes, rank_to_slot=ranks))
 
 
 def _ranked_slots(spec: TrainingRunSpec, reports: Mapping[int, WorkerReport]) -> tuple[int, ...]:

@@ -68,6 +68,27 @@ def replace_before_start(plan: PlanBuilder, lost: Sequence[Loss]) -> None:
         begin_stop(plan, StopReason.LAUNCH_FAILED, words)
 
 
+def replace_spares(plan: PlanBuilder, lost: Sequence[Loss]) -> None:
+    """As ``replace``, for spares: one whose pod was made while the ranks train has its time before it is made again,
+    whatever is seen. Nobody waits for it, and nothing else would bound how often that is."""
+    due = [loss for loss in lost if _is_gone(loss) or _has_had_its_time(plan, loss.slot)]
+    if due:
+        replace(plan, due)
+
+
+def _is_gone(loss: Loss) -> bool:
+    """Its node is: a new pod there would be one for nobody."""
+    return loss.kind is LossKind.NODE and loss.reason is not LossReason.NODE_SILENT
+
+
+def _has_had_its_time(state: RunState, slot: int) -> bool:
+    pod, entry = state.pod(slot), state.attempt_entry(state.status.attempt)
+    begun = entry.started_at if entry is not None else None
+    if pod is None or begun is None or pod.created_at < begun + 1:  # both are in whole seconds
+        return True
+    return state.reached(pod.created_at + state.tunables.deadlines.registered)
+
+
 def no_other_node_is_left(state: RunState, loss: Loss) -> bool:
     """A node found unfit again, or that refuses a pod, and may not be excluded: given up, it would come back at once,
     and so on for ever."""

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.model.ranges import BEYOND, count_ranges, format_order, format_ranges, parse_order, parse_ranges
+from lockstep.core.model.ranges import (
+    BEYOND,
+    count_ranges,
+    distinct_ranges,
+    format_order,
+    format_ranges,
+    parse_order,
+    parse_ranges,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +43,19 @@ def test_what_is_no_ranges_of_ours_is_refused(text: str) -> None:
     for read in (parse_ranges, count_ranges, parse_order):
         with pytest.raises(ValueError, match=r"beyond|invalid|integer|ends before it begins"):
             read(text)
+
+
+@given(st.lists(st.frozensets(st.integers(0, 60), max_size=20), max_size=4))
+def test_several_texts_are_one_set_of_numbers_where_none_is_there_twice(sets: list[frozenset[int]]) -> None:
+    together = set().union(*sets)
+    texts = [format_ranges(each) for each in sets]
+    if len(together) < sum(map(len, sets)):
+        with pytest.raises(ValueError, match="is there twice"):
+            distinct_ranges(texts)
+    else:
+        found = distinct_ranges(texts)
+        assert [number for run in found for number in run] == sorted(together)
+        assert found == distinct_ranges([format_ranges(together)])
 
 
 def test_an_order_that_never_ends_is_refused() -> None:

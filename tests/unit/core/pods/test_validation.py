@@ -320,3 +320,13 @@ def test_names_outside_the_operators_configuration_are_refused_with_those_inside
         ("spec.checkpoint.local.storage", "nvme is not in the operator's configuration; it names none"),
     ]
     assert validate(wanted, {}) == []
+
+
+def test_a_pattern_that_takes_long_to_compile_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten characters of it each half costs some milliseconds, and a spec has room for 16 times 256."""
+    slow = "(?i)" + r"[\x01-\uffff]" * 19
+    rules = [{"name": f"r{number}", "logPattern": f"{slow}{number}", "action": "Stop"} for number in range(16)]
+    compiled = []
+    monkeypatch.setattr("re.compile", lambda pattern, *_: compiled.append(pattern))
+    assert validate(spec(recovery={"rules": rules}), {}) == []
+    assert compiled == []

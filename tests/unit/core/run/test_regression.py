@@ -2,15 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import ResolvedStatus
 from lockstep.core.model.conditions import find
+from lockstep.core.model.ranges import format_order, format_ranges
 from lockstep.core.model.reasons import ConditionType, EventReason
+from lockstep.core.model.snapshot import WorkerPhase
+from lockstep.core.model.start_record import CollectiveStart, Members
 from lockstep.core.run.regression import hold_or_rebuild
+from support.examples import examples
 from support.world import World, world_with_gang
 
 
@@ -120,6 +127,88 @@ def test_what_is_ambiguous_waits_for_a_person_and_nothing_is_deleted(
     assert [event.reason for event in plan.events] == [EventReason.STATE_REGRESSION]
     assert not plan.deletes
     assert plan.build().wake_at == plan.now + 5.0
+
+
+LIES = {
+    "a slot twice": {"order": "0,0"},
+    "a slot that is not there": {"order": "0,7"},
+    "fewer slots than members": {"order": "0"},
+    "members that overlap": {"members": (Members("0-1", 1), Members("1", 2)), "order": "1,0,1"},
+    "no members": {"members": (), "order": "1,1"},
+    "a newer attempt, and nothing else": {},
+    "an attempt beyond all others": {"attempt": 2**31 - 1},
+}
+
+
+@pytest.mark.parametrize("told_by", [(0,), (0, 1)], ids=str)
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_looks_come_to_rest_whatever_start_a_worker_claims(lie: dict[str, Any], told_by: tuple[int, ...]) -> None:
+    w = world_with_gang(2)
+    w.train("one", 5)
+    w.work_reports_only()
+    reports = w.reports[w.runs["one"].uid]
+    for slot in told_by:
+        start = reports[slot].start
+        assert start is not None
+        reports[slot] = replace(reports[slot], start=structs.replace(start, **{"attempt": 99, **lie}))
+    before = w.version
+    events = [event for _ in range(300) for event in w.reconcile("one").events]
+    assert w.version - before <= 3
+    assert len(events) <= 3
+
+
+claims = st.builds(
+    CollectiveStart,
+    attempt=st.sampled_from([0, 1, 2, 99]),
+    assignment_hash=st.just("abc"),
+    master_address=st.just("10.0.0.1"),
+    master_port=st.integers(0, 2),
+    members=st.lists(
+        st.builds(Members, st.frozensets(st.integers(0, 4)).map(format_ranges), st.integers(0, 3)), max_size=3
+    ).map(tuple),
+    order=st.lists(st.integers(0, 4), max_size=4).map(format_order),
+)
+lies = st.fixed_dictionaries(
+    {},
+    optional={
+        "start": claims,
+        "attempt": st.integers(0, 3),
+        "ready_for": st.integers(0, 3),
+        "phase": st.sampled_from(WorkerPhase),
+    },
+)
+
+
+@given(st.tuples(lies, lies), st.booleans())
+@settings(max_examples=examples(60))
+def test_looks_come_to_rest_whatever_workers_say(told: tuple[dict[str, Any], ...], lost: bool) -> None:
+    w = world_with_gang(2)
+    reports = w.reports[w.runs["one"].uid]
+    for slot, lie in enumerate(told):
+        reports[slot] = replace(reports[slot], **lie)
+    if lost:
+        wiped(w)
+    written = []
+    for _ in range(40):
+        before = w.status("one")
+        w.reconcile("one")
+        written.append(w.status("one") != before)
+    assert not any(written[20:]), written
+
+
+def test_what_would_be_behind_again_once_rebuilt_is_held_instead() -> None:
+    w = world_with_gang(2)
+    reports = w.reports[w.runs["one"].uid]
+    start = reports[0].start
+    assert start is not None
+    reports[0] = replace(reports[0], start=structs.replace(start, attempt=99, order="0,0"))
+    plan = w.plan("one")
+    assert hold_or_rebuild(plan)
+    held = find(plan.status, ConditionType.STATE_REGRESSION)
+    assert held is not None
+    assert "does not fit together" in held.message
+    assert plan.status.assignment == w.status("one").assignment
+    assert not plan.deletes
 
 
 def test_a_pod_of_a_stranger_says_nothing() -> None:

@@ -1,6 +1,9 @@
 """Spares: they wait at the barrier, take a lost rank's place in one status write, and are never waited for."""
 
 from dataclasses import replace
+from itertools import pairwise
+
+import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.api.queue import TrainingQueueSpec
@@ -160,6 +163,61 @@ def test_a_spares_pod_that_dies_comes_back_while_the_ranks_train() -> None:
     assert w.status("llama").assignment.incarnations == (1, 1, 1, 2)
     assert (w.status("llama").attempt, w.status("llama").spares) == (1, "1/1")
     assert w.warm("llama") == {3}
+
+
+def _pause_and_lose_the_spare(w: World) -> None:
+    """Its ranks train, then evaluate for a minute and more; meanwhile the spare's pod is evicted."""
+    w.train("llama", 5)
+    w.pass_time(4)
+    w.now += 100
+    w.work_reports_only()
+
+
+def test_a_spare_made_again_in_a_pause_of_steps_is_given_the_time_to_come_up() -> None:
+    w = running(world(4))
+    _pause_and_lose_the_spare(w)
+    pod = next(pod for pod in w.pods.values() if pod.slot == 3)
+    w.workers.pop(pod.uid)
+    w.pods[pod.name] = replace(pod, phase=PodPhase.FAILED, exit_code=1)
+    made = w.version
+    for _ in range(60):  # seconds in which its new container is being started
+        w.now += 1
+        w.work()
+        w.reconcile("llama")
+        w.admit()
+    assert w.status("llama").assignment.incarnations == (1, 1, 1, 2)
+    assert w.status("llama").totals.nodes_replaced == 0
+    assert w.version - made < 10
+    w.settle()
+    w.pass_time(4)
+    assert w.warm("llama") == {3}
+
+
+@pytest.mark.parametrize("evidence", ["it fails", "its node's check fails"])
+def test_a_spare_made_again_while_the_ranks_train_is_not_replaced_again_at_once(evidence: str) -> None:
+    w = running(world(9))
+    w.pass_time(10)
+    replaced = []
+    for _ in range(300):
+        w.now += 1
+        w.kubelets()
+        w.work()
+        for pod in [pod for pod in w.pods.values() if pod.slot == 3 and not pod.is_terminal]:
+            if evidence == "it fails":
+                w.workers.pop(pod.uid, None)
+                w.pods[pod.name] = replace(pod, phase=PodPhase.FAILED, exit_code=1)
+            elif (report := w.reports[pod.run_uid].get(3)) is not None:
+                unfit = replace(report, problem="DiskFull", phase=WorkerPhase.PREPARING)
+                w.reports[pod.run_uid][3] = unfit
+        before = w.status("llama").assignment.incarnations[3]
+        w.reconcile("llama")
+        w.admit()
+        if w.status("llama").assignment.incarnations[3] > before:
+            replaced.append(w.now)
+    patience = Tunables().deadlines.registered
+    assert replaced
+    assert all(later - earlier >= patience for earlier, later in pairwise(replaced)), replaced
+    assert w.status("llama").attempt == 1
 
 
 def test_a_spare_that_is_not_ready_is_not_used() -> None:

@@ -1,0 +1,285 @@
+"""One run costs only itself: however often it changes and however long it takes, the others are not delayed."""
+
+import gc
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from lockstep.api.base.changes import changed
+from lockstep.controller.kube.workqueue import run_key
+from lockstep.controller.reconcile import pace as limits
+from lockstep.controller.reconcile.pace import LOOK_SECONDS, RESTS, ProcessorTime, RunPace
+from lockstep.controller.runtime.tallies import Tallies
+from lockstep.core import decide as core
+from lockstep.core.model.plan import Event, Plan
+from lockstep.core.model.reasons import ActionWord, EventReason
+from lockstep.core.model.snapshot import RunSnapshot
+from lockstep.core.model.tunables import Tunables
+from support.manual_clock import ManualClock
+from support.shaky_api import NAMESPACE, Api, Operator
+from support.world import World, node, spec
+
+WILD, CALM = run_key(NAMESPACE, "wild"), run_key(NAMESPACE, "calm")
+
+
+class Processor:
+    """Of the processor, what tests say was used."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class Scene:
+    """Two runs of one node each. What is decided of one of them is as a test says; ``looks`` at them are counted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.api = Api(["n0", "n1", "n2"])
+        self.api.queue("default")
+        self.operator = Operator(self.api, Tunables())
+        self.processor, self.tallies = Processor(), Tallies()
+        self.pace = RunPace(self.api.clock, self.tallies, self.processor)
+        self.operator.executor.pace = self.pace
+        self.spoil: Callable[[RunSnapshot, Plan], Plan] = lambda _, plan: plan
+        self.looks: list[tuple[str, float]] = []
+        self.writes: list[tuple[str, float]] = []
+        self.api.checks = lambda name, _: self.writes.append((name, self.api.clock.now()))
+        monkeypatch.setattr("lockstep.controller.reconcile.reconcile.decide", self._decide)
+
+    def _decide(self, snapshot: RunSnapshot, tunables: Tunables, now: float) -> Plan:
+        self.looks.append((snapshot.run.name, now))
+        plan = core.decide(snapshot, tunables, now)
+        return self.spoil(snapshot, plan) if snapshot.run.name == "wild" else plan
+
+    async def begin(self, *names: str) -> None:
+        for name in names:
+            settings: dict[str, Any] = {"queue": "default", "worker": "Disabled", "image": "i", "command": ["train"]}
+            self.api.apply(name, nodes=1, **settings)
+        await self.live(2)
+        self.writes.clear()
+        self.looks.clear()
+
+    async def live(self, seconds: float, step: float = 0.5) -> None:
+        """Everything is heard of while so much time passes."""
+        for _ in range(int(seconds / step)):
+            self.api.kubelets()
+            for kind in self.api.changes:
+                self.operator.hear(kind)
+            await self.api.clock.advance(step)
+            for error in self.operator.failures:
+                raise error
+
+
+@pytest.fixture
+async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    scene = Scene(monkeypatch)
+    yield scene
+    await scene.operator.die()
+
+
+def never_content(snapshot: RunSnapshot, plan: Plan) -> Plan:
+    """Each look finds another status than the one before."""
+    told = int(snapshot.run.status.spares or "0")
+    return replace(plan, status=changed(plan.status or snapshot.run.status, spares=f"{told + 1}"))
+
+
+async def test_a_run_whose_status_never_comes_to_rest_is_written_at_a_pace_and_to_its_last_change(scene: Scene) -> None:
+    await scene.begin("wild")
+    scene.spoil = never_content
+    scene.operator.queue.add(WILD)
+    await scene.live(600)
+    assert limits.WRITES_AT_ONCE < len(scene.writes) <= limits.WRITES_AT_ONCE + 10 * limits.WRITES_A_MINUTE + 2
+    assert scene.api.view("wild").status.spares == str(len(scene.writes))
+    assert scene.tallies.paced["Writes"] > 0
+    scene.spoil = lambda snapshot, plan: replace(plan, status=changed(snapshot.run.status, spares="the end"))
+    await scene.live(5)
+    assert scene.api.view("wild").status.spares == "the end"
+
+
+async def test_it_delays_no_other_run(scene: Scene) -> None:
+    await scene.begin("wild")
+    scene.spoil = never_content
+    scene.operator.queue.add(WILD)
+    await scene.live(300)
+    scene.api.apply("calm", nodes=1, queue="default", worker="Disabled", image="i", command=["train"])
+    await scene.live(2)
+    assert any(pod["metadata"]["name"].startswith("calm") for pod in scene.api.pods.values())
+
+
+async def test_a_run_that_waits_says_so_once(scene: Scene) -> None:
+    await scene.begin("wild")
+    scene.spoil = never_content
+    said = scene.operator.said
+    scene.operator.queue.add(WILD)
+    await scene.live(590)
+    assert said == [EventReason.PACED]
+
+
+async def test_one_whose_events_never_end_waits_too(scene: Scene) -> None:
+    await scene.begin("wild")
+    noise = Event("Warning", EventReason.POD_LOST, ActionWord.REPLACE_POD, "again")
+    again = scene.api.clock.now
+    scene.spoil = lambda _, plan: replace(plan, events=(noise,) * 5, wake_at=again() + 0.1)
+    scene.operator.queue.add(WILD)
+    await scene.live(600)
+    assert len(scene.looks) <= limits.EVENTS_AT_ONCE + 10 * limits.EVENTS_A_MINUTE + 2
+    assert scene.tallies.paced["Events"] > 0
+
+
+async def test_pods_are_made_at_a_pace_and_a_stop_does_not_wait_for_it(scene: Scene) -> None:
+    await scene.begin("wild")
+    for _ in range(100):
+        scene.pace.made(WILD, 1, 1)
+    assert scene.pace.rest_of_pods(WILD) > 60
+    scene.api.apply("wild", cancel=True)
+    await scene.live(5)
+    assert scene.api.view("wild").status.state == "Cancelled"
+
+
+async def test_pods_that_had_to_wait_are_made_in_the_end(scene: Scene) -> None:
+    for _ in range(int(limits.LEAST_GANG * (limits.PODS_AT_ONCE + 1)) + 1):
+        scene.pace.made(WILD, 1, 1)
+    await scene.begin("wild")
+    assert not scene.api.pods
+    assert scene.operator.said == [EventReason.PACED]
+    await scene.live(60)
+    assert len(scene.api.pods) == 1
+
+
+async def test_a_run_whose_look_took_long_is_looked_at_again_after_a_hundred_times_as_long(scene: Scene) -> None:
+    await scene.begin("wild", "calm")
+
+    def slow(_: RunSnapshot, plan: Plan) -> Plan:
+        scene.processor.seconds += 2 * LOOK_SECONDS
+        return plan
+
+    scene.spoil = slow
+    for _ in range(int(3.5 * 2 * LOOK_SECONDS * RESTS)):
+        scene.operator.queue.add(WILD)
+        scene.operator.queue.add(CALM)
+        await scene.live(1)
+    at = [when for name, when in scene.looks if name == "wild"]
+    assert len(at) == 4
+    assert all(later - earlier >= 2 * LOOK_SECONDS * RESTS for earlier, later in pairwise(at))
+    assert sum(name == "calm" for name, _ in scene.looks) > 300, "it goes on meanwhile"
+    assert scene.tallies.paced["Processor"] == 4
+    assert scene.operator.said == [EventReason.PACED]
+
+
+async def test_a_look_that_raises_has_cost_as_much(scene: Scene) -> None:
+    await scene.begin("wild")
+
+    def fails(*_: object) -> Plan:
+        scene.processor.seconds += 1
+        raise AssertionError("not foreseen")
+
+    scene.spoil = fails
+    scene.operator.queue.add(WILD)
+    await scene.live(50)
+    assert len(scene.looks) == 1
+
+
+async def test_what_a_run_has_cost_is_forgotten_with_it(scene: Scene) -> None:
+    await scene.begin("wild")
+    scene.spoil = never_content
+    scene.operator.queue.add(WILD)
+    await scene.live(60)
+    assert scene.pace.remembered > 0
+    scene.api.delete("wild")
+    await scene.live(10)
+    assert scene.pace.remembered == 0
+
+
+def test_the_collector_of_garbage_is_nobodys_look() -> None:
+    processor = ProcessorTime()
+    kept = [[number] for number in range(300_000)]
+    begun = processor()
+    for _ in range(5):
+        gc.collect()
+    took = processor() - begun
+    assert kept
+    assert took < 0.05
+
+
+class MeteredWorld(World):
+    """Holds every run to the pace, on the clock of the world."""
+
+    def __init__(self, nodes: int) -> None:
+        super().__init__({f"n{number}": node(f"n{number}") for number in range(nodes)})
+        self.clock = ManualClock()
+        self.pace = RunPace(self.clock, Tallies(), lambda: 0.0)
+
+    def _execute(self, name: str, plan: Plan, crash_after: int | None) -> None:
+        self.clock._now = self.now
+        gang = len((plan.status or self.runs[name].status).assignment.nodes)
+        if plan.status is not None:
+            self.pace.wrote(name)
+        if plan.creates:
+            self.pace.made(name, len(plan.creates), gang)
+        self.pace.said(name, len(plan.events), gang)
+        assert self.pace.rest(name) == 0
+        assert self.pace.rest_of_pods(name) == 0
+        super()._execute(name, plan, crash_after)
+
+
+def gang(w: MeteredWorld, nodes: int, **fields: object) -> None:
+    w.apply("one", spec(nodes, **fields))
+    w.settle()
+    w.pass_time(4)
+    assert sorted(w.children("one")) == list(range(nodes))
+
+
+def large(w: MeteredWorld) -> None:
+    gang(w, 300)
+
+
+def recovers_again_and_again(w: MeteredWorld) -> None:
+    gang(w, 2)
+    for _ in range(8):  # within a minute
+        w.train("one", 5)
+        w.exit_child("one", 0, 1)
+        w.pass_time(7)
+
+
+def loses_half_of_its_nodes(w: MeteredWorld) -> None:
+    gang(w, 16)
+    for number in range(2):
+        w.lose_node(f"n{number}")
+        del w.nodes[f"n{number}"]
+    w.pass_time(10)
+
+
+def is_suspended_and_resumed_and_cancelled(w: MeteredWorld) -> None:
+    gang(w, 8)
+    for _ in range(3):
+        for suspended in (True, False):
+            w.runs["one"] = replace(w.runs["one"], spec=changed(w.runs["one"].spec, suspend=suspended))
+            w.pass_time(10)
+    w.runs["one"] = replace(w.runs["one"], spec=changed(w.runs["one"].spec, cancel=True))
+    w.pass_time(40)
+
+
+@pytest.mark.parametrize(
+    ("history", "nodes"),
+    [
+        (large, 300),
+        (recovers_again_and_again, 4),
+        (loses_half_of_its_nodes, 24),
+        (is_suspended_and_resumed_and_cancelled, 8),
+    ],
+)
+def test_no_honest_gang_is_held_up(history: Callable[[MeteredWorld], None], nodes: int) -> None:
+    history(MeteredWorld(nodes))
+
+
+async def test_progress_that_the_operator_itself_is_to_write_each_second_holds_nobody_up() -> None:
+    clock = ManualClock()
+    pace = RunPace(clock, Tallies(), progress_write_interval=1.0)
+    for _ in range(600):
+        pace.wrote(CALM)
+        await clock.advance(1)
+        assert pace.rest(CALM) == 0
