@@ -195,6 +195,12 @@ async def test_one_that_can_no_longer_be_read_stays_as_it_was_and_all_others_are
     assert world.informer._left_out.counts["namespaces"] == 1
 
 
+async def test_one_that_can_no_longer_be_read_is_gone_when_it_is_deleted(world: World) -> None:
+    broken = {"metadata": {"uid": "a", "name": "a", "labels": 7, "resourceVersion": "20"}}
+    deleted = orjson.dumps({"type": "DELETED", "object": broken})
+    assert await world.play([event("ADDED", "a", 3), bookmark(10, end=True), deleted]) == {}
+
+
 async def test_a_line_that_is_nothing_and_a_look_that_raises_end_nothing(world: World) -> None:
     held = await world.play(
         [b"<html>", bookmark(10, end=True), b'{"type":1}', b'{"type":"BOOKMARK","object":{}}', event("ADDED", "a", 12)]

@@ -51,6 +51,7 @@ class _Event(msgspec.Struct):
 
 _events = msgspec.json.Decoder(_Event)
 _marks = msgspec.json.Decoder(wire.AnyObject)
+_identities = msgspec.json.Decoder(wire.Identified)
 _errors = msgspec.json.Decoder(ErrorStatus)
 
 
@@ -177,6 +178,11 @@ class Informer(Generic[T]):
                 return None
             self._version = int(meta.resource_version)
             return initial
+        if event.type == "DELETED" and initial is None:  # whatever it had come to be
+            gone = nesting.decode(_identities, event.object).metadata
+            self._version = int(gone.resource_version)
+            self._sink.remove(gone.uid, self._version)
+            return None
         item = self._parsed(event.object)
         if item is None:
             return initial
@@ -184,10 +190,7 @@ class Informer(Generic[T]):
             initial[item.uid] = item
             return initial
         self._version = item.version
-        if event.type == "DELETED":
-            self._sink.remove(item.uid, item.version)
-        else:
-            self._sink.upsert(item)
+        self._sink.upsert(item)
         return None
 
     def _take_list(self, items: Iterable[Versioned[T]], version: int) -> None:
