@@ -19,6 +19,18 @@ RUN: dict[str, Any] = {"nodes": 1, "image": "trainer", "command": ["train"]}
 LEVELS = 9_000  # of the 10,000 that the API server takes
 
 
+FIELDS = {"manager": "x", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": "DEEP"}
+POD = json.dumps(
+    {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "deep", "labels": {names.LABEL_RUN_UID: "somebody-elses"}, "managedFields": [FIELDS]},
+        "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i"}]},
+    }
+).replace('"DEEP"', '{"f:a":' * LEVELS + "{}" + "}" * LEVELS)
+"""Of a core kind, too, the API server keeps who is said to have written which field."""
+
+
 def manifest(kind: str, name: str, spec: dict[str, Any]) -> str:
     """``DEEP`` in the spec stands for what goes down and down."""
     body = {"apiVersion": names.API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
@@ -39,6 +51,7 @@ def test_nobody_stops_the_operator_or_the_command_line_by_how_deep_an_object_is_
         return kubectl("-n", namespace, "get", resource, name, "-o", f"jsonpath={words}")
 
     try:
+        kubectl("-n", namespace, "create", "-f", "-", input=POD)
         create(names.RUN_KIND, "deep", deep)
         create(names.RUN_SET_KIND, "deeper", {"indices": "0-3", "template": {"spec": deep}})
         wait_for("the run is told", lambda: accepted(names.RUNS, "deep") == f"spec.podTemplate: {TOO_DEEP}", seconds=90)
@@ -50,6 +63,8 @@ def test_nobody_stops_the_operator_or_the_command_line_by_how_deep_an_object_is_
         user = User(site, namespace, capsys)
         assert {"deep", "plain-0", "plain-1"} <= {line.split()[0] for line in user.types("queue").splitlines()}
         user.types("status", "deeper")
+        kept = kubectl("-n", namespace, "get", "pod", "deep", "--show-managed-fields", "-o", "json")
+        assert kept.count('"f:a"') == LEVELS
     finally:
-        for resource in (names.RUNS, names.RUN_SETS):
+        for resource in (names.RUNS, names.RUN_SETS, "pods"):
             kubectl("-n", namespace, "delete", resource, "--all")

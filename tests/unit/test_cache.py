@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.controller.kube.cache import ObjectCache
+from lockstep.controller.runtime.left_out import LeftOut
 from lockstep.core.model.cluster_objects import Versioned
 
 
@@ -141,3 +142,24 @@ def test_whatever_overtakes_what_the_end_is_the_newest_state_of_the_cluster(data
         else:
             told[new[0]] = new
     assert sorted(told.values()) == sorted(cache)
+
+
+def test_what_comes_of_one_object_keeps_no_other_of_a_list_from_being_heard_of() -> None:
+    heard: list[str] = []
+
+    def changed(old: str | None, new: str | None) -> None:
+        if new == "bad":
+            raise ZeroDivisionError
+        heard.append(new or "")
+
+    left_out = LeftOut()
+    cache: ObjectCache[str] = ObjectCache(changed, "pods", left_out)
+    cache.replace([Versioned("u1", 1, "bad"), Versioned("u2", 1, "good")], 1)
+    assert (heard, cache.synced, left_out.counts) == (["good"], True, {"pods": 1})
+
+
+def test_what_a_list_has_and_nobody_can_read_stays_as_it_was_known() -> None:
+    cache: ObjectCache[str] = ObjectCache(lambda old, new: None)
+    cache.replace([Versioned("u1", 1, "one"), Versioned("u2", 1, "two"), Versioned("u3", 1, "three")], 1)
+    cache.replace([Versioned("u2", 1, "two")], 5, unread={"u1"})
+    assert list(cache) == ["one", "two"]

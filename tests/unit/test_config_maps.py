@@ -153,3 +153,18 @@ async def test_a_namespace_that_refuses_keeps_nobody_waiting_and_silence_does(
     maps.refuse = refuse
     assert await ensure_everywhere(maps, ["a", "b", "c"], authorities) is everywhere
     assert {namespace for namespace, _ in maps.objects} == {"a", "c"}
+
+
+@pytest.mark.parametrize(
+    "found",
+    [b"nothing", b"[1]", b'{"data":[],"metadata":7}', b'{"metadata":{"a":' + b"[" * 1_500 + b"]" * 1_500 + b"}}"],
+)
+async def test_whatever_a_namespace_has_in_its_place_costs_only_that_namespace(maps: Any, found: bytes) -> None:
+    get = maps.get
+
+    async def answer(resource: Any, name: str, namespace: str) -> bytes:
+        return found if namespace == "b" else bytes(await get(resource, name, namespace))
+
+    maps.get = answer
+    await ensure_everywhere(maps, ["a", "b", "c"], authorities)
+    assert {"a", "c"} <= {namespace for namespace, _ in maps.objects}

@@ -37,6 +37,7 @@ class Process:
                 queue_failing=lambda: 0,
                 oldest_due_age=lambda: self.due,
                 informer_ages=lambda: self.ages,
+                left_out={},
                 api_requests={},
                 worker_requests={},
                 token_reviews={},

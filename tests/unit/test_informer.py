@@ -180,7 +180,40 @@ async def test_an_object_that_does_not_parse_stops_nothing(world: World, caplog:
     broken = orjson.dumps({"type": "ADDED", "object": {"metadata": {"name": 7}}})
     held = await world.play([bookmark(10, end=True), broken, event("ADDED", "a", 12)])
     assert held == {"a": "12"}
-    assert "does not parse" in caplog.text
+    assert "cannot be read and is left out" in caplog.text
+
+
+async def test_one_that_can_no_longer_be_read_stays_as_it_was_and_all_others_are_followed(world: World) -> None:
+    broken = {"metadata": {"uid": "a", "name": "a", "labels": 7, "resourceVersion": "20"}}
+    world.kube.lists = [(20, [broken, thing("b", 19)])]
+    held = await world.play(
+        [event("ADDED", "a", 3), event("ADDED", "b", 4), event("ADDED", "c", 5), bookmark(10, end=True)],
+        [error(410)],
+        ApiError(400, "BadRequest", "no streamed lists"),
+    )
+    assert held == {"a": "3", "b": "19"}
+    assert world.informer._left_out.counts["namespaces"] == 1
+
+
+async def test_one_that_can_no_longer_be_read_is_gone_when_it_is_deleted(world: World) -> None:
+    broken = {"metadata": {"uid": "a", "name": "a", "labels": 7, "resourceVersion": "20"}}
+    deleted = orjson.dumps({"type": "DELETED", "object": broken})
+    assert await world.play([event("ADDED", "a", 3), bookmark(10, end=True), deleted]) == {}
+
+
+async def test_a_line_that_is_nothing_and_a_look_that_raises_end_nothing(world: World) -> None:
+    held = await world.play(
+        [b"<html>", bookmark(10, end=True), b'{"type":1}', b'{"type":"BOOKMARK","object":{}}', event("ADDED", "a", 12)]
+    )
+    assert held == {"a": "12"}
+
+
+async def test_an_object_is_told_once_for_each_of_its_versions(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    deep = event("ADDED", "a", 11).replace(b'"labels"', b'"x":' + b"[" * 1_500 + b"]" * 1_500 + b',"labels"')
+    held = await world.play([bookmark(10, end=True), deep, deep, event("ADDED", "b", 12)])
+    assert held == {"a": "11", "b": "12"}
+    assert caplog.text.count("deeper than 200 levels") == 1
+    assert world.informer._left_out.counts == {"namespaces": 2}
 
 
 async def test_an_object_nested_deeper_than_python_counts_stops_nothing() -> None:
@@ -256,7 +289,7 @@ async def test_an_informer_feeds_any_sink() -> None:
         def remove(self, uid: str, version: int) -> None:
             self.calls.append(f"remove {uid}")
 
-        def replace(self, items: Iterable[Versioned[Named]], version: int, *, reset: bool = False) -> None:
+        def replace(self, items: Iterable[Versioned[Named]], version: int, **_: Any) -> None:
             self.calls.append(f"replace {len(list(items))}")
 
     kube, clock, sink = FakeKube(), ManualClock(), Sink()

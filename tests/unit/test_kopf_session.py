@@ -13,7 +13,7 @@ import pytest
 
 from lockstep.api.base import names
 from lockstep.api.base.nesting import TOO_DEEP, UNREADABLE
-from lockstep.controller.kube import kopf_session
+from lockstep.controller.kube import watch_lines
 from lockstep.controller.kube.errors import UnreachableError
 from lockstep.controller.kube.kopf_session import Answer, KopfSession, WatchedKind, WatchFilter
 from lockstep.controller.runtime.resources import RUNS
@@ -119,11 +119,11 @@ def test_lines_may_come_in_any_pieces(size: int) -> None:
 
 
 def test_a_line_without_an_end_fills_nobodys_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kopf_session, "LONGEST_LINE", 1_000)
+    monkeypatch.setattr(watch_lines, "LONGEST_LINE", 1_000)
     lines = WatchFilter(watched())
     for _ in range(50):
         assert lines.feed(b"x" * 100) == b""
-    assert sum(map(len, lines._parts)) <= 1_000
+    assert sum(map(len, lines._lines._parts)) <= 1_000
     rest = line("ADDED", run("of-the-same-line", 4))
     assert kinds([orjson.loads(lines.feed(rest + line("ADDED", run("one", 5))))]) == [("ADDED", "one")]
 

@@ -404,3 +404,31 @@ async def test_questions_by_post_need_no_leadership(kube: KubeClient, fake: Fake
     reply = await kube.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "t"}})
     assert reply == {"status": {"authenticated": True}}
     assert kube.requests == {("create", "tokenreviews", 201): 1}
+
+
+async def test_an_object_that_is_too_deep_does_not_cost_the_page_it_is_on(kube: KubeClient, fake: FakeServer) -> None:
+    deep = {"metadata": {"namespace": "team", "name": "deep", "managedFields": [{"fieldsV1": "DEEP"}]}}
+    body = orjson.dumps({"metadata": {"resourceVersion": "7"}, "items": [deep, {"metadata": {"name": "plain"}}]})
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body.replace(b'"DEEP"', b'{"a":' * 9_990 + b"1" + b"}" * 9_990))
+
+    fake.answers = [answer]
+    items, _ = await kube.list_all(NODES)
+    assert [item["metadata"]["name"] for item in items] == ["deep", "plain"]
+    assert kube._left_out.counts == {"nodes": 1}
+
+
+async def test_an_answer_that_is_no_list_is_no_answer(kube: KubeClient, fake: FakeServer) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text="<html>a proxy's page</html>")
+
+    fake.answers = [answer]
+    with pytest.raises(UnreachableError):
+        await kube.list_all(NODES)
+
+
+async def test_what_cannot_be_written_as_json_is_refused_as_the_server_would(kube: KubeClient) -> None:
+    with pytest.raises(ApiError) as refusal:
+        await kube.patch(NODES, "n", {"metadata": {"seconds": 2**90}})
+    assert refusal.value.is_verdict

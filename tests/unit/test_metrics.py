@@ -90,6 +90,7 @@ class World:
             queue_failing=lambda: 1,
             oldest_due_age=lambda: 0.5,
             informer_ages=lambda: {"pods": 12.0},
+            left_out={"pods": 3},
             api_requests={("create", "pods", 201): 512},
             worker_requests={("/v1/report", 200): 9},
             token_reviews={"Authenticated": 4},

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+import ast
+import sys
+import time
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lockstep.api.base import nesting
 from lockstep.api.base.nesting import TOO_DEEP
+from lockstep.controller.store.archive_jobs import parse_job
+from lockstep.core.model.cluster_objects import parse_namespace, parse_node, parse_pod, parse_priority_class
 from lockstep.core.model.own_objects import parse_run, parse_run_set
 
 METADATA = {
@@ -75,18 +83,94 @@ def test_what_is_cut_is_what_lies_too_deep_and_nothing_else() -> None:
     assert TOO_DEEP in orjson.dumps(found["deep"]).decode()
 
 
-def test_an_interpreter_that_cannot_skip_what_is_deep_is_given_what_is_not() -> None:
-    """From 3.12 on Python counts levels of C apart, and no limit that is set counts for them."""
+def scanned(text: bytes) -> int:
+    """The levels, counted sign by sign."""
+    deepest = level = at = 0
+    while at < len(text):
+        sign = text[at : at + 1]
+        if sign == b'"':
+            at += 1
+            while at < len(text) and text[at : at + 1] != b'"':
+                at += 2 if text[at : at + 1] == b"\\" else 1
+        level += (sign in b"[{") - (sign in b"]}")
+        deepest = max(deepest, level)
+        at += 1
+    return deepest
 
-    class Shallow:
-        def decode(self, text: bytes) -> Any:
-            if text.count(b"{") > 1_000:
-                raise RecursionError
-            return orjson.loads(text)
 
-    decoder = cast(msgspec.json.Decoder[Any], Shallow())
-    found = nesting.decode(decoder, b'{"type":"ADDED","object":' + nested(9_990) + b"}")
-    assert found["type"] == "ADDED"
+HOSTILE = {
+    "as deep as the API server takes": nested(9_990),
+    "brackets that never end": b"[" * 1_000_000,
+    "brackets in strings": b'["' + b"[" * 5_000 + b'",1]',
+    "quotes that are escaped": b'["\\"' + b"[" * 5_000 + b'\\\\"]',
+    "a backslash at the end of a string": b'["\\\\",' + b"[" * 300 + b"]" * 300 + b"]",
+    "a string that never ends": b"[" * 150 + b'"' + b"]" * 300 + b"[" * 300,
+    "many that are shallow": b"[" + b"[1]," * 200_000 + b"1]",
+    "deep among much": b"[" + nested(500) + b',"a b c"' * 100_000 + b"]",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_levels_are_counted_without_decoding_whatever_is_in_strings(text: bytes) -> None:
+    began = time.process_time()
+    assert nesting.is_deep(text) == (scanned(text) > nesting.DEEPEST)
+    kept = nesting.cut(text)
+    assert not nesting.is_deep(kept)
+    assert time.process_time() - began < 10.0  # linear, on whatever machine
+
+
+@given(st.text(alphabet='[]{}"\\ax,: ', max_size=60), st.integers(0, 8))
+def test_the_quick_count_is_the_slow_one(text: str, levels: int) -> None:
+    encoded = text.encode()
+    assert nesting.is_deep(encoded, levels) == (scanned(encoded) > levels)
+
+
+def test_what_is_deep_is_not_decoded_by_any_recursion() -> None:
+    """As far down as a decoder goes, it is where no interpreter and no library of ours counts."""
+    decoder = msgspec.json.Decoder(dict[str, Any])
+    cuts: list[bool] = []
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(400)
+    try:
+        found = nesting.decode(decoder, b'{"type":"ADDED","object":' + nested(9_990) + b"}", lambda: cuts.append(True))
+    finally:
+        sys.setrecursionlimit(usual)
+    assert (found["type"], cuts) == ("ADDED", [True])
+
+
+@pytest.mark.parametrize("kind", ["pods", "nodes", "jobs", "namespaces", "priorityclasses"])
+def test_who_wrote_which_field_of_a_core_kind_is_cut_and_the_rest_is_read(kind: str) -> None:
+    """The API server takes it from anybody: 9,994 levels in managedFields of a pod."""
+    parse: Any = {
+        "pods": parse_pod,
+        "nodes": parse_node,
+        "jobs": parse_job,
+        "namespaces": parse_namespace,
+        "priorityclasses": parse_priority_class,
+    }[kind]
+    assert parse(stored({}, 9_994).replace(b',"status":{"attempt":3}', b"")).uid == "u1"
+
+
+def test_nothing_of_the_operator_decodes_what_was_not_looked_at() -> None:
+    package = Path(nesting.__file__).parents[2]
+    found = {
+        str(path.relative_to(package))
+        for room in ("api", "controller", "core", "present")
+        for path in (package / room).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and decodes(node)
+    }
+    assert found == {"api/base/nesting.py"}
+
+
+def decodes(call: ast.Call) -> bool:
+    """A call of a JSON decoder, or a piece that would pass for one that was looked at."""
+    called = ast.unparse(call.func)
+    if called in ("json.loads", "json.load", "orjson.loads", "msgspec.json.decode", "msgspec.Raw"):
+        return True
+    # Text is decoded without arguments, or with the name of an encoding.
+    names_encoding = not call.args or isinstance(call.args[0], ast.Constant)
+    return called.endswith(".decode") and called != "nesting.decode" and not names_encoding
 
 
 @pytest.mark.parametrize("text", [b"", b'{"a":', b'{"a": nothing}'])

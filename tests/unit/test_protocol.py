@@ -437,3 +437,15 @@ def test_the_start_record_a_worker_sends_back_is_the_one_it_was_given(
     record = msgspec.structs.replace(record, **gang)
     sent = reply(Orders(directive(start=record), 1))["start"]
     assert decode_report(report(start=sent)).start == record
+
+
+@pytest.mark.parametrize("field", ["step", "longest", "inSection", "saveBlock", "persist"])
+def test_nothing_that_is_measured_took_longer_than_a_year(field: str) -> None:
+    assert decode_report(report(timing={field: 366 * 86_400})).timing
+    with pytest.raises(MalformedError, match=field):
+        decode_report(report(timing={field: 2**40}))
+
+
+def test_a_body_that_is_nested_is_refused_before_it_is_decoded() -> None:
+    with pytest.raises(MalformedError, match="nested deeper than 32 levels"):
+        decode_report(report()[:-1] + b',"later":' + b"[" * 40 + b"]" * 40 + b"}")

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from lockstep.controller.kube.errors import ApiError
+from lockstep.controller.runtime.resources import Resource
+from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.tunables import Tunables
-from support.shaky_api import PATIENCE, SETTLES, Api, Fate, Operator, has_ended
+from support.shaky_api import PATIENCE, SETTLES, Api, Fate, Json, Link, Operator, has_ended
 
 
 class Scene:
@@ -235,3 +238,69 @@ async def test_a_notice_that_lands_late_is_heeded_while_its_run_waits_for_it(sce
     await scene.live()
     assert scene.nodes("urgent") == ("n0", "n1")
     assert scene.api.view("old").status.admission.requeued_for == "Preempted"
+
+
+async def after_a_change_of_leader(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, *, found: Json | ApiError, pods: bool = True
+) -> None:
+    """The nodes of ``old``, n0 and n1, lie in a ConfigMap of which the next leader finds ``found``."""
+    monkeypatch.setattr(slots, "INLINE_LIMIT", 1)
+    await scene.arrive("old", 2)
+    await scene.live()
+    assert scene.nodes("old") == ()  # status only names them
+    if not pods:
+        scene.api.pods.clear()
+    await scene.operator.die()
+    [name] = scene.api.maps
+    if isinstance(found, ApiError):
+        monkeypatch.setattr(Link, "get", refused_for(name, found))
+    else:
+        scene.api.maps[name] |= found
+    scene.operator = Operator(scene.api, Tunables())
+    await scene.arrive("new", 1)
+
+
+def refused_for(name: str, error: ApiError) -> Any:
+    get = Link.get
+
+    async def answer(self: Link, resource: Resource, asked: str, namespace: str = "") -> bytes:
+        if asked == name:
+            raise error
+        return await get(self, resource, asked, namespace)
+
+    return answer
+
+
+FORBIDDEN = ApiError(403, "Forbidden", "configmaps is forbidden in this namespace")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"data": {"assignment.json": "[" * 200_000}},
+        {"data": {"assignment.json": '{"nodes": 7}'}},
+        {"data": ["assignment.json"]},
+        {"data": {"assignment.json": "\ud800"}},
+        FORBIDDEN,
+        ApiError(500, "InternalError", "cannot be decrypted"),
+    ],
+)
+async def test_a_config_map_that_somebody_replaced_or_nobody_may_read_costs_only_its_run(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, found: Json | ApiError
+) -> None:
+    await after_a_change_of_leader(scene, monkeypatch, found=found)
+    await scene.hear(1)
+    await scene.live()
+    assert scene.on("n2") == {"new"}
+    assert scene.on("n0") == scene.on("n1") == {"old"}
+
+
+async def test_nodes_that_no_pod_tells_of_are_given_to_nobody_before_the_run_had_its_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await after_a_change_of_leader(scene, monkeypatch, found=FORBIDDEN, pods=False)
+    await scene.hear(20)
+    assert scene.api.view("new").status.assignment.config_map == ""
+    await scene.hear(120)
+    await scene.live()
+    assert scene.api.view("new").status.assignment.config_map

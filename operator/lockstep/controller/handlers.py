@@ -10,6 +10,7 @@ Of kopf only ``on.event`` is used: no finalizer, no annotation, no Event, no sta
 """
 
 import logging
+from contextlib import AbstractContextManager
 from typing import Any
 
 import kopf
@@ -26,29 +27,33 @@ registry = kopf.OperatorRegistry()
 async def training_run(type: str | None, event: Any, memo: OwnKinds, **_: Any) -> None:  # noqa: A002 - kopf's name
     """A TrainingRun was made, changed or deleted."""
     run = event["object"]
-    if type == "DELETED":
-        memo.store.hear_run_gone(run["metadata"]["uid"], int(run["metadata"]["resourceVersion"]))
-    else:
-        memo.store.apply_run(run)
+    with _by_itself(memo, names.RUNS, run):
+        if type == "DELETED":
+            memo.store.hear_run_gone(run["metadata"]["uid"], int(run["metadata"]["resourceVersion"]))
+        else:
+            memo.store.apply_run(run)
 
 
 @kopf.on.event(names.GROUP, names.VERSION, names.RUN_SETS, registry=registry)
 async def training_run_set(type: str | None, event: Any, memo: OwnKinds, **_: Any) -> None:  # noqa: A002
     """A TrainingRunSet was made, changed or deleted."""
     run_set = event["object"]
-    if type == "DELETED":
-        memo.store.run_sets.remove(run_set["metadata"]["uid"])
-    else:
-        memo.store.run_sets.apply(run_set)
+    with _by_itself(memo, names.RUN_SETS, run_set):
+        if type == "DELETED":
+            memo.store.run_sets.remove(run_set["metadata"]["uid"])
+        else:
+            memo.store.run_sets.apply(run_set)
 
 
 @kopf.on.event(names.GROUP, names.VERSION, names.QUEUES, registry=registry)
 async def training_queue(type: str | None, event: Any, memo: OwnKinds, **_: Any) -> None:  # noqa: A002
     """A TrainingQueue was made, changed or deleted."""
-    if type == "DELETED":
-        memo.store.queues.remove(event["object"])
-    else:
-        memo.store.queues.apply(event["object"])
+    queue = event["object"]
+    with _by_itself(memo, names.QUEUES, queue):
+        if type == "DELETED":
+            memo.store.queues.remove(queue)
+        else:
+            memo.store.queues.apply(queue)
 
 
 @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=RETRY_AFTER)
@@ -76,3 +81,10 @@ async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
 async def cleanup(**_: Any) -> None:
     """kopf has ended. There is nothing of it on any object, and the store may go on with what it knows."""
     log.info("our own kinds are no longer watched")
+
+
+def _by_itself(memo: OwnKinds, kind: str, found: Any) -> AbstractContextManager[None]:
+    """What goes wrong with one object is told, and costs that object alone."""
+    meta = found.get("metadata") or {}
+    which = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+    return memo.store.left_out.if_it_fails(kind, which, meta.get("resourceVersion"))

@@ -36,6 +36,7 @@ from lockstep.controller.reconcile.reconcile import Reconciler
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_set import RunSetReconciler
 from lockstep.controller.runtime.clock import SystemClock
+from lockstep.controller.runtime.left_out import LeftOut
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.runtime.tracing import tracer_for
 from lockstep.controller.store.cluster_informers import cluster_informers
@@ -75,9 +76,10 @@ class Operator:
         self._config_path = config_path
         self.clock = SystemClock()
         credentials = partial(load_credentials, kubeconfig)
-        self.kube = KubeClient(credentials, self.clock)
+        self.left_out = LeftOut()
+        self.kube = KubeClient(credentials, self.clock, self.left_out)
         self.queue = WorkQueue(self.clock)
-        self.store = Store(self.queue, self.clock, config.namespaces)
+        self.store = Store(self.queue, self.clock, config.namespaces, self.left_out)
         self.book = ReportBook(self.clock, self.store.worker_reported, self.store.gang_completed)
         self.instance = f"{config.identity or socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         self.election = Election(
@@ -319,6 +321,7 @@ class Operator:
             oldest_due_age=self.queue.oldest_due_age,
             informer_ages=self._informer_ages,
             api_requests=self.kube.requests,
+            left_out=self.left_out.counts,
             worker_requests=workers.answered,
             token_reviews=reviews.outcomes,
         )

@@ -1,12 +1,15 @@
-"""Objects as the API server has them, however deep somebody has nested them and whatever bytes are in them.
+"""JSON in bounds: the bytes of anybody are looked at before they are decoded, and what is nested too deeply is cut off.
 
-It takes 10,000 levels of JSON, Python counts to 1,000, and what is in a pod template is anybody's to write. Such an
-object must be no trouble to anybody else, and its owner is to be told.
+The API server takes 10,000 levels in whatever is kept as written: pod templates, and who wrote which field of any
+object. Decoders call themselves for each level, and what ends them then is a matter of interpreter and library. So all
+that is not ours is decoded by ``decode`` or ``loads``, and nothing else decodes; ``Raw`` is a piece of what was looked
+at. Such an object must be no trouble to anybody else, and its owner is to be told.
 """
 
 import re
-import sys
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,74 +17,88 @@ import orjson
 
 MAX_LEVELS = 50
 """Of a part that is kept as written. The deepest field of a pod template lies some fifteen levels down."""
+DEEPEST = 200
+"""Levels that are decoded. A list of events of objects, each with as much as is allowed, has less than half of it."""
 TOO_DEEP = f"is nested deeper than {MAX_LEVELS} levels; Kubernetes has no such field, leave it out"
-"""What stands for a part that Python cannot hold, in the place of that part."""
+"""What stands for a part that nobody decodes, in the place of that part."""
 UNREADABLE = "cannot be read: some of it is no UTF-8"
 """What stands for a spec in which there are bytes that are no text."""
 
 T = TypeVar("T")
-_DEEPEST = 12_000  # the API server takes no JSON that is nested deeper than 10,000
-_OPENED = 6  # items[0].spec.template.spec.podTemplate of a list of arrays
-_CUT_BELOW = 200
+_NO_SIGNS = bytes(byte for byte in range(256) if byte not in b'"[]{}')
+_STEPS = bytes({0x7B: 1, 0x5B: 1, 0x7D: 255, 0x5D: 255}.get(byte, 0) for byte in range(256))  # +1, and -1 as a byte
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_layer = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw])
-_BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+_NEXT_BRACKET = re.compile(rb'[^"\[\]{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"\[\]{}]*+)*+[\[\]{}]', re.DOTALL)
+CUT_OFF = orjson.dumps(TOO_DEEP)
+"""What ``cut`` leaves in the place of what it takes."""
 
 
-def decode(decoder: msgspec.json.Decoder[T], text: bytes | msgspec.Raw) -> T:
-    """What ``decoder`` makes of ``text``, however deep that is nested where it does not look.
+def is_deep(text: bytes, levels: int = DEEPEST) -> bool:
+    """Whether it has more than so many levels, whether or not it is JSON. One pass, no recursion, a GiB or so a second.
 
-    Raises msgspec.DecodeError.
+    Pairs of quotes with no bracket between them go first: no bracket is in or out of a string by them.
     """
-    try:
-        return decoder.decode(text)
-    except RecursionError:
-        usual = sys.getrecursionlimit()
-        sys.setrecursionlimit(_DEEPEST)  # of C alone, some hundred bytes of stack each
-        try:
-            return decoder.decode(text)
-        except RecursionError:  # Python counts levels of C apart from 3.12 on, to 10,000
-            return decoder.decode(cut(bytes(text)))
-        finally:
-            sys.setrecursionlimit(usual)
+    if text.count(b"{") + text.count(b"[") <= levels:
+        return False
+    if b"\\" in text:
+        text = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    signs = text.translate(None, _NO_SIGNS).replace(b'""', b"")
+    if b'"' in signs:
+        signs = b"".join(signs.split(b'"')[::2])
+    return max(accumulate(array("b", signs.translate(_STEPS))), default=0) > levels
 
 
 def cut(text: bytes) -> bytes:
     """JSON with ``TOO_DEEP`` in the place of what is nested so deeply that it is nobody's concern.
 
-    Without recursion, and slow: a tenth of a second for a MiB.
+    Without recursion, and slow: some tenths of a second for a MiB at worst.
     """
     kept: list[bytes] = []
-    level = begin = 0
-    for found in _BRACKETS.finditer(text):
-        sign = text[found.start()]
-        if sign in b"[{":
+    level = begin = at = 0
+    while (found := _NEXT_BRACKET.match(text, at)) is not None:
+        at = found.end()
+        if text[at - 1] in b"[{":
             level += 1
-            if level == _CUT_BELOW + 1:
-                kept.append(text[begin : found.start()])
-        elif sign in b"]}":
-            if level == _CUT_BELOW + 1:
-                kept.append(orjson.dumps(TOO_DEEP))
-                begin = found.end()
+            if level == DEEPEST + 1:
+                kept.append(text[begin : at - 1])
+        else:
+            if level == DEEPEST + 1:
+                kept.append(CUT_OFF)
+                begin = at
             level -= 1
-    return b"".join([*kept, text[begin:]])
+    return b"".join(kept if level > DEEPEST else [*kept, text[begin:]])
+
+
+def decode(
+    decoder: msgspec.json.Decoder[T], text: bytes | msgspec.Raw, when_cut: Callable[[], object] = lambda: None
+) -> T:
+    """What ``decoder`` makes of ``text``, whatever is nested how deep in it. ``when_cut`` is called where something was
+    cut off. Raises msgspec.DecodeError."""
+    kept = _shallow(text)
+    if kept is not text:
+        when_cut()
+    return decoder.decode(kept)
+
+
+def loads(text: bytes | str | msgspec.Raw) -> Any:
+    """As ``decode``, of whatever it is. Raises ValueError."""
+    encoded = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    return orjson.loads(memoryview(_shallow(encoded)))
 
 
 def read_object(text: bytes | msgspec.Raw) -> dict[str, Any]:
     """An object of the API server, or a list of them. ``TOO_DEEP`` stands for the parts that are, ``UNREADABLE`` for a
     spec that is. Raises ValueError."""
+    kept = _shallow(text)
     try:
-        return dict(orjson.loads(memoryview(text)))
+        return dict(orjson.loads(memoryview(kept)))
     except orjson.JSONDecodeError:
-        return _marked(text)
+        return {name: _part(name, value) for name, value in _fields.decode(kept).items()}
 
 
 def plain_json(text: bytes | msgspec.Raw) -> bytes:
     """As ``read_object``, as JSON that any parser can read. Raises ValueError."""
-    try:
-        return orjson.dumps(orjson.loads(memoryview(text)))
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # which refuses more than 254 levels
-        return orjson.dumps(_marked(text))
+    return orjson.dumps(read_object(text))
 
 
 def is_too_deep(value: object) -> bool:
@@ -94,33 +111,18 @@ def is_too_deep(value: object) -> bool:
     return bool(level)
 
 
-def _marked(text: bytes | msgspec.Raw) -> dict[str, Any]:
-    return {name: _part(name, value) for name, value in decode(_fields, text).items()}
+def _shallow(text: bytes | msgspec.Raw) -> bytes | msgspec.Raw:
+    return cut(text) if isinstance(text, bytes) and is_deep(text) else text
 
 
 def _part(name: str, text: msgspec.Raw) -> Any:
     """Whose object it is and what is on record of it is to be known whatever is in its spec."""
     try:
-        return _opened(text, _OPENED)
-    except ValueError:
+        return orjson.loads(memoryview(text))
+    except orjson.JSONDecodeError:
         if name == "spec":
             return UNREADABLE
-        return _opened(msgspec.Raw(bytes(text).decode(errors="replace").encode()), _OPENED)
-
-
-def _opened(text: msgspec.Raw, levels: int) -> Any:
-    try:
-        value = orjson.loads(memoryview(text))
-        orjson.dumps([[[[[[[[value]]]]]]]])  # so that it can be written within what it was opened of, too
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-        if not levels:
-            return TOO_DEEP
-    else:
-        return value
-    found = decode(_layer, text)
-    if isinstance(found, list):
-        return [_opened(value, levels - 1) for value in found]
-    return {name: _opened(value, levels - 1) for name, value in found.items()}
+        return orjson.loads(bytes(text).decode(errors="replace").encode())
 
 
 def _parts(value: object) -> Sequence[object]:

@@ -6,9 +6,10 @@ the newer one was known, or as of a later version, is then all there is. resourc
 compare as integers (guaranteed from Kubernetes 1.35, true of every etcd-backed API server before).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Generic, TypeVar
 
+from lockstep.controller.runtime.left_out import LeftOut
 from lockstep.core.model.cluster_objects import Versioned
 
 T = TypeVar("T")
@@ -21,8 +22,12 @@ class ObjectCache(Generic[T]):
     ``changed(old, new)`` is called once for each change of a view; None stands for absence.
     """
 
-    def __init__(self, changed: Callable[[T | None, T | None], None]) -> None:
-        self._changed = changed
+    def __init__(
+        self, changed: Callable[[T | None, T | None], None], kind: str = "objects", left_out: LeftOut | None = None
+    ) -> None:
+        self._tell = changed
+        self._kind = kind
+        self._left_out = left_out or LeftOut()
         self._items: dict[str, Versioned[T]] = {}
         self._graves: dict[str, int] = {}  # UID -> version it was gone at, so that late news revives nothing
         self.synced = False
@@ -85,8 +90,12 @@ class ObjectCache(Generic[T]):
         self._items[uid] = Versioned(uid, known.version, view)
         self._changed(known.view, view)
 
-    def replace(self, items: Iterable[Versioned[T]], version: int, *, reset: bool = False) -> None:
+    def replace(
+        self, items: Iterable[Versioned[T]], version: int, *, reset: bool = False, unread: Collection[str] = ()
+    ) -> None:
         """Take in a complete list of ``version``: what it lacks is gone, unless news of it is newer.
+
+        ``unread``: UIDs of what it has and nobody can read, which stays as it was known.
 
         ``reset`` says that versions have gone back (a restored backup): the list is all there is. Where the restored
         server counts on from a higher version (``--bump-revision``), single objects have gone back.
@@ -95,7 +104,7 @@ class ObjectCache(Generic[T]):
             self._graves.clear()
             for uid, known in self._items.items():
                 self._items[uid] = Versioned(uid, -1, known.view)
-        listed = set()
+        listed = set(unread)
         for item in items:
             listed.add(item.uid)
             if item.version < max(self.version(item.uid), self._graves.get(item.uid, -1)):
@@ -104,6 +113,11 @@ class ObjectCache(Generic[T]):
         for uid in [uid for uid in self._items if uid not in listed]:
             self.remove(uid, version)
         self.synced = True
+
+    def _changed(self, old: T | None, new: T | None) -> None:
+        """What comes of one object must not keep the others of a list from being heard of."""
+        with self._left_out.if_it_fails(self._kind, "what rests on an object", repr(new or old)[:200]):
+            self._tell(old, new)
 
     def _bury(self, uid: str, version: int) -> None:
         self._graves[uid] = max(version, self._graves.pop(uid, -1))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import aiohttp
 import msgspec
@@ -21,11 +21,14 @@ import orjson
 from lockstep.api.base import names, nesting
 from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.errors import ApiError, UnknownOutcome, UnreachableError, refusal_of
+from lockstep.controller.kube.watch_lines import TOO_LONG, WatchLines
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.guarded_body import GuardedBody
 from lockstep.controller.runtime.in_flight_limit import AdaptiveWindow
+from lockstep.controller.runtime.left_out import CUT, LeftOut, name_in
 from lockstep.controller.runtime.resources import PODS, Resource
 
+T = TypeVar("T")
 PAGE_SIZE = 500
 _READ_TIMEOUT = 60.0
 _WRITE_TIMEOUT = 15.0
@@ -76,7 +79,10 @@ class KubeClient:
     server that asks for patience is asked again, unless the caller has less of it than it wants (``within``).
     """
 
-    def __init__(self, load: Callable[[], Awaitable[Credentials]], clock: Clock) -> None:
+    def __init__(
+        self, load: Callable[[], Awaitable[Credentials]], clock: Clock, left_out: LeftOut | None = None
+    ) -> None:
+        self._left_out = left_out or LeftOut()
         self._load = load
         self._clock = clock
         self._credentials: Credentials | None = None
@@ -119,7 +125,7 @@ class KubeClient:
             if error.status == 404:
                 return frozenset()
             raise
-        return frozenset(resource.name for resource in _resources.decode(reply).resources)
+        return frozenset(resource.name for resource in _read_as(_resources, reply, "discover").resources)
 
     async def list_pages(
         self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
@@ -130,7 +136,11 @@ class KubeClient:
         """
         params = {"limit": str(PAGE_SIZE), **_selectors(labels, fields)}
         while True:
-            page = nesting.decode(_pages, await self._read("list", resource, resource.path(namespace), params))
+            reply, cut = await self._read("list", resource, resource.path(namespace), params), list[bool]()
+            page = _read_as(_pages, reply, f"list of {resource.plural}", partial(cut.append, True))
+            for item in page.items if cut else ():
+                if nesting.CUT_OFF in bytes(item):
+                    self._left_out.note(resource.plural, name_in(item), hash(bytes(item)), CUT)
             yield page
             if not page.metadata.continue_:
                 return
@@ -143,7 +153,9 @@ class KubeClient:
         items: list[dict[str, Any]] = []
         version = ""
         async for page in self.list_pages(resource, namespace, labels=labels):
-            items += [nesting.read_object(item) for item in page.items]
+            for item in page.items:
+                with self._left_out.if_it_fails(resource.plural, name_in(item), hash(bytes(item))):
+                    items.append(nesting.read_object(item))
             version = page.resource_version
         return items, version
 
@@ -249,7 +261,7 @@ class KubeClient:
         group, _, plural = path.strip("/").rpartition("/")
         resource = Resource(group, "", plural)
         reply = await self._write("create", "POST", resource, path, body, guarded=False)
-        return dict(orjson.loads(reply))
+        return dict(nesting.loads(reply))
 
     async def watch(
         self, resource: Resource, params: Mapping[str, str], *, idle_timeout: float
@@ -265,15 +277,10 @@ class KubeClient:
             async with self._send(request) as response:
                 if response.status != 200:
                     raise refusal_of(response, await response.read())
-                parts: list[bytes] = []
+                lines = WatchLines(partial(self._left_out.note, resource.plural, "an event", "", TOO_LONG))
                 async for chunk in response.content.iter_any():
-                    head, newline, rest = chunk.rpartition(b"\n")
-                    if not newline:
-                        parts.append(chunk)
-                        continue
-                    parts.append(head)
-                    yield b"".join(parts).split(b"\n")
-                    parts = [rest]
+                    if found := list(lines.feed(chunk)):
+                        yield found
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnreachableError(f"watch of {resource.plural}: {_words(error)}") from error
 
@@ -315,7 +322,10 @@ class KubeClient:
         guarded: bool = True,
         within: float = _WRITE_TIMEOUT,
     ) -> bytes:
-        content = body if isinstance(body, bytes) else orjson.dumps(body)
+        try:
+            content = body if isinstance(body, bytes) else orjson.dumps(body)
+        except TypeError as error:  # the server would judge it the same, each time
+            raise ApiError(422, "Invalid", f"cannot be written as JSON: {error}") from error
         limits = aiohttp.ClientTimeout(total=within, sock_connect=min(5.0, within))
         for tries_left in reversed(range(_TOO_MANY_REQUESTS_TRIES)):
             async with self.window.slot() if resource is PODS else nullcontext():
@@ -425,6 +435,16 @@ class _Request:
     content_type: str = _JSON
     guarded: bool = False
     server_timeout: int = 0
+
+
+def _read_as(
+    decoder: msgspec.json.Decoder[T], text: bytes, what: str, when_cut: Callable[[], object] = lambda: None
+) -> T:
+    """Raises UnreachableError: what answers so is no API server."""
+    try:
+        return nesting.decode(decoder, text, when_cut)
+    except msgspec.DecodeError as error:
+        raise UnreachableError(f"{what}: the answer cannot be read: {error}") from error
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:

@@ -11,8 +11,7 @@ import random
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-import orjson
-
+from lockstep.api.base import nesting
 from lockstep.api.base.times import to_unix
 from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.runtime.clock import Clock
@@ -215,7 +214,7 @@ class Election:
         except KubeError as error:
             _log.info("the lease was not written: %s", error)
             return False
-        self._lease = orjson.loads(reply)
+        self._lease = nesting.loads(reply)
         metadata = self._lease["metadata"]
         epoch = int(to_unix(metadata["creationTimestamp"])), int(self._lease["spec"]["leaseTransitions"])
         self.epoch = epoch
@@ -241,7 +240,7 @@ class Election:
 
     async def _read(self) -> dict[str, Any]:
         text = await self._api.get(LEASES, self._name, self._namespace, within=_REQUEST_SECONDS)
-        return dict(orjson.loads(text))
+        return dict(nesting.loads(text))
 
     async def _create(self, spec: dict[str, Any]) -> bytes:
         body = {

@@ -5,6 +5,8 @@ import re
 import aiohttp
 import msgspec
 
+from lockstep.api.base import nesting
+
 _RETRY_AFTER_MAX = 30.0
 _BY_AUTHORIZER = re.compile(r" cannot \w+ resource ")
 
@@ -91,7 +93,7 @@ _errors = msgspec.json.Decoder(ErrorStatus)
 def refusal_of(response: aiohttp.ClientResponse, body: bytes) -> ApiError:
     """What an answer with an error code says."""
     try:
-        status = _errors.decode(body)
+        status = nesting.decode(_errors, body)
     except msgspec.DecodeError:  # a proxy's page, not the API server's words
         status = ErrorStatus(message=body[:200].decode(errors="replace"))
     header = response.headers.get("Retry-After", "")

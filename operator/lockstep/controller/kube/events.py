@@ -105,11 +105,9 @@ class EventRecorder:
             self._warnings -= message.type == "Warning"
             try:
                 await self._post(waiting.at, message)
-            except (
-                KubeError,
-                LostLeadershipError,
-            ) as error:  # whether the lease is lost its renewal says, not an event
-                _log.info("an event was not posted: %s (%s)", error, message.note)
+            except Exception as error:  # one event's; whether the lease is lost its renewal says
+                expected = isinstance(error, (KubeError, LostLeadershipError))
+                _log.info("an event was not posted: %s (%s)", error, message.note, exc_info=not expected)
 
     async def _let_others_go_first(self) -> None:
         """An event costs the API server as much as an admission."""

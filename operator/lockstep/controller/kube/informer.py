@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import aclosing
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -13,6 +14,7 @@ from lockstep.api.base import nesting
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, ErrorStatus, KubeError
 from lockstep.controller.runtime.clock import Clock
+from lockstep.controller.runtime.left_out import CUT, LeftOut, name_in, uid_in
 from lockstep.controller.runtime.resources import Resource
 from lockstep.core.model import wire
 from lockstep.core.model.cluster_objects import Versioned
@@ -35,8 +37,11 @@ class Sink(Protocol[C]):
     def remove(self, uid: str, version: int) -> None:
         """An object went, at ``version``."""
 
-    def replace(self, items: Iterable[Versioned[C]], version: int, *, reset: bool = False) -> None:
-        """These are all there are; with ``reset`` even where older versions say otherwise."""
+    def replace(
+        self, items: Iterable[Versioned[C]], version: int, *, reset: bool = False, unread: Collection[str] = ()
+    ) -> None:
+        """These are all there are; with ``reset`` even where older versions say otherwise. ``unread``: UIDs of others
+        that are there and cannot be read."""
 
 
 class _Event(msgspec.Struct):
@@ -46,6 +51,7 @@ class _Event(msgspec.Struct):
 
 _events = msgspec.json.Decoder(_Event)
 _marks = msgspec.json.Decoder(wire.AnyObject)
+_identities = msgspec.json.Decoder(wire.Identified)
 _errors = msgspec.json.Decoder(ErrorStatus)
 
 
@@ -67,8 +73,11 @@ class Informer(Generic[T]):
         *,
         labels: str = "",
         fields: str = "",
+        left_out: LeftOut | None = None,
     ) -> None:
         self.name = name
+        self._left_out = left_out or LeftOut()
+        self._unread: set[str] = set()  # UIDs that a list has, of objects that cannot be read
         self._kube = kube
         self._clock = clock
         self._resource = resource
@@ -93,14 +102,19 @@ class Informer(Generic[T]):
                 delay = random.uniform(0, 0.5)
             except KubeError as error:
                 delay = self._after(error)
+            except Exception as error:  # whatever it is, all others are followed on, and this kind is listed anew
+                _log.exception("%s: cannot be followed, and is listed anew", self.name)
+                self._must_list = True
+                delay = self._after(KubeError(str(error)))
             await self._clock.sleep(delay)
 
     async def _follow(self) -> None:
         if self._must_list and not self._streams_lists:
-            self._take_list(*await self.read_list())
+            self._take_list(*await self._read_list())
         if not self._must_list:
             await self._watch({"resourceVersion": str(self._version)}, initial=None)
             return
+        self._unread = set()
         # Without a resourceVersion the server answers from a state at least as new as this request.
         streamed = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         await self._watch(streamed, initial={})
@@ -110,12 +124,17 @@ class Informer(Generic[T]):
 
         A new leader does this before its first decision. Raises KubeError.
         """
-        self._sink.replace(*await self.read_list())
+        items, version = await self._read_list()
+        self._sink.replace(items, version, unread=self._unread)
 
     async def read_list(self) -> tuple[list[Versioned[T]], int]:
         """What a quorum says there is, and as of which version; nobody is fed with it. Raises KubeError."""
+        return await self._read_list()
+
+    async def _read_list(self) -> tuple[list[Versioned[T]], int]:
         items: list[Versioned[T]] = []
         version = 0
+        self._unread = set()
         async for page in self._kube.list_pages(self._resource, labels=self._labels, fields=self._fields):
             items += [item for raw in page.items if (item := self._parsed(raw)) is not None]
             version = int(page.resource_version)
@@ -130,20 +149,40 @@ class Informer(Generic[T]):
             async for lines in batches:
                 self._heard()
                 for line in filter(None, lines):
-                    initial = self._apply(nesting.decode(_events, line), initial)
+                    initial = self._hear(line, initial)
                 await asyncio.sleep(0)  # a flood of events must not starve the rest of the process
+
+    def _hear(self, line: bytes, initial: dict[str, Versioned[T]] | None) -> dict[str, Versioned[T]] | None:
+        """One line, by itself: what goes wrong with one object costs that object alone. Raises ApiError."""
+        kind = self._resource.plural
+        try:
+            cut: list[bool] = []
+            event = nesting.decode(_events, line, partial(cut.append, True))
+            if cut:
+                self._left_out.note(kind, name_in(event.object), hash(line), CUT)
+            return self._apply(event, initial)
+        except ApiError:
+            raise
+        except Exception as error:
+            self._left_out.note(kind, "an event", hash(line), error)
+            return initial
 
     def _apply(self, event: _Event, initial: dict[str, Versioned[T]] | None) -> dict[str, Versioned[T]] | None:
         if event.type == "ERROR":
-            error = _errors.decode(event.object)
+            error = nesting.decode(_errors, event.object)
             raise ApiError(error.code, error.reason, error.message)
         if event.type == "BOOKMARK":
-            meta = _marks.decode(event.object).metadata
+            meta = nesting.decode(_marks, event.object).metadata
             if initial is not None and meta.annotations.get(_INITIAL_EVENTS_END) == "true":
                 self._take_list(initial.values(), int(meta.resource_version))
                 return None
             self._version = int(meta.resource_version)
             return initial
+        if event.type == "DELETED" and initial is None:  # whatever it had come to be
+            gone = nesting.decode(_identities, event.object).metadata
+            self._version = int(gone.resource_version)
+            self._sink.remove(gone.uid, self._version)
+            return None
         item = self._parsed(event.object)
         if item is None:
             return initial
@@ -151,10 +190,7 @@ class Informer(Generic[T]):
             initial[item.uid] = item
             return initial
         self._version = item.version
-        if event.type == "DELETED":
-            self._sink.remove(item.uid, item.version)
-        else:
-            self._sink.upsert(item)
+        self._sink.upsert(item)
         return None
 
     def _take_list(self, items: Iterable[Versioned[T]], version: int) -> None:
@@ -162,7 +198,7 @@ class Informer(Generic[T]):
         reset = version < self._version
         if reset:
             _log.warning("%s: versions went back from %d to %d", self.name, self._version, version)
-        self._sink.replace(items, version, reset=reset)
+        self._sink.replace(items, version, reset=reset, unread=self._unread)
         self._version = version
         self._must_list = False
         self.synced.set()
@@ -189,8 +225,9 @@ class Informer(Generic[T]):
     def _parsed(self, text: msgspec.Raw) -> Versioned[T] | None:
         try:
             return self._parse(text)
-        except (msgspec.DecodeError, ValueError) as error:
-            _log.error("%s: an object does not parse and is left out: %s", self.name, error)
+        except Exception as error:  # of one object, which stays as it was known, if it was
+            self._left_out.note(self._resource.plural, name_in(text), hash(bytes(text)), error)
+            self._unread.add(uid_in(text))
             return None
 
     def _heard(self) -> None:

@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -20,12 +21,12 @@ import msgspec
 
 from lockstep.api.base import nesting
 from lockstep.controller.kube.errors import ApiError, ErrorStatus, KubeError, refusal_of
+from lockstep.controller.kube.watch_lines import TOO_LONG, WatchLines
 from lockstep.controller.runtime.clock import Clock
+from lockstep.controller.runtime.left_out import CUT, LeftOut, name_in
 from lockstep.controller.runtime.resources import Resource
 from lockstep.core.model.cluster_objects import Unread, Versioned, parse_unread
 
-LONGEST_LINE = 2**26
-"""Bytes. An object has 1.5 MiB at most, where the API server is as it comes; nobody's may fill our memory."""
 _BACKOFF_MAX = 10.0
 _EXPIRED = 410
 
@@ -71,66 +72,52 @@ class WatchedKind:
 class WatchFilter:
     """The lines of one watch: in as the API server sends them, in whatever pieces; out as kopf is to have them."""
 
-    def __init__(self, kind: WatchedKind) -> None:
+    def __init__(self, kind: WatchedKind, left_out: LeftOut | None = None) -> None:
         self._kind = kind
-        self._parts: list[bytes] = []  # of a line that has not ended yet
-        self._size = 0
-        self._skips = False  # the rest of a line that was too long
+        self._left_out = left_out or LeftOut()
+        self._lines = WatchLines(partial(self._left_out.note, kind.resource.plural, "an event", "", TOO_LONG))
         self._version = 0  # of the last event
         self.failure: ApiError | None = None
         """What ended the watch, unless it has merely expired."""
 
     def feed(self, chunk: bytes) -> bytes:
         """What of ``chunk``, and of what came before it, is to go on. A line that has not ended yet is kept."""
-        *ended, rest = chunk.split(b"\n")
         passed: list[bytes] = []
         dropped = False
-        for end in ended:
-            self._keep(end)
-            line = b"".join(self._parts)
-            self._parts, self._size, self._skips = [], 0, False
-            if not line:
-                continue
+        for line in self._lines.feed(chunk):
             found = self._read(line)
             dropped = not found
             if found:
                 passed.append(found)
-        self._keep(rest)
         if dropped and self._version:
             passed.append(_bookmark(self._version))
         return b"".join(line + b"\n" for line in passed)
 
-    def _keep(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._size > LONGEST_LINE and not self._skips:
-            _log.error("%s: an event of more than %d bytes is left out", self._kind.name, LONGEST_LINE)
-            self._skips = True
-        if self._skips:
-            self._parts = []
-        elif part:
-            self._parts.append(part)
-
     def _read(self, line: bytes) -> bytes:
         """The line as it may go on; nothing where it says nothing new."""
+        kind = self._kind.resource.plural
         try:
-            event = nesting.decode(_events, line)
+            cut: list[bool] = []
+            event = nesting.decode(_events, line, partial(cut.append, True))
             if event.type == "ERROR":
                 return self._failed(line, event.object)
             if event.type == "BOOKMARK":
-                self._kind.version = int(_marks.decode(event.object).metadata.resource_version)
+                self._kind.version = int(nesting.decode(_marks, event.object).metadata.resource_version)
                 return line
+            if cut:
+                self._left_out.note(kind, name_in(event.object), hash(line), CUT)
             item = parse_unread(event.object)
             self._version = self._kind.version = item.version
             if event.type != "DELETED" and not self._kind.is_news(item):
                 return b""
             return b'{"type":"%b","object":%b}' % (event.type.encode(), nesting.plain_json(item.view.text))
         except Exception as error:  # whatever it is, it is one object's, of which the next list has the last word
-            _log.error("%s: an event cannot be read and is left out: %s", self._kind.name, error)
+            self._left_out.note(kind, "an event", hash(line), error)
             return b""
 
     def _failed(self, line: bytes, status: msgspec.Raw) -> bytes:
         """kopf lists anew where a watch has expired, and ends of any other error."""
-        error = _errors.decode(status)
+        error = nesting.decode(_errors, status)
         if error.code == _EXPIRED:
             _log.info("%s: the watch fell too far behind and is listed anew", self._kind.name)
             return line
@@ -196,6 +183,7 @@ class KopfSession:
         clock: Clock,
         requests: Counter[tuple[str, str, int]],
         server_hostname: str | None = None,
+        left_out: LeftOut | None = None,
     ) -> None:
         self._session = session
         self._kinds = kinds
@@ -203,6 +191,7 @@ class KopfSession:
         self._clock = clock
         self._requests = requests
         self._server_hostname = server_hostname
+        self._left_out = left_out
         self._streams: set[aiohttp.ClientResponse] = set()
 
     @property
@@ -231,7 +220,9 @@ class KopfSession:
             return await self._watch(kind, url, options)
         try:
             version = await self._list_of(kind)
-        except KubeError as error:
+        except Exception as error:  # kopf would end on anything else, and the process with it
+            if not isinstance(error, KubeError):
+                _log.exception("%s cannot be listed", kind.name)
             await self._wait(kind, error)
             raise aiohttp.ClientPayloadError(str(error)) from error
         return Answer({"metadata": {"resourceVersion": str(version)}, "items": []})
@@ -258,7 +249,7 @@ class KopfSession:
         raise aiohttp.ClientPayloadError(str(refusal))
 
     async def _lines(self, kind: WatchedKind, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        lines = WatchFilter(kind)
+        lines = WatchFilter(kind, self._left_out)
         self._streams.add(response)
         try:
             async for chunk in response.content.iter_any():

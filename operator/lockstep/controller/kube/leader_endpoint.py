@@ -8,9 +8,7 @@ import ipaddress
 import logging
 from typing import Any
 
-import orjson
-
-from lockstep.api.base import names
+from lockstep.api.base import names, nesting
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.election import LostLeadershipError
 from lockstep.controller.kube.errors import ApiError, KubeError
@@ -51,7 +49,7 @@ class LeaderEndpoint:
 
     async def point_here(self) -> None:
         """Have the slice name this replica, unless it does. Raises KubeError, LostLeadershipError."""
-        owner = orjson.loads(await self._kube.get(SERVICES, self._service, self._namespace))
+        owner = nesting.loads(await self._kube.get(SERVICES, self._service, self._namespace))
         found = await self._found()
         if found is not None and found.get("addressType") != self._family:
             # Whoever made it so: this field never changes, and no worker finds anybody by it.
@@ -75,7 +73,7 @@ class LeaderEndpoint:
 
     async def _found(self) -> dict[str, Any] | None:
         try:
-            return dict(orjson.loads(await self._kube.get(ENDPOINT_SLICES, self._name, self._namespace)))
+            return dict(nesting.loads(await self._kube.get(ENDPOINT_SLICES, self._name, self._namespace)))
         except ApiError as error:
             if error.status != 404:
                 raise

@@ -303,6 +303,14 @@ CATALOGUE = (
         16,
     ),
     Definition(
+        "lockstep_objects_left_out_total",
+        "counter",
+        "objects",
+        "Looks at objects that could not be read, or only in part; the log names each once.",
+        ("resource",),
+        ("word",),
+    ),
+    Definition(
         "lockstep_api_requests_total",
         "counter",
         "requests",

@@ -66,6 +66,7 @@ class MetricSources:
     oldest_due_age: Callable[[], float]
     informer_ages: Callable[[], Mapping[str, float]]
     api_requests: Mapping[tuple[str, str, int], int]
+    left_out: Mapping[str, int]
     worker_requests: Mapping[tuple[str, int], int]
     token_reviews: Mapping[str, int]
     run_sets: Callable[[], Iterable[RunSetView]] = tuple
@@ -158,6 +159,8 @@ class Metrics(Collector):
         yield "lockstep_workqueue_oldest_due_seconds", [], sources.oldest_due_age()
         for informer, age in sources.informer_ages().items():
             yield "lockstep_informer_last_heard_seconds", [informer], age
+        for resource, count in tuple(sources.left_out.items()):
+            yield "lockstep_objects_left_out_total", [resource], count
         for (verb, resource, code), count in tuple(sources.api_requests.items()):
             yield "lockstep_api_requests_total", [verb, resource, str(code)], count
         for (endpoint, code), count in tuple(sources.worker_requests.items()):

@@ -3,8 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 
-import orjson
-
+from lockstep.api.base import nesting
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.runtime.clock import Clock
@@ -45,7 +44,7 @@ async def ensure(kube: KubeClient, wanted: EnsureConfigMap) -> None:
         await _create_unless_there(kube, wanted)
         return
     try:
-        found = orjson.loads(await kube.get(CONFIG_MAPS, wanted.name, wanted.namespace))
+        found = nesting.loads(await kube.get(CONFIG_MAPS, wanted.name, wanted.namespace))
     except ApiError as error:
         if error.status != 404:
             raise
@@ -71,8 +70,10 @@ async def ensure_everywhere(
         try:
             await ensure(kube, wanted(namespace))
         except KubeError as error:
-            log.warning("ConfigMap %s in %s is not up to date: %s", wanted(namespace).name, namespace, error)
+            log.warning("the ConfigMap that workers of %s trust is not up to date: %s", namespace, error)
             everywhere = everywhere and isinstance(error, ApiError) and error.is_verdict
+        except Exception:  # whatever is in the one that is there
+            log.exception("the ConfigMap that workers of %s trust is not up to date", namespace)
     return everywhere
 
 

@@ -9,8 +9,7 @@ import logging
 from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from typing import Any
 
-import orjson
-
+from lockstep.api.base import nesting
 from lockstep.api.base.nesting import read_object
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.controller.kube.client import KubeClient
@@ -195,6 +194,8 @@ class Executor:
         for write in writes:
             if under_way.is_under_way(write.uid) or self._store.refusals.bars(write):
                 continue
+            if self._store.is_unread(write.uid):
+                continue
             if not under_way.is_reporting(write.uid):
                 yield write
             elif not is_queue_status(write, self._store.run_by_uid(write.uid)):
@@ -276,7 +277,7 @@ class Executor:
         except KubeError as error:
             log.warning("the status of TrainingQueue %s cannot be written now: %s", write.name, error)
             return False
-        self._store.queues.apply(orjson.loads(reply))
+        self._store.queues.apply(nesting.loads(reply))
         return True
 
     async def delete_pods(self, pods: list[DeletePod]) -> None:
@@ -456,7 +457,7 @@ class Executor:
     async def _recognise(self, run: RunView, pod: CreatePod) -> None:
         """A pod of this name exists: ours from a creation whose answer was lost, or somebody else's."""
         reply = await self._kube.get(PODS, pod.name, pod.namespace)
-        owners = orjson.loads(reply)["metadata"].get("ownerReferences", [])
+        owners = nesting.loads(reply)["metadata"].get("ownerReferences", [])
         if any(owner.get("uid") == run.uid for owner in owners):
             self._store.apply_pod(reply)
             if isinstance(parse_pod(reply).view, PodView):

@@ -4,9 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
-from lockstep.api.base import names
+from lockstep.api.base import names, nesting
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.runtime.clock import Clock
@@ -72,6 +70,9 @@ class NodeMarker:
                 self._let_alone(name, error)
             except KubeError as error:
                 self._let_alone(name, error)
+            except ValueError as error:  # such as an answer that cannot be read; the lease that is lost ends more
+                self._store.left_out.note(NODES.plural, name, "", error)
+                self._rests[name] = self._clock.monotonic() + REST
             else:
                 self._rests.pop(name, None)
                 self._rests.pop(EVERY_NODE, None)
@@ -81,7 +82,7 @@ class NodeMarker:
         text = await self._kube.get(NODES, name)
         wanted = marks(parse_node(text).view)
         if wanted is not None:
-            self._store.apply_node(await self._kube.patch(NODES, name, _patch(orjson.loads(text), wanted)))
+            self._store.apply_node(await self._kube.patch(NODES, name, _patch(nesting.loads(text), wanted)))
             log.info("node marked", extra={"node": name, "suspect": wanted.annotations[names.ANNOTATION_SUSPECT]})
 
     def _let_alone(self, name: str, error: KubeError) -> None:

@@ -4,11 +4,10 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
-import orjson
-
+from lockstep.api.base import nesting
 from lockstep.api.base.nesting import read_object
 from lockstep.controller.kube.client import KubeClient
-from lockstep.controller.kube.errors import ApiError, says_absent
+from lockstep.controller.kube.errors import ApiError, KubeError, says_absent
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key, split_run_key, split_set_key
 from lockstep.controller.reconcile.execute import Executor, StaleError
 from lockstep.controller.reconcile.node_marks import REST, NodeMarker
@@ -22,7 +21,7 @@ from lockstep.controller.runtime.tracing import NoTracer, Tracer
 from lockstep.controller.store.archive_jobs import JOB_NAME_LABEL, last_words
 from lockstep.controller.store.store import Store
 from lockstep.controller.store.usage import UsageKeeper
-from lockstep.controller.store.whole_status import is_assignment_missing, is_reservation_missing
+from lockstep.controller.store.whole_status import is_assignment_missing, is_known_by_pods, is_reservation_missing
 from lockstep.controller.workers.reports import ReportBook
 from lockstep.core.accounting.measures import pool_records
 from lockstep.core.admission.cache.memory import CycleMemory
@@ -44,6 +43,9 @@ _LAST_ANSWERS = 5.0
 _POOLS_EVERY = 10.0  # failures per node-day hardly move meanwhile
 _STUCK = 5.0
 """Seconds until a cycle comes again at the latest whose writes all wait for the answers to earlier ones."""
+_UNREAD_PATIENCE = 60.0
+"""Seconds for which all others wait for the nodes of a run that the API server does not give."""
+_UNREAD_AGAIN = 30.0
 _READ_AGAIN = 5.0
 """Seconds until the book of usage is asked for again, when it could not be read."""
 
@@ -84,6 +86,7 @@ class Reconciler:
         self._leadership = Leadership(clock.now())
         self._memory = CycleMemory()
         self._pools_due = 0.0
+        self._unread_since: dict[str, float] = {}  # run UID -> monotonic seconds
         self._most_workers = (0, 0.0)
 
     def lead(self) -> None:
@@ -160,13 +163,11 @@ class Reconciler:
     async def _cluster(self) -> None:
         await self._usage.settle()  # before the reads below: nothing may lie between the last of them and the snapshot
         # Nodes may be held that are not known yet: without them nothing may be admitted.
-        for run in self._store.unread():
-            if is_assignment_missing(run):
-                await self._read_assignment(run)
-            if is_reservation_missing(run):
-                await self._read_reservation(run)
+        given_up = {run.uid for run in self._store.unread() if not await self._is_read(run)}
+        self._unread_since = {uid: since for uid, since in self._unread_since.items() if uid in given_up}
         tunables, now = self._tunables(), self._clock.now()
-        snapshot = self._usage.counted(self._store.begin_cycle(self._leadership), tunables.admission.half_life)
+        known = self._store.begin_cycle(self._leadership, given_up)
+        snapshot = self._usage.counted(known, tunables.admission.half_life)
         if now >= self._pools_due:
             pools = pool_records(run.status for run in snapshot.runs)
             self._leadership = dataclasses.replace(self._leadership, pools=pools)
@@ -233,6 +234,30 @@ class Reconciler:
             pods, _ = await self._kube.list_all(PODS, run.namespace, labels=f"{JOB_NAME_LABEL}={job.name}")
             self._store.archive_jobs.keep_words(job, last_words(pods, job.uid))
 
+    async def _is_read(self, run: RunView) -> bool:
+        """What lies in ConfigMaps of a run is known, or is not to be had and lost.
+
+        False: the API server does not give it, and that is this run's affair alone. Others get what none of its pods
+        is on: at once where every slot has a pod, else when it has had time to be given. Raises KubeError until then,
+        and when nobody is answered.
+        """
+        try:
+            if is_assignment_missing(run):
+                await self._read_assignment(run)
+            if is_reservation_missing(run):
+                await self._read_reservation(run)
+        except ApiError as error:
+            if not error.is_verdict and error.status != 500:
+                raise
+            since = self._unread_since.setdefault(run.uid, self._clock.monotonic())
+            waited = self._clock.monotonic() - since >= _UNREAD_PATIENCE
+            if not waited and not is_known_by_pods(run, self._store.pods_of(run.uid)):
+                raise
+            self._store.left_out.note(CONFIG_MAPS.plural, f"of {run.key}", run.uid, error)
+            self._queue.wake_at(CLUSTER_KEY, self._clock.now() + _UNREAD_AGAIN)
+            return False
+        return True
+
     async def _read_assignment(self, run: RunView) -> None:
         """One that cannot be had must not hold up the admission of everybody else: the run itself is mended or held."""
         name = run.status.assignment.config_map
@@ -249,13 +274,15 @@ class Reconciler:
         self, run: RunView, name: str, key: str, keep: Callable[[str, str], None], lose: Callable[[str], None]
     ) -> None:
         try:
-            config_map = orjson.loads(await self._kube.get(CONFIG_MAPS, name, run.namespace))
-            keep(run.uid, config_map["data"][key])
+            text = await self._kube.get(CONFIG_MAPS, name, run.namespace)
+            keep(run.uid, nesting.loads(text)["data"][key])
         except ApiError as error:
             if not says_absent(error, name):
                 raise
             lose(run.uid)
-        except (KeyError, TypeError, ValueError) as error:
+        except KubeError:
+            raise
+        except Exception as error:  # whatever somebody has put in its place
             log.error("ConfigMap %s/%s is not what %s needs: %r", run.namespace, name, run.name, error)
             lose(run.uid)
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from lockstep.api.base import names
+from lockstep.api.base import names, nesting
 from lockstep.controller.kube.cache import ObjectCache
+from lockstep.controller.runtime.left_out import LeftOut
 from lockstep.core.checkpoints.archive_job import CONTAINER
 from lockstep.core.model import wire
 from lockstep.core.model.cluster_objects import Versioned
@@ -20,7 +21,7 @@ _PHASES = {"Complete": JobPhase.COMPLETE, "Failed": JobPhase.FAILED}
 
 def parse_job(text: bytes | msgspec.Raw) -> Versioned[JobView]:
     """A Job. One that only copied the label of an archive job is of no run. Raises msgspec.DecodeError."""
-    job = _jobs.decode(text)
+    job = nesting.decode(_jobs, text)
     meta = job.metadata
     run_uid = meta.labels.get(names.LABEL_ARCHIVE_OF, "")
     ended = next((each for each in job.status.conditions if each.status == "True" and each.type in _PHASES), None)
@@ -60,8 +61,8 @@ def last_words(pods: Iterable[Mapping[str, Any]], job_uid: str) -> str:
 class ArchiveJobs:
     """`cache` is fed by an informer and by the answers to our own writes; `changed` hears the run's UID."""
 
-    def __init__(self, changed: Callable[[str], None]) -> None:
-        self.cache: ObjectCache[JobView] = ObjectCache(self._job_changed)
+    def __init__(self, changed: Callable[[str], None], left_out: LeftOut | None = None) -> None:
+        self.cache: ObjectCache[JobView] = ObjectCache(self._job_changed, "jobs", left_out)
         self._changed = changed
         self._by_run: dict[str, dict[str, JobView]] = {}
         self._results: dict[str, str] = {}  # job UID -> last words, once they were asked for

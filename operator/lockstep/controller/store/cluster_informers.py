@@ -15,8 +15,9 @@ from lockstep.core.model.cluster_objects import parse_namespace, parse_node, par
 def cluster_informers(kube: KubeClient, clock: Clock, store: Store) -> tuple[Informer[Any], ...]:
     """One informer for each, into its part of ``store``. Pods of gangs are apart from all others, of which only
     those that have a node matter."""
+    left = store.left_out
     return (
-        Informer("gang-pods", kube, clock, PODS, parse_pod, store.gang_pods, labels=names.LABEL_RUN_UID),
+        Informer("gang-pods", kube, clock, PODS, parse_pod, store.gang_pods, labels=names.LABEL_RUN_UID, left_out=left),
         Informer(
             "other-pods",
             kube,
@@ -26,6 +27,7 @@ def cluster_informers(kube: KubeClient, clock: Clock, store: Store) -> tuple[Inf
             store.other_pods,
             labels=f"!{names.LABEL_RUN_UID}",
             fields="spec.nodeName!=",
+            left_out=left,
         ),
         Informer(
             "archive-jobs",
@@ -35,9 +37,10 @@ def cluster_informers(kube: KubeClient, clock: Clock, store: Store) -> tuple[Inf
             parse_job,
             store.archive_jobs.cache,
             labels=names.LABEL_ARCHIVE_OF,
+            left_out=left,
         ),
-        Informer("nodes", kube, clock, NODES, parse_node, store.nodes),
-        Informer("namespaces", kube, clock, NAMESPACES, parse_namespace, store.namespaces),
+        Informer("nodes", kube, clock, NODES, parse_node, store.nodes, left_out=left),
+        Informer("namespaces", kube, clock, NAMESPACES, parse_namespace, store.namespaces, left_out=left),
         Informer(
             "priority-classes",
             kube,
@@ -45,5 +48,6 @@ def cluster_informers(kube: KubeClient, clock: Clock, store: Store) -> tuple[Inf
             PRIORITY_CLASSES,
             parse_priority_class,
             store.priority_classes,
+            left_out=left,
         ),
     )

@@ -13,13 +13,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from lockstep.api.base import names
+from lockstep.api.base import names, nesting
 from lockstep.controller.kube.cache import ObjectCache
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.kube.informer import Informer
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.runtime.clock import Clock
+from lockstep.controller.runtime.left_out import LeftOut
 from lockstep.controller.runtime.resources import Resource
 from lockstep.core.model.cluster_objects import Versioned
 from lockstep.core.model.kueue import api_names, installation
@@ -39,6 +40,7 @@ CLASSES = Resource(api_names.GROUP, api_names.VERSION, "workloadpriorityclasses"
 LOOKS_EVERY = 15.0
 """Seconds between two looks for Kueue's API."""
 
+_anything = msgspec.json.Decoder()
 log = logging.getLogger("lockstep.kueue")
 
 
@@ -53,18 +55,23 @@ class _Table(Generic[T]):
     """One kind by namespace and name."""
 
     def __init__(
-        self, resource: Resource, parse: Callable[[Mapping[str, Any]], T], changed: Callable[[T], None]
+        self,
+        resource: Resource,
+        parse: Callable[[Mapping[str, Any]], T],
+        changed: Callable[[T], None],
+        left_out: LeftOut,
     ) -> None:
+        self._left_out = left_out
         self.resource = resource
         self._parse = parse
         self._changed = changed
         self.by_key: dict[Key, T] = {}
         self._uids: dict[Key, str] = {}
-        self.cache: ObjectCache[_Named[T]] = ObjectCache(self._take)
+        self.cache: ObjectCache[_Named[T]] = ObjectCache(self._take, self.resource.plural, self._left_out)
 
     def parse(self, text: bytes | msgspec.Raw) -> Versioned[_Named[T]]:
         """Raises msgspec.DecodeError or ValueError."""
-        raw = msgspec.json.decode(text)
+        raw = nesting.decode(_anything, text)
         try:
             meta = raw["metadata"]
             key = meta.get("namespace", ""), meta["name"]
@@ -77,7 +84,7 @@ class _Table(Generic[T]):
         """Forget everything: the kind is not served any more."""
         self.by_key.clear()
         self._uids.clear()
-        self.cache = ObjectCache(self._take)
+        self.cache = ObjectCache(self._take, self.resource.plural, self._left_out)
 
     def _take(self, old: _Named[T] | None, new: _Named[T] | None) -> None:
         named = new or old
@@ -92,17 +99,20 @@ class _Table(Generic[T]):
 class KueueStore:
     """What is known of Kueue. ``touch_all`` has everything reconciled, when its presence changes."""
 
-    def __init__(self, queue: WorkQueue, touch_all: Callable[[], None]) -> None:
+    def __init__(self, queue: WorkQueue, touch_all: Callable[[], None], left_out: LeftOut | None = None) -> None:
+        self.left_out = left_out = left_out or LeftOut()
         self._queue = queue
         self._touch_all = touch_all
         self._presence = Presence.UNKNOWN
         self._refused: dict[Key, str] = {}
-        self.workloads: _Table[WorkloadView] = _Table(WORKLOADS, parse_workload, self._workload_changed)
-        self.local_queues: _Table[str] = _Table(LOCAL_QUEUES, installation.parse_local_queue, self._rest_changed)
-        self.cluster_queues = _Table(CLUSTER_QUEUES, installation.parse_cluster_queue, self._rest_changed)
-        self.flavors = _Table(FLAVORS, installation.parse_flavor, self._rest_changed)
-        self.topologies = _Table(TOPOLOGIES, installation.parse_topology, self._rest_changed)
-        self.classes = _Table(CLASSES, installation.parse_class, self._rest_changed)
+        self.workloads: _Table[WorkloadView] = _Table(WORKLOADS, parse_workload, self._workload_changed, left_out)
+        self.local_queues: _Table[str] = _Table(
+            LOCAL_QUEUES, installation.parse_local_queue, self._rest_changed, left_out
+        )
+        self.cluster_queues = _Table(CLUSTER_QUEUES, installation.parse_cluster_queue, self._rest_changed, left_out)
+        self.flavors = _Table(FLAVORS, installation.parse_flavor, self._rest_changed, left_out)
+        self.topologies = _Table(TOPOLOGIES, installation.parse_topology, self._rest_changed, left_out)
+        self.classes = _Table(CLASSES, installation.parse_class, self._rest_changed, left_out)
 
     @property
     def tables(self) -> tuple[_Table[Any], ...]:
@@ -240,6 +250,7 @@ class KueueApi:
                 table.parse,
                 table.cache,
                 labels=names.LABEL_RUN_UID if table.resource is workloads else "",
+                left_out=self._store.left_out,
             )
             for table in self._store.tables
         ]

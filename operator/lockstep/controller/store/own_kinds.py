@@ -20,6 +20,7 @@ from lockstep.controller.kube.credentials import Credentials
 from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.kube.kopf_session import KopfSession, WatchedKind
 from lockstep.controller.runtime.clock import Clock
+from lockstep.controller.runtime.left_out import name_in
 from lockstep.controller.runtime.resources import QUEUES, RUN_SETS, RUNS, Resource
 from lockstep.controller.store.store import Store
 from lockstep.core.model.cluster_objects import Unread, Versioned, parse_unread
@@ -120,7 +121,15 @@ class OwnKinds:
             headers={"Accept-Encoding": "identity"} | ({"Authorization": authorization} if authorization else {}),
         )
         kinds = {kind.resource.path(): kind for kind in self._kinds}
-        ours = KopfSession(session, kinds, self._list_of, self._clock, self._kube.requests, credentials.server_hostname)
+        ours = KopfSession(
+            session,
+            kinds,
+            self._list_of,
+            self._clock,
+            self._kube.requests,
+            credentials.server_hostname,
+            self.store.left_out,
+        )
         return kopf.AiohttpSession(server=credentials.server, aiohttp_session=ours)  # type: ignore[arg-type]
 
     # -- lists ----------------------------------------------------------------------------------
@@ -130,8 +139,8 @@ class OwnKinds:
         while True:
             try:
                 await self.list_now()
-            except KubeError as error:
-                log.warning("cannot list our own kinds: %s", error)
+            except Exception as error:  # each minute anew: what goes wrong with one list must not be the last of them
+                log.warning("cannot list our own kinds: %s", error, exc_info=not isinstance(error, KubeError))
                 await self._clock.sleep(RETRY_AFTER)
             else:
                 await self._clock.sleep(_LIST_EVERY)
@@ -181,7 +190,9 @@ class OwnKinds:
         items: list[Versioned[Unread]] = []
         version = 0
         async for page in self._kube.list_pages(resource):
-            items += [parse_unread(item) for item in page.items]
+            for item in page.items:
+                with self.store.left_out.if_it_fails(resource.plural, name_in(item), hash(bytes(item))):
+                    items.append(parse_unread(item))
             version = int(page.resource_version)
         return items, version
 

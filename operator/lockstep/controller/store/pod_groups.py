@@ -3,8 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 
-import orjson
-
+from lockstep.api.base import nesting
 from lockstep.api.base.changes import changed
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, KubeError
@@ -90,7 +89,7 @@ class PodGroups:
 
     async def _uid_of_own(self, run: RunView, resource: Resource, group: EnsurePodGroup | DeletePodGroup) -> str | None:
         try:
-            found = orjson.loads(await self._kube.get(resource, group.name, group.namespace))
+            found = nesting.loads(await self._kube.get(resource, group.name, group.namespace))
         except ApiError as error:
             if error.status == 404:
                 return None

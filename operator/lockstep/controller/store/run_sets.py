@@ -1,14 +1,15 @@
 """The arrays there are, which runs are theirs, and what they say to them."""
 
-import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from lockstep.api.base import names
 from lockstep.controller.kube.cache import ObjectCache
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key, set_key
 from lockstep.controller.runtime.clock import Clock
+from lockstep.controller.runtime.left_out import LeftOut
 from lockstep.core.arrays.members import (
     governance,
     index_of,
@@ -30,8 +31,6 @@ _SOON = 0.2  # the runs of a set change by the dozen: one reconcile for all of t
 _SOON_PER_RUN = 0.0002  # … and costs the more, the more there are
 _SOON_AT_MOST = 2.0
 
-_log = logging.getLogger(__name__)
-
 
 class RunSets:
     """``cache`` is fed from watches, lists and the answers to our own writes, in namespaces that are looked after;
@@ -45,8 +44,10 @@ class RunSets:
         uid_named: Callable[[str], str],
         govern: Callable[[str], None],
         looks_after: Callable[[str], bool],
+        left_out: LeftOut | None = None,
     ) -> None:
-        self.cache: ObjectCache[RunSetView] = ObjectCache(self._set_changed)
+        self._left_out = left_out = left_out or LeftOut()
+        self.cache: ObjectCache[RunSetView] = ObjectCache(self._set_changed, names.RUN_SETS, left_out)
         self._queue = queue
         self._clock = clock
         self._run = run
@@ -155,8 +156,9 @@ class RunSets:
             return Versioned(item.uid, version, known)
         try:
             return Versioned(item.uid, item.version, parse_run_set(item.view.read()))
-        except Exception:  # whatever it is, it is one object's
-            _log.exception("a TrainingRunSet of %s cannot be read (UID %s)", item.view.namespace, item.uid)
+        except Exception as error:  # whatever it is, it is one object's
+            which = f"one of {item.view.namespace} (UID {item.uid})"
+            self._left_out.note(names.RUN_SETS, which, item.version, error)
             return None if known is None else Versioned(item.uid, version, known)
 
     def compare(self, items: Iterable[Versioned[Unread]], version: int, *, seen: int = 0) -> None:

@@ -12,12 +12,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.preemption_status import ReservationStatus
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.controller.kube.cache import ObjectCache
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key
 from lockstep.controller.runtime.clock import Clock
+from lockstep.controller.runtime.left_out import LeftOut
 from lockstep.controller.store.archive_jobs import ArchiveJobs
 from lockstep.controller.store.change_log import AdmissionChanges
 from lockstep.controller.store.kueue import KueueStore
@@ -30,6 +32,7 @@ from lockstep.controller.store.training_queues import TrainingQueues
 from lockstep.controller.store.whole_status import (
     MissingAssignmentError,
     WholeStatus,
+    held_by_pods,
     is_assignment_missing,
     is_reservation_missing,
     without_assignment,
@@ -85,20 +88,27 @@ class Store:
     to be fed. Runs outside of ``namespaces``, where some are named, are left alone.
     """
 
-    def __init__(self, queue: WorkQueue, clock: Clock, namespaces: Collection[str] = ()) -> None:
+    def __init__(
+        self, queue: WorkQueue, clock: Clock, namespaces: Collection[str] = (), left_out: LeftOut | None = None
+    ) -> None:
+        self.left_out = left_out = left_out or LeftOut()
         self._ours = frozenset(namespaces)
         self._queue = queue
         self._clock = clock
-        self.runs: ObjectCache[RunView] = ObjectCache(self._run_changed)
-        self.queues = TrainingQueues(self._queue_changed)
-        self.gang_pods: ObjectCache[PodView | ForeignPod] = ObjectCache(self._pod_changed)
-        self.other_pods: ObjectCache[PodView | ForeignPod] = ObjectCache(self._pod_changed)
-        self.nodes: ObjectCache[NodeView] = ObjectCache(self._node_changed)
-        self.namespaces: ObjectCache[tuple[str, dict[str, str]]] = ObjectCache(self._namespace_changed)
-        self.priority_classes: ObjectCache[tuple[str, int]] = ObjectCache(self._priority_class_changed)
-        self.archive_jobs = ArchiveJobs(self._archive_job_changed)
-        self.run_sets = RunSets(queue, clock, self.runs.get, self._uid_named, self._govern, self._is_watched)
-        self.kueue = KueueStore(queue, self.touch_all)
+        self.runs: ObjectCache[RunView] = ObjectCache(self._run_changed, names.RUNS, left_out)
+        self.queues = TrainingQueues(self._queue_changed, left_out)
+        self.gang_pods: ObjectCache[PodView | ForeignPod] = ObjectCache(self._pod_changed, "pods", left_out)
+        self.other_pods: ObjectCache[PodView | ForeignPod] = ObjectCache(self._pod_changed, "pods", left_out)
+        self.nodes: ObjectCache[NodeView] = ObjectCache(self._node_changed, "nodes", left_out)
+        self.namespaces: ObjectCache[tuple[str, dict[str, str]]] = ObjectCache(
+            self._namespace_changed, "namespaces", left_out
+        )
+        self.priority_classes: ObjectCache[tuple[str, int]] = ObjectCache(
+            self._priority_class_changed, "priorityclasses", left_out
+        )
+        self.archive_jobs = ArchiveJobs(self._archive_job_changed, left_out)
+        self.run_sets = RunSets(queue, clock, self.runs.get, self._uid_named, self._govern, self._is_watched, left_out)
+        self.kueue = KueueStore(queue, self.touch_all, left_out)
         self.node_flaps = NodeFlaps(clock)
         self.refusals = Refusals(clock)
         self._run_uids: dict[str, str] = {}  # namespace/name -> UID
@@ -187,8 +197,9 @@ class Store:
             return Versioned(item.uid, item.version, known)
         try:
             return Versioned(item.uid, item.version, self._completed(parse_run(item.view.read())))
-        except Exception:  # whatever it is, it is one object's
-            _log.exception("a TrainingRun of %s cannot be read (UID %s)", item.view.namespace, item.uid)
+        except Exception as error:  # whatever it is, it is one object's
+            which = f"one of {item.view.namespace} (UID {item.uid})"
+            self.left_out.note(names.RUNS, which, item.version, error)
             return None if known is None else Versioned(item.uid, self.runs.version(item.uid), known)
 
     def _is_watched(self, namespace: str) -> bool:
@@ -348,12 +359,18 @@ class Store:
         notice = run.status.preemption
         return None if notice is None or self.writes.is_under_way(notice.by) else self.runs.get(notice.by)
 
-    def snapshot_cluster(self, leadership: Leadership) -> ClusterSnapshot:
-        """Everything known of the cluster. Raises MissingAssignmentError: unknown nodes cannot be kept free."""
+    def snapshot_cluster(self, leadership: Leadership, given_up: Collection[str] = ()) -> ClusterSnapshot:
+        """Everything known of the cluster. Raises MissingAssignmentError: unknown nodes cannot be kept free.
+
+        Runs that are ``given_up`` (UIDs) hold what their pods are on.
+        """
+        views = dict(self._views)
         for run in self.unread():
-            raise MissingAssignmentError(run)
+            if run.uid not in given_up:
+                raise MissingAssignmentError(run)
+            views[run.uid] = held_by_pods(run, self.pods_of(run.uid))
         return ClusterSnapshot(
-            runs=tuple(self._views.values()),
+            runs=tuple(views.values()),
             queues=self.queues.by_name,
             nodes=MappingProxyType(self._nodes_by_name),
             gang_pods=tuple(self._pods.all_of_gangs()),
@@ -367,9 +384,15 @@ class Store:
             refused=self.refusals.current(self.runs.get),
         )
 
-    def begin_cycle(self, leadership: Leadership) -> ClusterSnapshot:
+    def begin_cycle(self, leadership: Leadership, given_up: Collection[str] = ()) -> ClusterSnapshot:
         """As ``snapshot_cluster``, with what has changed since the last cycle that finished (``changes.finish``)."""
-        return replace(self.snapshot_cluster(leadership), changes=self.changes.read())
+        changes = self.changes.read()
+        snapshot = self.snapshot_cluster(leadership, given_up)
+        return snapshot if given_up else replace(snapshot, changes=changes)  # theirs change with their pods
+
+    def is_unread(self, run_uid: str) -> bool:
+        """What it holds is not known, and nothing may be written that rests on it."""
+        return run_uid in self._unread
 
     def unread(self) -> tuple[RunView, ...]:
         """Runs whose nodes, held or kept for them, are in a ConfigMap that has not been read."""

@@ -1,25 +1,25 @@
 """The TrainingQueues there are."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from lockstep.api.base import names
 from lockstep.controller.kube.cache import ObjectCache
+from lockstep.controller.runtime.left_out import LeftOut
 from lockstep.core.model.cluster_objects import Unread, Versioned
 from lockstep.core.model.own_objects import parse_queue
 from lockstep.core.model.snapshot import QueueView
-
-_log = logging.getLogger(__name__)
 
 
 class TrainingQueues:
     """``cache`` is fed from watches, lists and the answers to our own writes; ``changed`` is called with a queue whose
     spec is another, or that has come or gone."""
 
-    def __init__(self, changed: Callable[[QueueView], None]) -> None:
-        self.cache: ObjectCache[QueueView] = ObjectCache(self._queue_changed)
+    def __init__(self, changed: Callable[[QueueView], None], left_out: LeftOut | None = None) -> None:
+        self._left_out = left_out = left_out or LeftOut()
+        self.cache: ObjectCache[QueueView] = ObjectCache(self._queue_changed, names.QUEUES, left_out)
         self._changed = changed
         self._listed_at = 0
         self._by_name: dict[str, QueueView] = {}
@@ -52,8 +52,8 @@ class TrainingQueues:
         known = self.cache.get(meta["uid"])
         try:
             view = parse_queue(raw)
-        except ValueError as error:
-            _log.error("TrainingQueue %s does not parse: %s", meta["name"], error)
+        except Exception as error:  # whatever it is, it is one object's
+            self._left_out.note(names.QUEUES, meta["name"], meta["resourceVersion"], error)
             return None if known is None else Versioned(meta["uid"], self.cache.version(meta["uid"]), known)
         if known is not None and known.spec == view.spec:
             view = replace(view, spec=known.spec)  # what is remembered of its runs rests on this very object

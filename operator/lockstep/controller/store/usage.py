@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from lockstep.api.base import names
+from lockstep.api.base import names, nesting
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, KubeError, says_absent
 from lockstep.controller.runtime.clock import Clock
@@ -74,23 +74,23 @@ class UsageKeeper:
 
     async def _load(self, now: float) -> None:
         try:
-            found = orjson.loads(await self._kube.get(CONFIG_MAPS, CONFIG_MAP, self._namespace))
+            found = nesting.loads(await self._kube.get(CONFIG_MAPS, CONFIG_MAP, self._namespace))
         except ApiError as error:
             if not says_absent(error, CONFIG_MAP):
                 self._cannot("read", error)
                 return
             self._version, self._book = "", UsageBook(now)
-        except KubeError as error:
+        except (KubeError, ValueError, TypeError) as error:  # nobody's answer is worth the admission of everybody
             self._cannot("read", error)
             return
         else:
             try:
                 self._version = found["metadata"]["resourceVersion"]
-                book = UsageBook.load(orjson.loads(found["data"][_KEY]))
+                book = UsageBook.load(nesting.loads(found["data"][_KEY]))
                 if book.at > now:
                     log.warning("usage was counted %d s ahead of this clock: it goes on from now", book.at - now)
                 self._book = book.not_beyond(now)
-            except (KeyError, TypeError, ValueError) as error:
+            except Exception as error:  # whatever somebody wrote into it
                 self._cannot("understood", error)
                 self._book = UsageBook(now)
         self._held = ChargedUsage()  # who held what while nobody led is not known
@@ -109,7 +109,7 @@ class UsageKeeper:
                 reply = await self._kube.replace(CONFIG_MAPS, CONFIG_MAP, body, self._namespace)
             else:
                 reply = await self._kube.create(CONFIG_MAPS, body, self._namespace)
-            self._version = orjson.loads(reply)["metadata"]["resourceVersion"]
+            self._version = nesting.loads(reply)["metadata"]["resourceVersion"]
         except ApiError as error:
             self._cannot("written", error)
             if error.status in (404, 409):

@@ -1,5 +1,6 @@
 """What is too large for a run's status and stands in ConfigMaps: the run with it, once it is known."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from lockstep.api.base.changes import changed
@@ -7,7 +8,7 @@ from lockstep.api.preemption_status import ReservationStatus
 from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.model import reservation as reserved
 from lockstep.core.model.assignment import lost, restored
-from lockstep.core.model.snapshot import RunView
+from lockstep.core.model.snapshot import PodView, RunView
 
 
 class MissingAssignmentError(Exception):
@@ -84,6 +85,23 @@ def without_reservation(run: RunView) -> RunView:
     if run.status.reservation is None:
         return run
     return replace(run, status=changed(run.status, reservation=reserved.lost(run.status.reservation)))
+
+
+def held_by_pods(run: RunView, pods: Iterable[PodView]) -> RunView:
+    """The run whose nodes cannot be read, for others to keep away from: what its pods are on. Never to be written."""
+    live = {pod.slot: pod.node for pod in pods if not pod.is_terminal}
+    nodes = tuple(live.get(slot, "") for slot in range(max(live, default=-1) + 1))
+    assignment = changed(run.status.assignment, nodes=nodes, vacant=(), rank_to_slot=())
+    whole = replace(run, status=changed(run.status, assignment=assignment)) if is_assignment_missing(run) else run
+    return without_reservation(whole)
+
+
+def is_known_by_pods(run: RunView, pods: Iterable[PodView]) -> bool:
+    """Every slot has a pod: no node can be held that none of them is on."""
+    if run.spec is None or not is_assignment_missing(run):
+        return False
+    slots = {pod.slot for pod in pods if not pod.is_terminal} | set(run.status.assignment.vacant)
+    return len(slots) >= run.spec.nodes + run.spec.spare_nodes
 
 
 def is_assignment_missing(run: RunView) -> bool:

@@ -6,9 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import orjson
-
-from lockstep.api.base import names
+from lockstep.api.base import names, nesting
 from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, KubeError
 from lockstep.controller.runtime.clock import Clock
@@ -36,7 +34,7 @@ def secret_in_cluster(kube: KubeClient, namespace: str) -> SecretStore:
 
     async def read() -> Mapping[str, Any] | None:
         try:
-            return dict(orjson.loads(await kube.get(SECRETS, SECRET_NAME, namespace)))
+            return dict(nesting.loads(await kube.get(SECRETS, SECRET_NAME, namespace)))
         except ApiError as error:
             if error.status == 404:
                 return None

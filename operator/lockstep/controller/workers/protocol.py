@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from lockstep.api.base import nesting
 from lockstep.api.base.times import LAST_MOMENT
 from lockstep.core.model import sanitise
 from lockstep.core.model.bounds import MAX_SLOTS, Count, Moment, Name, Port, Slot, Step, Text, Word
@@ -34,6 +35,8 @@ REGISTER_LIMIT = 1024 * 1024
 """Bytes of a /v1/register body."""
 REPORT_LIMIT = 64 * 1024
 """Bytes of a /v1/report body."""
+MAX_DEPTH = 32
+"""Levels of a body, which has a handful."""
 MAX_WAIT = 15.0
 """Seconds a worker may ask its poll to be held open."""
 STDERR_TAIL = 4096
@@ -205,13 +208,15 @@ def decode_report(body: bytes) -> Report:
 
 
 def _decode(decoder: msgspec.json.Decoder[_Body], body: bytes) -> _Body:
+    if nesting.is_deep(body, MAX_DEPTH):
+        raise MalformedError(f"the body is nested deeper than {MAX_DEPTH} levels")
     try:
-        decoded = decoder.decode(body)
-    except (ValueError, RecursionError) as error:
+        decoded = nesting.decode(decoder, body)
+    except ValueError as error:
         # Another version may well have other fields: say that first.
         try:
-            spoken = _version.decode(body).protocol
-        except (ValueError, RecursionError):
+            spoken = nesting.decode(_version, body).protocol
+        except ValueError:
             spoken = PROTOCOL
         if spoken != PROTOCOL:
             raise _unspoken(spoken) from None

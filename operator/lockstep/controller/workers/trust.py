@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from lockstep.api.base import names
+from lockstep.api.base import names, nesting
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.ratelimit import RateLimit
 from lockstep.core.model.snapshot import PodView
@@ -166,8 +166,8 @@ class TokenReviews:
         Strangers are turned away here, so that they cannot spend the API server's time.
         """
         try:
-            claims = _claims.decode(_base64url(token.split(".")[1]))
-        except (ValueError, IndexError, RecursionError):
+            claims = nesting.decode(_claims, _base64url(token.split(".")[1]))
+        except (ValueError, IndexError):
             raise UnauthenticatedError("not the service account token of a pod") from None
         if self._audience not in claims.aud:
             raise UnauthenticatedError(f"the token is not for the audience {self._audience}")

@@ -4,6 +4,7 @@ import json
 from dataclasses import astuple, dataclass
 from typing import Any
 
+from lockstep.api.base import nesting
 from lockstep.core.accounting.goodput import Bucket, GoodputAccount, GoodputStage, Mark, opened
 from lockstep.core.accounting.usage import BudgetUse, GpuUsage
 from lockstep.core.checkpoints.cadence import SaveCost
@@ -70,7 +71,7 @@ def write(book: Book) -> str:
 def read(text: str) -> Book | None:
     """What ``write`` wrote; None for anything else, such as the text of another version."""
     try:
-        fields: dict[str, Any] = json.loads(text)
+        fields: dict[str, Any] = nesting.loads(text)
         if fields["v"] != _VERSION or len(fields["closed"]) != len(Bucket):
             return None
         account = GoodputAccount(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from lockstep.api.base import names
+from lockstep.api.base import names, nesting
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.checkpoint_spec import ArchiveTier, CheckpointFormat, RetentionSpec
 from lockstep.api.checkpoint_status import ArchivedCheckpoint, ArchiveJobStatus
@@ -48,7 +48,7 @@ def parse_result(text: str) -> JobResult | None:
     What is returned fits into status: a pod's last words are anybody's who can start one.
     """
     try:
-        body = json.loads(text)
+        body = nesting.loads(text)
         json.dumps(body, ensure_ascii=False, allow_nan=False).encode()  # half a character comes from a file's name
         if body["format"] != RESULT_FORMAT:
             return None

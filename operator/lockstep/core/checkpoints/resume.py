@@ -18,6 +18,8 @@ from lockstep.core.model.tiers import ARCHIVE, BANDWIDTH, LOCAL, SHARED
 
 RESHARDABLE_FORMATS = frozenset({"TorchDCP"})
 MAX_REJECTIONS = 8
+MOST_SECONDS = 1e12
+"""Whatever steps and times are reported: the cost has to fit into status."""
 # Until the run's own step time is known. Long enough that a newer step wins over a faster tier.
 ASSUMED_STEP_SECONDS = 10.0
 # A rank that reads and sums up its share more slowly than this is not making progress.
@@ -252,7 +254,8 @@ def resume_seconds(candidate: Candidate, context: ResumeContext) -> float:
     """Time to load it and to repeat what came after it. Negative when it is ahead of what was reported."""
     step_seconds = context.step_seconds if context.step_seconds > 0 else ASSUMED_STEP_SECONDS
     bandwidth = context.bandwidth.get(candidate.tier, context.bandwidth[SHARED])
-    return candidate.load_bytes / bandwidth + (context.highest_step - candidate.step) * step_seconds
+    seconds = candidate.load_bytes / bandwidth + (context.highest_step - candidate.step) * step_seconds
+    return min(max(seconds, -MOST_SECONDS), MOST_SECONDS)
 
 
 def _preference(candidate: Candidate, context: ResumeContext) -> tuple[float, int, int, int, str]:

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
+from lockstep.api.base import nesting
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import AssignmentStatus, StartMembers
 from lockstep.core.model.plan import EnsureConfigMap
@@ -239,15 +240,20 @@ def spilled(
     content = json.dumps({**whole, "rankToSlot": assignment.rank_to_slot} if assignment.rank_to_slot else whole)
     if not assignment.nodes or len(content) <= INLINE_LIMIT:
         return changed(assignment, config_map=""), None
-    # Named by its hash too: what was made for a status that was never written must not stand in for this one.
-    name = f"{run}-{run_uid[:5]}-assignment-{assignment.revision}-{assignment.hash}"
+    # Named by its digest too: what was made for a status that was never written must not stand in for this one.
+    name = f"{run}-{run_uid[:5]}-assignment-{assignment.revision}-{_digest(content)}"
     kept = immutable_config_map(namespace, run, run_uid, name, {ASSIGNMENT_KEY: content})
     return changed(assignment, config_map=name), kept
 
 
 def restored(assignment: AssignmentStatus, content: str) -> AssignmentStatus:
-    """The inverse of ``spilled``. Raises ValueError when the content is not the one status names."""
-    data = json.loads(content)
+    """The inverse of ``spilled``. Raises ValueError when the content is not the one status names.
+
+    A ConfigMap is anybody's to replace: what does not have the digest in its name is not even decoded.
+    """
+    if assignment.config_map.rpartition("-")[2] != _digest(content):
+        raise ValueError(f"ConfigMap {assignment.config_map} does not hold the assignment {assignment.hash}")
+    data = nesting.loads(content)
     whole = changed(
         assignment,
         nodes=tuple(data["nodes"]),
@@ -270,6 +276,10 @@ def _since(assignment: AssignmentStatus, moment: float | None) -> AssignmentStat
     else:
         since = assignment.vacant_since if assignment.vacant_since is not None else moment
     return changed(assignment, vacant_since=since)
+
+
+def _digest(content: str) -> str:
+    return hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _hash(assignment: AssignmentStatus) -> str:

@@ -18,4 +18,6 @@ Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Step = Annotated[int, Meta(ge=0, le=2**53)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Moment = Annotated[float, Meta(ge=0, le=2**40)]
+Span = Annotated[float, Meta(ge=0, le=366 * 86_400.0)]
+"""Seconds that something took: not more than a year."""
 Tier = Literal["local", "shared"]

@@ -67,20 +67,20 @@ _amount = lru_cache(maxsize=4096)(amount)  # the same few quantities come again 
 
 def parse_pod(text: bytes | msgspec.Raw) -> Versioned[PodView | ForeignPod]:
     """A pod: of a gang by its labels, or by owner and name; foreign otherwise. Raises msgspec.DecodeError."""
-    pod = _pods.decode(text)
+    pod = nesting.decode(_pods, text)
     meta = pod.metadata
     return Versioned(meta.uid, _version(meta), _gang_pod(pod) or _foreign_pod(pod))
 
 
 def has_lost_its_labels(text: bytes) -> bool:
     """A pod on a node without the label that gangs' pods are selected by. Raises msgspec.DecodeError."""
-    pod = _pods.decode(text)
+    pod = nesting.decode(_pods, text)
     return bool(pod.spec.node_name) and names.LABEL_RUN_UID not in pod.metadata.labels
 
 
 def parse_node(text: bytes | msgspec.Raw) -> Versioned[NodeView]:
     """A node. Raises msgspec.DecodeError."""
-    node = _nodes.decode(text)
+    node = nesting.decode(_nodes, text)
     meta, status = node.metadata, node.status
     ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
     bad = [condition for condition in status.conditions if condition.status == "True" and condition is not ready]
@@ -121,13 +121,13 @@ def _cleared_at(meta: wire.Metadata) -> float:
 
 def parse_namespace(text: bytes | msgspec.Raw) -> Versioned[tuple[str, dict[str, str]]]:
     """A namespace: its name and labels. Raises msgspec.DecodeError."""
-    meta = _objects.decode(text).metadata
+    meta = nesting.decode(_objects, text).metadata
     return Versioned(meta.uid, _version(meta), (meta.name, meta.labels))
 
 
 def parse_priority_class(text: bytes | msgspec.Raw) -> Versioned[tuple[str, int]]:
     """A PriorityClass: its name and value. Raises msgspec.DecodeError."""
-    parsed = _classes.decode(text)
+    parsed = nesting.decode(_classes, text)
     return Versioned(parsed.metadata.uid, _version(parsed.metadata), (parsed.metadata.name, parsed.value))
 
 

@@ -1,7 +1,6 @@
 """First failures as an annotation of their node remembers them."""
 
-import json
-
+from lockstep.api.base import nesting
 from lockstep.api.base.times import LAST_MOMENT, to_unix
 from lockstep.core.model.snapshot import NodeFailure
 
@@ -12,7 +11,7 @@ MAX_FAILURES = 8
 def read_failures(text: str) -> tuple[NodeFailure, ...]:
     """The annotation as ``marks_with`` wrote it. Annotations are anybody's: what cannot be read is nothing."""
     try:
-        rows = json.loads(text) if text else []
+        rows = nesting.loads(text) if text else []
         read = tuple(
             NodeFailure(str(row["run"])[:320], to_unix(row["time"]), str(row["cause"])[:64])
             for row in rows[:MAX_FAILURES]

@@ -3,6 +3,7 @@
 import hashlib
 import json
 
+from lockstep.api.base import nesting
 from lockstep.api.base.changes import changed
 from lockstep.api.preemption_status import ReservationStatus
 from lockstep.core.model.assignment import INLINE_LIMIT
@@ -44,7 +45,7 @@ def restored(reservation: ReservationStatus, content: str) -> ReservationStatus:
     """The inverse of ``spilled``. Raises ValueError when the content is not the one status names."""
     if _hash(content) != reservation.hash:
         raise ValueError(f"ConfigMap {reservation.config_map} does not hold the reservation {reservation.hash}")
-    data = json.loads(content)
+    data = nesting.loads(content)
     return changed(reservation, nodes=tuple(data["nodes"]), victims=tuple(data["victims"]))
 
 
@@ -58,4 +59,4 @@ def _content(reservation: ReservationStatus) -> str:
 
 
 def _hash(content: str) -> str:
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
+    return hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()[:16]

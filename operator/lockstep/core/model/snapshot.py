@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from lockstep.api.queue import TrainingQueueSpec, TrainingQueueStatus
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.model.bounds import Count, Moment, Path, Slot, Step, Text, Tier, Word
+from lockstep.core.model.bounds import Count, Moment, Path, Slot, Span, Step, Text, Tier, Word
 from lockstep.core.model.kueue.installation import Kueue
 from lockstep.core.model.reasons import ExitReason
 from lockstep.core.model.start_record import CollectiveStart
@@ -206,14 +206,14 @@ class TimingReport(Struct, frozen=True, rename="camel"):
     """
 
     section: Word = ""
-    in_section: Moment = 0.0
-    step: Moment = 0.0
-    longest: Moment = 0.0
+    in_section: Span = 0.0
+    step: Span = 0.0
+    longest: Span = 0.0
     intervals: Count = 0
-    longest_init: Moment = 0.0
-    longest_save: Moment = 0.0
-    save_block: Moment = 0.0
-    persist: Moment = 0.0
+    longest_init: Span = 0.0
+    longest_save: Span = 0.0
+    save_block: Span = 0.0
+    persist: Span = 0.0
 
 
 class Sign(Struct, frozen=True, rename="camel"):
@@ -237,7 +237,7 @@ class WarmUpReport(Struct, frozen=True, rename="camel"):
     """The exchange with a peer: how long it took, or whom it failed with."""
 
     id: Word
-    seconds: Moment = 0.0
+    seconds: Span = 0.0
     peer: Annotated[int, Meta(ge=-1, le=65_535)] = -1  # rank of the peer that it failed with
     problem: Text = ""
 

@@ -4,10 +4,9 @@ Nothing is deleted and nothing is made until the status has been rebuilt from th
 their workers say. Attempt and incarnations stay as they run. What is ambiguous waits for a person.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 
-from lockstep.api.base import names
+from lockstep.api.base import names, nesting
 from lockstep.api.base.changes import changed
 from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import AssignmentStatus, ResolvedStatus
@@ -68,7 +67,7 @@ def _resolve_again(plan: PlanBuilder) -> bool:
     if not found:
         return _hold(plan, why, f"no pod has it in the annotation {names.ANNOTATION_RESOLVED}; restore the status")
     left = {name: value for name, value in plan.status.resolved if value}
-    restored = ResolvedStatus.model_validate({**dict(ResolvedStatus.load(json.loads(found))), **left})
+    restored = ResolvedStatus.model_validate({**dict(ResolvedStatus.load(nesting.loads(found))), **left})
     plan.status = changed(plan.status, resolved=changed(restored, nodes=slots.world(plan.status.assignment)))
     plan.status = without_condition(plan.status, ConditionType.STATE_REGRESSION)
     plan.event(
@@ -163,7 +162,9 @@ def _rebuild(plan: PlanBuilder, newest: dict[int, PodView]) -> str | None:
         plan.status = changed(before, assignment=assignment, attempt=max([before.attempt, 1, *attempts]))
         record = _newest_record(reports)
         if not before.resolved.nodes:
-            plan.status = changed(plan.status, resolved=ResolvedStatus.load(json.loads(newest[min(newest)].resolved)))
+            plan.status = changed(
+                plan.status, resolved=ResolvedStatus.load(nesting.loads(newest[min(newest)].resolved))
+            )
         if record is not None and (before.start is None or before.start.attempt < record.attempt):
             plan.status = changed(plan.status, start=to_status(record))
             plan.put_attempt(
@@ -234,6 +235,6 @@ def _shown_attempt(report: WorkerReport) -> int:
 
 def _is_readable(resolved: str) -> bool:
     try:
-        return _is_whole(ResolvedStatus.load(json.loads(resolved)))
+        return _is_whole(ResolvedStatus.load(nesting.loads(resolved)))
     except ValueError:
         return False

@@ -81,6 +81,13 @@ def test_the_checkpoint_that_costs_the_fewest_seconds_is_chosen(
     assert resume_seconds(decision.choice, CONTEXT) == seconds
 
 
+@pytest.mark.parametrize("highest", [0, 2**53])
+def test_whatever_steps_and_times_are_reported_their_cost_fits_into_status(highest: int) -> None:
+    context = replace(CONTEXT, highest_step=highest, step_seconds=366 * 86_400.0)
+    for step in (0, 2**53):
+        assert abs(int(resume_seconds(checkpoint(SHARED, step), context))) < 2**63
+
+
 def test_a_copy_in_the_archive_is_brought_back_only_where_nothing_nearer_is_cheaper() -> None:
     archived, nearer = checkpoint(ARCHIVE, 120), checkpoint(SHARED, 115)
     assert (resume_seconds(archived, CONTEXT), resume_seconds(nearer, CONTEXT)) == (100, 70)
