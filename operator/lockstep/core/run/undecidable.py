@@ -1,8 +1,8 @@
 """What is done for a run that ``decide`` fails with, which is a defect of the operator: what it owes to others.
 
 The run is told, and whoever wants its nodes back gets them: its deletion, cancel, suspend, its queue, its time limit,
-Kueue, a preemptor, and everybody who waits while a launch makes no pod. What trains goes on. Nothing is made, replaced,
-resumed or saved here, and no pod is deleted but those of a gang that stops or has stopped.
+Kueue, a preemptor, and everybody who waits while a launch makes no pod. What trains goes on, to its end. Nothing is
+made, replaced, resumed or saved here, and no pod is deleted but those of a gang that stops or has stopped.
 
 It rests on the status, the pods, and who has been heard of at rest; each question is asked by itself, so that a defect
 in one keeps no other from being asked.
@@ -15,7 +15,9 @@ from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import QueueLimits
+from lockstep.api.run_status import ExitsStatus
 from lockstep.core.accounting.account import keep_account, over_budget
+from lockstep.core.failures.evidence import succeeded_ranks
 from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model import assignment as slots
@@ -24,10 +26,12 @@ from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.core.model.limits import asked_limit, limit_in_force
 from lockstep.core.model.plan import Plan
 from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.ranges import format_ranges
 from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, Recorded, StopReason
 from lockstep.core.model.run_state import RunContext, RunState
 from lockstep.core.model.snapshot import RunSnapshot, WorkerPhase
 from lockstep.core.model.tunables import Mode, Tunables
+from lockstep.core.pods.launchers import launcher_of
 from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.pod_groups import let_go_of_group
 from lockstep.core.run.backoff import backoff
@@ -58,7 +62,7 @@ def without_deciding(snapshot: RunSnapshot, tunables: Tunables, now: float, erro
     else:
         _tell(plan, error)
         _keep_to_wishes(plan)
-        _charge(plan)
+        _tried(_charge, plan)
         _conclude(plan)
     with suppress(Exception):  # workers that are not answered go on, and those of a gang that stops lose their pods
         plan.directive = directive_for(plan, Handover())
@@ -78,6 +82,8 @@ def _tell(plan: PlanBuilder, error: str) -> None:
 
 
 def _keep_to_wishes(plan: PlanBuilder) -> None:
+    if _tried(_finish_if_succeeded, plan):
+        return
     if plan.status.stop is not None:
         _carry_out_stop(plan)
     elif plan.phase in _HOLDING_NODES:
@@ -153,12 +159,11 @@ def _preempted(state: RunState) -> Wish | None:
 def _holds_nodes_for_nothing(state: RunState) -> Wish | None:
     """A launch that stands still: without a pod at once, with some that train nothing after as long as any may take."""
     told = find(state.run.status, ConditionType.UNDECIDABLE)  # in status before anything rests on how long
-    if told is None or (state.live_pods and state.status.start is not None):
+    pods, reports = state.snapshot.pods, state.snapshot.reports.values()
+    if told is None or (pods and state.status.start is not None):
         return None
-    if any(state.now - report.received_at <= state.silent_after for report in state.snapshot.reports.values()):
-        is_empty = False  # somebody speaks: its pod will be heard of
-    else:
-        is_empty = not state.live_pods
+    is_heard = any(state.now - report.received_at <= state.silent_after for report in reports)
+    is_empty = not pods and not is_heard  # who speaks has a pod that will be heard of
     deadlines = state.tunables.deadlines
     patience = WITHOUT_PODS if is_empty else deadlines.started + deadlines.registered + deadlines.ready
     if not state.reached(max(told.last_transition_time, state.snapshot.leadership.since) + patience):
@@ -178,14 +183,34 @@ _WISHES = (
 )
 
 
-def _charge(plan: PlanBuilder) -> None:
+def _finish_if_succeeded(plan: PlanBuilder) -> bool:
+    """Exits outlive the pods, also those of a gang whose nodes others want back."""
+    done = succeeded_ranks(plan) if plan.trains else frozenset[int]()
+    if not done:
+        return False
+    plan.status = changed(plan.status, exits=ExitsStatus(attempt=plan.status.attempt, succeeded=format_ranges(done)))
+    deciding = launcher_of(plan.spec).deciding_ranks(plan.world)
+    if not done.issuperset(deciding):
+        return False
+    finish(plan, True, StopReason.ALL_RANKS_SUCCEEDED, f"all {len(deciding)} ranks ended with code 0")
+    return True
+
+
+def _charge(plan: PlanBuilder) -> bool:
     """What it used counts against its queue and its namespace all the same."""
-    status, events = plan.status, len(plan.events)
+    keep_account(plan)
+    return True
+
+
+def _tried(work: Callable[[PlanBuilder], bool], plan: PlanBuilder) -> bool:
+    """Of what may well fail nothing is left when it does."""
+    status, events, wants_cycle = plan.status, len(plan.events), plan.admission_changed
     try:
-        keep_account(plan)
+        return work(plan)
     except Exception:
-        plan.status = status
+        plan.status, plan.admission_changed = status, wants_cycle
         del plan.events[events:]
+        return False
 
 
 def _end_of_waiting(state: RunState) -> Wish | None:
@@ -275,6 +300,7 @@ def _conclude(plan: PlanBuilder) -> None:
         ended = find(status, ConditionType.FINISHED)
         reason = ended.reason if ended is not None else ""
         state = Outcome.CANCELLED if reason == StopReason.CANCELLED else Outcome.FAILED
+        state = Outcome.SUCCEEDED if is_true(status, ConditionType.SUCCEEDED) else state
         plan.status = changed(status, state=state.value, reason=reason)
         _deny(plan, ConditionReason.FINISHED)
         return

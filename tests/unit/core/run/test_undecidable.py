@@ -277,6 +277,42 @@ def test_a_launch_with_pods_keeps_its_nodes_for_as_long_as_any_launch_may_take(f
     assert not w.pods
 
 
+@pytest.mark.parametrize("worker", ["Enabled", "Disabled"])
+@pytest.mark.parametrize("wish", [None, drain_the_queue, suspend])
+def test_a_gang_that_comes_to_its_end_has_succeeded_whoever_wants_its_nodes(fails: Any, worker: str, wish: Any) -> None:
+    w = training(worker=worker)
+    fails(0)
+    w.pass_time(5.0)
+    for rank in (0, 1):
+        if worker == "Enabled":
+            w.exit_child("one", rank, 0)
+        else:
+            w.end_pod("one", rank, 0)
+    w.work()
+    if wish is not None:
+        wish(w)
+    w.pass_time(60.0, step=5.0)
+    status = w.status("one")
+    assert (status.state, status.exits.succeeded) == ("Succeeded", "0-1")
+    assert is_true(status, "Succeeded")
+    assert all(pod.is_terminal for pod in w.pods.values())
+
+
+def test_a_gang_without_workers_that_has_no_pod_left_queues_again_but_not_one_whose_pods_have_ended(fails: Any) -> None:
+    for code, phase in ((1, Phase.RUNNING), (None, Phase.PENDING)):
+        w = training(worker="Disabled")
+        fails(0)
+        w.pass_time(5.0)
+        if code is None:
+            w.pods.clear()
+        else:
+            w.end_pod("one", 0, code)
+            w.end_pod("one", 1, code)
+        w.pass_time(60.0, step=5.0)
+        assert w.phase("one") is phase
+        fails(None)
+
+
 def test_a_gang_that_status_has_lost_is_not_deleted(fails: Any) -> None:
     w = training()
     fails(0)
@@ -433,7 +469,9 @@ def test_it_can_do_with_any_status_and_comes_to_rest(
 TRAINED = training()
 
 
-@pytest.mark.parametrize("broken", ["keep_account", "directive_for", "over_budget", "limit_in_force"])
+@pytest.mark.parametrize(
+    "broken", ["keep_account", "directive_for", "over_budget", "limit_in_force", "succeeded_ranks"]
+)
 def test_what_it_asks_of_others_may_fail_as_well(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise DefectError
