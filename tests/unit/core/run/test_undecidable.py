@@ -155,7 +155,7 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize("dies_at", range(6))
+@pytest.mark.parametrize("dies_at", range(5))
 @pytest.mark.parametrize("worker", ["Enabled", "Disabled"])
 @pytest.mark.parametrize(("wish", "phase", "reason"), ENDS, ids=lambda value: getattr(value, "__name__", ""))
 def test_its_nodes_are_had_back_by_whoever_has_a_right_to_them(
