@@ -129,13 +129,22 @@ class Gangs(RuleBasedStateMachine):
             self.w.apply(run, changed(run_spec, suspend=suspend))
             self.phases[run] = self._phase(run)
 
-    @rule(run=RUNS, wish=st.sampled_from(["cancel", "deadline"]))
-    def somebody_has_enough(self, run: str, wish: str) -> None:
-        """Where it waits for nodes, what it has saved is known by status alone."""
-        run_spec = self.w.runs[run].spec
+    @rule(wish=st.sampled_from(["resume", "resume", "cancel", "deadline"]))
+    def a_run_rests_after_a_save(self, wish: str) -> None:
+        """Where it holds no nodes, what it has saved on their disks is known by status alone."""
+        run_spec = self.w.runs["two"].spec
         assert run_spec is not None
-        if self._phase(run) in (Phase.PENDING, Phase.SUSPENDED) and self.w.saved.get(self.w.runs[run].uid):
-            self.w.apply(run, changed(run_spec, **({"cancel": True} if wish == "cancel" else {"deadline": self.w.now})))
+        self.w.settle(rounds=6)
+        if self._phase("two") is Phase.RUNNING:
+            self.w.train("two", 5)
+            self.w.tell_of_save("two", max(self.w.saved.get("uid-two", [0])))
+            self.w.apply("two", changed(run_spec, suspend=True))
+            self.w.pass_time(LONGEST_STOP, step=120)
+            ends: dict[str, object] = {"cancel": {"cancel": True}, "deadline": {"deadline": self.w.now}}.get(wish, {})
+            self.w.apply("two", changed(run_spec, suspend=False, **ends))
+            self.w.settle(rounds=6)
+        for name in self.w.runs:
+            self.phases[name] = self._phase(name)
 
     @rule(nodes=st.sampled_from([1, 2, 3]))
     def somebody_changes_the_size(self, nodes: int) -> None:
