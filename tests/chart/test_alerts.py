@@ -87,6 +87,15 @@ CASES = (
     ),
     Case("LockstepPassesFail", "a pass failed once", {"lockstep_workqueue_failing": "2 0x20"}, 11),
     Case(
+        "LockstepUndecidable",
+        "nothing could be decided for some runs for long",
+        {'lockstep_undecidable{kind="run"}': "2x9", 'lockstep_undecidable{kind="set"}': "0x9"},
+        6,
+        "The operator cannot decide about 2 of kind run.",
+        {"kind": "run"},
+    ),
+    Case("LockstepUndecidable", "it was of the moment", {'lockstep_undecidable{kind="run"}': "2 0x9"}, 6),
+    Case(
         "LockstepPassesLate",
         "the leader is late",
         {"lockstep_workqueue_oldest_due_seconds": "90x9", "lockstep_leader": "1x9"},

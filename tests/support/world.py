@@ -120,6 +120,9 @@ class World:
     silent_nodes: set[str] = field(default_factory=set)  # dead or cut off: no reports, no kubelet
     saved: dict[str, list[int]] = field(default_factory=dict)  # steps on the shared tier, by run uid
     saved_by: dict[tuple[str, int], int] = field(default_factory=dict)  # attempt, by run uid and step
+    on_disks: dict[tuple[str, str], dict[int, int]] = field(
+        default_factory=dict
+    )  # by run uid and node: the rank that saved there, by step, where the run has a local tier
     clock_skews: dict[str, float] = field(default_factory=dict)  # by node
     pointer_problems: dict[str, str] = field(default_factory=dict)  # by node: what rewriting pointers ends with there
     hung_at_pointers: set[str] = field(default_factory=set)  # nodes that do not answer a request to rewrite them
@@ -339,7 +342,7 @@ class World:
         uid = self.runs[run].uid
         steps = [*self.saved.get(uid, []), step]
         for worker in self._workers_of(uid):
-            worker.inventory = self._rows(uid, steps, slots.world(self.runs[run].status.assignment))
+            worker.inventory = self._rows(uid, steps, slots.world(self.runs[run].status.assignment), worker.node)
         self.work_reports_only()
 
     def tell_to_end(self, run: str, rank: int, grace: float = 60.0) -> None:
@@ -475,8 +478,7 @@ class World:
                 worker.step += steps
                 worker.steps_since = self.now
             step = max(worker.step for worker in running)
-            self.saved.setdefault(uid, []).append(step)
-            self.saved_by[uid, step] = running[0].attempt
+            self._keep_save(self.runs[run], step, running)
 
     def worker(self, run: str, rank: int) -> Worker | None:
         """The worker of a rank's newest pod, if its process lives."""
@@ -501,12 +503,21 @@ class World:
     def _workers_of(self, uid: str) -> list[Worker]:
         return [self.workers[p.uid] for p in self.pods.values() if p.run_uid == uid and p.uid in self.workers]
 
-    def _rows(self, uid: str, steps: list[int], world: int) -> tuple[CheckpointReport, ...]:
-        own = tuple(
-            CheckpointReport(
-                tier="shared",
+    def _keep_save(self, run: RunView, step: int, gang: Sequence[Worker]) -> None:
+        self.saved.setdefault(run.uid, []).append(step)
+        self.saved_by[run.uid, step] = gang[0].attempt
+        checkpoint = run.spec.checkpoint if run.spec is not None else None
+        if checkpoint is not None and checkpoint.local is not None:
+            ranks = slots.slot_ranks(run.status.assignment)
+            for worker in gang:
+                self.on_disks.setdefault((run.uid, worker.node), {})[step] = ranks[worker.slot]
+
+    def _rows(self, uid: str, steps: list[int], world: int, node: str) -> tuple[CheckpointReport, ...]:
+        def row(tier: Tier, step: int, path: str) -> CheckpointReport:
+            return CheckpointReport(
+                tier=tier,
                 step=step,
-                path=f"/shared/{step}",
+                path=path,
                 verdict=Verdict.VALID,
                 attempt=self.saved_by.get((uid, step), 1),
                 world=world,
@@ -514,8 +525,10 @@ class World:
                 committed_at=1.0,
                 format=self.format,
             )
-            for step in sorted(set(steps))
-        )
+
+        own = tuple(row("shared", step, f"/shared/{step}") for step in sorted(set(steps)))
+        disk = sorted(self.on_disks.get((uid, node), {}).items())
+        own += tuple(row("local", step, f"/local/{step}/rank-{rank}") for step, rank in disk)
         return (
             own + self.foreign
             if any(r.uid == uid and r.status.resolved.start_root for r in self.runs.values())
@@ -547,7 +560,7 @@ class World:
             worker.pointed = worker.warmed = None
             worker.clock_skew = self.clock_skews.get(worker.node, 0.0)
             world = sum(rank >= 0 for rank in orders.slot_ranks)
-            worker.inventory = self._rows(pod.run_uid, self.saved.get(pod.run_uid, []), world)
+            worker.inventory = self._rows(pod.run_uid, self.saved.get(pod.run_uid, []), world, worker.node)
         elif phase is DesiredPhase.PREPARE and rank >= 0:
             if orders.verify is not None:
                 tier: Tier = "local" if orders.verify.tier == "local" else "shared"
@@ -599,12 +612,11 @@ class World:
             if all(w.saved == orders.save.id for w in gang):
                 steps = self.saved.setdefault(run.uid, [])
                 step = max(w.step for w in gang)
-                steps.append(step)
-                self.saved_by[run.uid, step] = gang[0].attempt
+                self._keep_save(run, step, gang)
                 for pod in self.pods.values():
                     if pod.run_uid == run.uid and pod.uid in self.workers and pod.node not in self.silent_nodes:
                         worker = self.workers[pod.uid]
-                        worker.inventory = self._rows(run.uid, steps, len(gang))
+                        worker.inventory = self._rows(run.uid, steps, len(gang), worker.node)
                         self._report(pod, worker)
 
     def _report(self, pod: PodView, worker: Worker) -> None:

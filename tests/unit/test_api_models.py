@@ -57,6 +57,11 @@ def test_moments_in_a_status_are_seconds_in_python_and_words_in_json() -> None:
         ({"gpusPerNode": 8}, 8),
         ({"resourcesPerNode": {"nvidia.com/gpu": 4}}, 4),
         ({"resourcesPerNode": {"nvidia.com/gpu": "4"}}, 4),
+        ({"resourcesPerNode": {"nvidia.com/gpu": "1e0"}}, 1),
+        ({"resourcesPerNode": {"nvidia.com/gpu": "1k"}}, 1_000),
+        ({"resourcesPerNode": {"nvidia.com/gpu": "1Ki"}}, 1_024),
+        ({"resourcesPerNode": {"nvidia.com/gpu": "500m"}}, 1),
+        ({"resourcesPerNode": {"nvidia.com/gpu": "1e999"}}, 2**63 - 1),
         ({"resourcesPerNode": {"cpu": "4"}}, None),
     ],
 )

@@ -38,6 +38,7 @@ KINDS = {
     "`status.attempts`: causes": (AttemptCause, AttemptEnd, StopReason, LossReason, ActionWord),
     "Finished and Succeeded": (StopReason, ShownReason, ConditionReason, RequestResult),
     "StateRegression": (ConditionReason,),
+    "Undecidable": (ConditionReason,),
     "AtFullSize": (ConditionReason,),
     "ClusterDisruption": (ConditionReason,),
     "Diverging and Straggling": (ConditionReason,),

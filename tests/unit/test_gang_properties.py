@@ -11,6 +11,7 @@ from lockstep.api.run_status import AssignmentStatus
 from lockstep.core.decide import decide
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import is_true
+from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.lifecycle import TRANSITIONS, Phase, phase_of
 from lockstep.core.model.pod_group_settings import VOLCANO, PodGroupKind, PodGroupSettings
 from lockstep.core.model.snapshot import RunView
@@ -22,6 +23,7 @@ RUNS = st.sampled_from(["one", "two"])
 RANKS = st.integers(0, 2)
 NODES = st.sampled_from([f"n{i}" for i in range(6)])
 CRASH = st.one_of(st.none(), st.integers(0, 4))
+GANG = GangSettings(local_storages={"nvme": "/mnt/nvme"})
 PASSES_TO_REST = 4
 """A stop is written, carried out, and then its end: each is in status before the next is acted on."""
 LONGEST_STOP = 300.0 + 300.0 + 60.0
@@ -32,7 +34,7 @@ _MOVES = {(before, after) for before, _, after in TRANSITIONS}
 class Gangs(RuleBasedStateMachine):
     """Each rule is something that can happen to a cluster; the operator may die after any write."""
 
-    tunables = Tunables()
+    tunables = Tunables(gang=GANG)
 
     @initialize()
     def begin(self) -> None:
@@ -45,7 +47,8 @@ class Gangs(RuleBasedStateMachine):
         self.seats: dict[str, AssignmentStatus] = {}
         one_directory = {"shared": {"claimName": "lustre"}, "layout": "Shared"}
         self.w.apply("one", spec(3, spareNodes=1, checkpoint=one_directory))
-        self.w.apply("two", spec(2, elastic={"min": 1, "growAfter": "5m"}))
+        two_tiers = {"shared": {"claimName": "lustre"}, "local": {"storage": "nvme"}}
+        self.w.apply("two", spec(2, checkpoint=two_tiers, elastic={"min": 1, "growAfter": "5m"}))
 
     @rule(run=RUNS, crash=CRASH)
     def look_at_a_run(self, run: str, crash: int | None) -> None:
@@ -125,6 +128,23 @@ class Gangs(RuleBasedStateMachine):
         if run_spec.suspend != suspend:
             self.w.apply(run, changed(run_spec, suspend=suspend))
             self.phases[run] = self._phase(run)
+
+    @rule(wish=st.sampled_from(["resume", "resume", "cancel", "deadline"]))
+    def a_run_rests_after_a_save(self, wish: str) -> None:
+        """Where it holds no nodes, what it has saved on their disks is known by status alone."""
+        run_spec = self.w.runs["two"].spec
+        assert run_spec is not None
+        self.w.settle(rounds=6)
+        if self._phase("two") is Phase.RUNNING:
+            self.w.train("two", 5)
+            self.w.tell_of_save("two", max(self.w.saved.get("uid-two", [0])))
+            self.w.apply("two", changed(run_spec, suspend=True))
+            self.w.pass_time(LONGEST_STOP, step=120)
+            ends: dict[str, object] = {"cancel": {"cancel": True}, "deadline": {"deadline": self.w.now}}.get(wish, {})
+            self.w.apply("two", changed(run_spec, suspend=False, **ends))
+            self.w.settle(rounds=6)
+        for name in self.w.runs:
+            self.phases[name] = self._phase(name)
 
     @rule(nodes=st.sampled_from([1, 2, 3]))
     def somebody_changes_the_size(self, nodes: int) -> None:
@@ -314,7 +334,7 @@ def _numbers(ranges: str) -> list[int]:
 class GroupedGangs(Gangs):
     """The same where every launch has a PodGroup and pods are bound as its scheduler would."""
 
-    tunables = Tunables(pod_groups=PodGroupSettings(kind=PodGroupKind.VOLCANO, served=(VOLCANO,)))
+    tunables = Tunables(gang=GANG, pod_groups=PodGroupSettings(kind=PodGroupKind.VOLCANO, served=(VOLCANO,)))
 
     @invariant()
     def a_group_that_status_does_not_name_is_gone(self) -> None:

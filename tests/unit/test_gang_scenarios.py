@@ -1,10 +1,14 @@
 """Whole histories of one run in the simulated world, read as stories."""
 
+import pytest
+
 from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find, is_true
+from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.plan import DesiredPhase
-from support.world import World, spec, world
+from lockstep.core.model.tunables import Tunables
+from support.world import World, node, spec, world
 
 
 def running(w: World, name: str = "llama", nodes: int = 2, **fields: object) -> World:
@@ -306,3 +310,29 @@ def test_the_last_save_is_told_of_after_the_exits_and_still_counts() -> None:
     status = w.status("llama")
     assert status.state == "Succeeded"
     assert [saved.step for saved in status.checkpoint.latest] == [30]
+
+
+@pytest.mark.parametrize(
+    ("wish", "reason"),
+    [({"cancel": True}, "Cancelled"), ({"suspend": False, "deadline": 1_000.0}, "DeadlineUnreachable")],
+)
+def test_a_run_that_saved_on_its_nodes_ends_without_them_as_asked(wish: dict[str, object], reason: str) -> None:
+    w = World(
+        {f"n{i}": node(f"n{i}") for i in range(2)},
+        tunables=Tunables(gang=GangSettings(local_storages={"nvme": "/mnt/nvme"})),
+        listens=True,
+    )
+    running(w, checkpoint={"shared": {"claimName": "lustre"}, "local": {"storage": "nvme"}})
+    w.train("llama", 10)
+    suspended = changed(w.runs["llama"].spec, suspend=True)
+    w.apply("llama", suspended)
+    w.pass_time(400, step=20)
+    status = w.status("llama")
+    assert phase_of(status, True) is Phase.SUSPENDED
+    assert {saved.tier for saved in status.checkpoint.latest} == {"local", "shared"}
+    w.apply("llama", changed(suspended, **wish))
+    for _ in range(2):  # the pod of another generation is put to the API server first
+        w.reconcile("llama")
+    ended = find(w.status("llama"), "Finished")
+    assert ended is not None
+    assert (ended.status, ended.reason) == ("True", reason)

@@ -451,6 +451,23 @@ async def test_conditions_that_are_always_there_have_no_series(world: World) -> 
     assert value("lockstep_run_condition", **own, type="Admitted", reason="Admitted") is None
 
 
+async def test_runs_that_nothing_can_be_decided_for_are_counted_whether_they_hold_nodes_or_not(world: World) -> None:
+    value = await world.scrape()
+    assert value("lockstep_undecidable", kind="run") == value("lockstep_undecidable", kind="set") == 0
+    told = {"type": "Undecidable", "status": "True", "reason": "DecisionFails", "lastTransitionTime": 1}
+    world.runs = [run("llama", RUNNING | {"conditions": [told]}), run("b", {"conditions": [told]}), run("c", RUNNING)]
+    value = await world.scrape()
+    assert value("lockstep_undecidable", kind="run") == 2
+    own = {"namespace": "team", "run": "llama"}
+    assert value("lockstep_run_condition", **own, type="Undecidable", reason="DecisionFails") == 1
+
+
+async def test_a_count_that_somebody_made_no_number_ends_no_scrape(world: World) -> None:
+    world.runs = [run("llama", RUNNING | {"nodesReady": "²/2"})]
+    value = await world.scrape()
+    assert value("lockstep_run_nodes_ready", namespace="team", run="llama") == 0
+
+
 async def test_a_queue_tells_what_waits_how_long_and_how_far_its_estimates_have_slipped(world: World) -> None:
     world.queues = [QueueView("research", TrainingQueueSpec())]
     world.runs = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,7 +19,9 @@ from lockstep.controller.kube.client import KubeClient
 from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.workqueue import WorkQueue, run_key, set_key, split_set_key
+from lockstep.controller.reconcile import run_set
 from lockstep.controller.reconcile.execute import StaleError
+from lockstep.controller.reconcile.failing import IN_A_ROW
 from lockstep.controller.reconcile.pace import RunPace
 from lockstep.controller.reconcile.run_set import RunSetReconciler
 from lockstep.controller.runtime.tallies import Tallies
@@ -26,6 +29,8 @@ from lockstep.controller.store.store import Store
 from lockstep.core.admission.admit import admit
 from lockstep.core.decide import decide
 from lockstep.core.model.cluster_objects import Unread, Versioned, parse_unread
+from lockstep.core.model.conditions import find
+from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import Leadership, RunView
 from lockstep.core.model.tunables import Tunables
 from support.admission import run, world
@@ -593,3 +598,58 @@ async def test_an_array_whose_look_takes_long_is_looked_at_again_after_a_hundred
     await operator.sets.reconcile("team", "sweep")
     assert len(operator.api.objects) > made
     assert operator.said == ["Paced"]
+
+
+def fails_with(error: Exception) -> Any:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    return fail
+
+
+async def test_a_set_that_nothing_can_be_decided_for_is_told_so_after_a_few_failures_and_until_one_succeeds(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.apply(maxRunning=2)
+    await operator.look()
+    with monkeypatch.context() as broken:
+        broken.setattr(run_set, "decide_run_set", fails_with(ZeroDivisionError("a secret")))
+        for _ in range(IN_A_ROW - 1):
+            with pytest.raises(ZeroDivisionError):
+                await operator.look()
+        assert find(operator.status(), ConditionType.UNDECIDABLE) is None, "it may have been of the moment"
+        operator.api.fail["patch"] = ApiError(503, "ServiceUnavailable", "busy")
+        with pytest.raises(ApiError):
+            await operator.look()
+        await operator.look()
+        told = find(operator.status(), ConditionType.UNDECIDABLE)
+        assert told is not None
+        assert (told.status, told.reason) == ("True", "DecisionFails")
+        assert "ZeroDivisionError" in told.message
+        assert "secret" not in told.message
+        assert operator.said.count("Undecidable") == 1
+        version = operator.api.version
+        await operator.look()
+        assert operator.api.version == version
+        operator.apply(suspend=True, maxRunning=2)
+        spec = operator.run("sweep-0").spec
+        assert spec is not None
+        assert spec.suspend, "its runs hear what it says all the same"
+        operator.apply(maxRunning=2)
+    await operator.look()
+    assert find(operator.status(), ConditionType.UNDECIDABLE) is None
+    assert operator.api.created == ["sweep-0", "sweep-1"]
+
+
+async def test_another_leader_knows_by_status_what_nothing_can_be_decided_for(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.apply()
+    monkeypatch.setattr(run_set, "decide_run_set", fails_with(ZeroDivisionError()))
+    for _ in range(IN_A_ROW):
+        with contextlib.suppress(ZeroDivisionError):
+            await operator.look()
+    successor = Operator()
+    successor.api = operator.api
+    successor.store.run_sets.apply(operator.api.objects["sweep"])
+    await successor.look()

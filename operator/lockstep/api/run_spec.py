@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from lockstep.api.base import names
 from lockstep.api.base.core_shapes import EnvFromList, EnvList, PullSecretList, VolumeList
+from lockstep.api.base.quantities import parse_quantity
 from lockstep.api.base.schema import (
     AsWritten,
     Changeable,
@@ -25,6 +27,8 @@ from lockstep.api.checkpoint_spec import CheckpointSpec
 from lockstep.api.recovery_spec import PreflightSpec, RecoverySpec
 
 MAX_NODES = 16_384
+MOST_GPUS = 128
+"""Of one node."""
 
 LauncherType = Literal["Plain", "Torchrun", "JAX"]
 TopologyPolicy = Literal["Any", "Pack", "Contiguous", "Spread"]
@@ -176,7 +180,7 @@ class TrainingRunSpec(SpecModel):
     """Let the gang shrink rather than wait when no node is left to replace a lost one. May change at any time."""
     spare_nodes: Annotated[int, Field(ge=0, le=64), WhileSuspended] = 0
     """Warm spares inside the gang: pods that wait at the barrier and take a lost rank's place at once."""
-    gpus_per_node: Annotated[int, Field(ge=0, le=128), WhileSuspended] | None = None
+    gpus_per_node: Annotated[int, Field(ge=0, le=MOST_GPUS), WhileSuspended] | None = None
     """GPUs of every node, short for resourcesPerNode["nvidia.com/gpu"]; all of the node's when left out. 0 is
     legal."""
     resources_per_node: Annotated[dict[str, Quantity], Field(max_length=12), WhileSuspended] = Field(
@@ -346,4 +350,4 @@ class TrainingRunSpec(SpecModel):
         if self.gpus_per_node is not None:
             return self.gpus_per_node
         asked = self.resources_per_node.get(names.GPU_RESOURCE)
-        return None if asked is None else int(asked)
+        return None if asked is None else ceil(parse_quantity(asked))

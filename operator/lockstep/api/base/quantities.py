@@ -36,4 +36,5 @@ def parse_quantity(text: str | float) -> Fraction:
         raise ValueError(f"{str(text)[:64]!r} is not a quantity: {QUANTITY_REMEDY}")
     sign, number, exponent, suffix = match.groups()
     value = Fraction(number + (exponent or "")) if exponent else Fraction(number) * _SCALE[suffix or ""]
-    return -value if sign == "-" else min(value, Fraction(MOST))
+    value = min(value, Fraction(MOST))
+    return -value if sign == "-" else value

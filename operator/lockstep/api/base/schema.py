@@ -112,14 +112,29 @@ class StatusModel(ApiModel):
         return cls.model_validate(raw or {})
 
 
-def _checked_depth(value: Any) -> Any:
+_MAPS_OF_TEXT = frozenset({"labels", "annotations", "matchLabels", "nodeSelector"})
+
+
+def _as_written(value: Any) -> Any:
     if nesting.is_too_deep(value):
         raise ValueError(nesting.TOO_DEEP)
+    return _without_nulls(value)
+
+
+def _without_nulls(value: Any, field: str = "") -> Any:
+    """As the API server reads a null, which templating tools leave behind for empty values: a field that is not set,
+    an empty item of a list, the empty text in a map of texts."""
+    if isinstance(value, dict):
+        if field in _MAPS_OF_TEXT:
+            return {key: "" if item is None else item for key, item in value.items()}
+        return {key: _without_nulls(item, key) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [{} if item is None else _without_nulls(item) for item in value]
     return value
 
 
-AsWritten = Annotated[dict[str, Any], BeforeValidator(_checked_depth), Opaque()]
-"""An object of Kubernetes that is handed on, and only looked into."""
+AsWritten = Annotated[dict[str, Any], BeforeValidator(_as_written), Opaque()]
+"""An object of Kubernetes that is handed on, and only looked into. It has no nulls."""
 
 
 def _checked_quantity(value: Any) -> Any:

@@ -60,7 +60,7 @@ def rendered(run: RunView, slot: int) -> Json:
             f"{run.name} has no nodes yet, so only slot 0 can be shown", "the other slots differ in name and node only"
         )
     note("No nodes are chosen yet: the node is left out, and open amounts of cpu and memory are placeholders.")
-    return dry_run_body(run, tunables)
+    return dry_run_body(run, tunables, node="")
 
 
 def _tunables(run: RunView) -> Tunables:

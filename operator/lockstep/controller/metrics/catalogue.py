@@ -118,10 +118,10 @@ CATALOGUE = (
         "condition",
         "",
         "1 for each condition that only appears when something is the matter: Diverging, Straggling, "
-        "ClusterDisruption, StateRegression.",
+        "ClusterDisruption, StateRegression, Undecidable.",
         "type",
         "reason",
-        times=9,
+        times=10,
     ),
     _of_run("roll_backs", "roll-backs", "Roll-backs in a row without a valid checkpoint beyond them."),
     _of_run("ettr", "ratio", "Productive time by wall time, suspensions left out."),
@@ -202,6 +202,15 @@ CATALOGUE = (
         MOST_FLAPPING,
     ),
     Definition("lockstep_node_losses_total", "counter", "times", "Nodes that turned NotReady, or were deleted."),
+    Definition(
+        "lockstep_undecidable",
+        "gauge",
+        "objects",
+        "Runs and TrainingRunSets that the operator cannot decide about; it is a defect of the operator.",
+        ("kind",),
+        (),
+        2,
+    ),
     Definition("lockstep_breaker_open", "gauge", "", "1 while so many nodes are lost together that none is replaced."),
     Definition("lockstep_admissions_total", "counter", "gangs", "Gangs that got their nodes."),
     Definition(

@@ -26,7 +26,7 @@ from lockstep.core.failures.actions import Verb
 from lockstep.core.failures.node_state import NODE_STATES, state_of
 from lockstep.core.model.array_views import RunSetView
 from lockstep.core.model.assignment import is_held
-from lockstep.core.model.conditions import is_true
+from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.reasons import AttemptCause, ConditionType, PreemptionReason, ShownReason
 from lockstep.core.model.snapshot import NodeView, QueueView, RunView
@@ -175,6 +175,9 @@ class Metrics(Collector):
         yield from self._of_queues()
         yield from self._of_run_sets()
         yield from self._of_nodes()
+        for kind, views in ("run", tuple(sources.runs())), ("set", tuple(sources.run_sets())):
+            undecidable = [view for view in views if find(view.status, ConditionType.UNDECIDABLE) is not None]
+            yield "lockstep_undecidable", [kind], len(undecidable)
         yield "lockstep_breaker_open", [], float(bool(sources.disruption()))
         for mode in Mode:
             yield "lockstep_mode", [mode.value], float(mode is sources.mode())

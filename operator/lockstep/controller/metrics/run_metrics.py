@@ -20,7 +20,7 @@ def run_samples(run: RunView, phase: Phase, workers: RunSummary, now: float) -> 
     yield "lockstep_run_attempt", [], status.attempt
     yield "lockstep_run_nodes", [], status.resolved.nodes
     ready = status.nodes_ready.partition("/")[0]
-    yield "lockstep_run_nodes_ready", [], int(ready) if ready.isdigit() else 0
+    yield "lockstep_run_nodes_ready", [], _number(ready) or 0
     yield "lockstep_run_barrier_wait_seconds", [], _barrier_wait(status, phase, now)
     yield "lockstep_run_report_age_seconds", [], workers.oldest_report_age
     for candidate in status.checkpoint.latest:

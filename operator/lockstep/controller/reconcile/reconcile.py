@@ -7,9 +7,11 @@ from collections.abc import Callable
 from lockstep.api.base import nesting
 from lockstep.api.base.nesting import read_object
 from lockstep.controller.kube.client import KubeClient
+from lockstep.controller.kube.election import LostLeadershipError
 from lockstep.controller.kube.errors import ApiError, KubeError, says_absent
 from lockstep.controller.kube.workqueue import CLUSTER_KEY, WorkQueue, run_key, split_run_key, split_set_key
 from lockstep.controller.reconcile.execute import Executor, StaleError
+from lockstep.controller.reconcile.failing import AGAIN, Failing
 from lockstep.controller.reconcile.node_marks import REST, NodeMarker
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_set import RunSetReconciler
@@ -36,6 +38,7 @@ from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.reservation import RESERVATION_KEY
 from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, RunSnapshot, RunView
 from lockstep.core.model.tunables import Mode, Tunables
+from lockstep.core.run.undecidable import without_deciding
 
 log = logging.getLogger("lockstep.reconcile")
 _INTERVAL_LIVES = 60.0
@@ -88,6 +91,7 @@ class Reconciler:
         self._pools_due = 0.0
         self._unread_since: dict[str, float] = {}  # run UID -> monotonic seconds
         self._most_workers = (0, 0.0)
+        self._failing = Failing()
 
     def lead(self) -> None:
         """This process leads from now on: what it has not heard before says nothing."""
@@ -132,6 +136,7 @@ class Reconciler:
         run, key, pace = self._store.run(namespace, name), run_key(namespace, name), self._executor.pace
         if run is None:
             pace.forget(key)
+            self._failing.forget(key)
             return
         if rest := pace.rest(key):
             self._queue.wake_at(key, self._clock.now() + rest)
@@ -144,13 +149,30 @@ class Reconciler:
         snapshot = self._store.snapshot_run(namespace, name, self._book.reports(run.uid), leadership)
         if snapshot is None or is_assignment_missing(snapshot.run):
             return
-        self._recoveries.observe(snapshot, self._queue.due_since(key))
-        with pace.measured(key):
-            plan = decide(snapshot, self._tunables(), self._clock.now())
-        await self._executor.run_plan(snapshot.run, plan)
+        await self._decide(snapshot)
         if _has_nobody_left(snapshot):
             self._book.forget(run.uid)
             self._recoveries.forget(run.uid)
+
+    async def _decide(self, snapshot: RunSnapshot) -> None:
+        """Raises what is worth another try. What fails again and again is in status, and still obeys stop orders."""
+        key = run_key(snapshot.run.namespace, snapshot.run.name)
+        try:
+            self._recoveries.observe(snapshot, self._queue.due_since(key))
+            with self._executor.pace.measured(key):
+                plan = decide(snapshot, self._tunables(), self._clock.now())
+            await self._executor.run_plan(snapshot.run, plan)
+        except (KubeError, StaleError, LostLeadershipError):
+            raise
+        except Exception as error:
+            known = is_true(snapshot.run.status, ConditionType.UNDECIDABLE)
+            if not self._failing.is_state(key, error, known=known):
+                raise
+            self._queue.wake_at(key, self._clock.now() + AGAIN)
+            plan = without_deciding(snapshot, self._tunables(), self._clock.now(), type(error).__name__)
+            await self._executor.run_plan(snapshot.run, plan)
+        else:
+            self._failing.forget(key)
 
     def _recent_workers(self) -> int:
         """The most workers of the last minute: some still keep the longer heartbeat interval of then."""

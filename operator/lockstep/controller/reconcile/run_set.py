@@ -9,10 +9,12 @@ from lockstep.api.base.nesting import read_object
 from lockstep.api.base.schema import StatusModel
 from lockstep.api.run_set import SetRefusal
 from lockstep.controller.kube.client import KubeClient
-from lockstep.controller.kube.errors import ApiError, UnknownOutcome, says_absent
+from lockstep.controller.kube.election import LostLeadershipError
+from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome, says_absent
 from lockstep.controller.kube.events import EventRecorder
 from lockstep.controller.kube.workqueue import WorkQueue, set_key
 from lockstep.controller.reconcile.execute import StaleError
+from lockstep.controller.reconcile.failing import AGAIN, Failing
 from lockstep.controller.reconcile.pace import RunPace
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.patches import merge_patch
@@ -20,10 +22,11 @@ from lockstep.controller.runtime.resources import RUN_SETS, RUNS
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.store.store import Store
 from lockstep.core.arrays.members import read_ranges
-from lockstep.core.arrays.run_set import decide_run_set
+from lockstep.core.arrays.run_set import decide_run_set, without_deciding
 from lockstep.core.model.array_views import CreateRun, RunSetPlan, RunSetView
+from lockstep.core.model.conditions import is_true
 from lockstep.core.model.plan import Event
-from lockstep.core.model.reasons import ActionWord, EventReason
+from lockstep.core.model.reasons import ActionWord, ConditionType, EventReason
 from lockstep.core.model.tunables import Tunables
 
 log = logging.getLogger("lockstep.run_sets")
@@ -52,6 +55,7 @@ class RunSetReconciler:
         self._queue = queue
         self._clock = clock
         self._tunables = tunables
+        self._failing = Failing()
         self._unsettled: dict[str, float] = {}  # set UID -> when a write without an answer has had its effect, if any
 
     async def reconcile(self, namespace: str, name: str) -> None:
@@ -59,6 +63,7 @@ class RunSetReconciler:
         run_set, key = self._sets.named(namespace, name), set_key(namespace, name)
         if run_set is None:
             self._pace.forget(key)
+            self._failing.forget(key)
             return
         if rest := self._pace.rest(key):
             self._queue.wake_at(key, self._clock.now() + rest)
@@ -69,9 +74,24 @@ class RunSetReconciler:
         run_set = self._sets.named(namespace, name)
         if run_set is None:
             return
+        try:
+            await self._decide(run_set)
+        except (KubeError, StaleError, LostLeadershipError):
+            raise
+        except Exception as error:
+            if not self._failing.is_state(key, error, known=is_true(run_set.status, ConditionType.UNDECIDABLE)):
+                raise
+            self._queue.wake_at(key, self._clock.now() + AGAIN)
+            now, tunables = self._clock.now(), self._tunables()
+            await self._carry_out(run_set, without_deciding(run_set, tunables, now, type(error).__name__))
+        else:
+            self._failing.forget(key)
+
+    async def _decide(self, run_set: RunSetView) -> None:
+        key = set_key(run_set.namespace, run_set.name)
         with self._pace.measured(key):
             indices = parse_indices(run_set.spec.indices) if run_set.spec is not None else frozenset[int]()
-            snapshot = self._sets.snapshot(run_set, self._store.labels_of_namespace(namespace), indices)
+            snapshot = self._sets.snapshot(run_set, self._store.labels_of_namespace(run_set.namespace), indices)
             plan = decide_run_set(snapshot, self._tunables(), self._clock.now())
         if plan.wake_at is not None:
             self._queue.wake_at(key, plan.wake_at)

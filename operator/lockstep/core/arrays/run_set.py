@@ -21,8 +21,8 @@ from lockstep.core.arrays.correspondence import Correspondence, correspond
 from lockstep.core.arrays.members import read_ranges, run_body, run_name
 from lockstep.core.arrays.refusals import is_due, never_tried_now, next_to_try, refusal_after
 from lockstep.core.arrays.tally import Tally, tally
-from lockstep.core.model.array_views import CreateRun, RunSetPlan, RunSetSnapshot
-from lockstep.core.model.conditions import find, with_condition
+from lockstep.core.model.array_views import CreateRun, RunSetPlan, RunSetSnapshot, RunSetView
+from lockstep.core.model.conditions import cannot_decide, find, is_true, with_condition, without_condition
 from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.core.model.plan import Event
 from lockstep.core.model.ranges import format_ranges
@@ -59,6 +59,33 @@ def decide_run_set(snapshot: RunSetSnapshot, tunables: Tunables, now: float) -> 
     return draft.plan()
 
 
+def without_deciding(run_set: RunSetView, tunables: Tunables, now: float, error: str) -> RunSetPlan:
+    """What is said of a set that ``decide_run_set`` fails with, by an ``error`` of that kind.
+
+    Its runs are decided about one by one, and hear what the set says (``members.governed``), cancel and suspend
+    included; only new ones are not made, and outcomes not counted.
+    """
+    looks_on = run_set.annotations.get(names.ANNOTATION_PAUSED) == "true" or tunables.mode is Mode.REPORT_ONLY
+    if run_set.deleting or looks_on or run_set.status_error or is_true(run_set.status, ConditionType.FINISHED):
+        return RunSetPlan()
+    message = (
+        f"{cannot_decide(error)}; the operator goes on trying, and until it can, runs that there are go on and obey "
+        "cancel and suspend, and no other is made; undo what is unusual in its spec, or create another set"
+    )
+    told = is_true(run_set.status, ConditionType.UNDECIDABLE)
+    status = with_condition(
+        run_set.status,
+        ConditionType.UNDECIDABLE,
+        True,
+        ConditionReason.DECISION_FAILS,
+        message,
+        now=now,
+        generation=run_set.generation,
+    )
+    event = Event("Warning", EventReason.UNDECIDABLE, ActionWord.REPORT, message)
+    return RunSetPlan(status if status != run_set.status else None, () if told else (event,))
+
+
 class _Draft:
     """A plan in the making."""
 
@@ -84,6 +111,7 @@ class _Draft:
 
     def plan(self) -> RunSetPlan:
         """What came of the steps."""
+        self.status = without_condition(self.status, ConditionType.UNDECIDABLE)
         self.status = changed(self.status, observed_generation=self.run_set.generation)
         written = self.status if self.status != self.run_set.status else None
         return RunSetPlan(written, tuple(self.events), tuple(self.creates), self.room, wake_at=self.wake_at)

@@ -229,6 +229,8 @@ def _vanished(ranks: RankView, saved: SavedCheckpoint) -> Candidate:
         verdict, reason = Verdict.UNKNOWN, f"not reported on by {ranks.named(ranks.silent)}"
     elif saved.tier == SHARED:
         verdict, reason = Verdict.UNKNOWN, "was valid before, and no rank sees it now"
+    elif not ranks.world:
+        verdict, reason = Verdict.UNKNOWN, "was valid before, and the gang has no nodes now"
     else:
         verdict, reason = Verdict.INVALID, _missing_shard(ranks, range(ranks.world), {})
     return Candidate(

@@ -27,6 +27,7 @@ _nodes = msgspec.json.Decoder(wire.Node)
 _objects = msgspec.json.Decoder(wire.AnyObject)
 _classes = msgspec.json.Decoder(wire.PriorityClass)
 _identities = msgspec.json.Decoder(wire.Identified)
+_LONGEST_NUMBER = 16  # digits; Python itself reads no more than 4,300
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +245,7 @@ def _attempt(annotation: str) -> int:
 
 def _is_number(label: str, *, below: int) -> bool:
     """Labels are anybody's to set, and what is made of these has to fit into memory and into status."""
-    return label.isascii() and label.isdecimal() and int(label) < below
+    return label.isascii() and label.isdecimal() and len(label) <= _LONGEST_NUMBER and int(label) < below
 
 
 def _foreign_pod(pod: wire.Pod) -> ForeignPod:

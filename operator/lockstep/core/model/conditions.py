@@ -20,6 +20,7 @@ TYPES = (
     ConditionType.SUCCEEDED,
 )
 """The conditions that every run has; the others appear while they matter."""
+_LONGEST_KIND = 64
 
 
 def find(status: AnyStatus, kind: ConditionType) -> Condition | None:
@@ -65,9 +66,17 @@ def with_condition(
     return changed(status, conditions=conditions)
 
 
-def without_condition(status: TrainingRunStatus, kind: ConditionType) -> TrainingRunStatus:
+def without_condition(status: S, kind: ConditionType) -> S:
     """``status`` without a condition that only appears when it matters."""
+    if find(status, kind) is None:
+        return status
     return changed(status, conditions=tuple(c for c in status.conditions if c.type != kind))
+
+
+def cannot_decide(error: str) -> str:
+    """Of whatever nothing can be decided for; ``error``: the kind of what is raised."""
+    kind = error[:_LONGEST_KIND]
+    return f"the operator cannot decide about it ({kind}), which is a defect of the operator: its log has the details"
 
 
 def _place(condition: Condition) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import QueueLimits
 from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_status import TrainingRunStatus
 
 
 def asked_limit(spec: TrainingRunSpec, limits: QueueLimits) -> int | None:
@@ -16,3 +17,15 @@ def limit_allowed(spec: TrainingRunSpec, limits: QueueLimits) -> int | None:
     asked = asked_limit(spec, limits)
     longest = limits.max_time_limit
     return asked if asked is None or longest is None else min(asked, parse_duration(longest))
+
+
+def limit_in_force(spec: TrainingRunSpec, status: TrainingRunStatus, limits: QueueLimits) -> int | None:
+    """Seconds of the time limit of a run that has nodes: as granted, or less as soon as the spec says so.
+
+    More than was granted it has only once an admission cycle has written that: others count on its end.
+    """
+    granted = status.admission.time_limit
+    if granted is not None and status.admission.asked_limit == (spec.time_limit or ""):
+        return granted
+    allowed = limit_allowed(spec, limits)
+    return min((limit for limit in (granted, allowed) if limit is not None), default=None)

@@ -29,6 +29,7 @@ class ConditionType(StrEnum):
     DIVERGING = "Diverging"
     STRAGGLING = "Straggling"
     KUEUE_RESERVATION = "KueueReservation"
+    UNDECIDABLE = "Undecidable"  # of an array too
     # Of a queue.
     ACTIVE = "Active"
     VALID = "Valid"
@@ -205,6 +206,7 @@ class ConditionReason(AnyReason):
     RESERVATION_LOST = "ReservationLost"
     KUEUE_NOT_INSTALLED = "KueueNotInstalled"
     KUEUE_DISABLED = "KueueDisabled"
+    DECISION_FAILS = "DecisionFails"
     # The phase of the run, where that is why.
     PENDING = "Pending"
     LAUNCHING = "Launching"

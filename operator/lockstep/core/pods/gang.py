@@ -36,6 +36,8 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _ESCAPES = re.compile(r"\${2,}(?=\(LOCKSTEP_)")
 _PLACEHOLDER = {"cpu": "1", "memory": "1Gi"}
 """What a dry run asks for where the spec leaves it open: namespaces with a quota refuse pods without."""
+DRY_RUN_NODE = "no-node-yet"
+"""What the pod of a dry run is pinned to: it is made like all others, so that what is checked is what is created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class GangTemplate:
         return sha256(json.dumps(self.body, sort_keys=True).encode()).hexdigest()[:16]
 
     def pod_body(self, slot: int, incarnation: int, node: str) -> dict[str, Any]:
-        """The pod of ``slot``; without ``node`` it is pinned nowhere (for a dry run)."""
+        """The pod of ``slot``; without ``node`` it is pinned nowhere (to be looked at)."""
         metadata = {
             **self.body["metadata"],
             "name": names.pod_name(self.run, self.run_uid, slot, incarnation),
@@ -75,11 +77,14 @@ class GangTemplate:
             spec["affinity"] = self._pinned(spec.get("affinity", {}), node)
         return {**self.body, "metadata": metadata, "spec": spec}
 
-    def _pinned(self, affinity: dict[str, Any], node: str) -> dict[str, Any]:
+    def _pinned(self, affinity: Any, node: str) -> Any:
         # By affinity, never by spec.nodeName: kube-scheduler stays the last arbiter.
+        if not _can_be_pinned(affinity):
+            return affinity  # no pod is made of it: the dry run is of one that is pinned as well
         pin = {"key": "metadata.name", "operator": "In", "values": [node]}
         terms = [{**term, "matchFields": [pin, *term.get("matchFields", ())]} for term in self.terms or ({},)]
-        node_affinity = {**affinity.get("nodeAffinity", {}), _REQUIRED: {"nodeSelectorTerms": terms}}
+        required = {**pod_template.section(affinity, "nodeAffinity", _REQUIRED), "nodeSelectorTerms": terms}
+        node_affinity = {**pod_template.section(affinity, "nodeAffinity"), _REQUIRED: required}
         return {**affinity, "nodeAffinity": node_affinity}
 
 
@@ -108,9 +113,9 @@ def pod_body(
     return template_for(run, status, tunables).pod_body(slot, incarnation, node)
 
 
-def dry_run_body(run: RunView, tunables: Tunables) -> dict[str, Any]:
-    """A pod like those the run will have, pinned nowhere, to be put to the API server before nodes are sought."""
-    return pod_body(run, dry_run_status(run), tunables, 0, 0, "")
+def dry_run_body(run: RunView, tunables: Tunables, node: str = DRY_RUN_NODE) -> dict[str, Any]:
+    """A pod made as those that the run will have, to be put to the API server before nodes are sought."""
+    return pod_body(run, dry_run_status(run), tunables, 0, 0, node)
 
 
 def dry_run_status(run: RunView) -> TrainingRunStatus:
@@ -176,6 +181,21 @@ def shared_path(run: RunView) -> str:
     if run.spec is None or run.spec.checkpoint is None or run.spec.checkpoint.shared is None:
         return ""
     return run.spec.checkpoint.shared.path or run.key
+
+
+def _can_be_pinned(affinity: Any) -> bool:
+    """The required node affinity has the form that the API server asks for, as far as a pin is woven into it."""
+    found = affinity
+    for key in "nodeAffinity", _REQUIRED:
+        if not isinstance(found, dict):
+            return False
+        if key not in found:
+            return True
+        found = found[key]
+    terms = found.get("nodeSelectorTerms") if isinstance(found, dict) else None
+    if not isinstance(terms, list) or not terms:
+        return False
+    return all(isinstance(term, dict) and isinstance(term.get("matchFields", []), list) for term in terms)
 
 
 def _as_reserved(pod_spec: dict[str, Any], kueue: KueueStatus) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from lockstep.core.model.snapshot import NodeView, PodView, RunView, WorkerPhase
 from lockstep.core.model.start_record import CollectiveStart, Members
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.pods.array_environment import array_environment
-from lockstep.core.pods.gang import GangTemplate, dry_run_status, shared_path, template_for
+from lockstep.core.pods.gang import DRY_RUN_NODE, GangTemplate, dry_run_status, shared_path, template_for
 from lockstep.core.pods.launchers import launcher_of
 from lockstep.core.pods.launchers.rendezvous import Rendezvous
 from lockstep.core.pods.secret_variables import holds_secrets
@@ -55,7 +55,7 @@ class PlainTemplate:
         return self._gang.body
 
     def pod_body(self, slot: int, incarnation: int, node: str, *, rank: int) -> dict[str, Any]:
-        """The pod of ``slot``; without ``node`` it is pinned nowhere (for a dry run)."""
+        """The pod of ``slot``."""
         body = self._gang.pod_body(slot, incarnation, node)
         trainer, *sidecars = body["spec"]["containers"]
         launcher, attempt = launcher_of(self._spec), self._attempt
@@ -83,10 +83,10 @@ def nodelist(addresses: Sequence[str]) -> str | None:
 
 
 def plain_dry_run_body(run: RunView, tunables: Tunables) -> dict[str, Any]:
-    """A pod like those the run will have, pinned nowhere, to be put to the API server before nodes are sought."""
+    """A pod made as those that the run will have, to be put to the API server before nodes are sought."""
     assert run.spec is not None
     attempt = PlainAttempt(1, run.spec.nodes, "127.0.0.1", FIRST_PORT)
-    return PlainTemplate(run, dry_run_status(run), tunables, attempt).pod_body(0, 0, "", rank=0)
+    return PlainTemplate(run, dry_run_status(run), tunables, attempt).pod_body(0, 0, DRY_RUN_NODE, rank=0)
 
 
 def plain_reports(run: RunView, nodes: Mapping[str, NodeView], pods: Mapping[int, PodView]) -> dict[int, WorkerReport]:

@@ -13,7 +13,7 @@ from typing import Self
 from lockstep.api.base import names
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.base.quantities import parse_quantity
-from lockstep.api.run_spec import TrainingRunSpec
+from lockstep.api.run_spec import MOST_GPUS, TrainingRunSpec
 from lockstep.core.model.problems import Problem, lockstep_mounts, reserved_variable
 from lockstep.core.model.settings import PodPolicy
 from lockstep.core.model.tunables import Tunables
@@ -78,6 +78,8 @@ def _resources(spec: TrainingRunSpec) -> Iterator[Problem]:
             yield Problem(field, f"is no resource of Kubernetes; write {remedy}")
         elif "/" in name and parse_quantity(amount).denominator != 1:
             yield Problem(field, f"{amount} is not a whole number of devices; write e.g. 8")
+        elif name == names.GPU_RESOURCE and parse_quantity(amount) > MOST_GPUS:
+            yield Problem(field, f"{amount} are more GPUs than a node can have; write {MOST_GPUS} or less")
         elif name in ("cpu", "memory") and parse_quantity(amount) == 0:
             yield Problem(field, "is zero; leave it out for what is free on the gang's smallest node")
 

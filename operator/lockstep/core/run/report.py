@@ -23,6 +23,8 @@ _SAVING_FIRST: Mapping[str, ShownReason] = {
     StopReason.CANCELLED: ShownReason.SAVING_BEFORE_CANCEL,
     **dict.fromkeys(REQUEUES, ShownReason.SAVING_BEFORE_REQUEUE),
 }
+TRIED_AGAIN_AFTER = 600.0
+"""Seconds until a run is admitted again that gave its nodes back because nothing could be decided for it."""
 SETTLED_AFTER = 2.0
 """Seconds without an arrival after which the count at the barrier is worth a write."""
 
@@ -100,8 +102,23 @@ def conclude(plan: PlanBuilder, waiting_for: str) -> None:
     if phase in (Phase.PENDING, Phase.SUSPENDED, Phase.FINISHED):
         # It has no nodes to replace any more.
         plan.status = without_condition(plan.status, ConditionType.CLUSTER_DISRUPTION)
+    _forget_failed_decisions(plan, phase)
     state, reason = _state_and_reason(plan, phase)
     plan.status = changed(plan.status, state=state.value, reason=str(reason))
+
+
+def _forget_failed_decisions(plan: PlanBuilder, phase: Phase) -> None:
+    """A decision is being made. Where it could not be for a gang that has given its nodes back since, it is not to get
+    others at once, only to hold these in vain."""
+    told = find(plan.status, ConditionType.UNDECIDABLE)
+    if told is None:
+        return
+    gave_back = phase is Phase.PENDING and plan.status.recovery.requeues > 0
+    is_edited = told.observed_generation != plan.run.generation
+    if gave_back and not is_edited and not plan.reached(told.last_transition_time + TRIED_AGAIN_AFTER):
+        return
+    plan.status = without_condition(plan.status, ConditionType.UNDECIDABLE)
+    plan.admission_changed = True
 
 
 def _report_admitted(plan: PlanBuilder, phase: Phase) -> None:

@@ -6,7 +6,7 @@ that trains is asked to save; one that loses a rank while it is being stopped is
 
 from lockstep.api.base.changes import changed
 from lockstep.api.kueue_status import KueueStatus
-from lockstep.api.run_status import AdmissionStatus, StopStatus
+from lockstep.api.run_status import AdmissionStatus, StopStatus, TrainingRunStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.saves import ask_for_save, fail_save, grace_period, is_awaited
@@ -160,7 +160,6 @@ def _ranks_have_ended(state: RunState, leaving: frozenset[int]) -> bool:
 
 
 def _release(plan: PlanBuilder, reason: str) -> None:
-    requeued = reason in REQUEUES
     let_go_of_group(plan)
     plan.status = changed(plan.status, assignment=slots.released(plan.status.assignment))
     keep_fence(plan)  # what is left of the gang may write on, and afterwards nobody knows who took part
@@ -170,19 +169,24 @@ def _release(plan: PlanBuilder, reason: str) -> None:
         requeues = plan.status.recovery.requeues
         wait = backoff(requeues + 2, tunables.backoff_base, tunables.backoff_max, plan.run.uid)
         plan.status = record_requeue(plan.status, float(int(plan.now + wait)))
-    since = plan.status.last_admitted
-    held = 0 if requeued or since is None else plan.status.held_seconds + max(0, int(plan.stamp - since))
-    plan.status = changed(
-        plan.status,
+    plan.status = given_back(plan.status, reason, plan.stamp)
+    plan.admission_changed = True
+
+
+def given_back(status: TrainingRunStatus, reason: str, now: float) -> TrainingRunStatus:
+    """``status``, whose nodes are released, of a run that stopped for ``reason`` and may come back."""
+    since = status.last_admitted
+    held = 0 if reason in REQUEUES or since is None else status.held_seconds + max(0, int(now - since))
+    return changed(
+        status,
         start=None,
         stop=None,
         preemption=None,
-        kueue=_gives_up(plan.status.kueue, reason),
+        kueue=_gives_up(status.kueue, reason),
         last_admitted=None,
         held_seconds=held,
-        admission=_waits_again(plan, reason),
+        admission=_waits_again(status.admission, reason),
     )
-    plan.admission_changed = True
 
 
 def _gives_up(kueue: KueueStatus | None, reason: str) -> KueueStatus | None:
@@ -192,9 +196,8 @@ def _gives_up(kueue: KueueStatus | None, reason: str) -> KueueStatus | None:
     return KueueStatus(queue=kueue.queue, chosen_by=kueue.chosen_by, given_up=kueue.workload_uid)
 
 
-def _waits_again(state: RunState, reason: str) -> AdmissionStatus:
+def _waits_again(before: AdmissionStatus, reason: str) -> AdmissionStatus:
     """Who gave its nodes back through no wish of its user keeps its age, and goes to the head of its class."""
-    before = state.status.admission
     ahead = reason in (
         StopReason.PREEMPTED,
         StopReason.NODES_LOST,

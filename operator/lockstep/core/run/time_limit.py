@@ -11,7 +11,7 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.accounting.account import over_budget
 from lockstep.core.checkpoints.saves import ask_for_save, grace_period
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.limits import limit_allowed
+from lockstep.core.model.limits import limit_in_force
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import Recorded, StopReason
 from lockstep.core.model.run_state import RunState
@@ -29,18 +29,6 @@ def keep_to_limits(plan: PlanBuilder) -> bool:
         stop_after_save(plan, StopReason.BUDGET_SPENT, message)
         return True
     return _keep_to_time_limit(plan)
-
-
-def limit_in_force(spec: TrainingRunSpec, status: TrainingRunStatus, limits: QueueLimits) -> int | None:
-    """Seconds of the time limit of a run that has nodes: as granted, or less as soon as the spec says so.
-
-    More than was granted it has only once an admission cycle has written that: others count on its end.
-    """
-    granted = status.admission.time_limit
-    if granted is not None and status.admission.asked_limit == (spec.time_limit or ""):
-        return granted
-    allowed = limit_allowed(spec, limits)
-    return min((limit for limit in (granted, allowed) if limit is not None), default=None)
 
 
 def time_is_over(state: RunState, status: TrainingRunStatus) -> float | None:

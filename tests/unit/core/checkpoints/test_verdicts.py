@@ -195,6 +195,14 @@ def test_a_checkpoint_known_from_before_that_nobody_holds_locally_is_gone() -> N
     assert candidate.reason == "rank 0's shard was on gpu-8, which is lost (and those of 1 more)"
 
 
+@pytest.mark.parametrize("tier", [SHARED, LOCAL])
+def test_a_checkpoint_of_a_gang_without_nodes_is_unknown(tier: str) -> None:
+    known = SavedCheckpoint(tier=tier, step=300, path=LOCAL_300, attempt=1)
+    candidate = only(RankView((), {}), (known,))
+    assert (candidate.verdict, candidate.committed) == (Verdict.UNKNOWN, True)
+    assert candidate.reason.startswith("was valid before, and ")
+
+
 def test_a_known_checkpoint_that_is_seen_is_listed_once() -> None:
     known = SavedCheckpoint(tier=SHARED, step=300, path=STEP_300)
     assert only(ranks((shared_row(),)), (known,)).verdict is Verdict.VALID

@@ -18,10 +18,18 @@ from lockstep.api.base.changes import changed
 from lockstep.api.run_status import ResolvedStatus
 from lockstep.core.model.gang_settings import GangSettings
 from lockstep.core.model.snapshot import RunView
-from lockstep.core.pods.gang import ca_config_map, dry_run_body, pod_body, template_for, worker_config_map
+from lockstep.core.pods.gang import (
+    DRY_RUN_NODE,
+    ca_config_map,
+    dry_run_body,
+    pod_body,
+    template_for,
+    worker_config_map,
+)
 from lockstep.worker.child.launch import expand as workers_expand
 from support.pod_bodies import RESOLVED, TUNABLES, environment, run, trainer
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -176,9 +184,62 @@ def test_a_template_that_makes_no_sense_is_left_to_the_api_server(template: dict
     assert dry_run_body(run(podTemplate=template), TUNABLES)["kind"] == "Pod"
 
 
-def test_a_dry_run_is_pinned_nowhere_and_asks_for_something() -> None:
-    pod = dry_run_body(run(resolved=ResolvedStatus(), resourcesPerNode={"memory": "64Gi"}), TUNABLES)
-    assert "affinity" not in pod["spec"]
+MATCHES = [{"key": "pool", "operator": "Exists"}]
+
+
+@pytest.mark.parametrize(
+    ("affinity", "expected"),
+    [
+        (None, [{"matchFields": ["pin"]}]),
+        ({"nodeAffinity": None}, [{"matchFields": ["pin"]}]),
+        ({"nodeAffinity": {REQUIRED: None}}, [{"matchFields": ["pin"]}]),
+        (
+            {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": MATCHES, "matchFields": None}]}}},
+            [{"matchExpressions": MATCHES, "matchFields": ["pin"]}],
+        ),
+        ({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [None]}}}, [{"matchFields": ["pin"]}]),
+    ],
+)
+def test_a_null_in_a_template_is_what_the_api_server_makes_of_it(affinity: Any, expected: Any) -> None:
+    """As Helm renders an empty value."""
+    template = {
+        "metadata": {"labels": {"team": None}, "annotations": None},
+        "spec": {
+            "affinity": affinity,
+            "tolerations": None,
+            "securityContext": {"runAsUser": None},
+            "containers": [{"name": "logs", "image": "x", "resources": {"limits": {"cpu": None}}, "env": None}],
+        },
+    }
+    view = run(podTemplate=template)
+    for pod in (body(view), dry_run_body(view, TUNABLES)):
+        found = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+        assert [{**term, "matchFields": ["pin" for _ in term["matchFields"]]} for term in found] == expected
+        assert pod["metadata"]["labels"]["team"] == ""
+        assert "null" not in json.dumps(pod)
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        "gpu",
+        [],
+        {"nodeAffinity": 7},
+        {"nodeAffinity": {REQUIRED: []}},
+        {"nodeAffinity": {REQUIRED: {}}},
+        {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": {"matchExpressions": []}}}},
+        {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": ["gpu"]}}},
+        {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": "gpu"}]}}},
+    ],
+)
+def test_an_affinity_that_makes_no_sense_is_put_to_the_api_server_as_it_is(affinity: Any) -> None:
+    assert dry_run_body(run(podTemplate={"spec": {"affinity": affinity}}), TUNABLES)["spec"]["affinity"] == affinity
+
+
+def test_a_dry_run_is_made_as_pods_are_and_asks_for_something() -> None:
+    view = run(resolved=ResolvedStatus(), resourcesPerNode={"memory": "64Gi"})
+    pod = dry_run_body(view, TUNABLES)
+    assert pod["spec"]["affinity"] == body(run(), node=DRY_RUN_NODE)["spec"]["affinity"]
     assert trainer(pod)["resources"]["limits"] == {"cpu": "1", "memory": "64Gi"}
 
 

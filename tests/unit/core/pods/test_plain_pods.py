@@ -139,10 +139,11 @@ def test_the_attempt_is_read_back_from_the_pod() -> None:
     view = parse_pod(json.dumps(pod).encode()).view
     assert isinstance(view, PodView)
     assert (view.attempt, view.slot, view.incarnation, view.node) == (3, 1, 2, "gpu-7")
-    pod["metadata"]["annotations"] = {names.ANNOTATION_ATTEMPT: "many"}
-    view = parse_pod(json.dumps(pod).encode()).view
-    assert isinstance(view, PodView)
-    assert view.attempt == 0
+    for no_number in ("many", "9" * 5_000, "-1", "²", ""):
+        pod["metadata"]["annotations"] = {names.ANNOTATION_ATTEMPT: no_number}
+        view = parse_pod(json.dumps(pod).encode()).view
+        assert isinstance(view, PodView)
+        assert view.attempt == 0
 
 
 def test_the_dry_run_is_of_such_a_pod() -> None:

@@ -42,13 +42,13 @@ def trainer(**said: Any) -> dict[str, Any]:
     ],
 )
 def test_what_lockstep_decides_for_a_pod_is_nobody_elses(name: str) -> None:
-    assert fields({"spec": {name: None}}) == [f"{POD}.{name}"]
+    assert fields({"spec": {name: 7}}) == [f"{POD}.{name}"]
 
 
 @pytest.mark.parametrize("name", ["image", "command", "args", "resources", "restartPolicy"])
 def test_what_the_spec_says_of_the_trainer_is_not_said_again(name: str) -> None:
-    assert fields(trainer(**{name: None})) == [f"{TRAINER}.{name}"]
-    assert fields({"spec": {"containers": [{"name": "logs", name: None}]}}) == []
+    assert fields(trainer(**{name: 7})) == [f"{TRAINER}.{name}"]
+    assert fields({"spec": {"containers": [{"name": "logs", name: 7}]}}) == []
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,11 @@ BAD_SPECS: dict[str, tuple[TrainingRunSpec, str, str]] = {
         "spec.resourcesPerNode[nvidia.com/gpu]",
         "whole number of devices",
     ),
+    "more GPUs than anything has": (
+        spec(resourcesPerNode={"nvidia.com/gpu": "1k"}),
+        "spec.resourcesPerNode[nvidia.com/gpu]",
+        "write 128 or less",
+    ),
     "no memory at all": (spec(resourcesPerNode={"memory": "0"}), "spec.resourcesPerNode[memory]", "leave it out"),
     "a rendezvous variable of torchrun": (
         spec(env=[{"name": "PET_RDZV_BACKEND", "value": "c10d"}]),
@@ -123,7 +128,7 @@ BAD_SPECS: dict[str, tuple[TrainingRunSpec, str, str]] = {
         "is text",
     ),
     "no amount of a sidecar": (
-        pod(containers=[{"name": "logs", "resources": {"requests": {"cpu": None}}}]),
+        pod(containers=[{"name": "logs", "resources": {"requests": {"cpu": []}}}]),
         "spec.podTemplate.spec.containers[0].resources.requests[cpu]",
         "write a quantity as 8, 500m",
     ),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from lockstep.api.base.changes import changed
 from lockstep.api.run_status import QueueStatus
+from lockstep.core.model.conditions import cannot_decide
 from lockstep.core.model.plan import Event, StatusWrite
 from lockstep.core.model.reasons import ActionWord, EventReason, WaitReason
 from lockstep.core.model.snapshot import Changes, ClusterSnapshot, RunView
@@ -43,8 +44,8 @@ def exclusion_writes(
             continue
         kind = type(excluded_runs[run.uid].error).__name__
         message = (
-            f"the operator cannot decide about this run ({kind}), which is a defect of the operator: its log has the "
-            "details; other runs are admitted without it, and it is tried again when it is edited, or in ten minutes"
+            f"{cannot_decide(kind)}; other runs are admitted without it, and it is tried again when it is edited, or "
+            "in ten minutes"
         )
         if (run.status.queue.reason, run.status.queue.message) == (WaitReason.UNDECIDABLE, message):
             continue

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from lockstep.api.base import names
 from lockstep.api.base.durations import parse_duration
 from lockstep.api.queue import LabelSelector, SelectorExpression, TrainingQueueSpec
+from lockstep.core.model.conditions import find
 from lockstep.core.model.limits import asked_limit
-from lockstep.core.model.reasons import WaitReason
+from lockstep.core.model.reasons import ConditionType, WaitReason
 from lockstep.core.model.snapshot import ClusterSnapshot, RunView
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.placement.node_fit import Expression
@@ -56,6 +57,8 @@ def hold_of(
     not_before = run.status.recovery.not_before
     if not_before is not None and not_before > now:
         return Hold(WaitReason.BEGIN_TIME, "it gave its nodes back and waits before it tries again", not_before)
+    if (undecidable := find(run.status, ConditionType.UNDECIDABLE)) is not None:
+        return Hold(WaitReason.UNDECIDABLE, undecidable.message)
     if has_live_pods:
         return Hold(WaitReason.EARLIER_PODS, "pods of an earlier attempt have not ended")
     return None

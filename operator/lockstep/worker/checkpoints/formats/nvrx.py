@@ -41,10 +41,10 @@ def local_steps(directory: str) -> Iterator[Tuple[int, str]]:
     """(step, name that stands for it) of all local files below an attempt's directory. Raises OSError."""
     entry = list_entry(directory)
     sessions = {"": entry}
-    sessions.update((name, entry.below(name)) for name in entry.directories if not name.isdigit())
+    sessions.update((name, entry.below(name)) for name in entry.directories if not name.isdecimal())
     for session, held in sorted(sessions.items()):
         steps: Set[int] = set()
-        for rank in filter(str.isdigit, held.directories):
+        for rank in filter(str.isdecimal, held.directories):
             matches = map(_FILE.match, held.below(rank).files)
             steps |= {int(matched.group(1)) for matched in matches if matched}
         for step in sorted(steps):
@@ -57,7 +57,7 @@ def local_files(entry: CheckpointEntry) -> Iterator[str]:
     if named is None:
         raise InvalidError("its name has no step")
     parent = list_entry(entry.base)
-    for rank in sorted(filter(str.isdigit, parent.directories), key=int):
+    for rank in sorted(filter(str.isdecimal, parent.directories), key=int):
         for name in sorted(parent.below(rank).files):
             matched = _FILE.match(name)
             if matched and int(matched.group(1)) == int(named.group(1)):
@@ -87,7 +87,7 @@ def read_local(entry: CheckpointEntry) -> Reading:
         found = os.stat(path)
         newest, size = max(newest, found.st_mtime), size + found.st_size
         whole[name] = int(matched.group(2))
-    owners = _node_ranks(set(whole.values()), sum(map(str.isdigit, list_entry(entry.base).directories)))
+    owners = _node_ranks(set(whole.values()), sum(map(str.isdecimal, list_entry(entry.base).directories)))
     if not owners:
         held = f"holds the shards of processes {sorted(set(whole.values()))[:8]} only"
         raise InvalidError(faults[0] if faults else held if whole else "there is no file of this step")

@@ -9,10 +9,15 @@ from lockstep.api.base.changes import changed
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.queue import LabelSelector, TrainingQueueSpec
 from lockstep.api.recovery_status import RecoveryStatus
+from lockstep.api.run_status import Condition
 from lockstep.core.admission.queueing.holds import hold_of, hours_used_up, selects
 from lockstep.core.model.snapshot import RefusedAdmission, RunView
 from lockstep.core.model.tunables import Mode, Tunables
 from support.admission import NOW, run, world
+
+UNDECIDABLE = Condition(
+    type="Undecidable", status="True", reason="DecisionFails", message="words", last_transition_time=NOW
+)
 
 
 def held(
@@ -55,6 +60,7 @@ def asks(nodes: int = 1, **spec: Any) -> RunView:
         (asks(deadline="2030-01-01T00:00:00Z"), {}, "DeadlineUnreachable"),
         (asks(deadline="2030-01-01T00:00:00Z", timeLimit="1h"), {}, None),
         (asks(deadline="2030-01-01T00:00:00Z"), {"limits": {"defaultTimeLimit": "1h"}}, None),
+        (asks(status={"conditions": (UNDECIDABLE,)}), {}, "Undecidable"),
         (run("a", queue="nowhere"), {}, "QueueNotFound"),
         (run("a"), {"stopPolicy": "Hold"}, None),
     ],

@@ -1,0 +1,319 @@
+"""What is done for a run that ``decide`` fails with, which is a defect of the operator: what it owes to others.
+
+The run is told, and whoever wants its nodes back gets them: its deletion, cancel, suspend, its queue, its time limit,
+Kueue, a preemptor, and everybody who waits while a launch makes no pod. What trains goes on, to its end. Nothing is
+made, replaced, resumed or saved here, and no pod is deleted but those of a gang that stops or has stopped.
+
+It rests on the status, the pods, and who has been heard of at rest; each question is asked by itself, so that a defect
+in one keeps no other from being asked.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from lockstep.api.base import names
+from lockstep.api.base.changes import changed
+from lockstep.api.base.durations import parse_duration
+from lockstep.api.queue import QueueLimits
+from lockstep.api.run_status import ExitsStatus
+from lockstep.core.accounting.account import keep_account, over_budget
+from lockstep.core.failures.evidence import succeeded_ranks
+from lockstep.core.failures.recovery_record import forget_lost_pods, record_requeue
+from lockstep.core.kueue.choice import workload_name
+from lockstep.core.model import assignment as slots
+from lockstep.core.model.conditions import cannot_decide, find, is_true
+from lockstep.core.model.lifecycle import Outcome, Phase
+from lockstep.core.model.limits import asked_limit, limit_in_force
+from lockstep.core.model.plan import Plan
+from lockstep.core.model.plan_builder import PlanBuilder
+from lockstep.core.model.ranges import format_ranges
+from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, Recorded, StopReason
+from lockstep.core.model.run_state import RunContext, RunState
+from lockstep.core.model.snapshot import RunSnapshot, WorkerPhase
+from lockstep.core.model.tunables import Mode, Tunables
+from lockstep.core.pods.launchers import launcher_of
+from lockstep.core.pods.leftover_pods import holds_up
+from lockstep.core.pods.pod_groups import let_go_of_group
+from lockstep.core.run.backoff import backoff
+from lockstep.core.run.directive import directive_for
+from lockstep.core.run.handover import Handover
+from lockstep.core.run.stopping import OUT_OF_SHARE, REQUEUES, begin_stop, finish, given_back
+
+WITHOUT_PODS = 15.0
+"""Seconds after which a gang gives its nodes back that has no pod: one that was made just now has been heard of."""
+_AT_REST = (WorkerPhase.EXITED, WorkerPhase.READY, WorkerPhase.PREPARING)
+_HOLDING_NODES = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
+
+Wish = tuple[StopReason, str]
+"""What a gang is to stop for, and the words for it."""
+
+
+def without_deciding(snapshot: RunSnapshot, tunables: Tunables, now: float, error: str) -> Plan:
+    """What is to be done for one run at ``now``; ``error`` is the kind of what ``decide`` raises."""
+    paused = snapshot.run.annotations.get(names.ANNOTATION_PAUSED) == "true"
+    if paused or tunables.mode is Mode.REPORT_ONLY:
+        return Plan()
+    plan = PlanBuilder(RunContext(snapshot, tunables, now))
+    plan.status = snapshot.run.status  # a damaged assignment too: it holds nodes
+    if snapshot.run.deleting:
+        plan.delete_live_pods("the run is being deleted")
+    elif plan.phase is Phase.FINISHED:
+        _end_pods(plan)
+    else:
+        _tell(plan, error)
+        _keep_to_wishes(plan)
+        _tried(_charge, plan)
+        _conclude(plan)
+    with suppress(Exception):  # workers that are not answered go on, and those of a gang that stops lose their pods
+        plan.directive = directive_for(plan, Handover())
+    return plan.build()
+
+
+def _tell(plan: PlanBuilder, error: str) -> None:
+    message = (
+        f"{cannot_decide(error)}; the operator goes on trying, and until it can, cancel, suspend, time limits, drains "
+        "and preemption stop the run without a save, and nothing else is done for it; undo what is unusual in its spec "
+        "or its annotations, or cancel it"
+    )
+    if not is_true(plan.status, ConditionType.UNDECIDABLE):
+        plan.admission_changed = True
+        plan.event(EventReason.UNDECIDABLE, message, action=ActionWord.REPORT, warning=True)
+    plan.condition(ConditionType.UNDECIDABLE, True, ConditionReason.DECISION_FAILS, message)
+
+
+def _keep_to_wishes(plan: PlanBuilder) -> None:
+    if _tried(_finish_if_succeeded, plan):
+        return
+    if plan.status.stop is not None:
+        _carry_out_stop(plan)
+    elif plan.phase in _HOLDING_NODES:
+        wish = next((wish for question in _WISHES if (wish := _answer(question, plan)) is not None), None)
+        if wish is not None:
+            begin_stop(plan, *wish)
+    else:
+        wish = _answer(_end_of_waiting, plan)
+        if wish is not None:
+            finish(plan, False, *wish)
+        _delete_pods_given_up(plan)
+
+
+def _answer(question: Callable[[RunState], Wish | None], state: RunState) -> Wish | None:
+    try:
+        return question(state)
+    except Exception:  # it may well be what ``decide`` fails by
+        return None
+
+
+def _cancel(state: RunState) -> Wish | None:
+    return (StopReason.CANCELLED, state.run.set_says or "cancel: true") if state.spec.cancel else None
+
+
+def _suspend(state: RunState) -> Wish | None:
+    return (StopReason.SUSPENDED, state.run.set_says or "suspend: true") if state.spec.suspend else None
+
+
+def _drained_queue(state: RunState) -> Wish | None:
+    queue = state.snapshot.queue
+    if queue is None or queue.spec.stop_policy != "HoldAndDrain":
+        return None
+    return StopReason.QUEUE_DRAINED, f"queue {queue.name} has stopPolicy HoldAndDrain; it queues again"
+
+
+def _evicted_by_kueue(state: RunState) -> Wish | None:
+    kueue, known = state.status.kueue, state.snapshot.kueue.workloads
+    workload = known.get((state.run.namespace, workload_name(state.run))) if kueue is not None else None
+    if kueue is None or workload is None or workload.uid != kueue.workload_uid:
+        return None
+    wanted_back = workload.is_evicted or not workload.active
+    return (StopReason.EVICTED_BY_KUEUE, "Kueue wants the nodes back; it queues again") if wanted_back else None
+
+
+def _end_of_time(state: RunState) -> Wish | None:
+    """Early enough for pods to end by then."""
+    queue, status = state.snapshot.queue, state.status
+    limit = limit_in_force(state.spec, status, queue.spec.limits if queue is not None else QueueLimits())
+    since = status.last_admitted
+    if since is None:  # nothing better is known than the age of the pods
+        since = min((pod.created_at for pod in state.live_pods), default=None)
+    if limit is None or since is None:
+        return None
+    if not state.reached(since + limit - status.held_seconds - min(state.tunables.stop_grace, limit // 2)):
+        return None
+    requeue = state.spec.on_time_limit.action == "Requeue"
+    reason, then = (StopReason.REQUEUED, "it queues again") if requeue else (StopReason.TIME_LIMIT, "it ends")
+    return reason, f"the time limit of {limit} s; {then}"
+
+
+def _budget_spent(state: RunState) -> Wish | None:
+    return (StopReason.BUDGET_SPENT, "the GPU-hours of spec.budget were used") if over_budget(state) else None
+
+
+def _preempted(state: RunState) -> Wish | None:
+    notice, waits = state.status.preemption, state.snapshot.preemptor
+    kept = waits.status.reservation if notice is not None and waits is not None and waits.uid == notice.by else None
+    if notice is None or kept is None or state.run.uid not in kept.victims:
+        return None
+    return StopReason.PREEMPTED, f"makes room for {notice.name or 'another run'}; it queues again"
+
+
+def _holds_nodes_for_nothing(state: RunState) -> Wish | None:
+    """A launch that stands still: without a pod at once, with some that train nothing after as long as any may take."""
+    told = find(state.run.status, ConditionType.UNDECIDABLE)  # in status before anything rests on how long
+    pods, reports = state.snapshot.pods, state.snapshot.reports.values()
+    if told is None or (pods and state.status.start is not None):
+        return None
+    is_heard = any(state.now - report.received_at <= state.silent_after for report in reports)
+    is_empty = not pods and not is_heard  # who speaks has a pod that will be heard of
+    deadlines = state.tunables.deadlines
+    patience = WITHOUT_PODS if is_empty else deadlines.started + deadlines.registered + deadlines.ready
+    if not state.reached(max(told.last_transition_time, state.snapshot.leadership.since) + patience):
+        return None
+    return StopReason.REQUEUED, "it cannot be launched, and gives back the nodes that it makes no use of"
+
+
+_WISHES = (
+    _cancel,
+    _suspend,
+    _drained_queue,
+    _evicted_by_kueue,
+    _end_of_time,
+    _budget_spent,
+    _preempted,
+    _holds_nodes_for_nothing,
+)
+
+
+def _finish_if_succeeded(plan: PlanBuilder) -> bool:
+    """Exits outlive the pods, also those of a gang whose nodes others want back."""
+    done = succeeded_ranks(plan) if plan.trains else frozenset[int]()
+    if not done:
+        return False
+    plan.status = changed(plan.status, exits=ExitsStatus(attempt=plan.status.attempt, succeeded=format_ranges(done)))
+    deciding = launcher_of(plan.spec).deciding_ranks(plan.world)
+    if not done.issuperset(deciding):
+        return False
+    finish(plan, True, StopReason.ALL_RANKS_SUCCEEDED, f"all {len(deciding)} ranks ended with code 0")
+    return True
+
+
+def _charge(plan: PlanBuilder) -> bool:
+    """What it used counts against its queue and its namespace all the same."""
+    keep_account(plan)
+    return True
+
+
+def _tried(work: Callable[[PlanBuilder], bool], plan: PlanBuilder) -> bool:
+    """Of what may well fail nothing is left when it does."""
+    status, events, wants_cycle = plan.status, len(plan.events), plan.admission_changed
+    try:
+        return work(plan)
+    except Exception:
+        plan.status, plan.admission_changed = status, wants_cycle
+        del plan.events[events:]
+        return False
+
+
+def _end_of_waiting(state: RunState) -> Wish | None:
+    """Of a run without nodes."""
+    spec = state.spec
+    if spec.cancel:
+        return StopReason.CANCELLED, state.run.set_says or "cancel: true"
+    if spec.deadline is None or spec.suspend:
+        return None
+    queue = state.snapshot.queue
+    limit = asked_limit(spec, queue.spec.limits if queue is not None else QueueLimits())
+    least = parse_duration(spec.min_time_limit) if spec.min_time_limit is not None else limit
+    if not state.passed(spec.deadline - max(0, (least or 0) - state.status.held_seconds), margin=1.0):
+        return None
+    return StopReason.DEADLINE_UNREACHABLE, "a start now would not end before spec.deadline; it never got nodes in time"
+
+
+def _carry_out_stop(plan: PlanBuilder) -> None:
+    """The ranks end, each until the deadline of the stop; then its pods go, and with them its nodes."""
+    stop, tunables = plan.status.stop, plan.tunables
+    assert stop is not None
+    comes_back = stop.reason in (StopReason.SUSPENDED, *REQUEUES)
+    if comes_back and (wish := _answer(_cancel, plan)) is not None:
+        comes_back, stop = False, changed(stop, reason=wish[0].value, message=wish[1])
+    if stop.save:
+        if not plan.reached(stop.deadline - tunables.deadlines.stop):
+            return  # asked for before, and the ranks may be at it
+        stop = changed(stop, save="", deadline=plan.stamp + tunables.deadlines.stop)
+    plan.status = changed(plan.status, stop=stop)
+    if not plan.has_workers:
+        plan.delete_live_pods(stop.reason)
+    if not _ranks_are_at_rest(plan) and not plan.reached(stop.deadline):
+        return
+    if not comes_back:
+        finish(plan, False, Recorded(stop.reason), stop.message)
+        return
+    plan.delete_live_pods(stop.reason, tunables.stop_grace)
+    if not plan.damage and not any(holds_up(pod, plan.snapshot.nodes) for pod in plan.live_pods):
+        _give_back(plan, stop.reason)
+
+
+def _ranks_are_at_rest(state: RunState) -> bool:
+    reports = state.snapshot.reports
+    for pod in state.live_pods:
+        report = reports.get(pod.slot)
+        is_heard = report is not None and report.pod_uid == pod.uid
+        if not state.has_workers or (is_heard and report is not None and report.phase not in _AT_REST):
+            return False
+        if not is_heard and pod.started_at is not None and state.status.start is not None:
+            return False
+    return True
+
+
+def _give_back(plan: PlanBuilder, reason: str) -> None:
+    let_go_of_group(plan)
+    plan.status = forget_lost_pods(changed(plan.status, assignment=slots.released(plan.status.assignment)))
+    if reason in (StopReason.REQUEUED, StopReason.NODES_LOST):
+        tunables = plan.tunables
+        wait = backoff(plan.status.recovery.requeues + 2, tunables.backoff_base, tunables.backoff_max, plan.run.uid)
+        plan.status = record_requeue(plan.status, float(int(plan.now + wait)))
+    plan.status = given_back(plan.status, reason, plan.stamp)
+    plan.admission_changed = True
+
+
+def _delete_pods_given_up(plan: PlanBuilder) -> None:
+    """Creations whose answers came late. What status does not know of may be a gang that it has lost."""
+    known = plan.status.assignment.incarnations
+    for pod in plan.live_pods:
+        if pod.slot < len(known) and pod.incarnation <= known[pod.slot]:
+            plan.delete(pod, "its gang was given up")
+
+
+def _end_pods(plan: PlanBuilder) -> None:
+    """Workers leave by themselves; those that don't are deleted."""
+    finished = find(plan.status, ConditionType.FINISHED)
+    assert finished is not None
+    since = max(plan.status.recovery.debug_until or 0.0, finished.last_transition_time)
+    tunables, is_out_of_share = plan.tunables, finished.reason in OUT_OF_SHARE
+    if plan.reached(since + (tunables.stop_grace if is_out_of_share else tunables.deadlines.registered)):
+        plan.delete_live_pods("the run has finished", tunables.stop_grace if is_out_of_share else None)
+
+
+def _conclude(plan: PlanBuilder) -> None:
+    """The words for people, as far as they follow from the phase."""
+    phase, status = plan.phase, changed(plan.status, observed_generation=plan.run.generation)
+    if phase is Phase.FINISHED:
+        ended = find(status, ConditionType.FINISHED)
+        reason = ended.reason if ended is not None else ""
+        state = Outcome.CANCELLED if reason == StopReason.CANCELLED else Outcome.FAILED
+        state = Outcome.SUCCEEDED if is_true(status, ConditionType.SUCCEEDED) else state
+        plan.status = changed(status, state=state.value, reason=reason)
+        _deny(plan, ConditionReason.FINISHED)
+        return
+    stop = status.stop
+    reason = stop.reason if stop is not None else ConditionType.UNDECIDABLE.value
+    plan.status = changed(status, state=phase.value, reason=reason)
+    if phase in (Phase.PENDING, Phase.SUSPENDED):
+        _deny(plan, ConditionReason(phase.value))
+        is_suspended = phase is Phase.SUSPENDED
+        why = ConditionReason.SUSPEND_REQUESTED if is_suspended else ConditionReason.NOT_SUSPENDED
+        plan.condition(ConditionType.SUSPENDED, is_suspended, why, "no nodes are held" if is_suspended else "")
+
+
+def _deny(plan: PlanBuilder, reason: ConditionReason) -> None:
+    for kind in ConditionType.ADMITTED, ConditionType.GANG_READY, ConditionType.PROGRESSING:
+        plan.condition(kind, False, reason, "")
