@@ -1,6 +1,7 @@
 """How many connections may be open: the book of them by hand, then a listener with real ones."""
 
 import asyncio
+import contextlib
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -45,7 +46,7 @@ class Door:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.book = Connections(self.clock, unproven=4, per_sender=3)
+        self.book = Connections(self.clock, unproven=4, unproven_bytes=1000, per_sender=3)
 
     async def open(self, peer: str) -> Handler:
         handler = Handler()
@@ -80,6 +81,29 @@ async def test_who_opens_most_gives_up_its_oldest(door: Door) -> None:
     assert all(each.is_open for each in gang)
     assert [each.is_open for each in flood].count(True) == 2
     assert len(door.book) == 4
+
+
+async def test_who_sends_most_before_it_is_known_gives_up_its_largest(door: Door) -> None:
+    gang, flood = await door.open("10.0.0.1"), [await door.open("10.0.0.66") for _ in range(2)]
+    assert door.book.receive("10.0.0.1", gang, 400)
+    assert [door.book.receive("10.0.0.66", each, size) for each, size in zip(flood, (200, 350), strict=True)] == [
+        True,
+        True,
+    ]
+    assert not door.book.receive("10.0.0.66", flood[1], 100)
+    assert (gang.is_open, flood[0].is_open, flood[1].is_open) == (True, True, False)
+    assert (door.book.unproven_bytes, door.book.cut) == (600, 1)
+
+
+async def test_bytes_of_who_is_known_or_has_left_take_no_room(door: Door) -> None:
+    known, left = await door.open("10.0.0.1"), await door.open("10.0.0.2")
+    assert door.book.receive("10.0.0.1", known, 600)
+    assert door.book.receive("10.0.0.2", left, 400)
+    assert door.book.prove("10.0.0.1", known, "pod")
+    assert door.book.receive("10.0.0.1", known, 5000)
+    door.book.close("10.0.0.2", left)
+    door.book.close("10.0.0.2", left)
+    assert (door.book.unproven_bytes, known.is_open) == (0, True)
 
 
 async def test_who_has_said_its_name_makes_room(door: Door) -> None:
@@ -186,6 +210,94 @@ async def test_headers_that_come_slowly_are_not_waited_for() -> None:
         assert await is_cut(reader)
         slowly.cancel()
         writer.close()
+
+
+def head(size: int, *, ends: bool = False, headers: int = 4) -> bytes:
+    """The head of a request of so many bytes."""
+    start, end = b"GET / HTTP/1.1\r\nHost: x\r\n", b"\r\n\r\n" if ends else b""
+    each = (size - len(start) - len(end)) // headers
+    lines = [b"A%d: " % number + b"b" * (each - 6) for number in range(10, 10 + headers)]
+    return start + b"\r\n".join(lines) + end
+
+
+@pytest.mark.parametrize("tls", [True, False], ids=["TLS", "plain"])
+async def test_heads_that_never_end_hold_no_more_than_there_is_room_for_and_others_are_answered(
+    material: Material, tls: bool
+) -> None:
+    room, size = 256 * 1024, 15 * 1024
+    book = Connections(SystemClock(), unproven_bytes=room)
+    trust = ssl.create_default_context(cadata=material.ca_bundle) if tls else None
+    most = 0
+    async with listening(book, material if tls else None) as port:
+        flood = []
+        for _ in range(100):
+            flood.append(await asyncio.open_connection("127.0.0.1", port, ssl=trust))
+            flood[-1][1].write(head(size))
+            await flood[-1][1].drain()
+            most = max(most, book.unproven_bytes)
+        # From another address, as the victim of a flood is.
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=trust, local_addr=("127.0.0.2", 0), server_hostname="127.0.0.1" if tls else None
+        )
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert b"hello" in await reader.read()
+        assert room / 2 < most <= room
+        assert book.cut >= 100 - room // size - 1
+        for _, each in [*flood, (reader, writer)]:
+            each.transport.abort()
+
+
+@pytest.mark.parametrize("in_pieces", [False, True], ids=["at once", "in pieces"])
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (head(15_000, ends=True), b"200"),
+        (b"\r\n\r\n" + head(15_000, ends=True), b"200"),
+        (head(17_000, ends=True), b"431"),
+        (head(17_000), b"431"),
+        (b"\r\n\r\n" + head(17_000), b"431"),
+        (head(2_000, ends=True, headers=40), b"400"),
+    ],
+    ids=["that fits", "after empty lines", "too long", "too long, endless", "the same after empty lines", "40 headers"],
+)
+@pytest.mark.parametrize("earlier", [False, True], ids=["first", "later"])
+async def test_no_head_of_any_request_is_longer_than_the_limit(
+    said: bytes, answer: bytes, in_pieces: bool, earlier: bool
+) -> None:
+    async with listening(Connections(SystemClock()), None) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        if earlier:
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"hello" in await reader.readuntil(b"hello\n")
+        for start in range(0, len(said), 1500 if in_pieces else len(said)):
+            writer.write(said[start : start + (1500 if in_pieces else len(said))])
+            await asyncio.sleep(0.001 if in_pieces else 0)
+        assert (await reader.readline()).split()[1] == answer
+        if answer != b"200":
+            async with asyncio.timeout(20):
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+        writer.transport.abort()
+
+
+async def test_a_body_is_no_head_and_one_that_nobody_waits_for_ends_the_connection() -> None:
+    app = web.Application()
+
+    async def take(request: web.Request) -> web.Response:
+        return web.Response(text=f"{len(await request.read())}\n")
+
+    app.router.add_post("/", take)
+    opened = await Listener.open(app, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", opened.port)
+    for size in (50_000, 100_000):  # one after the other on one connection
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
+        assert (await reader.readuntil(b"%d\n" % size)).startswith(b"HTTP/1.1 200")
+    writer.write(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+    answer = await reader.readuntil(b"\r\n\r\n")
+    assert b"404" in answer
+    assert b"connection: close" in answer.lower()
+    writer.transport.abort()
+    await opened.close()
 
 
 async def test_a_listener_of_its_own_lets_one_address_have_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,8 @@ def test_the_tests_that_are_named_exist() -> None:
     [
         f"{connections.UNPROVEN:,}",
         f"{connections.PROVE_SECONDS:.0f} s each, {listener.HANDSHAKE_SECONDS:.0f} s for the handshake",
+        f"| Bytes received on them | {connections.UNPROVEN_BYTES >> 20} MiB together",
+        f"| Head of a request | {listener.HEAD_BYTES >> 10} KiB, {listener.MAX_HEADERS} headers of 8 KiB at most",
         f"| Connections of one pod | {connections.PER_SENDER} |",
         f"{protocol.REGISTER_LIMIT >> 20} MiB at registration, {protocol.REPORT_LIMIT >> 10} KiB a report",
         f"{api.BODIES_ROOM >> 20} MiB of all senders",

@@ -1,11 +1,13 @@
-"""How many connections strangers and senders may hold open: each costs memory before its first request is read.
+"""How many connections and bytes strangers and senders may hold: each costs memory before its first request is read.
 
 A connection is unproven until a request on it is known to come from somebody. Of those there is room for a
-few thousand; when it is full, whoever holds most of it gives up its oldest, so that one address that opens
-very many disturbs itself and not the gang that connects beside it.
+few thousand, and for so many bytes that came on them; when either is full, whoever holds most of it gives up its
+oldest, or its largest, so that one address that opens very many disturbs itself and not the gang that connects
+beside it.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,6 +16,8 @@ from lockstep.controller.runtime.clock import Clock
 
 UNPROVEN = 4096
 """Connections of which it is not known who opened them: so large a gang connects at once."""
+UNPROVEN_BYTES = 64 * 1024 * 1024
+"""Received on all of them: heads of requests that have not ended, and what else came before the sender was known."""
 PROVE_SECONDS = 30.0
 """From the opening of a connection until its sender is known."""
 PER_SENDER = 64
@@ -33,6 +37,7 @@ class _Connection:
     opened_at: float
     handler: Handler
     handshake: "asyncio.Task[None]"
+    received: int = 0
 
     @property
     def is_closed(self) -> bool:
@@ -53,13 +58,18 @@ class Connections:
         clock: Clock,
         *,
         unproven: int = UNPROVEN,
+        unproven_bytes: int = UNPROVEN_BYTES,
         per_sender: int = PER_SENDER,
         prove_seconds: float = PROVE_SECONDS,
     ) -> None:
         self.cut = 0
         """Connections closed because there was no room or nobody said who it is."""
+        self.unproven_bytes = 0
+        """Received on connections whose sender is not known yet."""
         self._clock = clock
         self._room = unproven
+        self._bytes_room = unproven_bytes
+        self._bytes_of: Counter[str] = Counter()  # by peer, of unproven connections
         self._per_sender = per_sender
         self._prove_seconds = prove_seconds
         self._unproven: dict[str, dict[int, _Connection]] = {}  # by peer and identity of the handler, oldest first
@@ -97,6 +107,25 @@ class Connections:
             self._proven.setdefault(sender, {})[id(handler)] = connection
         return True
 
+    def receive(self, peer: str, handler: Handler, size: int) -> bool:
+        """So many bytes came on this connection. False: there is no room for them, and it was cut off."""
+        connection = self._unproven.get(peer, {}).get(id(handler))
+        if connection is None:
+            return True  # its sender is known, and has limits of its own
+        connection.received += size
+        self._bytes_of[peer] += size
+        self.unproven_bytes += size
+        while self.unproven_bytes > self._bytes_room:
+            of_peer = self._unproven[max(self._bytes_of, key=self._bytes_of.__getitem__)]
+            self._cut(max(of_peer.values(), key=lambda each: each.received))
+        return id(handler) in self._unproven.get(peer, {})
+
+    def close(self, peer: str, handler: Handler) -> None:
+        """This connection is over: what came on it is held no more."""
+        connection = self._unproven.get(peer, {}).get(id(handler))
+        if connection is not None:
+            self._forget(connection)
+
     async def watch(self) -> None:
         """For ever: cut off who does not say in time who it is, forget what has closed."""
         while True:
@@ -133,3 +162,7 @@ class Connections:
         if not of_peer:
             del self._unproven[connection.peer]
         self._count -= 1
+        self.unproven_bytes -= connection.received
+        self._bytes_of[connection.peer] -= connection.received
+        if not self._bytes_of[connection.peer]:
+            del self._bytes_of[connection.peer]

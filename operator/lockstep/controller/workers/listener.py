@@ -21,6 +21,76 @@ PER_ADDRESS = 512
 """Connections of one address where requests say nothing of their sender: a proxy has those of many people."""
 EXHAUSTED_SECONDS = 0.5
 """Between two tries to accept when descriptors have run out."""
+HEAD_BYTES = 16 * 1024
+"""Of the head of a request: a worker sends nine headers, and a token of 1.2 KB, a browser up to thirty."""
+MAX_HEADERS = 32
+REFUSED_SECONDS = 1.0
+"""For the answer to arrive; what comes meanwhile is dropped."""
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+class HeadLimit(asyncio.Protocol):
+    """Between a connection and aiohttp, which holds heads until they end, at several times their size: one of more
+    than ``HEAD_BYTES`` is not received, and what comes before the sender is known is counted."""
+
+    def __init__(self, handler: web.RequestHandler, peer: str, connections: Connections) -> None:
+        self._handler = handler
+        self._peer = peer
+        self._connections = connections
+        self._transport: asyncio.Transport | None = None
+        self._is_refused = False
+        self.begin_head()
+
+    def begin_head(self) -> None:
+        """What comes next is the head of a request."""
+        self._head = 0
+        self._end = b""  # of what has come of it
+        self._in_head = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As aiohttp has it."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._handler.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As aiohttp has it."""
+        self._connections.close(self._peer, self._handler)
+        self._handler.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """As aiohttp has it, within the limits."""
+        assert self._transport is not None
+        if self._is_refused:
+            return
+        if self._in_head and not self._fits(data):
+            self._is_refused = True
+            self._transport.write(_HEAD_TOO_LARGE)
+            # A connection that is cut while more comes takes the answer with it.
+            asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._transport.abort)
+        elif self._connections.receive(self._peer, self._handler, len(data)):
+            self._handler.data_received(data)
+
+    def eof_received(self) -> None:
+        """As aiohttp has it."""
+        self._handler.eof_received()
+
+    def pause_writing(self) -> None:
+        """As aiohttp has it."""
+        self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        """As aiohttp has it."""
+        self._handler.resume_writing()
+
+    def _fits(self, data: bytes) -> bool:
+        come = data if self._head else data.lstrip(b"\r\n")  # empty lines before a request are passed over
+        seen = self._end + come
+        end = seen.find(b"\r\n\r\n")
+        self._in_head = end < 0
+        self._head += len(come) if end < 0 else end - len(self._end)
+        self._end = seen[-3:]
+        return self._head <= HEAD_BYTES
 
 
 class Listener:
@@ -58,8 +128,10 @@ class Listener:
         if connections is None:
             connections = Connections(SystemClock(), per_sender=PER_ADDRESS)
             app.middlewares.append(_any_request_proves(connections))
+        app.middlewares.insert(0, _limit_next_head)
         runner = web.AppRunner(
             app,
+            max_headers=MAX_HEADERS,
             access_log=None,
             handler_cancellation=True,
             auto_decompress=False,
@@ -102,7 +174,8 @@ class Listener:
                 await asyncio.sleep(EXHAUSTED_SECONDS)
                 continue
             handler = self._server()
-            task = asyncio.create_task(self._shake_hands(connection, handler))
+            limited = HeadLimit(handler, address[0], self._connections)
+            task = asyncio.create_task(self._shake_hands(connection, limited))
             self._handshakes.add(task)
             task.add_done_callback(self._handshakes.discard)
             self._connections.open(address[0], handler, task)
@@ -135,6 +208,24 @@ async def _listening_at(host: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+@web.middleware
+async def _limit_next_head(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Where the body has not come to its end with the answer, nobody could tell where the next head begins."""
+    answer: web.StreamResponse | None = None
+    try:
+        answer = await handler(request)
+        return answer
+    except web.HTTPException as refusal:
+        answer = refusal
+        raise
+    finally:
+        limited = request.transport.get_protocol() if request.transport is not None else None
+        if request.content.is_eof() and isinstance(limited, HeadLimit):
+            limited.begin_head()
+        elif answer is not None:
+            answer.force_close()
 
 
 def _any_request_proves(connections: Connections) -> Middleware:
