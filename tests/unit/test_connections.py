@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 from aiohttp import web
 
 from lockstep.controller.runtime.clock import SystemClock
@@ -278,6 +279,33 @@ async def test_no_head_of_any_request_is_longer_than_the_limit(
                 with contextlib.suppress(ConnectionError):
                     await reader.read()
         writer.transport.abort()
+
+
+def test_heads_are_limited_on_the_loop_that_the_operator_runs_on(material: Material) -> None:
+    async def answers() -> tuple[list[bytes], int]:
+        room, found = 64 * 1024, list[bytes]()
+        book = Connections(SystemClock(), unproven_bytes=room)
+        trust = ssl.create_default_context(cadata=material.ca_bundle)
+        async with listening(book, material) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+            for said in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", head(15_000, ends=True), head(17_000)):
+                writer.write(said)
+                found.append((await reader.readline()).split()[1])
+                if found[-1] == b"200":
+                    await reader.readuntil(b"hello\n")
+            flood = [await asyncio.open_connection("127.0.0.1", port, ssl=trust) for _ in range(10)]
+            for _, each in flood:
+                each.write(head(15_000))
+            for cut, _ in flood[:2]:
+                assert await is_cut(cut)
+            for _, each in [*flood, (reader, writer)]:
+                each.transport.abort()
+            return found, book.unproven_bytes
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        found, held = runner.run(answers())
+    assert found == [b"200", b"200", b"431"]
+    assert 0 < held <= 64 * 1024
 
 
 async def test_a_body_is_no_head_and_one_that_nobody_waits_for_ends_the_connection() -> None:

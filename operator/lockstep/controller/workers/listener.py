@@ -5,6 +5,7 @@ import contextlib
 import logging
 import socket
 import ssl
+from typing import cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -49,8 +50,7 @@ class HeadLimit(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """As aiohttp has it."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not derived from it
         self._handler.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
