@@ -55,7 +55,10 @@ def test_the_tests_that_are_named_exist() -> None:
             f"{api.REQUEST_SECONDS:.0f} s until a request is received and its sender known; "
             f"polls {protocol.MAX_WAIT:.0f} s"
         ),
-        f"{trust.REVIEWS_PER_POD:.0f} for a pod, then one a second; {trust.CONCURRENT_REVIEWS} reviews under way",
+        (
+            f"{trust.REVIEWS_PER_POD:.0f} for a pod from one address (of IPv6 its /64), then one a second; "
+            f"{trust.CONCURRENT_REVIEWS} reviews under way"
+        ),
         (
             f"{reports.ROWS_PER_TIER} checkpoints a tier with {reports.TEXT_PER_TIER >> 10} KiB of text, "
             f"{protocol.MAX_VERIFIED} answers, {protocol.MAX_SIGNS} signs, {protocol.STDERR_TAIL >> 10} KiB of stderr, "

@@ -110,6 +110,16 @@ async def test_a_node_that_cannot_be_written_holds_up_nobody_and_is_let_alone_fo
     assert desk.kube.requests == asked
 
 
+async def test_nothing_is_kept_of_nodes_that_are_gone() -> None:
+    desk = Desk(Kube(ApiError(422, "Invalid", "annotations are too long")))
+    await desk.remember()
+    desk.store.nodes.remove("u-n1", 100)
+    desk.store.apply_node(desk.kube.node().replace(b"n1", b"n2").replace(b'"1"', b'"101"'))
+    failure = NodeFailure("team/llama", desk.clock.now(), "Application")
+    await desk.marker.remember(RememberFailure("n2", "u-n1", failure))
+    assert desk.marker._rests.keys() == {"n2"}
+
+
 async def test_a_change_by_somebody_else_is_taken_into_account() -> None:
     desk = Desk(Kube(ApiError(409, "Conflict", "modified"), None))
     await desk.remember()

@@ -213,6 +213,18 @@ async def test_a_change_of_any_of_its_runs_has_a_set_looked_at_soon(operator: Op
     assert split_set_key(run_key("team", "sweep-0")) is None
 
 
+async def test_nothing_is_kept_of_a_set_whose_runs_outlived_it(operator: Operator) -> None:
+    operator.apply(maxRunning=2)
+    await operator.look()
+    sets = operator.store.run_sets
+    sets.remove("uid-sweep")
+    sets.note_made("uid-sweep", {3: "no"}, taken=False, is_news=True)
+    for member in [*operator.store.runs]:
+        operator.store.remove_run(member.namespace, member.name, member.uid)
+    kept = (sets._members, sets._departed, sets._refused, sets._fruitless, sets._widths, sets._uids)
+    assert not any(kept)
+
+
 async def test_a_run_may_only_be_deleted_when_its_outcome_is_on_record(operator: Operator) -> None:
     operator.apply()
     await operator.look()

@@ -168,6 +168,18 @@ async def test_a_refused_token_is_not_asked_about_again_for_five_seconds(clock: 
     assert desk.outcomes == {"Refused": 1, "Authenticated": 1}
 
 
+async def test_forged_tokens_of_a_pod_from_elsewhere_do_not_keep_the_pod_itself_away(clock: ManualClock) -> None:
+    api = ApiServer()
+    reviews = TokenReviews(api.post, Gangs(), clock)
+    for number in range(60):
+        for address in ("10.0.0.66", "::ffff:10.0.0.66", f"fd00::{number:x}"):
+            with contextlib.suppress(ReviewUnavailableError):
+                await reviews.identity(token(clock, jti=f"{number} {address}"), address)
+        await clock.advance(1.0)
+    assert api.asked <= 2 * (10 + 60), "one machine has one bucket, however it is called"
+    assert await reviews.identity(token(clock), "10.0.0.1") == IDENTITY
+
+
 async def test_forged_tokens_of_one_pod_keep_neither_the_api_server_busy_nor_who_is_known_away(
     clock: ManualClock,
 ) -> None:

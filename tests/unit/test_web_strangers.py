@@ -2,8 +2,9 @@
 
 import pytest
 
+from lockstep.controller.runtime.ratelimit import block
 from lockstep.controller.web import strangers
-from lockstep.controller.web.strangers import Strangers, TooManyStrangersError, block
+from lockstep.controller.web.strangers import Strangers, TooManyStrangersError
 from support.manual_clock import ManualClock
 
 

@@ -64,6 +64,7 @@ class NodeMarker:
                 await self._write(name, marks)
             except ApiError as error:
                 if error.status == 404:
+                    self._rests.pop(name, None)
                     return
                 if error.status == 409 and tries_left:
                     continue
@@ -91,6 +92,8 @@ class NodeMarker:
         node, rest = (EVERY_NODE, REST_WITHOUT_RIGHTS) if lacks_rights else (name, REST)
         level = logging.INFO if node in self._rests else logging.WARNING
         log.log(level, "failures of nodes are not remembered on %s for now: %s", node or "any of them", error)
+        there = {EVERY_NODE, *(each.name for each in self._store.all_nodes())}
+        self._rests = {each: until for each, until in self._rests.items() if each in there}
         self._rests[node] = self._clock.monotonic() + rest
 
 

@@ -1,5 +1,6 @@
 """Rate limit: one token bucket per sender."""
 
+import ipaddress
 from collections import OrderedDict
 
 from lockstep.controller.runtime.clock import Clock
@@ -70,3 +71,16 @@ class RateLimit:
             if tokens + (now - since) * self._per_second < self._burst
         )
         self._sweep_at = 1024 + 2 * len(self._buckets)
+
+
+def block(address: str) -> str:
+    """The addresses that one machine can have like this one: itself, of IPv6 its /64."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return ""
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:  # as a socket of both families calls one of IPv4: else these were all in one /64
+        return str(found.ipv4_mapped)
+    return f"{int(found) >> 64:x}::/64"

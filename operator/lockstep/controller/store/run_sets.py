@@ -103,6 +103,8 @@ class RunSets:
     def note_made(self, uid: str, refused: Mapping[int, str], *, taken: bool, is_news: bool) -> None:
         """Keep what the API server said of runs until it is on record. ``taken``: it took one; ``is_news``: it refused
         one that was not refused before."""
+        if self.cache.get(uid) is None:
+            return  # it is gone, and nobody would forget what was kept of it
         if refused:
             self._refused.setdefault(uid, {}).update(refused)
         if taken:
@@ -171,7 +173,10 @@ class RunSets:
     def run_changed(self, old: RunView | None, new: RunView | None) -> None:
         """A run is there, is another, or is gone."""
         if old is not None and old.set_uid and (new is None or new.set_uid != old.set_uid):
-            index = self._members.get(old.set_uid, {}).pop(old.uid, None)
+            members = self._members.get(old.set_uid, {})
+            index = members.pop(old.uid, None)
+            if not members:
+                self._members.pop(old.set_uid, None)
             if index is not None and self.owner_of(old) is not None:
                 self._departed.setdefault(old.set_uid, {})[index] = old
             self._reconcile_soon(old)

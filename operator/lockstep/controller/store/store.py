@@ -149,6 +149,7 @@ class Store:
             self.runs.upsert(Versioned(uid, version, self._completed(parse_run(raw, self.runs.get(uid)))))
         known = self.runs.get(uid)
         if known is None:
+            self._whole.forget(uid)
             return parse_run(raw)
         completed = self._completed(known)
         if completed is not known:  # the watch had the same version first, without the assignment
@@ -240,6 +241,8 @@ class Store:
         What is no verdict is news once a run, and only when it lasts: many pods meet with it at once, when the server
         is the least able to take events.
         """
+        if self.runs.get(run_uid) is None:
+            return False  # it is gone, and nobody would forget what was kept of it
         refusals, now = self._refused.setdefault(run_uid, {}), refused.since
         before = refusals.get(pod)
         if before is not None and before.is_verdict and not refused.is_verdict:

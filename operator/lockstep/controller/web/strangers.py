@@ -6,11 +6,10 @@ what one address may.
 """
 
 import asyncio
-import ipaddress
 from collections import Counter
 
 from lockstep.controller.runtime.clock import Clock
-from lockstep.controller.runtime.ratelimit import RateLimit
+from lockstep.controller.runtime.ratelimit import RateLimit, block
 
 EACH_PER_SECOND, EACH_BURST = 5.0, 50.0
 """Unknown tokens of one address. A proxy's brings those of all its readers after a restart."""
@@ -70,16 +69,3 @@ class Strangers:
         self._pending[sender] -= 1
         if not self._pending[sender]:
             del self._pending[sender]
-
-
-def block(address: str) -> str:
-    """The addresses that one machine can have like this one: itself, of IPv6 its /64."""
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return ""
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:  # as a socket of both families calls one of IPv4: else these were all in one /64
-        return str(found.ipv4_mapped)
-    return f"{int(found) >> 64:x}::/64"

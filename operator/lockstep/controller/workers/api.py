@@ -138,7 +138,7 @@ class WorkerApi:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             raise UnauthenticatedError("no bearer token")
-        identity = await self._reviews.identity(token.strip())
+        identity = await self._reviews.identity(token.strip(), request.remote or "")
         pod = identity.pod_uid
         if not self.connections.prove(request.remote or "", request.protocol, pod):
             raise _too_many_connections()

@@ -18,7 +18,7 @@ import msgspec
 
 from lockstep.api.base import names, nesting
 from lockstep.controller.runtime.clock import Clock
-from lockstep.controller.runtime.ratelimit import RateLimit
+from lockstep.controller.runtime.ratelimit import RateLimit, block
 from lockstep.core.model.snapshot import PodView
 
 log = logging.getLogger("lockstep.trust")
@@ -30,7 +30,8 @@ OUTAGE_RETRY_SECONDS = 5.0
 REVIEW_DEADLINE = 10.0
 CONCURRENT_REVIEWS = 32
 REVIEWS_PER_POD = 10.0
-"""At once, for tokens that say they are one pod's; in the long run one a second. A worker needs one in ten minutes."""
+"""At once, for tokens that say they are one pod's and come from one address; in the long run one a second. A worker
+needs one in ten minutes."""
 MAX_CACHED = 65_536
 MAX_TOKEN = 7168
 """Characters. A pod-bound token has about 1,200."""
@@ -132,8 +133,8 @@ class TokenReviews:
         self._reviewing: dict[bytes, asyncio.Task[PodIdentity]] = {}
         self._outage = False
 
-    async def identity(self, token: str) -> PodIdentity:
-        """The pod this token is bound to.
+    async def identity(self, token: str, address: str = "") -> PodIdentity:
+        """The pod this token is bound to. ``address``: where the connection comes from.
 
         Raises UnauthenticatedError, ForbiddenError or ReviewUnavailableError.
         """
@@ -150,8 +151,9 @@ class TokenReviews:
         claims = self._plausible(token, now)
         task = self._reviewing.get(key)
         if task is None:
-            # Forged tokens are all different: whoever knows a pod's UID could keep every review busy.
-            if known is None and self._pace.acquire(claims.kubernetes.pod.uid):
+            # Forged tokens are all different: whoever knows a pod's UID could keep every review busy. The pod itself,
+            # which connects from elsewhere, is not to wait for them.
+            if known is None and self._pace.acquire(f"{claims.kubernetes.pod.uid} {block(address)}"):
                 raise ReviewUnavailableError("too many tokens of this pod are new")
             expires_at = claims.exp
             task = asyncio.create_task(self._review(key, token, expires_at))
