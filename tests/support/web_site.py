@@ -460,7 +460,9 @@ def _trouble(cluster: Cluster, now: float, dice: random.Random) -> None:
     change(count - 40, drain="firmware 24.3", unschedulable=True)
     change(count - 41, drain="firmware 24.3", unschedulable=True)
     change(5, conditions={"XidCriticalError": "Xid79"}, conditions_changed_at=now - 900)
-    failures = tuple(NodeFailure("products/moe-16x", now - ago, "NCCL:Timeout") for ago in (30_000.0, 8_000.0))
-    change(21, failures=failures)
+    failures = tuple(
+        NodeFailure(f"products/moe-{size}x", now - ago, "NCCL:Timeout") for size, ago in ((8, 30_000.0), (16, 8_000.0))
+    )
+    change(21, failures=failures, suspect="first failures of 2 runs within a day")
     for index in range(count - 60, count - 52):
         cluster.foreign[cluster.nodes[index].name] = {names.GPU_RESOURCE: 4, "pods": 1}

@@ -42,9 +42,12 @@ def test_each_node_shows_its_run_and_rank_and_idle_ones_only_when_asked_for() ->
         ({"conditions": {"KernelDeadlock": "AUFSUmountHung"}}, "Unhealthy", "condition KernelDeadlock"),
         ({"failures": (NodeFailure("a/b", NOW - 60, "Hang"),)}, "Ready", ""),
         (
-            {"failures": (NodeFailure("a/b", NOW - 60, "Hang"), NodeFailure("a/c", NOW - 30, "Hardware"))},
+            {
+                "failures": (NodeFailure("a/b", NOW - 60, "Hang"), NodeFailure("a/c", NOW - 30, "Hardware")),
+                "suspect": "x",
+            },
             "Suspect",
-            "2 ranks failed first here within a day",
+            "ranks of 2 runs failed first here within a day",
         ),
     ],
 )

@@ -11,7 +11,7 @@ from lockstep.api.recovery_status import ExcludedNode, FirstFailure
 from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.failures.actions import Case, Verb, act
 from lockstep.core.failures.causes import Cause, Evidence
-from lockstep.core.failures.node_memory import marks_with, to_remember
+from lockstep.core.failures.node_memory import KEPT_OF_A_RUN, marks_with, to_remember
 from lockstep.core.failures.signs import Reading
 from lockstep.core.model.lifecycle import Phase, phase_of
 from lockstep.core.model.node_failures import MAX_FAILURES, read_failures
@@ -85,7 +85,7 @@ def test_a_node_has_no_use_for_failures_older_than_the_ones_it_can_hold() -> Non
             text = marks.annotations[names.ANNOTATION_FIRST_FAILURES] or ""
             w.nodes["n0"] = replace(w.nodes["n0"], failures=read_failures(text))
     assert not to_remember(PlanBuilder(RunContext(w.snapshot(RUN), w.tunables, w.now)))
-    assert [failure.time for failure in w.nodes["n0"].failures] == [one.time for one in known[2:]]
+    assert [failure.time for failure in w.nodes["n0"].failures] == [one.time for one in known[-KEPT_OF_A_RUN:]]
 
 
 @pytest.mark.slow

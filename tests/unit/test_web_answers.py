@@ -82,8 +82,8 @@ def test_runs_that_a_viewer_may_not_see_are_all_alike() -> None:
 
 
 def test_names_of_nodes_and_why_they_are_not_used_are_for_those_who_may_list_nodes() -> None:
-    failures = tuple(NodeFailure("secret/merger", NOW - ago, "NCCL:Timeout") for ago in (60.0, 30.0))
-    nodes = [*RACK[:6], replace(RACK[6], failures=failures), replace(RACK[7], drain="for secret/merger")]
+    failures = tuple(NodeFailure(f"secret/merger{ago}", NOW - ago, "NCCL:Timeout") for ago in (60, 30))
+    nodes = [*RACK[:6], replace(RACK[6], failures=failures, suspect="x"), replace(RACK[7], drain="for secret/merger")]
     full = mapped(nodes, [OWN])
     assert "secret/merger" in full["why"]["6"]
     assert full["why"]["7"] == "draining: for secret/merger"

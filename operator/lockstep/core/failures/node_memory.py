@@ -1,8 +1,9 @@
 """What is remembered of a node across runs: on the Node itself, where every run and every person finds it.
 
 Each run keeps the first failures of its own in status; from there they are carried to an annotation of the
-node, again and again until it has them. A node on which ranks failed first twice within a day, of whatever
-run, is suspect: other nodes are preferred, until the day is over or a person clears it.
+node, again and again until it has them. A node on which ranks of two runs failed first within a day is suspect:
+other nodes are preferred, until the day is over or a person clears it. One run alone makes no node suspect,
+however often it fails there: it says so itself. Only nodes that bear the mark count, of which there is a bound.
 """
 
 import json
@@ -20,7 +21,9 @@ from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import NodeFailure, NodeView
 
 SUSPECT_AFTER = 2
-"""First failures within a day. By luck a node of 512 fails twice in a day once in a hundred days."""
+"""Runs of which a rank failed first within a day. By luck a node of 512 fails twice in a day once in a hundred days."""
+KEPT_OF_A_RUN = 2
+"""First failures on one node: those of others are to have room beside them."""
 ONE_HOUR = 3600.0
 LEAST_MARKED, MARKED_SHARE = 2, 0.10
 """So many nodes, or this share of all, may become suspect within an hour: more is the cluster's trouble."""
@@ -36,11 +39,13 @@ class NodeMarks:
 
 def suspicion(node: NodeView, now: float) -> str:
     """Why other nodes are preferred to ``node``; empty when they are not."""
-    recent = _recent(node.failures, now)
-    if len(recent) < SUSPECT_AFTER:
+    if not node.suspect:
         return ""
-    causes = "; ".join(f"{failure.cause} of {failure.run} at {to_rfc3339(failure.time)}" for failure in recent[-3:])
-    return f"{len(recent)} ranks failed first here within a day: {causes}"
+    last = _last_of_runs(node.failures, now)
+    if len(last) < SUSPECT_AFTER:
+        return ""
+    causes = "; ".join(f"{failure.cause} of {failure.run} at {to_rfc3339(failure.time)}" for failure in last[-3:])
+    return f"ranks of {len(last)} runs failed first here within a day: {causes}"
 
 
 def to_remember(state: RunState) -> list[RememberFailure]:
@@ -56,10 +61,9 @@ def to_remember(state: RunState) -> list[RememberFailure]:
         if node is None or state.now - failure.time >= ONE_DAY or failure.time <= node.failures_cleared_at:
             continue
         entry = NodeFailure(state.run.key, failure.time, failure.cause)
-        later = sum(1 for kept in _recent(node.failures, state.now) if kept.time >= failure.time)
         if failure.time == unsettled:
             continue
-        if entry not in node.failures and later < MAX_FAILURES:  # else there is no room for it any more
+        if entry not in node.failures and entry in _kept((entry, *_recent(node.failures, state.now))):
             wanted.append(RememberFailure(node.name, node.uid, entry))
     return wanted
 
@@ -67,8 +71,7 @@ def to_remember(state: RunState) -> list[RememberFailure]:
 def marks_with(node: NodeView, failure: NodeFailure, others: Iterable[NodeView], taint: bool, now: float) -> NodeMarks:
     """What ``node`` is to carry once ``failure`` is remembered. ``others``: all nodes, for the bound on marks."""
     known = [kept for kept in node.failures if now - kept.time < ONE_DAY and kept != failure]
-    failures = tuple(sorted((*known, failure), key=lambda kept: kept.time)[-MAX_FAILURES:])
-    return _marks(node, failures, others, taint, now)
+    return _marks(node, _kept((failure, *known)), others, taint, now)
 
 
 def marks_now(node: NodeView, now: float) -> NodeMarks | None:
@@ -84,8 +87,8 @@ def forgiven_at(nodes: Iterable[NodeView]) -> float | None:
     moments = []
     for node in nodes:
         if node.suspect and node.failures:
-            newest = sorted(failure.time for failure in node.failures)[-SUSPECT_AFTER:]
-            moments.append(newest[0] + ONE_DAY)
+            newest = sorted({failure.run: failure.time for failure in _by_time(node.failures)}.values())
+            moments.append(newest[-SUSPECT_AFTER:][0] + ONE_DAY)
     return min(moments, default=None)
 
 
@@ -94,8 +97,9 @@ def _marks(
 ) -> NodeMarks:
     rows = [{"run": kept.run, "time": to_rfc3339(kept.time), "cause": kept.cause} for kept in failures]
     why = ""
-    if len(_recent(failures, now)) >= SUSPECT_AFTER and (node.suspect or _may_mark(others, now)):
-        why = f"{len(failures)} first failures within a day, the last {failures[-1].cause} of {failures[-1].run}"
+    last = _last_of_runs(failures, now)
+    if len(last) >= SUSPECT_AFTER and (node.suspect or _may_mark(others, now)):
+        why = f"first failures of {len(last)} runs within a day, the last {last[-1].cause} of {last[-1].run}"
     return NodeMarks(
         annotations={
             names.ANNOTATION_FIRST_FAILURES: json.dumps(rows) if rows else None,
@@ -109,6 +113,24 @@ def _may_mark(nodes: Iterable[NodeView], now: float) -> bool:
     everyone = list(nodes)
     marked = sum(1 for node in everyone if node.suspect and node.failures and now - node.failures[-1].time < ONE_HOUR)
     return marked < max(LEAST_MARKED, int(MARKED_SHARE * len(everyone)))
+
+
+def _last_of_runs(failures: Iterable[NodeFailure], now: float) -> list[NodeFailure]:
+    """The last failure of each run, earliest first."""
+    return _by_time({failure.run: failure for failure in _by_time(_recent(failures, now))}.values())
+
+
+def _kept(failures: Iterable[NodeFailure]) -> tuple[NodeFailure, ...]:
+    """Those that there is room for, earliest first: the newest, of one run no more than ``KEPT_OF_A_RUN``."""
+    kept: list[NodeFailure] = []
+    for failure in reversed(_by_time(failures)):
+        if len(kept) < MAX_FAILURES and sum(1 for each in kept if each.run == failure.run) < KEPT_OF_A_RUN:
+            kept.append(failure)
+    return tuple(reversed(kept))
+
+
+def _by_time(failures: Iterable[NodeFailure]) -> list[NodeFailure]:
+    return sorted(failures, key=lambda failure: failure.time)
 
 
 def _recent(failures: Iterable[NodeFailure], now: float) -> list[NodeFailure]:

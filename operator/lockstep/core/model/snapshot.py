@@ -112,7 +112,7 @@ class NodeView:
     conditions: Mapping[str, str] = field(default_factory=dict)  # those that are True but Ready, with their reasons
     conditions_changed_at: float = 0.0  # when the latest of them became True
     failures: tuple[NodeFailure, ...] = ()  # of any run, earliest first
-    suspect: str = ""  # the mark that people see; placement judges by ``failures``
+    suspect: str = ""  # why it bears the mark; judged together with ``failures``
     failures_cleared_at: float = 0.0  # what lies before was forgiven by a person
 
 

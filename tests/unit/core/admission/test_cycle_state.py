@@ -30,8 +30,9 @@ def entry(view: RunView) -> Entry:
 
 
 def failing(name: str) -> NodeView:
-    """A node on which ranks failed first twice of late."""
-    return node(name, failures=tuple(NodeFailure("team/x", NOW - ago, "XidError") for ago in (20.0, 10.0)))
+    """A node on which ranks of two runs failed first of late."""
+    failures = tuple(NodeFailure(f"team/{ago}", NOW - ago, "XidError") for ago in (20, 10))
+    return node(name, failures=failures, suspect="yes")
 
 
 def away(name: str, since: float) -> NodeView:

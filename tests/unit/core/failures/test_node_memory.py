@@ -23,21 +23,46 @@ def failure(hours_ago: float, run: str = "ns/a") -> NodeFailure:
 
 
 def failed(*hours_ago: float, **changes: object) -> NodeView:
-    return node("n1", failures=tuple(failure(hours) for hours in hours_ago), **changes)
+    """A node on which a rank failed first so long ago, each of another run."""
+    told = tuple(failure(hours, f"ns/{number}") for number, hours in enumerate(hours_ago))
+    return node("n1", failures=told, **changes)
 
 
 @pytest.mark.parametrize(
     ("hours_ago", "is_suspect"),
     [((), False), ((1.0,), False), ((5.0, 1.0), True), ((30.0, 1.0), False), ((30.0, 5.0, 1.0), True)],
 )
-def test_a_node_is_suspect_when_ranks_failed_first_on_it_twice_within_a_day(
+def test_a_node_is_suspect_when_ranks_of_two_runs_failed_first_on_it_within_a_day(
     hours_ago: tuple[float, ...], is_suspect: bool
 ) -> None:
-    assert bool(suspicion(failed(*hours_ago), NOW)) is is_suspect
+    assert bool(suspicion(failed(*hours_ago, suspect="yes"), NOW)) is is_suspect
+
+
+def test_one_run_makes_no_node_suspect_however_often_it_fails_there() -> None:
+    bad = node("n1", failures=tuple(failure(0.1 * each) for each in range(8, 0, -1)), suspect="yes")
+    assert suspicion(bad, NOW) == ""
+    assert marks_with(bad, failure(0.01), [bad], True, NOW).annotations[names.ANNOTATION_SUSPECT] is None
+    also = marks_with(bad, failure(0.01, "ns/other"), [bad], True, NOW)
+    assert "first failures of 2 runs" in (also.annotations[names.ANNOTATION_SUSPECT] or "")
+
+
+def test_one_run_leaves_room_for_the_failures_of_others() -> None:
+    bad = node("n1", failures=(failure(9.0, "ns/other"), *(failure(0.1 * each) for each in range(7, 0, -1))))
+    written = marks_with(bad, failure(0.01), [bad], True, NOW).annotations[names.ANNOTATION_FIRST_FAILURES]
+    kept = read_failures(written or "")
+    assert [(each.run, each.time) for each in kept] == [
+        ("ns/other", failure(9.0).time),
+        ("ns/a", float(int(failure(0.1).time))),
+        ("ns/a", float(int(failure(0.01).time))),
+    ]
+
+
+def test_nodes_that_were_not_marked_for_the_bound_on_marks_are_as_good_as_any() -> None:
+    assert suspicion(failed(5.0, 1.0), NOW) == ""
 
 
 def test_nodes_that_failed_before_are_taken_last_but_no_run_waits_for_others() -> None:
-    w = World({"n0": node("n0"), "n1": failed(2.0, 1.0), "n2": node("n2")}, now=NOW)
+    w = World({"n0": node("n0"), "n1": failed(2.0, 1.0, suspect="yes"), "n2": node("n2")}, now=NOW)
     w.roll_out("two", spec(2))
     assert set(w.status("two").assignment.nodes) == {"n0", "n2"}
     w.roll_out("one", spec(1))
@@ -45,7 +70,7 @@ def test_nodes_that_failed_before_are_taken_last_but_no_run_waits_for_others() -
 
 
 def builder_with(first_failures: tuple[FirstFailure, ...], **changes: object) -> PlanBuilder:
-    w = World({"n1": replace(failed(2.0), **changes)}, now=NOW)
+    w = World({"n1": replace(node("n1", failures=(failure(2.0),)), **changes)}, now=NOW)
     w.apply("a", spec(1))
     view = w.runs["a"]
     recovery = changed(view.status.recovery, first_failures=first_failures)
@@ -70,30 +95,36 @@ def test_what_a_person_forgave_is_not_remembered_again(later: float, is_remember
 
 def test_a_failure_that_newer_ones_leave_no_room_for_is_not_carried_again_and_again() -> None:
     old = FirstFailure(node="n1", time=failure(3.0).time, cause="Hang")
-    newer = tuple(failure(0.1 * each) for each in range(9, 0, -1))
-    assert to_remember(builder_with((old,), failures=newer[:7]))
-    assert to_remember(builder_with((old,), failures=newer[:8])) == []
+    others = tuple(failure(0.1 * each, f"ns/{each}") for each in range(9, 0, -1))
+    assert to_remember(builder_with((old,), failures=others[:7]))
+    assert to_remember(builder_with((old,), failures=others[:8])) == []
+    own = (failure(2.0), failure(1.0))
+    assert to_remember(builder_with((old,), failures=own[:1]))
+    assert to_remember(builder_with((old,), failures=own)) == []
 
 
-def test_the_second_failure_within_a_day_marks_the_node_and_the_first_does_not() -> None:
+def test_the_failure_of_a_second_run_within_a_day_marks_the_node_and_the_first_does_not() -> None:
     first = marks_with(failed(), failure(1.0), [failed()], True, NOW)
     assert first.annotations[names.ANNOTATION_SUSPECT] is None
     assert not first.tainted
     second = marks_with(failed(2.0), failure(1.0), [failed()], True, NOW)
-    assert "2 first failures within a day" in (second.annotations[names.ANNOTATION_SUSPECT] or "")
+    assert "first failures of 2 runs within a day" in (second.annotations[names.ANNOTATION_SUSPECT] or "")
     assert second.tainted
     assert not marks_with(failed(2.0), failure(1.0), [failed()], False, NOW).tainted
 
 
 def test_a_failure_that_the_node_has_already_is_not_counted_twice() -> None:
-    again = marks_with(failed(1.0), failure(1.0), [failed()], True, NOW)
+    again = marks_with(failed(1.0), failure(1.0, "ns/0"), [failed()], True, NOW)
     assert again.annotations[names.ANNOTATION_SUSPECT] is None
-    assert read_failures(again.annotations[names.ANNOTATION_FIRST_FAILURES] or "") == (failure(1.0),)
+    assert read_failures(again.annotations[names.ANNOTATION_FIRST_FAILURES] or "") == (failure(1.0, "ns/0"),)
 
 
 def test_what_is_written_is_what_is_read() -> None:
     marks = marks_with(failed(2.0), failure(1.0), [], False, NOW)
-    assert read_failures(marks.annotations[names.ANNOTATION_FIRST_FAILURES] or "") == (failure(2.0), failure(1.0))
+    assert read_failures(marks.annotations[names.ANNOTATION_FIRST_FAILURES] or "") == (
+        failure(2.0, "ns/0"),
+        failure(1.0),
+    )
 
 
 def test_no_more_nodes_become_suspect_within_an_hour_than_the_breaker_lets() -> None:

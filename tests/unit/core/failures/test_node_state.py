@@ -16,9 +16,10 @@ FAILED = tuple(NodeFailure(f"run-{number}", NOW - 60, "Hardware") for number in 
     ("fields", "word"),
     [
         ({}, "Ready"),
-        ({"failures": FAILED}, "Suspect"),
-        ({"failures": FAILED[:1]}, "Ready"),
-        ({"conditions": {"KernelDeadlock": "x"}, "failures": FAILED}, "Unhealthy"),
+        ({"failures": FAILED, "suspect": "x"}, "Suspect"),
+        ({"failures": FAILED[:1], "suspect": "x"}, "Ready"),
+        ({"failures": FAILED}, "Ready"),
+        ({"conditions": {"KernelDeadlock": "x"}, "failures": FAILED, "suspect": "x"}, "Unhealthy"),
         ({"unschedulable": True, "conditions": {"KernelDeadlock": "x"}}, "Cordoned"),
         ({"drain": "firmware", "unschedulable": True}, "Draining"),
         ({"ready": False, "drain": "firmware"}, "NotReady"),

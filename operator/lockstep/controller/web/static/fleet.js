@@ -8,7 +8,7 @@ import { arranged, at, neighbour } from "./racks.js";
 const [NOBODY, SOMEBODY, OTHERS] = [-1, -2, -3];
 const SPARE = -1;
 const MEANINGS = {
-  Suspect: "ranks failed here first, twice or more within a day: others are preferred",
+  Suspect: "ranks of two runs or more failed here first within a day: others are preferred",
   Cordoned: "takes no new work",
   Draining: "its runs save and leave",
   Unhealthy: "a condition tells of broken hardware",

@@ -128,8 +128,8 @@ def shake_nodes(snapshot: ClusterSnapshot, chance: Random) -> ClusterSnapshot:
         case 0:
             nodes[name] = replace(nodes[name], ready=not nodes[name].ready, ready_changed_at=NOW)
         case 1:
-            failures = [NodeFailure("team/x", NOW - chance.randrange(86_400), "Crash") for _ in range(2)]
-            nodes[name] = replace(nodes[name], failures=tuple(failures))
+            failures = [NodeFailure(f"team/{i}", NOW - chance.randrange(86_400), "Crash") for i in range(2)]
+            nodes[name] = replace(nodes[name], failures=tuple(failures), suspect="yes")
         case 2:
             new = node(f"n{chance.randrange(100)}")
             nodes[new.name] = new
