@@ -72,14 +72,20 @@ async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
         await asyncio.sleep(0.02)
 
 
-def pod(name: str, run_uid: str, slot: int = 0) -> dict[str, Any]:
+def named(run: str, run_uid: str, slot: int = 0) -> str:
+    return names.pod_name(run, run_uid, slot, 1)
+
+
+def pod(run: str, run_uid: str, slot: int = 0) -> dict[str, Any]:
+    owner = {"apiVersion": names.API_VERSION, "kind": names.RUN_KIND, "name": run, "uid": run_uid, "controller": True}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": name,
+            "name": named(run, run_uid, slot),
+            "ownerReferences": [owner],
             "labels": {
-                names.LABEL_RUN: "llama",
+                names.LABEL_RUN: run,
                 names.LABEL_RUN_UID: run_uid,
                 names.LABEL_SLOT: str(slot),
                 names.LABEL_INCARNATION: "1",
@@ -113,7 +119,7 @@ async def test_the_store_follows_pods_from_creation_to_deletion(kube: KubeClient
         await asyncio.gather(*(kube.create(PODS, pod(f"p{n}", namespace, n), namespace) for n in range(40)))
         await until(lambda: len(store.pods_of(namespace)) == 40)
         await until(lambda: all(p.reason == "Unschedulable" for p in store.pods_of(namespace)))
-        await asyncio.gather(*(delete_now(kube, f"p{n}", namespace) for n in range(40)))
+        await asyncio.gather(*(delete_now(kube, named(f"p{n}", namespace, n), namespace) for n in range(40)))
         await until(lambda: not store.pods_of(namespace))
 
 
@@ -121,7 +127,7 @@ async def test_the_answer_to_a_create_and_the_watch_agree(kube: KubeClient, name
     async with Following(kube) as following:
         answer = await kube.create(PODS, pod("p0", namespace), namespace)
         following.store.apply_pod(answer)
-        assert [p.name for p in following.store.pods_of(namespace)] == ["p0"]
+        assert [p.run for p in following.store.pods_of(namespace)] == ["p0"]
         await until(lambda: following.store.pods_of(namespace)[0].reason == "Unschedulable")
         following.store.apply_pod(answer)  # read late: it must not undo what the watch said since
         assert following.store.pods_of(namespace)[0].reason == "Unschedulable"
@@ -147,11 +153,11 @@ async def test_informers_survive_a_restart_of_the_api_server_and_miss_no_deletio
         await until(lambda: len(store.pods_of(namespace)) == 3)
         await asyncio.to_thread(cluster.stop_component, "apiserver")
         with pytest.raises(KubeError):
-            await kube.get(PODS, "p0", namespace)
+            await kube.get(PODS, named("p0", namespace), namespace)
         await asyncio.to_thread(cluster.start_component, "apiserver")
-        await delete_now(kube, "p0", namespace)
+        await delete_now(kube, named("p0", namespace), namespace)
         await kube.create(PODS, pod("p9", namespace, 9), namespace)
-        await until(lambda: {p.name for p in store.pods_of(namespace)} == {"p1", "p2", "p9"})
+        await until(lambda: {p.run for p in store.pods_of(namespace)} == {"p1", "p2", "p9"})
 
 
 async def test_a_deletion_nobody_watched_is_found_by_the_next_list(kube: KubeClient, namespace: str) -> None:
@@ -160,12 +166,12 @@ async def test_a_deletion_nobody_watched_is_found_by_the_next_list(kube: KubeCli
     async with Following(kube) as first:
         store = first.store
         await until(lambda: len(store.pods_of(namespace)) == 2)
-    await delete_now(kube, "p0", namespace)
+    await delete_now(kube, named("p0", namespace), namespace)
     again: Informer[PodView | ForeignPod] = Informer(
         "gang pods", kube, SystemClock(), PODS, parse_pod, store.gang_pods, labels=names.LABEL_RUN_UID
     )
     task = asyncio.create_task(again.run())
-    await until(lambda: [p.name for p in store.pods_of(namespace)] == ["p1"])
+    await until(lambda: [p.run for p in store.pods_of(namespace)] == ["p1"])
     task.cancel()
 
 
@@ -226,7 +232,7 @@ async def test_a_strict_dry_run_stores_nothing_and_says_what_is_wrong(kube: Kube
 async def test_a_delete_never_hits_another_object_of_the_same_name(kube: KubeClient, namespace: str) -> None:
     await kube.create(PODS, pod("p0", "u"), namespace)
     wrong = "00000000-0000-0000-0000-000000000000"
-    assert await kube.delete(PODS, "p0", namespace, uid=wrong, grace=0) is None
-    assert orjson.loads(await kube.get(PODS, "p0", namespace))["metadata"]["name"] == "p0"
+    assert await kube.delete(PODS, named("p0", "u"), namespace, uid=wrong, grace=0) is None
+    assert orjson.loads(await kube.get(PODS, named("p0", "u"), namespace))["metadata"]["name"] == named("p0", "u")
     with pytest.raises(ApiError, match="AlreadyExists"):
         await kube.create(PODS, pod("p0", "u"), namespace)

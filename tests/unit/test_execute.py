@@ -490,26 +490,24 @@ ENDED = DeletePodGroup("team", "g", GROUP.api_version)
 MEMBER = CreatePod("team", "llama-u1-0-1", 0, 1, "n1", {})
 
 
-@pytest.mark.parametrize("lost", [names.LABEL_RUN_UID, names.LABEL_SLOT, names.LABEL_INCARNATION])
-async def test_a_pod_of_the_run_that_lost_its_labels_is_told_and_not_waited_for_without_end(
-    world: World, lost: str
+async def test_a_pod_that_does_not_name_its_run_as_its_controller_is_told_and_not_waited_for_without_end(
+    world: World,
 ) -> None:
     view = stored(world.store)
-    labels = {names.LABEL_RUN_UID: "u1", names.LABEL_SLOT: "0", names.LABEL_INCARNATION: "1"}
+    owner = {"apiVersion": names.API_VERSION, "kind": "TrainingRun", "name": "llama", "uid": "u1", "controller": True}
     metadata = {"name": MEMBER.name, "namespace": "team", "uid": "p", "resourceVersion": "20"}
-    metadata |= {"ownerReferences": [{"kind": "TrainingRun", "name": "llama", "uid": "u1", "controller": True}]}
-    metadata |= {"creationTimestamp": "2026-01-01T00:00:00Z", "labels": labels}
+    metadata |= {"ownerReferences": [owner], "creationTimestamp": "2026-01-01T00:00:00Z"}
     world.kube.creation = ApiError(409, "AlreadyExists", "there is one")
     world.kube.read = {"metadata": metadata}
     await world.executor.run_plan(view, Plan(creates=(MEMBER,)))
     assert world.warnings == []
-    world.kube.read = {"metadata": metadata | {"labels": {k: v for k, v in labels.items() if k != lost}}}
+    world.kube.read = {"metadata": metadata | {"ownerReferences": [owner | {"controller": False}]}}
     for _ in range(2):
-        with pytest.raises(ApiError, match="lost the labels"):
+        with pytest.raises(ApiError, match="does not name the run"):
             await world.executor.run_plan(view, Plan(creates=(MEMBER,)))
-    assert world.warnings == ["PodLabelsLost"]
+    assert world.warnings == ["PodOwnerLost"]
     refused = world.store._refused["u1"][MEMBER.name]
-    assert refused.message.startswith(f"pod {MEMBER.name} lost the labels")
+    assert refused.message.startswith(f"pod {MEMBER.name} does not name the run")
 
 
 class GroupKube(Kube):

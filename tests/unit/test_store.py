@@ -63,6 +63,9 @@ def confined() -> World:
     return world
 
 
+HOLDING = {"attempt": 1, "assignment": {"nodes": ["gpu-1", "gpu-2"], "incarnations": [1, 1]}}
+
+
 def pod(
     uid: str = "p1", *, run_uid: str = "u1", node: str = "gpu-1", version: int = 20, **changes: Any
 ) -> Versioned[PodView | ForeignPod]:
@@ -393,6 +396,7 @@ async def test_a_pod_that_lost_its_labels_and_got_them_back_is_one_pod_all_the_w
     world: World, lost_first: bool
 ) -> None:
     """Two watches tell of it, one of pods with our labels and one of those without, in either order."""
+    world.store.apply_run(run(status=HOLDING))
     gang, others = world.store.gang_pods, world.store.other_pods
 
     def move(source: Any, target: Any, version: int) -> None:
@@ -410,6 +414,33 @@ async def test_a_pod_that_lost_its_labels_and_got_them_back_is_one_pod_all_the_w
     others.remove("p1", 27)
     assert world.store.pods_of("u1") == ()
     assert world.store.snapshot_cluster(LEADER).gang_pods == ()
+
+
+@pytest.mark.parametrize("bound", [True, False])
+@pytest.mark.parametrize(
+    "forged",
+    [{"run_uid": "nobody"}, {"namespace": "elsewhere"}, {"slot": 7}, {"incarnation": 99}],
+    ids=["of a run that does not exist", "of another namespace", "of a slot too many", "of a later incarnation"],
+)
+async def test_a_forged_pod_takes_no_node_but_what_it_requests_where_it_is_bound(
+    world: World, forged: dict[str, Any], bound: bool
+) -> None:
+    world.store.apply_run(run(status=HOLDING))
+    world.store.gang_pods.upsert(pod("mine"))
+    for number in range(6):
+        fields = {"bound": bound, "requests": {"cpu": 1, "pods": 1}, **forged}
+        world.store.gang_pods.upsert(pod(f"p{number}", node=f"gpu-{number}", **fields))
+    snapshot = world.store.snapshot_cluster(LEADER)
+    assert [each.uid for each in snapshot.gang_pods] == ["mine"]
+    taken = {f"gpu-{number}": {"cpu": 1, "pods": 1} for number in range(6)} if bound else {}
+    assert snapshot.foreign_requests == world.store.foreign_requests == taken
+
+
+async def test_pods_of_a_run_that_is_gone_hold_their_nodes_until_they_are_gone(world: World) -> None:
+    world.store.apply_run(run(status=HOLDING))
+    world.store.gang_pods.upsert(pod())
+    world.store.remove_run("team", "llama", "u1")
+    assert [each.uid for each in world.store.snapshot_cluster(LEADER).gang_pods] == ["p1"]
 
 
 async def test_foreign_requests_are_sums_of_what_is_not_terminal(world: World) -> None:
@@ -436,6 +467,7 @@ async def test_foreign_requests_of_an_earlier_snapshot_stay_as_they_were(world: 
 
 
 async def test_a_pod_with_senseless_gang_labels_is_counted_as_foreign(world: World) -> None:
+    world.store.apply_run(run(status=HOLDING))
     world.store.gang_pods.upsert(foreign("odd", cpu=100))
     assert world.store.foreign_requests == {"gpu-1": {"cpu": 100, "pods": 1}}
     world.store.gang_pods.upsert(pod("odd", version=6))

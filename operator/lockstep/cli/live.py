@@ -15,7 +15,7 @@ from lockstep.cli.operator_settings import OperatorSettings, fair_shares, read_s
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.entry import is_pending
 from lockstep.core.admission.cache.excluded_runs import without
-from lockstep.core.admission.cache.ledger import Ledger
+from lockstep.core.admission.cache.ledger import Ledger, is_of_its_run, with_strangers
 from lockstep.core.admission.kueue_admission import KUEUES
 from lockstep.core.arrays.members import governed, is_member
 from lockstep.core.model.cluster_objects import ForeignPod, parse_node, parse_pod
@@ -129,14 +129,14 @@ def cluster_snapshot(
             if error.status != 403:
                 raise
             raise NotLive(f"you may not read the {resource}") from error
-    gang_pods: list[PodView] = []
+    pods: list[PodView] = []
     foreign: dict[str, dict[str, int]] = {}
     for raw in found["pods of all namespaces"]:
         pod = parse_pod(msgspec.json.encode(raw)).view
         if isinstance(pod, ForeignPod):
             _add(foreign, pod)
         else:
-            gang_pods.append(pod)
+            pods.append(pod)
     sets = {view.uid: view for view in map(parse_run_set, found["arrays of all namespaces"])}
     views = []
     for raw in found["runs of all namespaces"]:
@@ -145,13 +145,16 @@ def cluster_snapshot(
             owner = sets.get(run.set_uid)
             views.append(governed(run, owner if owner is not None and is_member(run, owner) else None))
     disrupted = next((c for run in views if (c := find(run.status, ConditionType.CLUSTER_DISRUPTION))), None)
+    by_uid = {run.uid: run for run in views}
+    gang_pods = [pod for pod in pods if is_of_its_run(pod, by_uid.get(pod.run_uid), gone=False)]
+    ours = {*map(id, gang_pods)}
     queues = {raw["metadata"]["name"]: parse_queue(raw) for raw in found["queues"]}
     snapshot = ClusterSnapshot(
         runs=tuple(views),
         queues=queues,
         nodes=node_views(found["nodes"]),
         gang_pods=tuple(gang_pods),
-        foreign_requests=foreign,
+        foreign_requests=with_strangers(foreign, [pod for pod in pods if id(pod) not in ours]),
         in_flight={},
         leadership=Leadership(since=0.0, disruption=disrupted.message if disrupted is not None else ""),
         namespace_labels={raw["metadata"]["name"]: raw["metadata"].get("labels") or {} for raw in found["namespaces"]},

@@ -462,9 +462,9 @@ class Executor:
             self._store.apply_pod(reply)
             if isinstance(parse_pod(reply).view, PodView):
                 return
-            reason = EventReason.POD_LABELS_LOST
+            reason = EventReason.POD_OWNER_LOST
             message = (
-                f"pod {pod.name} lost the labels that Lockstep knows it by; delete it, and stop who takes them off"
+                f"pod {pod.name} does not name the run as its controller any more; delete it, and stop who changes it"
             )
         else:
             reason = EventReason.POD_NAME_CONFLICT

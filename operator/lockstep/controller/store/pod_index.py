@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from lockstep.controller.kube.workqueue import run_key
 from lockstep.controller.runtime.clock import Clock
-from lockstep.controller.store.change_log import AdmissionChanges
+from lockstep.controller.store.change_log import ChangeLog
 from lockstep.core.model.cluster_objects import ForeignPod
 from lockstep.core.model.snapshot import PodView, Resources
 
@@ -14,9 +14,9 @@ from lockstep.core.model.snapshot import PodView, Resources
 class PodIndex:
     """Pods of gangs one by one; of all others the sums of what they request on each node."""
 
-    def __init__(self, clock: Clock, changes: AdmissionChanges) -> None:
+    def __init__(self, clock: Clock, changed_nodes: ChangeLog[None]) -> None:
         self._clock = clock
-        self._changes = changes
+        self._changed_nodes = changed_nodes
         self._of: dict[str, dict[str, PodView]] = {}  # run UID -> pod UID -> pod
         self._named: dict[str, Counter[str]] = {}  # run key -> run UID -> number of pods
         self._on: dict[str, dict[str, str]] = {}  # node -> pod UID -> key of the run
@@ -49,8 +49,12 @@ class PodIndex:
         """Every pod of a run that still exists; a label is anybody's to copy."""
         return self._of.get(run_uid, {}).values()
 
+    def get(self, pod_uid: str) -> PodView | None:
+        """A gang's pod, or one that says so."""
+        return self._known.get(pod_uid)
+
     def all_of_gangs(self) -> Iterable[PodView]:
-        """The pods of all runs."""
+        """The pods of all runs, and those that say so."""
         return (pod for pods in self._of.values() for pod in pods.values())
 
     def runs_on(self, node: str) -> set[str]:
@@ -72,7 +76,6 @@ class PodIndex:
 
     def _add(self, pod: PodView) -> None:
         self._known[pod.uid] = pod
-        self._changes.pods.note(pod.uid, pod)
         self._of.setdefault(pod.run_uid, {})[pod.uid] = pod
         key = run_key(pod.namespace, pod.run)
         self._named.setdefault(key, Counter())[pod.run_uid] += 1
@@ -81,7 +84,6 @@ class PodIndex:
 
     def _forget(self, pod: PodView) -> None:
         del self._known[pod.uid]
-        self._changes.pods.note(pod.uid, None)
         pods = self._of[pod.run_uid]
         del pods[pod.uid]
         if not pods:
@@ -108,6 +110,6 @@ class PodIndex:
             else:
                 sums.pop(name, None)
         self._foreign[pod.node] = sums
-        self._changes.nodes.note(pod.node, None)
+        self._changed_nodes.note(pod.node, None)
         if not sums:
             del self._foreign[pod.node]

@@ -39,6 +39,7 @@ from lockstep.controller.store.whole_status import (
     without_reservation,
 )
 from lockstep.controller.store.writes_under_way import WritesUnderWay
+from lockstep.core.admission.cache.ledger import is_of_its_run, with_strangers
 from lockstep.core.arrays.members import governed, is_recorded
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model.assignment import bookable
@@ -115,7 +116,8 @@ class Store:
         self._nodes_by_name: dict[str, NodeView] = {}
         self._labels_of: dict[str, Mapping[str, str]] = {}  # namespace -> labels
         self.changes = AdmissionChanges()
-        self._pods = PodIndex(clock, self.changes)
+        self._pods = PodIndex(clock, self.changes.nodes)
+        self._strangers: dict[str, PodView] = {}  # pods, by UID, for which the run that they name does not vouch
         self._class_values: dict[str, int] = {}  # PriorityClass -> value
         self._runs_listed_at = float("-inf")
         self._runs_version = 0
@@ -376,7 +378,7 @@ class Store:
             runs=tuple(views.values()),
             queues=self.queues.by_name,
             nodes=MappingProxyType(self._nodes_by_name),
-            gang_pods=tuple(self._pods.all_of_gangs()),
+            gang_pods=tuple(pod for pod in self._pods.all_of_gangs() if pod.uid not in self._strangers),
             foreign_requests=self.foreign_requests,
             in_flight=self.writes.in_flight,
             leadership=leadership,
@@ -404,7 +406,7 @@ class Store:
     @property
     def foreign_requests(self) -> Mapping[str, Resources]:
         """By node: the sums of what everything but gangs requests there, with the pods themselves counted."""
-        return self._pods.foreign_requests
+        return with_strangers(self._pods.foreign_requests, self._strangers.values())
 
     def orphaned_pods(self, namespace: str, name: str) -> tuple[PodView, ...]:
         """Gang pods of a run of this name that is known to be gone, to be deleted.
@@ -477,10 +479,27 @@ class Store:
             if namesake != run.uid:
                 self.runs.remove(namesake, self.runs.version(run.uid))
             self._view_of_run(new)
+        for pod in self._pods.for_run(run.uid):
+            if self._is_stranger(pod) != (pod.uid in self._strangers):
+                self._sort_out(pod.uid)
         self.run_sets.run_changed(old, new)
         self._queue.add(run_key(run.namespace, run.name))
         if old is None or new is None or _admission_differs(old, new):
             self._queue.add(CLUSTER_KEY)
+
+    def _sort_out(self, pod_uid: str) -> None:
+        """Whose a pod is, by what is known now: admission sees it, or only what it requests."""
+        pod, before = self._pods.get(pod_uid), self._strangers.pop(pod_uid, None)
+        stranger = pod if pod is not None and self._is_stranger(pod) else None
+        if stranger is not None:
+            self._strangers[pod_uid] = stranger
+        self.changes.pods.note(pod_uid, None if stranger is not None else pod)
+        for each in (before, stranger):
+            if each is not None:
+                self.changes.nodes.note(each.node, None)
+
+    def _is_stranger(self, pod: PodView) -> bool:
+        return not is_of_its_run(pod, self.runs.get(pod.run_uid), gone=self.runs.is_gone(pod.run_uid))
 
     def _uid_named(self, key: str) -> str:
         return self._run_uids.get(key, "")
@@ -548,6 +567,9 @@ class Store:
 
     def _pod_changed(self, old: PodView | ForeignPod | None, new: PodView | ForeignPod | None) -> None:
         self._pods.change(old, new)
+        gangs = new if isinstance(new, PodView) else old
+        if isinstance(gangs, PodView):
+            self._sort_out(gangs.uid)
         if isinstance(old, ForeignPod) and not isinstance(new, PodView) and old != new:
             self._queue.wake_at(CLUSTER_KEY, self._clock.now() + _FREED)
         pod = new if isinstance(new, PodView) else old if isinstance(old, PodView) else None

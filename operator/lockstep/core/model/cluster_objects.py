@@ -67,7 +67,7 @@ _amount = lru_cache(maxsize=4096)(amount)  # the same few quantities come again 
 
 
 def parse_pod(text: bytes | msgspec.Raw) -> Versioned[PodView | ForeignPod]:
-    """A pod: of a gang by its labels, or by owner and name; foreign otherwise. Raises msgspec.DecodeError."""
+    """A pod: of a gang by its owner and its name; foreign otherwise. Raises msgspec.DecodeError."""
     pod = nesting.decode(_pods, text)
     meta = pod.metadata
     return Versioned(meta.uid, _version(meta), _gang_pod(pod) or _foreign_pod(pod))
@@ -171,7 +171,7 @@ def pod_requests(
 
 def _gang_pod(pod: wire.Pod) -> PodView | None:
     meta, spec, status = pod.metadata, pod.spec, pod.status
-    place = _owned(meta) or _labelled(meta)
+    place = _owned(meta)
     if place is None:
         return None
     trainer = next((c.state for c in status.container_statuses if c.name == names.CONTAINER_NAME), None)
@@ -187,7 +187,7 @@ def _gang_pod(pod: wire.Pod) -> PodView | None:
         owner_uid=next((owner.uid for owner in meta.owner_references if owner.controller), ""),
         slot=place.slot,
         incarnation=place.incarnation,
-        node=_pinned_node(spec) or spec.node_name,
+        node=spec.node_name or _pinned_node(spec),
         bound=bool(spec.node_name),
         phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
         created_at=_seconds(meta.creation_timestamp),
@@ -204,6 +204,7 @@ def _gang_pod(pod: wire.Pod) -> PodView | None:
             (c.reason for c in status.conditions if c.type == "DisruptionTarget" and c.status == "True"), ""
         ),
         attempt=_attempt(meta.annotations.get(names.ANNOTATION_ATTEMPT, "")),
+        requests=_requests(spec),
     )
 
 
@@ -218,19 +219,13 @@ class _Place:
 
 
 def _owned(meta: wire.Metadata) -> _Place | None:
-    """By its owner, if that is what its name says: labels can be changed, a name cannot."""
+    """By its owner, if that is what its name says: labels are anybody's to set and to change, a name is not."""
     for owner in meta.owner_references:
         if owner.controller and owner.kind == names.RUN_KIND and owner.api_version == names.API_VERSION:
             start, *numbers = meta.name.rsplit("-", 2)
             if len(numbers) == 2 and start == f"{owner.name}-{owner.uid[:5]}":
                 return _place(owner.name, owner.uid, *numbers)
     return None
-
-
-def _labelled(meta: wire.Metadata) -> _Place | None:
-    labels = meta.labels
-    run, run_uid = labels.get(names.LABEL_RUN, ""), labels.get(names.LABEL_RUN_UID, "")
-    return _place(run, run_uid, labels.get(names.LABEL_SLOT, ""), labels.get(names.LABEL_INCARNATION, ""))
 
 
 def _place(run: str, run_uid: str, slot: str, incarnation: str) -> _Place | None:
@@ -243,13 +238,18 @@ def _attempt(annotation: str) -> int:
     return int(annotation) if _is_number(annotation, below=2**31) else 0
 
 
-def _is_number(label: str, *, below: int) -> bool:
-    """Labels are anybody's to set, and what is made of these has to fit into memory and into status."""
-    return label.isascii() and label.isdecimal() and len(label) <= _LONGEST_NUMBER and int(label) < below
+def _is_number(text: str, *, below: int) -> bool:
+    """Names are their makers' to choose, and what is made of these has to fit into memory and into status."""
+    return text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER and int(text) < below
 
 
 def _foreign_pod(pod: wire.Pod) -> ForeignPod:
-    spec = pod.spec
+    terminal = pod.status.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+    return ForeignPod(pod.spec.node_name, _requests(pod.spec), terminal)
+
+
+def _requests(spec: wire.PodSpec) -> Resources:
+    """Of the pod, itself counted."""
     requests = pod_requests(
         [_amounts(container.resources.requests) for container in spec.containers],
         [(_amounts(c.resources.requests), c.restart_policy == "Always") for c in spec.init_containers],
@@ -257,8 +257,7 @@ def _foreign_pod(pod: wire.Pod) -> ForeignPod:
         _amounts(spec.resources.requests),
     )
     requests["pods"] = 1
-    terminal = pod.status.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
-    return ForeignPod(spec.node_name, requests, terminal)
+    return requests
 
 
 def _pinned_node(spec: wire.PodSpec) -> str:

@@ -328,7 +328,7 @@ class EventReason(AnyReason):
     POD_GROUP_REFUSED = "PodGroupRefused"
     POD_REFUSED = "PodRefused"
     POD_NAME_CONFLICT = "PodNameConflict"
-    POD_LABELS_LOST = "PodLabelsLost"
+    POD_OWNER_LOST = "PodOwnerLost"
 
 
 class ActionWord(StrEnum):

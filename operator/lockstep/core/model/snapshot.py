@@ -69,6 +69,7 @@ class PodView:
     resolved: str = ""  # JSON of status.resolved as it was when the pod was made
     disruption: str = ""  # reason of its DisruptionTarget condition: EvictionByEvictionAPI, DeletionByTaintManager, …
     attempt: int = 0  # that it was made for, where it has no worker; 0: its worker is told at START
+    requests: Resources = field(default_factory=dict, hash=False)  # with the pod itself counted
 
     @property
     def is_terminal(self) -> bool:
@@ -438,7 +439,7 @@ class ClusterSnapshot:
     runs: tuple[RunView, ...]
     queues: Mapping[str, QueueView]
     nodes: Mapping[str, NodeView]
-    gang_pods: tuple[PodView, ...]  # of every run, also of runs already deleted
+    gang_pods: tuple[PodView, ...]  # of every run, also of runs already deleted; of strangers none
     foreign_requests: Mapping[str, Resources]  # by node: what all other pods there request in total
     in_flight: Mapping[str, frozenset[str]]  # by run uid: nodes of writes whose result is not known yet
     leadership: Leadership

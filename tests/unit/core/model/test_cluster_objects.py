@@ -66,7 +66,7 @@ def parsed(pod: dict[str, Any]) -> PodView:
     return view
 
 
-def test_a_gang_pod_is_known_by_its_labels_and_its_pinned_node_before_it_is_bound() -> None:
+def test_a_gang_pod_is_known_by_its_owner_and_its_name_and_its_pinned_node_before_it_is_bound() -> None:
     item = parse_pod(orjson.dumps(gang_pod()))
     assert (item.uid, item.version) == ("pod-1", 17)
     assert item.view == PodView(
@@ -82,6 +82,7 @@ def test_a_gang_pod_is_known_by_its_labels_and_its_pinned_node_before_it_is_boun
         bound=False,
         phase=PodPhase.PENDING,
         created_at=1767225600.0,
+        requests={"cpu": 180_000, "pods": 1},
     )
 
 
@@ -192,10 +193,10 @@ def test_a_gated_pod_names_its_gates(gates: list[str], named: str) -> None:
     assert view.message.endswith(named)
 
 
-def test_a_pod_whose_labels_make_no_sense_counts_as_foreign() -> None:
+def test_a_pod_that_bears_the_labels_of_a_gang_alone_counts_as_foreign_and_takes_nothing_by_its_pin() -> None:
     raw = gang_pod()
-    raw["metadata"]["labels"]["lockstep.dev/slot"] = "three"
     raw["metadata"]["ownerReferences"] = []
+    assert parse_pod(orjson.dumps(raw)).view == ForeignPod("", {"cpu": 180_000, "pods": 1})
     raw["spec"]["nodeName"] = "gpu-7"
     assert parse_pod(orjson.dumps(raw)).view == ForeignPod("gpu-7", {"cpu": 180_000, "pods": 1})
 
@@ -385,13 +386,11 @@ def test_a_namespace_is_its_name_and_labels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "value"),
-    [("slot", "999999999999"), ("slot", "-1"), ("slot", "\u0663"), ("incarnation", "9" * 60), ("incarnation", "")],
+    "ends", ["999999999999-2", "-1-2", "\u0663-2", f"3-{'9' * 60}", f"3-{'9' * 5000}", "3-", "3-2-x", f"3-{2**31}"]
 )
-def test_a_label_that_no_pod_of_ours_can_have_makes_it_somebody_elses_pod(label: str, value: str) -> None:
+def test_a_name_that_no_pod_of_ours_can_have_makes_it_somebody_elses_pod(ends: str) -> None:
     raw = gang_pod()
-    raw["metadata"]["ownerReferences"] = []
-    raw["metadata"]["labels"][f"lockstep.dev/{label}"] = value
+    raw["metadata"]["name"] = f"llama-abcde-{ends}"
     assert isinstance(parse_pod(orjson.dumps(raw)).view, ForeignPod)
 
 

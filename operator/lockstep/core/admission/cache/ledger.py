@@ -1,10 +1,11 @@
 """Node bookings: which nodes are taken, and by whom. Two runs never share a node.
 
 A node is taken when a run's assignment names it, when a write whose result is not known books it, or
-when any pod of any run is on it that has not ended: Terminating pods and those of deleted runs too.
+when any pod of any run is on it that has not ended: Terminating pods and those of deleted runs too. What only says
+that it is a pod of a run takes what it requests where kube-scheduler has bound it, as any other pod does.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from lockstep.core.admission.cache.gang_pods import GangPodIndex
@@ -12,7 +13,7 @@ from lockstep.core.admission.cache.run_index import RunIndex, RunRow
 from lockstep.core.model.conditions import is_true
 from lockstep.core.model.node_set import NodeSet
 from lockstep.core.model.reasons import ConditionType
-from lockstep.core.model.snapshot import ClusterSnapshot
+from lockstep.core.model.snapshot import ClusterSnapshot, PodView, Resources, RunView
 from lockstep.core.placement.node_index import NodeIndex
 
 
@@ -57,6 +58,34 @@ class Ledger:
     def holders(self, node: str) -> tuple[str, ...]:
         """Who has ``node``, as namespace/name; nobody: empty."""
         return tuple(sorted(self.keys.get(uid, uid) for uid in self.by_node.get(node, ())))
+
+
+def is_of_its_run(pod: PodView, run: RunView | None, *, gone: bool) -> bool:
+    """The pod takes the node that it is pinned to. ``run``: the one that it names as its owner; ``gone``: that one is
+    known to be no more.
+
+    An owner, a name and a pin are anybody's to write who may create pods. A run vouches for those in its own
+    namespace that its assignment has, or had before.
+    """
+    if run is None:
+        return gone
+    if (pod.namespace, pod.owner_uid) != (run.namespace, run.uid):
+        return False
+    assignment = run.status.assignment
+    if assignment.config_map and not assignment.incarnations:
+        return True  # nobody could read which it has
+    return pod.slot < len(assignment.incarnations) and pod.incarnation <= assignment.incarnations[pod.slot]
+
+
+def with_strangers(foreign: Mapping[str, Resources], strangers: Iterable[PodView]) -> Mapping[str, Resources]:
+    """``foreign``, the requests on each node, with those of pods that are of no run."""
+    sums: dict[str, Resources] = {}
+    for pod in strangers:
+        if pod.bound and not pod.is_terminal:
+            before = sums.get(pod.node, foreign.get(pod.node, {}))
+            more = {name: before.get(name, 0) + amount for name, amount in pod.requests.items()}
+            sums[pod.node] = {**before, **more}
+    return {**foreign, **sums} if sums else foreign
 
 
 def taken(

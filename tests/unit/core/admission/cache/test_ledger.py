@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.core.admission.cache.ledger import Ledger, held, taken
+from lockstep.api.base.changes import changed
+from lockstep.core.admission.cache.ledger import Ledger, held, is_of_its_run, taken, with_strangers
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.cache.run_index import RunRow
 from lockstep.core.model.assignment import vacated
@@ -19,6 +20,53 @@ A = run("a", 2, status=holding("n0", "n1"))
 DONE = run("a", 2, status=holding("n0", "n1") | {"conditions": (ACCEPTED, FINISHED)})
 LOST = run("a", 2, status={"assignment": vacated(A.status.assignment, [1], NOW)})
 WAITS = run("b")
+
+
+UNREAD = run("a", 2, status={"assignment": changed(A.status.assignment, nodes=(), incarnations=(), config_map="x")})
+
+
+@pytest.mark.parametrize(
+    ("owner", "change", "gone", "counts"),
+    [
+        (A, {}, False, True),
+        (A, {"bound": False}, False, True),
+        (A, {"incarnation": 0}, False, True),
+        (A, {"incarnation": 2}, False, False),
+        (A, {"slot": 2}, False, False),
+        (A, {"namespace": "elsewhere"}, False, False),
+        (A, {"owner_uid": "uid-b"}, False, False),
+        (WAITS, {"owner_uid": "uid-b", "run_uid": "uid-b"}, False, False),
+        (UNREAD, {}, False, True),
+        (None, {}, False, False),
+        (None, {}, True, True),
+    ],
+    ids=[
+        "its own",
+        "that nobody has bound yet",
+        "an earlier one",
+        "one that it never asked for",
+        "of a slot that it never had",
+        "of another namespace",
+        "of another run",
+        "of a run that never had nodes",
+        "of a run whose nodes cannot be read",
+        "of a run that nobody knows",
+        "of a run that is gone",
+    ],
+)
+def test_a_pod_takes_the_node_that_it_is_pinned_to_only_where_its_run_vouches_for_it(
+    owner: RunView | None, change: dict[str, Any], gone: bool, counts: bool
+) -> None:
+    assert is_of_its_run(replace(pod(A, 0, "n0"), **change), owner, gone=gone) is counts
+
+
+def test_strangers_take_what_they_request_where_they_are_bound_and_no_more() -> None:
+    stranger = replace(pod(A, 0, "n0"), requests={"cpu": 100, "pods": 1}, bound=True)
+    foreign = {"n0": {"cpu": 50, "memory": 7}, "n1": {"cpu": 1}}
+    many = [stranger, stranger, replace(stranger, bound=False), replace(stranger, phase=PodPhase.FAILED)]
+    assert with_strangers(foreign, many) == {"n0": {"cpu": 250, "memory": 7, "pods": 2}, "n1": {"cpu": 1}}
+    assert foreign["n0"] == {"cpu": 50, "memory": 7}
+    assert with_strangers(foreign, many[2:]) is foreign
 
 
 @pytest.mark.parametrize(
