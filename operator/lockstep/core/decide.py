@@ -54,7 +54,7 @@ from lockstep.core.run.launching import (
 from lockstep.core.run.leaving import save_before_leaving
 from lockstep.core.run.plain.gang import follow_plain_gang
 from lockstep.core.run.recovery import recover
-from lockstep.core.run.regression import hold_or_rebuild
+from lockstep.core.run.regression import anything_to_stop, end_long_hold, hold_or_rebuild
 from lockstep.core.run.report import conclude, record_progress
 from lockstep.core.run.requests import obey_annotations
 from lockstep.core.run.spares import seat_spares
@@ -119,8 +119,13 @@ def leave_the_finished_alone(plan: PlanBuilder) -> bool:
 
 
 def hold_when_status_is_behind(plan: PlanBuilder) -> bool:
-    """Never delete on missing knowledge: status is rebuilt, or a person is asked."""
-    return hold_or_rebuild(plan)
+    """Never delete on missing knowledge: status is rebuilt, or a person is asked, for a while. A gang on hold obeys
+    whoever may stop it."""
+    if not hold_or_rebuild(plan):
+        return False
+    if plan.run.spec is not None:
+        _ = _stop_as_asked(plan, frozenset(), on_hold=True) or stop_for_preemption(plan) or end_long_hold(plan)
+    return True
 
 
 def refuse_what_cannot_run(plan: PlanBuilder) -> bool:
@@ -194,28 +199,32 @@ def obey_requests(plan: PlanBuilder, known: Handover) -> Handover:
     return replace(known, leaving=leaving, is_last=_stop_as_asked(plan, leaving))
 
 
-def _stop_as_asked(plan: PlanBuilder, leaving: frozenset[int]) -> bool:
-    """True when the run stops, or is to be reconciled again after what was asked for."""
+def _stop_as_asked(plan: PlanBuilder, leaving: frozenset[int], *, on_hold: bool = False) -> bool:
+    """True when the run stops, or is to be reconciled again after what was asked for.
+
+    ``on_hold``: what lives may be no gang that status knows of, and is to be stopped all the same; nothing is begun.
+    """
     phase = plan.phase
+    at_rest = phase in (Phase.PENDING, Phase.SUSPENDED) and not (on_hold and anything_to_stop(plan))
     if phase is Phase.STOPPING:
         if not _finish_if_succeeded(plan):
             save_by_the_limit(plan)
             carry_out_stop(plan, leaving)
         return True
     if plan.spec.cancel:
-        if phase in (Phase.PENDING, Phase.SUSPENDED):
+        if at_rest:
             finish(plan, False, StopReason.CANCELLED, plan.run.set_says or "cancel: true")
         else:
             stop_after_save(plan, StopReason.CANCELLED, plan.run.set_says or "cancel: true")
         return True
-    if plan.spec.suspend and phase not in (Phase.PENDING, Phase.SUSPENDED):
+    if plan.spec.suspend and not at_rest:
         stop_after_save(plan, StopReason.SUSPENDED, plan.run.set_says or "suspend: true")
         return True
-    if phase not in (Phase.PENDING, Phase.SUSPENDED) and leave_drained_queue(plan):
+    if not at_rest and leave_drained_queue(plan):
         return True
     if leave_for_kueue(plan):
         return True
-    return obey_annotations(plan) or keep_to_limits(plan)
+    return obey_annotations(plan, only_stops=on_hold) or keep_to_limits(plan)
 
 
 def wait_for_admission(plan: PlanBuilder) -> bool:

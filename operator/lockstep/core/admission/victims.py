@@ -11,8 +11,6 @@ from lockstep.api.run_status import TrainingRunStatus
 from lockstep.core.admission.engine.jobs import RunningJob
 from lockstep.core.admission.engine.preemption import Victim
 from lockstep.core.admission.engine_adapter import ENDING
-from lockstep.core.model.conditions import is_true
-from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.snapshot import PodView, RunView
 
 RESTART = 300.0
@@ -93,9 +91,7 @@ def _would_go(run: RunView) -> bool:
     """A notice would make it stop: it does not stop already, and decisions about it are made."""
     notified = run.status.preemption is not None
     kueues = run.status.kueue is not None  # Kueue says who is preempted
-    return not (
-        kueues or is_leaving(run) or notified or _is_paused(run) or is_true(run.status, ConditionType.STATE_REGRESSION)
-    )
+    return not (kueues or is_leaving(run) or notified or _is_paused(run))
 
 
 def _is_paused(run: RunView) -> bool:

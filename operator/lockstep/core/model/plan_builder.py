@@ -119,7 +119,8 @@ class PlanBuilder(RunState):
 
     def build(self) -> Plan:
         """What has been decided."""
-        if self.damage and not slots.is_held(self.status.assignment):  # left as it is, for a person to look at
+        if self.damage and self.status.assignment == slots.illegible(self.run.status.assignment):
+            # Left as it is, for a person to look at.
             self.status = changed(self.status, assignment=self.run.status.assignment)
         if self.status.assignment.revision != self.run.status.assignment.revision:
             self._move_out_large_assignment()

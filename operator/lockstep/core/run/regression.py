@@ -1,9 +1,11 @@
 """Status that is behind what lives: restored from a backup, wiped, edited by hand.
 
 Nothing is deleted and nothing is made until the status has been rebuilt from the pods and from what
-their workers say. Attempt and incarnations stay as they run. What is ambiguous waits for a person.
+their workers say. Attempt and incarnations stay as they run. What is ambiguous waits for a person, but not for ever:
+who owns the gang could make it so, and others wait for its nodes.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from lockstep.api.base import names, nesting
@@ -16,16 +18,21 @@ from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.ranges import parse_order, parse_ranges
-from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason
+from lockstep.core.model.reasons import ActionWord, ConditionReason, ConditionType, EventReason, StopReason
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import PodView, WorkerReport
 from lockstep.core.model.start_record import CollectiveStart, to_status
+from lockstep.core.pods.leftover_pods import holds_up
 from lockstep.core.pods.plain_pods import plain_reports
+from lockstep.core.run.stopping import begin_stop
+
+LONGEST_HOLD = 600.0
+"""Seconds for which what is ambiguous waits for a person."""
 
 
 def hold_or_rebuild(plan: PlanBuilder) -> bool:
     """True when the status is behind; the other steps then have nothing to stand on."""
-    why = plan.damage or _regression(plan)
+    why = _regression(plan)
     if why is None and slots.is_held(plan.status.assignment) and not _is_whole(plan.status.resolved):
         return _resolve_again(plan)
     if why is None:
@@ -43,6 +50,24 @@ def hold_or_rebuild(plan: PlanBuilder) -> bool:
         )
         return False
     return _hold(plan, why, doubt)
+
+
+def anything_to_stop(state: RunState) -> bool:
+    """Some pod lives that is not on its way already."""
+    return any(holds_up(pod, state.snapshot.nodes) for pod in state.live_pods)
+
+
+def end_long_hold(plan: PlanBuilder) -> bool:
+    """Stop a gang that nobody has helped in time; its nodes stay booked until its pods are gone. A run that has
+    neither pods nor nodes is in nobody's way. True when it stops."""
+    held = find(plan.status, ConditionType.STATE_REGRESSION)
+    if held is None or not (anything_to_stop(plan) or slots.is_held(plan.run.status.assignment)):
+        return False
+    if not plan.reached(held.last_transition_time + LONGEST_HOLD):
+        return False
+    words = f"status was behind for {LONGEST_HOLD / 60:.0f} minutes ({held.message}); it queues again"
+    begin_stop(plan, StopReason.REQUEUED, words)
+    return True
 
 
 def _hold(plan: PlanBuilder, why: str, doubt: str) -> bool:
@@ -84,11 +109,15 @@ def _regression(state: RunState) -> str | None:
     """How the status is behind, in words; None when it is not."""
     status = state.status
     assignment = status.assignment
-    own = [pod for pod in state.snapshot.pods if pod.owner_uid == state.run.uid]
+    if state.damage:
+        return state.damage
+    own = [pod for pod in state.snapshot.pods if pod.owner_uid == state.run.uid and _proves_something(state, pod)]
     if own and not status.attempt:
         return f"pod {own[0].name} exists, but status knows of no attempt"
     live = {pod.uid: pod for pod in own if not pod.is_terminal}
     for pod in live.values():
+        if not slots.is_held(assignment) and not holds_up(pod, state.snapshot.nodes):
+            continue  # what is left of a gang that was stopped
         # The incarnations that were used outlive the nodes: pods of a gang that was given up are no riddle.
         if pod.slot >= len(assignment.incarnations):
             return f"pod {pod.name} runs in a slot that status does not know"
@@ -100,23 +129,43 @@ def _regression(state: RunState) -> str | None:
             return f"pod {pod.name} is on {pod.node}, but status has slot {pod.slot} elsewhere"
         if pod.attempt > status.attempt:
             return f"pod {pod.name} is of attempt {pod.attempt}, but status at {status.attempt}"
+    return _newer_than_status(state, live)
+
+
+def _newer_than_status(state: RunState, live: Mapping[str, PodView]) -> str | None:
+    """As most ranks have it: one alone may say what it likes."""
+    status, assignment = state.status, state.status.assignment
+    most = slots.world(assignment) // 2 + 1
     known = status.start.attempt if status.start is not None else 0
-    for slot, report in state.snapshot.reports.items():
+    started: Counter[CollectiveStart] = Counter()
+    ahead = 0
+    for slot in set(state.ranked_slots()) & state.snapshot.reports.keys():
+        report = state.snapshot.reports[slot]
         spoken = live.get(report.pod_uid)
         if spoken is None:
             continue
         given_up = spoken.deleting or spoken.incarnation < assignment.incarnations[spoken.slot]
-        started = report.start.attempt if report.start is not None else 0
-        if started > known and not given_up:
-            return f"the worker of slot {slot} was started with attempt {started}, but status knows {known}"
-        if _shown_attempt(report) > status.attempt:
-            return f"the worker of slot {slot} is at attempt {_shown_attempt(report)}, but status at {status.attempt}"
-    return None
+        if report.start is not None and report.start.attempt > known and not given_up:
+            started[report.start] += 1
+        ahead += max(report.attempt, report.ready_for) > status.attempt
+    for record, count in started.most_common(1):
+        if count >= most:
+            return f"{count} workers were started with attempt {record.attempt}, but status knows {known}"
+    return f"{ahead} workers are at a later attempt than {status.attempt}, as status has it" if ahead >= most else None
+
+
+def _proves_something(state: RunState, pod: PodView) -> bool:
+    """Nothing runs, or ever ran, in a pod that was bound to no node; one that was made for this run may yet run."""
+    report = state.snapshot.reports.get(pod.slot)
+    reported = report is not None and report.pod_uid == pod.uid
+    return pod.bound or reported or _is_readable(pod.resolved)
 
 
 def _newest_pods(state: RunState) -> dict[int, PodView]:
     newest: dict[int, PodView] = {}
     for pod in state.live_pods:
+        if not _proves_something(state, pod):
+            continue
         if pod.slot not in newest or pod.incarnation > newest[pod.slot].incarnation:
             newest[pod.slot] = pod
     return newest
@@ -130,7 +179,8 @@ def _ambiguity(state: RunState, newest: dict[int, PodView]) -> str | None:
         return "no pod lives to rebuild it from; restore status.assignment, or delete the run"
     if not newest:
         return "its pods have ended, and whether the run had is not known; delete the run, or restore its status"
-    reports = _reports_of(state, newest)
+    heard = _reports_of(state, newest)
+    reports = _believed(state, heard)
     missing = [slot for slot in _ranked_slots(state.run.spec, reports) if slot not in newest]
     if missing:
         return f"slots {missing[:5]} have no pod; delete the run, or restore its status"
@@ -142,7 +192,7 @@ def _ambiguity(state: RunState, newest: dict[int, PodView]) -> str | None:
     attempts = {pod.attempt for pod in newest.values()}
     if len(attempts) > 1:
         return f"there are pods of attempts {sorted(attempts)}"
-    unheard = sorted(set(newest) - set(reports))
+    unheard = sorted(set(newest) - set(heard))
     if unheard:
         return f"waiting for the workers of slots {unheard[:5]}"
     records = {report.start for report in reports.values() if report.start is not None}
@@ -154,7 +204,7 @@ def _ambiguity(state: RunState, newest: dict[int, PodView]) -> str | None:
 
 def _rebuild(plan: PlanBuilder, newest: dict[int, PodView]) -> str | None:
     """Why it is left as it was: what would be behind again at the next look would be rebuilt again, for ever."""
-    before, reports = plan.status, list(_reports_of(plan, newest).values())
+    before, reports = plan.status, list(_believed(plan, _reports_of(plan, newest)).values())
     assignment = _assignment_of(plan, newest)
     still = slots.damage(assignment)
     if not still:
@@ -181,7 +231,7 @@ def _rebuild(plan: PlanBuilder, newest: dict[int, PodView]) -> str | None:
 
 def _assignment_of(state: RunState, newest: dict[int, PodView]) -> AssignmentStatus:
     spec = state.spec
-    ranks = _ranked_slots(spec, _reports_of(state, newest))
+    ranks = _ranked_slots(spec, _believed(state, _reports_of(state, newest)))
     count = max(*newest, spec.nodes + spec.spare_nodes - 1) + 1
     seen = state.status.assignment
     known = seen.incarnations
@@ -221,6 +271,15 @@ def _reports_of(state: RunState, newest: dict[int, PodView]) -> dict[int, Worker
         return plain_reports(state.run, state.snapshot.nodes, newest)
     reports = state.snapshot.reports
     return {slot: reports[slot] for slot, pod in newest.items() if slot in reports and reports[slot].pod_uid == pod.uid}
+
+
+def _believed(state: RunState, reports: Mapping[int, WorkerReport]) -> Mapping[int, WorkerReport]:
+    """Without those of an attempt that neither status has known nor most of them have reached."""
+    if not state.status.attempt or not reports:
+        return reports
+    shown = sorted(map(_shown_attempt, reports.values()), reverse=True)
+    reached = max(state.status.attempt, shown[len(shown) // 2])
+    return {slot: report for slot, report in reports.items() if _shown_attempt(report) <= reached}
 
 
 def _newest_record(reports: Sequence[WorkerReport]) -> CollectiveStart | None:

@@ -14,14 +14,14 @@ _MAX_TOKEN = 64
 _HOLDING_NODES = (Phase.LAUNCHING, Phase.RUNNING, Phase.RECOVERING)
 
 
-def obey_annotations(plan: PlanBuilder) -> bool:
+def obey_annotations(plan: PlanBuilder, *, only_stops: bool = False) -> bool:
     """Take up the requests whose token is new; those that do not apply now are said to be so.
 
-    True when the run stops because of one.
+    True when the run stops because of one. ``only_stops``: the others wait.
     """
-    if _is_new(plan, names.ANNOTATION_CHECKPOINT_REQUEST):
+    if not only_stops and _is_new(plan, names.ANNOTATION_CHECKPOINT_REQUEST):
         _acknowledge(plan, names.ANNOTATION_CHECKPOINT_REQUEST, _ask_to_save(plan))
-    if _is_new(plan, names.ANNOTATION_RESTART_REQUEST):
+    if not only_stops and _is_new(plan, names.ANNOTATION_RESTART_REQUEST):
         applies = plan.phase in _HOLDING_NODES
         _acknowledge(
             plan, names.ANNOTATION_RESTART_REQUEST, RequestResult.TAKEN_UP if applies else RequestResult.NOT_RUNNING
@@ -34,7 +34,7 @@ def obey_annotations(plan: PlanBuilder) -> bool:
                 EventReason.RESTART_REQUESTED, f"all ranks start again{where}", action=ActionWord.RESTART_IN_PLACE
             )
     if _is_new(plan, names.ANNOTATION_REQUEUE_REQUEST):
-        applies = plan.phase in _HOLDING_NODES
+        applies = plan.phase in _HOLDING_NODES or (only_stops and bool(plan.live_pods))
         _acknowledge(
             plan, names.ANNOTATION_REQUEUE_REQUEST, RequestResult.TAKEN_UP if applies else RequestResult.NOT_RUNNING
         )

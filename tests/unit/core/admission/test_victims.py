@@ -56,7 +56,7 @@ def with_status(**changes: Any) -> RunView:
         (trains(cancel=True), False),
         (with_status(stop=STOPS), False),
         (with_status(preemption=NOTICE), False),
-        (with_status(conditions=(REGRESSED,)), False),
+        (with_status(conditions=(REGRESSED,)), True),
         (with_status(kueue=KueueStatus(queue="q")), False),
     ],
 )

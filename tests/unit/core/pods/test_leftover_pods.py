@@ -1,5 +1,7 @@
 """Which of the pods that a gang left behind the next one has to wait for."""
 
+from dataclasses import replace
+
 import pytest
 
 from lockstep.core.model.snapshot import NodeView, PodPhase
@@ -28,3 +30,8 @@ def test_a_gang_waits_for_a_pod_whose_end_can_be_confirmed(
 ) -> None:
     left = pod(run("llama"), 0, "n1", phase, deleting=deleting)
     assert holds_up(left, {"n1": on} if on is not None else {}) is waits
+
+
+def test_a_pod_that_is_deleted_before_it_was_bound_holds_nobody_up_whatever_keeps_it() -> None:
+    left = replace(pod(run("llama"), 0, "n1", PodPhase.PENDING, deleting=True), bound=False)
+    assert not holds_up(left, {"n1": READY})

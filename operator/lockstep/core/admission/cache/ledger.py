@@ -67,6 +67,8 @@ def is_of_its_run(pod: PodView, run: RunView | None, *, gone: bool) -> bool:
     An owner, a name and a pin are anybody's to write who may create pods. A run vouches for those in its own
     namespace that its assignment has, or had before.
     """
+    if pod.deleting and not pod.bound:
+        return False  # it is never bound any more
     if run is None:
         return gone
     if (pod.namespace, pod.owner_uid) != (run.namespace, run.uid):

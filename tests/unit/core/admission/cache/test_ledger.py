@@ -30,6 +30,7 @@ UNREAD = run("a", 2, status={"assignment": changed(A.status.assignment, nodes=()
     [
         (A, {}, False, True),
         (A, {"bound": False}, False, True),
+        (A, {"bound": False, "deleting": True}, False, False),
         (A, {"incarnation": 0}, False, True),
         (A, {"incarnation": 2}, False, False),
         (A, {"slot": 2}, False, False),
@@ -43,6 +44,7 @@ UNREAD = run("a", 2, status={"assignment": changed(A.status.assignment, nodes=()
     ids=[
         "its own",
         "that nobody has bound yet",
+        "that nobody will bind any more",
         "an earlier one",
         "one that it never asked for",
         "of a slot that it never had",

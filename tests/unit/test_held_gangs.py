@@ -1,0 +1,243 @@
+"""A gang whose status is behind what lives obeys whoever may stop it; who owns it cannot make it so at will."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+
+from lockstep.core.decide import decide
+from lockstep.core.model.conditions import is_true
+from lockstep.core.model.lifecycle import Phase, phase_of
+from lockstep.core.model.snapshot import PodPhase, PodView
+from lockstep.core.run.regression import LONGEST_HOLD
+from support.world import World, node, spec
+
+AT_ONCE = {"withinQueue": "LowerPriority", "minRuntime": "0s"}
+CLASS = {"priorityClassName": "low"}
+
+
+def training() -> World:
+    w = World({f"n{i}": node(f"n{i}") for i in range(2)})
+    w.classes = {"low": 10, "high": 1000}
+    w.queue(preemption=AT_ONCE)
+    w.apply("one", spec(2, **CLASS))
+    w.settle()
+    w.train("one", 5)
+    w.tell_of_save("one", 5)
+    w.pass_time(20, step=10)
+    assert phase(w) is Phase.RUNNING
+    return w
+
+
+def phase(w: World) -> Phase:
+    view = w.runs["one"]
+    return phase_of(view.status, view.spec is not None and view.spec.suspend)
+
+
+def is_held(w: World) -> bool:
+    return is_true(w.status("one"), "StateRegression")
+
+
+def forged(w: World, **changes: object) -> PodView:
+    """A pod in the name of the gang, which kube-scheduler has bound to a node that is none of ours."""
+    first = next(iter(w.pods.values()))
+    fields = {
+        "name": "one-uid-o-0-99",
+        "uid": "forged",
+        "incarnation": 99,
+        "node": "elsewhere",
+        "bound": True,
+        "phase": PodPhase.PENDING,
+        "started_at": None,
+    }
+    return replace(first, **{**fields, **changes})
+
+
+def a_bound_pod_that_never_reports(w: World) -> None:
+    pod = forged(w)
+    w.pods[pod.name] = pod
+
+
+def a_pod_with_a_copied_annotation(w: World) -> None:
+    pod = forged(w, bound=False)
+    w.pods[pod.name] = pod
+
+
+def a_status_that_is_gone_with_a_pod(w: World) -> None:
+    w.wipe_status("one")
+    gone = next(pod for pod in w.pods.values() if pod.slot == 1)
+    del w.pods[gone.name], w.workers[gone.uid]
+
+
+DOUBTS = [a_bound_pod_that_never_reports, a_pod_with_a_copied_annotation, a_status_that_is_gone_with_a_pod]
+
+
+def suspend(w: World) -> None:
+    w.apply("one", spec(2, suspend=True, **CLASS))
+
+
+def cancel(w: World) -> None:
+    w.apply("one", spec(2, cancel=True, **CLASS))
+
+
+def drain(w: World) -> None:
+    w.queue(stopPolicy="HoldAndDrain")
+
+
+def ask_to_queue_again(w: World) -> None:
+    w.annotate("one", requeue_request="now")
+
+
+def limit(w: World) -> None:
+    w.apply("one", spec(2, timeLimit="10s", **CLASS))
+
+
+def spend(w: World) -> None:
+    w.apply("one", spec(2, budget={"gpuHours": 1, "action": "Stop"}, **CLASS))  # of sixteen GPUs: four minutes
+
+
+def preempt(w: World) -> None:
+    w.apply("urgent", spec(2, priorityClassName="high"))
+
+
+def leave(w: World) -> None:
+    """Nobody asks for anything."""
+
+
+ORDERS = [suspend, cancel, drain, ask_to_queue_again, limit, spend, preempt]
+
+
+def let_forged_pods_end(w: World) -> None:
+    """As the kubelet of a node that is not in this world does."""
+    for name in [name for name, pod in w.pods.items() if pod.uid == "forged" and pod.deleting]:
+        del w.pods[name]
+
+
+def stopped(w: World, seconds: float) -> bool:
+    """Its pods of before are gone, and its nodes given back."""
+    before = {pod.uid for pod in w.pods.values() if pod.run == "one"}
+    for _ in range(int(seconds / 10)):
+        w.pass_time(10, step=5)
+        let_forged_pods_end(w)
+        if not before & {pod.uid for pod in w.pods.values() if not pod.is_terminal}:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_gang_on_hold_obeys(order: Callable[[World], None], doubt: Callable[[World], None]) -> None:
+    if doubt is a_status_that_is_gone_with_a_pod and order in (limit, spend, preempt):
+        pytest.skip("what it used, and which nodes it has, went with the status: the hold itself ends")
+    w = training()
+    doubt(w)
+    w.reconcile("one")
+    assert is_held(w)
+    order(w)
+    assert stopped(w, 450)
+    w.pass_time(20, step=10)
+    assert not is_held(w) or phase(w) is Phase.FINISHED
+    if order is preempt:
+        assert w.status("urgent").start is not None
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+def test_nothing_is_deleted_on_hold_and_the_hold_ends(doubt: Callable[[World], None]) -> None:
+    w = training()
+    doubt(w)
+    before = {pod.uid for pod in w.pods.values()}
+    w.pass_time(LONGEST_HOLD - 30, step=10)
+    assert is_held(w)
+    assert {pod.uid for pod in w.pods.values() if not pod.deleting} == before
+    for _ in range(20):
+        w.pass_time(10, step=5)
+        let_forged_pods_end(w)
+    assert not before & {pod.uid for pod in w.pods.values()}
+    assert phase(w) is Phase.RUNNING, "it queued again, and there is room"
+
+
+def test_nodes_stay_booked_until_the_pods_of_a_gang_that_was_on_hold_are_gone() -> None:
+    w = training()
+    a_bound_pod_that_never_reports(w)
+    w.reconcile("one")
+    suspend(w)
+    w.nodes["elsewhere"] = node("elsewhere")
+    w.silent_nodes.add("elsewhere")  # whose kubelet is slow to end what is deleted
+    w.pass_time(200, step=10)
+    assert [(pod.uid, pod.deleting) for pod in w.pods.values()] == [("forged", True)]
+    assert phase(w) is Phase.STOPPING
+    assert w.status("one").assignment.nodes
+    w.pods.clear()
+    w.pass_time(10, step=5)
+    assert phase(w) is Phase.SUSPENDED
+    assert not w.status("one").assignment.nodes
+
+
+def test_a_run_that_was_stopped_on_hold_comes_to_rest_although_a_pod_of_it_never_goes() -> None:
+    w = training()
+    a_bound_pod_that_never_reports(w)  # on a node that is gone
+    w.reconcile("one")
+    suspend(w)
+    w.pass_time(200, step=10)
+    assert (phase(w), is_held(w)) == (Phase.SUSPENDED, False)
+    version = w.version
+    w.pass_time(60, step=10)
+    assert w.version == version
+
+
+def a_pod_that_nobody_bound(w: World) -> None:
+    pod = forged(w, bound=False, node="", resolved="")
+    w.pods[pod.name] = pod
+
+
+def one_worker_that_lies(w: World) -> None:
+    lie(w, {0: 1})
+
+
+def workers_that_lie_each_in_its_own_way(w: World) -> None:
+    lie(w, {0: 1, 1: 2})
+
+
+def lie(w: World, ports: dict[int, int]) -> None:
+    reports = w.reports[w.runs["one"].uid]
+    for slot, port in ports.items():
+        start = reports[slot].start
+        assert start is not None
+        reports[slot] = replace(reports[slot], start=structs.replace(start, attempt=99, master_port=port))
+
+
+@pytest.mark.parametrize("claim", [a_pod_that_nobody_bound, one_worker_that_lies, workers_that_lie_each_in_its_own_way])
+def test_what_only_its_owner_says_puts_no_gang_on_hold(claim: Callable[[World], None]) -> None:
+    w = training()
+    claim(w)
+    plan = decide(w.snapshot("one"), w.tunables, w.now)
+    status = plan.status or w.status("one")
+    assert not is_true(status, "StateRegression")
+    assert status.attempt == 1
+    w.apply("one", spec(2, suspend=True, **CLASS))
+    assert stopped(w, 450)
+
+
+def test_one_worker_that_lies_does_not_keep_the_status_from_being_rebuilt_as_the_others_have_it() -> None:
+    w = World({f"n{i}": node(f"n{i}") for i in range(3)})
+    w.apply("one", spec(3))
+    w.settle()
+    before = w.status("one")
+    w.amend("one", start=None)
+    lie(w, {2: 1})
+    plan = decide(w.snapshot("one"), w.tunables, w.now)
+    assert plan.status is not None
+    assert (plan.status.attempt, plan.status.start) == (before.attempt, before.start)
+    assert not is_true(plan.status, "StateRegression")
+
+
+def test_what_most_ranks_were_started_with_is_believed_over_status() -> None:
+    w = World({f"n{i}": node(f"n{i}") for i in range(3)})
+    w.apply("one", spec(3))
+    w.settle()
+    lie(w, {0: 1, 1: 1})
+    plan = decide(w.snapshot("one"), w.tunables, w.now)
+    assert plan.status is not None
+    assert plan.status.start is not None
+    assert plan.status.start.attempt == 99
