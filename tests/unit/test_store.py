@@ -432,6 +432,8 @@ async def test_a_forged_pod_takes_no_node_but_what_it_requests_where_it_is_bound
         world.store.gang_pods.upsert(pod(f"p{number}", node=f"gpu-{number}", **fields))
     snapshot = world.store.snapshot_cluster(LEADER)
     assert [each.uid for each in snapshot.gang_pods] == ["mine"]
+    of_its_own = forged.keys() & {"slot", "incarnation"}
+    assert len(snapshot.doubtful_pods) == (6 if of_its_own else 0), "its own run does not start beside them"
     taken = {f"gpu-{number}": {"cpu": 1, "pods": 1} for number in range(6)} if bound else {}
     assert snapshot.foreign_requests == world.store.foreign_requests == taken
 

@@ -15,7 +15,7 @@ from lockstep.cli.operator_settings import OperatorSettings, fair_shares, read_s
 from lockstep.core.admission.admit import admit
 from lockstep.core.admission.cache.entry import is_pending
 from lockstep.core.admission.cache.excluded_runs import without
-from lockstep.core.admission.cache.ledger import Ledger, is_of_its_run, with_strangers
+from lockstep.core.admission.cache.ledger import Ledger, is_in_doubt, is_of_its_run, with_strangers
 from lockstep.core.admission.kueue_admission import KUEUES
 from lockstep.core.arrays.members import governed, is_member
 from lockstep.core.model.cluster_objects import ForeignPod, parse_node, parse_pod
@@ -148,13 +148,15 @@ def cluster_snapshot(
     by_uid = {run.uid: run for run in views}
     gang_pods = [pod for pod in pods if is_of_its_run(pod, by_uid.get(pod.run_uid), gone=False)]
     ours = {*map(id, gang_pods)}
+    strangers = [pod for pod in pods if id(pod) not in ours]
     queues = {raw["metadata"]["name"]: parse_queue(raw) for raw in found["queues"]}
     snapshot = ClusterSnapshot(
         runs=tuple(views),
         queues=queues,
         nodes=node_views(found["nodes"]),
         gang_pods=tuple(gang_pods),
-        foreign_requests=with_strangers(foreign, [pod for pod in pods if id(pod) not in ours]),
+        foreign_requests=with_strangers(foreign, strangers),
+        doubtful_pods=tuple(pod for pod in strangers if is_in_doubt(pod, by_uid.get(pod.run_uid))),
         in_flight={},
         leadership=Leadership(since=0.0, disruption=disrupted.message if disrupted is not None else ""),
         namespace_labels={raw["metadata"]["name"]: raw["metadata"].get("labels") or {} for raw in found["namespaces"]},

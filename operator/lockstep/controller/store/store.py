@@ -39,7 +39,7 @@ from lockstep.controller.store.whole_status import (
     without_reservation,
 )
 from lockstep.controller.store.writes_under_way import WritesUnderWay
-from lockstep.core.admission.cache.ledger import is_of_its_run, with_strangers
+from lockstep.core.admission.cache.ledger import is_in_doubt, is_of_its_run, with_strangers
 from lockstep.core.arrays.members import governed, is_recorded
 from lockstep.core.kueue.choice import workload_name
 from lockstep.core.model.assignment import bookable
@@ -379,6 +379,9 @@ class Store:
             queues=self.queues.by_name,
             nodes=MappingProxyType(self._nodes_by_name),
             gang_pods=tuple(pod for pod in self._pods.all_of_gangs() if pod.uid not in self._strangers),
+            doubtful_pods=tuple(
+                pod for pod in self._strangers.values() if is_in_doubt(pod, self.runs.get(pod.run_uid))
+            ),
             foreign_requests=self.foreign_requests,
             in_flight=self.writes.in_flight,
             leadership=leadership,

@@ -17,7 +17,7 @@ from lockstep.core.admission.queueing.holds import queue_spec
 from lockstep.core.failures.node_memory import suspicion
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.node_set import EMPTY, NodeSet
-from lockstep.core.model.snapshot import ClusterSnapshot, RunView
+from lockstep.core.model.snapshot import ClusterSnapshot, PodView, RunView
 from lockstep.core.model.tunables import Tunables
 from lockstep.core.placement.node_fit import Requirement
 from lockstep.core.placement.node_index import NodeIndex
@@ -59,7 +59,7 @@ class CycleState:
         self._all_returning = EMPTY
         for nodes in self.returning.values():
             self._all_returning |= nodes
-        self.pods_of = memory.pods.by_run
+        self.pods_of = _with_doubtful(memory.pods.by_run, snapshot.doubtful_pods)
 
         # Set by step 1, read by all; steps 4, 5, 8 and 12 book the nodes that they give.
         self.cluster = ClusterNodes(self.index, *taken(snapshot, self.run_index, self.index, memory.pods))
@@ -202,3 +202,12 @@ class CycleState:
         view = self.snapshot.nodes.get(node)
         narrowest = next(iter(self.tunables.topology_levels.values()), "")
         return view.labels.get(narrowest, "") if view is not None else ""
+
+
+def _with_doubtful(by_run: Mapping[str, Sequence[PodView]], more: Sequence[PodView]) -> Mapping[str, Sequence[PodView]]:
+    if not more:
+        return by_run
+    found = dict(by_run)
+    for pod in more:
+        found[pod.run_uid] = [*found.get(pod.run_uid, ()), pod]
+    return found

@@ -440,6 +440,7 @@ class ClusterSnapshot:
     queues: Mapping[str, QueueView]
     nodes: Mapping[str, NodeView]
     gang_pods: tuple[PodView, ...]  # of every run, also of runs already deleted; of strangers none
+    doubtful_pods: tuple[PodView, ...] = field(default=(), kw_only=True)  # of runs whose status has never had them
     foreign_requests: Mapping[str, Resources]  # by node: what all other pods there request in total
     in_flight: Mapping[str, frozenset[str]]  # by run uid: nodes of writes whose result is not known yet
     leadership: Leadership

@@ -39,6 +39,13 @@ def away(name: str, since: float) -> NodeView:
     return node(name, ready=False, ready_changed_at=since)
 
 
+def test_a_run_does_not_start_beside_pods_that_its_status_has_never_had_and_repeats_none_of_their_names() -> None:
+    floor = cycle(replace(world([A]), doubtful_pods=(pod(A, 1, "n0", incarnation=7),)))
+    assert floor.has_live_pods(A)
+    assert floor.seen_incarnations(entry(A)) == (0, 7)
+    assert not floor.cluster.booked
+
+
 @pytest.mark.parametrize(
     ("count", "nodes", "closed", "reserved", "urgent", "placed"),
     [

@@ -77,3 +77,11 @@ def test_no_more_of_a_token_is_kept_than_tells_it_apart() -> None:
     assert w.status("one").requests[0].token == "x" * 64
     assert not obey_annotations(w.plan("one"))
     assert w.plan("one").build().status is None
+
+
+@pytest.mark.parametrize(("annotation", "stops"), [(SAVE, False), (RESTART, False), (REQUEUE, True)])
+def test_of_a_gang_on_hold_only_stops_are_taken_up_and_the_others_wait(annotation: str, stops: bool) -> None:
+    plan = annotated(world_with_gang(2), annotation, "token").plan("one")
+    assert obey_annotations(plan, only_stops=True) is stops
+    assert bool(plan.status.requests) is stops
+    assert plan.status.attempt == 1

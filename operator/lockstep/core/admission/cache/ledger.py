@@ -65,7 +65,8 @@ def is_of_its_run(pod: PodView, run: RunView | None, *, gone: bool) -> bool:
     known to be no more.
 
     An owner, a name and a pin are anybody's to write who may create pods. A run vouches for those in its own
-    namespace that its assignment has, or had before.
+    namespace that its assignment has, or had before. One without any may have lost its status: what is bound counts
+    until that is settled, which is not for long (``hold_when_status_is_behind``).
     """
     if pod.deleting and not pod.bound:
         return False  # it is never bound any more
@@ -74,9 +75,14 @@ def is_of_its_run(pod: PodView, run: RunView | None, *, gone: bool) -> bool:
     if (pod.namespace, pod.owner_uid) != (run.namespace, run.uid):
         return False
     assignment = run.status.assignment
-    if assignment.config_map and not assignment.incarnations:
-        return True  # nobody could read which it has
+    if not assignment.incarnations:
+        return pod.bound or bool(assignment.config_map)  # which nobody could read
     return pod.slot < len(assignment.incarnations) and pod.incarnation <= assignment.incarnations[pod.slot]
+
+
+def is_in_doubt(pod: PodView, run: RunView | None) -> bool:
+    """A run does not vouch for a pod of its own: it gives it no node, but does not start beside it either."""
+    return run is not None and (pod.namespace, pod.owner_uid) == (run.namespace, run.uid)
 
 
 def with_strangers(foreign: Mapping[str, Resources], strangers: Iterable[PodView]) -> Mapping[str, Resources]:
