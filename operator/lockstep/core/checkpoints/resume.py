@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lockstep.api.checkpoint_spec import StartMode
-from lockstep.api.checkpoint_status import ArchivedCheckpoint
+from lockstep.api.checkpoint_status import ArchivedCheckpoint, UnrecognisedSave
+from lockstep.core.checkpoints.unknown_saves import REMEDY, named
 from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.quarantine import Quarantine, Save, in_quarantine
@@ -46,6 +47,7 @@ class ResumeContext:
     ``saved_before`` says that status knows of a step that was once committed.
     ``ceiling`` is the highest step that may be chosen; what is in ``quarantine`` is not.
     ``bandwidth`` is bytes per second: of the whole shared tier, of one node's local tier, and of the archive.
+    ``unknown`` may be saves, and no format recognises them.
     ``origin`` names what the spec says to start from; then the candidates are that one's, and step 0 is no choice.
     """
 
@@ -62,6 +64,7 @@ class ResumeContext:
     probe_grace: float = 60.0
     bandwidth: Mapping[str, float] = field(default_factory=lambda: BANDWIDTH)
     origin: str = ""
+    unknown: tuple[UnrecognisedSave, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +194,18 @@ def _without_checkpoint(
         kind, reason = ResumeKind.BLOCKED, StopReason.NO_START_CHECKPOINT
         message = f"is to start from {context.origin}, where no checkpoint is valid{newest}; correct checkpoint.start"
     elif context.mode == "Require":
-        remedy = "Fresh" if ever_saved else "Auto"
+        remedy = "Fresh" if ever_saved or context.unknown else "Auto"
         kind, reason = ResumeKind.BLOCKED, StopReason.CHECKPOINT_REQUIRED
         message = f"start.mode is Require and no checkpoint is valid{newest}; {remedy} would start at step 0"
-    elif not ever_saved:
+    elif not ever_saved and not context.unknown:
         kind, reason = ResumeKind.FRESH, ResumeReason.NOTHING_SAVED
-        message = f"starts at step 0: no step was ever saved{newest}"
+        message = f"starts at step 0: no {'save was ever completed' if newest else 'step was ever saved'}{newest}"
     elif context.mode == "Fresh":
         kind, reason = ResumeKind.FRESH, ResumeReason.START_MODE_FRESH
         message = f"starts at step 0, as start.mode allows: no checkpoint is valid{newest}"
+    elif not ever_saved:
+        kind, reason = ResumeKind.BLOCKED, StopReason.UNKNOWN_SAVES
+        message = f"what the program wrote may be saves, none to resume from: {named(context.unknown)}; {REMEDY}"
     elif later := [each.step for each in candidates if each.verdict is Verdict.VALID and _is_beyond(each, context)]:
         kind, reason = ResumeKind.BLOCKED, StopReason.NOTHING_TO_GO_BACK_TO
         message = (

@@ -177,6 +177,15 @@ class CheckpointReport(Struct, frozen=True, rename="camel"):
     owners: Annotated[tuple[Slot, ...], Meta(max_length=1024)] = ()
 
 
+class UnrecognisedReport(Struct, frozen=True, rename="camel"):
+    """What may be a save, and is none that a format knows and calls committed."""
+
+    tier: Tier
+    path: Path
+    attempt: Count = 0  # that wrote it; 0: it lies where others may have put it as well
+    reason: Text = ""
+
+
 class VerifyReport(Struct, frozen=True, rename="camel"):
     """The answer to a request to read the candidate's bytes: this worker's share of them."""
 
@@ -261,6 +270,7 @@ class WorkerReport:
     exit: ExitReport | None = None
     progress: ProgressReport | None = None
     inventory: tuple[CheckpointReport, ...] = ()
+    unrecognised: tuple[UnrecognisedReport, ...] | None = None  # None: its release does not say
     verified: tuple[VerifyReport, ...] = ()
     problem: str = ""  # the node check failed: reason in words
     leaving_by: float = 0.0  # it was told to end (SIGTERM) and will be killed then; 0: it was not

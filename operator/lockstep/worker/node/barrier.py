@@ -6,7 +6,7 @@ import functools
 import os
 import socket
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from lockstep.worker.checkpoints.formats.examination import verify_checkpoint
 from lockstep.worker.checkpoints.formats.findings import UNKNOWN, InterruptedCheckError
@@ -41,6 +41,7 @@ class Barrier:
         self.ready_for = 0  # the attempt that this worker stands ready for
         self.problem = ""  # why it is not ready
         self.suspicious = True  # the next time its disks are to be tried out as well
+        self.unrecognised: Sequence[JSON] = ()  # what may be saves of earlier attempts
         self._wanted = 0  # the attempt that the operator gathers for
         self._port: Optional[socket.socket] = None
         self._approached = 0  # the attempt that was gathered for last
@@ -110,7 +111,7 @@ class Barrier:
 
     def leave(self) -> None:
         """Stand there no longer; the port is free afterwards."""
-        self.ready_for = 0
+        self.ready_for, self.unrecognised = 0, ()
         self.is_left_alone()
         self._release_port()
 
@@ -144,6 +145,7 @@ class Barrier:
     def _arrive(self, prepared: Prepared) -> None:
         self._prepared, self.ready_for = None, prepared.attempt
         self._look_after = time.monotonic() + LOOK_AGAIN_SECONDS
+        self.unrecognised = prepared.unrecognised
         self._link.register(prepared.inventory)
         log_line(f"attempt={prepared.attempt} node={self._settings.node} sees {seen_in_words(prepared.inventory)}")
 

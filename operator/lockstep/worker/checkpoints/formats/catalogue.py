@@ -47,8 +47,11 @@ def is_stranger(path: str, form: str) -> bool:
 
     A name that is nothing but a number may be that of a step, whatever it holds. False also where that cannot be told.
     """
-    if os.path.basename(path).isdecimal():
-        return False
+    return not os.path.basename(path).isdecimal() and is_foreign(path, form)
+
+
+def is_foreign(path: str, form: str) -> bool:
+    """Nobody has begun to save one of the format there, however it is called. False also where that cannot be told."""
     try:
         entry = list_entry(path)
         if recognise(entry, AUTO) is None:
