@@ -92,6 +92,7 @@ def _context(state: RunState, view: RankView) -> ResumeContext:
         run_uid=state.run.uid,
         since=max([since, *(until for until in waited if until is not None and until <= state.now)]),
         highest_step=max([status.progress.step, *steps]),
+        total_steps=status.progress.total_steps or 0,
         saved_before=bool(status.checkpoint.latest),
         mode=spec.start.mode,
         ceiling=status.checkpoint.ceiling,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from typing import Iterator, List, Optional, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Set, Tuple
 
 from lockstep.worker.checkpoints.formats import nvrx
 from lockstep.worker.checkpoints.formats.catalogue import AUTO, is_stranger, step_of
@@ -68,7 +68,23 @@ def scan_tier(
                 valid.add(step)
         if len(valid) >= ENOUGH_VALID or len(rows) >= NEWEST:
             break
-    return rows[:NEWEST]
+    return _without_copies(rows[:NEWEST])
+
+
+def _without_copies(rows: List[JSON]) -> List[JSON]:
+    """Of steps with one and the same commit the lowest is believed: another name does not make it a later step.
+
+    A time in whole seconds may be that of two saves.
+    """
+    first: Dict[Tuple[str, int, float], JSON] = {}
+    for row in sorted(rows, key=lambda each: each["step"]):
+        commit = (row["format"], row["bytes"], row["committedAt"])
+        if row["verdict"] == VALID and row["bytes"] and row["committedAt"] % 1:
+            original = first.setdefault(commit, row)
+            if original["step"] != row["step"]:
+                name = os.path.basename(original["path"])
+                row.update(verdict=INVALID, reason=f"is a copy of {name}: it has the same commit", committedAt=0.0)
+    return rows
 
 
 def inventory_row(tier: str, step: int, attempt: int, path: str, finding: Finding, per_node: int = 0) -> JSON:

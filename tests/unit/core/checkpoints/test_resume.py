@@ -243,6 +243,31 @@ def test_only_what_would_have_been_better_is_told_newest_first_and_at_most_eight
     assert decide(*torn, checkpoint(SHARED, 117)).rejected[-1].candidate.step == 118
 
 
+@pytest.mark.parametrize(
+    ("steps", "form", "context", "chosen"),
+    [
+        ([110, 20251101], "TorchDCP", {}, 110),
+        ([110, 20251101], "TorchDCP", {"highest_step": 0, "total_steps": 500}, 110),
+        ([110, 20251101], "TorchDCP", {"highest_step": 0}, 20251101),  # nothing says how far it has come
+        ([110, 20251101], "HuggingFace", {}, 20251101),  # which says so itself
+        ([110, 1200], "TorchDCP", {}, 1200),  # so many may have gone unreported
+        ([110, 2000], "TorchDCP", {"total_steps": 2000}, 2000),
+        ([1_000_000, 2_000_000], "TorchDCP", {}, 2_000_000),  # a program that counts samples in its names
+        ([100, 5_000, 10_000], "TorchDCP", {"highest_step": 5_000}, 10_000),
+    ],
+)
+def test_a_step_that_a_name_alone_says_is_believed_within_what_was_reported(
+    steps: list[int], form: str, context: dict[str, object], chosen: int
+) -> None:
+    found = [checkpoint(SHARED, step, format=form) for step in steps]
+    decision = decide(*found, **context)
+    assert decision.choice is not None
+    assert decision.choice.step == chosen
+    if chosen == 110:
+        (rejected,) = decision.rejected
+        assert "is called step 20251101, and no more than step" in rejected.reason
+
+
 def test_with_nothing_ever_saved_the_run_starts_fresh() -> None:
     decision = decide(saved_before=False)
     assert (decision.kind, decision.reason) == (ResumeKind.FRESH, "NothingSaved")

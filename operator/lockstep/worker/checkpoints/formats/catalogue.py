@@ -29,6 +29,8 @@ FORMATS: Dict[str, Format] = {
 MARKERS = tuple(dict.fromkeys(marker for each in (manifest.FORMAT, *FORMATS.values()) for marker in each.markers))
 PASSED_OVER = re.compile(r"\.lockstep-(?:invalid|passed-over)-\d+(?:-\d+)?$")
 
+# A number behind such a word is the step: one that follows it is of something else, as in step-2-backup-20251101.
+_NAMED_STEP = re.compile(r"(?:step[-_=]?|(?:iter|checkpoint|ckpt)[-_=])(\d{1,15})", re.IGNORECASE)
 _TRAILING_NUMBER = re.compile(r"^(?!tmp-)(?:.*[^0-9])?(\d{1,15})$")
 
 
@@ -73,7 +75,9 @@ def step_of(path: str, name: str, form: str, is_file: bool) -> Optional[int]:
     matches = (pattern.search(name.partition(orbax.UNFINISHED)[0]) for pattern in patterns)
     matched = next(filter(None, matches), None)
     if matched:
-        return int(matched.group(1))
+        named = [each.start(1) for each in _NAMED_STEP.finditer(name)]
+        if not named or named[-1] == matched.start(1):
+            return int(matched.group(1))
     if not name.endswith(".ckpt") or form not in (AUTO, lightning.LIGHTNING, nemo.NEMO):
         return None
     try:
