@@ -16,7 +16,7 @@ def verify(path: str, form: str, reads: bool, skew: float | None) -> int:
 
     The exit code is that of the one, or of the newest.
     """
-    if form != AUTO and form not in FORMATS:
+    if form != AUTO and form.partition(":")[0] not in FORMATS:
         raise UsageError(f"--format {form} is not known", f"one of {AUTO}, {', '.join(FORMATS)}")
     held = list(_checkpoints(path, form))
     verdicts = [_judge(each, form, reads, skew) for each in held or [path]]

@@ -64,7 +64,7 @@ def save(
 @verb(app, "verify", "lockstep checkpoint verify /shared-checkpoints/team/hello")
 def verify(
     path: Annotated[str, Argument(metavar="PATH", help="A checkpoint, or a directory of some.")],
-    form: Annotated[str, flag("--format FORMAT", "As in checkpoint.format.")] = "Auto",
+    form: Annotated[str, flag("--format FORMAT", "As in checkpoint.format; Torch:PATTERN with one.")] = "Auto",
     quick: Annotated[bool, flag("--quick", "Compare no checksums.")] = False,
     skew: Annotated[float | None, flag("--skew SECONDS", "Clocks may be so far apart; 2 by default.", min=0)] = None,
 ) -> None:

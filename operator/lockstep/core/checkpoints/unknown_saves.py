@@ -21,7 +21,7 @@ MOST = 4
 MANY_STEPS = 100
 """A program that has done so many more has not been cut off in that save."""
 REMEDY = (
-    "name their format (checkpoint.format), or commit each save with a manifest.json "
+    "name their format (checkpoint.format, checkpoint.pattern), or commit each save with a manifest.json "
     "(docs/checkpoints.md); with checkpoint.start.mode: Fresh it is step 0 all the same"
 )
 

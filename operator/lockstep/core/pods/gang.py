@@ -297,7 +297,7 @@ def _environment(
     checkpoint = spec.checkpoint
     path = shared_path(run)
     tiers: dict[str, Any] = {
-        "format": checkpoint.format if checkpoint is not None else "Auto",
+        "format": checkpoint.named_format if checkpoint is not None else "Auto",
         "shared": f"{names.SHARED_CHECKPOINTS_MOUNT}/{path}" if path else "",
         "local": f"{names.LOCAL_CHECKPOINTS_MOUNT}/{run.key}" if checkpoint is not None and checkpoint.local else "",
         "runUid": run.uid,

@@ -42,7 +42,7 @@ def examine(
     No data is read. None: this is no checkpoint at all. ``run_uid`` and ``step``: what it must say of itself, unless
     empty or None. ``skew``: seconds by which a file may be younger than its commit.
     """
-    finding: Optional[Finding] = Finding(INVALID, format=form)
+    finding: Optional[Finding] = Finding(INVALID, format=form.partition(":")[0])
     assert finding is not None
     try:
         entry = _entry(path, run_uid, step)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Set
 
+from lockstep.worker.checkpoints.formats.accelerate import has_random_states
 from lockstep.worker.checkpoints.formats.dcp import read_dcp
 from lockstep.worker.checkpoints.formats.deepspeed import is_deepspeed, read_deepspeed
 from lockstep.worker.checkpoints.formats.families import CLOCKS_APART, Coordinates, check_grid, stat_of
@@ -41,6 +42,8 @@ _STATE = re.compile(r"^(?:optimizer\.(?:pt|bin)|scheduler\.pt|scaler\.pt|rng_sta
 
 def is_hugging_face(entry: CheckpointEntry) -> bool:
     """Whether the directory has the Trainer's state, or is called as one that should and holds nothing foreign."""
+    if has_random_states(entry):
+        return False
     begun = any(pattern.match(name) for name in entry.files for pattern in (_WEIGHTS, _SHARD, _INDEX, _STATE)) or any(
         name.startswith("global_step") or _SHARDED.match(name) for name in entry.directories
     )
