@@ -148,6 +148,9 @@ class StartSpec(SpecModel):
     """Start from the checkpoints below this directory of the shared claim."""
     step: Annotated[int, Field(ge=0, le=2**53)] | None = None
     """Start from exactly this step of that run or path."""
+    accept_copy: bool = False
+    """What lies there is a copy that has not kept the times of its files: it is judged by names, sizes and checksums
+    alone, so that the remains of a save over an older one pass for a whole one."""
 
     cross_field_rules: ClassVar = (
         Rule("!(has(self.run) && has(self.path))", "name a run or a path to start from, not both", field=".path"),
@@ -155,6 +158,11 @@ class StartSpec(SpecModel):
             "!has(self.step) || has(self.run) || has(self.path)",
             "says which step of another run or path; name that run or path as well",
             field=".step",
+        ),
+        Rule(
+            "!has(self.acceptCopy) || !self.acceptCopy || has(self.run) || has(self.path)",
+            "says of another run or path that it is a copy; name that run or path as well",
+            field=".acceptCopy",
         ),
         Rule(
             "self.mode != 'Fresh' || !(has(self.run) || has(self.path))",

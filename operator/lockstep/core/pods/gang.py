@@ -310,6 +310,8 @@ def _environment(
         tiers["start"] = {"root": resolved.start_root, "runUid": resolved.start_run_uid}
         if checkpoint is not None and checkpoint.start.step is not None:
             tiers["start"]["step"] = checkpoint.start.step
+        if checkpoint is not None and checkpoint.start.accept_copy:
+            tiers["start"]["acceptCopy"] = True
     options = launcher_of(spec).options(spec, resolved.gpus_per_node)
     values = {
         "LOCKSTEP_OPERATOR_URL": settings.operator_url,

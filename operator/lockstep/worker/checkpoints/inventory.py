@@ -101,6 +101,7 @@ def _elsewhere(settings: Settings, rank: int, world: int) -> List[JSON]:
         return scan_tier(
             SHARED, root, settings.start_run_uid, form=settings.checkpoint_format, share=share, of=of,
             skew=settings.tiers[SHARED].skew, layout=ANY, per_node=per_node, wanted=settings.start_step,
+            trusts_times=not settings.start_copied,
         )  # fmt: skip
     except OSError as error:
         blind = Finding(UNKNOWN, trouble(error))

@@ -9,7 +9,7 @@ from typing import Dict, Iterator, List, Optional, Set, Tuple
 
 from lockstep.worker.checkpoints.formats import nvrx
 from lockstep.worker.checkpoints.formats.catalogue import AUTO, is_stranger, step_of
-from lockstep.worker.checkpoints.formats.examination import examine
+from lockstep.worker.checkpoints.formats.examination import examine, of_a_copy
 from lockstep.worker.checkpoints.formats.findings import INVALID, VALID, Finding
 from lockstep.worker.checkpoints.formats.megatron import MEGATRON
 from lockstep.worker.settings import JSON, LOCAL, LOCAL_SKEW
@@ -30,7 +30,7 @@ ATTEMPT_NAME = re.compile(r"^a(\d{1,9})$")
 
 def scan_tier(
     tier: str, root: str, run_uid: str, *, form: str = AUTO, share: int = 0, of: int = 1, skew: float = LOCAL_SKEW,
-    layout: str = PER_ATTEMPT, per_node: int = 0, wanted: Optional[int] = None,
+    layout: str = PER_ATTEMPT, per_node: int = 0, wanted: Optional[int] = None, trusts_times: bool = True,
 ) -> List[JSON]:  # fmt: skip
     """The newest checkpoints under ``<root>/<run_uid>/a<N>/``, newest first, as rows of the inventory.
 
@@ -56,9 +56,13 @@ def scan_tier(
     newest_first = sorted((each for each in found if wanted in (None, each[0])), reverse=True)
     for step, attempt, path in newest_first[:LOOKED_AT]:
         for shard in shards(path, tier):
-            finding = examine(shard, form=form, run_uid=run_uid, step=step, share=share, of=of, skew=skew)
+            finding = examine(
+                shard, form=form, run_uid=run_uid, step=step, share=share, of=of, skew=skew, trusts_times=trusts_times
+            )
             if finding is None:
                 continue
+            if layout == ANY and finding.as_copied:
+                finding = finding._replace(reason=finding.reason[:110] + of_a_copy(finding) + " (start.acceptCopy)")
             if finding.verdict == INVALID and is_stranger(shard, form):
                 strangers += 1
                 if strangers > _STRANGERS_TOLD:

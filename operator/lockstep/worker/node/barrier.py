@@ -193,6 +193,7 @@ class Barrier:
                 verdict, reason = verify_checkpoint(
                     directory, share, of, form=self._settings.checkpoint_format, run_uid=self._saved_by(wanted["path"]),
                     skew=self._settings.tiers[wanted["tier"]].skew, interrupted=lambda: self._verifying != request,
+                    trusts_times=not (self._settings.start_copied and self._is_elsewhere(wanted["path"])),
                 )  # fmt: skip
             except InterruptedCheckError:
                 return None
@@ -204,9 +205,12 @@ class Barrier:
 
     def _saved_by(self, path: str) -> str:
         """UID of the run that must have saved what is there; empty: any."""
-        settings = self._settings
-        foreign = settings.start_root and path.startswith(settings.start_root + "/")
-        return settings.start_run_uid if foreign and settings.run_uid not in path.split("/") else settings.run_uid
+        return self._settings.start_run_uid if self._is_elsewhere(path) else self._settings.run_uid
+
+    def _is_elsewhere(self, path: str) -> bool:
+        """In the directory that the run may start from, and not its own."""
+        root = self._settings.start_root
+        return bool(root) and path.startswith(root + "/") and self._settings.run_uid not in path.split("/")
 
     def _take_verdict(self, request: Tuple[Any, ...], verdict: str, reason: str) -> None:
         self._verify_after = time.monotonic() + LOOK_AGAIN_SECONDS

@@ -18,6 +18,7 @@ from lockstep.worker.checkpoints.formats.findings import (
     Format,
     InvalidError,
     ListedFile,
+    OrderError,
     Reading,
     nested,
 )
@@ -107,8 +108,8 @@ def _training_state(entry: CheckpointEntry, by_deepspeed: bool) -> List[ListedFi
         check_grid(ranks, (None,), "state of the random numbers")
     committed_at = stat_of(entry, MARKER).st_mtime
     for name in ranks.values():  # written by each rank for itself, without waiting for the others
-        if stat_of(entry, name).st_mtime > committed_at + CLOCKS_APART:
-            raise InvalidError(f"{name} changed after its commit")
+        if entry.trusts_times and stat_of(entry, name).st_mtime > committed_at + CLOCKS_APART:
+            raise OrderError(f"{name} changed after its commit")
     # Not read by the loader: it may be of another day, and has to be whole for those that do read it.
     extra = [ListedFile("training_args.bin", container=ZIP, dated=False)] if "training_args.bin" in entry.files else []
     return [ListedFile(name, container=ZIP, dated=name not in ranks.values()) for name in sorted(states)] + extra
