@@ -299,6 +299,11 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.checkpoint.pattern",
         "names files of torch.save; write format: Torch",
     ),
+    "a copy to start from that is nowhere": (
+        saving(start={"acceptCopy": True}),
+        "spec.checkpoint.start.acceptCopy",
+        "name that run or path as well",
+    ),
     "no local checkpoint kept at all": (
         spec(checkpoint={"local": {"storage": "nvme", "keepLast": 0}}),
         "spec.checkpoint.local.keepLast",

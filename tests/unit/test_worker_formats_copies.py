@@ -89,7 +89,7 @@ def settings(root: Path) -> Settings:
 def test_a_run_that_starts_from_it_hears_the_remedies_and_may_accept_it(copy: tuple[Path, str], tmp_path: Path) -> None:
     _, marker = copy
     (row,) = survey(settings(tmp_path), 1, 0, 1)
-    assert row["verdict"] == "Invalid"
+    assert (row["verdict"], row["asCopied"]) == ("Unknown", True)
     assert REMEDY in row["reason"]
     assert f"touch {marker}," in row["reason"] or not marker
     assert row["reason"].endswith("or accept it (start.acceptCopy)")
@@ -101,6 +101,7 @@ def test_its_own_saves_are_held_to_their_times_all_the_same(tmp_path: Path) -> N
     copied(layouts.dcp(tmp_path / "ns/one/u1/a1/step-100"))
     (row,) = survey(replace(settings(tmp_path), start_copied=True), 2, 0, 1)
     assert row["verdict"] == "Invalid"
+    assert not row["asCopied"]
     assert "acceptCopy" not in row["reason"]
 
 

@@ -22,6 +22,9 @@ STATE_THEIR_STEP = frozenset({"Manifest", "HuggingFace", "Lightning", "NVRxLocal
 """Formats that say by themselves which step they hold; of others the name alone does."""
 UNREPORTED_STEPS = 1000
 """Steps that may have been done since the last report, at least."""
+COPY_GRACE = 600.0
+"""Seconds for which a gang waits at the barrier for word on what looks like a copy: its marker is touched, or the run
+suspended, and the copy accepted."""
 MAX_REJECTIONS = 8
 # Until the run's own step time is known. Long enough that a newer step wins over a faster tier.
 ASSUMED_STEP_SECONDS = 10.0
@@ -131,7 +134,8 @@ def choose_resume(
         else:
             unknown.append(candidate)
 
-    probe_deadline = context.since + context.probe_grace
+    for_a_person = bool(context.origin) and not usable and any(each.as_copied for each in unknown)
+    probe_deadline = context.since + max(context.probe_grace, COPY_GRACE if for_a_person else 0.0)
     best = usable[0] if usable else None
     better_unknown = [each for each in unknown if _is_better(each, best, context)]
     nothing_seen = not candidates and bool(context.saved_before or context.origin)
@@ -152,12 +156,12 @@ def choose_resume(
             wait_until=probe_deadline,
         )
     too_late = f"could not be judged within {context.probe_grace:g} s"
-    refused |= {each: f"{too_late}: {each.reason}" for each in unknown}
+    refused |= {each: each.reason if each.as_copied else f"{too_late}: {each.reason}" for each in unknown}
 
     # Each candidate gets time to be read, one after the other; those that failed have used theirs.
-    deadline = probe_deadline + sum(
-        _verify_seconds(each, context) for each in refused if (each.tier, each.path) in checks
-    )
+    # What is started from may have been waited for, as above, and touched only now.
+    asked = context.since + max(context.probe_grace, COPY_GRACE) if context.origin else probe_deadline
+    deadline = asked + sum(_verify_seconds(each, context) for each in refused if (each.tier, each.path) in checks)
     for choice in usable:
         if choice.tier == ARCHIVE:  # its bytes are checked on the way back
             return ResumeDecision(

@@ -173,6 +173,7 @@ class CheckpointReport(Struct, frozen=True, rename="camel"):
     run_uid: Word = ""
     bytes: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     committed_at: Moment = 0.0  # on the file server's clock
+    as_copied: bool = False  # UNKNOWN for the order of its times alone, which a copy may not have kept
     # Ranks whose shards it holds, where that is more than the rank in its path.
     owners: Annotated[tuple[Slot, ...], Meta(max_length=1024)] = ()
 

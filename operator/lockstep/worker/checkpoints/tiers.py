@@ -10,7 +10,7 @@ from typing import Dict, Iterator, List, Optional, Set, Tuple
 from lockstep.worker.checkpoints.formats import nvrx
 from lockstep.worker.checkpoints.formats.catalogue import AUTO, is_stranger, step_of
 from lockstep.worker.checkpoints.formats.examination import examine, of_a_copy
-from lockstep.worker.checkpoints.formats.findings import INVALID, VALID, Finding
+from lockstep.worker.checkpoints.formats.findings import INVALID, UNKNOWN, VALID, Finding
 from lockstep.worker.checkpoints.formats.megatron import MEGATRON
 from lockstep.worker.settings import JSON, LOCAL, LOCAL_SKEW
 
@@ -62,7 +62,8 @@ def scan_tier(
             if finding is None:
                 continue
             if layout == ANY and finding.as_copied:
-                finding = finding._replace(reason=finding.reason[:110] + of_a_copy(finding) + " (start.acceptCopy)")
+                words = finding.reason[:110] + of_a_copy(finding) + " (start.acceptCopy)"
+                finding = finding._replace(verdict=UNKNOWN, reason=words)  # which of the two it is, a person may say
             if finding.verdict == INVALID and is_stranger(shard, form):
                 strangers += 1
                 if strangers > _STRANGERS_TOLD:
@@ -100,6 +101,7 @@ def inventory_row(tier: str, step: int, attempt: int, path: str, finding: Findin
         "world": min(finding.world or nodes, MAX_COUNT), "runUid": finding.run_uid[:MAX_UID],
         "bytes": min(finding.bytes, MAX_BYTES),
         "committedAt": min(max(0.0, finding.committed_at), MAX_TIME),
+        "asCopied": finding.as_copied and finding.verdict == UNKNOWN,
         "owners": [owner for owner in finding.owners if owner <= MAX_NODE][:MAX_OWNERS],
     }  # fmt: skip
 

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.checkpoints.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume, resume_seconds
+from lockstep.core.checkpoints.resume import (
+    COPY_GRACE,
+    ResumeContext,
+    ResumeDecision,
+    ResumeKind,
+    choose_resume,
+    resume_seconds,
+)
 from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.quarantine import Save
@@ -266,6 +273,20 @@ def test_a_step_that_a_name_alone_says_is_believed_within_what_was_reported(
     if chosen == 110:
         (rejected,) = decision.rejected
         assert "is called step 20251101, and no more than step" in rejected.reason
+
+
+def test_a_copy_without_its_times_is_waited_for_until_somebody_says_what_it_is() -> None:
+    words = "changed after its commit; all else is right, as of a copy: touch .metadata, or accept it"
+    copy = checkpoint(SHARED, 110, Verdict.UNKNOWN, reason=words, as_copied=True)
+    begins = {"origin": "base", "saved_before": False}
+    waiting = decide(copy, now=CONTEXT.since + COPY_GRACE - 1.0, **begins)
+    assert (waiting.kind, waiting.wait_until) == (ResumeKind.WAIT, CONTEXT.since + COPY_GRACE)
+    assert words in waiting.message
+    ended = decide(copy, now=CONTEXT.since + COPY_GRACE, **begins)
+    assert (ended.kind, ended.reason) == (ResumeKind.BLOCKED, "NoStartCheckpoint")
+    assert words in ended.message
+    whole = checkpoint(SHARED, 100)
+    assert decide(copy, whole, now=AFTER_GRACE, **begins).choice == whole, "the others wait for nobody"
 
 
 def test_with_nothing_ever_saved_the_run_starts_fresh() -> None:
