@@ -174,6 +174,14 @@ def test_what_no_loader_reads_says_nothing_of_an_orbax_checkpoint(
     assert changed.verdict == "Invalid", "its data are dated"
 
 
+def test_a_node_of_orbax_that_is_no_longer_than_nothing_is_not_read_for_ever(tmp_path: Path) -> None:
+    path = layouts.orbax(tmp_path / "100")
+    layouts.written(path / "default" / "d" / "3f890881", b"\x0c\xdb\x20\xde" + b"\0" * 8)
+    finding = examine(str(age(path)))
+    assert finding is not None
+    assert (finding.verdict, finding.reason) == ("Invalid", "3f890881 is cut off")
+
+
 @pytest.mark.parametrize(
     ("make", "name", "left"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,6 +97,33 @@ def test_what_an_inventory_has_is_not_told_again_and_with_another_format_named_i
     for form in ("HuggingFace", "Orbax", "DeepSpeed"):
         rows = left_behind(settings(tmp_path, checkpoint_format=form), 0)
         assert sorted(names(rows)) == ["step-20", "step-30"], form
+
+
+TORN: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "dcp": ("step-30", layouts.dcp, ".metadata"),
+    "megatron": ("iter_0000030", layouts.megatron, "metadata.json"),
+    "megatron-by-rank": ("iter_0000030", layouts.megatron_by_rank, "mp_rank_01_001/model_optim_rng.pt"),
+    "deepspeed": ("global_step30", layouts.deepspeed, "mp_rank_00_model_states.pt"),
+    "hugging-face": ("checkpoint-30", layouts.hugging_face, "trainer_state.json"),
+    "lightning": ("epoch=0-step=30.ckpt", lambda path: written(path, b"PK\x03\x04"), ""),
+    "lightning-sharded": ("epoch=0-step=30.ckpt", lambda path: layouts.lightning_sharded(path, 30), "meta.pt"),
+    "nemo": ("gpt-step=30", layouts.nemo, "weights/metadata.json"),
+    "orbax": ("30.orbax-checkpoint-tmp-17", layouts.orbax, ""),
+    "accelerate": ("step_30", layouts.accelerate, "random_states_0.pkl"),
+    "accelerate-fsdp": ("step_30", lambda path: layouts.dcp(path / "pytorch_model_fsdp_0"), ""),
+    "diffusers": ("checkpoint-30", lambda path: safetensors_file(path / "unet" / "model.safetensors"), ""),
+    "manifest": ("step-30", lambda path: torch_file(path / "rank-0.pt"), ""),
+}
+
+
+@pytest.mark.parametrize("case", TORN)
+def test_a_save_of_a_known_format_that_was_cut_off_is_recognised_as_one(tmp_path: Path, case: str) -> None:
+    name, make, lacks = TORN[case]
+    make(attempt_of(tmp_path) / name)
+    if lacks:
+        (attempt_of(tmp_path) / name / lacks).unlink()
+    assert left_behind(settings(tmp_path), 0) == []
+    assert list(CommitWatch(settings(tmp_path), launch()).poll().unrecognised) == []
 
 
 def test_a_directory_called_by_a_number_alone_is_told_where_no_format_knows_what_it_holds(tmp_path: Path) -> None:

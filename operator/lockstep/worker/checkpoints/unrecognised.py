@@ -80,10 +80,11 @@ def left_behind(settings: Settings, rank: int) -> List[JSON]:
         if name == SHARED and settings.fenced:
             rows += _rows(name, 0, _in_attempt(walk, settings, name, root))
             continue
-        for entry in list(walk.entries(os.path.join(root, settings.run_uid))):
-            matched = ATTEMPT_NAME.match(entry.name)
-            if matched and int(matched.group(1)):  # the archive restores into a0
-                rows += _rows(name, int(matched.group(1)), _in_attempt(walk, settings, name, entry.path))
+        found = [(ATTEMPT_NAME.match(entry.name), entry.path) for entry in walk.entries(_of_run(settings, name))]
+        attempts = [(int(matched.group(1)), path) for matched, path in found if matched]
+        for attempt, path in sorted(attempts, reverse=True):
+            if attempt:  # the archive restores into a0
+                rows += _rows(name, attempt, _in_attempt(walk, settings, name, path))
         rows += _rows(name, 0, _beside(settings, name, walk))
     return rows
 
@@ -104,6 +105,10 @@ def being_saved(settings: Settings, rank: int, attempt: int, since: float) -> Li
 def never_committed(tier: str, attempt: int, path: str, reason: str) -> JSON:
     """A save that a format calls begun, and that the program left so to go on."""
     return _row(tier, attempt, path, reason)
+
+
+def _of_run(settings: Settings, tier: str) -> str:
+    return os.path.join(settings.tiers[tier].root, settings.run_uid)
 
 
 def _looked_into(settings: Settings, rank: int) -> List[str]:
@@ -145,7 +150,7 @@ def _of_local_manager(directory: str) -> Set[str]:
 def _beside(settings: Settings, tier: str, walk: _Walk) -> Iterator[_Found]:
     """Where the program was not told to save: beside the attempts' directories, and where its command says."""
     root = settings.tiers[tier].root
-    run_root = os.path.join(root, settings.run_uid)
+    run_root = _of_run(settings, tier)
     namespace, run = os.path.split(root)
     usual = (os.path.basename(namespace), run) == (settings.namespace, settings.run)
     seen = {run_root}

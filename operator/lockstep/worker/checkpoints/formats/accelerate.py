@@ -38,7 +38,8 @@ _CUSTOM = re.compile(r"^custom_checkpoint_\d+\.pkl$")
 _TENSORS = re.compile(r"\.(?:safetensors|bin)$")
 _INDEX = re.compile(r"\.(?:safetensors|bin)\.index\.json$")
 _STEP_NAME = re.compile(r"^(?:.*[^0-9])?(\d{1,15})$")
-_OWN_NAME = re.compile(r"^(?:checkpoint|step|epoch)_\d{1,15}$")
+_MODEL = re.compile(r"^(?:unet|transformer|text_encoder|controlnet|vae|prior|pytorch_model|optimizer_\d)\w*$")
+_OWN_NAME = re.compile(r"^(?:(?:checkpoint|step|epoch)_|checkpoint-)\d{1,15}$")
 
 
 def has_random_states(entry: CheckpointEntry) -> bool:
@@ -50,9 +51,10 @@ def is_accelerate(entry: CheckpointEntry) -> bool:
     """Whether a ``save_state`` was at least begun there."""
     if has_random_states(entry):
         return True
-    begun = any(_STATE.match(name) and name != "scaler.pt" for name in entry.files) or (
-        _OWN_NAME.match(entry.name) is not None and any(map(_TENSORS.search, entry.files))
-    )
+    own = _OWN_NAME.match(entry.name) is not None
+    states = any(_STATE.match(name) and name != "scaler.pt" for name in entry.files)
+    tensors = not entry.name.startswith("checkpoint-") and any(map(_TENSORS.search, entry.files))
+    begun = states or (own and (tensors or any(map(_MODEL.match, entry.directories))))
     return begun and TRAINER_STATE not in entry.files
 
 
