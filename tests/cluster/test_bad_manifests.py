@@ -279,6 +279,31 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.checkpoint.format",
         'supported values: "Auto", "Manifest", "TorchDCP"',
     ),
+    "a checkpoint pattern with a directory": (
+        saving(pattern="out/ckpt_{step}.pt"),
+        "spec.checkpoint.pattern",
+        "write the name of a file, with {step} at most once",
+    ),
+    "a checkpoint pattern with two steps": (
+        saving(pattern="ckpt_{step}_{step}.pt"),
+        "spec.checkpoint.pattern",
+        "write the name of a file, with {step} at most once",
+    ),
+    "a checkpoint pattern of another word": (
+        saving(pattern="ckpt_{epoch}.pt"),
+        "spec.checkpoint.pattern",
+        "write the name of a file, with {step} at most once",
+    ),
+    "a checkpoint pattern for directories of a format": (
+        saving(pattern="ckpt_{step}.pt", format="TorchDCP"),
+        "spec.checkpoint.pattern",
+        "names files of torch.save; write format: Torch",
+    ),
+    "a copy to start from that is nowhere": (
+        saving(start={"acceptCopy": True}),
+        "spec.checkpoint.start.acceptCopy",
+        "name that run or path as well",
+    ),
     "no local checkpoint kept at all": (
         spec(checkpoint={"local": {"storage": "nvme", "keepLast": 0}}),
         "spec.checkpoint.local.keepLast",

@@ -105,6 +105,24 @@ def hugging_face(directory: Path, *, shards: int = 2, ranks: int = 1, step: int 
     return directory
 
 
+def accelerate(directory: Path, *, ranks: int = 1) -> Path:
+    """What Accelerator.save_state writes."""
+    safetensors_file(directory / "model.safetensors")
+    for name in ("optimizer.bin", "scheduler.bin", *(f"random_states_{rank}.pkl" for rank in range(ranks))):
+        torch_file(directory / name)
+    return directory
+
+
+def diffusers(directory: Path) -> Path:
+    """The same by a training script of diffusers, which saves the models by a hook, each in its directory."""
+    for model in ("unet", "unet_ema"):
+        safetensors_file(directory / model / "diffusion_pytorch_model.safetensors")
+        written(directory / model / "config.json", "{}")
+    for name in ("optimizer.bin", "scheduler.bin", "random_states_0.pkl"):
+        torch_file(directory / name)
+    return directory
+
+
 def lightning(path: Path, step: int) -> Path:
     """A .ckpt file."""
     return torch_file(path, {"epoch": 0, "global_step": step, "state_dict": {}})

@@ -38,6 +38,7 @@ from lockstep.core.model.snapshot import (
     RunSnapshot,
     RunView,
     Sign,
+    UnrecognisedReport,
     Verdict,
     VerifyReport,
     WarmUpReport,
@@ -133,6 +134,7 @@ class World:
         default_factory=list
     )  # started beside a lost writer: uid, attempt, node
     hung_at_warm_up: set[str] = field(default_factory=set)
+    unrecognised: tuple[UnrecognisedReport, ...] | None = None  # what rank 0 sees; None: an older worker
     foreign: tuple[CheckpointReport, ...] = ()  # what every rank sees in the directory to start from
     groups_stay: bool = False  # a webhook fails whenever a PodGroup is to be deleted
     pod_groups: dict[str, tuple[str, int]] = field(default_factory=dict)  # by name: run UID and quorum
@@ -643,6 +645,7 @@ class World:
             exit=worker.exit,
             progress=progress,
             inventory=worker.inventory,
+            unrecognised=self.unrecognised if self.unrecognised is None or not worker.slot else (),
             verified=worker.verified,
             signs=worker.signs,
             saved=worker.saved,

@@ -113,6 +113,7 @@ def test_every_default_is_one_that_its_own_model_would_write() -> None:
         "checkpoint.gracePeriod": "5m",
         "checkpoint.layout": "PerAttempt",
         "checkpoint.start.mode": "Auto",
+        "checkpoint.start.acceptCopy": False,
         "elastic.multipleOf": 1,
         "elastic.growAfter": "30m",
         "spareNodes": 0,

@@ -82,7 +82,8 @@ async def test_barrier_release_restart_in_place_and_end_through_the_real_api(tmp
     command = [
         "sh",
         "-c",
-        "[ $LOCKSTEP_ATTEMPT = 1 ] && exec sleep 100; echo '{\"step\": 3}' >> $LOCKSTEP_PROGRESS_FILE",
+        """[ $LOCKSTEP_ATTEMPT = 1 ] && echo x > $LOCKSTEP_CHECKPOINT_DIR/ckpt_30.pt && exec sleep 100
+        echo '{"step": 3}' >> $LOCKSTEP_PROGRESS_FILE""",
     ]
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-B", str(tmp_path / "worker.pyz"), "--", *command, env=environment
@@ -108,9 +109,14 @@ async def test_barrier_release_restart_in_place_and_end_through_the_real_api(tmp
             desire(DesiredPhase.PREPARE, attempt)
             report = await heard(lambda r, n=attempt: r.ready_for == n and r.polling)  # type: ignore[misc]
             assert report.port
+            assert report.unrecognised is not None
+            left = [row.path.rpartition("/shared/")[2] for row in report.unrecognised]
+            assert left == ([f"{RUN_UID}/a1/ckpt_30.pt"] if attempt == 2 else []), "no format knows it, and it is told"
             desire(DesiredPhase.RUN, attempt)
             await heard(lambda r, n=attempt: r.attempt == n and r.phase is not WorkerPhase.READY)  # type: ignore[misc]
             assert time.monotonic() - asked < 14  # a poll is held for 15
+            if attempt == 1:
+                await heard(lambda r: bool(r.unrecognised))  # at the first save, while it trains
         report = await heard(lambda r: r.phase is WorkerPhase.EXITED)
         assert report.exit is not None
         assert report.exit.succeeded

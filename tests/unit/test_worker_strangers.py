@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lockstep.worker.checkpoints.formats import examine, verify_checkpoint
+from lockstep.worker.checkpoints.formats.catalogue import step_of
 from lockstep.worker.checkpoints.inventory import CommitWatch, survey
 from lockstep.worker.checkpoints.pointers import rewrite_pointers
 from lockstep.worker.checkpoints.tiers import ENOUGH_VALID, NEWEST, scan_tier
@@ -61,7 +63,7 @@ def test_a_save_is_noticed_among_them_and_they_are_no_save_that_has_begun(tmp_pa
     watch = CommitWatch(settings(tmp_path, checkpoint_format=form), Launch(1, 0, 1, "10.1.0.1", 40123, "", "", []))
     attempt = tmp_path / UID / "a1"
     strangers(attempt, NEWEST + 8)
-    assert watch.poll() == ([], False)
+    assert watch.poll()[:2] == ([], False)
     saved(attempt, "TorchDCP", 100)
     assert [row["step"] for row in watch.poll().rows] == [100]
 
@@ -114,3 +116,90 @@ def test_bytes_that_make_no_sense_are_a_verdict_and_keep_nobody_from_the_barrier
     assert finding is not None
     assert (finding.verdict, "cannot be made sense of" in finding.reason) == ("Invalid", True)
     assert verify_checkpoint(str(face))[0] == "Invalid"
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("step-300", 300),
+        ("global_step300", 300),
+        ("llama-70b-step-300", 300),
+        ("checkpoint_7b_step_300", 300),
+        ("ckpt1_300", 300),
+        ("iter_0000300", 300),
+        ("300", 300),
+        ("step-2-backup-20251101", None),
+        ("checkpoint-100-2025", None),
+        ("step_10_seed_42", None),
+        ("iter_0000300_old_1", None),
+    ],
+)
+def test_a_number_behind_the_step_is_none(tmp_path: Path, name: str, step: int | None) -> None:
+    for form in ("Auto", "TorchDCP"):
+        assert step_of(str(tmp_path / name), name, form, is_file=False) == step
+
+
+def test_of_two_directories_with_one_commit_the_lower_step_is_believed(tmp_path: Path) -> None:
+    attempt = tmp_path / UID / "a1"
+    for name in ("step-2", "step-20251101"):
+        age(layouts.dcp(attempt / name), layouts.LONG_AGO + 0.25)  # as cp -a does
+    age(layouts.dcp(attempt / "step-3"), layouts.LONG_AGO + 9.25)
+    rows = {row["step"]: (row["verdict"], row["reason"]) for row in scan_tier("shared", str(tmp_path), UID)}
+    assert rows == {
+        2: ("Valid", ""),
+        3: ("Valid", ""),
+        20251101: ("Invalid", "is a copy of step-2: it has the same commit"),
+    }
+
+
+LATER = layouts.LONG_AGO + 3600.0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", ".nfs000000000001", ".cache/x", "eval_results.json", "default/.nfs01", "default/notes.txt", "x.log"],
+)
+@pytest.mark.parametrize("success_file", [True, False])
+def test_what_no_loader_reads_says_nothing_of_an_orbax_checkpoint(
+    tmp_path: Path, name: str, success_file: bool
+) -> None:
+    path = age(layouts.orbax(tmp_path / "100", success_file=success_file))
+    age(layouts.written(path / name, "an hour later"), LATER)
+    finding = examine(str(path))
+    assert finding is not None
+    assert (finding.verdict, finding.reason) == ("Valid", "")
+    age(layouts.written(path / "default" / "d" / "3f890881", b"\x0c\xdb\x20\xde" + b"\0" * 8), LATER)
+    changed = examine(str(path))
+    assert changed is not None
+    assert changed.verdict == "Invalid", "its data are dated"
+
+
+def test_a_node_of_orbax_that_is_no_longer_than_nothing_is_not_read_for_ever(tmp_path: Path) -> None:
+    path = layouts.orbax(tmp_path / "100")
+    layouts.written(path / "default" / "d" / "3f890881", b"\x0c\xdb\x20\xde" + b"\0" * 8)
+    finding = examine(str(age(path)))
+    assert finding is not None
+    assert (finding.verdict, finding.reason) == ("Invalid", "3f890881 is cut off")
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "left"),
+    [
+        (layouts.dcp, "step-100", "old_7_0.distcp"),
+        (layouts.dcp, "step-100", ".nfs01"),
+        (layouts.dcp, "step-100", "README.md"),
+        (layouts.megatron, "iter_0000100", "README.md"),
+        (layouts.deepspeed, "global_step100", "zero_to_fp32.py"),
+        (layouts.hugging_face, "checkpoint-100", "README.md"),
+        (layouts.hugging_face, "checkpoint-100", "training_args.bin"),
+        (layouts.nemo, "gpt-step=100", "context/README.md"),
+    ],
+)
+def test_only_files_that_the_loader_reads_are_dated(tmp_path: Path, make: Any, name: str, left: str) -> None:
+    path = tmp_path / name
+    make(path)
+    age(path)
+    age(layouts.torch_file(path / left), LATER)
+    finding = examine(str(path))
+    assert finding is not None
+    assert (finding.verdict, finding.reason) == ("Valid", "")

@@ -18,6 +18,8 @@ CheckpointFormat = Literal[
     "Lightning",
     "NeMo",
     "Orbax",
+    "Accelerate",
+    "Torch",
 ]
 StartMode = Literal["Auto", "Fresh", "Require"]
 SaveSignal = Literal["SIGUSR1", "SIGUSR2", "SIGHUP", "SIGTERM"]
@@ -33,6 +35,16 @@ RelativePath = Annotated[
     Rule(
         "!self.split('/').exists(part, part in ['', '.', '..'])",
         "write a path relative to the claim, without '.' or '..', e.g. team/llama-70b",
+    ),
+]
+
+
+FileName = Annotated[
+    str,
+    Field(min_length=1, max_length=128),
+    Rule(
+        "!self.contains('/') && self.split('{step}').size() <= 2 && !self.replace('{step}', '').matches('[{}]')",
+        "write the name of a file, with {step} at most once in the place of the number, e.g. ckpt_{step}.pt",
     ),
 ]
 
@@ -136,6 +148,9 @@ class StartSpec(SpecModel):
     """Start from the checkpoints below this directory of the shared claim."""
     step: Annotated[int, Field(ge=0, le=2**53)] | None = None
     """Start from exactly this step of that run or path."""
+    accept_copy: bool = False
+    """What lies there is a copy that has not kept the times of its files: it is judged by names, sizes and checksums
+    alone, so that the remains of a save over an older one pass for a whole one."""
 
     cross_field_rules: ClassVar = (
         Rule("!(has(self.run) && has(self.path))", "name a run or a path to start from, not both", field=".path"),
@@ -143,6 +158,11 @@ class StartSpec(SpecModel):
             "!has(self.step) || has(self.run) || has(self.path)",
             "says which step of another run or path; name that run or path as well",
             field=".step",
+        ),
+        Rule(
+            "!has(self.acceptCopy) || !self.acceptCopy || has(self.run) || has(self.path)",
+            "says of another run or path that it is a copy; name that run or path as well",
+            field=".acceptCopy",
         ),
         Rule(
             "self.mode != 'Fresh' || !(has(self.run) || has(self.path))",
@@ -157,6 +177,9 @@ class CheckpointSpec(SpecModel):
 
     format: Annotated[CheckpointFormat, Never] = "Auto"
     """How a checkpoint is recognised as complete. Auto tells the formats apart by their files."""
+    pattern: Annotated[FileName, Never] | None = None
+    """How single files of torch.save are called: ckpt_{step}.pt, or a fixed name such as ckpt.pt, whose step is read
+    inside. Nothing else is a checkpoint then."""
     local: LocalTier | None = None
     """The fast tier, mounted at /local-checkpoints."""
     shared: Annotated[SharedTier, Never] | None = None
@@ -181,7 +204,17 @@ class CheckpointSpec(SpecModel):
     start: Annotated[StartSpec, WhileSuspended] = StartSpec()
     """Where the first attempt starts."""
 
+    @property
+    def named_format(self) -> str:
+        """The format, with the pattern of its files behind it where there is one."""
+        return f"Torch:{self.pattern}" if self.pattern else self.format
+
     cross_field_rules: ClassVar = (
+        Rule(
+            "!has(self.pattern) || !has(self.format) || self.format in ['Auto', 'Torch']",
+            "names files of torch.save; write format: Torch, or leave the format out",
+            field=".pattern",
+        ),
         Rule(
             "has(self.local) || has(self.shared)",
             "name a tier, e.g. shared: {claimName: my-claim}; without one there is nothing to resume from",

@@ -41,6 +41,19 @@ class RejectedCandidate(StatusModel):
     """What resuming from it would have cost: to load it and to repeat the steps since."""
 
 
+class UnrecognisedSave(StatusModel):
+    """What may be a save, and is none that can be resumed from: no format knows it, or it was never committed."""
+
+    tier: str
+    """local or shared."""
+    path: str
+    """File or directory as the training container sees it."""
+    attempt: int | None = None
+    """The attempt that wrote it; absent: it lies outside the directory that an attempt is given."""
+    reason: str = ""
+    """What is lacking."""
+
+
 class QuarantinedCheckpoint(StatusModel):
     """A checkpoint that is not resumed from again, although it looks valid."""
 
@@ -239,6 +252,8 @@ class CheckpointStatus(StatusModel):
     """How the last resume point came to be chosen, in a sentence."""
     latest: Annotated[tuple[SavedCheckpoint, ...], MapList("tier"), Field(max_length=4)] = ()
     """Newest valid checkpoint of each tier."""
+    unrecognised: Annotated[tuple[UnrecognisedSave, ...], Field(max_length=4)] = ()
+    """What the program wrote and no format recognises, while nothing valid was ever saved."""
     rejected: Annotated[tuple[RejectedCandidate, ...], Field(max_length=10)] = ()
     """Newer ones that were passed over, newest first."""
     local_retention: LocalRetentionStatus | None = None

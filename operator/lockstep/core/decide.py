@@ -17,6 +17,7 @@ from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.checkpoints.origin import resolve_origin
 from lockstep.core.checkpoints.saves import settle_save
+from lockstep.core.checkpoints.unknown_saves import report_unknown_saves
 from lockstep.core.failures.evidence import record_of_ends, succeeded_ranks
 from lockstep.core.failures.node_memory import to_remember
 from lockstep.core.kueue.choice import choice_of, kueue_problems
@@ -280,6 +281,7 @@ def follow_the_training(plan: PlanBuilder) -> bool:
     if plan.phase is Phase.RUNNING:
         record_progress(plan, at_once=False)
         follow_cadence(plan)
+    report_unknown_saves(plan)
     return False
 
 

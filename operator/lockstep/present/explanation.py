@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from lockstep.api.checkpoint_status import SavedCheckpoint
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import QueueStatus, TrainingRunStatus
+from lockstep.core.checkpoints.unknown_saves import REMEDY, named
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.conditions import find, is_true
 from lockstep.core.model.lifecycle import Phase
@@ -86,6 +87,9 @@ def _oddities(status: TrainingRunStatus) -> Iterator[str]:
         found = find(status, kind)
         if found is not None and found.status == "True":
             yield f"{kind}: {found.message}"
+    if status.checkpoint.unrecognised:
+        saves = named(status.checkpoint.unrecognised)
+        yield f"What it wrote may be saves, and none can be resumed from: {saves}; {REMEDY}."
     size = find(status, ConditionType.AT_FULL_SIZE)
     if size is not None:
         yield f"It is not at its full size: {size.message}"

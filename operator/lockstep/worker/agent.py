@@ -433,6 +433,8 @@ class Worker:
             "phase": self.phase, "attempt": self.attempt, "start": self.start, "exit": self.exit,
             "problem": self.problem, **self.barrier.report(), **(training.report() if training else NOTHING_TRAINS),
         }  # fmt: skip
+        source = training if training and not self.barrier.ready_for else self.barrier
+        report["unrecognised"] = source.unrecognised
         if self.leaving_by:
             report["leavingBy"] = self.leaving_by
         # On its way to the barrier nobody waits for news of it before it is there, and all of a gang are on their way.

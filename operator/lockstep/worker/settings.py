@@ -57,6 +57,7 @@ class Settings:
     start_root: str = ""  # checkpoints of another run, or of none, that this one may start from
     start_run_uid: str = ""  # what they say of themselves; empty: whatever
     start_step: Optional[int] = None  # this one alone
+    start_copied: bool = False  # they are copies, whose times say nothing
     min_disk: int = 0  # bytes that must be free where local checkpoints go
 
     @classmethod
@@ -89,6 +90,7 @@ class Settings:
             start_root=checkpoint.get("start", {}).get("root", ""),
             start_run_uid=checkpoint.get("start", {}).get("runUid", ""),
             start_step=checkpoint.get("start", {}).get("step"),
+            start_copied=checkpoint.get("start", {}).get("acceptCopy") is True,
             scratch=environ.get("LOCKSTEP_SCRATCH", cls.scratch),
             token_file=token_file,
             ca_file=environ.get("LOCKSTEP_CA_FILE", os.path.join(os.path.dirname(token_file), "ca.crt")),

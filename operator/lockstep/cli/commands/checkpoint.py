@@ -64,14 +64,17 @@ def save(
 @verb(app, "verify", "lockstep checkpoint verify /shared-checkpoints/team/hello")
 def verify(
     path: Annotated[str, Argument(metavar="PATH", help="A checkpoint, or a directory of some.")],
-    form: Annotated[str, flag("--format FORMAT", "As in checkpoint.format.")] = "Auto",
+    form: Annotated[str, flag("--format FORMAT", "As in checkpoint.format; Torch:PATTERN with one.")] = "Auto",
     quick: Annotated[bool, flag("--quick", "Compare no checksums.")] = False,
+    trust_times: Annotated[
+        str, flag("--trust-times yes|no", "no: it is a copy that did not keep the times of its files.")
+    ] = "yes",
     skew: Annotated[float | None, flag("--skew SECONDS", "Clocks may be so far apart; 2 by default.", min=0)] = None,
 ) -> None:
     """Say whether a checkpoint is complete: exit code 0 Valid, 1 Invalid, 2 Unknown. Of several, the newest counts."""
     from lockstep.cli.actions.verify import verify
 
-    raise typer.Exit(verify(path, form, not quick, skew))
+    raise typer.Exit(verify(path, form, not quick, skew, trust_times))
 
 
 @verb(app, "leftovers", "lockstep checkpoint leftovers /local-checkpoints --older-than 14d")

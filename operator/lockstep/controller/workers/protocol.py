@@ -24,6 +24,7 @@ from lockstep.core.model.snapshot import (
     Sign,
     StackReport,
     TimingReport,
+    UnrecognisedReport,
     VerifyReport,
     WarmUpReport,
     WorkerPhase,
@@ -47,6 +48,7 @@ MAX_REASON = 256
 MAX_SIGNS = 16
 MAX_PROBLEM = 1024
 MAX_VERIFIED = 16
+MAX_UNRECOGNISED = 8
 
 Epoch = tuple[int, int]
 """Of a leader: its Lease's creation in unix seconds, then its transitions. Compared in that order."""
@@ -117,6 +119,8 @@ class State(_Wire):
     exit: Exit | None = None
     progress: Progress | None = None
     new_checkpoints: Annotated[tuple[CheckpointReport, ...], Meta(max_length=1024)] = ()
+    unrecognised: Annotated[tuple[UnrecognisedReport, ...], Meta(max_length=64)] | None = None
+    """None: the worker is of a release that does not say."""
     verified: Annotated[tuple[VerifyReport, ...], Meta(max_length=64)] = ()
     problem: Text | None = None
     """None: as registered."""
@@ -134,6 +138,11 @@ class State(_Wire):
 
     def __post_init__(self) -> None:
         self.new_checkpoints = _shown_rows(self.new_checkpoints)
+        if self.unrecognised is not None:
+            self.unrecognised = tuple(
+                replace(each, path=_cut(each.path, 512), reason=_cut(each.reason))
+                for each in self.unrecognised[:MAX_UNRECOGNISED]
+            )
         self.verified = tuple(
             replace(answer, path=sanitise.line(answer.path), reason=_cut(answer.reason))
             for answer in self.verified[-MAX_VERIFIED:]

@@ -222,7 +222,7 @@ def _arguments(
         spared += ["--quarantined", f"a{save.attempt}/step-{save.step}" if save.attempt else str(save.step)]
     if work.action == TIDY:
         assert checkpoint.retention is not None
-        where = ["--root", work.path, "--layout", checkpoint.layout, "--format", checkpoint.format]
+        where = ["--root", work.path, "--layout", checkpoint.layout, "--format", checkpoint.named_format]
         return ["prune", "--run-uid", run.uid, *where, *retention_arguments(checkpoint.retention, least=2), *spared]
     assert archive is not None
     words = [work.action.lower(), "--uri", archive.uri, "--run-uid", run.uid]
@@ -235,7 +235,7 @@ def _arguments(
         words += ["--bandwidth", str(settings.bandwidth)]
     if work.action == RESTORE:
         return [*words, "--into", work.path]
-    words += ["--source", work.path, "--format", checkpoint.format]
+    words += ["--source", work.path, "--format", checkpoint.named_format]
     if archive.retention is not None:
         words += [*retention_arguments(archive.retention), *spared]
     return words

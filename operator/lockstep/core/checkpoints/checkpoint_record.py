@@ -11,6 +11,7 @@ from lockstep.api.checkpoint_status import (
     RejectedCandidate,
     SavedCheckpoint,
     SaveStatus,
+    UnrecognisedSave,
 )
 from lockstep.api.run_status import TrainingRunStatus
 
@@ -18,6 +19,11 @@ from lockstep.api.run_status import TrainingRunStatus
 def record_latest(status: TrainingRunStatus, latest: tuple[SavedCheckpoint, ...]) -> TrainingRunStatus:
     """The newest valid checkpoint of each tier."""
     return _with(status, changed(status.checkpoint, latest=latest))
+
+
+def record_unrecognised(status: TrainingRunStatus, seen: tuple[UnrecognisedSave, ...]) -> TrainingRunStatus:
+    """What may be saves, and no format recognises."""
+    return _with(status, changed(status.checkpoint, unrecognised=seen))
 
 
 def record_save(status: TrainingRunStatus, save: SaveStatus) -> TrainingRunStatus:

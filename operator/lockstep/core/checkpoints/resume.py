@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lockstep.api.checkpoint_spec import StartMode
-from lockstep.api.checkpoint_status import ArchivedCheckpoint
+from lockstep.api.checkpoint_status import ArchivedCheckpoint, UnrecognisedSave
+from lockstep.core.checkpoints.unknown_saves import REMEDY, named
 from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.quarantine import Quarantine, Save, in_quarantine
@@ -17,6 +18,13 @@ from lockstep.core.model.snapshot import CheckpointReport, Verdict
 from lockstep.core.model.tiers import ARCHIVE, BANDWIDTH, LOCAL, SHARED
 
 RESHARDABLE_FORMATS = frozenset({"TorchDCP"})
+STATE_THEIR_STEP = frozenset({"Manifest", "HuggingFace", "Lightning", "NVRxLocal"})
+"""Formats that say by themselves which step they hold; of others the name alone does."""
+UNREPORTED_STEPS = 1000
+"""Steps that may have been done since the last report, at least."""
+COPY_GRACE = 600.0
+"""Seconds for which a gang waits at the barrier for word on what looks like a copy: its marker is touched, or the run
+suspended, and the copy accepted."""
 MAX_REJECTIONS = 8
 MOST_SECONDS = 1e12
 """Whatever steps and times are reported: the cost has to fit into status."""
@@ -44,10 +52,12 @@ class ResumeContext:
     """What the choice depends on besides the candidates.
 
     ``since`` is when the ranks of this attempt were first asked (Unix seconds): all waits count from it.
-    ``highest_step`` is the highest ever reported, ``step_seconds`` the usual time of one step (0: unknown).
+    ``highest_step`` is the highest ever reported, ``total_steps`` how many there are to be, ``step_seconds`` the usual
+    time of one (each 0: unknown).
     ``saved_before`` says that status knows of a step that was once committed.
     ``ceiling`` is the highest step that may be chosen; what is in ``quarantine`` is not.
     ``bandwidth`` is bytes per second: of the whole shared tier, of one node's local tier, and of the archive.
+    ``unknown`` may be saves, and no format recognises them.
     ``origin`` names what the spec says to start from; then the candidates are that one's, and step 0 is no choice.
     """
 
@@ -64,6 +74,8 @@ class ResumeContext:
     probe_grace: float = 60.0
     bandwidth: Mapping[str, float] = field(default_factory=lambda: BANDWIDTH)
     origin: str = ""
+    unknown: tuple[UnrecognisedSave, ...] = ()
+    total_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +121,14 @@ def choose_resume(
     refused: dict[Candidate, str] = {}
     usable: list[Candidate] = []
     unknown: list[Candidate] = []
+    believed = _believed_up_to(candidates, context)
     for candidate in sorted(candidates, key=lambda each: _preference(each, context)):
         refusal = _refusal(candidate, checks, context)
+        if not refusal and believed is not None and candidate.step > believed and not _states_its_step(candidate):
+            refusal = (
+                f"is called step {candidate.step}, and no more than step {context.highest_step} was ever "
+                "reported: that number is no step"
+            )
         if refusal:
             refused[candidate] = refusal
         elif candidate.verdict is Verdict.VALID:
@@ -118,7 +136,8 @@ def choose_resume(
         else:
             unknown.append(candidate)
 
-    probe_deadline = context.since + context.probe_grace
+    for_a_person = bool(context.origin) and not usable and any(each.as_copied for each in unknown)
+    probe_deadline = context.since + max(context.probe_grace, COPY_GRACE if for_a_person else 0.0)
     best = usable[0] if usable else None
     better_unknown = [each for each in unknown if _is_better(each, best, context)]
     nothing_seen = not candidates and bool(context.saved_before or context.origin)
@@ -139,12 +158,12 @@ def choose_resume(
             wait_until=probe_deadline,
         )
     too_late = f"could not be judged within {context.probe_grace:g} s"
-    refused |= {each: f"{too_late}: {each.reason}" for each in unknown}
+    refused |= {each: each.reason if each.as_copied else f"{too_late}: {each.reason}" for each in unknown}
 
     # Each candidate gets time to be read, one after the other; those that failed have used theirs.
-    deadline = probe_deadline + sum(
-        _verify_seconds(each, context) for each in refused if (each.tier, each.path) in checks
-    )
+    # What is started from may have been waited for, as above, and touched only now.
+    asked = context.since + max(context.probe_grace, COPY_GRACE) if context.origin else probe_deadline
+    deadline = asked + sum(_verify_seconds(each, context) for each in refused if (each.tier, each.path) in checks)
     for choice in usable:
         if choice.tier == ARCHIVE:  # its bytes are checked on the way back
             return ResumeDecision(
@@ -193,15 +212,18 @@ def _without_checkpoint(
         kind, reason = ResumeKind.BLOCKED, StopReason.NO_START_CHECKPOINT
         message = f"is to start from {context.origin}, where no checkpoint is valid{newest}; correct checkpoint.start"
     elif context.mode == "Require":
-        remedy = "Fresh" if ever_saved else "Auto"
+        remedy = "Fresh" if ever_saved or context.unknown else "Auto"
         kind, reason = ResumeKind.BLOCKED, StopReason.CHECKPOINT_REQUIRED
         message = f"start.mode is Require and no checkpoint is valid{newest}; {remedy} would start at step 0"
-    elif not ever_saved:
+    elif not ever_saved and not context.unknown:
         kind, reason = ResumeKind.FRESH, ResumeReason.NOTHING_SAVED
-        message = f"starts at step 0: no step was ever saved{newest}"
+        message = f"starts at step 0: no {'save was ever completed' if newest else 'step was ever saved'}{newest}"
     elif context.mode == "Fresh":
         kind, reason = ResumeKind.FRESH, ResumeReason.START_MODE_FRESH
         message = f"starts at step 0, as start.mode allows: no checkpoint is valid{newest}"
+    elif not ever_saved:
+        kind, reason = ResumeKind.BLOCKED, StopReason.UNKNOWN_SAVES
+        message = f"what the program wrote may be saves, none to resume from: {named(context.unknown)}; {REMEDY}"
     elif later := [each.step for each in candidates if each.verdict is Verdict.VALID and _is_beyond(each, context)]:
         kind, reason = ResumeKind.BLOCKED, StopReason.NOTHING_TO_GO_BACK_TO
         message = (
@@ -232,6 +254,24 @@ def _refusal(candidate: Candidate, checks: Mapping[tuple[str, str], Check], cont
     if check.verdict is Verdict.INVALID:
         return check.reason
     return ""
+
+
+def _believed_up_to(candidates: Sequence[Candidate], context: ResumeContext) -> int | None:
+    """The highest step that a name alone is believed for; None: any, as nothing says how far the run has come.
+
+    Programs may count other steps in their reports than in their names. So a name is doubted only where it stands out
+    tenfold from a valid checkpoint that agrees with the reports.
+    """
+    reached = max(context.highest_step, context.total_steps)
+    if not reached or context.origin:
+        return None
+    bound = 2 * reached + UNREPORTED_STEPS
+    plausible = [each.step for each in candidates if each.verdict is Verdict.VALID and 0 < each.step <= bound]
+    return max(bound, 10 * max(plausible)) if plausible else None
+
+
+def _states_its_step(candidate: Candidate) -> bool:
+    return candidate.format in STATE_THEIR_STEP
 
 
 def _is_beyond(candidate: Candidate, context: ResumeContext) -> bool:

@@ -71,6 +71,7 @@ class Candidate:
     run_uid: str = ""
     load_bytes: int = 0
     committed: bool = False
+    as_copied: bool = False  # whole, but for times that a copy may not have kept
     copies: bool = False  # some rank loads a copy of its shard that another node holds
     lacking: bool = False  # INVALID for what these nodes do not hold; other nodes, or as many as saved it, may
 
@@ -289,6 +290,7 @@ def _candidate(
         run_uid=min(uids - {run_uid}, default=run_uid if uids else ""),
         load_bytes=load_bytes,
         committed=committed,
+        as_copied=any(row.as_copied for row in listed),
     )
 
 

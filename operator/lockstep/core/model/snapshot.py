@@ -175,8 +175,18 @@ class CheckpointReport(Struct, frozen=True, rename="camel"):
     run_uid: Word = ""
     bytes: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     committed_at: Moment = 0.0  # on the file server's clock
+    as_copied: bool = False  # UNKNOWN for the order of its times alone, which a copy may not have kept
     # Ranks whose shards it holds, where that is more than the rank in its path.
     owners: Annotated[tuple[Slot, ...], Meta(max_length=1024)] = ()
+
+
+class UnrecognisedReport(Struct, frozen=True, rename="camel"):
+    """What may be a save, and is none that a format knows and calls committed."""
+
+    tier: Tier
+    path: Path
+    attempt: Count = 0  # that wrote it; 0: it lies where others may have put it as well
+    reason: Text = ""
 
 
 class VerifyReport(Struct, frozen=True, rename="camel"):
@@ -263,6 +273,7 @@ class WorkerReport:
     exit: ExitReport | None = None
     progress: ProgressReport | None = None
     inventory: tuple[CheckpointReport, ...] = ()
+    unrecognised: tuple[UnrecognisedReport, ...] | None = None  # None: its release does not say
     verified: tuple[VerifyReport, ...] = ()
     problem: str = ""  # the node check failed: reason in words
     leaving_by: float = 0.0  # it was told to end (SIGTERM) and will be killed then; 0: it was not

@@ -317,7 +317,7 @@ def _environment(
     checkpoint = spec.checkpoint
     path = shared_path(run)
     tiers: dict[str, Any] = {
-        "format": checkpoint.format if checkpoint is not None else "Auto",
+        "format": checkpoint.named_format if checkpoint is not None else "Auto",
         "shared": f"{names.SHARED_CHECKPOINTS_MOUNT}/{path}" if path else "",
         "local": f"{names.LOCAL_CHECKPOINTS_MOUNT}/{run.key}" if checkpoint is not None and checkpoint.local else "",
         "runUid": run.uid,
@@ -330,6 +330,8 @@ def _environment(
         tiers["start"] = {"root": resolved.start_root, "runUid": resolved.start_run_uid}
         if checkpoint is not None and checkpoint.start.step is not None:
             tiers["start"]["step"] = checkpoint.start.step
+        if checkpoint is not None and checkpoint.start.accept_copy:
+            tiers["start"]["acceptCopy"] = True
     options = launcher_of(spec).options(spec, resolved.gpus_per_node)
     values = {
         "LOCKSTEP_OPERATOR_URL": settings.operator_url,

@@ -101,6 +101,9 @@ def _avoid_attempts_used_before(plan: PlanBuilder) -> bool:
         ),
         default=0,
     )
+    # Until START nothing of this attempt is written: what lies there is of another one of its number.
+    strange = (row.attempt for report in plan.snapshot.reports.values() for row in report.unrecognised or ())
+    saved = max(saved, *strange, 0)
     if saved < plan.status.attempt:
         return False
     plan.event(

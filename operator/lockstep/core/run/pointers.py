@@ -58,7 +58,7 @@ def ensure_pointers(plan: PlanBuilder, choice: Candidate | None) -> Pointing:
         problem = answer.problem
     elif not plan.reached(until):
         words = f"{plan.title(asked.slot)} points the loader to step {choice.step} in {directory}"
-        request = PointRequest(directory, choice.step, checkpoint.format, asked.slot)
+        request = PointRequest(directory, choice.step, checkpoint.named_format, asked.slot)
         return Pointing(PointingState.WAITING, request, words)
     else:
         problem = f"no answer within {plan.tunables.deadlines.probe:.0f} s"
@@ -72,7 +72,7 @@ def ensure_pointers(plan: PlanBuilder, choice: Candidate | None) -> Pointing:
     plan.event(EventReason.POINTER_FAILED, words, action=ActionWord.POINT, warning=True)
     asked = _ask(plan, directory, choice.step, plan.rank(asked.slot) + 1, asked.asked + 1, problem)
     plan.wake(plan.now + plan.tunables.deadlines.probe)
-    return Pointing(PointingState.WAITING, PointRequest(directory, choice.step, checkpoint.format, asked.slot))
+    return Pointing(PointingState.WAITING, PointRequest(directory, choice.step, checkpoint.named_format, asked.slot))
 
 
 _DONE = Pointing(PointingState.DONE)

@@ -10,6 +10,7 @@ from lockstep.core.accounting.account import book_of
 from lockstep.core.checkpoints.archiving import archive_candidates, is_worth_a_search, published_as, restored_candidate
 from lockstep.core.checkpoints.inventory import candidates, foreign_candidates, rank_view
 from lockstep.core.checkpoints.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume
+from lockstep.core.checkpoints.unknown_saves import unknown_saves
 from lockstep.core.checkpoints.verdicts import Candidate, RankView, merge_checks
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.quarantine import in_quarantine, quarantine_of
@@ -56,6 +57,7 @@ def choose(state: RunState) -> ResumeDecision:
     own = replace(context, mode="Auto") if named else context
     found = [*candidates(state.snapshot, state.status)]
     found += _from_archive(state, found)
+    own = replace(own, unknown=unknown_saves(view, state.status, found, own.highest_step))
     decision = choose_resume(found, checks, own, state.now)
     archive = state.status.checkpoint.archive
     if decision.kind is ResumeKind.RESTORE:
@@ -90,6 +92,7 @@ def _context(state: RunState, view: RankView) -> ResumeContext:
         run_uid=state.run.uid,
         since=max([since, *(until for until in waited if until is not None and until <= state.now)]),
         highest_step=max([status.progress.step, *steps]),
+        total_steps=status.progress.total_steps or 0,
         saved_before=bool(status.checkpoint.latest),
         mode=spec.start.mode,
         ceiling=status.checkpoint.ceiling,

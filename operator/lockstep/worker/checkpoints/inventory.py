@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Callable, Dict, Iterator, List, NamedTuple, Set, Tuple
+import time
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from lockstep.worker.checkpoints.formats.catalogue import is_stranger
 from lockstep.worker.checkpoints.formats.examination import commit_mark, examine, has_marker
@@ -20,6 +21,7 @@ from lockstep.worker.checkpoints.tiers import (
     scan_tier,
     shards,
 )
+from lockstep.worker.checkpoints.unrecognised import being_saved, bounded, never_committed
 from lockstep.worker.errors import trouble
 from lockstep.worker.settings import JSON, SHARED, Settings, attempt_directory
 from lockstep.worker.start import Launch
@@ -99,6 +101,7 @@ def _elsewhere(settings: Settings, rank: int, world: int) -> List[JSON]:
         return scan_tier(
             SHARED, root, settings.start_run_uid, form=settings.checkpoint_format, share=share, of=of,
             skew=settings.tiers[SHARED].skew, layout=ANY, per_node=per_node, wanted=settings.start_step,
+            trusts_times=not settings.start_copied,
         )  # fmt: skip
     except OSError as error:
         blind = Finding(UNKNOWN, trouble(error))
@@ -110,6 +113,7 @@ class Commits(NamedTuple):
 
     rows: List[JSON]  # of the inventory: committed
     begun: bool  # a save has begun that is not
+    unrecognised: Sequence[JSON] = ()  # what may be saves, and no format knows or calls committed
 
 
 class CommitWatch:
@@ -119,6 +123,7 @@ class CommitWatch:
         self._settings, self._launch = settings, launch
         self._told: Dict[str, Tuple[int, int]] = {}  # the commits
         self._begun: Set[str] = set()
+        self._started, self._seen_valid = time.time(), False
         if settings.fenced:
             self._know_what_is_there()
 
@@ -149,11 +154,14 @@ class CommitWatch:
         """What is new. Never raises OSError: the next look, or the inventory, will say."""
         rows: List[JSON] = []
         begun = False
+        left: List[JSON] = []
         settings, launch, form = self._settings, self._launch, self._settings.checkpoint_format
         for name, _, skew in settings.tiers.values():
             directory = attempt_directory(settings, name, launch.attempt)
+            newest: Optional[int] = None
             with contextlib.suppress(OSError):
                 for step, held in self._newest(directory, name):
+                    newest = step if newest is None else newest
                     for shard in held:
                         mark = commit_mark(shard)
                         if mark is not None and self._told.get(shard) == mark:
@@ -167,12 +175,18 @@ class CommitWatch:
                         # Without a marker it may only be half written yet.
                         if finding is not None and mark and (finding.verdict == VALID or has_marker(shard)):
                             self._told[shard] = mark
+                            self._seen_valid = self._seen_valid or finding.verdict == VALID
                             per_node = processes_per_node(settings)
                             rows.append(inventory_row(name, step, launch.attempt, shard, finding, per_node))
                         else:
                             begun = begun or shard not in self._begun
                             self._begun.add(shard)
-        return Commits(rows, begun)
+                            if step != newest and finding is not None:
+                                left.append(never_committed(name, launch.attempt, shard, finding.reason))
+        if self._seen_valid:
+            return Commits(rows, begun)
+        left += being_saved(settings, launch.rank, launch.attempt, self._started)
+        return Commits(rows, begun, bounded(left))
 
 
 def processes_per_node(settings: Settings) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from typing import Iterator, List, Optional, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Set, Tuple
 
 from lockstep.worker.checkpoints.formats import nvrx
 from lockstep.worker.checkpoints.formats.catalogue import AUTO, is_stranger, step_of
-from lockstep.worker.checkpoints.formats.examination import examine
-from lockstep.worker.checkpoints.formats.findings import INVALID, VALID, Finding
+from lockstep.worker.checkpoints.formats.examination import examine, of_a_copy
+from lockstep.worker.checkpoints.formats.findings import INVALID, UNKNOWN, VALID, Finding
 from lockstep.worker.checkpoints.formats.megatron import MEGATRON
 from lockstep.worker.settings import JSON, LOCAL, LOCAL_SKEW
 
@@ -30,7 +30,7 @@ ATTEMPT_NAME = re.compile(r"^a(\d{1,9})$")
 
 def scan_tier(
     tier: str, root: str, run_uid: str, *, form: str = AUTO, share: int = 0, of: int = 1, skew: float = LOCAL_SKEW,
-    layout: str = PER_ATTEMPT, per_node: int = 0, wanted: Optional[int] = None,
+    layout: str = PER_ATTEMPT, per_node: int = 0, wanted: Optional[int] = None, trusts_times: bool = True,
 ) -> List[JSON]:  # fmt: skip
     """The newest checkpoints under ``<root>/<run_uid>/a<N>/``, newest first, as rows of the inventory.
 
@@ -56,9 +56,14 @@ def scan_tier(
     newest_first = sorted((each for each in found if wanted in (None, each[0])), reverse=True)
     for step, attempt, path in newest_first[:LOOKED_AT]:
         for shard in shards(path, tier):
-            finding = examine(shard, form=form, run_uid=run_uid, step=step, share=share, of=of, skew=skew)
+            finding = examine(
+                shard, form=form, run_uid=run_uid, step=step, share=share, of=of, skew=skew, trusts_times=trusts_times
+            )
             if finding is None:
                 continue
+            if layout == ANY and finding.as_copied:
+                words = finding.reason[:110] + of_a_copy(finding) + " (start.acceptCopy)"
+                finding = finding._replace(verdict=UNKNOWN, reason=words)  # which of the two it is, a person may say
             if finding.verdict == INVALID and is_stranger(shard, form):
                 strangers += 1
                 if strangers > _STRANGERS_TOLD:
@@ -68,7 +73,23 @@ def scan_tier(
                 valid.add(step)
         if len(valid) >= ENOUGH_VALID or len(rows) >= NEWEST:
             break
-    return rows[:NEWEST]
+    return _without_copies(rows[:NEWEST])
+
+
+def _without_copies(rows: List[JSON]) -> List[JSON]:
+    """Of steps with one and the same commit the lowest is believed: another name does not make it a later step.
+
+    A time in whole seconds may be that of two saves.
+    """
+    first: Dict[Tuple[str, int, float], JSON] = {}
+    for row in sorted(rows, key=lambda each: each["step"]):
+        commit = (row["format"], row["bytes"], row["committedAt"])
+        if row["verdict"] == VALID and row["bytes"] and row["committedAt"] % 1:
+            original = first.setdefault(commit, row)
+            if original["step"] != row["step"]:
+                name = os.path.basename(original["path"])
+                row.update(verdict=INVALID, reason=f"is a copy of {name}: it has the same commit", committedAt=0.0)
+    return rows
 
 
 def inventory_row(tier: str, step: int, attempt: int, path: str, finding: Finding, per_node: int = 0) -> JSON:
@@ -80,6 +101,7 @@ def inventory_row(tier: str, step: int, attempt: int, path: str, finding: Findin
         "world": min(finding.world or nodes, MAX_COUNT), "runUid": finding.run_uid[:MAX_UID],
         "bytes": min(finding.bytes, MAX_BYTES),
         "committedAt": min(max(0.0, finding.committed_at), MAX_TIME),
+        "asCopied": finding.as_copied and finding.verdict == UNKNOWN,
         "owners": [owner for owner in finding.owners if owner <= MAX_NODE][:MAX_OWNERS],
     }  # fmt: skip
 

@@ -63,6 +63,7 @@ class Training:
         self.watching = False
         self.catches = False  # some process of it catches the signal to save
         self._commits = CommitWatch(settings, launch)
+        self.unrecognised: Sequence[JSON] = ()  # what may be saves, and no format knows
         self._signalled = ""  # id of the last save that was asked for by signal …
         self._signalled_at = 0.0
         self._saved_by_signal = ""  # … and of the last one after which a commit was seen
@@ -217,6 +218,7 @@ class Training:
             self.timing.committed(row["committedAt"])
             if self._signalled and row["committedAt"] >= self._signalled_at - 2.0:
                 self._saved_by_signal = self._signalled
+        self.unrecognised = commits.unrecognised
         if commits.begun:
             self.timing.save_seen(time.monotonic())
         self.fresh = [*self.fresh, *commits.rows][-MAX_FRESH:]

@@ -6,7 +6,7 @@ import functools
 import os
 import socket
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from lockstep.worker.checkpoints.formats.examination import verify_checkpoint
 from lockstep.worker.checkpoints.formats.findings import UNKNOWN, InterruptedCheckError
@@ -41,6 +41,7 @@ class Barrier:
         self.ready_for = 0  # the attempt that this worker stands ready for
         self.problem = ""  # why it is not ready
         self.suspicious = True  # the next time its disks are to be tried out as well
+        self.unrecognised: Sequence[JSON] = ()  # what may be saves of earlier attempts
         self._wanted = 0  # the attempt that the operator gathers for
         self._port: Optional[socket.socket] = None
         self._approached = 0  # the attempt that was gathered for last
@@ -110,7 +111,7 @@ class Barrier:
 
     def leave(self) -> None:
         """Stand there no longer; the port is free afterwards."""
-        self.ready_for = 0
+        self.ready_for, self.unrecognised = 0, ()
         self.is_left_alone()
         self._release_port()
 
@@ -144,6 +145,7 @@ class Barrier:
     def _arrive(self, prepared: Prepared) -> None:
         self._prepared, self.ready_for = None, prepared.attempt
         self._look_after = time.monotonic() + LOOK_AGAIN_SECONDS
+        self.unrecognised = prepared.unrecognised
         self._link.register(prepared.inventory)
         log_line(f"attempt={prepared.attempt} node={self._settings.node} sees {seen_in_words(prepared.inventory)}")
 
@@ -191,6 +193,7 @@ class Barrier:
                 verdict, reason = verify_checkpoint(
                     directory, share, of, form=self._settings.checkpoint_format, run_uid=self._saved_by(wanted["path"]),
                     skew=self._settings.tiers[wanted["tier"]].skew, interrupted=lambda: self._verifying != request,
+                    trusts_times=not (self._settings.start_copied and self._is_elsewhere(wanted["path"])),
                 )  # fmt: skip
             except InterruptedCheckError:
                 return None
@@ -202,9 +205,12 @@ class Barrier:
 
     def _saved_by(self, path: str) -> str:
         """UID of the run that must have saved what is there; empty: any."""
-        settings = self._settings
-        foreign = settings.start_root and path.startswith(settings.start_root + "/")
-        return settings.start_run_uid if foreign and settings.run_uid not in path.split("/") else settings.run_uid
+        return self._settings.start_run_uid if self._is_elsewhere(path) else self._settings.run_uid
+
+    def _is_elsewhere(self, path: str) -> bool:
+        """In the directory that the run may start from, and not its own."""
+        root = self._settings.start_root
+        return bool(root) and path.startswith(root + "/") and self._settings.run_uid not in path.split("/")
 
     def _take_verdict(self, request: Tuple[Any, ...], verdict: str, reason: str) -> None:
         self._verify_after = time.monotonic() + LOOK_AGAIN_SECONDS

@@ -11,10 +11,11 @@ import socket
 import stat
 import subprocess
 import time
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Sequence
 
 from lockstep.worker.checkpoints.inventory import At, at_nothing, survey
 from lockstep.worker.checkpoints.removal import make_room as make_room_locally
+from lockstep.worker.checkpoints.unrecognised import bounded, left_behind
 from lockstep.worker.child.processes import end_other_processes, output_of
 from lockstep.worker.child.scratch import make_room
 from lockstep.worker.errors import trouble
@@ -38,6 +39,7 @@ class Prepared(NamedTuple):
     problem: str
     inventory: List[JSON]
     port: Optional[socket.socket]
+    unrecognised: Sequence[JSON] = ()  # what may be saves of earlier attempts, and is in no inventory
 
 
 def prepare(
@@ -54,16 +56,18 @@ def prepare(
             at(f"the scratch volume {settings.scratch}")
             problem = scratch_problem(settings, suspicious)
         inventory: List[JSON] = []
+        unrecognised: List[JSON] = []
         if not problem:
             if LOCAL in settings.tiers:
                 at(f"the {LOCAL} checkpoint tier {settings.tiers[LOCAL].root}")
                 make_room_locally(settings)
             inventory = survey(settings, attempt, rank, world, at)
+            unrecognised = bounded(left_behind(settings, rank))
             problem = tier_problem(settings, attempt, at) if suspicious else ""
         at("")
         if problem:
             return Prepared(attempt, problem, [], None)
-        return Prepared(attempt, "", inventory, hold_port())
+        return Prepared(attempt, "", inventory, hold_port(), unrecognised)
     except Exception as error:  # the thread's end: the main thread waits for an answer, whatever happens
         return Prepared(attempt, _words_for(settings, error), [], None)
 

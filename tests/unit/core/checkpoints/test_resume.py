@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.checkpoints.resume import ResumeContext, ResumeDecision, ResumeKind, choose_resume, resume_seconds
+from lockstep.core.checkpoints.resume import (
+    COPY_GRACE,
+    ResumeContext,
+    ResumeDecision,
+    ResumeKind,
+    choose_resume,
+    resume_seconds,
+)
 from lockstep.core.checkpoints.verdicts import Candidate, Check
 from lockstep.core.model.plan import VerifyRequest
 from lockstep.core.model.quarantine import Save
@@ -248,6 +255,45 @@ def test_only_what_would_have_been_better_is_told_newest_first_and_at_most_eight
     decision = decide(*torn, checkpoint(SHARED, 100))
     assert [each.candidate.step for each in decision.rejected] == [119, 118, 117, 116, 115, 114, 113, 112]
     assert decide(*torn, checkpoint(SHARED, 117)).rejected[-1].candidate.step == 118
+
+
+@pytest.mark.parametrize(
+    ("steps", "form", "context", "chosen"),
+    [
+        ([110, 20251101], "TorchDCP", {}, 110),
+        ([110, 20251101], "TorchDCP", {"highest_step": 0, "total_steps": 500}, 110),
+        ([110, 20251101], "TorchDCP", {"highest_step": 0}, 20251101),  # nothing says how far it has come
+        ([110, 20251101], "HuggingFace", {}, 20251101),  # which says so itself
+        ([110, 1200], "TorchDCP", {}, 1200),  # so many may have gone unreported
+        ([110, 2000], "TorchDCP", {"total_steps": 2000}, 2000),
+        ([1_000_000, 2_000_000], "TorchDCP", {}, 2_000_000),  # a program that counts samples in its names
+        ([100, 5_000, 10_000], "TorchDCP", {"highest_step": 5_000}, 10_000),
+    ],
+)
+def test_a_step_that_a_name_alone_says_is_believed_within_what_was_reported(
+    steps: list[int], form: str, context: dict[str, object], chosen: int
+) -> None:
+    found = [checkpoint(SHARED, step, format=form) for step in steps]
+    decision = decide(*found, **context)
+    assert decision.choice is not None
+    assert decision.choice.step == chosen
+    if chosen == 110:
+        (rejected,) = decision.rejected
+        assert "is called step 20251101, and no more than step" in rejected.reason
+
+
+def test_a_copy_without_its_times_is_waited_for_until_somebody_says_what_it_is() -> None:
+    words = "changed after its commit; all else is right, as of a copy: touch .metadata, or accept it"
+    copy = checkpoint(SHARED, 110, Verdict.UNKNOWN, reason=words, as_copied=True)
+    begins = {"origin": "base", "saved_before": False}
+    waiting = decide(copy, now=CONTEXT.since + COPY_GRACE - 1.0, **begins)
+    assert (waiting.kind, waiting.wait_until) == (ResumeKind.WAIT, CONTEXT.since + COPY_GRACE)
+    assert words in waiting.message
+    ended = decide(copy, now=CONTEXT.since + COPY_GRACE, **begins)
+    assert (ended.kind, ended.reason) == (ResumeKind.BLOCKED, "NoStartCheckpoint")
+    assert words in ended.message
+    whole = checkpoint(SHARED, 100)
+    assert decide(copy, whole, now=AFTER_GRACE, **begins).choice == whole, "the others wait for nobody"
 
 
 def test_with_nothing_ever_saved_the_run_starts_fresh() -> None:

@@ -172,6 +172,32 @@ def test_the_workers_are_told_the_one_step_to_start_from() -> None:
     assert w.starts["uid-two", 1].resume_step == 400
 
 
+def test_a_copy_that_is_touched_while_the_gang_waits_for_it_is_started_from() -> None:
+    words = "changed after its commit; all else is right, as of a copy"
+    w = starting({"run": "one"}, rows=(theirs(500, Verdict.UNKNOWN, reason=words, as_copied=True),))
+    w.pass_time(300, step=10)
+    assert ("uid-two", 1) not in w.starts
+    assert words in said_of(w, "two")
+    for worker in w.workers.values():  # they look again, as long as something is unknown
+        worker.inventory = (theirs(500),)
+    w.work()
+    w.pass_time(20, step=5)
+    assert w.starts["uid-two", 1].resume_step == 500
+
+
+def test_that_it_is_a_copy_is_told_to_the_workers() -> None:
+    w = starting({"run": "one", "acceptCopy": True}, rows=(theirs(400),))
+    config = pod_body(w.runs["two"], w.status("two"), w.tunables, 0, 1, "n0")["spec"]["containers"][0]["env"]
+    (told,) = [json.loads(each["value"]) for each in config if each["name"] == "LOCKSTEP_CHECKPOINT_CONFIG"]
+    assert told["start"] == {"root": "/shared-checkpoints/ns/one/uid-one", "runUid": "uid-one", "acceptCopy": True}
+
+
+def said_of(w: World, run: str) -> str:
+    condition = find(w.status(run), "GangReady")
+    assert condition is not None
+    return condition.message
+
+
 def test_a_run_that_has_saved_goes_on_from_its_own() -> None:
     w = starting({"run": "one"}, rows=(theirs(500),))
     w.exit_child("two", 1, 1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, Optional
+from typing import Dict, Optional, Tuple
 
 from lockstep.worker.checkpoints.formats import (
+    accelerate,
     dcp,
     deepspeed,
     huggingface,
@@ -16,27 +17,37 @@ from lockstep.worker.checkpoints.formats import (
     nemo,
     nvrx,
     orbax,
+    plain,
 )
 from lockstep.worker.checkpoints.formats.containers import pickled_facts
 from lockstep.worker.checkpoints.formats.findings import CheckpointEntry, Format, list_entry
+from lockstep.worker.checkpoints.formats.plain import step_by_pattern
 
 AUTO = "Auto"
-FORMATS: Dict[str, Format] = {
-    module.FORMAT.name: module.FORMAT
-    for module in (nvrx, huggingface, nemo, orbax, megatron, deepspeed, lightning, dcp, manifest)
-}
+_IN_ORDER = (
+    nvrx, huggingface, accelerate, nemo, orbax, megatron, deepspeed, lightning, dcp, manifest, plain,
+)  # fmt: skip
+FORMATS: Dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _IN_ORDER}
 # A manifest first: with it somebody has committed what is there, whatever else it is.
 MARKERS = tuple(dict.fromkeys(marker for each in (manifest.FORMAT, *FORMATS.values()) for marker in each.markers))
 PASSED_OVER = re.compile(r"\.lockstep-(?:invalid|passed-over)-\d+(?:-\d+)?$")
 
+# A number behind such a word is the step: one that follows it is of something else, as in step-2-backup-20251101.
+_NAMED_STEP = re.compile(r"(?:step[-_=]?|(?:iter|checkpoint|ckpt)[-_=])(\d{1,15})", re.IGNORECASE)
 _TRAILING_NUMBER = re.compile(r"^(?!tmp-)(?:.*[^0-9])?(\d{1,15})$")
+
+
+def format_named(form: str) -> Tuple[Format, str]:
+    """A format and how its files are called, of its name alone or with that behind it: ``Torch:ckpt_{step}.pt``."""
+    name, _, pattern = form.partition(":")
+    return FORMATS[name], pattern
 
 
 def recognise(entry: CheckpointEntry, form: str) -> Optional[Format]:
     """The format of a checkpoint: the one that ``form`` names, with Auto the first that recognises it."""
     if form != AUTO:
         local = form == megatron.MEGATRON and nvrx.is_local(entry)
-        return nvrx.FORMAT if local else FORMATS[form]
+        return nvrx.FORMAT if local else format_named(form)[0]
     if manifest.MARKER in entry.files:  # somebody has committed it so, whatever else it is
         return manifest.FORMAT
     return next((each for each in FORMATS.values() if each.recognises(entry)), None)
@@ -47,13 +58,18 @@ def is_stranger(path: str, form: str) -> bool:
 
     A name that is nothing but a number may be that of a step, whatever it holds. False also where that cannot be told.
     """
-    if os.path.basename(path).isdecimal():
-        return False
+    return not os.path.basename(path).isdecimal() and is_foreign(path, form)
+
+
+def is_foreign(path: str, form: str) -> bool:
+    """Nobody has begun to save one of the format there, however it is called. False also where that cannot be told."""
     try:
         entry = list_entry(path)
+        if form != AUTO and format_named(form)[0] is plain.FORMAT:
+            return not entry.is_file
         if recognise(entry, AUTO) is None:
             return True
-        return form != AUTO and not (FORMATS[form].recognises(entry) or nvrx.is_local(entry))
+        return form != AUTO and not (format_named(form)[0].recognises(entry) or nvrx.is_local(entry))
     except OSError:
         return False
 
@@ -62,15 +78,23 @@ def step_of(path: str, name: str, form: str, is_file: bool) -> Optional[int]:
     """The step that a file or directory of an attempt is a checkpoint of; None: it is none.
 
     By its name, or by what is inside a ``.ckpt`` whose name does not say: last.ckpt, hpc_ckpt_<n>.ckpt and others.
-    ``is_file``: only Lightning and NeMo save single files. Raises OSError.
+    ``is_file``: only Lightning and NeMo save single files, and plain torch nothing else. Raises OSError.
     """
-    if PASSED_OVER.search(name) or (is_file and not name.endswith(".ckpt")):
+    if form.partition(":")[0] == plain.TORCH:
+        if not is_file or PASSED_OVER.search(name):
+            return None
+        pattern = format_named(form)[1]
+        if pattern:
+            return step_by_pattern(path, name, pattern)
+    elif PASSED_OVER.search(name) or (is_file and not name.endswith(".ckpt")):
         return None
-    patterns = (lightning.FORMAT.step_name, _TRAILING_NUMBER) if form == AUTO else (FORMATS[form].step_name,)
+    patterns = (lightning.FORMAT.step_name, _TRAILING_NUMBER) if form == AUTO else (format_named(form)[0].step_name,)
     matches = (pattern.search(name.partition(orbax.UNFINISHED)[0]) for pattern in patterns)
     matched = next(filter(None, matches), None)
     if matched:
-        return int(matched.group(1))
+        named = [each.start(1) for each in _NAMED_STEP.finditer(name)]
+        if not named or named[-1] == matched.start(1):
+            return int(matched.group(1))
     if not name.endswith(".ckpt") or form not in (AUTO, lightning.LIGHTNING, nemo.NEMO):
         return None
     try:

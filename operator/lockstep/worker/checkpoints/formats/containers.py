@@ -89,8 +89,9 @@ def _check_ocdbt(stream: BinaryIO, size: int, name: str) -> None:
         head = stream.read(12)
         if head[:4] != _OCDBT_NODE[: len(head)]:
             return
-        at += struct.unpack("<Q", head[4:])[0] if len(head) == 12 else size
-        if at > size or len(head) < 12:
+        length = struct.unpack("<Q", head[4:])[0] if len(head) == 12 else size
+        at += length
+        if at > size or len(head) < 12 or length < 12:  # one that is shorter than its head would be read for ever
             raise InvalidError(f"{name} is cut off")
 
 

@@ -49,7 +49,8 @@ def read_dcp(entry: CheckpointEntry) -> Reading:
     extents = _dcp_extents_of(marker, found.st_mtime_ns, found.st_size)
     reason = "" if extents else "the structure of .metadata was not understood: sizes were not compared"
     try:
-        sizes.update((inside(name), extent) for name, extent in extents.items())
+        # The loader reads what .metadata names; what else is called like data is none of this checkpoint's.
+        sizes = {inside(name): extent for name, extent in extents.items()} or sizes
     except ValueError as error:
         raise InvalidError(f".metadata names a {error}") from None
     finding = Finding(VALID, reason, TORCH_DCP, bytes=sum(sizes.values()), committed_at=found.st_mtime)

@@ -22,11 +22,21 @@ from lockstep.worker.checkpoints.formats.findings import (
     InterruptedCheckError,
     InvalidError,
     ListedFile,
+    OrderError,
     UnsureError,
     list_entry,
 )
 from lockstep.worker.errors import trouble
 from lockstep.worker.settings import LOCAL_SKEW
+
+
+def of_a_copy(finding: Finding) -> str:
+    """What to do about a checkpoint that is whole, but for times that a copy has not kept; else empty."""
+    if not finding.as_copied:
+        return ""
+    touch = f", touch {finding.marker}," if finding.marker else ""
+    return f"; all else is right, as of a copy that did not keep times: copy with times{touch} or accept it"
+
 
 ODD = (ValueError, ArithmeticError, LookupError, struct.error)
 """What damaged bytes may lead to anywhere: every rank meets the same, and none may fail at its barrier for it."""
@@ -35,17 +45,18 @@ ALL_FILES = 1024  # up to so many files every rank looks at all of them, beyond 
 
 def examine(
     path: str, *, form: str = AUTO, run_uid: str = "", step: Optional[int] = None, share: int = 0, of: int = 1,
-    skew: float = LOCAL_SKEW,
+    skew: float = LOCAL_SKEW, trusts_times: bool = True,
 ) -> Optional[Finding]:  # fmt: skip
     """Presence, sizes, ends of files and commit order of one checkpoint, a directory or a single file.
 
     No data is read. None: this is no checkpoint at all. ``run_uid`` and ``step``: what it must say of itself, unless
-    empty or None. ``skew``: seconds by which a file may be younger than its commit.
+    empty or None. ``skew``: seconds by which a file may be younger than its commit. ``trusts_times`` False: it is a
+    copy that did not keep them.
     """
-    finding: Optional[Finding] = Finding(INVALID, format=form)
+    finding: Optional[Finding] = Finding(INVALID, format=form.partition(":")[0])
     assert finding is not None
     try:
-        entry = _entry(path, run_uid, step)
+        entry = _entry(path, run_uid, step)._replace(trusts_times=trusts_times)
         known = recognise(entry, form)
         if known is None:
             return None
@@ -53,6 +64,13 @@ def examine(
         finding, files = known.read(entry)
         _check_files(entry, files, finding.committed_at + skew, skew, share, of)
         return finding
+    except OrderError as error:
+        otherwise = examine(
+            path, form=form, run_uid=run_uid, step=step, share=share, of=of, skew=skew, trusts_times=False
+        )
+        as_copied = otherwise is not None and otherwise.verdict == VALID
+        marker = next((name for name in MARKERS if os.path.lexists(os.path.join(path, name))), "")
+        return finding._replace(verdict=INVALID, reason=str(error), as_copied=as_copied, marker=marker)
     except InvalidError as error:
         return finding._replace(verdict=INVALID, reason=str(error))
     except UnsureError as error:
@@ -94,16 +112,16 @@ def _check_files(
         if found.st_size < listed.bytes or (listed.exact and found.st_size != listed.bytes):
             least = "" if listed.exact else "at least "
             raise InvalidError(f"{listed.name} has {found.st_size} bytes, its commit says {least}{listed.bytes}")
-        if listed.dated and found.st_mtime > newest:
+        if entry.trusts_times and listed.dated and found.st_mtime > newest:
             later = f"{found.st_mtime - newest + skew:.1f} s later; clocks may be {skew:g} s apart"
-            raise InvalidError(f"{listed.name} changed after its commit ({later})")
+            raise OrderError(f"{listed.name} changed after its commit ({later})")
         if own and listed.container:
             check_container(path, listed.container)
 
 
 def verify_checkpoint(
     path: str, share: int = 0, of: int = 1, *, form: str = AUTO, run_uid: str = "", skew: float = LOCAL_SKEW,
-    interrupted: Callable[[], bool] = lambda: False,
+    trusts_times: bool = True, interrupted: Callable[[], bool] = lambda: False,
 ) -> Tuple[str, str]:  # fmt: skip
     """(verdict, reason) after reading this share of the files (every ``of``-th from ``share`` on, by name).
 
@@ -111,13 +129,13 @@ def verify_checkpoint(
     the files of a manifest, those in Megatron's integrity.json, and files of torch.save; for others this says no more
     than ``examine``. Raises InterruptedCheckError when ``interrupted()`` becomes true.
     """
-    finding = examine(path, form=form, run_uid=run_uid, skew=skew)
+    finding = examine(path, form=form, run_uid=run_uid, skew=skew, trusts_times=trusts_times)
     if finding is None:
         return INVALID, "there is no checkpoint"
     if finding.verdict != VALID:
         return finding.verdict, finding.reason
     try:
-        entry = _entry(path, run_uid, None)
+        entry = _entry(path, run_uid, None)._replace(trusts_times=trusts_times)
         known = recognise(entry, form)
         files = sorted(known.read(entry)[1]) if known else []
         for listed in files[share::of]:

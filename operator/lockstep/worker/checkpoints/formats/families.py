@@ -7,7 +7,7 @@ import time
 from itertools import product
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from lockstep.worker.checkpoints.formats.findings import CheckpointEntry, InvalidError, UnsureError
+from lockstep.worker.checkpoints.formats.findings import CheckpointEntry, InvalidError, OrderError, UnsureError
 
 SETTLE_SECONDS = 10.0
 # A file server's clock may be ahead by so much; a time still farther in the future says nothing.
@@ -69,8 +69,8 @@ def check_pointer(entry: CheckpointEntry, pointer: str, value: str, newest: floa
             named = stream.read(4096).decode("utf-8", "replace").strip()
     except OSError:
         return
-    if named == value and newest > written + POINTER_SKEW:
-        raise InvalidError(f"was overwritten, and not to the end: its files are younger than {pointer}, which names it")
+    if entry.trusts_times and named == value and newest > written + POINTER_SKEW:
+        raise OrderError(f"was overwritten, and not to the end: its files are younger than {pointer}, which names it")
 
 
 def check_one_save(entry: CheckpointEntry, names: Sequence[str], share: float) -> None:
@@ -80,8 +80,8 @@ def check_one_save(entry: CheckpointEntry, names: Sequence[str], share: float) -
     """
     times = sorted((stat_of(entry, name).st_mtime, name) for name in names)
     for (before, old), (after, new) in zip(times, times[1:]):  # noqa: B905, RUF007 (Python 3.8)
-        if after - before > POINTER_SKEW + share / SLOWEST_WRITE:
-            raise InvalidError(f"was overwritten, and not to the end: {old} is {after - before:.0f} s older than {new}")
+        if entry.trusts_times and after - before > POINTER_SKEW + share / SLOWEST_WRITE:
+            raise OrderError(f"was overwritten, and not to the end: {old} is {after - before:.0f} s older than {new}")
 
 
 def sizes_apart(entry: CheckpointEntry, names: Sequence[str], what: str) -> List[str]:

@@ -27,10 +27,16 @@ class Finding(NamedTuple):
     committed_at: float = 0.0
     processes: int = 0
     owners: Tuple[int, ...] = ()
+    as_copied: bool = False  # INVALID by the order of its times alone, which a copy may not have kept
+    marker: str = ""  # what commits it, where it is as copied
 
 
 class InvalidError(Exception):
     """The checkpoint is not complete and unchanged; the message says why."""
+
+
+class OrderError(InvalidError):
+    """The times of its files are not in the order of one save."""
 
 
 class UnsureError(Exception):
@@ -62,7 +68,8 @@ class CheckpointEntry(NamedTuple):
 
     ``is_file``: it is no directory, so that its files are named from the one that holds it.
 
-    ``run_uid`` and ``step``: what it must say of itself, unless empty or None.
+    ``run_uid`` and ``step``: what it must say of itself, unless empty or None. ``trusts_times``: those of its files are
+    from when it was saved, and their order is held against it.
     """
 
     path: str
@@ -71,6 +78,7 @@ class CheckpointEntry(NamedTuple):
     is_file: bool = False
     run_uid: str = ""
     step: Optional[int] = None
+    trusts_times: bool = True
 
     @property
     def name(self) -> str:
@@ -88,7 +96,7 @@ class CheckpointEntry(NamedTuple):
 
     def below(self, name: str) -> CheckpointEntry:
         """One of its directories. Raises OSError."""
-        return list_entry(self.at(name))
+        return list_entry(self.at(name))._replace(trusts_times=self.trusts_times)
 
 
 Reading = Tuple[Finding, List[ListedFile]]

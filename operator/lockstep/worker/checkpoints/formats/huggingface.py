@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Set
 
+from lockstep.worker.checkpoints.formats.accelerate import has_random_states
 from lockstep.worker.checkpoints.formats.dcp import read_dcp
 from lockstep.worker.checkpoints.formats.deepspeed import is_deepspeed, read_deepspeed
 from lockstep.worker.checkpoints.formats.families import CLOCKS_APART, Coordinates, check_grid, stat_of
@@ -17,6 +18,7 @@ from lockstep.worker.checkpoints.formats.findings import (
     Format,
     InvalidError,
     ListedFile,
+    OrderError,
     Reading,
     nested,
 )
@@ -41,6 +43,8 @@ _STATE = re.compile(r"^(?:optimizer\.(?:pt|bin)|scheduler\.pt|scaler\.pt|rng_sta
 
 def is_hugging_face(entry: CheckpointEntry) -> bool:
     """Whether the directory has the Trainer's state, or is called as one that should and holds nothing foreign."""
+    if has_random_states(entry):
+        return False
     begun = any(pattern.match(name) for name in entry.files for pattern in (_WEIGHTS, _SHARD, _INDEX, _STATE)) or any(
         name.startswith("global_step") or _SHARDED.match(name) for name in entry.directories
     )
@@ -104,9 +108,10 @@ def _training_state(entry: CheckpointEntry, by_deepspeed: bool) -> List[ListedFi
         check_grid(ranks, (None,), "state of the random numbers")
     committed_at = stat_of(entry, MARKER).st_mtime
     for name in ranks.values():  # written by each rank for itself, without waiting for the others
-        if stat_of(entry, name).st_mtime > committed_at + CLOCKS_APART:
-            raise InvalidError(f"{name} changed after its commit")
-    extra = [ListedFile("training_args.bin", container=ZIP)] if "training_args.bin" in entry.files else []
+        if entry.trusts_times and stat_of(entry, name).st_mtime > committed_at + CLOCKS_APART:
+            raise OrderError(f"{name} changed after its commit")
+    # Not read by the loader: it may be of another day, and has to be whole for those that do read it.
+    extra = [ListedFile("training_args.bin", container=ZIP, dated=False)] if "training_args.bin" in entry.files else []
     return [ListedFile(name, container=ZIP, dated=name not in ranks.values()) for name in sorted(states)] + extra
 
 

@@ -33,6 +33,9 @@ _MARKERS = frozenset((STEP_METADATA, COMMITTED, TREE_METADATA, MANIFEST, "orbax.
 _OCDBT_MAGIC = b"\x0c\xdb\x3a\x2a"
 _MAX_DEPTH = 6
 _ARRAYS = (".zarray", "zarr.json")
+# Hidden ones (.nfs0001), notes, and results that a program adds later.
+_STRANGER = re.compile(r"^\.|\.(?:md|txt|log|json|jsonl|csv|tsv|ya?ml|html|py|sh|png|pdf|tmp|swp|bak)$|~$")
+_READ = frozenset((*_ARRAYS, ".zattrs", ".zgroup", ".zmetadata", "_strings.json"))
 
 
 def is_orbax(entry: CheckpointEntry) -> bool:
@@ -75,11 +78,15 @@ def read_orbax(entry: CheckpointEntry) -> Reading:
 
 
 def _files(entry: CheckpointEntry, prefix: str, depth: int) -> Iterator[str]:
+    """What the loader may read: whatever else people and file systems leave there says nothing of the checkpoint."""
     for name in entry.files:
-        yield prefix + name
+        if name in _MARKERS or name in _READ or not _STRANGER.search(name):
+            yield prefix + name
     for name in entry.directories if depth < _MAX_DEPTH else ():
         if UNFINISHED in name:
             raise InvalidError(f"{prefix}{name} was never committed")
+        if name.startswith("."):
+            continue
         yield from _files(entry.below(name), f"{prefix}{name}/", depth + 1)
 
 

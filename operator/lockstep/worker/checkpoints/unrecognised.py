@@ -1,0 +1,193 @@
+"""What looks like a save and is none of a format that is known here: no evidence that nothing was saved."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from typing import Iterable, Iterator, List, NamedTuple, Set
+
+from lockstep.worker.checkpoints.formats import nvrx
+from lockstep.worker.checkpoints.formats.catalogue import AUTO, PASSED_OVER, is_foreign, step_of
+from lockstep.worker.checkpoints.formats.megatron import MEGATRON
+from lockstep.worker.checkpoints.tiers import ATTEMPT_NAME, shards
+from lockstep.worker.settings import JSON, LOCAL, SHARED, Settings, attempt_directory
+
+MOST = 8  # told of, newest first
+LOOKED_AT = 2000  # names, in one tier
+DEEPEST = 4  # directories in one another: lightning_logs/version_0/checkpoints/x.ckpt
+MAX_PATH = 512
+NO_FORMAT = "no format that Lockstep knows"
+
+# Tensors, by what their libraries call their files; a number behind a word, as flax and TensorFlow name theirs.
+_TENSORS = re.compile(
+    r"\.(?:pt|pth|ckpt|safetensors|bin|pkl|npz|distcp|msgpack|h5|hdf5|keras|gguf|pdparams|pdopt)(?:\.(?:tar|gz|zst))?$"
+    r"|\.data-\d+-of-\d+$|^(?:checkpoint|ckpt|step|model)[-_]?\d+$",
+    re.IGNORECASE,
+)
+_NO_SAVES = re.compile(
+    r"^(?:training_args|args|config|hparams|tokenizer|vocab|meta|train|val|valid|validation|test|dataset)\.[a-z]+$"
+    r"|^(?:events\.out|core\.)",
+    re.IGNORECASE,
+)
+_NOT_LOOKED_INTO = re.compile(r"^\.|^tmp|cache|^(?:models|datasets)--|^(?:hub|wandb|mlruns)$|\.tmp$", re.IGNORECASE)
+_UID = re.compile(r"^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
+_IN_COMMAND = re.compile(r"[\s='\",:;]+")
+
+
+class _Found(NamedTuple):
+    written: float
+    path: str
+
+
+class _Walk:
+    """A look through one tier that ends after so many names, whatever lies there."""
+
+    def __init__(self, since: float = 0.0) -> None:
+        self.left, self._since = LOOKED_AT, since
+
+    def entries(self, directory: str) -> Iterator[os.DirEntry[str]]:
+        """Files and directories, no links. Whatever cannot be listed is left out: the inventory says so."""
+        with contextlib.suppress(OSError), os.scandir(directory) as found:
+            for entry in found:
+                self.left -= 1
+                if self.left < 0:
+                    return
+                if not entry.is_symlink() and not PASSED_OVER.search(entry.name):
+                    yield entry
+
+    def newest(self, entry: os.DirEntry[str], depth: int = 1) -> float:
+        """When the newest file that may be of a save was written there; 0: there is none."""
+        with contextlib.suppress(OSError):
+            if not entry.is_dir(follow_symlinks=False):
+                return self._file(entry)
+            if depth <= DEEPEST and not _NOT_LOOKED_INTO.search(entry.name):
+                return max((self.newest(each, depth + 1) for each in self.entries(entry.path)), default=0.0)
+        return 0.0
+
+    def _file(self, entry: os.DirEntry[str]) -> float:
+        if entry.name.startswith(".") or not _TENSORS.search(entry.name) or _NO_SAVES.search(entry.name):
+            return 0.0
+        found = entry.stat(follow_symlinks=False)
+        return found.st_mtime if found.st_size and found.st_mtime >= self._since else 0.0
+
+
+def left_behind(settings: Settings, rank: int) -> List[JSON]:
+    """Of earlier attempts, and, as of attempt 0, what lies where others may have put it as well."""
+    rows: List[JSON] = []
+    for name in _looked_into(settings, rank):
+        walk, root = _Walk(), settings.tiers[name].root
+        if name == SHARED and settings.fenced:
+            rows += _rows(name, 0, _in_attempt(walk, settings, name, root))
+            continue
+        found = [(ATTEMPT_NAME.match(entry.name), entry.path) for entry in walk.entries(_of_run(settings, name))]
+        attempts = [(int(matched.group(1)), path) for matched, path in found if matched]
+        for attempt, path in sorted(attempts, reverse=True):
+            if attempt:  # the archive restores into a0
+                rows += _rows(name, attempt, _in_attempt(walk, settings, name, path))
+        rows += _rows(name, 0, _beside(settings, name, walk))
+    return rows
+
+
+def being_saved(settings: Settings, rank: int, attempt: int, since: float) -> List[JSON]:
+    """By the attempt that runs, which began at ``since`` by this machine's clock (Unix seconds)."""
+    rows: List[JSON] = []
+    for name in _looked_into(settings, rank):
+        one_for_all = name == SHARED and settings.fenced
+        after = since - settings.tiers[name].skew
+        walk = _Walk(after if one_for_all else 0.0)
+        rows += _rows(name, attempt, _in_attempt(walk, settings, name, attempt_directory(settings, name, attempt)))
+        if not one_for_all:
+            rows += _rows(name, 0, _beside(settings, name, _Walk(after)))
+    return rows
+
+
+def never_committed(tier: str, attempt: int, path: str, reason: str) -> JSON:
+    """A save that a format calls begun, and that the program left so to go on."""
+    return _row(tier, attempt, path, reason)
+
+
+def _of_run(settings: Settings, tier: str) -> str:
+    return os.path.join(settings.tiers[tier].root, settings.run_uid)
+
+
+def _looked_into(settings: Settings, rank: int) -> List[str]:
+    """All see the same shared tier: one looks."""
+    return [name for name in settings.tiers if name == LOCAL or rank == 0]
+
+
+def _in_attempt(walk: _Walk, settings: Settings, tier: str, directory: str) -> Iterator[_Found]:
+    """What lies in the directory of an attempt and would be in no inventory."""
+    form = settings.checkpoint_format
+    local = _of_local_manager(directory) if tier == LOCAL and form in (AUTO, MEGATRON) else set()
+    for entry in walk.entries(directory):
+        if entry.name in local or ATTEMPT_NAME.match(entry.name) or _UID.match(entry.name):
+            continue
+        written = walk.newest(entry)
+        if written and not _is_known(entry, form, tier):
+            yield _Found(written, entry.path)
+
+
+def _is_known(entry: os.DirEntry[str], form: str, tier: str) -> bool:
+    with contextlib.suppress(OSError):
+        is_file = entry.is_file(follow_symlinks=False)
+        if step_of(entry.path, entry.name, form, is_file) is None:
+            return False
+        return not all(is_foreign(shard, form) for shard in shards(entry.path, tier))
+    return True  # an inventory has it as unknown
+
+
+def _of_local_manager(directory: str) -> Set[str]:
+    """Names in the directory that hold files of a local checkpoint manager."""
+    with contextlib.suppress(OSError):
+        found = {os.path.relpath(os.path.dirname(path), directory) for _, path in nvrx.local_steps(directory)}
+        return {name.split(os.sep)[0] for name in found if name != "."} | (
+            {name for name in os.listdir(directory) if name.isdigit()} if "." in found else set()
+        )
+    return set()
+
+
+def _beside(settings: Settings, tier: str, walk: _Walk) -> Iterator[_Found]:
+    """Where the program was not told to save: beside the attempts' directories, and where its command says."""
+    root = settings.tiers[tier].root
+    run_root = _of_run(settings, tier)
+    namespace, run = os.path.split(root)
+    usual = (os.path.basename(namespace), run) == (settings.namespace, settings.run)
+    seen = {run_root}
+    for directory in (run_root, *((root,) if usual else ())):  # another one may be shared with other runs
+        for entry in walk.entries(directory):
+            of_an_attempt = directory == run_root and ATTEMPT_NAME.match(entry.name)
+            if of_an_attempt or _UID.match(entry.name) or entry.path in seen:
+                continue
+            seen.add(entry.path)
+            written = walk.newest(entry)
+            if written:
+                yield _Found(written, entry.path)
+    mount = os.path.dirname(namespace) if usual else root
+    for path in _named_in(settings.command, mount):
+        if path not in seen and not path.startswith((run_root + "/", root + "/")) and path not in (root, run_root):
+            seen.add(path)
+            for entry in walk.entries(path):
+                written = walk.newest(entry)
+                if written:
+                    yield _Found(written, entry.path)
+
+
+def _named_in(command: Iterable[str], mount: str) -> Iterator[str]:
+    for argument in command:
+        for word in _IN_COMMAND.split(argument[: 1 << 16]):
+            if word.startswith(mount.rstrip("/") + "/"):
+                yield os.path.normpath(word)
+
+
+def _rows(tier: str, attempt: int, found: Iterable[_Found]) -> List[JSON]:
+    return [_row(tier, attempt, each.path, NO_FORMAT) for each in sorted(found, reverse=True)[:MOST]]
+
+
+def _row(tier: str, attempt: int, path: str, reason: str) -> JSON:
+    return {"tier": tier, "attempt": attempt, "path": path[:MAX_PATH], "reason": reason[:256]}
+
+
+def bounded(rows: List[JSON]) -> List[JSON]:
+    """As many as a report carries; those of attempts first."""
+    return sorted(rows, key=lambda row: not row["attempt"])[:MOST]

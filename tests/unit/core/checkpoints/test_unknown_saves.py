@@ -1,0 +1,178 @@
+"""That nothing is recognised is no evidence that nothing was saved: what may be a save speaks against step 0."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.api.checkpoint_status import UnrecognisedSave
+from lockstep.core.checkpoints.checkpoint_record import record_unrecognised
+from lockstep.core.checkpoints.unknown_saves import MANY_STEPS, MOST, named, unknown_saves
+from lockstep.core.checkpoints.verdicts import Candidate, RankView
+from lockstep.core.model.conditions import find
+from lockstep.core.model.snapshot import UnrecognisedReport, Verdict, WorkerPhase, WorkerReport
+from lockstep.present.explanation import sentences
+from support.world import World, node, spec
+
+SHARED_TIER = {"shared": {"claimName": "lustre"}}
+FOUND = UnrecognisedReport("shared", "/shared/ns/one/u/a1/ckpt_30.pt", 1, "no format that Lockstep knows")
+BESIDE = UnrecognisedReport("shared", "/shared/out/model.pt", 0, "no format that Lockstep knows")
+KNOWN = UnrecognisedSave(tier="shared", path=BESIDE.path)
+
+
+def gang(**checkpoint: object) -> World:
+    w = World({f"n{index}": node(f"n{index}") for index in range(3)})
+    w.apply("one", spec(2, checkpoint=SHARED_TIER | checkpoint))
+    w.settle()
+    w.train("one", 35)
+    w.saved.clear()
+    return w
+
+
+def test_the_first_save_that_no_format_knows_is_told_while_the_program_trains() -> None:
+    w = gang()
+    w.unrecognised = (FOUND,)
+    w.work()
+    plan = w.reconcile("one")
+    (event,) = [event for event in plan.events if event.reason == "UnknownSaves"]
+    assert event.type == "Warning"
+    assert "a1/ckpt_30.pt (no format that Lockstep knows)" in event.note
+    assert "checkpoint.format" in event.note
+    assert "manifest.json" in event.note
+    assert "start.mode: Fresh" in event.note
+    assert [each.path for each in w.status("one").checkpoint.unrecognised] == [FOUND.path]
+    assert any("a1/ckpt_30.pt" in words for words in sentences(w.runs["one"], None, w.now))
+    assert not [event for event in w.reconcile("one").events if event.reason == "UnknownSaves"], "told once"
+
+
+def test_after_a_failure_such_saves_block_step_0_with_their_names_and_the_remedies() -> None:
+    w = gang()
+    w.unrecognised = (FOUND,)
+    w.work()
+    w.exit_child("one", 0, 1)
+    w.pass_time(120, step=5)
+    succeeded = find(w.status("one"), "Succeeded")
+    assert succeeded is not None
+    assert (succeeded.status, succeeded.reason) == ("False", "UnknownSaves")
+    assert "a1/ckpt_30.pt" in succeeded.message
+    assert "start.mode: Fresh" in succeeded.message
+    assert w.status("one").totals.attempts == 1
+
+
+@pytest.mark.parametrize(
+    ("seen", "attempts"),
+    [
+        (None, 2),  # a worker of the release before says nothing: as it was
+        ((), 2),
+        ((BESIDE,), 1),  # told while it trained: the program wrote it
+    ],
+)
+def test_an_honest_restart_is_not_blocked(seen: tuple[UnrecognisedReport, ...] | None, attempts: int) -> None:
+    w = gang()
+    w.unrecognised = seen
+    w.work()
+    w.reconcile("one")
+    w.exit_child("one", 0, 1)
+    w.pass_time(120, step=5)
+    assert w.status("one").totals.attempts == attempts
+
+
+def test_with_start_mode_fresh_the_next_attempt_starts_at_step_0_all_the_same() -> None:
+    w = gang(start={"mode": "Fresh"})
+    w.unrecognised = (FOUND,)
+    w.work()
+    w.exit_child("one", 0, 1)
+    w.pass_time(120, step=5)
+    assert w.status("one").totals.attempts == 2
+
+
+def test_once_something_valid_is_saved_the_others_are_of_no_interest() -> None:
+    w = gang()
+    w.unrecognised = (FOUND,)
+    w.work()
+    w.reconcile("one")
+    assert w.status("one").checkpoint.unrecognised
+    w.saved["uid-one"] = [35]
+    w.tell_of_save("one", 35)
+    w.pass_time(60, step=5)
+    assert not w.status("one").checkpoint.unrecognised
+    w.exit_child("one", 0, 1)
+    w.pass_time(120, step=5)
+    assert w.status("one").totals.attempts == 2
+
+
+def test_status_keeps_the_first_few_however_many_there_are() -> None:
+    w = gang()
+    w.unrecognised = tuple(replace_path(FOUND, f"/shared/u/a1/ckpt_{step}.pt") for step in range(8))
+    w.work()
+    w.reconcile("one")
+    kept = w.status("one").checkpoint.unrecognised
+    assert len(kept) == MOST
+    w.unrecognised = tuple(replace_path(FOUND, f"/shared/u/a1/other_{step}.pt") for step in range(8))
+    w.work()
+    w.reconcile("one")
+    assert w.status("one").checkpoint.unrecognised == kept
+
+
+def replace_path(row: UnrecognisedReport, path: str) -> UnrecognisedReport:
+    return UnrecognisedReport(row.tier, path, row.attempt, row.reason)
+
+
+def view(*told: tuple[UnrecognisedReport, ...] | None) -> RankView:
+    reports = {
+        rank: WorkerReport(rank, 1, f"p{rank}", f"n{rank}", WorkerPhase.READY, 0.0, unrecognised=rows)
+        for rank, rows in enumerate(told)
+    }
+    return RankView(nodes=tuple(f"n{rank}" for rank in reports), reports=reports)
+
+
+@pytest.mark.parametrize(
+    ("told", "known", "paths"),
+    [
+        ([(FOUND,), ()], (), [FOUND.path]),
+        ([(FOUND,), (FOUND,)], (), [FOUND.path]),
+        ([(BESIDE,), ()], (), []),  # somebody else may have put it there
+        ([(BESIDE,), ()], (KNOWN,), [BESIDE.path]),
+        ([(), ()], (KNOWN,), []),  # it was removed
+        ([None, ()], (KNOWN,), [BESIDE.path]),  # nobody says that it was
+        ([(), ()], (UnrecognisedSave(tier="local", path="/local/a1/x.pt"),), ["/local/a1/x.pt"]),
+    ],
+)
+def test_what_counts_is_of_an_attempt_or_was_told_while_one_ran(
+    told: list[tuple[UnrecognisedReport, ...] | None], known: tuple[UnrecognisedSave, ...], paths: list[str]
+) -> None:
+    w = gang()
+    status = record_unrecognised(w.status("one"), known)
+    assert [each.path for each in unknown_saves(view(*told), status, [], 35)] == paths
+
+
+def begun(step: int, attempt: int = 1, **changes: object) -> Candidate:
+    lacking = "no trainer_state.json: it was never committed"
+    found = Candidate(
+        "shared", step, f"/shared/a{attempt}/checkpoint-{step}", Verdict.INVALID, lacking, attempt=attempt
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("candidates", "highest", "steps"),
+    [
+        ([begun(30)], 35, []),  # cut off: as any failure may do it
+        ([begun(30), begun(30, 2)], 35, []),  # in each attempt
+        ([begun(10), begun(20), begun(30)], 35, [20, 10]),  # the program went on after two of them
+        ([begun(10)], 10 + MANY_STEPS, [10]),
+        ([begun(10, committed=True), begun(20)], 25, []),  # counts as saved anyway
+        ([begun(10, lacking=True), begun(20)], 25, []),
+        ([begun(10, verdict=Verdict.VALID), begun(20)], 25, []),
+    ],
+)
+def test_a_save_that_was_never_committed_counts_where_the_program_went_on(
+    candidates: list[Candidate], highest: int, steps: list[int]
+) -> None:
+    found = unknown_saves(view((), ()), gang().status("one"), candidates, highest)
+    assert [each.path.rpartition("-")[2] for each in found] == list(map(str, steps))
+
+
+def test_names_are_bounded_however_long() -> None:
+    many = [UnrecognisedSave(tier="shared", path="/x" * 256, reason="r" * 256) for _ in range(9)]
+    assert len(named(many)) < 600
+    assert named(many).endswith("and 7 more")

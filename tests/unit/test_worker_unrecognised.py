@@ -1,0 +1,236 @@
+"""What may be a save and no format recognises is told: of earlier attempts, and of the one that runs; noise is not."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep.controller.workers.protocol import decode_report
+from lockstep.worker.checkpoints.inventory import CommitWatch
+from lockstep.worker.checkpoints.unrecognised import LOOKED_AT, MOST, bounded, left_behind
+from lockstep.worker.settings import Settings, Tier
+from lockstep.worker.start import Launch
+from support import checkpoint_layouts as layouts
+from support.checkpoint_layouts import age, safetensors_file, torch_file, written
+
+UID = "6f7a1c9e-0000-4111-8222-333344445555"
+OTHER_UID = "6f7a1c9e-0000-4111-8222-999944445555"
+NOISE = [
+    "train.log",
+    "events.out.tfevents.1732400000.host.1.0",
+    "config.json",
+    "step_30.json",
+    "empty.pt",
+    "training_args.bin",
+    "tokenizer.pkl",
+    "tb/events.out.tfevents.1",
+    ".cache/model.safetensors",
+    "hf_cache/hub/models--gpt2/model.safetensors",
+    "hub/models--gpt2/snapshots/1/model.safetensors",
+    "wandb/run-1/files/media.pt",
+    "tmp-checkpoint-30/model.safetensors",
+    "__pycache__/train.cpython-311.pyc",
+    ".nfs0001.pt",
+    "step-20.lockstep-invalid-2/model.pt",
+    "profile/trace.json",
+    "core.1234",
+]
+SAVES = {
+    "ckpt_30.pt": "ckpt_30.pt",
+    "ckpt.pt": "ckpt.pt",
+    "checkpoint.pth.tar": "checkpoint.pth.tar",
+    "checkpoint_30": "checkpoint_30",
+    "state.npz": "state.npz",
+    "last/weights.bin": "last",
+    "lightning_logs/version_0/checkpoints/model.pth": "lightning_logs",
+}
+
+
+def settings(root: Path, **changed: object) -> Settings:
+    base = Settings(
+        operator_url="", namespace="ns", run="one", run_uid=UID, slot=0, incarnation=1, pod_uid="p", command=["true"],
+        tiers={"shared": Tier("shared", str(root / "ns" / "one"), 2.0)},
+    )  # fmt: skip
+    return replace(base, **changed)  # type: ignore[arg-type]
+
+
+def attempt_of(root: Path, attempt: int = 1) -> Path:
+    return root / "ns/one" / UID / f"a{attempt}"
+
+
+def launch(attempt: int = 1, rank: int = 0) -> Launch:
+    return Launch(attempt, rank, 2, "10.1.0.1", 40123, "", "", [])
+
+
+def names(rows: list[dict[str, object]]) -> list[str]:
+    return [os.path.basename(str(row["path"])) for row in rows]
+
+
+@pytest.mark.parametrize("name", SAVES)
+def test_what_may_be_a_save_of_an_earlier_attempt_is_told_with_its_name(tmp_path: Path, name: str) -> None:
+    torch_file(attempt_of(tmp_path) / name)
+    (row,) = left_behind(settings(tmp_path), 0)
+    assert row == {
+        "tier": "shared", "attempt": 1, "path": str(attempt_of(tmp_path) / SAVES[name]),
+        "reason": "no format that Lockstep knows",
+    }  # fmt: skip
+    (same,) = CommitWatch(settings(tmp_path), launch()).poll().unrecognised
+    assert same == row, "and while the attempt runs"
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_logs_descriptions_caches_and_empty_files_are_no_saves(tmp_path: Path, name: str) -> None:
+    written(attempt_of(tmp_path) / name, b"" if name.startswith("empty") else b"x" * 9000)
+    assert left_behind(settings(tmp_path), 0) == []
+    assert CommitWatch(settings(tmp_path), launch()).poll().unrecognised == []
+
+
+def test_what_an_inventory_has_is_not_told_again_and_with_another_format_named_it_is(tmp_path: Path) -> None:
+    layouts.dcp(attempt_of(tmp_path) / "step-30")
+    written(attempt_of(tmp_path) / "step-20" / "rank-0.pt", b"torn")
+    assert left_behind(settings(tmp_path), 0) == []
+    for form in ("HuggingFace", "Orbax", "DeepSpeed"):
+        rows = left_behind(settings(tmp_path, checkpoint_format=form), 0)
+        assert sorted(names(rows)) == ["step-20", "step-30"], form
+
+
+TORN: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "dcp": ("step-30", layouts.dcp, ".metadata"),
+    "megatron": ("iter_0000030", layouts.megatron, "metadata.json"),
+    "megatron-by-rank": ("iter_0000030", layouts.megatron_by_rank, "mp_rank_01_001/model_optim_rng.pt"),
+    "deepspeed": ("global_step30", layouts.deepspeed, "mp_rank_00_model_states.pt"),
+    "hugging-face": ("checkpoint-30", layouts.hugging_face, "trainer_state.json"),
+    "lightning": ("epoch=0-step=30.ckpt", lambda path: written(path, b"PK\x03\x04"), ""),
+    "lightning-sharded": ("epoch=0-step=30.ckpt", lambda path: layouts.lightning_sharded(path, 30), "meta.pt"),
+    "nemo": ("gpt-step=30", layouts.nemo, "weights/metadata.json"),
+    "orbax": ("30.orbax-checkpoint-tmp-17", layouts.orbax, ""),
+    "accelerate": ("step_30", layouts.accelerate, "random_states_0.pkl"),
+    "accelerate-fsdp": ("step_30", lambda path: layouts.dcp(path / "pytorch_model_fsdp_0"), ""),
+    "diffusers": ("checkpoint-30", lambda path: safetensors_file(path / "unet" / "model.safetensors"), ""),
+    "manifest": ("step-30", lambda path: torch_file(path / "rank-0.pt"), ""),
+}
+
+
+@pytest.mark.parametrize("case", TORN)
+def test_a_save_of_a_known_format_that_was_cut_off_is_recognised_as_one(tmp_path: Path, case: str) -> None:
+    name, make, lacks = TORN[case]
+    make(attempt_of(tmp_path) / name)
+    if lacks:
+        (attempt_of(tmp_path) / name / lacks).unlink()
+    assert left_behind(settings(tmp_path), 0) == []
+    assert list(CommitWatch(settings(tmp_path), launch()).poll().unrecognised) == []
+
+
+def test_a_directory_called_by_a_number_alone_is_told_where_no_format_knows_what_it_holds(tmp_path: Path) -> None:
+    safetensors_file(attempt_of(tmp_path) / "30" / "unet.safetensors")
+    assert names(left_behind(settings(tmp_path), 0)) == ["30"]
+
+
+def test_local_managers_files_are_recognised_in_the_local_tier(tmp_path: Path) -> None:
+    root = tmp_path / "ns/one"
+    layouts.nvrx(root / UID / "a1", 30, {0: (0,)})
+    one = settings(tmp_path, tiers={"local": Tier("local", str(root), 1.0)})
+    assert left_behind(one, 0) == []
+
+
+def test_what_lies_beside_the_attempts_is_of_no_attempt_and_other_runs_are_left_out(tmp_path: Path) -> None:
+    root = tmp_path / "ns/one"
+    torch_file(root / "mine" / "ckpt.pt")
+    torch_file(root / UID / "ckpt.pt")
+    torch_file(root / OTHER_UID / "a1" / "ckpt.pt")
+    assert sorted((row["attempt"], row["path"]) for row in left_behind(settings(tmp_path), 0)) == [
+        (0, str(root / UID / "ckpt.pt")),
+        (0, str(root / "mine")),
+    ]
+    elsewhere = settings(tmp_path, tiers={"shared": Tier("shared", str(root), 2.0)}, run="two")
+    assert [row["path"] for row in left_behind(elsewhere, 0)] == [str(root / UID / "ckpt.pt")], (
+        "a path for several runs"
+    )
+
+
+def test_while_it_trains_only_what_was_written_since_counts_there_and_where_its_command_says(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    age(torch_file(out / "base.pt"))
+    age(torch_file(tmp_path / "ns/one" / "base" / "model.pt"))
+    one = settings(tmp_path, command=["sh", "-c", f"python train.py --out={out} --data {tmp_path}/data"])
+    watch = CommitWatch(one, launch())
+    assert watch.poll().unrecognised == []
+    torch_file(out / "ckpt_10.pt")
+    torch_file(tmp_path / "somebody-elses" / "ckpt.pt")
+    (row,) = watch.poll().unrecognised
+    assert (row["attempt"], row["path"]) == (0, str(out / "ckpt_10.pt"))
+
+
+def test_in_one_directory_for_all_attempts_what_was_there_before_does_not_count(tmp_path: Path) -> None:
+    one = settings(tmp_path, fenced=True)
+    root = tmp_path / "ns/one"
+    age(torch_file(root / "base.pt"))
+    watch = CommitWatch(one, launch())
+    assert watch.poll().unrecognised == []
+    torch_file(root / "ckpt.pt")
+    assert names(watch.poll().unrecognised) == ["ckpt.pt"]
+    assert {row["attempt"] for row in left_behind(one, 0)} == {0}
+
+
+def test_saves_that_are_begun_and_left_so_are_told_but_the_last_may_still_be_under_way(tmp_path: Path) -> None:
+    watch = CommitWatch(settings(tmp_path), launch())
+    for step in (10, 20):
+        safetensors_file(attempt_of(tmp_path) / f"step-{step}" / "model.safetensors")
+        found = watch.poll().unrecognised
+    (row,) = found
+    assert row["path"].endswith("/step-10")
+    assert row["reason"] == "no manifest.json: it was never committed"
+
+
+def test_with_a_valid_save_of_the_attempt_nobody_looks_any_more(tmp_path: Path) -> None:
+    watch = CommitWatch(settings(tmp_path), launch())
+    torch_file(attempt_of(tmp_path) / "final.pt")
+    assert names(watch.poll().unrecognised) == ["final.pt"]
+    age(layouts.dcp(attempt_of(tmp_path) / "step-30"))
+    assert len(watch.poll().rows) == 1
+    assert list(watch.poll().unrecognised) == []
+
+
+def test_one_rank_looks_at_the_shared_tier(tmp_path: Path) -> None:
+    torch_file(attempt_of(tmp_path) / "ckpt.pt")
+    assert left_behind(settings(tmp_path), 1) == []
+    assert CommitWatch(settings(tmp_path), launch(rank=1)).poll().unrecognised == []
+
+
+def test_however_much_lies_there_the_look_ends_and_the_newest_few_are_told(tmp_path: Path) -> None:
+    directory = attempt_of(tmp_path)
+    directory.mkdir(parents=True)
+    for number in range(MOST + 4):
+        age(torch_file(directory / f"w_{number:02}.pt"), 1.7e9 + number)
+    for number in range(LOOKED_AT):
+        (directory / f"log-{number}.txt").touch()
+    began = time.monotonic()
+    rows = bounded(left_behind(settings(tmp_path), 0))
+    assert len(rows) <= MOST
+    assert time.monotonic() - began < 30.0
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    torch_file(tmp_path / "elsewhere" / "ckpt.pt")
+    attempt_of(tmp_path).mkdir(parents=True)
+    (attempt_of(tmp_path) / "data").symlink_to(tmp_path / "elsewhere")
+    (attempt_of(tmp_path) / "loop").symlink_to(attempt_of(tmp_path))
+    assert left_behind(settings(tmp_path), 0) == []
+
+
+def test_the_operator_reads_them_bounded_and_a_worker_of_the_release_before_says_nothing() -> None:
+    body = (
+        b'{"protocol": 1, "runUid": "u", "slot": 0, "incarnation": 1, "podUid": "p", "phase": "Ready", "wall": 1.0,'
+        b' "mono": 1.0%s}'
+    )
+    assert decode_report(body % b"").unrecognised is None
+    row = b'{"tier": "shared", "path": "/a/\\u001b[31m%s", "attempt": 1, "reason": "no"}' % (b"x" * 4000)
+    told = decode_report(body % (b', "unrecognised": [' + b", ".join([row] * 12) + b"]")).unrecognised
+    assert told is not None
+    assert len(told) == 8
+    assert all(len(each.path) <= 512 and "\x1b" not in each.path for each in told)
