@@ -336,14 +336,14 @@ def test_nodes_that_pods_of_an_ended_run_still_hold_are_said_to_be_until_when(
     ended["status"]["conditions"] = [sample.condition("Finished", "True", "AllRanksSucceeded", seconds_ago=0)]
     ended["status"]["recovery"] = {"debugUntil": debug_until} if debug_until else {}
     pod = daemon("gpu-1", "8")
-    pod["metadata"] = about("holder-other-0-1", namespace="team") | {
-        "labels": {
-            names.LABEL_RUN: "holder",
-            names.LABEL_RUN_UID: "other",
-            names.LABEL_SLOT: "0",
-            names.LABEL_INCARNATION: "1",
-        }
+    owner = {
+        "apiVersion": names.API_VERSION,
+        "kind": "TrainingRun",
+        "name": "holder",
+        "uid": "other",
+        "controller": True,
     }
+    pod["metadata"] = about("holder-other-0-1", namespace="team", ownerReferences=[owner])
     machines = [node(f"gpu-{number}") for number in (1, 2, 10)]
     server = Server(nodes=machines, pods=[pod], trainingruns=[sample.pending(), ended])
     found = admission(server, sample.pending())

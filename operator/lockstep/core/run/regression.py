@@ -32,7 +32,7 @@ LONGEST_HOLD = 600.0
 
 def hold_or_rebuild(plan: PlanBuilder) -> bool:
     """True when the status is behind; the other steps then have nothing to stand on."""
-    why = _regression(plan)
+    why = plan.damage or _regression(plan)
     if why is None and slots.is_held(plan.status.assignment) and not _is_whole(plan.status.resolved):
         return _resolve_again(plan)
     if why is None:
@@ -109,8 +109,6 @@ def _regression(state: RunState) -> str | None:
     """How the status is behind, in words; None when it is not."""
     status = state.status
     assignment = status.assignment
-    if state.damage:
-        return state.damage
     own = [pod for pod in state.snapshot.pods if pod.owner_uid == state.run.uid and _proves_something(state, pod)]
     if own and not status.attempt:
         return f"pod {own[0].name} exists, but status knows of no attempt"

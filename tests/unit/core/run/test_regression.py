@@ -201,7 +201,9 @@ def test_what_would_be_behind_again_once_rebuilt_is_held_instead() -> None:
     reports = w.reports[w.runs["one"].uid]
     start = reports[0].start
     assert start is not None
-    reports[0] = replace(reports[0], start=structs.replace(start, attempt=99, order="0,0"))
+    impossible = structs.replace(start, attempt=99, order="0,0")
+    for slot in (0, 1):  # one alone is not believed
+        reports[slot] = replace(reports[slot], start=impossible)
     plan = w.plan("one")
     assert hold_or_rebuild(plan)
     held = find(plan.status, ConditionType.STATE_REGRESSION)
