@@ -32,12 +32,15 @@ def main() -> int:
     ]
     options.folder.mkdir(parents=True, exist_ok=True)
     try:
-        with ends_like_an_error() as from_now_on_ignored, alone("fresh", "fresh machine", _say):
-            with made(options.folder.resolve(), readme.packages(), _say) as machine:
-                try:
-                    return _typed(machine, typed)
-                finally:
-                    from_now_on_ignored()
+        with (
+            ends_like_an_error() as from_now_on_ignored,
+            alone("fresh", "fresh machine", _say),
+            made(options.folder.resolve(), readme.packages(), _say) as machine,
+        ):
+            try:
+                return _typed(machine, typed)
+            finally:
+                from_now_on_ignored()
     except CannotBeMade as reason:
         _say(f"fresh: skipped, as no fresh machine can be made here: {reason}")
         return 0

@@ -29,7 +29,7 @@ def variables(environment: Mapping[str, str], of_go: Mapping[str, str]) -> dict[
 
     Nothing else: what this machine says of compilers or caches is not for another one.
     """
-    known = {name: value for name, value in of_go.items() if name in _GO} | environment
+    known = {**{name: of_go[name] for name in _GO if name in of_go}, **environment}
     return {name: known[name] for name in _VARIABLES if known.get(name)}
 
 

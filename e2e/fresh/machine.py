@@ -136,6 +136,7 @@ def _made(root: Path, packages: list[str], log: Path) -> Machine:
     root.chmod(0o755)
     machine = Machine(root, handed_in.variables(os.environ, handed_in.of_go()))
     _hand_in(machine)
+    (root / "etc/dpkg/dpkg.cfg.d/quickly").write_text("force-unsafe-io\n")
     words = " ".join(packages)
     for line in (
         "apt-get update -qq",
