@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from fresh import readme
-from fresh.machine import ROOT, USER, CannotBeMade, Machine, made
+from fresh.machine import ROOT, USER, CannotBeMade, Machine, made, require_rights
 from kindcluster.ended_early import alone, ends_like_an_error
 from kindcluster.errors import KindClusterError
 from localcluster.build import build_dir
@@ -30,8 +30,9 @@ def main() -> int:
         (USER, NEEDS_NO_RIGHTS),
         *((ROOT, line) for line in readme.commands()),
     ]
-    options.folder.mkdir(parents=True, exist_ok=True)
     try:
+        require_rights()
+        options.folder.mkdir(parents=True, exist_ok=True)
         with (
             ends_like_an_error() as from_now_on_ignored,
             alone("fresh", "fresh machine", _say),

@@ -101,14 +101,18 @@ def says_that_no_mirror_answers(log: str) -> bool:
     return _NO_MIRROR in log
 
 
-@contextmanager
-def made(folder: Path, packages: list[str], report: Report) -> Iterator[Machine]:
-    """A machine below ``folder`` for as long as the block runs. Raises CannotBeMade, KindClusterError."""
+def require_rights() -> None:
+    """Raises CannotBeMade where this process may not make one, or has not the programs."""
     here = [name for name in ("debootstrap", "apt-get", *_USED) if which(name)]
     if reason := why_not(os.geteuid(), here):
         raise CannotBeMade(reason)
     if subprocess.run([*_APART, "true"], capture_output=True, check=False).returncode != 0:
         raise CannotBeMade("this machine gives its root no namespaces")
+
+
+@contextmanager
+def made(folder: Path, packages: list[str], report: Report) -> Iterator[Machine]:
+    """A machine below ``folder`` for as long as the block runs. Raises CannotBeMade, KindClusterError."""
     images.clear_workshops(folder)
     require_free(folder, _GIGABYTES)
     log = folder / "machine.log"
