@@ -14,6 +14,9 @@ from kindcluster.errors import KindClusterError
 from localcluster.build import build_dir
 
 NEEDS_NO_RIGHTS = "make check"
+NEEDS_NO_ROOT = (
+    "make setup-demo build && PYTHONPATH=e2e .venv/bin/python -m localcluster.processnodes enter -- make demo"
+)
 
 
 def main() -> int:
@@ -23,11 +26,12 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=build_dir() / "fresh", help="where it is made")
     parser.add_argument(
         "commands", nargs="*", metavar="COMMAND",
-        help=f"lines of shell; the README's when left out, and before them `{NEEDS_NO_RIGHTS}` as an ordinary user",
+        help=f"lines of shell; the README's when left out, before them `{NEEDS_NO_RIGHTS}` and the demo as an ordinary user",
     )  # fmt: skip
     options = parser.parse_args()
     typed = [(options.account, line) for line in options.commands] or [
         (USER, NEEDS_NO_RIGHTS),
+        (USER, NEEDS_NO_ROOT),
         *((ROOT, line) for line in readme.commands()),
     ]
     try:
