@@ -24,10 +24,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fresh", description=__doc__)
     parser.add_argument("--account", choices=(ROOT, USER), default=ROOT, help="who types COMMAND (default: root)")
     parser.add_argument("--folder", type=Path, default=build_dir() / "fresh", help="where it is made")
-    parser.add_argument(
-        "commands", nargs="*", metavar="COMMAND",
-        help=f"lines of shell; the README's when left out, before them `{NEEDS_NO_RIGHTS}` and the demo as an ordinary user",
-    )  # fmt: skip
+    whole = f"the README's when left out, before them `{NEEDS_NO_RIGHTS}` and the demo as an ordinary user"
+    parser.add_argument("commands", nargs="*", metavar="COMMAND", help=f"lines of shell; {whole}")
     options = parser.parse_args()
     typed = [(options.account, line) for line in options.commands] or [
         (USER, NEEDS_NO_RIGHTS),
