@@ -52,10 +52,11 @@ class Machine:
         become = ("setpriv", f"--reuid={account}", f"--regid={account}", "--init-groups", "--reset-env")
         variables = (f"{name}={value}" for name, value in self.environment.items())
         shell = ("bash", "-c", f"cd ~/{folder} && {line}\n")
-        code = _apart(["bash", _ENTER, self.root, *become, "env", *variables, *shell], log)
-        for record in self.root.rglob("processnodes/settings.json"):  # of what had no time to remove them
-            remove_links(Settings.load(record.parent.parent).bridge)
-        return code
+        try:
+            return _apart(["bash", _ENTER, self.root, *become, "env", *variables, *shell], log)
+        finally:
+            for record in self.root.rglob("processnodes/settings.json"):  # of what had no time to remove them
+                remove_links(Settings.load(record.parent.parent).bridge)
 
 
 def _apart(argv: Sequence[str | Path], log: Path | None) -> int:

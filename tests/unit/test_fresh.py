@@ -14,8 +14,10 @@ import pytest
 from fresh import __main__ as main
 from fresh import handed_in, machine, readme
 from harness.waiting import wait_for
+from kindcluster.errors import KindClusterError
 from localcluster.build import REPOSITORY
 from localcluster.processes import is_alive, record_of
+from localcluster.processnodes.daemon import Settings
 
 EVERYTHING = {"debootstrap", "apt-get", "git", "mount", "pivot_root", "setpriv", "unshare"}
 
@@ -162,6 +164,22 @@ def test_whoever_ends_it_early_leaves_nothing_running_and_nothing_mounted(
         begun.wait()
     wait_for("all have ended", lambda: not any(map(is_alive, inside)), seconds=60)
     assert str(tmp_path) not in Path("/proc/self/mounts").read_text()
+
+
+def test_links_of_nodes_that_were_ended_with_it_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = tmp_path / "root" / "lockstep" / ".build" / "worlds" / "1-2-0"
+    settings = Settings(state=str(world), kubeconfig="config")
+    settings.save()
+    removed: list[str] = []
+
+    def ended_early(*_: object) -> int:
+        raise KindClusterError("ended by SIGTERM")
+
+    monkeypatch.setattr(machine, "_apart", ended_early)
+    monkeypatch.setattr(machine, "remove_links", removed.append)
+    with pytest.raises(KindClusterError):
+        machine.Machine(tmp_path, {}).run("make demo")
+    assert removed == [settings.bridge]
 
 
 def descendants(pid: int) -> list[int]:
