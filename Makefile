@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-demo check lint coverage build monitoring test test-nodes test-cluster test-others audit \
-	test-outages test-unit test-more nightly generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale \
+	test-outages test-unit test-more nightly fresh generate image e2e e2e-all cluster-up cluster-down cluster-status demo demo-scale \
 	formats formats-ready formats-record faults faults-all bench-launch bench-recover bench-recover-full \
 	bench-admission bench-admission-full bench-failover bench-schedule screenshots clean
 
@@ -139,6 +139,7 @@ nightly: ## What is not worth every run: long outages, every fault, all of kind,
 	$(MAKE) test-more ROUNDS=1
 	$(MAKE) formats
 	$(MAKE) bench-failover bench-launch bench-recover-full bench-admission-full
+	$(MAKE) fresh
 
 generate: setup ## Write crds/, the generated docs, and what is made from the chart
 	$(RUN) -m lockstep.api.codegen.crdgen
@@ -146,6 +147,9 @@ generate: setup ## Write crds/, the generated docs, and what is made from the ch
 	$(RUN) -m lockstep.controller.metrics.catalogue
 	$(RUN) -m faults.page > docs/faults.md
 	$(RUN) docs/figures.py
+
+fresh: setup ## What the README says, on a fresh Debian with what it lists; COMMANDS="make check" AS=user: only that, by whom
+	@$(RUN) -m fresh $(if $(FRESH_DIR),--folder $(FRESH_DIR)) $(if $(AS),--account $(AS)) $(if $(COMMANDS),"$(COMMANDS)")
 
 audit: setup ## Known vulnerabilities of what is locked, where their databases answer; AUDIT_REQUIRED=1: they have to
 	@$(RUN) -m dependency_audit $(if $(AUDIT_REQUIRED),--required)

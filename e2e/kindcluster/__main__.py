@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from kindcluster import docker, images, site
+from kindcluster.ended_early import alone, ends_like_an_error
 from kindcluster.errors import KindClusterError
 from kindcluster.host import install
 from localcluster.build import build_dir
@@ -35,7 +31,7 @@ def main() -> int:
     folder = build_dir() / "kind"
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with _alone():
+        with alone("kind", "cluster of containers", _say):
             return int(_VERBS[arguments.verb](folder, arguments))
     except (KindClusterError, LocalClusterError) as error:
         print(f"kindcluster: {error}", file=sys.stderr)
@@ -43,7 +39,7 @@ def main() -> int:
 
 
 def _image(folder: Path, arguments: argparse.Namespace) -> int:
-    with _ends_like_an_error() as from_now_on_ignored, docker.Daemon(folder).up(_say) as running:
+    with ends_like_an_error() as from_now_on_ignored, docker.Daemon(folder).up(_say) as running:
         try:
             name = images.operator(running, images.base(running, folder, _say), _say)
             if running.is_ours:  # and gone in a moment: what is to last is a file
@@ -57,7 +53,7 @@ def _image(folder: Path, arguments: argparse.Namespace) -> int:
 
 def _up(folder: Path, arguments: argparse.Namespace) -> int:
     daemon = docker.Daemon(folder)
-    with _ends_like_an_error() as from_now_on_ignored:
+    with ends_like_an_error() as from_now_on_ignored:
         try:
             cluster = site.bring_up(daemon.found_or_started(_say), folder, _say)
         except BaseException:
@@ -79,7 +75,7 @@ def _during(folder: Path, arguments: argparse.Namespace) -> int:
             install({_BROWSERS[0]: _BROWSERS[0]}, log=folder / "packages.log", report=_say)
         except KindClusterError as error:
             _say(f"going on without a Chromium: {error}")
-    with _ends_like_an_error() as from_now_on_ignored, docker.Daemon(folder).up(_say) as running:
+    with ends_like_an_error() as from_now_on_ignored, docker.Daemon(folder).up(_say) as running:
         try:
             cluster = site.bring_up(running, folder, _say)
             environment = {**os.environ, **running.environment, "KUBECONFIG": str(cluster.kubeconfig)}
@@ -100,48 +96,12 @@ def _take_down(daemon: docker.Daemon, folder: Path) -> None:
 
 # A command whose cluster has gone is of no use, even where we were killed and could tell it nothing.
 _WITH_US = ("setpriv", "--pdeathsig", "TERM")
-_ENDS_US = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 _VERBS = {"image": _image, "up": _up, "down": _down, "during": _during}
 
 
-@contextmanager
-def _ends_like_an_error() -> Iterator[Callable[[], None]]:
-    """Whoever stops us wants everything put back first, however often they say so.
-
-    What it gives is called before that begins: from then on they are not heard, nor by the programs that we run.
-    """
-
-    def ignore() -> None:
-        for number in _ENDS_US:
-            signal.signal(number, signal.SIG_IGN)
-
-    def end(number: int, _: object) -> None:
-        ignore()
-        raise KindClusterError(f"ended by {signal.Signals(number).name}")
-
-    before = {number: signal.signal(number, end) for number in _ENDS_US}
-    try:
-        yield ignore
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """One at a time on this machine: networks and daemons are its own."""
-    with (Path(tempfile.gettempdir()) / "lockstep-kind.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _say("waiting for another checkout's cluster of containers to end ...")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 if __name__ == "__main__":

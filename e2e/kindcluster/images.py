@@ -28,7 +28,7 @@ _DEBIAN_MIRROR = "LOCKSTEP_DEBIAN_MIRROR"
 _PYTHON_INDEX = "PIP_INDEX_URL"
 _OF_A_SOURCE = re.compile(r"lockstep-(node|python|build|operator|training|trainer):(v[\d.]+-)?[0-9a-f]{12}$")
 _MADE_IN = "making-"  # begins the names of folders that go when they have been used
-_HOST_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+HOST_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _NOT_IMPORTED = ("./var/cache/apt/archives/*.deb", "./var/lib/apt/lists/*", "./usr/share/doc", "./usr/share/man")
 
 
@@ -64,7 +64,7 @@ def debian(docker: Docker, suite: str, folder: Path, report: Report) -> str:
         )
     install({"debootstrap": "debootstrap"}, log=folder / "packages.log", report=report)
     with told(report, f"making Debian {suite} from packages"), workshop(folder) as root:
-        commands.run(_debootstrap(suite, root), log=folder / f"debian-{suite}.log")
+        commands.run(debootstrap(suite, root), log=folder / f"debian-{suite}.log")
         packed = subprocess.Popen(
             ["tar", "-C", str(root), *(f"--exclude={path}" for path in _NOT_IMPORTED), "-c", "."],
             stdout=subprocess.PIPE,
@@ -82,7 +82,7 @@ def debian(docker: Docker, suite: str, folder: Path, report: Report) -> str:
     return name
 
 
-def _debootstrap(suite: str, root: Path) -> list[str | Path]:
+def debootstrap(suite: str, root: Path) -> list[str | Path]:
     """Its command. The mirror that it is given is also asked by apt-get in what it makes."""
     mirror = os.environ.get(_DEBIAN_MIRROR)
     return ["debootstrap", "--variant=minbase", suite, root, *([mirror] if mirror else [])]
@@ -104,12 +104,12 @@ def base(docker: Docker, folder: Path, report: Report) -> str:
 
 def for_builds(docker: Docker, image: str) -> str:
     """`image` with the authorities that this machine trusts; never shipped."""
-    if not _HOST_CERTIFICATES.exists():
+    if not HOST_CERTIFICATES.exists():
         return image
-    name = f"lockstep-build:{digest([image, _HOST_CERTIFICATES])}"
+    name = f"lockstep-build:{digest([image, HOST_CERTIFICATES])}"
     if not docker.has_image(name):
         with tempfile.TemporaryDirectory() as context:
-            shutil.copy(_HOST_CERTIFICATES, context)
+            shutil.copy(HOST_CERTIFICATES, context)
             docker.build(name, DOCKERFILES / "certificates.Dockerfile", Path(context), {"BASE_IMAGE": image})
     return name
 

@@ -16,10 +16,10 @@ import yaml
 from harness.waiting import wait_for
 from kindcluster import __main__ as main
 from kindcluster import docker, host, images, leftovers, node_image, site, sysctls
-from kindcluster.__main__ import _ends_like_an_error
 from kindcluster.cluster import KindCluster
 from kindcluster.commands import Report
 from kindcluster.docker import Docker
+from kindcluster.ended_early import ends_like_an_error
 from kindcluster.errors import KindClusterError
 from localcluster.build import REPOSITORY
 
@@ -88,7 +88,7 @@ def test_packages_are_taken_from_the_mirrors_that_the_environment_names(
 ) -> None:
     def asked() -> tuple[str | None, list[str | Path]]:
         arguments = images._arguments(Docker({}, tmp_path), "base", REPOSITORY, "revision")
-        return arguments.get("PIP_INDEX_URL"), images._debootstrap("trixie", tmp_path)[4:]
+        return arguments.get("PIP_INDEX_URL"), images.debootstrap("trixie", tmp_path)[4:]
 
     monkeypatch.setattr(images, "for_builds", lambda docker, image: image)
     index, mirror = "https://mirror.example/simple", "https://mirror.example/debian"
@@ -162,7 +162,7 @@ def test_too_small_a_disk_is_told_of_before_anything_is_made(tmp_path: Path) -> 
 
 
 def told_to_end_three_times(put_back: list[str]) -> None:
-    with _ends_like_an_error() as from_now_on_ignored:
+    with ends_like_an_error() as from_now_on_ignored:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         finally:
@@ -182,7 +182,7 @@ def test_who_is_told_to_end_often_puts_everything_back_once() -> None:
 
 def test_who_is_first_told_to_end_while_everything_is_put_back_finishes_that() -> None:
     put_back = []
-    with _ends_like_an_error() as from_now_on_ignored:
+    with ends_like_an_error() as from_now_on_ignored:
         from_now_on_ignored()
         os.kill(os.getpid(), signal.SIGINT)
         put_back.append("all")

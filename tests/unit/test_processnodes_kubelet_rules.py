@@ -11,7 +11,7 @@ import pytest
 from localcluster.processnodes.environment import ConfigObjects, command_line, environment_of, expand
 from localcluster.processnodes.errors import ContainerConfigError, ProcessNodesError
 from localcluster.processnodes.kubeapi import ApiError
-from localcluster.processnodes.network import free_subnet
+from localcluster.processnodes.network import free_subnet, uid_outside
 from localcluster.processnodes.node import NodeShape, numbered
 from localcluster.processnodes.podstatus import (
     ContainerState,
@@ -143,6 +143,22 @@ def test_a_lost_pod_is_failed_without_touching_what_had_ended():
     [lost] = status["containerStatuses"]
     assert lost["state"]["terminated"]["exitCode"] == 137
     assert lost["ready"] is False
+
+
+@pytest.mark.parametrize(
+    ("uid", "uid_map", "outside"),
+    [
+        (0, "         0          0 4294967295\n", 0),
+        (1000, "         0          0 4294967295\n", 1000),
+        (0, "         0       1000          1\n", 1000),  # root in name, and root's own files are not writable
+        (5, "0 1000 1\n1 100000 65536\n", 100004),
+        (65534, "0 1000 1\n", 65534),
+    ],
+)
+def test_root_of_a_user_namespace_takes_turns_with_its_own_user_and_not_with_root(
+    uid: int, uid_map: str, outside: int
+) -> None:
+    assert uid_outside(uid, uid_map) == outside
 
 
 def test_a_network_that_overlaps_no_route_is_taken():

@@ -23,7 +23,6 @@ from localcluster.state import locked
 
 _NOWHERE = "02:00:00:00:de:ad"
 _CANDIDATES = ipaddress.IPv4Network("10.128.0.0/9")
-_TAKING_TURNS = Path(tempfile.gettempdir()) / f"process-nodes-{os.getuid()}"
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,21 @@ class Machine:
     pid: int
     address: str
     link: str  # its end of the veth pair in the host
+
+
+def uid_outside(uid: int, uid_map: str) -> int:
+    """Who a user of this user namespace is outside of it, by its ``/proc/self/uid_map``."""
+    for line in uid_map.splitlines():
+        inside, outside, length = map(int, line.split())
+        if inside <= uid < inside + length:
+            return outside + uid - inside
+    return uid
+
+
+def _taking_turns() -> Path:
+    """The same for all that share a network, and nobody else's: who is root in name only cannot write to root's."""
+    user = uid_outside(os.getuid(), Path("/proc/self/uid_map").read_text())
+    return Path(tempfile.gettempdir()) / f"process-nodes-{user}"
 
 
 def free_subnet(taken: Iterable[str]) -> ipaddress.IPv4Network:
@@ -88,7 +102,7 @@ class Network:
             if shutil.which(tool) is None:
                 raise ProcessNodesError(f"process nodes need `{tool}` (packages iproute2 and util-linux)")
         await asyncio.to_thread(remove_links, bridge)
-        with locked(_TAKING_TURNS):  # two that come at once would find the same network free
+        with locked(_taking_turns()):  # two that come at once would find the same network free
             network = cls(bridge, free_subnet(await _routes()))
             await _ip(
                 [
