@@ -35,6 +35,7 @@ from lockstep.controller.reconcile.reconcile import Reconciler
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_set import RunSetReconciler
 from lockstep.controller.runtime.clock import SystemClock
+from lockstep.controller.runtime.lag import LagMeter
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.runtime.tracing import tracer_for
 from lockstep.controller.store.cluster_informers import cluster_informers
@@ -75,6 +76,8 @@ class Operator:
         self.clock = SystemClock()
         credentials = partial(load_credentials, kubeconfig)
         self.kube = KubeClient(credentials, self.clock)
+        self.meter = LagMeter(self.clock)
+        self.kube.wrote = self.meter.wrote
         self.queue = WorkQueue(self.clock)
         self.store = Store(self.queue, self.clock, config.namespaces)
         self.book = ReportBook(self.clock, self.store.worker_reported, self.store.gang_completed)
@@ -123,7 +126,9 @@ class Operator:
                 self.kube, self.store, self.events, self.queue, self.clock, lambda: self.tunables
             ),
             tracer=self.tracer,
+            lag=self.meter.lag,
         )
+        self.events.overloaded = self.meter.is_overloaded
         self.kueue = KueueApi(self.kube, self.store.kueue, self.clock, config.kueue.enabled)
         self.pod_group_api = PodGroupApi(
             self.kube, self.clock, PodGroupSettings(**dict(config.pod_groups)), self._use_pod_groups
@@ -195,6 +200,7 @@ class Operator:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(certificates.keep(), name="certificates")
+                tasks.create_task(self.meter.watch(), name="lag")
                 for informer in self.informers:
                     tasks.create_task(informer.run(), name=informer.name)
                 tasks.create_task(self.own_kinds.watch(registry, self.take_signals), name="kopf")

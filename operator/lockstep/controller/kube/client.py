@@ -90,6 +90,7 @@ class KubeClient:
         self.window = AdaptiveWindow(clock)
         self.write_guard: Callable[[], None] = lambda: None
         self.write_seconds: Callable[[], float] = lambda: inf
+        self.wrote: Callable[[float], None] = lambda seconds: None  # told how long each write took
         self.requests: Counter[tuple[str, str, int]] = Counter()
         """Requests sent, by verb, resource and status code (0: no answer)."""
 
@@ -334,12 +335,15 @@ class KubeClient:
                 except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                     raise UnreachableError(f"{verb} {path}: {_words(error)}") from error
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                    self.wrote(self._clock.monotonic() - begun)
                     if resource is PODS:
                         self.window.pushed_back()
                     raise UnknownOutcome(f"{verb} {path}: {_words(error)}", settles_at) from error
                 failure = None if response.status < 300 else refusal_of(response, reply)
+                took = self._clock.monotonic() - begun
+                self.wrote(took)
                 if resource is PODS:
-                    self._adapt_window(failure, self._clock.monotonic() - begun)
+                    self._adapt_window(failure, took)
             if failure is None:
                 return reply
             if failure.status >= 500:

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.core.failures.evidence import is_silent
 from lockstep.core.model.lifecycle import Phase
-from lockstep.core.model.snapshot import ExitReport, PodPhase, WorkerPhase
+from lockstep.core.model.snapshot import ExitReport, Lag, PodPhase, WorkerPhase
 from support.values import not_none
 from support.world import World, phase, running, spec, world
 
@@ -189,3 +190,41 @@ def test_a_pod_that_ended_on_a_node_that_is_not_ready_comes_back_on_another() ->
     w.reconcile("one")
     assert w.status("one").assignment.vacant == (1,)
     assert w.status("one").attempts[0].cause == "NodeLost"
+
+
+def fall_silent(w: World, ranks: int, seconds: float) -> None:
+    """The workers of the first ``ranks`` are not heard any more, on nodes that are Ready."""
+    w.silent_nodes |= set(w.status("one").assignment.nodes[:ranks])
+    only_beats(w, seconds)
+
+
+@pytest.mark.parametrize(("ranks", "held"), [(2, False), (3, True), (9, True)])
+def test_many_workers_on_ready_nodes_that_are_silent_at_once_are_slow_for_a_while(ranks: int, held: bool) -> None:
+    w = running(10, spare=10)
+    w.train("one", 5)
+    fall_silent(w, ranks, 60)
+    status = w.status("one")
+    assert (status.attempt == 1) is held
+    assert (status.reason == "ClusterSlow") is held
+    only_beats(w, 150)
+    assert w.status("one").attempt == 2, "whoever is still silent was dead"
+
+
+@pytest.mark.parametrize(("deaf", "silent"), [((), True), (((0.0, 15.0),), False), (((-60.0, 15.0),), True)])
+def test_the_time_in_which_nobody_listened_is_not_counted_against_a_worker(
+    deaf: tuple[tuple[float, float], ...], silent: bool
+) -> None:
+    w = running(2)
+    w.now += w.tunables.silent_after(0) + 1.0
+    w.lag = Lag(deaf=tuple((w.now + until, seconds) for until, seconds in deaf))
+    state = w.plan("one")
+    assert is_silent(state, state.report(0)) is silent
+
+
+def test_a_loop_that_stands_still_again_and_again_hides_no_dead_worker() -> None:
+    w = running(2)
+    for _ in range(40):
+        w.now += 2.0
+        w.lag = Lag(deaf=(*w.lag.deaf, (w.now, 1.0)))
+    state = w.plan("one")
+    assert is_silent(state, state.report(0))
