@@ -16,19 +16,21 @@ async def stall(clock: ManualClock, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.3, 0.0), (5.0, 4.75)])
-async def test_a_loop_that_stands_still_for_long_has_not_listened_meanwhile(
-    clock: ManualClock, seconds: float, told: float
+@pytest.mark.parametrize(("times", "slow"), [(1, False), (2, False), (3, True)])
+async def test_a_loop_that_stands_still_has_not_listened_and_is_slow_when_it_often_does(
+    clock: ManualClock, seconds: float, told: float, times: int, slow: bool
 ) -> None:
     meter = LagMeter(clock)
     watching = asyncio.ensure_future(meter.watch())
     await clock.advance(10)
     assert not meter.lag().allowance
-    await stall(clock, seconds)
-    assert meter.lag().loop == pytest.approx(told)
-    assert meter.lag().deaf_since(clock.now() - 60) == pytest.approx(told)
+    for _ in range(times):
+        await stall(clock, seconds)
+    assert meter.lag().loop == pytest.approx(told if slow else 0.0)
+    assert meter.lag().deaf_since(clock.now() - 60) == pytest.approx(times * told)
     await clock.advance(61)
     assert not meter.lag().loop, "of late it was not"
-    assert meter.lag().deaf_since(clock.now() - 600) == pytest.approx(told), "and yet then nobody was heard"
+    assert meter.lag().deaf_since(clock.now() - 600) == pytest.approx(times * told), "and yet then nobody was heard"
     watching.cancel()
 
 

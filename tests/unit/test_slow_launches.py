@@ -106,8 +106,8 @@ def test_many_that_never_come_are_replaced_in_the_end() -> None:
 
 def test_a_new_leader_does_not_begin_to_count_anew() -> None:
     w = launched(REGISTERED, 2.0, ranks=16, dead=frozenset({7}))
-    for _ in range(4):
-        follow(w, 40.0, 5.0)
+    for _ in range(3):
+        follow(w, 70.0, 5.0)
         if replaced(w):
             break
         w.crash()

@@ -9,6 +9,8 @@ from lockstep.core.model.snapshot import Lag
 LOOK_EVERY = 0.25
 NOTICED = 0.5
 """Seconds from which on lag is told of: less is usual."""
+_OFTEN = 3
+"""Times in a minute that the loop stands still where it is slow; once is an accident, and is held against nobody."""
 _RECENT = 60.0
 _REMEMBERED = 600.0
 _MOST = 512
@@ -51,7 +53,8 @@ class LagMeter:
         return self.lag().allowance > 0
 
     def _measured(self, now: float) -> Lag:
-        loop = max((seconds for until, seconds in self._stalls if now - until <= _RECENT), default=0.0)
+        stalls = [seconds for until, seconds in self._stalls if now - until <= _RECENT]
+        loop = statistics.median(stalls) if len(stalls) >= _OFTEN else 0.0
         writes = [seconds for at, seconds in self._writes if now - at <= _RECENT]
         usual = statistics.median(writes) if writes else 0.0
         deaf = tuple(stall for stall in self._stalls if now - stall[0] <= _REMEMBERED)

@@ -376,7 +376,7 @@ MOST_ALLOWED = 300.0
 class Lag:
     """How slow the operator and its API server are of late, in seconds; nothing is told of what is usual."""
 
-    loop: float = 0.0  # by which the operator's loop was late, at worst
+    loop: float = 0.0  # by which the operator's loop was late, where it often was
     write: float = 0.0  # that half of the writes took the API server at least
     deaf: tuple[tuple[float, float], ...] = ()  # when nobody was listened to: until when, and for how long; in order
 

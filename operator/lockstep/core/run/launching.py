@@ -35,7 +35,8 @@ _SHARED_TIER_HANGS = f"{STILL_PREPARING}the shared checkpoint tier"
 
 _BEING_MADE = "ContainerCreating"
 """What the kubelet says of a container as long as nothing is wrong with it."""
-_REJOINING_BEATS = 4
+_REJOINED_AFTER, _REJOINING_SILENCES = 60.0, 4
+"""A worker waits for the answer to a poll that its old leader never gives, backs off, connects, and waits once more."""
 
 
 class Stage(StrEnum):
@@ -236,7 +237,8 @@ def _late_moves(state: RunState) -> tuple[float, float]:
 
 def _rejoin(state: RunState) -> float:
     """Seconds in which a new leader has heard every worker that was there before it."""
-    return min(state.tunables.deadlines.registered, _REJOINING_BEATS * state.silent_after)
+    usual = max(_REJOINED_AFTER, _REJOINING_SILENCES * state.silent_after)
+    return min(state.tunables.deadlines.registered, usual)
 
 
 def _prepares_since(state: RunState, started_at: float) -> float:

@@ -210,7 +210,9 @@ def test_many_workers_on_ready_nodes_that_are_silent_at_once_are_slow_for_a_whil
     assert w.status("one").attempt == 2, "whoever is still silent was dead"
 
 
-@pytest.mark.parametrize(("deaf", "silent"), [((), True), (((0.0, 15.0),), False), (((-60.0, 15.0),), True)])
+@pytest.mark.parametrize(
+    ("deaf", "silent"), [((), True), (((0.0, 15.0),), False), (((-4.0, 3.0),), False), (((-60.0, 15.0),), True)]
+)
 def test_the_time_in_which_nobody_listened_is_not_counted_against_a_worker(
     deaf: tuple[tuple[float, float], ...], silent: bool
 ) -> None:

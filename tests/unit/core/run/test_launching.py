@@ -217,7 +217,7 @@ def test_a_worker_has_as_much_longer_as_everything_takes_and_as_nobody_listened(
     assert [at.deadline for at in stages_of_ranks(w.plan("one"))] == [(moment or 0.0) + later for moment in due]
 
 
-@pytest.mark.parametrize(("led", "left"), [(500.0, 0.0), (100.0, 20.0), (0.0, 32.0)])
+@pytest.mark.parametrize(("led", "left"), [(500.0, 0.0), (100.0, 20.0), (0.0, 60.0)])
 def test_a_new_leader_goes_on_counting_and_hears_first_who_is_there(led: float, left: float) -> None:
     w = admitted()
     registering(w)
