@@ -13,8 +13,9 @@ WAVES = 8
 NEVER = 1e9
 PLACED, STARTED, REGISTERED, READY = range(4)
 USUAL = (1.0, 5.0, 2.0, 2.0)
-STAGES = [(PLACED, 600.0, 60.0), (STARTED, 900.0, 90.0), (REGISTERED, 120.0, 15.0), (READY, 300.0, 40.0)]
-"""What is slow, its deadline, and how often somebody looks."""
+STAGES = [(PLACED, 240.0, 60.0), (STARTED, 900.0, 90.0), (REGISTERED, 120.0, 15.0), (READY, 300.0, 40.0)]
+"""What is slow, its deadline, and how often somebody looks. Five times the first is twice as long as a scheduler may
+take that says nothing."""
 
 
 def launched(stage: int, longest: float, *, ranks: int = 256, dead: frozenset[int] = frozenset()) -> World:

@@ -200,9 +200,9 @@ def _has_reason(at: SlotStage) -> bool:
 
 def _limit(state: RunState, at: SlotStage) -> float:
     """How long a slot may stay in a stage that slowness can hold it in; 0: in any other."""
-    limits, pod = state.tunables.deadlines, state.pod(at.slot)
+    limits = state.tunables.deadlines
     return {
-        Stage.SCHEDULING: _time_to_schedule(state, pod) if pod is not None else limits.scheduled,
+        Stage.SCHEDULING: limits.scheduled,  # a scheduler that says nothing has had ten times that already
         Stage.STARTING: limits.scheduled + limits.started,
         Stage.REGISTERING: limits.registered,
         Stage.PREPARING: limits.registered + limits.ready,
