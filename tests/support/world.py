@@ -4,7 +4,7 @@ It stands in for the real ones only where a property test needs thousands of his
 scenarios run against real parts in tests/cluster and tests/nodes. The core it drives is the real one.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from lockstep.core.model.snapshot import (
     DryRunResult,
     ExitReport,
     JobView,
+    Lag,
     Leadership,
     NodeView,
     PodPhase,
@@ -147,6 +148,9 @@ class World:
     directives: dict[str, Directive] = field(default_factory=dict)
     dry_runs: dict[str, DryRunResult] = field(default_factory=dict)
     leader_since: float = 0.0
+    lag: Lag = field(default_factory=Lag)  # as the operator measures it
+    delays: Callable[[int], tuple[float, float, float, float]] | None = None
+    """By slot: seconds until its pod is placed, then starts, its worker then registers, and then is ready."""
     breaker: bool = False  # whether the cluster pass computes the breaker
     directives_reach: int | None = None  # how many workers hear a change of orders per round; None: all
     version: int = 1
@@ -229,7 +233,7 @@ class World:
 
     def _leadership(self) -> Leadership:
         trouble = disruption(self.cluster_snapshot(), self.tunables, self.now) if self.breaker else ""
-        return Leadership(self.leader_since, trouble)
+        return Leadership(self.leader_since, trouble, lag=self.lag)
 
     def admission(self, run: str, **changes: Any) -> None:
         """Change what admission remembers of a run."""
@@ -301,10 +305,24 @@ class World:
             if pod.deleting:
                 del self.pods[name]
                 self.workers.pop(pod.uid, None)
+            elif self.delays is not None:
+                self._come_slowly(pod, self.delays(pod.slot))
             elif not pod.bound and not self._mutex_held(pod) and not self._held_by_group(name):
                 self.pods[name] = replace(pod, bound=True, phase=PodPhase.RUNNING, started_at=self.now)
                 if not pod.attempt:
                     self.workers[pod.uid] = Worker(pod.uid, pod.slot, pod.incarnation, pod.node, since=self.now)
+
+    def _come_slowly(self, pod: PodView, delays: tuple[float, float, float, float]) -> None:
+        placing, starting, registering, _ = delays
+        if not pod.bound:
+            if self.now >= pod.created_at + placing and not self._mutex_held(pod):
+                self.pods[pod.name] = replace(pod, bound=True, bound_at=self.now)
+        elif pod.started_at is None:
+            assert pod.bound_at is not None
+            if self.now >= pod.bound_at + starting:
+                self.pods[pod.name] = replace(pod, phase=PodPhase.RUNNING, started_at=self.now)
+        elif pod.uid not in self.workers and self.now >= pod.started_at + registering:
+            self.workers[pod.uid] = Worker(pod.uid, pod.slot, pod.incarnation, pod.node, since=self.now)
 
     def _held_by_group(self, name: str) -> bool:
         """Fewer pods of its group than its quorum are bound or would be, could all that fit be at once."""
@@ -326,6 +344,9 @@ class World:
                 continue
             before = (worker.phase, worker.attempt, worker.ready_for)
             heard += 1
+            if self.delays is not None and not worker.ready_for and self.now < worker.since + self.delays(pod.slot)[3]:
+                self._report(pod, worker)
+                continue
             if self.directives_reach is None or heard <= self.directives_reach:
                 self._obey(pod, worker)
             if before != (worker.phase, worker.attempt, worker.ready_for):
@@ -628,7 +649,8 @@ class World:
         if worker.attempt and worker.step:
             silent = self.tells_losses is not None and worker.slot not in self.tells_losses
             progress = ProgressReport(worker.step, worker.steps_since, "" if silent else "1.0")
-        self.reports.setdefault(pod.run_uid, {})[worker.slot] = WorkerReport(
+        known = self.reports.setdefault(pod.run_uid, {}).get(worker.slot)
+        self.reports[pod.run_uid][worker.slot] = WorkerReport(
             slot=worker.slot,
             incarnation=worker.incarnation,
             pod_uid=pod.uid,
@@ -636,6 +658,7 @@ class World:
             phase=worker.phase,
             received_at=self.now,
             since=worker.since,
+            registered_at=known.registered_at if known is not None and known.pod_uid == pod.uid else self.now,
             polling=True,
             address=f"10.0.0.{worker.slot + 1}",
             port=40_000 + worker.slot,

@@ -27,6 +27,7 @@ class FakeLeases:
         self.versions = itertools.count(1)
         self.created = itertools.count(1767225600.0)  # no two of them in one second
         self.mishaps: Iterator[str] = itertools.repeat("")  # "", "unreachable", "lost answer"
+        self.patience = 0.0  # of the last that renewed
 
     def _stored(self, body: dict[str, Any], created: str) -> bytes:
         if body["spec"]["leaseTransitions"] >= 2**31:
@@ -82,6 +83,7 @@ class FakeLeases:
         within: float = 0,
     ) -> bytes:
         mishap = self._begin()
+        self.patience = within
         if self.lease is None:
             raise ApiError(404, "NotFound", name)
         if body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
@@ -203,9 +205,46 @@ async def test_a_leader_whose_renewal_was_answered_to_nobody_goes_on(leases: Fak
     await leader.try_acquire()
     await clock.advance(3)
     leases.mishaps = itertools.chain(["lost answer"], itertools.repeat(""))
-    assert not await leader.try_renew()
     assert await leader.try_renew()
+    assert leader.seconds_left() == pytest.approx(10)
     assert leader.epoch == (1767225600, 0)
+
+
+async def test_a_renewal_that_was_not_answered_counts_from_when_it_was_sent_and_not_from_when_it_is_found(
+    leases: FakeLeases, clock: ManualClock
+) -> None:
+    leader = candidate(leases, "a")
+    await leader.try_acquire()
+    await clock.advance(3)
+    leases.mishaps = itertools.chain(["lost answer", "unreachable"], itertools.repeat(""))
+    assert not await leader.try_renew()
+    await clock.advance(2)
+    assert await leader.try_renew()  # refused, as it names the version before; then read
+    assert leader.seconds_left() == pytest.approx(8)
+
+
+async def test_a_renewal_waits_longer_for_its_answer_the_more_of_the_lease_is_left(
+    leases: FakeLeases, clock: ManualClock
+) -> None:
+    leader = candidate(leases, "a")
+    await leader.try_acquire()
+    for moment, patience in ((1.0, 3.5), (3.0, 2.5), (6.0, 2.0)):
+        await clock.advance(moment)
+        assert await leader.try_renew()
+        assert leases.patience == pytest.approx(patience)
+
+
+async def test_a_leader_keeps_its_lease_though_the_answer_to_every_other_renewal_is_lost(
+    leases: FakeLeases, clock: ManualClock
+) -> None:
+    leader = candidate(leases, "a")
+    await leader.try_acquire()
+    leases.mishaps = itertools.cycle(["lost answer", ""])
+    holding = asyncio.ensure_future(leader.hold())
+    await clock.advance(120)
+    assert leader.is_leading()
+    assert leader.epoch == (1767225600, 0)
+    holding.cancel()
 
 
 async def test_a_leader_learns_that_another_took_the_lease(leases: FakeLeases, clock: ManualClock) -> None:

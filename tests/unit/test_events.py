@@ -184,3 +184,17 @@ async def test_no_warning_waits_for_more_urgent_writes_nor_for_a_burst_of_admiss
     later = world.kube.created[2:]
     assert [event["note"] for event in later] == ["on gpu-2", "on gpu-3"]
     assert len({event["eventTime"] for event in later}) == 1  # when they were meant, not when they were posted
+
+
+@pytest.mark.parametrize(("overloaded", "waited", "said"), [(True, 61.0, 1), (True, 59.0, 2), (False, 61.0, 2)])
+async def test_while_all_is_overloaded_old_events_are_dropped_and_warnings_are_not(
+    world: World, overloaded: bool, waited: float, said: int
+) -> None:
+    world.recorder.overloaded = lambda: overloaded
+    world.recorder.run_event(RUN, Event("Normal", "Admitted", "Admit", "on gpu-1"))
+    world.recorder.run_event(RUN, LOST)
+    await world.clock.advance(waited)
+    await world.post()
+    assert len(world.kube.created) == said
+    assert world.kube.created[0]["reason"] == "NodeLost"
+    assert world.recorder.dropped == 2 - said

@@ -432,3 +432,25 @@ async def test_what_cannot_be_written_as_json_is_refused_as_the_server_would(kub
     with pytest.raises(ApiError) as refusal:
         await kube.patch(NODES, "n", {"metadata": {"seconds": 2**90}})
     assert refusal.value.is_verdict
+
+
+async def test_a_lease_is_renewed_while_every_other_request_waits_for_its_answer(
+    server: TestServer, kube: KubeClient, fake: FakeServer
+) -> None:
+    full, answered = asyncio.Event(), asyncio.Event()
+
+    async def by_kind(request: web.Request) -> web.StreamResponse:
+        if not request.path.endswith("/leases/x"):
+            if len(fake.asked) == 256:
+                full.set()
+            await answered.wait()
+        return web.json_response({})
+
+    fake.answers = [by_kind] * 300
+    others = [asyncio.ensure_future(kube.get(NODES, f"n{number}")) for number in range(299)]
+    await full.wait()
+    try:
+        await kube.replace(LEASES, "x", {}, "team", guarded=False, within=1.0)
+    finally:
+        answered.set()
+        await asyncio.gather(*others)

@@ -22,7 +22,7 @@ from lockstep.core.model.cluster_objects import ForeignPod, parse_node, parse_po
 from lockstep.core.model.conditions import find
 from lockstep.core.model.natural_order import natural_key
 from lockstep.core.model.own_objects import parse_queue, parse_run_set
-from lockstep.core.model.reasons import ConditionType, WaitReason
+from lockstep.core.model.reasons import ConditionReason, ConditionType, WaitReason
 from lockstep.core.model.reservation import is_unread
 from lockstep.core.model.snapshot import (
     ClusterSnapshot,
@@ -144,7 +144,8 @@ def cluster_snapshot(
             run = _whole_if_readable(cluster, runs.view(raw))
             owner = sets.get(run.set_uid)
             views.append(governed(run, owner if owner is not None and is_member(run, owner) else None))
-    disrupted = next((c for run in views if (c := find(run.status, ConditionType.CLUSTER_DISRUPTION))), None)
+    told = (find(run.status, ConditionType.CLUSTER_DISRUPTION) for run in views)
+    disrupted = next((c for c in told if c is not None and c.reason == ConditionReason.BREAKER_OPEN), None)
     by_uid = {run.uid: run for run in views}
     gang_pods = [pod for pod in pods if is_of_its_run(pod, by_uid.get(pod.run_uid), gone=False)]
     ours = {*map(id, gang_pods)}

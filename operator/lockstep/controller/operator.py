@@ -36,6 +36,7 @@ from lockstep.controller.reconcile.reconcile import Reconciler
 from lockstep.controller.reconcile.recoveries import Recoveries
 from lockstep.controller.reconcile.run_set import RunSetReconciler
 from lockstep.controller.runtime.clock import SystemClock
+from lockstep.controller.runtime.lag import LagMeter
 from lockstep.controller.runtime.left_out import LeftOut
 from lockstep.controller.runtime.tallies import Tallies
 from lockstep.controller.runtime.tracing import tracer_for
@@ -78,6 +79,8 @@ class Operator:
         credentials = partial(load_credentials, kubeconfig)
         self.left_out = LeftOut()
         self.kube = KubeClient(credentials, self.clock, self.left_out)
+        self.meter = LagMeter(self.clock)
+        self.kube.wrote = self.meter.wrote
         self.queue = WorkQueue(self.clock)
         self.store = Store(self.queue, self.clock, config.namespaces, self.left_out)
         self.book = ReportBook(self.clock, self.store.worker_reported, self.store.gang_completed)
@@ -128,7 +131,9 @@ class Operator:
                 self.kube, self.store, self.events, self.queue, self.clock, lambda: self.tunables, pace
             ),
             tracer=self.tracer,
+            lag=self.meter.lag,
         )
+        self.events.overloaded = self.meter.is_overloaded
         self.kueue = KueueApi(self.kube, self.store.kueue, self.clock, config.kueue.enabled)
         self.pod_group_api = PodGroupApi(
             self.kube, self.clock, PodGroupSettings(**dict(config.pod_groups)), self._use_pod_groups
@@ -200,6 +205,7 @@ class Operator:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(certificates.keep(), name="certificates")
+                tasks.create_task(self.meter.watch(), name="lag")
                 for informer in self.informers:
                     tasks.create_task(informer.run(), name=informer.name)
                 tasks.create_task(self.own_kinds.watch(registry, self.take_signals), name="kopf")

@@ -26,10 +26,12 @@ from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.guarded_body import GuardedBody
 from lockstep.controller.runtime.in_flight_limit import AdaptiveWindow
 from lockstep.controller.runtime.left_out import CUT, LeftOut, name_in
-from lockstep.controller.runtime.resources import PODS, Resource
+from lockstep.controller.runtime.resources import LEASES, PODS, Resource
 
 T = TypeVar("T")
 PAGE_SIZE = 500
+_CONNECTIONS = 256
+_LEASE_CONNECTIONS = 2  # one that hangs does not hold up the next try
 _READ_TIMEOUT = 60.0
 _WRITE_TIMEOUT = 15.0
 _SERVER_TIMEOUT = 10  # the server gives up on a write after this many seconds, before we do
@@ -71,8 +73,10 @@ _resources = msgspec.json.Decoder(_ResourceList)
 
 
 class KubeClient:
-    """One keep-alive session to the API server, with credentials that renew themselves.
+    """Keep-alive sessions to the API server, with credentials that renew themselves.
 
+    Leases have a session to themselves: while everything else waits for answers, and for a place in the other one, a
+    renewal finds a connection that is free.
     ``write_guard`` is called before a guarded write, again once its connection is there, and raises to forbid it:
     that is how a leader that may have lost its lease stops writing. ``write_seconds`` is for how long a guarded write
     may still take effect: the server is told to give it up after that. Writes of pods share one adaptive window. A
@@ -88,26 +92,24 @@ class KubeClient:
         self._credentials: Credentials | None = None
         self._loading = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
+        self._lease_session: aiohttp.ClientSession | None = None
         self.window = AdaptiveWindow(clock)
         self.write_guard: Callable[[], None] = lambda: None
         self.write_seconds: Callable[[], float] = lambda: inf
+        self.wrote: Callable[[float], None] = lambda seconds: None  # told how long each write took
         self.requests: Counter[tuple[str, str, int]] = Counter()
         """Requests sent, by verb, resource and status code (0: no answer)."""
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=256, keepalive_timeout=60),
-            # Watches of busy clusters: with the default 64 KiB the server cuts slow readers off.
-            read_bufsize=2**20,
-            headers={"Accept": _JSON, "Accept-Encoding": "identity", "User-Agent": names.CONTROLLER},
-        )
+        self._session, self._lease_session = _session(_CONNECTIONS), _session(_LEASE_CONNECTIONS)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
+        for session in (self._session, self._lease_session):
+            if session is not None:
+                await session.close()
 
     async def get(self, resource: Resource, name: str, namespace: str = "", *, within: float = _READ_TIMEOUT) -> bytes:
         """Read one object from a quorum. Raises ApiError (404 when there is none) or UnreachableError."""
@@ -343,12 +345,15 @@ class KubeClient:
                 except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                     raise UnreachableError(f"{verb} {path}: {_words(error)}") from error
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                    self.wrote(self._clock.monotonic() - begun)
                     if resource is PODS:
                         self.window.pushed_back()
                     raise UnknownOutcome(f"{verb} {path}: {_words(error)}", settles_at) from error
                 failure = None if response.status < 300 else refusal_of(response, reply)
+                took = self._clock.monotonic() - begun
+                self.wrote(took)
                 if resource is PODS:
-                    self._adapt_window(failure, self._clock.monotonic() - begun)
+                    self._adapt_window(failure, took)
             if failure is None:
                 return reply
             if failure.status >= 500:
@@ -374,7 +379,8 @@ class KubeClient:
     @asynccontextmanager
     async def _send(self, request: "_Request") -> AsyncIterator[aiohttp.ClientResponse]:
         """Send once, or twice when the first answer is 401 and the credentials can be read anew."""
-        if self._session is None:
+        session = self._lease_session if request.resource is LEASES else self._session
+        if session is None:
             raise RuntimeError("use the client as an async context manager")
         credentials, authorization = await self._credentials_now(stale=None)
         for renewed in (False, True):
@@ -388,7 +394,7 @@ class KubeClient:
                 content = GuardedBody(request.content or b"", request.content_type, may_go)
             counted = request.verb, request.resource.plural
             try:
-                response = await self._session.request(
+                response = await session.request(
                     request.method,
                     credentials.server + request.path,
                     params=request.params,
@@ -445,6 +451,15 @@ def _read_as(
         return nesting.decode(decoder, text, when_cut)
     except msgspec.DecodeError as error:
         raise UnreachableError(f"{what}: the answer cannot be read: {error}") from error
+
+
+def _session(connections: int) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=60),
+        # Watches of busy clusters: with the default 64 KiB the server cuts slow readers off.
+        read_bufsize=2**20,
+        headers={"Accept": _JSON, "Accept-Encoding": "identity", "User-Agent": names.CONTROLLER},
+    )
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:

@@ -4,6 +4,8 @@ A leader counts its lease from before the renewal was sent, on its own monotonic
 acting ``margin`` before the end; a candidate counts from when it saw the last renewal, on its own.
 No two clocks are ever compared, so the two can lead at the same time only if their rates differ by
 more than the margin allows.
+
+Its requests have connections of their own (``KubeClient``): a renewal waits behind no other request of ours.
 """
 
 import logging
@@ -13,7 +15,7 @@ from typing import Any, Protocol
 
 from lockstep.api.base import nesting
 from lockstep.api.base.times import to_unix
-from lockstep.controller.kube.errors import ApiError, KubeError
+from lockstep.controller.kube.errors import ApiError, KubeError, UnknownOutcome
 from lockstep.controller.runtime.clock import Clock
 from lockstep.controller.runtime.resources import LEASES, Resource
 
@@ -106,6 +108,7 @@ class Election:
         self._seen: tuple[str, str] = ("", "")  # UID and version of the lease as last observed
         self._rival_until = float("-inf")  # monotonic; before it the lease is not to be taken
         self._held_until = float("-inf")
+        self._unanswered: dict[str, float] = {}  # renewTime of what was sent and not answered -> when it was sent
         self.epoch: Epoch = (0, 0)
 
     def is_leading(self) -> bool:
@@ -159,7 +162,9 @@ class Election:
         """Renew once; False when that failed for now. Raises LostLeadershipError when it is not ours."""
         if self._lease is None:
             raise LostLeadershipError("the lease was never held")
-        if await self._write(self._lease):
+        left = self._held_until - self._margin - self._clock.monotonic()
+        patience = max(_REQUEST_SECONDS, left / 2)  # a slow answer is one, and there is time for another try
+        if await self._write(self._lease, patience):
             return True
         try:
             lease = await self._read()
@@ -171,8 +176,13 @@ class Election:
         if _holder(lease) != self.identity:
             self._held_until = float("-inf")
             raise LostLeadershipError(f"{_holder(lease) or 'nobody'} holds the lease")
-        self._lease = lease  # perhaps an earlier renewal went through without our hearing of it
-        return False
+        self._lease = lease
+        sent = self._unanswered.get(_spec(lease).get("renewTime") or "")
+        if sent is None:
+            return False
+        # It went through, and only the answer was slow or lost: whoever looks on counts from when that was stored.
+        self._held_until = max(self._held_until, sent + self._duration)
+        return True
 
     async def release(self) -> None:
         """Stop leading and let the next candidate in at once. Best effort."""
@@ -193,7 +203,7 @@ class Election:
             duration = float(_spec(lease).get("leaseDurationSeconds") or self._duration)
             self._rival_until = self._clock.monotonic() + duration
 
-    async def _write(self, lease: dict[str, Any] | None) -> bool:
+    async def _write(self, lease: dict[str, Any] | None, within: float = _REQUEST_SECONDS) -> bool:
         """Take or renew ``lease`` (None: create it) at exactly that version; True when it is ours now."""
         begun = self._clock.monotonic()
         before = {} if lease is None else _spec(lease)
@@ -210,8 +220,10 @@ class Election:
             if lease is None:
                 reply = await self._create(spec)
             else:
-                reply = await self._put({**lease, "spec": spec})
+                reply = await self._put({**lease, "spec": spec}, within)
         except KubeError as error:
+            if isinstance(error, UnknownOutcome):
+                self._unanswered.setdefault(moment, begun)
             _log.info("the lease was not written: %s", error)
             return False
         self._lease = nesting.loads(reply)
@@ -219,6 +231,7 @@ class Election:
         epoch = int(to_unix(metadata["creationTimestamp"])), int(self._lease["spec"]["leaseTransitions"])
         self.epoch = epoch
         self._held_until = begun + self._duration
+        self._unanswered.clear()
         return True
 
     async def _delete(self, lease: dict[str, Any]) -> None:
@@ -251,10 +264,8 @@ class Election:
         }
         return await self._api.create(LEASES, body, self._namespace, guarded=False, within=_REQUEST_SECONDS)
 
-    async def _put(self, body: dict[str, Any]) -> bytes:
-        return await self._api.replace(
-            LEASES, self._name, body, self._namespace, guarded=False, within=_REQUEST_SECONDS
-        )
+    async def _put(self, body: dict[str, Any], within: float = _REQUEST_SECONDS) -> bytes:
+        return await self._api.replace(LEASES, self._name, body, self._namespace, guarded=False, within=within)
 
 
 def _spec(lease: dict[str, Any]) -> dict[str, Any]:

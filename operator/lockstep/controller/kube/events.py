@@ -26,6 +26,7 @@ _SERIES_SECONDS = 300.0  # a repeat within this time counts up the event there i
 _SERIES_KEPT = 2000
 _NOTE_MAX = 1024
 _YIELDS, _YIELD_SECONDS = 5, 0.1  # an event waits half a second at most for those that go first
+_SHED_AFTER = 60.0  # seconds that an event that is no Warning may have waited, where everything is overloaded
 _NODE_EVENTS_NAMESPACE = "default"  # where Kubernetes itself puts events of cluster-scoped objects
 
 _log = logging.getLogger(__name__)
@@ -60,8 +61,9 @@ class _Series:
 class EventRecorder:
     """Posts events one at a time, Warnings first, else in the order they came; drops the newest when too many wait.
 
-    While ``busy()``, which whoever has more urgent writes sets, they are posted slowly, Warnings aside. Each says when
-    it was meant, however late it is posted.
+    While ``busy()``, which whoever has more urgent writes sets, they are posted slowly, Warnings aside. While all is
+    ``overloaded()``, those that are no Warning and have waited for long are dropped. Each says when it was meant,
+    however late it is posted.
     ``instance`` names this process among the operator's replicas.
     """
 
@@ -74,6 +76,7 @@ class EventRecorder:
         self._numbers = itertools.count()
         self._warnings = 0  # that wait
         self.busy: Callable[[], bool] = lambda: False
+        self.overloaded: Callable[[], bool] = lambda: False
         self.dropped = 0
         self.recent = RecentEvents()
 
@@ -103,6 +106,9 @@ class EventRecorder:
             await self._let_others_go_first()
             message = waiting.message
             self._warnings -= message.type == "Warning"
+            if waiting.yields and self._clock.now() - waiting.at > _SHED_AFTER and self.overloaded():
+                self.dropped += 1
+                continue
             try:
                 await self._post(waiting.at, message)
             except Exception as error:  # one event's; whether the lease is lost its renewal says

@@ -36,7 +36,7 @@ from lockstep.core.model.conditions import is_true
 from lockstep.core.model.plan import DeletePod
 from lockstep.core.model.reasons import ConditionType
 from lockstep.core.model.reservation import RESERVATION_KEY
-from lockstep.core.model.snapshot import ClusterSnapshot, Leadership, RunSnapshot, RunView
+from lockstep.core.model.snapshot import ClusterSnapshot, Lag, Leadership, RunSnapshot, RunView
 from lockstep.core.model.tunables import Mode, Tunables
 from lockstep.core.run.undecidable import without_deciding
 
@@ -72,9 +72,11 @@ class Reconciler:
         tallies: Tallies,
         run_sets: RunSetReconciler,
         tracer: Tracer | None = None,
+        lag: Callable[[], Lag] = Lag,
     ) -> None:
         self._tracer = tracer or NoTracer()
         self._run_sets = run_sets
+        self._lag = lag
         self._kube = kube
         self._store = store
         self._book = book
@@ -145,7 +147,7 @@ class Reconciler:
         if is_assignment_missing(run):
             await self._read_assignment(run)
         await self._read_last_words(run)
-        leadership = dataclasses.replace(self._leadership, workers=self._recent_workers())
+        leadership = dataclasses.replace(self._leadership, workers=self._recent_workers(), lag=self._lag())
         snapshot = self._store.snapshot_run(namespace, name, self._book.reports(run.uid), leadership)
         if snapshot is None or is_assignment_missing(snapshot.run):
             return

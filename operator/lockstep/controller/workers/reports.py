@@ -198,6 +198,7 @@ class ReportBook:
                 phase=body.report.phase,
                 received_at=self._clock.now(),
                 since=self._clock.now(),
+                registered_at=self._clock.now(),
             )
             self._workers += before is None
             worker = run.workers[claim.slot] = _Worker(known)

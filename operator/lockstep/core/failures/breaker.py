@@ -1,11 +1,32 @@
-"""Losses that come together are the cluster's trouble, not the nodes': then no node is replaced."""
+"""What comes together is the cluster's trouble, not the nodes': then no node is replaced.
+
+Losses of nodes open the breaker for all runs. Slots of one gang that are late together, or workers that are silent
+together on nodes that are Ready, are slow (``ClusterSlow``), for a time that whoever asks bounds.
+"""
 
 from collections.abc import Iterable
 
 from lockstep.api.base import names
 from lockstep.core.model.reasons import AttemptCause
-from lockstep.core.model.snapshot import ClusterSnapshot, NodeView
+from lockstep.core.model.settings import Breaker
+from lockstep.core.model.snapshot import ClusterSnapshot, Lag, NodeView
 from lockstep.core.model.tunables import Tunables
+
+HANDFUL = 8
+"""Slots of one gang that may be late each for itself, however large it is."""
+
+
+def is_slow(late: int, of: int, limits: Breaker) -> bool:
+    """So many of a gang are late at once that it is not they who are to blame."""
+    return late >= limits.min_nodes and late > min(limits.node_share * of, HANDFUL)
+
+
+def slow_in_words(late: int, of: int, what: str, lag: Lag) -> str:
+    """What is late together, as one thing."""
+    return (
+        f"{late} of {of} ranks are late together: {what}; the operator's loop runs {lag.loop:.1f} s late, "
+        f"a write takes the API server {lag.write:.1f} s; nobody is replaced for it"
+    )
 
 
 def disruption(snapshot: ClusterSnapshot, tunables: Tunables, now: float) -> str:

@@ -4,15 +4,18 @@ A node is lost when it is deleted or declared out of service, or when its worker
 silent AND (the node is NotReady OR the gang's steps have stopped). A gang whose steps advance is
 never touched for NotReady alone, and right after a change of leader silence means nothing. Steps that
 were never reported cannot be seen to stop; but a worker that fell silent before it was heard to begin
-the attempt is what a gang without steps waits for.
+the attempt is what a gang without steps waits for. What many workers do not say at once is not held against
+them for a while, and never the time in which this process did not listen.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from lockstep.api.base import names
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.run_status import ExitsStatus
+from lockstep.core.failures.breaker import is_slow
 from lockstep.core.failures.signs import is_refused_by_node
 from lockstep.core.model.ranges import format_ranges, parse_ranges
 from lockstep.core.model.reasons import AttemptCause, AttemptEnd, ExitReason, LossReason
@@ -131,8 +134,21 @@ def failed_exits(state: RunState, leaving: frozenset[int]) -> list[FailedExit]:
     return sorted(found, key=lambda failed: (failed.exit.at, failed.slot))
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is lost, and what would be if not so much were silent together. In slot order."""
+
+    lost: list[Loss]
+    slow: list[Loss]
+
+
 def losses(state: RunState, leaving: frozenset[int], *, over: bool = False) -> list[Loss]:
-    """Slots that lost their pod or node, in slot order. Ranks that already succeeded can lose nothing.
+    """Slots that lost their pod or node, as ``look_for_losses`` sees them."""
+    return look_for_losses(state, leaving, over=over).lost
+
+
+def look_for_losses(state: RunState, leaving: frozenset[int], *, over: bool = False) -> Seen:
+    """Slots that lost their pod or node. Ranks that already succeeded can lose nothing.
 
     ``leaving``: the slots that are waited with until a save. ``over``: the attempt is at its end, so that a pod which
     is known to be driven away is no longer waited with.
@@ -147,15 +163,40 @@ def losses(state: RunState, leaving: frozenset[int], *, over: bool = False) -> l
             loss = _loss_of(state, slot, slot in waited_with, steps_stopped, start_overdue, over)
             if loss is not None:
                 found.append(loss)
-    return found
+    slow = _silent_together(state, found)
+    waited_for = {loss.slot for loss in slow}
+    return Seen([loss for loss in found if loss.slot not in waited_for], slow)
+
+
+def _silent_together(state: RunState, found: Sequence[Loss]) -> list[Loss]:
+    """Of losses those of workers on Ready nodes that are silent with so many others that all are slow rather than dead.
+
+    For a bounded time: nodes that really died together turn NotReady, or are lost one by one after it.
+    """
+    silent = [loss for loss in found if loss.reason is LossReason.NODE_SILENT]
+    limits, deadlines = state.tunables.breaker, state.tunables.deadlines
+    if not is_slow(len(silent), state.world, limits):
+        return []
+    # A gang that gathers is as slow as it may be at the barrier.
+    longest = limits.window if state.trains else max(limits.window, deadlines.registered + deadlines.ready)
+    return [loss for loss in silent if not state.reached(_silent_at(state, state.report(loss.slot)) + longest)]
 
 
 def is_silent(state: RunState, report: WorkerReport | None) -> bool:
     """No heartbeat for three intervals, and this process has led long enough to have heard one."""
-    last = state.snapshot.leadership.since
+    silent_at = _silent_at(state, report)
+    if not state.passed(silent_at):
+        return False
+    # What was said while nobody listened may not have been read yet.
+    return state.passed(min(state.lag.caught_up_at(state.silent_after), silent_at + state.silent_after))
+
+
+def _silent_at(state: RunState, report: WorkerReport | None) -> float:
+    """When a worker counts as silent if nothing more is heard; the time in which nobody listened does not count."""
+    heard = state.snapshot.leadership.since
     if report is not None:
-        last = max(last, _heard_at(state, report))
-    return state.passed(last + state.silent_after)
+        heard = max(heard, _heard_at(state, report))
+    return heard + state.silent_after + state.lag.deaf_since(heard)
 
 
 def _heard_at(state: RunState, report: WorkerReport) -> float:
@@ -295,7 +336,7 @@ def _start_is_overdue(state: RunState, patience: float) -> bool:
         if report is None:
             return False  # nobody is released before all addresses are known, which a new leader has to hear first
         released = max(released, report.since)
-    return state.reached(released + patience)
+    return state.reached(released + patience + state.lag.allowance + state.lag.deaf_since(released))
 
 
 def _had_time_to_register(state: RunState) -> bool:
@@ -311,7 +352,8 @@ def _steps_have_stopped(state: RunState) -> bool:
     heard = [
         report
         for slot in state.ranked_slots()
-        if (report := state.report(slot)) is not None and state.now - _heard_at(state, report) <= limit
+        if (report := state.report(slot)) is not None
+        and state.now - (at := _heard_at(state, report)) <= limit + state.lag.deaf_since(at)
     ]
     if not heard:
         return False
@@ -328,7 +370,7 @@ def _steps_have_stopped(state: RunState) -> bool:
     # Start-up counts as part of the first steps: an early estimate errs towards patience.
     usual = (last - begun) / max(1, max(progress.step for progress in steps) - resumed)
     patience = max(state.tunables.steps_stopped_after, _USUAL_STEPS * usual)
-    return state.passed(last + patience)
+    return state.passed(last + patience + state.lag.deaf_since(last))
 
 
 def _exit_in(report: WorkerReport | None, attempt: int) -> ExitReport | None:

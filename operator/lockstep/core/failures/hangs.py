@@ -67,7 +67,7 @@ def judge_hang(plan: PlanBuilder) -> Hang:
     # Of attempt and step alone, so that every leader asks the same question.
     stacks = f"a{plan.status.attempt}-{patience.section}-{step}"
     settled = plan.snapshot.leadership.since + plan.silent_after
-    over = max(patience.since + patience.limit, settled)
+    over = max(patience.since + patience.limit + plan.lag.deaf_since(patience.since), settled)
     if not plan.reached(over):
         return Hang(stacks)
     missing = [slot for slot, r in reports.items() if r.stacks is None or r.stacks.id != stacks]

@@ -193,6 +193,7 @@ def _gang_pod(pod: wire.Pod) -> PodView | None:
         created_at=_seconds(meta.creation_timestamp),
         deleting=meta.deletion_timestamp is not None,
         killed_at=_seconds(meta.deletion_timestamp) if meta.deletion_timestamp else 0.0,
+        bound_at=next((_seconds(c.last_transition_time) for c in status.conditions if _is_placed(c)), None),
         started_at=_seconds(begun.started_at) if begun and begun.started_at else None,
         ended_at=_seconds(terminated.finished_at) if terminated and terminated.finished_at else None,
         pod_ip=status.pod_ip,
@@ -295,6 +296,10 @@ def _gates(spec: wire.PodSpec) -> str:
     found = spec.scheduling_gates
     more = f" and {len(found) - _GATES_NAMED} more" if len(found) > _GATES_NAMED else ""
     return f"scheduling gates: {', '.join(gate.name for gate in found[:_GATES_NAMED])}{more}" if found else ""
+
+
+def _is_placed(condition: wire.ObjectCondition) -> bool:
+    return condition.type == "PodScheduled" and condition.status == "True" and bool(condition.last_transition_time)
 
 
 def _amounts(requests: wire.Requests) -> Resources:

@@ -54,6 +54,7 @@ class PlanBuilder(RunState):
         self.node_failures: list[RememberFailure] = []
         self.workload: WorkloadWrite | None = None  # the Workload's next write
         self.admission_changed = False
+        self.slow = ""  # empty, or what is late together, for which nobody is replaced
         self.delete_run = False
 
     @property

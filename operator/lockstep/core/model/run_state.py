@@ -11,7 +11,7 @@ from lockstep.api.run_spec import TrainingRunSpec
 from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
 from lockstep.core.model import assignment as slots
 from lockstep.core.model.lifecycle import Phase, phase_of
-from lockstep.core.model.snapshot import PodView, RunSnapshot, RunView, WorkerReport
+from lockstep.core.model.snapshot import Lag, PodView, RunSnapshot, RunView, WorkerReport
 from lockstep.core.model.tunables import Tunables
 
 JUST_AFTER = 0.1
@@ -98,6 +98,11 @@ class RunState:
     def silent_after(self) -> float:
         """Seconds without a report after which a worker is silent."""
         return self.context.silent_after
+
+    @property
+    def lag(self) -> Lag:
+        """How slow the operator and its API server are of late."""
+        return self.snapshot.leadership.lag
 
     @cached_property
     def live_pods(self) -> tuple[PodView, ...]:

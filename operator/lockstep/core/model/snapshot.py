@@ -60,6 +60,7 @@ class PodView:
     created_at: float
     deleting: bool = False
     killed_at: float = 0.0  # when its grace is over, once it is being deleted
+    bound_at: float | None = None  # when the scheduler placed it
     started_at: float | None = None  # when the trainer container began to run
     ended_at: float | None = None  # when it ended, on its node's clock and in whole seconds
     pod_ip: str = ""
@@ -284,6 +285,7 @@ class WorkerReport:
     pointed: PointReport | None = None
     warmed: WarmUpReport | None = None
     listens: bool = False  # the child asks for saves (control file) or catches the save signal
+    registered_at: float = 0.0  # when this operator heard it first
     clock_skew: float = 0.0  # seconds its wall clock is ahead of the operator's
 
 
@@ -388,14 +390,44 @@ class RefusedAdmission:
     until: float
 
 
+TURNS = 10
+"""Turns of the operator's loop and writes of its API server in one part of a launch, at most."""
+MOST_ALLOWED = 300.0
+"""Seconds by which a deadline is put off for both, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How slow the operator and its API server are of late, in seconds; nothing is told of what is usual."""
+
+    loop: float = 0.0  # by which the operator's loop was late, where it often was
+    write: float = 0.0  # that half of the writes took the API server at least
+    deaf: tuple[tuple[float, float], ...] = ()  # when nobody was listened to: until when, and for how long; in order
+
+    @property
+    def allowance(self) -> float:
+        """By how much deadlines are later for it: for what each of them waits for takes so much longer."""
+        return min(MOST_ALLOWED, TURNS * (self.loop + self.write))
+
+    def deaf_since(self, moment: float) -> float:
+        """Seconds since ``moment`` in which nobody was listened to."""
+        return sum(min(seconds, until - moment) for until, seconds in self.deaf if until > moment)
+
+    def caught_up_at(self, most: float) -> float:
+        """When what was said while nobody listened is read: in as much time again as that was, or in ``most``."""
+        until, seconds = self.deaf[-1] if self.deaf else (0.0, 0.0)
+        return until + min(seconds, most)
+
+
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Since when this process leads, and whether the breaker forbids replacing nodes."""
+    """Since when this process leads, whether the breaker forbids replacing nodes, and how slow everything is."""
 
     since: float
     disruption: str = ""  # empty, or why no node is replaced now
     calm_since: float = 0.0  # when the last disruption that this leader saw was over
     workers: int = 0  # of all runs together: what their heartbeat interval rests on
+    lag: Lag = Lag()
     pools: Mapping[str, PoolRecord] = field(default_factory=dict)  # by GPU type: what its nodes did in all runs
 
 

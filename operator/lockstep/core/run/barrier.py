@@ -38,7 +38,8 @@ def gather(plan: PlanBuilder, reached: list[SlotStage]) -> Gathering:
     keep_fence(plan)
     if any(at.stage is not Stage.READY for at in reached):
         return expected
-    if any(not is_present(plan.report(at.slot), plan.now, plan.heartbeat) for at in reached):
+    beat = plan.heartbeat + plan.lag.loop  # polls are answered and opened again no faster
+    if any(not is_present(plan.report(at.slot), plan.now, beat) for at in reached):
         plan.wake(plan.now + 1.0)
         return expected
     if recheck_root_cause(plan):

@@ -1,9 +1,15 @@
-"""The way of a gang to the barrier: every phase has a deadline, and what misses it is named and replaced."""
+"""The way of a gang to the barrier: every phase has a deadline, and what misses it is named and replaced.
 
+Unless the gang is slow as a whole: what is late together, or while others that were late still arrive, is waited for.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from lockstep.api.base.names import pod_name
+from lockstep.core.failures.breaker import is_slow, slow_in_words
 from lockstep.core.failures.evidence import Loss, LossKind, was_terminated
 from lockstep.core.failures.late_evidence import last_end
 from lockstep.core.model.plan import CreatePod
@@ -25,7 +31,15 @@ SHARED_TIER_REFUSES = "the shared checkpoint tier refuses this user"
 """How they begin for what is none either, unless another rank may write there."""
 STILL_PREPARING = "still preparing: "
 """How they begin while its check of the node goes on, and stands at something that does not answer."""
+SLOW_TIMES = 5.0
+"""Times its limit for which a stage that many slots are late in together is waited for, until one gets further."""
 _SHARED_TIER_HANGS = f"{STILL_PREPARING}the shared checkpoint tier"
+
+
+_BEING_MADE = "ContainerCreating"
+"""What the kubelet says of a container as long as nothing is wrong with it."""
+_REJOINED_AFTER, _REJOINING_SILENCES = 60.0, 4
+"""A worker waits for the answer to a poll that its old leader never gives, backs off, connects, and waits once more."""
 
 
 class Stage(StrEnum):
@@ -114,7 +128,7 @@ def enforce_deadlines(plan: PlanBuilder, reached: list[SlotStage]) -> None:
     """
     if plan.snapshot.leadership.disruption:
         return
-    late = _late(plan, reached)
+    late = _judged_alone(plan, _late(plan, reached), reached)
     hopeless = _no_fault_of_a_node([at for at, _, _ in late], reached)
     if hopeless is not None:
         why = hopeless.detail or plan.status.queue.message
@@ -130,10 +144,12 @@ def replace_late_spares(plan: PlanBuilder, reached: list[SlotStage]) -> None:
     if plan.snapshot.leadership.disruption:
         return
     late = _late(plan, [at for at in reached if at.stage is not Stage.REFUSED])  # a quota may have room for it later
+    late = _judged_alone(plan, late, reached)
     for at in reached:
         report = plan.report(at.slot)
         if report is not None and not report.polling and all(at is not other for other, _, _ in late):
-            silent_until = max(report.received_at, plan.snapshot.leadership.since) + plan.tunables.deadlines.registered
+            heard = max(report.received_at, plan.snapshot.leadership.since)
+            silent_until = heard + plan.tunables.deadlines.registered + plan.lag.deaf_since(heard)
             if plan.reached(silent_until):
                 late.append((at, LossReason.LAUNCH_DEADLINE, f"no heartbeat for {plan.now - report.received_at:.0f} s"))
     replace_spares(plan, [loss for loss in _losses(plan, late) if not no_other_node_is_left(plan, loss)])
@@ -154,6 +170,95 @@ def _late(state: RunState, reached: list[SlotStage]) -> list[_Late]:
                 (at, LossReason.NOT_SCHEDULED if at.stage is Stage.SCHEDULING else LossReason.LAUNCH_DEADLINE, "")
             )
     return late
+
+
+def _judged_alone(plan: PlanBuilder, late: list[_Late], reached: Sequence[SlotStage]) -> list[_Late]:
+    """Those of the late that are late each for itself; ``plan.slow`` tells of the others.
+
+    Waited for are those that are late together, until nobody has got further for ``SLOW_TIMES`` the limit of their
+    stage; and every one while another that was late has got further within its limit, and for as long as the latest
+    took. All of it has an end, which rests on when pods were made and not on who leads since when.
+    """
+    slow = [at for at, reason, _ in late if reason is not LossReason.NODE_CHECK_FAILED and at.deadline is not None]
+    if not slow or _is_told_why(slow, reached):
+        return late
+    (moved, behind), limits = _late_moves(plan), plan.tunables.breaker
+    together = is_slow(len(slow), plan.world, limits)
+    held = set()
+    for at in slow:
+        limit = _limit(plan, at)
+        assert at.deadline is not None
+        until = max(moved + limit, at.deadline + behind)
+        if together:
+            until = max(until, max(moved, at.deadline) + SLOW_TIMES * limit)
+        if limit and not plan.reached(min(until, at.deadline + limits.longest)):
+            held.add(at.slot)
+    if held:
+        stages = Counter(at.stage.value for at in slow if at.slot in held)
+        most, count = stages.most_common(1)[0]
+        what = most if count == len(held) else f"{most} ({count})"
+        plan.slow = slow_in_words(len(held), plan.world, what, plan.lag)
+    return [each for each in late if each[0].slot not in held]
+
+
+def _is_told_why(slow: Sequence[SlotStage], reached: Sequence[SlotStage]) -> bool:
+    """All of the gang stands at one point, and there is a reason for it other than slowness."""
+    return len(slow) == len(reached) and len({at.stage for at in slow}) == 1 and all(map(_has_reason, slow))
+
+
+def _has_reason(at: SlotStage) -> bool:
+    return bool(at.detail) and at.detail.partition(":")[0] != _BEING_MADE
+
+
+def _limit(state: RunState, at: SlotStage) -> float:
+    """How long a slot may stay in a stage that slowness can hold it in; 0: in any other."""
+    limits = state.tunables.deadlines
+    return {
+        Stage.SCHEDULING: limits.scheduled,  # a scheduler that says nothing has had ten times that already
+        Stage.STARTING: limits.scheduled + limits.started,
+        Stage.REGISTERING: limits.registered,
+        Stage.PREPARING: limits.registered + limits.ready,
+    }.get(at.stage, 0.0)
+
+
+def _late_moves(state: RunState) -> tuple[float, float]:
+    """When a rank last got further that was late by then, and how late the latest was; both 0 where none was.
+
+    What a new leader hears first is no news.
+    """
+    limits, rejoined = state.tunables.deadlines, state.snapshot.leadership.since + _rejoin(state)
+    last = behind = 0.0
+    for slot in state.ranked_slots():
+        pod = state.pod(slot)
+        if pod is None:
+            continue
+        placed = pod.created_at + limits.scheduled
+        moves = [(pod.bound_at, placed), (pod.started_at, placed + limits.started)]
+        report = state.report(slot)
+        if report is not None and pod.started_at is not None:
+            due = _prepares_since(state, pod.started_at) + limits.registered
+            heard = [(report.registered_at, due)]
+            if stands_ready(report, state.status.attempt):
+                heard.append((report.since, due + limits.ready))
+            moves += [(at, due) for at, due in heard if at > rejoined]
+        for at, due in moves:
+            if at is not None and at > due:
+                last, behind = max(last, at), max(behind, at - due)
+    return last, behind
+
+
+def _rejoin(state: RunState) -> float:
+    """Seconds in which a new leader has heard every worker that was there before it."""
+    usual = max(_REJOINED_AFTER, _REJOINING_SILENCES * state.silent_after)
+    return min(state.tunables.deadlines.registered, usual)
+
+
+def _prepares_since(state: RunState, started_at: float) -> float:
+    """Since when a worker prepares for the attempt: its container has run, and the attempt before has ended."""
+    ended = state.attempt_entry(state.status.attempt - 1)
+    if ended is None or ended.ended_at is None:
+        return started_at
+    return max(started_at, ended.seen_at or ended.ended_at)
 
 
 def _losses(state: RunState, late: list[_Late]) -> list[Loss]:
@@ -202,9 +307,8 @@ def _time_to_schedule(state: RunState, pod: PodView) -> float:
 
 
 def _stage(state: RunState, slot: int) -> SlotStage:
-    limits = state.tunables.deadlines
+    limits, lag = state.tunables.deadlines, state.lag
     calm_since = state.snapshot.leadership.calm_since
-    led_since = max(state.snapshot.leadership.since, calm_since)
     assignment = state.status.assignment
     if not assignment.nodes[slot]:
         if state.rank(slot) < 0:
@@ -222,23 +326,24 @@ def _stage(state: RunState, slot: int) -> SlotStage:
             return SlotStage(slot, Stage.REFUSED, None, refused.message)
         return SlotStage(slot, Stage.REFUSED, refused.since + limits.scheduled, refused.message)
     detail = ": ".join(filter(None, (pod.reason, pod.message)))
+    made = max(pod.created_at, calm_since) + lag.allowance
     if is_held_by_group(pod):
-        return SlotStage(slot, Stage.HELD, max(pod.created_at, calm_since) + limits.vacant)
+        return SlotStage(slot, Stage.HELD, made + limits.vacant)
     if not pod.bound:
-        return SlotStage(
-            slot, Stage.SCHEDULING, max(pod.created_at, calm_since) + _time_to_schedule(state, pod), detail
-        )
+        return SlotStage(slot, Stage.SCHEDULING, made + _time_to_schedule(state, pod), detail)
     if pod.started_at is None:
-        return SlotStage(
-            slot, Stage.STARTING, max(pod.created_at, calm_since) + limits.scheduled + limits.started, detail
-        )
+        return SlotStage(slot, Stage.STARTING, made + limits.scheduled + limits.started, detail)
     report = state.report(slot)
-    since = max(pod.started_at, led_since)
     if report is None or report.pod_uid != pod.uid:
-        return SlotStage(slot, Stage.REGISTERING, since + limits.registered)
+        return SlotStage(slot, Stage.REGISTERING, _due(state, pod.started_at, limits.registered))
     if stands_ready(report, state.status.attempt):
         return SlotStage(slot, Stage.READY, None)
-    ended = state.attempt_entry(state.status.attempt - 1)
-    if ended is not None and ended.ended_at is not None:
-        since = max(since, ended.seen_at or ended.ended_at)
-    return SlotStage(slot, Stage.PREPARING, since + limits.registered + limits.ready, report.problem)
+    since = _prepares_since(state, pod.started_at)
+    return SlotStage(slot, Stage.PREPARING, _due(state, since, limits.registered + limits.ready), report.problem)
+
+
+def _due(state: RunState, since: float, limit: float) -> float:
+    """Until when a worker has to be heard of that began then: a new leader inherits what was waited before it."""
+    leadership, lag = state.snapshot.leadership, state.lag
+    since = max(since, leadership.calm_since)
+    return max(since + limit, leadership.since + _rejoin(state)) + lag.allowance + lag.deaf_since(since)

@@ -11,9 +11,10 @@ from lockstep.api.recovery_status import AttemptStatus
 from lockstep.core.checkpoints.checkpoint_record import record_latest
 from lockstep.core.checkpoints.inventory import latest_valid
 from lockstep.core.failures.actions import SAME_STEP, Action, Case, Verb, act
+from lockstep.core.failures.breaker import slow_in_words
 from lockstep.core.failures.causes import Cause, collected, first_cause
 from lockstep.core.failures.divergence import judge_divergence
-from lockstep.core.failures.evidence import Loss, LossKind, everyone_heard_since, failed_exits, losses
+from lockstep.core.failures.evidence import Loss, LossKind, everyone_heard_since, failed_exits, look_for_losses
 from lockstep.core.failures.failure_memory import (
     excluded_enough,
     readmit_mended,
@@ -71,7 +72,10 @@ def recover(plan: PlanBuilder, leaving: frozenset[int]) -> str:
     readmit_mended(plan)
     lift_ceiling(plan)
     failed = failed_exits(plan, leaving) if plan.phase is Phase.RUNNING else []
-    lost = losses(plan, leaving, over=bool(failed))
+    seen = look_for_losses(plan, leaving, over=bool(failed))
+    lost = seen.lost
+    if seen.slow:
+        plan.slow = slow_in_words(len(seen.slow), plan.world, "no heartbeat", plan.lag)
     replaceable = hold_back_nodes(plan, lost)
     spares = [loss for loss in replaceable if plan.rank(loss.slot) < 0]
     # Nothing else depends on them, and one that may leave its node for nowhere stays.
@@ -135,6 +139,7 @@ def hold_back_nodes(plan: PlanBuilder, lost: list[Loss]) -> list[Loss]:
     if (
         not held
         and shown is not None
+        and shown.reason != ConditionReason.CLUSTER_SLOW  # which is told of with what is decided after this
         and (shown.reason != ConditionReason.EXCLUSION_LIMIT or not excluded_enough(plan))
     ):
         plan.status = without_condition(plan.status, ConditionType.CLUSTER_DISRUPTION)

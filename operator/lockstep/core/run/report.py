@@ -10,7 +10,15 @@ from lockstep.core.failures.hangs import remember_pace
 from lockstep.core.model.conditions import find, is_true, without_condition
 from lockstep.core.model.lifecycle import Outcome, Phase
 from lockstep.core.model.plan_builder import PlanBuilder
-from lockstep.core.model.reasons import ConditionReason, ConditionType, Recorded, ShownReason, StopReason
+from lockstep.core.model.reasons import (
+    ActionWord,
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    Recorded,
+    ShownReason,
+    StopReason,
+)
 from lockstep.core.model.run_state import RunState
 from lockstep.core.model.snapshot import Verdict
 from lockstep.core.run.launching import SlotStage, Stage, stages_of_ranks
@@ -25,6 +33,8 @@ _SAVING_FIRST: Mapping[str, ShownReason] = {
 }
 TRIED_AGAIN_AFTER = 600.0
 """Seconds until a run is admitted again that gave its nodes back because nothing could be decided for it."""
+_SHED = 4.0
+"""Times its interval after which progress is written while the operator or the API server is overloaded."""
 SETTLED_AFTER = 2.0
 """Seconds without an arrival after which the count at the barrier is worth a write."""
 
@@ -42,6 +52,8 @@ def record_progress(plan: PlanBuilder, *, at_once: bool) -> None:
     first = newest is not None and (written is None or written < begun)
     moved = newest is not None and (newest.step != plan.status.progress.step or first)
     interval = plan.tunables.progress_write_interval
+    if plan.lag.allowance:
+        interval *= _SHED  # others need the API server more
     # Steps alone cause no reconcile: the next one comes when the next write is due, moved or not.
     if not (at_once or first or plan.reached((written or 0.0) + interval)):
         return
@@ -95,6 +107,7 @@ def conclude(plan: PlanBuilder, waiting_for: str) -> None:
     else:
         report_plain_gang(plan, waiting_for)
     count_spares(plan)
+    _report_slowness(plan)
     _report_suspended(plan, phase)
     if phase is not Phase.FINISHED:
         plan.condition(ConditionType.FINISHED, False, ConditionReason.NOT_FINISHED, "")
@@ -184,6 +197,23 @@ def rank_or_stage_differs(before: str, now: str) -> bool:
     return before.split(": ")[:3] != now.split(": ")[:3]
 
 
+def _report_slowness(plan: PlanBuilder) -> None:
+    """What is late together, as one thing; its figures are written with the count of those that are there."""
+    shown = find(plan.status, ConditionType.CLUSTER_DISRUPTION)
+    told = shown is not None and shown.reason == ConditionReason.CLUSTER_SLOW
+    if not plan.slow:
+        if told:
+            plan.status = without_condition(plan.status, ConditionType.CLUSTER_DISRUPTION)
+        return
+    if told and plan.status.nodes_ready == plan.run.status.nodes_ready:
+        return
+    if shown is not None and not told:
+        return  # the breaker says more
+    plan.condition(ConditionType.CLUSTER_DISRUPTION, True, ConditionReason.CLUSTER_SLOW, plan.slow)
+    if not told:
+        plan.event(EventReason.CLUSTER_SLOW, plan.slow, action=ActionWord.WAIT, warning=True)
+
+
 def _report_progressing(plan: PlanBuilder, phase: Phase) -> None:
     if phase is not Phase.RUNNING:
         plan.condition(ConditionType.PROGRESSING, False, ConditionReason(phase.value), "")
@@ -226,7 +256,7 @@ def _state_and_reason(state: RunState, phase: Phase) -> tuple[Phase | Outcome, s
     for kind in (ConditionType.STATE_REGRESSION, ConditionType.CLUSTER_DISRUPTION):
         found = find(status, kind)
         if found is not None and found.status == "True":
-            return phase, kind
+            return phase, found.reason if found.reason == ConditionReason.CLUSTER_SLOW else kind
     accepted = find(status, ConditionType.ACCEPTED)
     if accepted is not None and accepted.status != "True":
         return phase, accepted.reason

@@ -8,8 +8,8 @@ from lockstep.api.base import names
 from lockstep.api.base.changes import changed
 from lockstep.api.recovery_status import AttemptStatus
 from lockstep.api.run_status import TrainingRunStatus
-from lockstep.core.failures.breaker import disruption
-from lockstep.core.model.snapshot import ClusterSnapshot, Taint
+from lockstep.core.failures.breaker import disruption, is_slow, slow_in_words
+from lockstep.core.model.snapshot import ClusterSnapshot, Lag, Taint
 from lockstep.core.model.tunables import Tunables
 from support.world import spec, world
 
@@ -91,3 +91,28 @@ def test_a_run_that_loses_node_after_node_is_one_run() -> None:
     attempts = tuple(changed(entry, number=number) for number in range(1, 6))
     unlucky = replace(run, status=changed(run.status, attempts=attempts))
     assert disruption(replace(snapshot, runs=(unlucky,)), LIMITS, NOW) == ""
+
+
+@pytest.mark.parametrize(
+    ("late", "of", "slow"),
+    [
+        (1, 1, False),
+        (2, 2, False),
+        (2, 16, False),
+        (3, 16, True),
+        (3, 30, False),  # 10 % are not more than 10 %
+        (4, 30, True),
+        (3, 256, False),
+        (8, 256, False),
+        (9, 256, True),  # more than a handful
+    ],
+)
+def test_many_of_a_gang_that_are_late_at_once_are_slow_and_a_few_are_late(late: int, of: int, slow: bool) -> None:
+    assert is_slow(late, of, LIMITS.breaker) is slow
+
+
+def test_what_is_late_together_is_told_with_its_figures() -> None:
+    words = slow_in_words(190, 256, "no heartbeat", Lag(loop=3.25, write=2.0))
+    assert words.startswith("190 of 256 ranks are late together: no heartbeat; ")
+    assert "3.2 s late" in words
+    assert "2.0 s" in words

@@ -7,11 +7,11 @@ import pytest
 
 from lockstep.api.base.times import to_rfc3339
 from lockstep.api.kueue_status import KueueStatus, KueueToleration
-from lockstep.core.failures.evidence import LossKind, half_finished, losses
+from lockstep.core.failures.evidence import LossKind, half_finished, is_silent, losses
 from lockstep.core.model.conditions import find
 from lockstep.core.model.lifecycle import Phase
 from lockstep.core.model.reasons import ConditionType, LossReason
-from lockstep.core.model.snapshot import ExitReport, PodPhase, Taint, WorkerPhase
+from lockstep.core.model.snapshot import ExitReport, Lag, PodPhase, Taint, WorkerPhase
 from support.values import not_none
 from support.world import World, phase, running, spec, world, world_with_gang
 
@@ -315,3 +315,43 @@ def test_an_attempt_begins_without_the_ends_of_the_one_before() -> None:
     told = find(w.status("one"), ConditionType.PROGRESSING)
     assert told is not None
     assert "ended with code 0" not in told.message
+
+
+def fall_silent(w: World, ranks: int, seconds: float) -> None:
+    """The workers of the first ``ranks`` are not heard any more, on nodes that are Ready."""
+    w.silent_nodes |= set(w.status("one").assignment.nodes[:ranks])
+    only_beats(w, seconds)
+
+
+@pytest.mark.parametrize(("ranks", "held"), [(2, False), (3, True), (9, True)])
+def test_many_workers_on_ready_nodes_that_are_silent_at_once_are_slow_for_a_while(ranks: int, held: bool) -> None:
+    w = running(10, spare=10)
+    w.train("one", 5)
+    fall_silent(w, ranks, 60)
+    status = w.status("one")
+    assert (status.attempt == 1) is held
+    assert (status.reason == "ClusterSlow") is held
+    only_beats(w, 150)
+    assert w.status("one").attempt == 2, "whoever is still silent was dead"
+
+
+@pytest.mark.parametrize(
+    ("deaf", "silent"), [((), True), (((0.0, 15.0),), False), (((-4.0, 3.0),), False), (((-60.0, 15.0),), True)]
+)
+def test_the_time_in_which_nobody_listened_is_not_counted_against_a_worker(
+    deaf: tuple[tuple[float, float], ...], silent: bool
+) -> None:
+    w = running(2)
+    w.now += w.tunables.silent_after(0) + 1.0
+    w.lag = Lag(deaf=tuple((w.now + until, seconds) for until, seconds in deaf))
+    state = w.plan("one")
+    assert is_silent(state, state.report(0)) is silent
+
+
+def test_a_loop_that_stands_still_again_and_again_hides_no_dead_worker() -> None:
+    w = running(2)
+    for _ in range(40):
+        w.now += 2.0
+        w.lag = Lag(deaf=(*w.lag.deaf, (w.now, 1.0)))
+    state = w.plan("one")
+    assert is_silent(state, state.report(0))

@@ -8,7 +8,7 @@ import pytest
 from lockstep.api.base.changes import changed
 from lockstep.core.model.plan_builder import PlanBuilder
 from lockstep.core.model.reasons import StopReason
-from lockstep.core.model.snapshot import TOLD_AFTER, PodPhase, RefusedCreate, WorkerPhase
+from lockstep.core.model.snapshot import TOLD_AFTER, Lag, PodPhase, RefusedCreate, WorkerPhase
 from lockstep.core.run.launching import (
     SHARED_TIER_IS_FULL,
     SHARED_TIER_REFUSES,
@@ -168,6 +168,80 @@ def test_who_is_late_is_replaced_unless_another_node_would_not_help(
     stop = plan.status.stop
     assert (stop is not None and stop.reason == StopReason.NODES_LOST) is (outcome == "gives back")
     assert (plan.status.assignment != before) is (outcome == "replaced")
+
+
+@pytest.mark.parametrize(
+    ("late", "ranks", "waits"), [(1, 3, False), (2, 10, False), (3, 10, True), (3, 40, False), (9, 40, True)]
+)
+@pytest.mark.parametrize("stage", [Stage.STARTING, Stage.REGISTERING, Stage.PREPARING])
+def test_many_that_are_late_at_once_are_waited_for_and_told_as_one_thing(
+    late: int, ranks: int, waits: bool, stage: Stage
+) -> None:
+    plan = admitted(ranks).plan("one")
+    reached = [SlotStage(slot, stage if slot < late else Stage.READY, plan.now - 1.0) for slot in range(ranks)]
+    reached = [at if at.stage is not Stage.READY else replace(at, deadline=None) for at in reached]
+    before = plan.status.assignment
+    enforce_deadlines(plan, reached)
+    assert plan.status.stop is None
+    assert (plan.status.assignment == before) is waits
+    assert plan.slow.startswith(f"{late} of {ranks} ranks are late together: {stage.value}; ") is waits
+
+
+@pytest.mark.parametrize(("overdue", "waits"), [(1.0, True), (599.0, True), (601.0, False)])
+def test_what_is_late_together_is_waited_for_five_times_its_limit_when_nobody_gets_further(
+    overdue: float, waits: bool
+) -> None:
+    plan = admitted(10).plan("one")
+    before = plan.status.assignment
+    late = [SlotStage(slot, Stage.REGISTERING, plan.now - overdue) for slot in range(4)]
+    enforce_deadlines(plan, [*late, *(at(slot, Stage.READY) for slot in range(4, 10))])
+    assert (plan.status.assignment == before) is waits
+
+
+@pytest.mark.parametrize(
+    ("ago", "overdue", "waits"), [(10.0, 1.0, True), (119.0, 3000.0, True), (121.0, 1e3, False), (10.0, 3601.0, False)]
+)
+def test_a_single_one_is_waited_for_while_another_that_was_late_has_just_come(
+    ago: float, overdue: float, waits: bool
+) -> None:
+    w = admitted(2)
+    registering(w)
+    first = min(w.pods)
+    # The first was placed long after it should have been, though no later than so long before it started.
+    made = w.now - ago - w.tunables.deadlines.scheduled - 1.0
+    w.pods[first] = replace(w.pods[first], created_at=made, bound_at=w.now - ago, started_at=w.now - ago)
+    plan = w.plan("one")
+    before = plan.status.assignment
+    enforce_deadlines(plan, [at(0, Stage.READY), SlotStage(1, Stage.REGISTERING, plan.now - overdue)])
+    assert (plan.status.assignment == before) is waits
+
+
+@pytest.mark.parametrize(
+    ("lag", "later"),
+    [
+        (Lag(), 0.0),
+        (Lag(loop=1.0, write=2.0), 30.0),
+        (Lag(deaf=((1_000_100.0, 7.0),)), 7.0),
+        (Lag(deaf=((999_000.0, 7.0),)), 0.0),  # before it began
+    ],
+)
+def test_a_worker_has_as_much_longer_as_everything_takes_and_as_nobody_listened(lag: Lag, later: float) -> None:
+    w = admitted()
+    registering(w)
+    due = [at.deadline for at in stages_of_ranks(w.plan("one"))]
+    w.lag = lag
+    w.now += 200.0
+    assert [at.deadline for at in stages_of_ranks(w.plan("one"))] == [(moment or 0.0) + later for moment in due]
+
+
+@pytest.mark.parametrize(("led", "left"), [(500.0, 0.0), (100.0, 20.0), (0.0, 60.0)])
+def test_a_new_leader_goes_on_counting_and_hears_first_who_is_there(led: float, left: float) -> None:
+    w = admitted()
+    registering(w)
+    w.now += 100.0 if led < 500.0 else 130.0
+    w.leader_since = w.now - led
+    deadline = stages_of_ranks(w.plan("one"))[0].deadline
+    assert max(0.0, (deadline or 0.0) - w.now) == pytest.approx(left, abs=0.1)
 
 
 def test_while_the_cluster_looks_broken_nobody_is_late() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from lockstep.api.base.changes import changed
 from lockstep.core.model.conditions import find
+from lockstep.core.model.snapshot import Lag
 from lockstep.core.run.report import conclude, rank_or_stage_differs, record_progress, short_count
 from support.world import World, node, spec, world_with_gang
 
@@ -58,6 +59,38 @@ def test_steps_are_written_once_per_interval(since_written: float, at_once: bool
     plan = w.plan("one")
     record_progress(plan, at_once=at_once)
     assert plan.status.progress.step == (7 if written else 3)
+
+
+@pytest.mark.parametrize(("lag", "step"), [(Lag(), 7), (Lag(loop=2.0), 3)])
+def test_where_everything_is_slow_steps_are_written_less_often(lag: Lag, step: int) -> None:
+    w = world_with_gang(2)
+    w.now += 1e5
+    w.train("one", 7)
+    w.work_reports_only()
+    since = w.now - 2 * w.tunables.progress_write_interval
+    w.amend("one", progress=changed(w.status("one").progress, step=3, time=since))
+    w.lag = lag
+    plan = w.plan("one")
+    record_progress(plan, at_once=False)
+    assert plan.status.progress.step == step
+
+
+def test_slowness_is_told_once_and_its_figures_change_with_the_count_of_those_that_are_there() -> None:
+    w = world_with_gang(2)
+
+    def told(words: str, ready: str) -> tuple[str, int]:
+        plan = w.plan("one")
+        plan.slow, plan.status = words, changed(plan.status, nodes_ready=ready)
+        conclude(plan, "")
+        w.amend("one", conditions=plan.status.conditions, nodes_ready="0/2", reason=plan.status.reason)
+        shown = find(plan.status, "ClusterDisruption")
+        return shown.message if shown is not None else "", len(plan.events)
+
+    w.amend("one", start=None)  # it gathers again
+    assert told("2 of 2 are late", "0/2") == ("2 of 2 are late", 1)
+    assert w.status("one").reason == "ClusterSlow"
+    assert told("2 of 2 are later", "0/2") == ("2 of 2 are late", 0)
+    assert told("", "0/2") == ("", 0)
 
 
 @pytest.mark.parametrize(

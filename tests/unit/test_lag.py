@@ -1,0 +1,58 @@
+"""How slow the operator and the API server are, as it measures it, and what is left undone for it."""
+
+import asyncio
+
+import pytest
+
+from lockstep.controller.runtime.lag import LOOK_EVERY, LagMeter
+from support.manual_clock import ManualClock
+
+
+async def stall(clock: ManualClock, seconds: float) -> None:
+    """The loop does nothing else for so long."""
+    await asyncio.sleep(0)
+    clock._now += seconds
+    await clock.advance(0)
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.3, 0.0), (5.0, 4.75)])
+@pytest.mark.parametrize(("times", "slow"), [(1, False), (2, False), (3, True)])
+async def test_a_loop_that_stands_still_has_not_listened_and_is_slow_when_it_often_does(
+    clock: ManualClock, seconds: float, told: float, times: int, slow: bool
+) -> None:
+    meter = LagMeter(clock)
+    watching = asyncio.ensure_future(meter.watch())
+    await clock.advance(10)
+    assert not meter.lag().allowance
+    for _ in range(times):
+        await stall(clock, seconds)
+    assert meter.lag().loop == pytest.approx(told if slow else 0.0)
+    assert meter.lag().deaf_since(clock.now() - 60) == pytest.approx(times * told)
+    await clock.advance(61)
+    assert not meter.lag().loop, "of late it was not"
+    assert meter.lag().deaf_since(clock.now() - 600) == pytest.approx(times * told), "and yet then nobody was heard"
+    watching.cancel()
+
+
+@pytest.mark.parametrize(
+    ("writes", "told"),
+    [([], 0.0), ([0.01] * 9, 0.0), ([0.01] * 9 + [15.0], 0.0), ([3.0] * 9 + [0.01] * 3, 3.0)],
+)
+async def test_writes_are_slow_when_half_of_them_are(clock: ManualClock, writes: list[float], told: float) -> None:
+    meter = LagMeter(clock)
+    for seconds in writes:
+        meter.wrote(seconds)
+    assert meter.lag().write == told
+    assert meter.is_overloaded() is bool(told)
+    await clock.advance(61)
+    assert not meter.is_overloaded()
+
+
+async def test_what_is_remembered_of_a_loop_that_is_always_late_is_bounded(clock: ManualClock) -> None:
+    meter = LagMeter(clock)
+    watching = asyncio.ensure_future(meter.watch())
+    await clock.advance(LOOK_EVERY)
+    for _ in range(700):
+        await stall(clock, 0.9)
+    assert 0 < len(meter.lag().deaf) <= 512
+    watching.cancel()
