@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bench.forgetful import anew
 from lockstep.api.base.changes import changed
-from lockstep.api.run_status import TrainingRunStatus
+from lockstep.api.run_status import AssignmentStatus, TrainingRunStatus
 from lockstep.controller.kube.workqueue import WorkQueue
 from lockstep.controller.reconcile.threaded_admission import detached
 from lockstep.controller.runtime.patches import dump_status
@@ -26,6 +26,7 @@ from lockstep.controller.store.usage_index import UsageIndex
 from lockstep.core.admission import admit as admitting
 from lockstep.core.admission import cycle_state, scheduling
 from lockstep.core.admission.admit import admit
+from lockstep.core.admission.cache.ledger import is_of_its_run
 from lockstep.core.admission.cache.memory import CycleMemory
 from lockstep.core.admission.queueing.fair_share import ChargedUsage
 from lockstep.core.model.cluster_objects import ForeignPod, Unread, Versioned
@@ -97,8 +98,11 @@ class Cluster:
             conditions = (ACCEPTED, FINISHED) if ends else (ACCEPTED,)
             known = self.store.run_by_uid(raw["metadata"]["uid"])
             assert known is not None
-            status = dump_status(changed(known.status, conditions=conditions, attempt=self.chance.randrange(3)))
-            self.apply(raw | {"status": status, "metadata": dict(raw["metadata"])})
+            had = AssignmentStatus(incarnations=(self.chance.randint(1, 2),) * self.chance.randrange(3))
+            status = changed(known.status, conditions=conditions, attempt=self.chance.randrange(3))
+            if self.chance.random() < 0.5:
+                status = changed(status, assignment=had)
+            self.apply(raw | {"status": dump_status(status), "metadata": dict(raw["metadata"])})
 
     def delete_run(self) -> None:
         if self.runs:
@@ -140,7 +144,11 @@ class Cluster:
         if not views:
             return None
         phase = self.chance.choice([*PodPhase])
-        return pod(self.chance.choice(views), self.chance.randrange(2), f"n{self.chance.randrange(6)}", phase)
+        view = pod(self.chance.choice(views), self.chance.randrange(2), f"n{self.chance.randrange(6)}", phase)
+        # The run vouches for it now, later, or never.
+        incarnation, bound = self.chance.choice([1, 1, 2]), self.chance.random() < 0.7
+        requests = {"nvidia.com/gpu": self.chance.randrange(3)}
+        return replace(view, incarnation=incarnation, bound=bound, requests=requests)
 
     def change_pod(self) -> None:
         if (view := self.some_pod()) is not None:
@@ -201,7 +209,13 @@ class Cluster:
                 self.store.writes.assume(write.uid, write.status)
 
     def check(self, snapshot: ClusterSnapshot) -> None:
-        """What is kept is of this very snapshot."""
+        """What is kept is of this very snapshot, and that has the pods that runs vouch for now."""
+        of_runs = [
+            view.uid
+            for view in self.store._pods.all_of_gangs()
+            if is_of_its_run(view, self.store.runs.get(view.run_uid), gone=self.store.runs.is_gone(view.run_uid))
+        ]
+        assert [view.uid for view in self.store.snapshot_cluster(LEADER).gang_pods] == of_runs
         memory = self.memory
         assert {uid: id(row.run) for uid, row in memory.run_index.rows.items()} == {
             view.uid: id(view) for view in snapshot.runs
